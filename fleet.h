@@ -121,13 +121,13 @@ const char *fleet_status_text(fleet_status status);
 /* What the builder knows of a chip. All numbers are data: make one by hand for a chip of your own. */
 typedef struct fleet_topology {
     char name[24];
-    uint32_t chiplets;                    /* X, 1..FLEET_MAX_CHIPLETS */
-    uint32_t units[FLEET_MAX_CHIPLETS];   /* CUs or SMs per chiplet = workgroups resident at once */
-    uint32_t wave_size;                   /* lanes of a wavefront or warp; 1 on the host */
-    uint32_t lds_bytes;                   /* LDS (shared memory) per CU or SM */
-    uint64_t l2_bytes;                    /* C, L2 per chiplet */
-    uint64_t llc_bytes;                   /* last-level cache of the device, 0: none */
-    uint32_t private_l2;                  /* 1: the L2s of two chiplets are not coherent */
+    uint32_t chiplets;                  /* X, 1..FLEET_MAX_CHIPLETS */
+    uint32_t units[FLEET_MAX_CHIPLETS]; /* CUs or SMs per chiplet = workgroups resident at once */
+    uint32_t wave_size;                 /* lanes of a wavefront or warp; 1 on the host */
+    uint32_t lds_bytes;                 /* LDS (shared memory) per CU or SM */
+    uint64_t l2_bytes;                  /* C, L2 per chiplet */
+    uint64_t llc_bytes;                 /* last-level cache of the device, 0: none */
+    uint32_t private_l2;                /* 1: the L2s of two chiplets are not coherent */
 } fleet_topology;
 
 /* Presets: name, chiplets, units per chiplet, wave, LDS bytes, L2 bytes, last-level bytes, private.
@@ -165,10 +165,10 @@ typedef struct fleet_shape {
 
 typedef struct fleet_graph fleet_graph;
 
-fleet_dim fleet_dim_of(int64_t n);                     /* the constant n */
-fleet_dim fleet_dim_times(fleet_dim d, int64_t k);     /* d * k; only of a dim without division */
-fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);      /* d + k */
-fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k);  /* ceil(d / k), k > 0 */
+fleet_dim fleet_dim_of(int64_t n);                    /* the constant n */
+fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; only of a dim without division */
+fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
+fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
 
 /* A named extent whose value, within [min, max], is bound when a plan is built. */
 fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max);
@@ -184,11 +184,22 @@ fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
 /* ---- fleet: graph ------------------------------------------------------------------------------ */
 
 /* Handles; 0 is none, and every call accepts it as a no-op once the graph has an error. */
-typedef struct fleet_etensor { uint32_t id; } fleet_etensor;
-typedef struct fleet_grid { uint32_t id; } fleet_grid;
-typedef struct fleet_buffer { uint32_t id; } fleet_buffer;
+typedef struct fleet_etensor {
+    uint32_t id;
+} fleet_etensor;
+typedef struct fleet_grid {
+    uint32_t id;
+} fleet_grid;
+typedef struct fleet_buffer {
+    uint32_t id;
+} fleet_buffer;
 
-typedef enum fleet_scope { FLEET_SCOPE_BLOCK, FLEET_SCOPE_CHIPLET, FLEET_SCOPE_DEVICE, FLEET_SCOPE_SYSTEM } fleet_scope;
+typedef enum fleet_scope {
+    FLEET_SCOPE_BLOCK,
+    FLEET_SCOPE_CHIPLET,
+    FLEET_SCOPE_DEVICE,
+    FLEET_SCOPE_SYSTEM
+} fleet_scope;
 
 typedef enum fleet_level {
     FLEET_LEVEL_WAVE,    /* wavefront-task: one wave */
@@ -222,23 +233,29 @@ fleet_status fleet_graph_status(const fleet_graph *g);
 
 /* An event tensor: an array of event counters. count: FLEET_COUNT_DERIVED, or the number of notifies
    (one per task that notifies an element) that completes each element, checked against the maps. */
-fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape, int64_t count, const char *file, int line);
-#define fleet_event_tensor(g, name, shape, count) fleeti_event_tensor(g, name, shape, count, FLEETI_HERE)
+fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
+                                  int64_t count, const char *file, int line);
+#define fleet_event_tensor(g, name, shape, count)                                                  \
+    fleeti_event_tensor(g, name, shape, count, FLEETI_HERE)
 
 /* A task grid: one task per coordinate of shape, in row-major order. tile: the number by which your
    kernel's dispatch finds the tile function (FLEET_DISPATCH makes them). args: index into the
    caller's argument array, so that one tile serves many layers. Static queues follow the order in
    which grids are added. */
-fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape, uint32_t args, const char *file, int line);
-#define fleet_call_device(g, name, tile, shape, args) fleeti_call_device(g, name, tile, shape, args, FLEETI_HERE)
+fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
+                              uint32_t args, const char *file, int line);
+#define fleet_call_device(g, name, tile, shape, args)                                              \
+    fleeti_call_device(g, name, tile, shape, args, FLEETI_HERE)
 
 /* Sets the level of a grid's tasks (default FLEET_LEVEL_CU). */
-void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *file, int line);
+void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *file,
+                       int line);
 #define fleet_grid_level(g, grid, level) fleeti_grid_level(g, grid, level, FLEETI_HERE)
 
 /* Sets the number of slices of a device-task (default: one per chiplet). Slice s runs as a
    chiplet-task on chiplet s mod X; chiplets without a slice do nothing and signal nothing. */
-void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file, int line);
+void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
+                        int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
 /* ---- fleet: coordinate maps -------------------------------------------------------------------- */
@@ -275,15 +292,20 @@ fleet_map fleet_map_and(fleet_map m, fleet_axis_map a);
 /* An edge by an einsum string: left of "->" a letter per axis of the grid, right of it a letter per
    axis of the event tensor. A letter that stands only on the right means every value of that axis;
    nothing on the right means the one element of a tensor without axes. Spaces are ignored. */
-void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum, const char *file, int line);
+void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
+                     const char *file, int line);
 #define fleet_out_edge(g, grid, event, einsum) fleeti_out_edge(g, grid, event, einsum, FLEETI_HERE)
-void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum, const char *file, int line);
+void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
+                    const char *file, int line);
 #define fleet_in_edge(g, grid, event, einsum) fleeti_in_edge(g, grid, event, einsum, FLEETI_HERE)
 
 /* An edge by an affine map with one axis per axis of the event tensor. */
-void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map, const char *file, int line);
-#define fleet_out_edge_map(g, grid, event, map) fleeti_out_edge_map(g, grid, event, map, FLEETI_HERE)
-void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map, const char *file, int line);
+void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
+                         const char *file, int line);
+#define fleet_out_edge_map(g, grid, event, map)                                                    \
+    fleeti_out_edge_map(g, grid, event, map, FLEETI_HERE)
+void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
+                        const char *file, int line);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
 
 /* ---- fleet: placement, scope, buffers, the outside ---------------------------------------------- */
@@ -297,7 +319,8 @@ void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *fi
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
 /* Gives an event tensor a scope by hand: wider than the inferred one is allowed, narrower an error. */
-void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file, int line);
+void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
+                        int line);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
 
 /* Declares that somebody outside the kernel takes part in an event: FLEET_OUTSIDE_NOTIFIES adds
@@ -306,8 +329,10 @@ void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, 
    and other devices (the counters then live in host memory that the device can reach). */
 #define FLEET_OUTSIDE_NOTIFIES 1u
 #define FLEET_OUTSIDE_WAITS 2u
-void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies, fleet_scope scope, const char *file, int line);
-#define fleet_event_outside(g, event, roles, notifies, scope) fleeti_event_outside(g, event, roles, notifies, scope, FLEETI_HERE)
+void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
+                          fleet_scope scope, const char *file, int line);
+#define fleet_event_outside(g, event, roles, notifies, scope)                                      \
+    fleeti_event_outside(g, event, roles, notifies, scope, FLEETI_HERE)
 
 /* Declared buffers let the builder prove that a step may run ahead of the one before it. Where every
    grid declares what it reads and writes, sources for which no reader or writer of the step before
@@ -316,7 +341,8 @@ fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, i
 #define fleet_buffer_named(g, name) fleeti_buffer(g, name, FLEETI_HERE)
 void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line);
 #define fleet_reads(g, grid, buffer) fleeti_reads(g, grid, buffer, FLEETI_HERE)
-void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line);
+void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
+                   int line);
 #define fleet_writes(g, grid, buffer) fleeti_writes(g, grid, buffer, FLEETI_HERE)
 
 /* ---- fleet: plan ------------------------------------------------------------------------------- */
@@ -326,18 +352,22 @@ typedef enum fleet_schedule {
     FLEET_SCHEDULE_CHIPLET /* one scheduler workgroup per chiplet deals that chiplet's tasks */
 } fleet_schedule;
 
-typedef struct fleet_binding { uint32_t symbol; int64_t value; } fleet_binding;
+typedef struct fleet_binding {
+    uint32_t symbol;
+    int64_t value;
+} fleet_binding;
 
 typedef struct fleet_plan_desc {
-    fleet_topology topology;       /* default: the preset MI300X */
-    fleet_schedule schedule;       /* default: FLEET_SCHEDULE_STATIC */
-    uint32_t workers_per_chiplet;  /* W; default 0: every unit (less one scheduler under CHIPLET) */
-    uint32_t counter_levels;       /* 1: every arrival of a device event goes to its one counter; 2: chiplets count
+    fleet_topology topology;      /* default: the preset MI300X */
+    fleet_schedule schedule;      /* default: FLEET_SCHEDULE_STATIC */
+    uint32_t workers_per_chiplet; /* W; default 0: every unit (less one scheduler under CHIPLET) */
+    uint32_t
+        counter_levels; /* 1: every arrival of a device event goes to its one counter; 2: chiplets count
                                       first and send one arrival each; default 0: 2 */
     uint32_t counter_stride_bytes; /* distance of two counters of one tensor, a power of two in
                                       4..128; default 0: 128, and 16 in tensors of over 4096 elements */
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
-    uint32_t n_bindings;           /* default 0 */
+    uint32_t n_bindings; /* default 0 */
 } fleet_plan_desc;
 
 fleet_plan_desc fleet_plan_desc_default(void);
@@ -376,7 +406,9 @@ typedef struct fleet_plan {
 #define FLEET_PLAN_VERSION 1u
 
 /* A run of descriptors. */
-typedef struct fleeti_queue { uint32_t first, count; } fleeti_queue;
+typedef struct fleeti_queue {
+    uint32_t first, count;
+} fleeti_queue;
 
 #define FLEETI_TILE_NONE 0xffffffffu /* the end of a step: no tile, only its notify */
 
@@ -389,12 +421,14 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t level;   /* fleet_level: WAVE, CU or CHIPLET (a slice of a device-task is a chiplet-task) */
+    uint8_t
+        level; /* fleet_level: WAVE, CU or CHIPLET (a slice of a device-task is a chiplet-task) */
     uint8_t acquire; /* fleet_scope: the widest among its waits */
-    uint16_t batch;  /* wavefront-tasks: how many stand in a row from here on, this one included; else 1 */
+    uint16_t
+        batch; /* wavefront-tasks: how many stand in a row from here on, this one included; else 1 */
     uint32_t slice, slices; /* of a device-task; 0, 1 otherwise */
-    uint32_t id;   /* number in the graph: grid after grid, row-major; for reports */
-    uint32_t grid; /* index of its grid's info */
+    uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
+    uint32_t grid;          /* index of its grid's info */
 } fleet_task;
 
 /* Wait until each counter at word, word + stride, ... (count of them) has target arrivals per step. */
@@ -409,7 +443,8 @@ typedef struct fleeti_wait {
    share arrivals of this step adds weight for the whole chiplet. */
 typedef struct fleeti_notify {
     uint32_t counter; /* word index; FLEETI_SYSTEM: in the system counters */
-    uint32_t sub;     /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, no release */
+    uint32_t
+        sub; /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, no release */
     uint32_t share;
     uint32_t weight;
 } fleeti_notify;
@@ -420,17 +455,17 @@ typedef struct fleeti_notify {
 
 /* What reports and the outside need to know of an event tensor. */
 typedef struct fleeti_event {
-    uint64_t name;            /* offset of its name in the block */
-    uint32_t counter;         /* word index of element 0; FLEETI_SYSTEM: in the system counters */
-    uint32_t stride;          /* words between elements */
-    uint32_t first_target;    /* index of element 0 in the target table */
+    uint64_t name;         /* offset of its name in the block */
+    uint32_t counter;      /* word index of element 0; FLEETI_SYSTEM: in the system counters */
+    uint32_t stride;       /* words between elements */
+    uint32_t first_target; /* index of element 0 in the target table */
     uint32_t elements;
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
-    uint32_t outside;         /* FLEET_OUTSIDE_... */
+    uint32_t outside; /* FLEET_OUTSIDE_... */
     uint32_t outside_notifies;
-    uint32_t scoped[4];       /* elements per inferred or given fleet_scope */
-    uint32_t warnings;        /* FLEETI_WARN_... */
+    uint32_t scoped[4]; /* elements per inferred or given fleet_scope */
+    uint32_t warnings;  /* FLEETI_WARN_... */
 } fleeti_event;
 
 #define FLEETI_WARN_NO_WAITER 1u
@@ -457,12 +492,12 @@ fleet_status fleet_plan_check(const void *block, size_t bytes);
 
 /* The numbers of the report, per step. */
 typedef struct fleet_plan_stats {
-    uint32_t tasks[4];             /* per fleet_level */
-    uint32_t descs;                /* descriptors, the copies of chiplet-tasks and step ends included */
-    uint64_t local_signals;        /* arrivals at counters that stay within a chiplet */
-    uint64_t global_signals;       /* arrivals at counters that several chiplets read */
-    uint64_t releases;             /* device or system releases: L2 write-backs where L2s are private */
-    uint64_t acquires;             /* device or system acquires, one per task that waits for such events */
+    uint32_t tasks[4];       /* per fleet_level */
+    uint32_t descs;          /* descriptors, the copies of chiplet-tasks and step ends included */
+    uint64_t local_signals;  /* arrivals at counters that stay within a chiplet */
+    uint64_t global_signals; /* arrivals at counters that several chiplets read */
+    uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
+    uint64_t acquires; /* device or system acquires, one per task that waits for such events */
     uint32_t shortest_queue, longest_queue;
     uint64_t plan_bytes, counter_bytes;
 } fleet_plan_stats;

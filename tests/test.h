@@ -1,0 +1,92 @@
+/* The suite's whole framework: a test program runs its tests by name and prints one line for each,
+   "pass NAME" or "FAIL NAME: file:line: why"; its exit status is the number of failures (at most
+   100). With arguments it runs only the tests whose names contain one of them. tests/run.sh counts
+   the lines. Reads as C11 and as C++17, so that hipcc and nvcc take the same files. */
+#ifndef FLEET_TEST_H
+#define FLEET_TEST_H
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct test_run {
+    int argc;
+    char **argv;
+    const char *name;
+    int failed_here, failures;
+} test_run;
+
+static void test_fail(test_run *t, const char *file, int line, const char *format, ...)
+{
+    va_list list;
+    if (t->failed_here++) return; /* the first reason is the one that helps */
+    printf("FAIL %s: %s:%d: ", t->name, file, line);
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    printf("\n");
+    fflush(stdout);
+}
+
+static int test_wanted(const test_run *t, const char *name)
+{
+    int i;
+    for (i = 1; i < t->argc; i++)
+        if (strstr(name, t->argv[i])) return 1;
+    return t->argc <= 1;
+}
+
+/* A failing CHECK returns from the function it stands in, which returns void and has `t` in scope. */
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            test_fail(t, __FILE__, __LINE__, "%s", #condition);                                    \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+#define CHECK_INT(got, want)                                                                       \
+    do {                                                                                           \
+        long long test_got = (long long)(got), test_want = (long long)(want);                      \
+        if (test_got != test_want) {                                                               \
+            test_fail(t, __FILE__, __LINE__, "%s is %lld, expected %lld", #got, test_got,          \
+                      test_want);                                                                  \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+#define CHECK_TEXT(got, part)                                                                      \
+    do {                                                                                           \
+        const char *test_got = (got), *test_part = (part);                                         \
+        if (!strstr(test_got, test_part)) {                                                        \
+            test_fail(t, __FILE__, __LINE__, "\"%s\" does not contain \"%s\"", test_got,           \
+                      test_part);                                                                  \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* Runs `function(t)` as the test of that name. */
+#define TEST(function)                                                                             \
+    do {                                                                                           \
+        if (test_wanted(t, #function)) {                                                           \
+            t->name = #function;                                                                   \
+            t->failed_here = 0;                                                                    \
+            function(t);                                                                           \
+            if (t->failed_here)                                                                    \
+                t->failures++;                                                                     \
+            else                                                                                   \
+                printf("pass %s\n", #function);                                                    \
+            fflush(stdout);                                                                        \
+        }                                                                                          \
+    } while (0)
+
+#define TEST_MAIN(list)                                                                            \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        test_run run, *t = &run;                                                                   \
+        memset(&run, 0, sizeof run);                                                               \
+        run.argc = argc;                                                                           \
+        run.argv = argv;                                                                           \
+        list(t);                                                                                   \
+        return run.failures > 100 ? 100 : run.failures;                                            \
+    }
+
+#endif
