@@ -1,0 +1,1554 @@
+/* fleet_device.h - v0.1 - scoped notify and wait for kernels on chiplet GPUs - MIT licence
+
+   What one workgroup needs to tell another that data is ready, on AMD (gfx90a, gfx942, gfx950; others
+   through agent scope), NVIDIA (sm_80 and later) and the plain CPU: one notify, one wait, event
+   tensors by hand, the chiplet's id, scoped atomics, and the few block and wave primitives that make
+   tile code portable. Knows no queue, no graph and no plan: useful alone, in any kernel.
+
+   RECIPE
+       One source, three ways to build it: hipcc -x hip, nvcc -x cu, cc -x c (C11) or c++ (C++17).
+       In exactly one file, before the include: #define FLEET_IMPLEMENTATION. It must be a file that
+       your GPU compiler compiles (on the CPU: any; link with -pthread).
+
+   THE SMALLEST KERNEL
+           FLEET_EVENT_TENSOR1(rows_done, rows)
+           FLEET_GLOBAL(256) void half(rows_done done, const float *x, float *y, uint32_t epoch)
+           {
+               ... every thread of the workgroup writes its part of row i ...
+               fleet_notify_device(FLEET_BLOCK, rows_done_at(&done, i), epoch);
+               if (fleet_wait_device(FLEET_BLOCK, rows_done_at(&done, k), epoch)) return;
+               ... row k, written by other workgroups, may now be read ...
+           }
+           FLEET_THUNK4(half, rows_done, const float *, float *, uint32_t)
+
+   WHAT IT DOES NOT DO
+       It does not queue, schedule or balance (fleet_sched.h does) and brings no tile code.
+
+   OPTIONS (scope: every file that has device code, the same everywhere)
+       FLEET_NO_WATCHDOG          waits look at no clock and no abort word: nothing of it is compiled
+       FLEET_CHIPLET_ACQUIRE_L1   gfx942, gfx950: acquire at chiplet scope drops the reader's L1 only
+                                  (buffer_inv sc0). Seen to do so on MI300X, but LLVM's documentation
+                                  promises it in threadgroup-split mode only: justify it on your chip
+                                  with tests/gpu first. Default: buffer_inv sc1, which is certain.
+
+   MEMORY MODEL (the whole argument; each backend section says which instruction does what)
+       notify, by all threads of a group:
+         1. drain: every wave waits until its own stores are in the L2 of its chiplet;
+         2. barrier of the group, so that the leader comes after all drains;
+         3. the leader arrives: at block and chiplet scope one RMW, nothing else, for the readers share
+            that L2. At device scope, where several producers of the element sit on one chiplet, an RMW
+            on the chiplet's sub-counter; who brings it to the chiplet's share releases once, for all,
+            and adds the share to the element's counter. A lone producer releases and adds.
+       wait, by all threads of a group: lanes of the leading wave poll one counter each with loads of the
+         counter's scope; then one acquire at the widest scope; then the barrier of the group.
+       Pairs: the release of (3) pairs with that acquire; the RMW and the poll are what carries it.
+       Counters only grow; epoch e is complete when counter - e * target >= 0 in 32-bit arithmetic that
+       wraps. Nothing is ever reset.
+
+   ERRORS
+       wait and test return a fleet_status to every thread of the group; host functions return one.
+*/
+#ifndef FLEET_DEVICE_H
+#define FLEET_DEVICE_H
+
+#include "fleet.h"
+
+/* ---- fleet device: which backend ----------------------------------------------------------------- */
+
+#if defined(__HIPCC__) || defined(__HIP__)
+#define FLEET_HIP 1
+#include <hip/hip_runtime.h>
+#if !defined(__HIP_PLATFORM_AMD__)
+#error "fleet: hipcc targets AMD here; for NVIDIA compile the same file with nvcc -x cu"
+#endif
+#elif defined(__CUDACC__)
+#define FLEET_CUDA 1
+#include <cuda_runtime.h>
+#else
+#define FLEET_HOST 1
+#endif
+
+/* FLEET_DEVICE: a function that device code calls. FLEET_GLOBAL(threads): a kernel of at most that many
+   threads per workgroup. FLEET_LDS(type, name, count): an array of the workgroup, uninitialised. */
+#if defined(FLEET_HOST)
+#define FLEET_DEVICE static inline __attribute__((unused))
+#define FLEET_GLOBAL(threads) static __attribute__((unused))
+#define FLEET_LDS(type, name, count) type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
+#else
+#define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
+#define FLEET_GLOBAL(threads) static __global__ __launch_bounds__(threads) __attribute__((unused))
+#define FLEET_LDS(type, name, count) __shared__ type name[count]
+#endif
+
+/* Bytes of static LDS that the kit adds to a kernel. */
+#define FLEET_LDS_BYTES 12u
+
+/* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
+   its parameter types: on the CPU it unpacks the argument array, on a GPU it is nothing. */
+#if defined(FLEET_HOST)
+typedef void (*fleet_kernel)(void **args);
+#define FLEET_KERNEL_OF(kernel) kernel##_thunk
+#define FLEETI_THUNK(kernel, call)                                                                 \
+    static __attribute__((unused)) void kernel##_thunk(void **a) { kernel call; }
+#define FLEETI_ARG(type, i) *(type *)a[i]
+#define FLEET_THUNK1(k, A) FLEETI_THUNK(k, (FLEETI_ARG(A, 0)))
+#define FLEET_THUNK2(k, A, B) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1)))
+#define FLEET_THUNK3(k, A, B, C) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2)))
+#define FLEET_THUNK4(k, A, B, C, D)                                                                \
+    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3)))
+#define FLEET_THUNK5(k, A, B, C, D, E)                                                             \
+    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3), FLEETI_ARG(E, 4)))
+#define FLEET_THUNK6(k, A, B, C, D, E, F)                                                          \
+    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3), FLEETI_ARG(E, 4), FLEETI_ARG(F, 5)))
+#else
+typedef const void *fleet_kernel;
+#define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
+#define FLEET_THUNK1(k, A)
+#define FLEET_THUNK2(k, A, B)
+#define FLEET_THUNK3(k, A, B, C)
+#define FLEET_THUNK4(k, A, B, C, D)
+#define FLEET_THUNK5(k, A, B, C, D, E)
+#define FLEET_THUNK6(k, A, B, C, D, E, F)
+#endif
+
+#if defined(FLEET_HIP)
+typedef hipStream_t fleet_stream;
+#elif defined(FLEET_CUDA)
+typedef cudaStream_t fleet_stream;
+#else
+typedef void *fleet_stream; /* kernels on the CPU run before the launch returns: null */
+#endif
+
+FLEET_C_BEGIN
+
+/* ---- fleet device: memory and launches, from the host ---------------------------------------------- */
+
+/* Thin and optional: a program with its own allocator and launches needs none of these. Each returns
+   FLEET_ERROR_DEVICE where the GPU runtime fails. */
+
+/* Memory of the current device; 256-byte aligned, contents undefined. */
+fleet_status fleet_device_alloc(void **memory, size_t bytes);
+void fleet_device_free(void *memory);
+/* Host memory that the device reads and writes coherently; *device is its address there. */
+fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes);
+void fleet_pinned_free(void *memory);
+/* Stream-ordered; `from` may be reused when it returns. */
+fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream);
+/* Waits for the stream, then copies. */
+fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream);
+fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream);
+fleet_status fleet_stream_wait(fleet_stream stream);
+
+/* How the CPU plays the device; GPUs ignore it. */
+typedef enum fleet_host_engine {
+    FLEET_ENGINE_THREADS,      /* an OS thread per wave: real concurrency, for sanitizers */
+    FLEET_ENGINE_DETERMINISTIC /* coroutines, switched at the kit's synchronisation points only, in an
+                                  order drawn from the seed; a deadlock is known at once */
+} fleet_host_engine;
+
+typedef struct fleet_host_stats {
+    uint64_t switches;       /* of coroutines */
+    uint64_t rmws;           /* atomic read-modify-writes of the kit */
+    uint64_t polls;          /* loads that waited for something */
+    uint64_t releases;       /* at device or system scope: L2 write-backs where L2s are private */
+    uint64_t acquires;       /* at device or system scope */
+    uint64_t chiplet_acquires;
+    uint64_t fingerprint;    /* of the order in which agents ran: equal runs have equal ones */
+} fleet_host_stats;
+
+typedef struct fleet_host_desc {
+    fleet_host_engine engine; /* default: FLEET_ENGINE_THREADS */
+    uint64_t seed;            /* of the deterministic engine; default 1 */
+    uint32_t waves;           /* waves per workgroup; default 0: 1. A wave has one lane */
+    uint32_t chiplets;        /* of an ordinary kernel: workgroup k sits on chiplet k mod this; default 0: 1 */
+    uint32_t stack_bytes;     /* of a coroutine; default 0: 256 KB */
+    uint32_t memory_model;    /* 1: plain accesses go through modelled caches (FLEET_MEMORY_MODEL builds) */
+    fleet_host_stats *stats;  /* filled at the end of a launch; default: none */
+} fleet_host_desc;
+
+/* A launch of an ordinary kernel; args as for cudaLaunchKernel. */
+typedef struct fleet_kernel_desc {
+    uint32_t blocks;      /* workgroups */
+    uint32_t threads;     /* per workgroup, on a GPU */
+    uint32_t lds_bytes;   /* dynamic LDS; default 0 */
+    uint32_t cooperative; /* 1: fail unless all workgroups are resident at once; default 0 */
+    fleet_stream stream;  /* default: the default stream */
+    fleet_host_desc host;
+} fleet_kernel_desc;
+
+fleet_kernel_desc fleet_kernel_desc_default(void);
+fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *desc);
+
+#if defined(FLEET_HOST)
+/* ---- fleet device: host engine, called by the host section below -------------------------------------- */
+
+uint32_t fleeti_host_thread(void);  /* wave of the calling agent in its workgroup */
+uint32_t fleeti_host_threads(void); /* waves per workgroup */
+uint32_t fleeti_host_block(void);
+uint32_t fleeti_host_blocks(void);
+uint32_t fleeti_host_chiplet(void);
+void *fleeti_host_lds(size_t bytes); /* the same address for all waves that ask in the same order */
+size_t fleeti_host_lds_mark(void);
+void fleeti_host_lds_reset(size_t mark);
+void *fleeti_host_dynamic_lds(void);
+void fleeti_host_barrier(void);
+uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word);
+uint32_t fleeti_host_block_flag(uint32_t set); /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
+void fleeti_host_point(void);             /* a place where another agent may go on */
+void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
+/* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
+fleet_status fleeti_host_park(const void *at, uint32_t *tries);
+uint64_t fleeti_host_clock(void);
+void fleeti_host_drain(void);
+void fleeti_host_release(fleet_scope scope);
+void fleeti_host_acquire(fleet_scope scope);
+void fleeti_host_count_rmw(void);
+#endif
+
+FLEET_C_END
+
+/* ---- fleet device: backend AMD ------------------------------------------------------------------------- */
+
+/* Each backend defines the same functions and nothing else stands between the kit and the hardware:
+     identity     fleet_thread_id, fleet_thread_count, fleet_lane, fleet_wave_size, fleet_wave_id,
+                  fleet_wave_count, fleet_block_id, fleet_block_count, fleet_chiplet_id
+     group        fleet_block_barrier, fleet_wave_barrier, fleeti_broadcast, fleeti_block_any, fleeti_any,
+                  fleeti_ballot, fleeti_shuffle, fleeti_uniform
+     ordering     fleeti_drain, fleeti_release_device/_system, fleeti_acquire_chiplet/_device/_system
+     counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
+                  fleeti_post64_device, fleeti_publish_system, and the scoped atomics
+     time         fleet_clock_ticks, fleeti_backoff */
+
+#if defined(FLEET_HIP)
+
+#if defined(__gfx942__) || defined(__gfx950__) || defined(__gfx940__) || defined(__gfx941__)
+#define FLEETI_GFX_CHIPLETS 1 /* XCDs with private L2s, XCC_ID */
+#define FLEETI_GFX9 1
+#elif defined(__gfx90a__)
+#define FLEETI_GFX9 1
+#endif
+
+#define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
+
+FLEET_DEVICE uint32_t fleet_thread_id(void) { return threadIdx.x; }
+FLEET_DEVICE uint32_t fleet_thread_count(void) { return blockDim.x; }
+FLEET_DEVICE uint32_t fleet_block_id(void) { return blockIdx.x; }
+FLEET_DEVICE uint32_t fleet_block_count(void) { return gridDim.x; }
+FLEET_DEVICE uint32_t fleet_wave_size(void) { return (uint32_t)__builtin_amdgcn_wavefrontsize(); }
+FLEET_DEVICE uint32_t fleet_lane(void) { return threadIdx.x & (fleet_wave_size() - 1); }
+
+/* The same value in every lane: lets the compiler keep it in a scalar register. */
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
+{
+    return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
+}
+FLEET_DEVICE uint32_t fleet_wave_id(void) { return fleeti_uniform(threadIdx.x / fleet_wave_size()); }
+FLEET_DEVICE uint32_t fleet_wave_count(void)
+{
+    return (blockDim.x + fleet_wave_size() - 1) / fleet_wave_size();
+}
+
+/* XCC_ID, hardware register 20, bits 3:0. Elsewhere the device is one chiplet. */
+FLEET_DEVICE uint32_t fleet_chiplet_id(void)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    return (uint32_t)__builtin_amdgcn_s_getreg((3 << 11) | 20);
+#else
+    return 0;
+#endif
+}
+
+FLEET_DEVICE void fleet_block_barrier(void) { __syncthreads(); }
+FLEET_DEVICE void fleet_wave_barrier(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+}
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value) { return __any((int)value) != 0; }
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value) { return (uint32_t)__ballot((int)value); }
+FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
+{
+    return (uint32_t)__builtin_amdgcn_readlane((int)value, (int)lane);
+}
+/* A barrier that also tells whether `value` was not 0 in any thread. Once it was, it stays so. Thread 0
+   calls ..._begin, with a barrier before the first use. */
+FLEET_DEVICE uint32_t *fleeti_block_flag(void)
+{
+    __shared__ uint32_t flag;
+    return &flag;
+}
+FLEET_DEVICE void fleeti_block_any_begin(void) { *fleeti_block_flag() = 0; }
+FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
+{
+    if (value) *fleeti_block_flag() = 1;
+    fleet_block_barrier();
+    return fleeti_uniform(*fleeti_block_flag());
+}
+
+/* Drain: this wave's stores are in the chiplet's L2 (L1 is write-through). Neither s_barrier nor a
+   workgroup fence waits for vector stores, so this does. */
+FLEET_DEVICE void fleeti_drain(void)
+{
+#if defined(FLEETI_GFX9)
+    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#else
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
+}
+
+/* Releases publish what is in this chiplet's L2, every workgroup's drained stores, to all chiplets of
+   the device (buffer_wbl2 sc1) or to the host too (sc0 sc1). The wait after the write-back is written
+   out: compilers drop theirs when they believe that nothing is outstanding, and the arrival that
+   follows would then be seen before the data. Pair: fleeti_acquire_device, _system in the waiter. */
+FLEET_DEVICE void fleeti_release_device(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+    fleeti_drain();
+}
+FLEET_DEVICE void fleeti_release_system(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+    fleeti_drain();
+}
+
+/* Acquires drop what this CU (and, at device scope, this L2's copies of others' lines) may hold stale.
+   They stand after the poll that observed the arrivals. The wait lets the other waves of the workgroup,
+   released by the barrier that follows, rely on it. */
+FLEET_DEVICE void fleeti_acquire_device(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+    fleeti_drain();
+}
+FLEET_DEVICE void fleeti_acquire_system(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+    fleeti_drain();
+}
+FLEET_DEVICE void fleeti_acquire_chiplet(void)
+{
+#if defined(FLEETI_GFX_CHIPLETS) && defined(FLEET_CHIPLET_ACQUIRE_L1)
+    __asm__ volatile("buffer_inv sc0\n\ts_waitcnt vmcnt(0)" ::: "memory");
+#else
+    fleeti_acquire_device();
+#endif
+}
+
+/* Polls are relaxed atomic loads of the counter's scope (sc1: past both caches); the acquire is a fence
+   of its own, once, outside the loop. RMWs are relaxed too: their release is written out before them. */
+FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
+{
+    return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
+{
+    return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value)
+{
+    __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
+{
+    __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
+{
+    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
+{
+    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+/* Returns what was there; stores `value` if that was `expected`. */
+FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
+{
+    __hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                         __HIP_MEMORY_SCOPE_AGENT);
+    return expected;
+}
+/* A word for the host, after everything that this thread stored for it with fleet_store_relaxed_system. */
+FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
+{
+    fleeti_drain();
+    fleet_store_relaxed_system(at, value);
+}
+FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at) { return fleet_load_relaxed_device(at); }
+FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at) { return fleet_load_relaxed_system(at); }
+FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value) { return fleet_add_relaxed_device(at, value); }
+FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value) { return fleet_add_relaxed_system(at, value); }
+FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
+{
+    return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
+{
+    __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
+FLEET_DEVICE uint64_t fleet_clock_ticks(void) { return __builtin_amdgcn_s_memrealtime(); }
+
+/* Between two polls: s_sleep is in units of 64 clocks. */
+FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
+{
+    (void)at;
+    if (*tries < 64) __builtin_amdgcn_s_sleep(1);
+    else __builtin_amdgcn_s_sleep(8);
+    *tries += 1;
+    return FLEET_OK;
+}
+
+/* Immutable data of the plan, at an address that is the same in all lanes: scalar loads. */
+#define FLEETI_CONSTANT(type, pointer) ((const __attribute__((address_space(4))) type *)(uintptr_t)(pointer))
+FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
+{
+    const __attribute__((address_space(4))) uint32_t *p = FLEETI_CONSTANT(uint32_t, from);
+    for (uint32_t i = 0; i < words; i++) to[i] = p[i];
+}
+
+#endif /* FLEET_HIP */
+
+/* ---- fleet device: backend NVIDIA ---------------------------------------------------------------------- */
+
+#if defined(FLEET_CUDA)
+
+#define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
+
+FLEET_DEVICE uint32_t fleet_thread_id(void) { return threadIdx.x; }
+FLEET_DEVICE uint32_t fleet_thread_count(void) { return blockDim.x; }
+FLEET_DEVICE uint32_t fleet_block_id(void) { return blockIdx.x; }
+FLEET_DEVICE uint32_t fleet_block_count(void) { return gridDim.x; }
+FLEET_DEVICE uint32_t fleet_wave_size(void) { return 32; }
+FLEET_DEVICE uint32_t fleet_lane(void) { return threadIdx.x & 31; }
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
+FLEET_DEVICE uint32_t fleet_wave_id(void) { return threadIdx.x >> 5; }
+FLEET_DEVICE uint32_t fleet_wave_count(void) { return (blockDim.x + 31) >> 5; }
+FLEET_DEVICE uint32_t fleet_chiplet_id(void) { return 0; } /* dies share a coherent L2 */
+
+FLEET_DEVICE void fleet_block_barrier(void) { __syncthreads(); }
+FLEET_DEVICE void fleet_wave_barrier(void) { __syncwarp(); }
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value) { return __any_sync(0xffffffffu, (int)value) != 0; }
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value) { return __ballot_sync(0xffffffffu, (int)value); }
+FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane) { return __shfl_sync(0xffffffffu, value, (int)lane); }
+FLEET_DEVICE void fleeti_block_any_begin(void) {}
+FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value) { return __syncthreads_or((int)value) != 0; }
+
+/* The ordering is in the RMWs (acq_rel) and the polls (acquire), both cumulative over the barrier of
+   the group (PTX memory model, causality order); so these are nothing here. */
+FLEET_DEVICE void fleeti_drain(void) {}
+FLEET_DEVICE void fleeti_release_device(void) {}
+FLEET_DEVICE void fleeti_release_system(void) {}
+FLEET_DEVICE void fleeti_acquire_chiplet(void) {}
+FLEET_DEVICE void fleeti_acquire_device(void) {}
+FLEET_DEVICE void fleeti_acquire_system(void) {}
+
+#define FLEETI_PTX_LOAD(name, op)                                                                  \
+    FLEET_DEVICE uint32_t name(const uint32_t *at)                                                 \
+    {                                                                                              \
+        uint32_t v;                                                                                \
+        __asm__ volatile(op " %0,[%1];" : "=r"(v) : "l"(__cvta_generic_to_global(at)) : "memory"); \
+        return v;                                                                                  \
+    }
+#define FLEETI_PTX_STORE(name, op)                                                                 \
+    FLEET_DEVICE void name(uint32_t *at, uint32_t value)                                           \
+    {                                                                                              \
+        __asm__ volatile(op " [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); \
+    }
+#define FLEETI_PTX_ADD(name, op)                                                                   \
+    FLEET_DEVICE uint32_t name(uint32_t *at, uint32_t value)                                       \
+    {                                                                                              \
+        uint32_t v;                                                                                \
+        __asm__ volatile(op " %0,[%1],%2;"                                                         \
+                         : "=r"(v)                                                                 \
+                         : "l"(__cvta_generic_to_global(at)), "r"(value)                           \
+                         : "memory");                                                              \
+        return v;                                                                                  \
+    }
+FLEETI_PTX_LOAD(fleet_load_relaxed_device, "ld.relaxed.gpu.global.u32")
+FLEETI_PTX_LOAD(fleet_load_relaxed_system, "ld.relaxed.sys.global.u32")
+FLEETI_PTX_STORE(fleet_store_relaxed_device, "st.relaxed.gpu.global.u32")
+FLEETI_PTX_STORE(fleet_store_relaxed_system, "st.relaxed.sys.global.u32")
+FLEETI_PTX_STORE(fleeti_publish_system, "st.release.sys.global.u32")
+FLEETI_PTX_ADD(fleet_add_relaxed_device, "atom.add.relaxed.gpu.global.u32")
+FLEETI_PTX_ADD(fleet_add_relaxed_system, "atom.add.relaxed.sys.global.u32")
+FLEETI_PTX_LOAD(fleeti_poll_device, "ld.acquire.gpu.global.u32")
+FLEETI_PTX_LOAD(fleeti_poll_system, "ld.acquire.sys.global.u32")
+FLEETI_PTX_ADD(fleeti_rmw_device, "atom.add.acq_rel.gpu.global.u32")
+FLEETI_PTX_ADD(fleeti_rmw_system, "atom.add.acq_rel.sys.global.u32")
+
+FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
+{
+    uint32_t v;
+    __asm__ volatile("atom.cas.relaxed.gpu.global.b32 %0,[%1],%2,%3;"
+                     : "=r"(v)
+                     : "l"(__cvta_generic_to_global(at)), "r"(expected), "r"(value)
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
+{
+    uint64_t v;
+    __asm__ volatile("ld.acquire.gpu.global.u64 %0,[%1];" : "=l"(v) : "l"(__cvta_generic_to_global(at)) : "memory");
+    return v;
+}
+FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
+{
+    __asm__ volatile("st.release.gpu.global.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "l"(value) : "memory");
+}
+
+FLEET_DEVICE uint64_t fleet_clock_ticks(void)
+{
+    uint64_t t;
+    __asm__ volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
+    return t;
+}
+FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
+{
+    (void)at;
+    if (*tries >= 1024) __nanosleep(100); /* an idle SM's polls cost nobody anything before that */
+    *tries += 1;
+    return FLEET_OK;
+}
+
+FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
+{
+    const uint4 *p = (const uint4 *)from;
+    for (uint32_t i = 0; i < words / 4; i++) {
+        uint4 v = __ldg(p + i);
+        to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+    }
+}
+
+#endif /* FLEET_CUDA */
+
+/* The dynamic LDS of the launch. */
+#if !defined(FLEET_HOST)
+FLEET_DEVICE void *fleeti_dynamic_lds(void)
+{
+    extern __shared__ uint4 fleeti_lds[];
+    return fleeti_lds;
+}
+#else
+FLEET_DEVICE void *fleeti_dynamic_lds(void) { return fleeti_host_dynamic_lds(); }
+#endif
+
+/* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
+   barrier between two broadcasts of one word. */
+#if !defined(FLEET_HOST)
+FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
+{
+    __shared__ uint32_t words[2];
+    if (fleet_thread_id() == 0) words[word] = value;
+    fleet_block_barrier();
+    return fleeti_uniform(words[word]);
+}
+#endif
+
+/* ---- fleet device: backend host ------------------------------------------------------------------------- */
+
+#if defined(FLEET_HOST)
+
+#define FLEETI_CLOCK_NS 1u
+
+FLEET_DEVICE uint32_t fleet_thread_id(void) { return fleeti_host_thread(); }
+FLEET_DEVICE uint32_t fleet_thread_count(void) { return fleeti_host_threads(); }
+FLEET_DEVICE uint32_t fleet_block_id(void) { return fleeti_host_block(); }
+FLEET_DEVICE uint32_t fleet_block_count(void) { return fleeti_host_blocks(); }
+FLEET_DEVICE uint32_t fleet_wave_size(void) { return 1; }
+FLEET_DEVICE uint32_t fleet_lane(void) { return 0; }
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value) { return value; }
+FLEET_DEVICE uint32_t fleet_wave_id(void) { return fleeti_host_thread(); }
+FLEET_DEVICE uint32_t fleet_wave_count(void) { return fleeti_host_threads(); }
+FLEET_DEVICE uint32_t fleet_chiplet_id(void) { return fleeti_host_chiplet(); }
+
+FLEET_DEVICE void fleet_block_barrier(void) { fleeti_host_barrier(); }
+FLEET_DEVICE void fleet_wave_barrier(void) {}
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value) { return value != 0; }
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value) { return value != 0; }
+FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
+{
+    (void)lane;
+    return value;
+}
+FLEET_DEVICE void fleeti_block_any_begin(void) { fleeti_host_block_flag(0); }
+FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
+{
+    if (value) fleeti_host_block_flag(1);
+    fleet_block_barrier();
+    return fleeti_host_block_flag(2);
+}
+FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word) { return fleeti_host_broadcast(value, word); }
+
+/* The ordering is in acquire-release RMWs and acquire polls, which thread sanitizers understand; these
+   drive the chiplet-memory model and the counts. */
+FLEET_DEVICE void fleeti_drain(void) { fleeti_host_drain(); }
+FLEET_DEVICE void fleeti_release_device(void) { fleeti_host_release(FLEET_SCOPE_DEVICE); }
+FLEET_DEVICE void fleeti_release_system(void) { fleeti_host_release(FLEET_SCOPE_SYSTEM); }
+FLEET_DEVICE void fleeti_acquire_chiplet(void) { fleeti_host_acquire(FLEET_SCOPE_CHIPLET); }
+FLEET_DEVICE void fleeti_acquire_device(void) { fleeti_host_acquire(FLEET_SCOPE_DEVICE); }
+FLEET_DEVICE void fleeti_acquire_system(void) { fleeti_host_acquire(FLEET_SCOPE_SYSTEM); }
+
+FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
+{
+    fleeti_host_point();
+    return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at) { return fleet_load_relaxed_device(at); }
+FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value)
+{
+    fleeti_host_point();
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+    fleeti_host_changed(at);
+}
+FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value) { fleet_store_relaxed_device(at, value); }
+FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
+{
+    fleeti_host_point();
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+    fleeti_host_changed(at);
+}
+FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
+{
+    uint32_t old;
+    fleeti_host_point();
+    fleeti_host_count_rmw();
+    old = __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
+    fleeti_host_changed(at);
+    return old;
+}
+FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value) { return fleeti_rmw_device(at, value); }
+FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
+{
+    uint32_t old;
+    fleeti_host_point();
+    old = __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+    fleeti_host_changed(at);
+    return old;
+}
+FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value) { return fleet_add_relaxed_device(at, value); }
+FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
+{
+    fleeti_host_point();
+    __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    fleeti_host_changed(at);
+    return expected;
+}
+FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
+{
+    fleeti_host_point();
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at) { return fleeti_poll_device(at); }
+FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
+{
+    fleeti_host_point();
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
+{
+    fleeti_host_point();
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+    fleeti_host_changed(at);
+}
+FLEET_DEVICE uint64_t fleet_clock_ticks(void) { return fleeti_host_clock(); }
+FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries) { return fleeti_host_park(at, tries); }
+FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
+{
+    const uint32_t *p = (const uint32_t *)from;
+    for (uint32_t i = 0; i < words; i++) to[i] = p[i];
+}
+
+#endif /* FLEET_HOST */
+
+/* ---- fleet device: atomics with their order in the name -------------------------------------------------- */
+
+/* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
+   Acquire pairs with it. On AMD the fences are written out around relaxed operations (never a
+   release-ordered atomic: compilers leave out the wait after the write-back). */
+FLEET_DEVICE uint32_t fleet_load_acquire_device(const uint32_t *at)
+{
+    uint32_t value = fleeti_poll_device(at);
+    fleeti_acquire_device();
+    return value;
+}
+FLEET_DEVICE uint32_t fleet_load_acquire_system(const uint32_t *at)
+{
+    uint32_t value = fleeti_poll_system(at);
+    fleeti_acquire_system();
+    return value;
+}
+FLEET_DEVICE uint32_t fleet_add_acq_rel_device(uint32_t *at, uint32_t value)
+{
+    uint32_t old;
+    fleeti_drain();
+    fleeti_release_device();
+    old = fleeti_rmw_device(at, value);
+    fleeti_acquire_device();
+    return old;
+}
+FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
+{
+    uint32_t old;
+    fleeti_drain();
+    fleeti_release_system();
+    old = fleeti_rmw_system(at, value);
+    fleeti_acquire_system();
+    return old;
+}
+/* One step of a spin of your own, on a word that others change through this header. */
+FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries) { return fleeti_backoff(NULL, tries); }
+
+/* ---- fleet device: notify ---------------------------------------------------------------------------------- */
+
+/* The group that notifies or waits together. */
+#define FLEET_WAVE 0u
+#define FLEET_BLOCK 1u
+
+FLEET_DEVICE void fleeti_group_barrier(uint32_t group)
+{
+    if (group == FLEET_BLOCK) fleet_block_barrier();
+    else fleet_wave_barrier();
+}
+FLEET_DEVICE uint32_t fleeti_leads(uint32_t group)
+{
+    return group == FLEET_BLOCK ? fleet_thread_id() == 0 : fleet_lane() == 0;
+}
+
+/* Where the word indices of wait and notify records count from. */
+typedef struct fleeti_counters {
+    uint32_t *device;
+    uint32_t *system; /* fine-grained; null where no event has system scope */
+} fleeti_counters;
+
+#define FLEETI_RELEASED 1u  /* this arrival released for its chiplet */
+#define FLEETI_COMPLETED 2u /* this arrival completed an element */
+#define FLEETI_VETOED 4u    /* nobody arrived */
+
+/* The leader's part: arrives at n events in epoch e. First all sub-counters, then at most one release,
+   which so comes after every RMW that observed other workgroups' arrivals, then the counters. target:
+   where not 0, a sum that completes an element (for triggers). */
+FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *records, uint32_t n, uint32_t epoch, uint32_t target)
+{
+    uint32_t result = 0;
+    for (uint32_t first = 0; first < n; first += 32) {
+        uint32_t due = 0, system = 0;
+        uint32_t end = n - first < 32 ? n - first : 32;
+        for (uint32_t i = 0; i < end; i++) {
+            fleeti_notify r = records[first + i];
+            if (r.sub & FLEETI_LOCAL) {
+                /* Block and chiplet scope: producers' drained stores and the readers share one L2. */
+                uint32_t old = fleeti_rmw_device(c.device + r.counter, r.weight);
+                if (target && old + r.weight == epoch * target) result |= FLEETI_COMPLETED;
+                continue;
+            }
+            /* Not the last of its chiplet: whoever is releases for this workgroup too, because its
+               drained stores are in the L2 that the write-back covers. */
+            if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;
+            due |= 1u << i;
+            system |= r.counter & FLEETI_SYSTEM;
+        }
+        if (!due) continue;
+        result |= FLEETI_RELEASED;
+        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_await. */
+        if (system) fleeti_release_system();
+        else fleeti_release_device();
+        for (uint32_t i = 0; i < end; i++) {
+            fleeti_notify r = records[first + i];
+            uint32_t old;
+            if (!(due >> i & 1)) continue;
+            if (r.counter & FLEETI_SYSTEM) old = fleeti_rmw_system(c.system + (r.counter & ~FLEETI_SYSTEM), r.weight);
+            else old = fleeti_rmw_device(c.device + r.counter, r.weight);
+            if (target && old + r.weight == epoch * target) result |= FLEETI_COMPLETED;
+        }
+    }
+    return result;
+}
+
+/* The one notify. Every thread of the group calls it; its stores before the call are published to
+   whoever waits for these events. can_veto: a constant; then veto in any thread of the group means that
+   there is nothing to publish: nobody arrives. Returns, to the leader alone, FLEETI_RELEASED... or FLEETI_VETOED. */
+FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, const fleeti_notify *records, uint32_t n, uint32_t epoch, uint32_t target, uint32_t can_veto, uint32_t veto)
+{
+    fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
+    if (can_veto) veto = group == FLEET_BLOCK ? fleeti_block_any(veto) : fleeti_any(veto);
+    else if (group == FLEET_BLOCK) fleet_block_barrier();
+    if (group == FLEET_WAVE) fleet_wave_barrier();
+    /* ... before the leader arrives for all of them. */
+    if (can_veto && veto) return FLEETI_VETOED;
+    return fleeti_leads(group) ? fleeti_arrive(c, records, n, epoch, target) : 0;
+}
+
+/* ---- fleet device: wait ------------------------------------------------------------------------------------- */
+
+/* What ends a wait early. */
+typedef struct fleet_watch {
+    const uint32_t *stop;       /* device word: not 0 is a fleet_status that ends the wait; null: none */
+    const uint32_t *host_abort; /* host word that the device reads, seldom: not 0 aborts; null: none */
+    uint64_t limit_ticks;       /* of fleet_clock_ticks; 0: no limit */
+} fleet_watch;
+
+/* What a failed wait saw. */
+typedef struct fleeti_seen {
+    fleet_status status;
+    uint32_t counter, seen, expected;
+} fleeti_seen;
+
+/* Is it time to give up? Called after a failed poll; looks at the words and the clock only now and then. */
+FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t tries, uint64_t *since)
+{
+#if defined(FLEET_NO_WATCHDOG)
+    (void)watch, (void)tries, (void)since;
+#else
+    if (tries % 64 == 0) {
+        uint64_t now;
+        if (watch->stop) {
+            uint32_t stop = fleet_load_relaxed_device(watch->stop);
+            if (stop) return (fleet_status)stop;
+        }
+        now = fleet_clock_ticks();
+        if (*since == 0) *since = now;
+        else if (watch->limit_ticks && now - *since > watch->limit_ticks) return FLEET_ERROR_TIMEOUT;
+        /* The host's word is across a bus: every 4096 polls. */
+        if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort)) return FLEET_ERROR_ABORTED;
+    }
+#endif
+    return FLEET_OK;
+}
+
+/* Polls one counter until it has `want`. */
+FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter, uint32_t want, const fleet_watch *watch, fleeti_seen *seen)
+{
+    const uint32_t *at = counter & FLEETI_SYSTEM ? c.system + (counter & ~FLEETI_SYSTEM) : c.device + counter;
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    for (;;) {
+        uint32_t value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
+        fleet_status status;
+        if ((int32_t)(value - want) >= 0) return FLEET_OK;
+        status = fleeti_backoff(at, &tries);
+        if (!status) status = fleeti_watched(watch, tries, &since);
+        if (status) {
+            seen->status = status, seen->counter = counter, seen->seen = value, seen->expected = want;
+            return status;
+        }
+    }
+}
+
+/* The polling part of the wait, by the lanes of one wave: each counter of each record has exactly one lane. */
+FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, const fleeti_wait *records, uint32_t n, uint32_t epoch, const fleet_watch *watch, fleeti_seen *seen)
+{
+    uint32_t k = fleet_lane();
+    for (uint32_t i = 0; i < n; i++) {
+        fleeti_wait r = records[i];
+        uint32_t count = r.count & ~FLEETI_PREVIOUS;
+        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
+        for (; k < count; k += fleet_wave_size()) {
+            fleet_status status = fleeti_poll_until(c, r.counter + k * r.stride, want, watch, seen);
+            if (status) return status;
+        }
+        k -= count;
+    }
+    return FLEET_OK;
+}
+
+/* One acquire for the group, at the widest scope of its events: after it, and the barrier that follows,
+   the group's loads see what the arrivals published. Pair: the release (device, system) or the drain
+   (block, chiplet) in fleeti_notify_all. */
+FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
+{
+    if (scope == FLEET_SCOPE_DEVICE) fleeti_acquire_device();
+    else if (scope == FLEET_SCOPE_CHIPLET) fleeti_acquire_chiplet();
+    else if (scope == FLEET_SCOPE_SYSTEM) fleeti_acquire_system();
+}
+
+/* The one wait. Every thread of the group calls it and gets the same status. `stop`: a status that the
+   caller has already seen, which ends the wait without polling. `seen` is filled in the lane that failed.
+   Two waits of a block have a barrier between them (a notify is one). */
+FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c, const fleeti_wait *records, uint32_t n, uint32_t epoch, fleet_scope scope, fleet_status stop, const fleet_watch *watch, fleeti_seen *seen)
+{
+    fleet_status status = stop;
+    if (group == FLEET_WAVE || fleet_wave_id() == 0) {
+        if (!status) status = fleeti_await(c, records, n, epoch, watch, seen);
+        /* The leader speaks for the wave: any lane's failure is its own. */
+        if (fleeti_any((uint32_t)status)) {
+            if (!status) status = FLEET_ERROR_ABORTED;
+        } else if (n) {
+            fleeti_acquire(scope);
+        }
+        fleet_wave_barrier();
+    }
+    return group == FLEET_BLOCK ? (fleet_status)fleeti_broadcast((uint32_t)status, 0) : status;
+}
+
+/* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
+
+/* One element of an event tensor, as FLEET_EVENT_TENSORn's ..._at gives it. */
+typedef struct fleet_event {
+    uint32_t *words;   /* the tensor's memory */
+    uint32_t counter;  /* word of the element's counter */
+    uint32_t chiplets; /* sub-counters per element, 0: none */
+    uint32_t target;   /* arrivals per epoch: of groups, or with share of groups too */
+    uint32_t share;    /* arrivals per chiplet and epoch, where chiplets count first */
+    fleet_watch watch;
+} fleet_event;
+
+/* Memory and counting of an event tensor: FLEET_EVENT_TENSORn adds the named extents. */
+typedef struct fleet_events {
+    uint32_t *words;   /* caller's device memory, ..._bytes() long, zeroed once */
+    uint32_t target;   /* arrivals that complete an element, per epoch */
+    uint32_t chiplets; /* 0: every arrival at device scope goes to the element's counter; else the number of
+                          chiplets, each of which counts `share` arrivals and sends one */
+    uint32_t share;
+    fleet_watch watch; /* default: no stop word, no limit */
+} fleet_events;
+
+#define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4)
+
+/* Every counter has a line of its own: the element's, then one per chiplet. */
+#define FLEETI_EVENT_LINES(events) (1u + (events).chiplets)
+static inline __attribute__((unused)) size_t fleeti_events_bytes(const fleet_events *events, size_t elements)
+{
+    return elements * FLEETI_EVENT_LINES(*events) * FLEET_LINE_BYTES;
+}
+FLEET_DEVICE fleet_event fleeti_event_at(const fleet_events *events, uint32_t element)
+{
+    fleet_event e;
+    e.words = events->words;
+    e.counter = element * FLEETI_EVENT_LINES(*events) * FLEETI_LINE_WORDS;
+    e.chiplets = events->chiplets;
+    e.target = events->target;
+    e.share = events->share;
+    e.watch = events->watch;
+    return e;
+}
+
+/* FLEET_EVENT_TENSOR2(tile_done, rows, cols) declares, for an event tensor with extents rows and cols:
+     the type          tile_done, { fleet_events events; uint32_t rows, cols; }, passed to kernels by value
+     size_t            tile_done_bytes(const tile_done *)         memory it needs
+     fleet_event       tile_done_at(const tile_done *, row, col)  one element, in device code */
+#define FLEETI_EVENT_TENSOR(name, fields, elements, params, index)                                 \
+    typedef struct name {                                                                          \
+        fleet_events events;                                                                       \
+        uint32_t fields;                                                                           \
+    } name;                                                                                        \
+    static inline __attribute__((unused)) size_t name##_bytes(const name *t)                       \
+    {                                                                                              \
+        return fleeti_events_bytes(&t->events, (size_t)(elements));                                \
+    }                                                                                              \
+    FLEET_DEVICE fleet_event name##_at params { return fleeti_event_at(&t->events, index); }
+#define FLEET_EVENT_TENSOR1(name, a)                                                               \
+    FLEETI_EVENT_TENSOR(name, a, t->a, (const name *t, uint32_t i), i)
+#define FLEETI_COMMA ,
+#define FLEET_EVENT_TENSOR2(name, a, b)                                                            \
+    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b, t->a * t->b, (const name *t, uint32_t i, uint32_t j), i * t->b + j)
+#define FLEET_EVENT_TENSOR3(name, a, b, c)                                                         \
+    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b FLEETI_COMMA c, t->a * t->b * t->c,                 \
+                        (const name *t, uint32_t i, uint32_t j, uint32_t k), (i * t->b + j) * t->c + k)
+
+/* Masked although it is in range, so that the compiler knows the scope's bit and drops the other branch. */
+FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
+{
+    return (e.counter & ~FLEETI_SYSTEM) | (scope == FLEET_SCOPE_SYSTEM ? FLEETI_SYSTEM : 0);
+}
+FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope, uint32_t trigger)
+{
+    fleeti_counters c;
+    fleeti_notify r;
+    c.device = e.words;
+    c.system = e.words;
+    r.counter = fleeti_event_word(e, scope);
+    r.sub = 0, r.share = 0, r.weight = 1;
+    if (scope <= FLEET_SCOPE_CHIPLET) r.sub = FLEETI_LOCAL;
+    else if (e.chiplets) {
+        uint32_t chiplet = fleet_chiplet_id();
+        r.sub = e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_LINE_WORDS;
+        r.share = e.share;
+        r.weight = e.share;
+    }
+    return fleeti_notify_all(group, c, &r, 1, epoch, trigger ? e.target : 0, 0, 0);
+}
+FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
+{
+    fleeti_counters c;
+    fleeti_wait r;
+    fleeti_seen seen;
+    c.device = e.words;
+    c.system = e.words;
+    r.counter = fleeti_event_word(e, scope);
+    r.count = 1, r.stride = 0, r.target = e.target;
+    fleeti_group_barrier(group); /* between two waits of a block */
+    return fleeti_wait_all(group, c, &r, 1, epoch, scope, FLEET_OK, &e.watch, &seen);
+}
+FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
+{
+    uint32_t done = 0;
+    fleeti_group_barrier(group);
+    if (group == FLEET_WAVE || fleet_wave_id() == 0) {
+        const uint32_t *at = e.words + e.counter;
+        uint32_t value = scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
+        done = fleeti_uniform((int32_t)(value - epoch * e.target) >= 0);
+        if (done) fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
+        fleet_wave_barrier();
+    }
+    return group == FLEET_BLOCK ? fleeti_broadcast(done, 0) : done;
+}
+FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
+{
+    uint32_t completed = fleeti_event_notify(group, e, epoch, scope, 1) & FLEETI_COMPLETED;
+    return group == FLEET_BLOCK ? fleeti_broadcast(completed, 1) : fleeti_uniform(completed);
+}
+
+/* For each scope (block, chiplet, device, system):
+     notify   one arrival of the group at the element in this epoch (epochs count from 1, wrap allowed); all
+              threads of the group call it. Returns, in the leader alone, 1 if this arrival issued the release
+              of its chiplet (an L2 write-back on AMD), else 0.
+     wait     returns to all threads when the element is complete in this epoch: FLEET_OK and an acquire; or
+              what its watch says.
+     test     1 and an acquire when it is complete, 0 otherwise; does not block.
+     trigger  notify; returns 1, to all threads of exactly one arriving group per epoch, the one whose arrival
+              completed the element: it makes the consumers ready. No acquire: test or wait before reading.
+   Block scope: producers and waiters are waves of one workgroup. Chiplet scope: workgroups of one chiplet
+   (fleet_chiplet_id). System scope: memory and counters that the host reaches (fleet_pinned_alloc). */
+#define FLEETI_EVENT_OPS(scope, SCOPE)                                                             \
+    FLEET_DEVICE uint32_t fleet_notify_##scope(uint32_t group, fleet_event e, uint32_t epoch)      \
+    {                                                                                              \
+        return fleeti_event_notify(group, e, epoch, SCOPE, 0) & FLEETI_RELEASED;                   \
+    }                                                                                              \
+    FLEET_DEVICE fleet_status fleet_wait_##scope(uint32_t group, fleet_event e, uint32_t epoch)    \
+    {                                                                                              \
+        return fleeti_event_wait(group, e, epoch, SCOPE);                                          \
+    }                                                                                              \
+    FLEET_DEVICE uint32_t fleet_test_##scope(uint32_t group, fleet_event e, uint32_t epoch)        \
+    {                                                                                              \
+        return fleeti_event_test(group, e, epoch, SCOPE);                                          \
+    }                                                                                              \
+    FLEET_DEVICE uint32_t fleet_trigger_##scope(uint32_t group, fleet_event e, uint32_t epoch)     \
+    {                                                                                              \
+        return fleeti_event_trigger(group, e, epoch, SCOPE) != 0;                                  \
+    }
+FLEETI_EVENT_OPS(block, FLEET_SCOPE_BLOCK)
+FLEETI_EVENT_OPS(chiplet, FLEET_SCOPE_CHIPLET)
+FLEETI_EVENT_OPS(device, FLEET_SCOPE_DEVICE)
+FLEETI_EVENT_OPS(system, FLEET_SCOPE_SYSTEM)
+
+#endif /* FLEET_DEVICE_H */
+
+/* ==== implementation ========================================================================================= */
+
+#if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_DEVICE_IMPLEMENTED)
+#define FLEETI_DEVICE_IMPLEMENTED
+
+#include <stdlib.h>
+#include <string.h>
+
+FLEET_C_BEGIN
+
+fleet_kernel_desc fleet_kernel_desc_default(void)
+{
+    fleet_kernel_desc d;
+    memset(&d, 0, sizeof d);
+    d.blocks = 1;
+    d.threads = 256;
+    return d;
+}
+
+/* ---- fleet device: GPU runtimes ------------------------------------------------------------------------------ */
+
+#if defined(FLEET_HIP)
+#define FLEETI_RT(name) hip##name
+#define FLEETI_RT_ERROR hipError_t
+#define FLEETI_RT_OK hipSuccess
+#elif defined(FLEET_CUDA)
+#define FLEETI_RT(name) cuda##name
+#define FLEETI_RT_ERROR cudaError_t
+#define FLEETI_RT_OK cudaSuccess
+#endif
+
+#if !defined(FLEET_HOST)
+
+static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
+{
+    if (error == FLEETI_RT_OK) return FLEET_OK;
+    (void)FLEETI_RT(GetLastError)(); /* the caller has it now: do not leave it for an innocent call */
+    return FLEET_ERROR_DEVICE;
+}
+
+fleet_status fleet_device_alloc(void **memory, size_t bytes)
+{
+    if (!memory) return FLEET_ERROR_NULL;
+    return fleeti_rt(FLEETI_RT(Malloc)(memory, bytes ? bytes : 1)) ? FLEET_ERROR_MEMORY : FLEET_OK;
+}
+void fleet_device_free(void *memory) { (void)FLEETI_RT(Free)(memory); }
+
+fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
+{
+    if (!memory || !device) return FLEET_ERROR_NULL;
+#if defined(FLEET_HIP)
+    /* Coherent: fine-grained, so that system-scope atomics and polls see it at once. */
+    if (fleeti_rt(hipHostMalloc(memory, bytes ? bytes : 1, hipHostMallocMapped | hipHostMallocCoherent))) return FLEET_ERROR_MEMORY;
+#else
+    if (fleeti_rt(cudaHostAlloc(memory, bytes ? bytes : 1, cudaHostAllocMapped))) return FLEET_ERROR_MEMORY;
+#endif
+    return fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
+}
+void fleet_pinned_free(void *memory)
+{
+#if defined(FLEET_HIP)
+    (void)hipHostFree(memory);
+#else
+    (void)cudaFreeHost(memory);
+#endif
+}
+
+fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
+{
+    fleet_status status = fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyHostToDevice), stream));
+    return status ? status : fleet_stream_wait(stream);
+}
+fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream)
+{
+    fleet_status status = fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyDeviceToHost), stream));
+    return status ? status : fleet_stream_wait(stream);
+}
+fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
+{
+    return fleeti_rt(FLEETI_RT(MemsetAsync)(memory, 0, bytes, stream));
+}
+fleet_status fleet_stream_wait(fleet_stream stream) { return fleeti_rt(FLEETI_RT(StreamSynchronize)(stream)); }
+
+fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
+{
+    dim3 blocks, threads;
+    if (!kernel || !args || !d) return FLEET_ERROR_NULL;
+    if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
+    blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
+    threads.x = d->threads, threads.y = 1, threads.z = 1;
+    if (d->lds_bytes > 49152 &&
+        fleeti_rt(FLEETI_RT(FuncSetAttribute)(kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+        return FLEET_ERROR_LAUNCH;
+    return fleeti_rt(d->cooperative
+                         ? FLEETI_RT(LaunchCooperativeKernel)(kernel, blocks, threads, args, d->lds_bytes, d->stream)
+                         : FLEETI_RT(LaunchKernel)(kernel, blocks, threads, args, d->lds_bytes, d->stream))
+               ? FLEET_ERROR_LAUNCH
+               : FLEET_OK;
+}
+
+#endif /* GPU runtimes */
+
+/* ---- fleet device: the CPU as a device ----------------------------------------------------------------------- */
+
+#if defined(FLEET_HOST)
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/select.h>
+#include <time.h>
+#include <ucontext.h>
+
+fleet_status fleet_device_alloc(void **memory, size_t bytes)
+{
+    if (!memory) return FLEET_ERROR_NULL;
+    *memory = aligned_alloc(256, (bytes + 256) / 256 * 256);
+    return *memory ? FLEET_OK : FLEET_ERROR_MEMORY;
+}
+void fleet_device_free(void *memory) { free(memory); }
+fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
+{
+    fleet_status status = device ? fleet_device_alloc(memory, bytes) : FLEET_ERROR_NULL;
+    if (!status) *device = *memory;
+    return status;
+}
+void fleet_pinned_free(void *memory) { free(memory); }
+fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
+{
+    (void)stream;
+    if (bytes) memcpy(to, from, bytes);
+    return FLEET_OK;
+}
+fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream)
+{
+    return fleet_to_device(to, from, bytes, stream);
+}
+fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
+{
+    (void)stream;
+    if (bytes) memset(memory, 0, bytes);
+    return FLEET_OK;
+}
+fleet_status fleet_stream_wait(fleet_stream stream)
+{
+    (void)stream;
+    return FLEET_OK;
+}
+
+#define FLEETI_STATIC_LDS 65536u
+
+typedef struct fleeti_workgroup {
+    pthread_mutex_t lock;
+    pthread_cond_t all_here;
+    uint32_t arrived, generation;
+    uint32_t words[4]; /* broadcasts */
+    uint32_t flag;     /* fleeti_block_any */
+    char *lds;         /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
+} fleeti_workgroup;
+
+typedef struct fleeti_engine fleeti_engine;
+
+/* A wave: what the engines run. */
+typedef struct fleeti_agent {
+    fleeti_engine *engine;
+    fleeti_workgroup *group;
+    uint32_t block, wave;
+    size_t lds_used;
+    pthread_t thread;
+    ucontext_t context;
+    char *stack;
+    const void *parked_at; /* deterministic: the word it polls; null: any change */
+    uint32_t position;     /* in engine->runnable or engine->parked */
+    uint32_t woken_to_look; /* its watch should be looked at: nobody else can run */
+    uint32_t idle_parks;    /* parks since a deadlock was declared */
+} fleeti_agent;
+
+struct fleeti_engine {
+    const fleet_kernel_desc *desc;
+    fleet_kernel kernel;
+    void **args;
+    uint32_t waves, n_agents;
+    fleeti_agent *agents;
+    fleeti_workgroup *groups;
+    fleet_host_stats stats;
+    /* deterministic engine */
+    ucontext_t home;
+    uint64_t rng, clock;
+    fleeti_agent **runnable, **parked;
+    uint32_t n_runnable, n_parked, alive;
+    uint32_t looked;   /* everybody parked was woken to look at its watch, and nothing changed since */
+    uint32_t deadlock; /* declared */
+};
+
+/* Stands for the registers in which hardware keeps a wave's identity. */
+static __thread fleeti_agent *fleeti_self;
+
+static int fleeti_deterministic(const fleeti_engine *e) { return e->desc->host.engine == FLEET_ENGINE_DETERMINISTIC; }
+
+uint32_t fleeti_host_thread(void) { return fleeti_self->wave; }
+uint32_t fleeti_host_threads(void) { return fleeti_self->engine->waves; }
+uint32_t fleeti_host_block(void) { return fleeti_self->block; }
+uint32_t fleeti_host_blocks(void) { return fleeti_self->engine->desc->blocks; }
+uint32_t fleeti_host_chiplet(void)
+{
+    uint32_t chiplets = fleeti_self->engine->desc->host.chiplets;
+    return chiplets ? fleeti_self->block % chiplets : 0;
+}
+void *fleeti_host_lds(size_t bytes)
+{
+    fleeti_agent *a = fleeti_self;
+    void *at = a->group->lds + a->lds_used;
+    a->lds_used += (bytes + 63) / 64 * 64;
+    if (a->lds_used > FLEETI_STATIC_LDS) abort(); /* as a GPU compiler refuses such a kernel */
+    return at;
+}
+size_t fleeti_host_lds_mark(void) { return fleeti_self->lds_used; }
+void fleeti_host_lds_reset(size_t mark) { fleeti_self->lds_used = mark; }
+void *fleeti_host_dynamic_lds(void) { return fleeti_self->group->lds + FLEETI_STATIC_LDS; }
+
+static void fleeti_count(uint64_t *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+void fleeti_host_count_rmw(void) { fleeti_count(&fleeti_self->engine->stats.rmws); }
+
+/* ---- the deterministic engine ---- */
+
+static uint64_t fleeti_random(fleeti_engine *e)
+{
+    uint64_t z = (e->rng += 0x9e3779b97f4a7c15ull); /* splitmix64, Steele, Lea, Flood 2014 */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+static void fleeti_list_add(fleeti_agent **list, uint32_t *n, fleeti_agent *a)
+{
+    a->position = *n;
+    list[(*n)++] = a;
+}
+static void fleeti_list_remove(fleeti_agent **list, uint32_t *n, fleeti_agent *a)
+{
+    list[a->position] = list[--*n];
+    list[a->position]->position = a->position;
+}
+static void fleeti_wake(fleeti_engine *e, fleeti_agent *a)
+{
+    fleeti_list_remove(e->parked, &e->n_parked, a);
+    fleeti_list_add(e->runnable, &e->n_runnable, a);
+}
+
+/* Chooses who goes on. When nobody can, everyone parked gets one look at its watch (an abort may have come
+   from outside); when that changed nothing it is a deadlock, and every wait returns so. */
+static fleeti_agent *fleeti_choose(fleeti_engine *e)
+{
+    fleeti_agent *next;
+    if (!e->n_runnable) {
+        if (e->looked) e->deadlock = 1;
+        e->looked = 1;
+        while (e->n_parked) {
+            fleeti_agent *a = e->parked[e->n_parked - 1];
+            a->woken_to_look = 1;
+            fleeti_wake(e, a);
+        }
+    }
+    if (!e->n_runnable) return NULL;
+    next = e->runnable[fleeti_random(e) % e->n_runnable];
+    e->stats.fingerprint = (e->stats.fingerprint ^ (uint64_t)(next - e->agents)) * 0x100000001b3ull;
+    return next;
+}
+
+static void fleeti_switch(fleeti_agent *from)
+{
+    fleeti_engine *e = from->engine;
+    fleeti_agent *next = fleeti_choose(e);
+    e->clock += 100;
+    if (next == from) return;
+    e->stats.switches++;
+    if (next) {
+        fleeti_self = next;
+        swapcontext(&from->context, &next->context);
+    } else {
+        swapcontext(&from->context, &e->home);
+    }
+}
+
+void fleeti_host_point(void)
+{
+    if (fleeti_deterministic(fleeti_self->engine)) fleeti_switch(fleeti_self);
+}
+
+void fleeti_host_changed(const void *at)
+{
+    fleeti_engine *e = fleeti_self->engine;
+    if (!fleeti_deterministic(e)) return;
+    e->looked = 0;
+    for (uint32_t i = e->n_parked; i-- > 0;)
+        if (!e->parked[i]->parked_at || e->parked[i]->parked_at == at) fleeti_wake(e, e->parked[i]);
+}
+
+#define FLEETI_LOOK 4096u /* a multiple of every interval in fleeti_watched */
+
+fleet_status fleeti_host_park(const void *at, uint32_t *tries)
+{
+    fleeti_agent *a = fleeti_self;
+    fleeti_engine *e = a->engine;
+    fleeti_count(&e->stats.polls);
+    *tries += 1;
+    if (!fleeti_deterministic(e)) {
+        if (*tries % 64 < 48) {
+            sched_yield();
+        } else { /* more waves than cores: let those run that have work */
+            struct timeval pause;
+            pause.tv_sec = 0, pause.tv_usec = 20;
+            select(0, NULL, NULL, NULL, &pause);
+        }
+        return FLEET_OK;
+    }
+    if (e->deadlock) {
+        /* A spin of the user's own that takes no answer: leave the coroutine where it is. */
+        if (++a->idle_parks > 1000) {
+            fleeti_list_remove(e->runnable, &e->n_runnable, a);
+            e->alive--;
+        }
+        fleeti_switch(a);
+        return FLEET_ERROR_DEADLOCK;
+    }
+    a->parked_at = at;
+    fleeti_list_remove(e->runnable, &e->n_runnable, a);
+    fleeti_list_add(e->parked, &e->n_parked, a);
+    fleeti_switch(a);
+    if (a->woken_to_look) {
+        a->woken_to_look = 0;
+        *tries = (*tries / FLEETI_LOOK + 1) * FLEETI_LOOK;
+    }
+    return e->deadlock ? FLEET_ERROR_DEADLOCK : FLEET_OK;
+}
+
+static void fleeti_coroutine(void)
+{
+    fleeti_agent *a = fleeti_self;
+    fleeti_engine *e = a->engine;
+    fleeti_agent *next;
+    e->kernel(e->args);
+    fleeti_list_remove(e->runnable, &e->n_runnable, a);
+    e->alive--;
+    e->looked = 0;
+    next = fleeti_choose(e);
+    fleeti_self = next;
+    if (next) setcontext(&next->context);
+    setcontext(&e->home);
+}
+
+static fleet_status fleeti_run_deterministic(fleeti_engine *e)
+{
+    size_t stack = e->desc->host.stack_bytes ? e->desc->host.stack_bytes : 262144;
+    fleet_status status = FLEET_OK;
+    e->rng = e->desc->host.seed ? e->desc->host.seed : 1;
+    e->stats.fingerprint = 0xcbf29ce484222325ull;
+    e->runnable = (fleeti_agent **)calloc(e->n_agents, sizeof *e->runnable);
+    e->parked = (fleeti_agent **)calloc(e->n_agents, sizeof *e->parked);
+    if (!e->runnable || !e->parked) status = FLEET_ERROR_MEMORY;
+    for (uint32_t i = 0; i < e->n_agents && !status; i++) {
+        fleeti_agent *a = &e->agents[i];
+        a->stack = (char *)malloc(stack);
+        if (!a->stack || getcontext(&a->context)) {
+            status = FLEET_ERROR_MEMORY;
+            break;
+        }
+        a->context.uc_stack.ss_sp = a->stack;
+        a->context.uc_stack.ss_size = stack;
+        a->context.uc_link = NULL;
+        makecontext(&a->context, fleeti_coroutine, 0);
+        fleeti_list_add(e->runnable, &e->n_runnable, a);
+    }
+    e->alive = e->n_agents;
+    if (!status) {
+        fleeti_agent *outside = fleeti_self;
+        fleeti_self = fleeti_choose(e);
+        swapcontext(&e->home, &fleeti_self->context);
+        fleeti_self = outside;
+        if (e->deadlock) status = FLEET_ERROR_DEADLOCK;
+    }
+    for (uint32_t i = 0; i < e->n_agents; i++) free(e->agents[i].stack);
+    free(e->runnable);
+    free(e->parked);
+    return status;
+}
+
+/* ---- the threads engine ---- */
+
+static void *fleeti_thread_main(void *agent)
+{
+    fleeti_self = (fleeti_agent *)agent;
+    fleeti_self->engine->kernel(fleeti_self->engine->args);
+    return NULL;
+}
+
+static fleet_status fleeti_run_threads(fleeti_engine *e)
+{
+    for (uint32_t i = 0; i < e->n_agents; i++)
+        /* A kernel with fewer workgroups than it was launched with could wait for ever: no half measures. */
+        if (pthread_create(&e->agents[i].thread, NULL, fleeti_thread_main, &e->agents[i])) abort();
+    for (uint32_t i = 0; i < e->n_agents; i++) pthread_join(e->agents[i].thread, NULL);
+    return FLEET_OK;
+}
+
+/* ---- both ---- */
+
+void fleeti_host_barrier(void)
+{
+    fleeti_agent *a = fleeti_self;
+    fleeti_workgroup *g = a->group;
+    uint32_t generation;
+    if (fleeti_deterministic(a->engine)) {
+        fleeti_host_point();
+        if (a->engine->waves == 1) return;
+        generation = g->generation;
+        if (++g->arrived == a->engine->waves) {
+            g->arrived = 0;
+            g->generation++;
+            fleeti_host_changed(g);
+        } else {
+            uint32_t tries = 0;
+            while (g->generation == generation && !fleeti_host_park(g, &tries)) {}
+        }
+        return;
+    }
+    if (a->engine->waves == 1) return;
+    pthread_mutex_lock(&g->lock);
+    generation = g->generation;
+    if (++g->arrived == a->engine->waves) {
+        g->arrived = 0;
+        g->generation++;
+        pthread_cond_broadcast(&g->all_here);
+    } else {
+        while (g->generation == generation) pthread_cond_wait(&g->all_here, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word)
+{
+    if (fleeti_self->wave == 0) fleeti_self->group->words[word] = value;
+    fleeti_host_barrier();
+    return fleeti_self->group->words[word];
+}
+
+uint32_t fleeti_host_block_flag(uint32_t set)
+{
+    uint32_t *flag = &fleeti_self->group->flag;
+    if (set < 2) __atomic_store_n(flag, set, __ATOMIC_RELAXED);
+    return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
+uint64_t fleeti_host_clock(void)
+{
+    struct timespec now;
+    if (fleeti_deterministic(fleeti_self->engine)) return fleeti_self->engine->clock += 100;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void fleeti_host_drain(void) { fleeti_host_point(); }
+void fleeti_host_release(fleet_scope scope)
+{
+    (void)scope;
+    fleeti_host_point();
+    fleeti_count(&fleeti_self->engine->stats.releases);
+}
+void fleeti_host_acquire(fleet_scope scope)
+{
+    fleeti_host_point();
+    fleeti_count(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires : &fleeti_self->engine->stats.acquires);
+}
+
+fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
+{
+    fleeti_engine e;
+    fleet_status status = FLEET_OK;
+    uint32_t n_groups = 0;
+    if (!kernel || !args || !d) return FLEET_ERROR_NULL;
+    if (!d->blocks) return FLEET_ERROR_ARGUMENT;
+    memset(&e, 0, sizeof e);
+    e.desc = d;
+    e.kernel = kernel;
+    e.args = args;
+    e.waves = d->host.waves ? d->host.waves : 1;
+    e.n_agents = d->blocks * e.waves;
+    e.agents = (fleeti_agent *)calloc(e.n_agents, sizeof *e.agents);
+    e.groups = (fleeti_workgroup *)calloc(d->blocks, sizeof *e.groups);
+    if (!e.agents || !e.groups) status = FLEET_ERROR_MEMORY;
+    for (uint32_t b = 0; b < d->blocks && !status; b++, n_groups++) {
+        fleeti_workgroup *g = &e.groups[b];
+        pthread_mutex_init(&g->lock, NULL);
+        pthread_cond_init(&g->all_here, NULL);
+        g->lds = (char *)aligned_alloc(256, FLEETI_STATIC_LDS + (d->lds_bytes + 255u) / 256u * 256u);
+        if (!g->lds) status = FLEET_ERROR_MEMORY;
+        for (uint32_t w = 0; w < e.waves; w++) {
+            fleeti_agent *a = &e.agents[b * e.waves + w];
+            a->engine = &e;
+            a->group = g;
+            a->block = b;
+            a->wave = w;
+        }
+    }
+    if (!status) status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
+    for (uint32_t b = 0; b < n_groups; b++) {
+        pthread_mutex_destroy(&e.groups[b].lock);
+        pthread_cond_destroy(&e.groups[b].all_here);
+        free(e.groups[b].lds);
+    }
+    free(e.agents);
+    free(e.groups);
+    if (d->host.stats) *d->host.stats = e.stats;
+    return status;
+}
+
+#endif /* FLEET_HOST */
+
+FLEET_C_END
+
+#endif /* FLEET_IMPLEMENTATION */
