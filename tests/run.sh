@@ -1,0 +1,541 @@
+#!/usr/bin/env bash
+# Builds and runs the tests; the last line is "N passed, N failed[, N skipped]". tests/README.md says
+# what each group holds and how a test file is written.
+#
+#   ./tests/run.sh [deep] [strict] [GROUP...]
+#
+#   deep     also what takes longer (FLEET_DEEP=1 for the programs)
+#   strict   a skip counts as a failure unless it needs a GPU or nvcc (.ci/run)
+#
+# Missing packages are installed (root or sudo) or named. Environment:
+#   FLEET_HIP_RUNTIME   folder of a libamdhip64.so.6, first in the loader's path of HIP programs
+#   FLEET_HIP_ROOT      where the Debian testing root with hipcc is kept, when no hipcc is on PATH
+#   JOBS                programs at a time (default: the number of processors)
+set -eu
+cd "$(dirname "$0")/.."
+# shellcheck source=tests/setup.sh
+. tests/setup.sh
+
+groups="format compile plan host examples hip cuda isa amalgamated readme"
+warnings=(-Wall -Wextra -Wpedantic -Wconversion -Werror)
+jobs=${JOBS:-$(nproc)}
+passed=0 failed=0 skipped=0 strict=
+
+# ---- jobs: commands in the background, then their verdicts -------------------------------------
+
+# start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc.
+start() {
+    local log=$out/$1.log
+    shift
+    mkdir -p "$(dirname "$log")"
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+    (
+        rc=0
+        "$@" >"$log" 2>&1 </dev/null || rc=$?
+        echo "$rc" >"${log%.log}.rc"
+    ) &
+}
+
+# check NAME COMMAND...: a test that passes when the command succeeds.
+check() {
+    checks+=("$1")
+    start "$@"
+}
+
+# program NAME COMMAND...: a command that prints "pass NAME" and "FAIL NAME: why" lines.
+program() {
+    programs+=("$1")
+    start "$@"
+}
+
+begin() {
+    group=$1 out=tests/build/$1 checks=() programs=()
+    group_start=$SECONDS group_passed=$passed group_failed=$failed group_skipped=$skipped
+    mkdir -p tests/build
+    exec 9>>"$out.lock"
+    flock 9 # two runs in one folder take turns, group by group
+    rm -rf "$out"
+    mkdir -p "$out"
+}
+
+finish() {
+    local name
+    wait
+    for name in ${checks[@]+"${checks[@]}"}; do
+        if [ "$(cat "$out/$name.rc")" = 0 ]; then pass; else fail "$name" "see below" "$out/$name.log"; fi
+    done
+    for name in ${programs[@]+"${programs[@]}"}; do
+        verdicts "$name" "$out/$name" >"$out/$name.verdicts"
+        count "$name" "$out/$name.verdicts" "$out/$name.log"
+    done
+    if [ "$passed $failed $skipped" = "$group_passed $group_failed $group_skipped" ]; then
+        fail "$group" "holds no test"
+    fi
+    printf '%-12s %5d pass %5d FAIL %5d s\n' "$group" $((passed - group_passed)) \
+        $((failed - group_failed)) $((SECONDS - group_start))
+    exec 9>&-
+}
+
+pass() { passed=$((passed + 1)); }
+
+fail() { # NAME WHY [LOG]
+    failed=$((failed + 1))
+    printf 'FAIL %s/%s: %s\n' "$group" "$1" "$2"
+    [ $# -lt 3 ] || tail -n 25 "$3" | sed 's/^/    /'
+}
+
+skip() { # NAME WHY
+    case $strict:$2 in
+    strict:*GPU* | strict:*nvcc* | :*)
+        skipped=$((skipped + 1))
+        printf 'skip %s/%s: %s\n' "$group" "$1" "$2"
+        ;;
+    *) fail "$1" "skipped: $2" ;;
+    esac
+}
+
+# verdicts NAME BASE: the pass and FAIL lines of one run, with a FAIL line of its own for what the
+# program could not say itself.
+verdicts() {
+    local rc why=
+    rc=$(cat "$2.rc")
+    grep -aE '^(pass|FAIL|skip) ' "$2.log" || true
+    if grep -qaE 'ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error: ' "$2.log"; then
+        why="a sanitizer reported"
+    elif [ "$rc" = 124 ] || [ "$rc" = 137 ]; then
+        why="timed out"
+    elif [ "$rc" -gt 124 ]; then
+        why="ended with status $rc"
+    elif [ "$rc" != 0 ] && ! grep -qa '^FAIL ' "$2.log"; then
+        why="ended with status $rc"
+    elif ! grep -qaE '^(pass|FAIL|skip) ' "$2.log"; then
+        why="printed no test"
+    fi
+    [ -z "$why" ] || printf 'FAIL %s: %s\n' "$1" "$why"
+}
+
+count() { # NAME VERDICTS LOG
+    local word rest
+    while read -r word rest; do
+        case $word in
+        pass) pass ;;
+        skip) skip "$1/${rest%%:*}" "${rest#*: }" ;;
+        FAIL) fail "$1/${rest%%:*}" "${rest#*: }" ;;
+        esac
+    done <"$2"
+    if grep -q '^FAIL ' "$2"; then tail -n 25 "$3" | sed 's/^/    /'; fi
+}
+
+# build_run LIMIT EXE COMPILER...: compiles, then runs for at most LIMIT seconds.
+build_run() {
+    local limit=$1 exe=$2
+    shift 2
+    "$@" -o "$exe" || {
+        echo "FAIL build: does not compile"
+        return 1
+    }
+    timeout -k 5 "$limit" ${fixed_addresses:+setarch -R} "$exe"
+}
+
+# ThreadSanitizer of older compilers cannot place its shadow where addresses are much randomised.
+fixed_addresses=
+if setarch -R true 2>/dev/null; then fixed_addresses=yes; fi
+
+c_files() { find "$@" -name '*.c' 2>/dev/null | sort; }
+
+stem() { basename "${1%.*}"; }
+
+# ---- the groups ---------------------------------------------------------------------------------
+
+group_format() {
+    local tool file
+    # Versions differ in what they call well formatted: the one of Debian 12 decides.
+    setup_packages clang-format-14:clang-format-14
+    tool=clang-format-14
+    for file in $(find . -name build -prune -o -name fixtures -prune -o \
+        \( -name '*.h' -o -name '*.c' -o -name '*.cu' -o -name '*.cpp' -o -name '*.hip' \) -print | sort); do
+        check "${file#./}" "$tool" --dry-run -Werror "$file"
+    done
+}
+
+# Writes the translation units of the matrix: each header alone and all of them in every order, as
+# declarations and with the implementation, and the implementation after the declarations.
+matrix_units() {
+    local a b c define
+    for define in "" "#define FLEET_IMPLEMENTATION"; do
+        for a in fleet fleet_device fleet_sched; do
+            printf '%s\n#include "%s.h"\n' "$define" "$a" >"$out/${define:+impl_}$a.c"
+            for b in fleet fleet_device fleet_sched; do
+                for c in fleet fleet_device fleet_sched; do
+                    case $c in "$a" | "$b") continue ;; esac
+                    [ "$a" != "$b" ] || continue
+                    printf '%s\n#include "%s.h"\n#include "%s.h"\n#include "%s.h"\n' \
+                        "$define" $a $b $c >"$out/${define:+impl_}$a-$b-$c.c"
+                done
+            done
+        done
+    done
+    printf '#include "fleet_sched.h"\n#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' \
+        >"$out/impl_late.c"
+    printf '#include "fleet_sched.h"\nint main(void) { return !fleet_status_name(FLEET_OK); }\n' \
+        >"$out/user.c"
+}
+
+group_compile() {
+    local file unit compiler flags
+    setup_packages gcc:gcc g++:g++ clang:clang clang-19:clang-19
+    setup_stb
+    matrix_units
+    for file in "$out"/*.c; do
+        unit=$(stem "$file")
+        for compiler in gcc clang g++ clang++; do
+            case $compiler in *++) flags="-x c++ -std=c++17" ;; *) flags="-std=c11" ;; esac
+            # shellcheck disable=SC2086
+            check "$compiler/$unit" "$compiler" $flags -O1 "${warnings[@]}" -I. "${stb_flags[@]}" -c "$file" -o /dev/null
+        done
+    done
+    check two_units_c two_units gcc -std=c11 gcc -std=c11
+    check two_units_cpp two_units g++ "-x c++ -std=c++17" g++ "-x c++ -std=c++17"
+    check two_units_mixed two_units gcc -std=c11 g++ "-x c++ -std=c++17"
+    compile_hip
+    compile_clang19
+    compile_cuda
+}
+
+# two_units COMPILER FLAGS COMPILER FLAGS: one file holds the implementation, another uses it.
+two_units() {
+    local dir=$out/two_$1_$3
+    mkdir -p "$dir"
+    # shellcheck disable=SC2086
+    $1 $2 "${warnings[@]}" -I. "${stb_flags[@]}" -c "$out/impl_fleet_sched.c" -o "$dir/implementation.o" &&
+        $3 $4 "${warnings[@]}" -I. -c "$out/user.c" -o "$dir/user.o" &&
+        g++ "$dir/implementation.o" "$dir/user.o" -pthread -lm -o "$dir/program" && "$dir/program"
+}
+
+hip_flags=(-x hip -std=c++17 -O2)
+
+compile_hip() {
+    local unit arch
+    hip_setup
+    for unit in fleet fleet_device fleet_sched; do
+        for arch in gfx90a gfx942 gfx950; do
+            check "hipcc/$arch/$unit" hip_unit "$arch" "$unit"
+        done
+    done
+}
+
+hip_unit() { # ARCH HEADER
+    # shellcheck disable=SC2016
+    printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n__global__ void kernel() {}\n' "$2" |
+        hip_cc --offload-arch="$1" "${hip_flags[@]}" "${warnings[@]}" -c - -o /dev/null
+}
+
+# hipcc, at the top of the sources where it is; a root has a stb_ds.h of its own.
+hip_cc() {
+    local own=()
+    [ "$hip_mode" = root ] || own=("${stb_flags[@]}")
+    hip_run hipcc -I. "${own[@]}" "$@"
+}
+
+# Another compiler for the same headers. Its device libraries are not packaged, so it stops before the
+# link; the HIP headers are hipcc's.
+compile_clang19() {
+    local file rocm=tests/build/rocm
+    rm -rf "$rocm"
+    mkdir -p "$rocm/include" "$rocm/share/hip"
+    ln -s "$(hip_headers)/hip" "$rocm/include/hip"
+    printf 'HIP_VERSION_MAJOR=6\nHIP_VERSION_MINOR=4\nHIP_VERSION_PATCH=0\n' >"$rocm/share/hip/version"
+    for file in "$out"/impl_fleet*.c $(c_files examples tests/gpu); do
+        case $file in *-*-*) continue ;; esac
+        check "clang-19/gfx942/$(stem "$file")" clang19 "$file"
+    done
+}
+
+hip_headers() {
+    local path
+    for path in "$hip_root/usr/include" /opt/rocm/include /usr/include; do
+        if [ -e "$path/hip/hip_runtime.h" ]; then
+            echo "$path"
+            return
+        fi
+    done
+}
+
+clang19() {
+    local side
+    for side in --offload-device-only --offload-host-only; do
+        clang-19 "${hip_flags[@]}" "${warnings[@]}" --offload-arch=gfx942 $side --rocm-path=tests/build/rocm -nogpulib \
+            -I. -Itests "${stb_flags[@]}" -S "$1" -o /dev/null || return
+    done
+}
+
+cuda_flags=(-x cu -std=c++17 -O2 "-gencode=arch=compute_80,code=sm_80"
+    "-gencode=arch=compute_90,code=sm_90" -Werror all-warnings -Xcompiler "-Wall,-Wextra,-Wconversion")
+
+have_nvcc() {
+    command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+    command -v nvcc >/dev/null
+}
+
+compile_cuda() {
+    local unit
+    have_nvcc || {
+        skip nvcc "needs nvcc"
+        return 0
+    }
+    for unit in fleet fleet_device fleet_sched; do
+        check "nvcc/$unit" nvcc "${cuda_flags[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
+    done
+}
+
+# ---- programs on the CPU
+
+asan=(-O1 -g -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
+tsan=(-O1 -g -fsanitize=thread)
+
+# The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
+marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
+
+timeout_of() { marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60; }
+
+host_programs() { # reads the names of files
+    local file line word n flags limit engine name
+    setup_packages gcc:gcc g++:g++
+    setup_stb
+    while read -r file <&3; do
+        n=0
+        while read -r line; do
+            flags=("${asan[@]}") limit=60 engine=threads name=
+            for word in $line; do
+                case $word in
+                asan) ;;
+                tsan) flags=("${tsan[@]}") name=.tsan ;;
+                plain) flags=(-O2) name=.plain ;;
+                timeout=*) limit=${word#*=} ;;
+                engine=*) engine=${word#*=} name=$name.$engine ;;
+                -*) flags+=("$word") ;;
+                *) die "$file: unknown word in its run line: $word" ;;
+                esac
+            done
+            n=$((n + 1))
+            name=$(stem "$file").$n$name
+            program "$name" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
+                gcc -std=c11 "${warnings[@]}" "${flags[@]}" -I. -Itests "${stb_flags[@]}" "$file" -pthread -lm
+        done <<<"$(marks "$file")"
+    done 3<&0
+}
+
+with_engine() {
+    export FLEET_TEST_ENGINE=$1
+    shift
+    "$@"
+}
+
+group_plan() { host_programs < <(c_files tests/plan); }
+group_host() { host_programs < <(c_files tests/host); }
+
+example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
+
+group_examples() {
+    local file name
+    setup_packages gcc:gcc g++:g++
+    setup_stb
+    for file in $(example_files); do
+        name=$(stem "$file")
+        program "c11/$name" example "$name" build_run 60 "$out/$name.c11" \
+            gcc -std=c11 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
+        program "cpp17/$name" example "$name" build_run 60 "$out/$name.cpp17" \
+            g++ -x c++ -std=c++17 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
+    done
+}
+
+# example NAME COMMAND...: an example passes when it exits with 0 and has printed a line "ok: ...".
+example() {
+    local name=$1 log rc=0
+    shift
+    log=$("$@") || rc=$?
+    printf '%s\n' "$log"
+    case $rc:$'\n'$log in
+    0:*$'\n'ok:*) echo "pass $name" ;;
+    0:*) echo "FAIL $name: ended with 0 but printed no line that begins with ok:" ;;
+    *) return $rc ;;
+    esac
+}
+
+# ---- HIP: examples and tests/gpu, one binary for all three targets, run on gfx942
+
+gpu_files() {
+    example_files
+    c_files tests/gpu
+}
+
+group_hip() {
+    local file name
+    hip_setup
+    hip_run mkdir -p "$out"
+    for file in $(gpu_files); do
+        check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
+    done
+    wait
+    if [ -z "${FLEET_HIP_RUNTIME:-}" ] && [ ! -e /dev/kfd ]; then
+        skip run "needs an AMD GPU or FLEET_HIP_RUNTIME"
+        return 0
+    fi
+    for file in $(gpu_files); do
+        name=$(stem "$file")
+        [ "$(cat "$out/build/$name.rc")" != 0 ] || program "$name" hip_seeds "$file" "$name"
+    done
+    for file in $(find tests/gpu -name '*.sh' 2>/dev/null | sort); do
+        program "$(stem "$file")" hip_run timeout -k 5 900 bash "$file"
+    done
+}
+
+hip_build() { # FILE BINARY
+    hip_cc "${hip_flags[@]}" "${warnings[@]}" --offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950 \
+        -Itests "$1" -o "$2"
+}
+
+# Runs a program under many settings of the emulator, up to the first that fails. A real GPU ignores
+# them and takes three runs.
+hip_seeds() { # FILE NAME
+    local settings base=$out/$2.run
+    hip_settings | while read -r settings; do
+        echo "$settings" >&2
+        echo 0 >"$base.rc"
+        # shellcheck disable=SC2086
+        on_gpu "$1" "$2" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
+            timeout -k 5 "$(timeout_of "$1")" "$out/$2" >"$base.log" 2>&1 </dev/null || echo $? >"$base.rc"
+        verdicts "$2" "$base" >"$base.verdicts"
+        if grep -q '^FAIL ' "$base.verdicts"; then
+            sed "/^FAIL /s/\$/ [$settings]/" "$base.verdicts"
+            grep -avE '^(pass|FAIL|skip) ' "$base.log"
+            exit 1
+        fi
+    done && cat "$base.verdicts"
+}
+
+# Seeds 1 to 20, each with stores that stay in flight for a long and for a short time; by turns (in
+# deep runs: each) with 1, 2 and 8 XCDs, in another placement, and every third seed with early
+# evictions, stalls and late starts.
+hip_settings() {
+    local seed delay n xcds more seeds=20
+    [ -n "${FLEET_HIP_RUNTIME:-}" ] || seeds=3
+    for seed in $(seq $seeds); do
+        more=
+        [ $((seed % 3)) != 0 ] || more=" AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
+        for delay in 3 20; do
+            for n in 0 1 2; do
+                [ -n "${FLEET_DEEP:-}" ] || [ $(((seed + delay) % 3)) = $n ] || continue
+                case $n in 0) xcds="1 AMDSIM_CUS=7" ;; 1) xcds="2 AMDSIM_CUS=4" ;; 2) xcds="8 AMDSIM_CUS=3" ;; esac
+                echo "AMDSIM_SEED=$seed AMDSIM_DELAY=$delay AMDSIM_XCDS=$xcds AMDSIM_XCD_MAP=rotate:$((seed % 8))$more"
+            done
+        done
+    done
+}
+
+on_gpu() { # FILE NAME COMMAND...
+    local file=$1 name=$2
+    shift 2
+    case $file in examples/*) example "$name" "$@" ;; *) "$@" ;; esac
+}
+
+group_cuda() {
+    local file name
+    have_nvcc || {
+        skip nvcc "needs nvcc"
+        return 0
+    }
+    setup_stb
+    for file in $(gpu_files); do
+        name=$(stem "$file")
+        check "build/$name" nvcc "${cuda_flags[@]}" -I. -Itests "${stb_flags[@]}" "$file" -o "$out/$name"
+    done
+    wait
+    nvidia-smi -L >/dev/null 2>&1 || {
+        skip run "needs an NVIDIA GPU"
+        return 0
+    }
+    jobs=1 # two programs that fill the GPU would wait for one another's workgroups
+    for file in $(gpu_files); do
+        name=$(stem "$file")
+        [ "$(cat "$out/build/$name.rc")" != 0 ] ||
+            program "$name" on_gpu "$file" "$name" timeout -k 5 "$(timeout_of "$file")" "$out/$name"
+    done
+}
+
+group_isa() {
+    hip_setup
+    [ -e tests/isa/check.sh ] || return 0
+    program check hip_run timeout -k 5 600 bash tests/isa/check.sh
+}
+
+# ---- the single file, and the README
+
+group_amalgamated() {
+    check deterministic amalgamate_twice
+    wait
+    example_files | head -n 1 | while read -r file; do
+        sed 's/#include "\(fleet\|fleet_device\|fleet_sched\)\.h"/#include "fleet_all.h"/' "$file"
+    done >"$out/first.c"
+    setup_stb
+    program c11 example first build_run 60 "$out/first.c11" \
+        gcc -std=c11 -O2 "${warnings[@]}" "-I$out" "$out/first.c" -pthread -lm
+    program cpp17 example first build_run 60 "$out/first.cpp17" \
+        g++ -x c++ -std=c++17 -O2 "${warnings[@]}" "-I$out" "$out/first.c" -pthread -lm
+}
+
+amalgamate_twice() {
+    ./amalgamate.sh "$out/fleet_all.h" && ./amalgamate.sh "$out/again.h" &&
+        cmp "$out/fleet_all.h" "$out/again.h" && ! grep '#include "fleet' "$out/fleet_all.h"
+}
+
+# Each block "```c" of README.md: a program where it has a main, which must run and exit with 0;
+# otherwise declarations that must compile after the headers. A block that begins with the line
+# "/* fragment */" is neither.
+group_readme() {
+    local file name
+    setup_packages gcc:gcc
+    setup_stb
+    [ -e README.md ] || return 0
+    awk -v dir="$out" '
+        /^```c$/ { n++; file = sprintf("%s/%02d.c", dir, n); next }
+        /^```/ { file = "" }
+        file { print > file }' README.md
+    for file in "$out"/*.c; do
+        [ -e "$file" ] || continue
+        name=block_$(stem "$file")
+        if head -n 1 "$file" | grep -q '^/\* fragment \*/'; then continue; fi
+        if grep -q 'int main(' "$file"; then
+            check "$name" build_run 60 "$out/$name" gcc -std=c11 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
+        else
+            check "$name" gcc -std=c11 "${warnings[@]}" -Wno-unused -include fleet_sched.h -I. "${stb_flags[@]}" -c "$file" -o /dev/null
+        fi
+    done
+}
+
+# ---- which of them ------------------------------------------------------------------------------
+
+wanted=
+for word; do
+    case " $groups " in
+    *" $word "*) wanted="$wanted $word" ;;
+    *)
+        case $word in
+        deep) export FLEET_DEEP=1 ;;
+        strict) strict=strict ;;
+        *) die "unknown group: $word (there are: $groups; and the words deep, strict)" ;;
+        esac
+        ;;
+    esac
+done
+
+trap hip_leave EXIT
+for name in ${wanted:-$groups}; do
+    begin "$name"
+    "group_$name"
+    finish
+done
+printf '%d passed, %d failed' $passed $failed
+[ $skipped = 0 ] || printf ', %d skipped' $skipped
+printf '\n'
+[ $failed = 0 ]

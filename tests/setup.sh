@@ -1,0 +1,221 @@
+# shellcheck shell=bash
+# What the tests need, found or installed. Sourced by tests/run.sh, tests/with_hip.sh and .ci/run;
+# defines functions and does nothing by itself.
+#
+#   setup_packages COMMAND:PACKAGE...   installs the packages whose command is missing
+#   setup_stb                           finds stb_ds.h or installs it; sets stb_flags
+#   hip_setup                           finds a hipcc for gfx942, or makes a Debian testing root with one
+#   hip_install PACKAGE...              installs packages where that hipcc is
+#   hip_run COMMAND...                  runs a command where that hipcc is, at the top of the sources
+#   hip_leave                           removes what hip_setup left for this process
+#
+# Environment: FLEET_HIP_ROOT  where the Debian testing root is kept
+#                              (default: ${XDG_CACHE_HOME:-~/.cache}/fleet/hip-root)
+#              STB_DS          the user's own stb_ds.h
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # chroot and debootstrap, for users other than root
+
+die() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# ---- packages -----------------------------------------------------------------------------------
+
+may_be_root() { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# apt-get, without questions. A testing root that is not new has release files that have expired.
+apt='env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Acquire::Check-Valid-Until=false
+     -o Dpkg::Options::=--force-unsafe-io --no-install-recommends'
+
+# Runs a command quietly; its output is shown only when it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 </dev/null && rm -f "$log" && return
+    tail -n 20 "$log" >&2
+    rm -f "$log"
+    return 1
+}
+
+install_packages() {
+    if ! may_be_root || ! command -v apt-get >/dev/null; then
+        die "missing here (the names are Debian's): $*
+Install that, or run this on a Debian-like system as root or with sudo."
+    fi
+    printf 'installing %s\n' "$*" >&2
+    # An update that misses one of the user's other sources is no reason to stop: the install tells.
+    # shellcheck disable=SC2086
+    as_root $apt update >/dev/null 2>&1 || true
+    # shellcheck disable=SC2086
+    quietly as_root $apt install "$@" || die "apt-get could not install: $*"
+}
+
+setup_packages() {
+    local pair missing=()
+    for pair; do
+        command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+    done
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+}
+
+# The headers find <stb/stb_ds.h> by themselves; the user's own copy may lie anywhere.
+stb_flags=()
+setup_stb() {
+    if [ -n "${STB_DS:-}" ]; then
+        # shellcheck disable=SC2034
+        stb_flags=("-I$(cd "$(dirname "$STB_DS")" && pwd)")
+    elif ! printf '#include <stb/stb_ds.h>\n' | gcc -E -x c - >/dev/null 2>&1; then
+        install_packages libstb-dev
+    fi
+}
+
+# ---- hipcc: the user's, or one in a root of its own ---------------------------------------------
+
+hip_mode=    # native or root, once hip_setup has run
+hip_root=    # the root's folder; empty when native
+hip_tree=    # the sources, as a command in the root sees them
+hip_runtime= # FLEET_HIP_RUNTIME, likewise
+hip_llvm=    # the folder of hipcc's clang and llvm-objdump, likewise
+hip_enter=() # the command that enters the root
+
+hip_setup() {
+    [ -z "$hip_mode" ] || return 0
+    if hip_is_native; then
+        hip_mode=native hip_tree=$repo hip_runtime=${FLEET_HIP_RUNTIME:-}
+        hip_llvm=$(hipconfig --hipclangpath 2>/dev/null) || hip_llvm=
+        return 0
+    fi
+    may_be_root || die "no hipcc that knows gfx942 is on PATH.
+Install ROCm 6.2 or later, or run this as root or with sudo: it then makes a Debian testing root."
+    hip_root=${FLEET_HIP_ROOT:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fleet/hip-root}
+    [ "${hip_root#/}" != "$hip_root" ] || hip_root=$PWD/$hip_root
+    hip_make_root
+    hip_mode=root
+    hip_llvm=$(cd "$hip_root" && echo usr/lib/llvm-*/bin/clang)
+    hip_llvm=/${hip_llvm%/clang}
+    # A private mount namespace takes /proc away with the command that needed it. Where a container
+    # forbids it, the root works without /proc.
+    hip_enter=(chroot)
+    # shellcheck disable=SC2016
+    if as_root unshare -m true 2>/dev/null; then
+        hip_enter=(unshare -m sh -c 'mount -t proc proc "$0/proc" 2>/dev/null; exec chroot "$0" "$@"')
+    fi
+    hip_copy_sources
+}
+
+hip_is_native() {
+    command -v hipcc >/dev/null &&
+        printf '#include <hip/hip_runtime.h>\n__global__ void k() {}\n' |
+        hipcc --offload-arch=gfx942 -x hip -c -o /dev/null - >/dev/null 2>&1
+}
+
+# Made under another name and renamed when complete, so that a root that exists is a whole one.
+hip_make_root() {
+    local start=$SECONDS
+    [ -d "$(dirname "$hip_root")" ] || mkdir -p "$(dirname "$hip_root")"
+    exec 8>>"$hip_root.lock"
+    flock 8
+    if [ ! -e "$hip_root/etc/fleet-complete" ]; then
+        printf 'making a Debian testing root with hipcc in %s (about 2 GB)\n' "$hip_root" >&2
+        setup_packages debootstrap:debootstrap
+        hip_discard "$hip_root"
+        hip_discard "$hip_root.new"
+        quietly hip_fill_root "$hip_root.new" ||
+            die "the Debian testing root could not be made (FLEET_HIP_ROOT chooses another place)"
+        as_root mv "$hip_root.new" "$hip_root"
+        printf 'made in %d s\n' $((SECONDS - start)) >&2
+    fi
+    exec 8>&-
+}
+
+# Removes a root. A killed debootstrap leaves its mounts behind: they go first, and no other file
+# system is ever touched.
+hip_discard() {
+    as_root umount -q "$1/proc" "$1/sys" 2>/dev/null || true
+    as_root rm -rf --one-file-system "$1"
+}
+
+hip_fill_root() {
+    # shellcheck disable=SC2086
+    as_root debootstrap --variant=minbase testing "$1" &&
+        as_root chroot "$1" $apt update &&
+        as_root chroot "$1" $apt install hipcc libamdhip64-dev g++ make libstb-dev &&
+        as_root chroot "$1" $apt clean &&
+        printf '%s\n' "$hip_without_proc" | as_root tee "$1/usr/local/bin/hipcc" &&
+        as_root chmod 755 "$1/usr/local/bin/hipcc" &&
+        as_root touch "$1/etc/fleet-complete"
+}
+
+# hipcc asks /proc for its own path. Without /proc, clang is called as hipcc would have done.
+# shellcheck disable=SC2016
+hip_without_proc='#!/bin/sh
+[ ! -e /proc/self/exe ] || exec /usr/bin/hipcc "$@"
+exec clang++ --driver-mode=g++ --hip-link -Wno-unused-command-line-argument "$@"'
+
+# Each process has its own copy of the sources in the root, so that runs do not meet. The copies of
+# processes that were killed go too.
+hip_copy_sources() {
+    local old
+    hip_tree=/fleet/$$
+    for old in "$hip_root"/fleet/*; do
+        if [ -e "$old" ] && [ ! -e "/proc/${old##*/}" ]; then as_root rm -rf "$old"; fi
+    done
+    as_root rm -rf "$hip_root$hip_tree"
+    as_root mkdir -p "$hip_root$hip_tree"
+    tar -C "$repo" --exclude=./.git --exclude=./tests/build --exclude=./examples/build -cf - . |
+        as_root tar -C "$hip_root$hip_tree" --no-same-owner -xf -
+    case ${FLEET_HIP_RUNTIME:-} in
+    '') ;;
+    "$hip_root"/*) hip_runtime=${FLEET_HIP_RUNTIME#"$hip_root"} ;;
+    *)
+        hip_runtime=$hip_tree/tests/build/hip_runtime
+        as_root mkdir -p "$hip_root$hip_runtime"
+        as_root cp -L "$FLEET_HIP_RUNTIME"/*.so* "$hip_root$hip_runtime"
+        ;;
+    esac
+}
+
+hip_leave() {
+    [ "$hip_mode" != root ] || as_root rm -rf "${hip_root:?}$hip_tree"
+}
+
+hip_install() {
+    if hip_has "$@"; then
+        return 0
+    elif [ "$hip_mode" = native ]; then
+        install_packages "$@"
+    else
+        quietly hip_fill_in "$@" || die "could not install in $hip_root: $*"
+    fi
+}
+
+# Whether packages are there whole: a killed install leaves them half configured.
+hip_has() {
+    # shellcheck disable=SC2016
+    ! hip_run dpkg-query -W -f '${db:Status-Status}\n' "$@" 2>&1 | grep -qvx installed
+}
+
+hip_fill_in() {
+    # shellcheck disable=SC2086
+    flock 8 && hip_run dpkg --configure -a &&
+        hip_run $apt update && hip_run $apt install "$@"
+} 8>>"$hip_root.lock"
+
+# The environment is passed by name: sudo would drop it, and the root has paths of its own.
+hip_run() {
+    local name vars=()
+    for name in $(compgen -e | grep -E '^(AMDSIM|FLEET|HIP|HSA)_'); do
+        vars+=("$name=${!name}")
+    done
+    vars+=("FLEET_HIP_RUNTIME=$hip_runtime")
+    if [ "$hip_mode" = native ]; then
+        (cd "$repo" && env "${vars[@]}" PATH="$PATH:$hip_llvm" "$@")
+    else
+        as_root "${hip_enter[@]}" "$hip_root" env -i "${vars[@]}" HOME=/root LANG=C.UTF-8 \
+            PATH="/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin:$hip_llvm" env -C "$hip_tree" "$@"
+    fi
+}
