@@ -338,6 +338,7 @@ example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
 
 group_examples() {
     local file name
+    check run.sh env FLEET_PLATFORM=host examples/run.sh
     setup_packages gcc:gcc g++:g++
     setup_stb
     for file in $(example_files); do
@@ -486,7 +487,7 @@ group_amalgamated() {
 
 amalgamate_twice() {
     ./amalgamate.sh "$out/fleet_all.h" && ./amalgamate.sh "$out/again.h" &&
-        cmp "$out/fleet_all.h" "$out/again.h" && ! grep '#include "fleet' "$out/fleet_all.h"
+        cmp "$out/fleet_all.h" "$out/again.h" && ! grep '^#include "fleet' "$out/fleet_all.h"
 }
 
 # Each block "```c" of README.md: a program where it has a main, which must run and exit with 0;

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Builds the examples for the platform found here, and runs them:
+#
+#   ./examples/run.sh [NAME...]      all of them, or those whose names contain one of the words
+#
+# hip: hipcc and an AMD GPU; cuda: nvcc and an NVIDIA GPU; host: any C compiler, on the CPU.
+# FLEET_PLATFORM=hip|cuda|host chooses one, FLEET_ARCH the GPU to compile for (default: the one here).
+# On a Debian-like machine what is missing is installed (root or sudo); elsewhere it is named.
+set -eu
+cd "$(dirname "$0")"
+PATH=$PATH:/opt/rocm/bin:/usr/local/cuda/bin
+
+have() { command -v "$1" >/dev/null; }
+
+stop() {
+    echo "$1" >&2
+    exit 1
+}
+
+install() {
+    local sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    if ! have apt-get || ! have ${sudo:-true}; then
+        stop "please install $* (Debian's name), then run this again"
+    fi
+    echo "installing $*"
+    $sudo apt-get -qq update >/dev/null || true
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null
+}
+
+platform() {
+    if have hipcc && [ -e /dev/kfd ]; then
+        echo hip
+    elif have nvcc && nvidia-smi -L >/dev/null 2>&1; then
+        echo cuda
+    else
+        echo host
+    fi
+}
+
+# wanted NAME [WORD...]: whether the name contains one of the words; any does if there are none.
+wanted() {
+    local name=$1 word
+    shift
+    [ $# -gt 0 ] || return 0
+    for word; do
+        case $name in *"$word"*) return 0 ;; esac
+    done
+    return 1
+}
+
+# The three commands that any project would use: the headers are in the folder above.
+compile() { # FILE PROGRAM
+    case $platform in
+    hip) hipcc -x hip -O2 --offload-arch="${FLEET_ARCH:-native}" -I.. "$1" -o "$2" ;;
+    cuda) nvcc -x cu -O2 -arch="${FLEET_ARCH:-native}" -I.. "$1" -o "$2" ;;
+    host) "${CC:-cc}" -std=c11 -O2 -I.. "$1" -o "$2" -pthread -lm ;;
+    esac
+}
+
+have "${CC:-cc}" || install gcc libc6-dev
+# The planner's hash tables and arrays: a copy beside fleet.h does as well.
+if [ ! -e ../stb_ds.h ] && ! echo '#include <stb/stb_ds.h>' | "${CC:-cc}" -E -x c - >/dev/null 2>&1; then
+    install libstb-dev
+fi
+platform=${FLEET_PLATFORM:-$(platform)}
+case $platform in
+hip) have hipcc || stop "hipcc is not on PATH: install ROCm 6.2 or later" ;;
+cuda) have nvcc || stop "nvcc is not on PATH: install the CUDA toolkit" ;;
+host) [ ! -e /dev/kfd ] || echo "on the CPU: there is an AMD GPU, but no hipcc on PATH (or FLEET_PLATFORM=host)" ;;
+*) stop "FLEET_PLATFORM is hip, cuda or host, not $platform" ;;
+esac
+
+mkdir -p build
+good=0 bad=0
+for file in [0-9][0-9]_*.c; do
+    name=${file%.c}
+    wanted "$name" "$@" || continue
+    echo "== $name ($platform)"
+    if compile "$file" "build/$name" && "build/$name"; then good=$((good + 1)); else bad=$((bad + 1)); fi
+done
+echo "$good examples ok, $bad failed"
+[ $bad = 0 ] && [ $good -gt 0 ]
