@@ -107,7 +107,8 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_TILE, "a tile returned a failure")                                               \
     X(FLEET_ERROR_LAUNCH, "the kernel cannot be launched")                                         \
     X(FLEET_ERROR_DEVICE, "a call of the GPU runtime failed")                                      \
-    X(FLEET_ERROR_UNSUPPORTED, "this device or runtime cannot do that")
+    X(FLEET_ERROR_UNSUPPORTED, "this device or runtime cannot do that")                            \
+    X(FLEET_ERROR_IMAGE_INDEX, "an index in the plan points outside it")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;
@@ -520,3 +521,3286 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
 FLEET_C_END
 
 #endif /* FLEET_H */
+
+/* ==== fleet: implementation ===================================================================== */
+
+#ifdef FLEET_IMPLEMENTATION
+#ifndef FLEETI_IMPLEMENTED
+#define FLEETI_IMPLEMENTED
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef FLEET_MALLOC
+#define FLEET_MALLOC(bytes) malloc(bytes)
+#define FLEET_FREE(ptr) free(ptr)
+#endif
+
+/* A copy of stb_ds.h in the user's tree is not a system header: its warnings are not the user's. */
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wextra"
+#pragma GCC diagnostic ignored "-Wall"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wsign-compare"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-value"
+#pragma GCC diagnostic ignored "-Wimplicit-fallthrough"
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#endif
+#ifndef FLEET_STB_DS_IMPLEMENTED
+#define STB_DS_IMPLEMENTATION
+#endif
+#if defined(INCLUDE_STB_DS_H) && defined(FLEET_STB_DS_IMPLEMENTED)
+/* It is here already. */
+#elif __has_include("stb_ds.h")
+#include "stb_ds.h"
+#elif __has_include(<stb/stb_ds.h>)
+#include <stb/stb_ds.h>
+#else
+#error "fleet.h needs stb_ds.h (github.com/nothings/stb, one file): put it on the include path"
+#endif
+#ifndef FLEET_STB_DS_IMPLEMENTED
+#undef STB_DS_IMPLEMENTATION
+#endif
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+FLEET_C_BEGIN
+
+#define FLEETI_NONE 0xffffffffu /* no task, no worker, no grid */
+#define FLEETI_MOST 0x7fffffff  /* what 31 bits hold: the top bit of an index is a flag */
+#define FLEETI_NAME_BYTES 64    /* a name and its final 0 */
+#define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4u)
+#define FLEETI_NO_LIMIT INT64_MAX
+
+/* ---- status and text ---------------------------------------------------------------------------- */
+
+#define FLEETI_STATUS_NAME(code, text)                                                             \
+    case code:                                                                                     \
+        return #code;
+#define FLEETI_STATUS_TEXT(code, text)                                                             \
+    case code:                                                                                     \
+        return text;
+
+const char *fleet_status_name(fleet_status status)
+{
+    switch (status) {
+        FLEET_STATUS_LIST(FLEETI_STATUS_NAME)
+    case FLEET_STATUS_COUNT:
+        break;
+    }
+    return "FLEET_UNKNOWN_STATUS";
+}
+
+const char *fleet_status_text(fleet_status status)
+{
+    switch (status) {
+        FLEET_STATUS_LIST(FLEETI_STATUS_TEXT)
+    case FLEET_STATUS_COUNT:
+        break;
+    }
+    return "not a status of fleet";
+}
+
+/* Text that grows to the right and counts what it would need, as snprintf does. */
+typedef struct fleeti_text {
+    char *text;
+    size_t bytes, length;
+} fleeti_text;
+
+static fleeti_text fleeti_text_at(char *text, size_t bytes)
+{
+    fleeti_text out;
+    out.text = text;
+    out.bytes = text ? bytes : 0;
+    out.length = 0;
+    if (out.bytes) text[0] = 0;
+    return out;
+}
+
+static void fleeti_put_list(fleeti_text *out, const char *format, va_list list)
+{
+    size_t room = out->length < out->bytes ? out->bytes - out->length : 0;
+    int n = vsnprintf(room ? out->text + out->length : NULL, room, format, list);
+    if (n > 0) out->length += (size_t)n;
+}
+
+static void fleeti_put(fleeti_text *out, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fleeti_put_list(out, format, list);
+    va_end(list);
+}
+
+/* "final(3)", "E[2,1]"; a tensor without axes is just "E". */
+static void fleeti_put_point(fleeti_text *out, const char *name, const int32_t *at, uint32_t rank,
+                             const char *brackets)
+{
+    uint32_t k;
+    fleeti_put(out, "%s", name);
+    if (!rank && brackets[0] == '[') return;
+    fleeti_put(out, "%c", brackets[0]);
+    for (k = 0; k < rank; k++) fleeti_put(out, k ? ",%d" : "%d", (int)at[k]);
+    fleeti_put(out, "%c", brackets[1]);
+}
+
+/* The coordinate of a row-major index. */
+static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank, int32_t *at)
+{
+    uint32_t k;
+    for (k = rank; k-- > 0;) {
+        at[k] = (int32_t)(index % (uint32_t)extent[k]);
+        index /= (uint32_t)extent[k];
+    }
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------ */
+
+#define FLEETI_HUGE ((int64_t)1 << 61) /* sums of a few numbers below it cannot overflow */
+
+static int64_t fleeti_clamp(int64_t v)
+{
+    return v > FLEETI_HUGE ? FLEETI_HUGE : v < -FLEETI_HUGE ? -FLEETI_HUGE : v;
+}
+
+/* Product and sum, held within +-FLEETI_HUGE: a result at that bound is too large to be used. */
+static int64_t fleeti_mul(int64_t a, int64_t b)
+{
+    int64_t x = fleeti_clamp(a), y = fleeti_clamp(b);
+    int negative = (x < 0) != (y < 0);
+    x = x < 0 ? -x : x;
+    y = y < 0 ? -y : y;
+    if (x && y > FLEETI_HUGE / x) return negative ? -FLEETI_HUGE : FLEETI_HUGE;
+    return negative ? -(x * y) : x * y;
+}
+
+static int64_t fleeti_add(int64_t a, int64_t b)
+{
+    return fleeti_clamp(fleeti_clamp(a) + fleeti_clamp(b));
+}
+
+static int fleeti_is_huge(int64_t v)
+{
+    return v >= FLEETI_HUGE || v <= -FLEETI_HUGE;
+}
+
+static int64_t fleeti_floor_div(int64_t a, int64_t b) /* b > 0 */
+{
+    int64_t q = a / b;
+    return a % b < 0 ? q - 1 : q;
+}
+
+static uint32_t fleeti_bits(uint32_t v)
+{
+    v = v - ((v >> 1) & 0x55555555u);
+    v = (v & 0x33333333u) + ((v >> 2) & 0x33333333u);
+    return (((v + (v >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
+}
+
+/* ---- topology ----------------------------------------------------------------------------------- */
+
+static fleet_topology fleeti_topology(const char *name, uint32_t chiplets, uint32_t units,
+                                      uint32_t wave, uint32_t lds, uint64_t l2, uint64_t llc,
+                                      uint32_t private_l2)
+{
+    fleet_topology t;
+    uint32_t k;
+    memset(&t, 0, sizeof t);
+    snprintf(t.name, sizeof t.name, "%s", name);
+    t.chiplets = chiplets;
+    for (k = 0; k < chiplets && k < FLEET_MAX_CHIPLETS; k++) t.units[k] = units;
+    t.wave_size = wave;
+    t.lds_bytes = lds;
+    t.l2_bytes = l2;
+    t.llc_bytes = llc;
+    t.private_l2 = private_l2;
+    return t;
+}
+
+#define FLEETI_TOPOLOGY_CASE(n, x, u, w, lds, l2, llc, p)                                          \
+    case FLEET_##n:                                                                                \
+        return fleeti_topology(#n, x, u, w, lds, l2, llc, p);
+
+fleet_topology fleet_topology_preset(fleet_chip chip)
+{
+    switch (chip) {
+        FLEET_TOPOLOGY_LIST(FLEETI_TOPOLOGY_CASE)
+    case FLEET_CHIP_COUNT:
+        break;
+    }
+    return fleeti_topology("unknown", 0, 0, 1, 0, 0, 0, 0);
+}
+
+fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units)
+{
+    fleet_topology t = fleet_topology_preset(FLEET_MI300X);
+    uint32_t k;
+    snprintf(t.name, sizeof t.name, "custom");
+    t.chiplets = chiplets;
+    for (k = 0; k < FLEET_MAX_CHIPLETS; k++) t.units[k] = k < chiplets ? units : 0;
+    return t;
+}
+
+/* ---- symbolic extents --------------------------------------------------------------------------- */
+
+fleet_dim fleet_dim_of(int64_t n)
+{
+    fleet_dim d;
+    d.add = n;
+    d.mul = 0;
+    d.div = 1;
+    d.symbol = 0;
+    return d;
+}
+
+/* div = 0 marks a dim that cannot be; whoever is given it reports it. Not all zero: a limit that is
+   all zero means that there is none. */
+static fleet_dim fleeti_dim_invalid(void)
+{
+    fleet_dim d = fleet_dim_of(0);
+    d.div = 0;
+    d.symbol = FLEETI_NONE;
+    return d;
+}
+
+static fleet_dim fleeti_dim_checked(fleet_dim d)
+{
+    if (d.div <= 0 || fleeti_is_huge(d.add) || fleeti_is_huge(d.mul) || fleeti_is_huge(d.div))
+        return fleeti_dim_invalid();
+    return d;
+}
+
+fleet_dim fleet_dim_times(fleet_dim d, int64_t k)
+{
+    if (d.div != 1) return fleeti_dim_invalid();
+    d.add = fleeti_mul(d.add, k);
+    d.mul = fleeti_mul(d.mul, k);
+    return fleeti_dim_checked(d);
+}
+
+fleet_dim fleet_dim_plus(fleet_dim d, int64_t k)
+{
+    if (d.div <= 0) return fleeti_dim_invalid();
+    d.add = fleeti_add(d.add, fleeti_mul(k, d.div));
+    return fleeti_dim_checked(d);
+}
+
+/* ceil(floor(x / div) / k) = floor((x + (k - 1) div) / (k div)) */
+fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k)
+{
+    if (d.div <= 0 || k <= 0) return fleeti_dim_invalid();
+    d.add = fleeti_add(d.add, fleeti_mul(k - 1, d.div));
+    d.div = fleeti_mul(d.div, k);
+    if (!d.symbol && !fleeti_is_huge(d.div)) return fleet_dim_of(fleeti_floor_div(d.add, d.div));
+    return fleeti_dim_checked(d);
+}
+
+fleet_shape fleet_shape0(void)
+{
+    fleet_shape s;
+    memset(&s, 0, sizeof s);
+    return s;
+}
+
+/* An axis too many leaves a rank that no call accepts. */
+fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a)
+{
+    if (s.rank < FLEET_MAX_RANK) s.extent[s.rank] = a;
+    if (s.rank <= FLEET_MAX_RANK) s.rank++;
+    return s;
+}
+
+fleet_shape fleet_shape1(fleet_dim a)
+{
+    return fleet_shape_and(fleet_shape0(), a);
+}
+
+fleet_shape fleet_shape2(fleet_dim a, fleet_dim b)
+{
+    return fleet_shape_and(fleet_shape1(a), b);
+}
+
+fleet_shape fleet_shape3(fleet_dim a, fleet_dim b, fleet_dim c)
+{
+    return fleet_shape_and(fleet_shape2(a, b), c);
+}
+
+fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d)
+{
+    return fleet_shape_and(fleet_shape3(a, b, c), d);
+}
+
+/* ---- coordinate maps ---------------------------------------------------------------------------- */
+
+/* A task axis past FLEET_MAX_RANK leaves a map without width, which no call accepts. */
+fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div)
+{
+    fleet_axis_map a;
+    memset(&a, 0, sizeof a);
+    if (task_axis < FLEET_MAX_RANK) a.stride[task_axis] = stride;
+    a.offset = offset;
+    a.div = div;
+    a.width = task_axis < FLEET_MAX_RANK;
+    return a;
+}
+
+fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, fleet_dim limit)
+{
+    fleet_axis_map a = fleet_axis(task_axis, from, 0, to);
+    if (a.width) a.width = from;
+    a.limit = limit;
+    return a;
+}
+
+fleet_axis_map fleet_axis_every(void)
+{
+    fleet_axis_map a = fleet_axis(0, 0, 0, 1);
+    a.every = 1;
+    return a;
+}
+
+fleet_map fleet_map0(void)
+{
+    fleet_map m;
+    memset(&m, 0, sizeof m);
+    return m;
+}
+
+fleet_map fleet_map_and(fleet_map m, fleet_axis_map a)
+{
+    if (m.rank < FLEET_MAX_RANK) m.axis[m.rank] = a;
+    if (m.rank <= FLEET_MAX_RANK) m.rank++;
+    return m;
+}
+
+fleet_map fleet_map1(fleet_axis_map a)
+{
+    return fleet_map_and(fleet_map0(), a);
+}
+
+fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b)
+{
+    return fleet_map_and(fleet_map1(a), b);
+}
+
+/* ---- the graph ---------------------------------------------------------------------------------- */
+
+/* The call in the user's source that made an object. */
+typedef struct fleeti_site {
+    const char *file; /* null: unknown */
+    int line;
+} fleeti_site;
+
+typedef struct fleeti_symbol_def {
+    char name[FLEETI_NAME_BYTES];
+    int64_t min, max;
+} fleeti_symbol_def;
+
+typedef struct fleeti_event_def {
+    char name[FLEETI_NAME_BYTES];
+    fleeti_site site;
+    fleet_shape shape;
+    int64_t count;
+    uint32_t scope_given; /* 1: scope was set by hand */
+    fleet_scope scope;
+    uint32_t outside, outside_notifies;
+    fleet_scope outside_scope;
+} fleeti_event_def;
+
+typedef struct fleeti_grid_def {
+    char name[FLEETI_NAME_BYTES];
+    fleeti_site site;
+    fleet_shape shape;
+    uint32_t tile, args;
+    fleet_level level;
+    uint32_t slices_given; /* 1: slices was set by hand */
+    fleet_dim slices;
+    uint32_t placed; /* 1: place was set by hand */
+    fleet_map place;
+    uint32_t declares; /* 1: says what it reads or writes */
+} fleeti_grid_def;
+
+typedef struct fleeti_edge_def {
+    fleeti_site site;
+    uint32_t grid, event; /* from 0 */
+    uint32_t out;         /* 1: notifies, 0: waits */
+    fleet_map map;
+} fleeti_edge_def;
+
+typedef struct fleeti_use_def {
+    uint32_t grid, buffer; /* from 0 */
+    uint32_t writes;
+} fleeti_use_def;
+
+typedef struct fleeti_name {
+    char *key; /* the kind's first letter, then the name */
+    uint32_t value;
+} fleeti_name;
+
+struct fleet_graph {
+    fleet_graph_desc desc;
+    fleet_status status;       /* of the building calls: the first error stays */
+    fleet_status build_status; /* of the last fleet_plan_build */
+    char message[512];
+    fleeti_name *names; /* stb_ds string map; the others are stb_ds arrays */
+    fleeti_symbol_def *symbols;
+    fleeti_event_def *events;
+    fleeti_grid_def *grids;
+    fleeti_edge_def *edges;
+    fleeti_use_def *uses;
+    uint32_t n_buffers;
+};
+
+static fleeti_site fleeti_site_at(const char *file, int line)
+{
+    fleeti_site site;
+    site.file = file;
+    site.line = line;
+    return site;
+}
+
+static void fleeti_say(fleet_graph *g, fleet_status status, fleeti_site site, const char *format,
+                       va_list list)
+{
+    fleeti_text out = fleeti_text_at(g->message, sizeof g->message);
+    if (site.file) fleeti_put(&out, "%s:%d: ", site.file, site.line);
+    fleeti_put_list(&out, format, list);
+    if (g->desc.log) g->desc.log(g->desc.log_user, status, g->message);
+}
+
+/* Keeps the first error of the building calls. */
+static void fleeti_fail(fleet_graph *g, fleet_status status, fleeti_site site, const char *format,
+                        ...)
+{
+    va_list list;
+    if (g->status != FLEET_OK) return;
+    g->status = status;
+    va_start(list, format);
+    fleeti_say(g, status, site, format, list);
+    va_end(list);
+}
+
+/* Asks for room before an stb_ds container grows: stb_ds itself cannot report a failed allocation. */
+static int fleeti_room(fleet_graph *g, size_t bytes)
+{
+    void *room = FLEET_MALLOC(bytes);
+    if (!room) {
+        fleeti_fail(g, FLEET_ERROR_MEMORY, fleeti_site_at(NULL, 0), "no memory for the graph");
+        return 0;
+    }
+    FLEET_FREE(room);
+    return 1;
+}
+
+/* Appends to an array of the graph; 0 when there is no memory. Evaluates `array` several times. */
+#define FLEETI_PUSH(g, array, value)                                                               \
+    (stbds_arrlenu(array) < stbds_arrcap(array) ||                                                 \
+             fleeti_room(g, 64 + 2 * (stbds_arrlenu(array) + 4) * sizeof *(array))                 \
+         ? (stbds_arrput(array, value), 1)                                                         \
+         : 0)
+
+fleet_graph_desc fleet_graph_desc_default(void)
+{
+    fleet_graph_desc desc;
+    memset(&desc, 0, sizeof desc);
+    return desc;
+}
+
+fleet_graph *fleet_graph_create(const fleet_graph_desc *desc)
+{
+    fleet_graph *g = (fleet_graph *)FLEET_MALLOC(sizeof *g);
+    if (!g) return NULL;
+    memset(g, 0, sizeof *g);
+    if (desc) g->desc = *desc;
+    stbds_sh_new_arena(g->names);
+    return g;
+}
+
+void fleet_graph_destroy(fleet_graph *g)
+{
+    if (!g) return;
+    stbds_shfree(g->names);
+    stbds_arrfree(g->symbols);
+    stbds_arrfree(g->events);
+    stbds_arrfree(g->grids);
+    stbds_arrfree(g->edges);
+    stbds_arrfree(g->uses);
+    FLEET_FREE(g);
+}
+
+const char *fleet_graph_error(const fleet_graph *g)
+{
+    if (!g) return fleet_status_text(FLEET_ERROR_NULL);
+    return fleet_graph_status(g) == FLEET_OK ? "" : g->message;
+}
+
+fleet_status fleet_graph_status(const fleet_graph *g)
+{
+    if (!g) return FLEET_ERROR_NULL;
+    return g->status != FLEET_OK ? g->status : g->build_status;
+}
+
+/* Whether a building call may go on: there is a graph, and it has no error yet. */
+static int fleeti_open(const fleet_graph *g)
+{
+    return g && g->status == FLEET_OK;
+}
+
+static uint32_t fleeti_count(size_t n)
+{
+    return (uint32_t)n;
+}
+
+#define FLEETI_LEN(array) fleeti_count(stbds_arrlenu(array))
+
+/* Takes a name of a kind for the id; 0 when it is not to be had. */
+static int fleeti_take_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
+                            fleeti_site site)
+{
+    char key[FLEETI_NAME_BYTES + 1];
+    size_t length = 0;
+    if (!name) {
+        fleeti_fail(g, FLEET_ERROR_NULL, site, "%s: the name is null", kind);
+        return 0;
+    }
+    while (length < FLEETI_NAME_BYTES && name[length]) length++;
+    if (!length || length >= FLEETI_NAME_BYTES) {
+        fleeti_fail(g, FLEET_ERROR_NAME, site, "%s \"%.70s\": a name has 1 to %d bytes", kind, name,
+                    FLEETI_NAME_BYTES - 1);
+        return 0;
+    }
+    key[0] = kind[0];
+    memcpy(key + 1, name, length + 1);
+    if (kind[0] == 'e' && strcmp(name, "step") == 0) {
+        fleeti_fail(g, FLEET_ERROR_NAME, site,
+                    "event tensor step: the name belongs to the implicit step event");
+        return 0;
+    }
+    if (stbds_shgeti(g->names, key) >= 0) {
+        fleeti_fail(g, FLEET_ERROR_NAME, site, "%s %s: the name is taken", kind, name);
+        return 0;
+    }
+    if (!fleeti_room(g, 1024 + 8 * stbds_shlenu(g->names) * sizeof *g->names)) return 0;
+    stbds_shput(g->names, key, id);
+    return 1;
+}
+
+fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max)
+{
+    fleeti_symbol_def def;
+    fleeti_site site = fleeti_site_at(NULL, 0);
+    fleet_dim d = fleet_dim_of(0);
+    if (!fleeti_open(g)) return d;
+    if (!fleeti_take_name(g, "symbol", name, FLEETI_LEN(g->symbols), site)) return d;
+    if (FLEETI_LEN(g->symbols) >= FLEET_MAX_SYMBOLS) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "symbol %s: a graph has at most %d symbols",
+                    name, FLEET_MAX_SYMBOLS);
+        return d;
+    }
+    if (min < 0 || min > max || fleeti_is_huge(max)) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "symbol %s: bounds [%lld, %lld] must be 0 <= min <= max", name, (long long)min,
+                    (long long)max);
+        return d;
+    }
+    memset(&def, 0, sizeof def);
+    memcpy(def.name, name, strlen(name));
+    def.min = min;
+    def.max = max;
+    if (!FLEETI_PUSH(g, g->symbols, def)) return d;
+    d.mul = 1;
+    d.symbol = FLEETI_LEN(g->symbols);
+    return d;
+}
+
+/* A dim can be evaluated: it has a divisor, and its symbol is one of this graph. */
+static int fleeti_check_dim(fleet_graph *g, fleet_dim d, const char *owner, const char *field,
+                            fleeti_site site)
+{
+    if (d.div <= 0) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "%s: %s is no extent (times only without division, ceil_div by more than 0, "
+                    "no overflow)",
+                    owner, field);
+        return 0;
+    }
+    if (d.symbol > FLEETI_LEN(g->symbols)) {
+        fleeti_fail(g, FLEET_ERROR_HANDLE, site, "%s: %s has a symbol of another graph", owner,
+                    field);
+        return 0;
+    }
+    return 1;
+}
+
+static int fleeti_check_shape(fleet_graph *g, const fleet_shape *shape, const char *owner,
+                              fleeti_site site)
+{
+    char field[16];
+    uint32_t k;
+    if (shape->rank > FLEET_MAX_RANK) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: a shape has at most %d axes", owner,
+                    FLEET_MAX_RANK);
+        return 0;
+    }
+    for (k = 0; k < shape->rank; k++) {
+        snprintf(field, sizeof field, "extent %u", k);
+        if (!fleeti_check_dim(g, shape->extent[k], owner, field, site)) return 0;
+    }
+    return 1;
+}
+
+fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
+                                  int64_t count, const char *file, int line)
+{
+    fleet_etensor handle;
+    fleeti_event_def def;
+    char owner[96];
+    fleeti_site site = fleeti_site_at(file, line);
+    handle.id = 0;
+    if (!fleeti_open(g)) return handle;
+    if (!fleeti_take_name(g, "event tensor", name, FLEETI_LEN(g->events), site)) return handle;
+    snprintf(owner, sizeof owner, "event tensor %s", name);
+    if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
+    if (count < 0 || count > FLEETI_MOST) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: count is %lld, not in 0..2^31-1", owner,
+                    (long long)count);
+        return handle;
+    }
+    memset(&def, 0, sizeof def);
+    memcpy(def.name, name, strlen(name));
+    def.site = site;
+    def.shape = shape;
+    def.count = count;
+    if (FLEETI_PUSH(g, g->events, def)) handle.id = FLEETI_LEN(g->events);
+    return handle;
+}
+
+fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
+                              uint32_t args, const char *file, int line)
+{
+    fleet_grid handle;
+    fleeti_grid_def def;
+    char owner[96];
+    fleeti_site site = fleeti_site_at(file, line);
+    handle.id = 0;
+    if (!fleeti_open(g)) return handle;
+    if (!fleeti_take_name(g, "grid", name, FLEETI_LEN(g->grids), site)) return handle;
+    snprintf(owner, sizeof owner, "grid %s", name);
+    if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
+    if (tile == FLEETI_TILE_NONE) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: tile 0xffffffff is reserved", owner);
+        return handle;
+    }
+    memset(&def, 0, sizeof def);
+    memcpy(def.name, name, strlen(name));
+    def.site = site;
+    def.shape = shape;
+    def.tile = tile;
+    def.args = args;
+    def.level = FLEET_LEVEL_CU;
+    if (FLEETI_PUSH(g, g->grids, def)) handle.id = FLEETI_LEN(g->grids);
+    return handle;
+}
+
+/* The object behind a handle; null, with an error, when it is not one of this graph. */
+static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_site site)
+{
+    if (!fleeti_open(g)) return NULL;
+    if (grid.id - 1u < FLEETI_LEN(g->grids)) return &g->grids[grid.id - 1u];
+    fleeti_fail(g, FLEET_ERROR_HANDLE, site, "grid handle %u is not of this graph", grid.id);
+    return NULL;
+}
+
+static fleeti_event_def *fleeti_event_of(fleet_graph *g, fleet_etensor event, fleeti_site site)
+{
+    if (!fleeti_open(g)) return NULL;
+    if (event.id - 1u < FLEETI_LEN(g->events)) return &g->events[event.id - 1u];
+    fleeti_fail(g, FLEET_ERROR_HANDLE, site, "event tensor handle %u is not of this graph",
+                event.id);
+    return NULL;
+}
+
+void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *file,
+                       int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    if (!def) return;
+    if ((unsigned)level > FLEET_LEVEL_DEVICE) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "grid %s: level %u does not exist", def->name,
+                    (unsigned)level);
+        return;
+    }
+    def->level = level;
+}
+
+void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
+                        int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    char owner[96];
+    if (!def) return;
+    snprintf(owner, sizeof owner, "grid %s", def->name);
+    if (!fleeti_check_dim(g, slices, owner, "slices", site)) return;
+    def->slices_given = 1;
+    def->slices = slices;
+}
+
+static int fleeti_is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Reads the letters up to the arrow or the end; returns how many, or -1 at any other character. */
+static int fleeti_letters(const char **at, char *letters, int most)
+{
+    int n = 0;
+    for (; **at && **at != '-'; ++*at) {
+        if (**at == ' ') continue;
+        if (!fleeti_is_letter(**at)) return -1;
+        if (n < most) letters[n] = **at;
+        n++;
+    }
+    return n;
+}
+
+/* Parses an einsum string into an affine map. Null on success, else what is wrong with it. */
+static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, uint32_t event_rank,
+                                       fleet_map *map)
+{
+    char left[FLEET_MAX_RANK], right[FLEET_MAX_RANK];
+    const char *at = einsum;
+    uint32_t k, j;
+    int n_left = fleeti_letters(&at, left, FLEET_MAX_RANK), n_right;
+    if (n_left < 0) return "only letters, spaces and -> may stand in it";
+    if (at[0] != '-' || at[1] != '>') return "it has no ->";
+    at += 2;
+    n_right = fleeti_letters(&at, right, FLEET_MAX_RANK);
+    if (n_right < 0 || *at) return "only letters, spaces and one -> may stand in it";
+    if ((uint32_t)n_left != grid_rank) return "the left side needs one letter per axis of the grid";
+    if ((uint32_t)n_right != event_rank)
+        return "the right side needs one letter per axis of the event tensor";
+    for (k = 0; k < grid_rank; k++)
+        for (j = 0; j < k; j++)
+            if (left[j] == left[k]) return "a letter stands twice on the left";
+    *map = fleet_map0();
+    for (j = 0; j < event_rank; j++) {
+        for (k = 0; k < grid_rank && left[k] != right[j]; k++) {
+        }
+        *map = fleet_map_and(*map, k < grid_rank ? fleet_axis(k, 1, 0, 1) : fleet_axis_every());
+    }
+    return NULL;
+}
+
+/* Checks what a map says without knowing any extent. */
+static int fleeti_check_map(fleet_graph *g, const fleet_map *map, uint32_t grid_rank,
+                            const char *owner, fleeti_site site)
+{
+    char field[32];
+    uint32_t j, k;
+    for (j = 0; j < map->rank; j++) {
+        const fleet_axis_map *a = &map->axis[j];
+        if (a->every) continue;
+        for (k = grid_rank; k < FLEET_MAX_RANK; k++) {
+            if (a->stride[k]) {
+                fleeti_fail(g, FLEET_ERROR_MAP, site,
+                            "%s: axis %u of the map names task axis %u, but the grid has %u axes",
+                            owner, j, k, grid_rank);
+                return 0;
+            }
+        }
+        if (a->width <= 0 || a->div <= 0) {
+            fleeti_fail(g, FLEET_ERROR_MAP, site,
+                        "%s: axis %u of the map has div %lld and width %lld, which must be over 0 "
+                        "(width 0: it names a task axis past FLEET_MAX_RANK)",
+                        owner, j, (long long)a->div, (long long)a->width);
+            return 0;
+        }
+        snprintf(field, sizeof field, "limit of map axis %u", j);
+        if ((a->limit.add || a->limit.symbol) && !fleeti_check_dim(g, a->limit, owner, field, site))
+            return 0;
+    }
+    return 1;
+}
+
+/* Adds an edge by a map or, where that is null, by an einsum string. */
+static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                            const fleet_map *map, const char *einsum, uint32_t out,
+                            fleeti_site site)
+{
+    const fleeti_grid_def *from = fleeti_grid_of(g, grid, site);
+    const fleeti_event_def *to = fleeti_event_of(g, event, site);
+    fleeti_edge_def def;
+    char owner[192];
+    if (!from || !to) return;
+    snprintf(owner, sizeof owner, "%s edge of grid %s and event tensor %s", out ? "out" : "in",
+             from->name, to->name);
+    memset(&def, 0, sizeof def);
+    def.site = site;
+    def.grid = grid.id - 1u;
+    def.event = event.id - 1u;
+    def.out = out;
+    if (map) {
+        def.map = *map;
+        if (map->rank != to->shape.rank) {
+            fleeti_fail(g, FLEET_ERROR_MAP, site,
+                        "%s: the map has %u axes, the event tensor has %u", owner, map->rank,
+                        to->shape.rank);
+            return;
+        }
+        if (!fleeti_check_map(g, map, from->shape.rank, owner, site)) return;
+    } else {
+        const char *wrong;
+        if (!einsum) {
+            fleeti_fail(g, FLEET_ERROR_NULL, site, "%s: the einsum string is null", owner);
+            return;
+        }
+        wrong = fleeti_parse_einsum(einsum, from->shape.rank, to->shape.rank, &def.map);
+        if (wrong) {
+            fleeti_fail(g, FLEET_ERROR_MAP, site,
+                        "%s: \"%.40s\" (grid axes: %u, event axes: %u): %s", owner, einsum,
+                        from->shape.rank, to->shape.rank, wrong);
+            return;
+        }
+    }
+    (void)FLEETI_PUSH(g, g->edges, def);
+}
+
+void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
+                     const char *file, int line)
+{
+    fleeti_add_edge(g, grid, event, NULL, einsum, 1, fleeti_site_at(file, line));
+}
+
+void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
+                    const char *file, int line)
+{
+    fleeti_add_edge(g, grid, event, NULL, einsum, 0, fleeti_site_at(file, line));
+}
+
+void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
+                         const char *file, int line)
+{
+    fleeti_add_edge(g, grid, event, &map, NULL, 1, fleeti_site_at(file, line));
+}
+
+void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
+                        const char *file, int line)
+{
+    fleeti_add_edge(g, grid, event, &map, NULL, 0, fleeti_site_at(file, line));
+}
+
+void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    char owner[96];
+    if (!def) return;
+    snprintf(owner, sizeof owner, "placement of grid %s", def->name);
+    if (map.rank < 1 || map.rank > 2) {
+        fleeti_fail(g, FLEET_ERROR_MAP, site,
+                    "%s: the map has %u axes, not one (chiplet) or two (chiplet, worker)", owner,
+                    map.rank);
+        return;
+    }
+    if (!fleeti_check_map(g, &map, def->shape.rank, owner, site)) return;
+    if (map.axis[0].every || (map.rank == 2 && map.axis[1].every)) {
+        fleeti_fail(g, FLEET_ERROR_PLACEMENT, site, "%s: a task has one place, not every one",
+                    owner);
+        return;
+    }
+    def->placed = 1;
+    def->place = map;
+}
+
+void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
+                        int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_event_def *def = fleeti_event_of(g, event, site);
+    if (!def) return;
+    if ((unsigned)scope > FLEET_SCOPE_SYSTEM) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "event tensor %s: scope %u does not exist",
+                    def->name, (unsigned)scope);
+        return;
+    }
+    def->scope_given = 1;
+    def->scope = scope;
+}
+
+void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
+                          fleet_scope scope, const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_event_def *def = fleeti_event_of(g, event, site);
+    if (!def) return;
+    if (!roles || roles > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
+        (roles & FLEET_OUTSIDE_NOTIFIES ? !notifies || notifies > FLEETI_MOST : notifies != 0)) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "event tensor %s: outside roles %u with %u notifies (more than 0 exactly where "
+                    "the outside notifies)",
+                    def->name, roles, notifies);
+        return;
+    }
+    if (scope != FLEET_SCOPE_DEVICE && scope != FLEET_SCOPE_SYSTEM) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "event tensor %s: the outside's scope is device or system", def->name);
+        return;
+    }
+    def->outside = roles;
+    def->outside_notifies = notifies;
+    def->outside_scope = scope;
+}
+
+fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, int line)
+{
+    fleet_buffer handle;
+    handle.id = 0;
+    if (!fleeti_open(g)) return handle;
+    if (!fleeti_take_name(g, "buffer", name, g->n_buffers, fleeti_site_at(file, line)))
+        return handle;
+    handle.id = ++g->n_buffers;
+    return handle;
+}
+
+static void fleeti_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, uint32_t writes,
+                       fleeti_site site)
+{
+    fleeti_grid_def *grid_def = fleeti_grid_of(g, grid, site);
+    fleeti_use_def def;
+    if (!grid_def) return;
+    if (buffer.id - 1u >= g->n_buffers) {
+        fleeti_fail(g, FLEET_ERROR_HANDLE, site, "grid %s: buffer handle %u is not of this graph",
+                    grid_def->name, buffer.id);
+        return;
+    }
+    def.grid = grid.id - 1u;
+    def.buffer = buffer.id - 1u;
+    def.writes = writes;
+    if (FLEETI_PUSH(g, g->uses, def)) grid_def->declares = 1;
+}
+
+void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line)
+{
+    fleeti_use(g, grid, buffer, 0, fleeti_site_at(file, line));
+}
+
+void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line)
+{
+    fleeti_use(g, grid, buffer, 1, fleeti_site_at(file, line));
+}
+
+/* ---- building a plan: what the passes share ------------------------------------------------------ */
+
+/* A plan is built in passes, each a function below, in this order:
+       bind      symbols, topology, extents, maps: all numbers become known
+       place     every task gets its chiplet, and under STATIC its worker
+       meet      who notifies and who waits for each event element, and where
+       settle    counts checked, scopes inferred, counters laid out, targets and notify records made
+       overlap   whether sources may run ahead of the step before
+       list      each task's waits and notifies
+       emit      the block: queues of descriptors, tables, names
+       order     no queue order and no cycle can deadlock
+   Tasks are enumerated grid after grid, row-major; a task's number there is its id. */
+
+/* The elements that one task reaches through one edge: runs of `length` consecutive elements. Run r
+   begins at first + sum of step[k] * digit k of r, where digit k counts to n[k]. */
+typedef struct fleeti_box {
+    uint32_t first, length, runs;
+    uint32_t rank, n[FLEET_MAX_RANK], step[FLEET_MAX_RANK];
+} fleeti_box;
+
+/* An axis of a map, all numbers bound. */
+typedef struct fleeti_axis {
+    int64_t stride[FLEET_MAX_RANK], offset, div, width, limit;
+    int64_t extent; /* of the event tensor's axis */
+    int64_t row;    /* elements from one value of the axis to the next */
+    uint32_t every;
+} fleeti_axis;
+
+typedef struct fleeti_edge {
+    const fleeti_edge_def *def;
+    uint32_t grid, event, rank;
+    fleeti_axis axis[FLEET_MAX_RANK];
+    /* Where every axis is "every" or a single unit, boxes differ in their first element only, and that
+       is affine in the coordinate: first + sum of step[k] * c[k]. */
+    uint32_t affine;
+    int64_t first, step[FLEET_MAX_RANK];
+    fleeti_box box;
+} fleeti_edge;
+
+typedef struct fleeti_bound_grid {
+    const fleeti_grid_def *def;
+    int32_t extent[FLEET_MAX_RANK];
+    uint32_t rank;
+    uint32_t first, count; /* its tasks */
+    uint32_t slices;       /* of a device-task, else 1 */
+    uint32_t pieces;       /* chiplets that run slices of one device-task, else 1 */
+    uint32_t first_piece;  /* its entries in the table of notify lists: pieces for each task */
+    uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
+} fleeti_bound_grid;
+
+typedef struct fleeti_bound_event {
+    const fleeti_event_def *def; /* null: the step event */
+    int32_t extent[FLEET_MAX_RANK];
+    uint32_t rank;
+    uint32_t first, elements;
+    uint32_t counter, stride; /* words; FLEETI_SYSTEM */
+    uint32_t may_be_empty;    /* 1: a grid without tasks notifies it */
+    uint32_t uniform; /* 1: all its elements have one scope and one target, from tasks only */
+    uint32_t target;  /* where uniform */
+    uint32_t scoped[4];
+    uint32_t warnings;
+} fleeti_bound_event;
+
+#define FLEETI_WORKER_NONE 0xffffffffu
+#define FLEETI_WORKER_MANY 0xfffffffeu
+
+typedef struct fleeti_element {
+    uint64_t notifies;      /* tasks that notify it, and the outside */
+    uint32_t producers;     /* chiplets, a bit each */
+    uint32_t touched;       /* chiplets of producers and waiters */
+    uint32_t worker;        /* the one worker of them all, or FLEETI_WORKER_... */
+    uint32_t last_producer; /* largest id, FLEETI_NONE: none */
+    uint32_t first_waiter;  /* smallest id, FLEETI_NONE: none */
+    uint32_t target;        /* sum of the weights added to its counter in a step */
+    uint32_t record;        /* its first arrival record, one per chiplet of `producers` */
+    uint32_t scope;
+} fleeti_element;
+
+/* What one chiplet contributes to one element in a step. */
+typedef struct fleeti_arrivals {
+    uint64_t arrivals; /* every worker of a chiplet-task arrives */
+    uint64_t units;    /* CU-, wavefront- and chiplet-tasks, slices */
+} fleeti_arrivals;
+
+/* Records of four words (waits, notifies) under construction. */
+typedef struct fleeti_records {
+    uint32_t (*item)[4];
+    uint32_t count, room;
+} fleeti_records;
+
+typedef struct fleeti_list {
+    uint32_t first, count;
+} fleeti_list;
+
+typedef struct fleeti_waits {
+    uint32_t first;
+    uint16_t count;
+    uint8_t scope; /* the widest */
+} fleeti_waits;
+
+/* Scratch memory of one build: freed together. */
+typedef struct fleeti_scratch {
+    struct fleeti_scratch *next;
+    uint64_t pad;
+} fleeti_scratch;
+
+typedef struct fleeti_build {
+    fleet_graph *g;
+    const fleet_plan_desc *desc;
+    fleeti_scratch *scratch;
+    int64_t symbol[FLEET_MAX_SYMBOLS];
+
+    uint32_t chiplets, n_grids, n_events; /* the step event included */
+    uint32_t is_static, levels;
+    uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
+    uint8_t *chiplet_of; /* of a worker */
+
+    fleeti_bound_grid *grids;
+    fleeti_bound_event *events;
+    fleeti_edge *outs, *ins; /* sorted by grid */
+    uint32_t n_tasks, n_pieces, n_elements;
+
+    uint32_t *where; /* per task: worker (CU and wave under STATIC), else chiplet */
+    uint32_t n_queues, n_descs;
+    fleeti_list *queue;
+
+    fleeti_element *elements;
+    fleeti_arrivals *arrivals;
+    uint32_t n_arrivals;
+    uint32_t counter_words, system_words;
+
+    fleeti_records waits, notifies;
+    fleeti_waits *task_waits;
+    fleeti_list *piece_notifies;
+    uint32_t step_wait;  /* index of the wait record for the step before; FLEETI_NONE: not needed */
+    uint8_t *runs_ahead; /* per grid */
+} fleeti_build;
+
+static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, fleeti_site site,
+                                  const char *format, ...)
+{
+    va_list list;
+    b->g->build_status = status;
+    va_start(list, format);
+    fleeti_say(b->g, status, site, format, list);
+    va_end(list);
+    return status;
+}
+
+static fleeti_site fleeti_nowhere(void)
+{
+    return fleeti_site_at(NULL, 0);
+}
+
+static fleet_status fleeti_no_memory(fleeti_build *b)
+{
+    return fleeti_reject(b, FLEET_ERROR_MEMORY, fleeti_nowhere(), "no memory for the plan");
+}
+
+/* Memory of `count` items until the build ends, all zero; null when there is none. */
+static void *fleeti_new(fleeti_build *b, size_t count, size_t bytes)
+{
+    fleeti_scratch *block;
+    if (count > (SIZE_MAX - sizeof *block) / bytes) return NULL;
+    block = (fleeti_scratch *)FLEET_MALLOC(sizeof *block + count * bytes);
+    if (!block) return NULL;
+    block->next = b->scratch;
+    b->scratch = block;
+    memset(block + 1, 0, count * bytes);
+    return block + 1;
+}
+
+static void fleeti_free_scratch(fleeti_build *b)
+{
+    while (b->scratch) {
+        fleeti_scratch *next = b->scratch->next;
+        FLEET_FREE(b->scratch);
+        b->scratch = next;
+    }
+    if (b->waits.item) FLEET_FREE(b->waits.item);
+    if (b->notifies.item) FLEET_FREE(b->notifies.item);
+}
+
+/* Makes room for n more records; 0 when there is no memory. */
+static int fleeti_reserve(fleeti_records *r, uint64_t n)
+{
+    uint64_t room = r->room ? r->room : 64;
+    void *item;
+    if (r->count + n <= r->room) return 1;
+    while (room < r->count + n) room *= 2;
+    if (room > SIZE_MAX / sizeof *r->item || room > 0xffffffffu) return 0;
+    item = FLEET_MALLOC((size_t)room * sizeof *r->item);
+    if (!item) return 0;
+    if (r->item) {
+        memcpy(item, r->item, r->count * sizeof *r->item);
+        FLEET_FREE(r->item);
+    }
+    r->item = (uint32_t(*)[4])item;
+    r->room = (uint32_t)room;
+    return 1;
+}
+
+/* Appends where fleeti_reserve has made room. */
+static void fleeti_append(fleeti_records *r, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    uint32_t *item = r->item[r->count++];
+    item[0] = a;
+    item[1] = b;
+    item[2] = c;
+    item[3] = d;
+}
+
+static const char *fleeti_scope_name(uint32_t scope)
+{
+    static const char *const name[4] = {"block", "chiplet", "device", "system"};
+    return name[scope & 3u];
+}
+
+/* The grid of a task id. */
+static const fleeti_bound_grid *fleeti_grid_of_task(const fleeti_build *b, uint32_t id)
+{
+    uint32_t low = 0, high = b->n_grids;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (b->grids[middle].first <= id)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &b->grids[low];
+}
+
+#define FLEETI_POINT_BYTES 160 /* room for a name with six coordinates */
+
+static const char *fleeti_task_text(const fleeti_build *b, uint32_t id, char *text)
+{
+    const fleeti_bound_grid *grid = fleeti_grid_of_task(b, id);
+    fleeti_text out = fleeti_text_at(text, FLEETI_POINT_BYTES);
+    int32_t at[FLEET_MAX_RANK];
+    fleeti_unravel(id - grid->first, grid->extent, grid->rank, at);
+    fleeti_put_point(&out, grid->def->name, at, grid->rank, "()");
+    return text;
+}
+
+static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t index, char *text)
+{
+    fleeti_text out = fleeti_text_at(text, FLEETI_POINT_BYTES);
+    int32_t at[FLEET_MAX_RANK];
+    fleeti_unravel(index, event->extent, event->rank, at);
+    fleeti_put_point(&out, event->def ? event->def->name : "step", at, event->rank, "[]");
+    return text;
+}
+
+/* ---- pass "bind": all numbers become known -------------------------------------------------------- */
+
+static fleet_status fleeti_bind_symbols(fleeti_build *b)
+{
+    const fleet_graph *g = b->g;
+    const fleet_plan_desc *desc = b->desc;
+    uint32_t n = FLEETI_LEN(g->symbols), i, s;
+    uint8_t bound[FLEET_MAX_SYMBOLS];
+    memset(bound, 0, sizeof bound);
+    if (desc->n_bindings > FLEET_MAX_SYMBOLS)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: n_bindings is %u, at most %d", desc->n_bindings,
+                             FLEET_MAX_SYMBOLS);
+    for (i = 0; i < desc->n_bindings; i++) {
+        s = desc->bindings[i].symbol - 1u;
+        if (s >= n)
+            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
+                                 "plan: binding %u is not of a symbol of this graph", i);
+        b->symbol[s] = desc->bindings[i].value;
+        bound[s] = 1;
+    }
+    for (s = 0; s < n; s++) {
+        const fleeti_symbol_def *def = &g->symbols[s];
+        if (!bound[s])
+            return fleeti_reject(b, FLEET_ERROR_SYMBOL_UNBOUND, fleeti_nowhere(),
+                                 "symbol %s has no value: bind it with fleet_bind_at_build",
+                                 def->name);
+        if (b->symbol[s] < def->min || b->symbol[s] > def->max)
+            return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
+                                 "symbol %s is %lld, outside [%lld, %lld]", def->name,
+                                 (long long)b->symbol[s], (long long)def->min, (long long)def->max);
+    }
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_bind_topology(fleeti_build *b)
+{
+    const fleet_plan_desc *desc = b->desc;
+    const fleet_topology *t = &desc->topology;
+    uint32_t scheduler = desc->schedule == FLEET_SCHEDULE_CHIPLET, k, j;
+    if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS)
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_nowhere(),
+                             "topology: chiplets is %u, not in 1..%d", t->chiplets,
+                             FLEET_MAX_CHIPLETS);
+    if (t->wave_size < 1 || t->wave_size > 64 || (t->wave_size & (t->wave_size - 1)))
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_nowhere(),
+                             "topology: wave_size is %u, not a power of two in 1..64",
+                             t->wave_size);
+    b->chiplets = t->chiplets;
+    for (k = 0; k < t->chiplets; k++) {
+        uint32_t least = 1 + scheduler, most;
+        if (t->units[k] < least || t->units[k] > 65536)
+            return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_nowhere(),
+                                 "topology: units[%u] is %u, not in %u..65536%s", k, t->units[k],
+                                 least, scheduler ? " (one is the scheduler)" : "");
+        most = t->units[k] - scheduler;
+        if (desc->workers_per_chiplet > most)
+            return fleeti_reject(
+                b, FLEET_ERROR_TOO_MANY_WORKERS, fleeti_nowhere(),
+                "plan: workers_per_chiplet is %u, but chiplet %u has room for %u%s",
+                desc->workers_per_chiplet, k, most, scheduler ? " and the scheduler" : "");
+        b->workers[k] = desc->workers_per_chiplet ? desc->workers_per_chiplet : most;
+        b->base[k] = b->total_workers;
+        b->total_workers += b->workers[k];
+    }
+    b->chiplet_of = (uint8_t *)fleeti_new(b, b->total_workers, 1);
+    if (!b->chiplet_of) return fleeti_no_memory(b);
+    for (k = 0; k < b->chiplets; k++)
+        for (j = 0; j < b->workers[k]; j++) b->chiplet_of[b->base[k] + j] = (uint8_t)k;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_bind_desc(fleeti_build *b)
+{
+    const fleet_plan_desc *desc = b->desc;
+    uint32_t stride = desc->counter_stride_bytes;
+    if ((unsigned)desc->schedule > FLEET_SCHEDULE_CHIPLET)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: schedule %u does not exist", (unsigned)desc->schedule);
+    if (desc->counter_levels > 2)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: counter_levels is %u, not 0, 1 or 2", desc->counter_levels);
+    if (stride && (stride < 4 || stride > FLEET_LINE_BYTES || (stride & (stride - 1))))
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: counter_stride_bytes is %u, not a power of two in 4..128",
+                             stride);
+    b->is_static = desc->schedule == FLEET_SCHEDULE_STATIC;
+    b->levels = desc->counter_levels ? desc->counter_levels : 2;
+    return FLEET_OK;
+}
+
+static int64_t fleeti_evaluate(const fleeti_build *b, fleet_dim d)
+{
+    int64_t v = d.add;
+    if (d.symbol) v = fleeti_add(v, fleeti_mul(d.mul, b->symbol[d.symbol - 1u]));
+    return fleeti_floor_div(v, d.div);
+}
+
+/* Evaluates a shape; *count gets the number of its points. */
+static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape, const char *kind,
+                                      const char *name, fleeti_site site, int32_t *extent,
+                                      uint32_t *count)
+{
+    int64_t points = 1;
+    uint32_t k;
+    for (k = 0; k < shape->rank; k++) {
+        int64_t v = fleeti_evaluate(b, shape->extent[k]);
+        if (v < 0)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site, "%s %s: extent %u is %lld", kind,
+                                 name, k, (long long)v);
+        points = fleeti_mul(points, v);
+        if (v > FLEETI_MOST) points = points ? FLEETI_HUGE : 0;
+        extent[k] = (int32_t)(v > FLEETI_MOST ? FLEETI_MOST : v);
+    }
+    if (points > FLEETI_MOST)
+        return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, site, "%s %s has over 2^31-1 points",
+                             kind, name);
+    *count = (uint32_t)points;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_bind_grids(fleeti_build *b)
+{
+    uint64_t tasks = 0, pieces = 0;
+    uint32_t i;
+    b->n_grids = FLEETI_LEN(b->g->grids);
+    b->grids = (fleeti_bound_grid *)fleeti_new(b, b->n_grids, sizeof *b->grids);
+    if (!b->grids) return fleeti_no_memory(b);
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_grid_def *def = &b->g->grids[i];
+        fleeti_bound_grid *grid = &b->grids[i];
+        int64_t slices = b->chiplets;
+        fleet_status status = fleeti_bind_shape(b, &def->shape, "grid", def->name, def->site,
+                                                grid->extent, &grid->count);
+        if (status != FLEET_OK) return status;
+        grid->def = def;
+        grid->rank = def->shape.rank;
+        grid->first = (uint32_t)tasks;
+        grid->first_piece = (uint32_t)pieces;
+        if (def->slices_given) {
+            slices = fleeti_evaluate(b, def->slices);
+            if (def->level != FLEET_LEVEL_DEVICE)
+                return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                     "grid %s: slices are of device-tasks only", def->name);
+            if (slices < 1 || slices > FLEETI_MOST)
+                return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                     "grid %s: slices is %lld, not in 1..2^31-1", def->name,
+                                     (long long)slices);
+        }
+        grid->slices = def->level == FLEET_LEVEL_DEVICE ? (uint32_t)slices : 1;
+        grid->pieces = grid->slices < b->chiplets ? grid->slices : b->chiplets;
+        tasks += grid->count;
+        pieces += (uint64_t)grid->count * grid->pieces;
+        if (tasks > FLEETI_MOST || pieces > FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
+                                 "grid %s brings the graph to over 2^31-1 tasks", def->name);
+    }
+    b->n_tasks = (uint32_t)tasks;
+    b->n_pieces = (uint32_t)pieces;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_bind_events(fleeti_build *b)
+{
+    uint64_t elements = 0;
+    uint32_t i, n = FLEETI_LEN(b->g->events);
+    fleeti_bound_event *step;
+    b->n_events = n + 1;
+    b->events = (fleeti_bound_event *)fleeti_new(b, b->n_events, sizeof *b->events);
+    if (!b->events) return fleeti_no_memory(b);
+    for (i = 0; i < n; i++) {
+        const fleeti_event_def *def = &b->g->events[i];
+        fleeti_bound_event *event = &b->events[i];
+        fleet_status status = fleeti_bind_shape(b, &def->shape, "event tensor", def->name,
+                                                def->site, event->extent, &event->elements);
+        if (status != FLEET_OK) return status;
+        event->def = def;
+        event->rank = def->shape.rank;
+        event->first = (uint32_t)elements;
+        elements += event->elements;
+        if (elements >= FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
+                                 "event tensor %s brings the graph to over 2^31-1 elements",
+                                 def->name);
+    }
+    step = &b->events[n];
+    step->first = (uint32_t)elements;
+    step->elements = 1;
+    b->n_elements = (uint32_t)elements + 1;
+    return FLEET_OK;
+}
+
+/* ---- edges: from a coordinate to event elements ---- */
+
+static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int32_t *at)
+{
+    int64_t v = a->offset;
+    uint32_t k;
+    for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
+    return v;
+}
+
+/* The values that the axis takes for a task: from *low, so many as it returns. */
+static int64_t fleeti_axis_span(const fleeti_axis *a, uint32_t rank, const int32_t *at,
+                                int64_t *low)
+{
+    int64_t v, end;
+    *low = 0;
+    if (a->every) return a->extent;
+    v = fleeti_axis_value(a, rank, at);
+    end = v + a->width < a->limit ? v + a->width : a->limit;
+    if (end <= v) return 0;
+    *low = fleeti_floor_div(v, a->div);
+    return fleeti_floor_div(end - 1, a->div) - *low + 1;
+}
+
+/* The box of n[k] values along each axis, without its first element. Axes that touch end to end
+   become one, so that most boxes are a single run. */
+static void fleeti_shape_box(fleeti_box *box, const fleeti_edge *edge, const int64_t *n)
+{
+    uint32_t k;
+    box->length = box->runs = 1;
+    box->rank = 0;
+    for (k = edge->rank; k-- > 0;) {
+        if (n[k] == 0) box->runs = 0;
+        if (n[k] <= 1) continue;
+        if (!box->rank && edge->axis[k].row == (int64_t)box->length) {
+            box->length *= (uint32_t)n[k];
+            continue;
+        }
+        box->n[box->rank] = (uint32_t)n[k];
+        box->step[box->rank++] = (uint32_t)edge->axis[k].row;
+        box->runs *= (uint32_t)n[k];
+    }
+}
+
+/* Fills the box of a task. The box passed in is the edge's own or one filled for it before. */
+static void fleeti_reach(const fleeti_edge *edge, uint32_t grid_rank, const int32_t *at,
+                         fleeti_box *box)
+{
+    int64_t n[FLEET_MAX_RANK], low, first = edge->first;
+    uint32_t k;
+    if (edge->affine) {
+        for (k = 0; k < grid_rank; k++) first += edge->step[k] * at[k];
+    } else {
+        for (k = 0; k < edge->rank; k++) {
+            n[k] = fleeti_axis_span(&edge->axis[k], grid_rank, at, &low);
+            first += low * edge->axis[k].row;
+        }
+        fleeti_shape_box(box, edge, n);
+    }
+    box->first = (uint32_t)first;
+}
+
+static uint32_t fleeti_run(const fleeti_box *box, uint32_t run)
+{
+    uint32_t first = box->first, k;
+    for (k = 0; k < box->rank; k++) {
+        first += run % box->n[k] * box->step[k];
+        run /= box->n[k];
+    }
+    return first;
+}
+
+/* The next coordinate in row-major order. */
+static void fleeti_next(const fleeti_bound_grid *grid, int32_t *at)
+{
+    uint32_t k;
+    for (k = grid->rank; k-- > 0;) {
+        if (++at[k] < grid->extent[k]) return;
+        at[k] = 0;
+    }
+}
+
+/* Binds the axes of a map. Afterwards no value that a task of the grid gives can overflow. */
+static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
+                                    const fleeti_bound_grid *grid, const char *what,
+                                    fleeti_site site, fleeti_axis *axis)
+{
+    uint32_t j, k;
+    for (j = 0; j < map->rank; j++) {
+        const fleet_axis_map *from = &map->axis[j];
+        int64_t size =
+            fleeti_add(from->offset < 0 ? -fleeti_clamp(from->offset) : from->offset, from->width);
+        axis[j].every = from->every;
+        if (from->every) continue;
+        memcpy(axis[j].stride, from->stride, sizeof axis[j].stride);
+        axis[j].offset = from->offset;
+        axis[j].div = from->div;
+        axis[j].width = from->width;
+        axis[j].limit = FLEETI_NO_LIMIT;
+        if (from->limit.add || from->limit.symbol) axis[j].limit = fleeti_evaluate(b, from->limit);
+        for (k = 0; k < grid->rank; k++) {
+            int64_t stride = fleeti_clamp(from->stride[k]);
+            size = fleeti_add(size, fleeti_mul(stride < 0 ? -stride : stride, grid->extent[k]));
+        }
+        if (fleeti_is_huge(size) || fleeti_is_huge(from->div))
+            return fleeti_reject(b, FLEET_ERROR_MAP, site,
+                                 "%s of grid %s: the numbers of map axis %u overflow", what,
+                                 grid->def->name, j);
+    }
+    return FLEET_OK;
+}
+
+/* Whether all tasks of the grid stay inside the event tensor, judged by the corners of the grid: a
+   linear form takes its extremes there. An axis with a limit may fail here and yet be right. */
+static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_grid *grid)
+{
+    uint32_t j, k;
+    for (j = 0; j < edge->rank; j++) {
+        const fleeti_axis *a = &edge->axis[j];
+        int64_t least = a->offset, most = a->offset, end;
+        if (a->every) continue;
+        for (k = 0; k < grid->rank; k++) {
+            int64_t far = a->stride[k] * (grid->extent[k] - 1);
+            if (far < 0)
+                least += far;
+            else
+                most += far;
+        }
+        end = most + a->width < a->limit ? most + a->width : a->limit;
+        if (least < 0 || fleeti_floor_div(end - 1, a->div) >= a->extent) return 0;
+    }
+    return 1;
+}
+
+static fleet_status fleeti_check_range(fleeti_build *b, const fleeti_edge *edge)
+{
+    const fleeti_bound_grid *grid = &b->grids[edge->grid];
+    const fleeti_bound_event *event = &b->events[edge->event];
+    int32_t at[FLEET_MAX_RANK];
+    char task[FLEETI_POINT_BYTES];
+    uint32_t i, j;
+    if (fleeti_corners_inside(edge, grid)) return FLEET_OK;
+    memset(at, 0, sizeof at);
+    for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
+        int64_t low, n, value = 0;
+        uint32_t outside = FLEETI_NONE, empty = 0;
+        for (j = 0; j < edge->rank; j++) {
+            n = fleeti_axis_span(&edge->axis[j], grid->rank, at, &low);
+            if (!n) empty = 1;
+            if (low >= 0 && low + n <= edge->axis[j].extent) continue;
+            outside = j;
+            value = low < 0 ? low : low + n - 1;
+        }
+        if (outside != FLEETI_NONE && !empty)
+            return fleeti_reject(
+                b, FLEET_ERROR_MAP_RANGE, edge->def->site,
+                "%s edge: task %s reaches %lld on axis %u of event tensor %s, whose extent is %lld",
+                edge->def->out ? "out" : "in", fleeti_task_text(b, grid->first + i, task),
+                (long long)value, outside, event->def->name, (long long)edge->axis[outside].extent);
+    }
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def, fleeti_edge *edge)
+{
+    const fleeti_bound_grid *grid = &b->grids[def->grid];
+    const fleeti_bound_event *event = &b->events[def->event];
+    int64_t row = 1, n[FLEET_MAX_RANK];
+    uint32_t j, k;
+    fleet_status status;
+    edge->def = def;
+    edge->grid = def->grid;
+    edge->event = def->event;
+    edge->rank = event->rank;
+    edge->first = event->first;
+    edge->affine = 1;
+    if (!grid->count) return FLEET_OK; /* an edge of no tasks is never evaluated */
+    status = fleeti_bind_map(b, &def->map, grid, def->out ? "out edge" : "in edge", def->site,
+                             edge->axis);
+    if (status != FLEET_OK) return status;
+    for (j = edge->rank; j-- > 0;) {
+        fleeti_axis *a = &edge->axis[j];
+        a->extent = event->extent[j];
+        a->row = row;
+        row *= a->extent;
+        if (!a->every && (a->div != 1 || a->width != 1 || a->limit != FLEETI_NO_LIMIT))
+            edge->affine = 0;
+    }
+    status = fleeti_check_range(b, edge);
+    if (status != FLEET_OK || !edge->affine) return status;
+    for (j = 0; j < edge->rank; j++) {
+        const fleeti_axis *a = &edge->axis[j];
+        n[j] = a->every ? a->extent : 1;
+        if (a->every) continue;
+        edge->first += a->offset * a->row;
+        for (k = 0; k < grid->rank; k++) edge->step[k] += a->stride[k] * a->row;
+    }
+    fleeti_shape_box(&edge->box, edge, n);
+    return FLEET_OK;
+}
+
+/* Sorts the edges by grid, in the order of their calls, and binds them. */
+static fleet_status fleeti_bind_edges(fleeti_build *b)
+{
+    const fleeti_edge_def *defs = b->g->edges;
+    uint32_t n = FLEETI_LEN(defs), n_outs = 0, n_ins = 0, i;
+    for (i = 0; i < n; i++) {
+        if (defs[i].out)
+            b->grids[defs[i].grid].n_outs++;
+        else
+            b->grids[defs[i].grid].n_ins++;
+    }
+    for (i = 0; i < b->n_grids; i++) {
+        fleeti_bound_grid *grid = &b->grids[i];
+        grid->first_out = n_outs;
+        grid->first_in = n_ins;
+        n_outs += grid->n_outs;
+        n_ins += grid->n_ins;
+        grid->n_outs = grid->n_ins = 0;
+    }
+    b->outs = (fleeti_edge *)fleeti_new(b, n_outs, sizeof *b->outs);
+    b->ins = (fleeti_edge *)fleeti_new(b, n_ins, sizeof *b->ins);
+    if (!b->outs || !b->ins) return fleeti_no_memory(b);
+    for (i = 0; i < n; i++) {
+        fleeti_bound_grid *grid = &b->grids[defs[i].grid];
+        fleeti_edge *edge = defs[i].out ? &b->outs[grid->first_out + grid->n_outs++]
+                                        : &b->ins[grid->first_in + grid->n_ins++];
+        fleet_status status = fleeti_bind_edge(b, &defs[i], edge);
+        if (status != FLEET_OK) return status;
+        if (defs[i].out && !grid->count) b->events[defs[i].event].may_be_empty = 1;
+    }
+    return FLEET_OK;
+}
+
+/* ---- pass "place": every task gets its chiplet and worker ---------------------------------------- */
+
+/* The one value of a placement axis for a task. */
+static fleet_status fleeti_place_value(fleeti_build *b, const fleeti_bound_grid *grid,
+                                       const fleeti_axis *axis, uint32_t id, const int32_t *at,
+                                       const char *what, uint32_t bound, uint32_t *value)
+{
+    char task[FLEETI_POINT_BYTES];
+    int64_t low, n = fleeti_axis_span(axis, grid->rank, at, &low);
+    if (n != 1)
+        return fleeti_reject(b, FLEET_ERROR_PLACEMENT, grid->def->site,
+                             "placement of grid %s: task %s has %lld %ss, not one", grid->def->name,
+                             fleeti_task_text(b, id, task), (long long)n, what);
+    if (low < 0 || low >= bound)
+        return fleeti_reject(b, FLEET_ERROR_PLACEMENT, grid->def->site,
+                             "placement of grid %s: task %s names %s %lld of %u", grid->def->name,
+                             fleeti_task_text(b, id, task), what, (long long)low, bound);
+    *value = (uint32_t)low;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid *grid,
+                                       fleeti_axis *axis)
+{
+    const fleeti_grid_def *def = grid->def;
+    if (!def->placed) return FLEET_OK;
+    if (def->level == FLEET_LEVEL_DEVICE)
+        return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
+                             "placement of grid %s: a device-task's slices have their chiplets",
+                             def->name);
+    if (def->place.rank == 2 && !b->is_static)
+        return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
+                             "placement of grid %s: under the CHIPLET schedule the scheduler "
+                             "chooses the worker",
+                             def->name);
+    if (def->place.rank == 2 && def->level == FLEET_LEVEL_CHIPLET)
+        return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
+                             "placement of grid %s: all workers run a chiplet-task", def->name);
+    return fleeti_bind_map(b, &def->place, grid, "placement", def->site, axis);
+}
+
+/* Counts a task's descriptors into the queues of its chiplet; n copies. */
+static void fleeti_count_chiplet(fleeti_build *b, uint32_t chiplet, uint64_t n, uint64_t *count)
+{
+    uint32_t j;
+    if (!b->is_static) {
+        count[chiplet] += n;
+        return;
+    }
+    for (j = 0; j < b->workers[chiplet]; j++) count[b->base[chiplet] + j] += n;
+}
+
+/* Slices of a device-task on one of its chiplets. */
+static uint32_t fleeti_slices_on(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                 uint32_t chiplet)
+{
+    return (grid->slices - chiplet + b->chiplets - 1) / b->chiplets;
+}
+
+/* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so that
+   no worker always gets the remainder. */
+static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *grid,
+                                      uint32_t *next, uint64_t *count)
+{
+    const fleeti_grid_def *def = grid->def;
+    fleeti_axis axis[FLEET_MAX_RANK];
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t *where = b->where + grid->first;
+    uint32_t i, k, worker;
+    fleet_status status;
+    memset(axis, 0, sizeof axis);
+    memset(at, 0, sizeof at);
+    status = fleeti_check_place(b, grid, axis);
+    if (status != FLEET_OK) return status;
+    if (def->level == FLEET_LEVEL_DEVICE) {
+        for (k = 0; k < grid->pieces; k++)
+            fleeti_count_chiplet(b, k, (uint64_t)grid->count * fleeti_slices_on(b, grid, k), count);
+        return FLEET_OK;
+    }
+    for (i = 0; i < grid->count; i++) {
+        if (def->placed) {
+            status = fleeti_place_value(b, grid, &axis[0], grid->first + i, at, "chiplet",
+                                        b->chiplets, &k);
+            if (status != FLEET_OK) return status;
+        } else if (def->level == FLEET_LEVEL_CHIPLET) {
+            k = i % b->chiplets;
+        } else {
+            k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
+        }
+        where[i] = k;
+        if (def->level == FLEET_LEVEL_CHIPLET) {
+            fleeti_count_chiplet(b, k, 1, count);
+        } else if (b->is_static) {
+            if (def->placed && def->place.rank == 2) {
+                status = fleeti_place_value(b, grid, &axis[1], grid->first + i, at, "worker",
+                                            b->workers[k], &worker);
+                if (status != FLEET_OK) return status;
+            } else {
+                worker = next[k];
+                next[k] = worker + 1 < b->workers[k] ? worker + 1 : 0;
+            }
+            where[i] = b->base[k] + worker;
+            count[where[i]]++;
+        } else {
+            count[k]++;
+        }
+        if (def->placed) fleeti_next(grid, at);
+    }
+    return FLEET_OK;
+}
+
+/* Places all tasks and sizes the queues; a queue that is not empty also ends the step. */
+static fleet_status fleeti_place_tasks(fleeti_build *b)
+{
+    uint32_t next[FLEET_MAX_CHIPLETS], i;
+    uint64_t *count, descs = 0;
+    memset(next, 0, sizeof next);
+    b->n_queues = b->is_static ? b->total_workers : b->chiplets;
+    b->where = (uint32_t *)fleeti_new(b, b->n_tasks, sizeof *b->where);
+    b->queue = (fleeti_list *)fleeti_new(b, b->n_queues, sizeof *b->queue);
+    count = (uint64_t *)fleeti_new(b, b->n_queues, sizeof *count);
+    if (!b->where || !b->queue || !count) return fleeti_no_memory(b);
+    for (i = 0; i < b->n_grids; i++) {
+        fleet_status status = fleeti_place_grid(b, &b->grids[i], next, count);
+        if (status != FLEET_OK) return status;
+    }
+    for (i = 0; i < b->n_queues; i++) {
+        if (count[i]) count[i]++;
+        b->queue[i].first = (uint32_t)descs;
+        b->queue[i].count = (uint32_t)count[i];
+        descs += count[i];
+        if (descs > FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+                                 "plan: the queues hold over 2^31-1 descriptors");
+    }
+    b->n_descs = (uint32_t)descs;
+    return FLEET_OK;
+}
+
+/* ---- pass "meet": who notifies and who waits for each element, and where -------------------------- */
+
+/* Where a task runs: a bit for each chiplet, and its worker if it is one. */
+static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                     uint32_t id, uint32_t *worker)
+{
+    uint32_t where = b->where[id], chiplet = where;
+    *worker = FLEETI_WORKER_MANY;
+    if (grid->def->level == FLEET_LEVEL_DEVICE) {
+        if (grid->pieces == 1 && b->is_static && b->workers[0] == 1) *worker = 0;
+        return grid->pieces == 32 ? 0xffffffffu : (1u << grid->pieces) - 1u;
+    }
+    if (b->is_static && grid->def->level != FLEET_LEVEL_CHIPLET) {
+        *worker = where;
+        chiplet = b->chiplet_of[where];
+    } else if (b->is_static && b->workers[chiplet] == 1) {
+        *worker = b->base[chiplet];
+    }
+    return 1u << chiplet;
+}
+
+static void fleeti_touch(fleeti_element *element, uint32_t chiplets, uint32_t worker)
+{
+    element->touched |= chiplets;
+    if (element->worker == FLEETI_WORKER_NONE)
+        element->worker = worker;
+    else if (element->worker != worker)
+        element->worker = FLEETI_WORKER_MANY;
+}
+
+static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                             const int32_t *at)
+{
+    uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i, r, e, end;
+    for (i = 0; i < grid->n_outs; i++) {
+        const fleeti_edge *edge = &b->outs[grid->first_out + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        for (r = 0; r < box.runs; r++) {
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                fleeti_element *element = &b->elements[e];
+                fleeti_touch(element, chiplets, worker);
+                element->notifies++;
+                element->producers |= chiplets;
+                element->last_producer = id;
+            }
+        }
+    }
+    for (i = 0; i < grid->n_ins; i++) {
+        const fleeti_edge *edge = &b->ins[grid->first_in + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        for (r = 0; r < box.runs; r++) {
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                fleeti_element *element = &b->elements[e];
+                fleeti_touch(element, chiplets, worker);
+                if (element->first_waiter == FLEETI_NONE) element->first_waiter = id;
+            }
+        }
+    }
+}
+
+/* The arrivals of a chiplet at an element: records lie in the order of its producers' bits. */
+static uint32_t fleeti_record_of(const fleeti_element *element, uint32_t chiplet)
+{
+    return element->record + fleeti_bits(element->producers & ((1u << chiplet) - 1u));
+}
+
+static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                               const int32_t *at)
+{
+    uint32_t level = (uint32_t)grid->def->level, where = b->where[id], i, r, e, end, k;
+    uint32_t first = where, last = where;
+    if (level == FLEET_LEVEL_DEVICE) {
+        first = 0;
+        last = grid->pieces - 1;
+    } else if (b->is_static && level != FLEET_LEVEL_CHIPLET) {
+        first = last = b->chiplet_of[where];
+    }
+    for (i = 0; i < grid->n_outs; i++) {
+        const fleeti_edge *edge = &b->outs[grid->first_out + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        for (r = 0; r < box.runs; r++) {
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                for (k = first; k <= last; k++) {
+                    uint64_t units = level == FLEET_LEVEL_DEVICE ? fleeti_slices_on(b, grid, k) : 1;
+                    fleeti_arrivals *a = &b->arrivals[fleeti_record_of(&b->elements[e], k)];
+                    a->units += units;
+                    a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
+                }
+            }
+        }
+    }
+}
+
+/* Every chiplet with a queue that is not empty ends the step: each of its workers that has work does
+   under STATIC; all of them do under CHIPLET. */
+static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
+{
+    uint32_t q;
+    for (q = 0; q < b->n_queues; q++) {
+        uint32_t k = b->is_static ? b->chiplet_of[q] : q, worker = FLEETI_WORKER_MANY;
+        if (!b->queue[q].count) continue;
+        if (arrivals) {
+            fleeti_arrivals *a = &arrivals[fleeti_record_of(step, k)];
+            a->units++;
+            a->arrivals += b->is_static ? 1 : b->workers[k];
+            continue;
+        }
+        if (b->is_static) worker = q;
+        fleeti_touch(step, 1u << k, worker);
+        step->producers |= 1u << k;
+        step->notifies++;
+    }
+}
+
+static fleet_status fleeti_meet(fleeti_build *b)
+{
+    fleeti_element *step;
+    int32_t at[FLEET_MAX_RANK];
+    uint64_t records = 0;
+    uint32_t i, j, e;
+    b->elements = (fleeti_element *)fleeti_new(b, b->n_elements, sizeof *b->elements);
+    if (!b->elements) return fleeti_no_memory(b);
+    step = &b->elements[b->n_elements - 1];
+    for (i = 0; i < b->n_events; i++) {
+        const fleeti_bound_event *event = &b->events[i];
+        for (e = event->first; e < event->first + event->elements; e++) {
+            b->elements[e].worker = FLEETI_WORKER_NONE;
+            b->elements[e].last_producer = b->elements[e].first_waiter = FLEETI_NONE;
+            b->elements[e].notifies = event->def ? event->def->outside_notifies : 0;
+        }
+    }
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *grid = &b->grids[i];
+        memset(at, 0, sizeof at);
+        for (j = 0; j < grid->count; j++, fleeti_next(grid, at))
+            fleeti_meet_task(b, grid, grid->first + j, at);
+    }
+    fleeti_meet_step(b, step, NULL);
+    for (e = 0; e < b->n_elements; e++) {
+        b->elements[e].record = (uint32_t)records;
+        records += fleeti_bits(b->elements[e].producers);
+        if (records > FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+                                 "plan: over 2^31-1 notify records");
+    }
+    b->n_arrivals = (uint32_t)records;
+    b->arrivals = (fleeti_arrivals *)fleeti_new(b, b->n_arrivals, sizeof *b->arrivals);
+    if (!b->arrivals) return fleeti_no_memory(b);
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *grid = &b->grids[i];
+        memset(at, 0, sizeof at);
+        if (!grid->n_outs) continue;
+        for (j = 0; j < grid->count; j++, fleeti_next(grid, at))
+            fleeti_arrive_task(b, grid, grid->first + j, at);
+    }
+    fleeti_meet_step(b, step, b->arrivals);
+    return FLEET_OK;
+}
+
+/* ---- pass "settle": counts, scopes, counters, targets --------------------------------------------- */
+
+/* A given count must agree with the maps, and whoever waits must be notified. */
+static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *event)
+{
+    const fleeti_event_def *def = event->def;
+    char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
+    uint32_t i, waited = 0;
+    for (i = 0; i < event->elements; i++) {
+        const fleeti_element *element = &b->elements[event->first + i];
+        if (def->count && element->notifies != (uint64_t)def->count)
+            return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
+                                 "event tensor %s: %llu notifies reach %s but count is %lld",
+                                 def->name, (unsigned long long)element->notifies,
+                                 fleeti_element_text(event, i, text), (long long)def->count);
+        if (element->first_waiter == FLEETI_NONE) continue;
+        waited = 1;
+        if (!element->notifies && !event->may_be_empty)
+            return fleeti_reject(b, FLEET_ERROR_NEVER_NOTIFIED, def->site,
+                                 "event tensor %s: task %s waits for %s, which nobody notifies",
+                                 def->name, fleeti_task_text(b, element->first_waiter, task),
+                                 fleeti_element_text(event, i, text));
+    }
+    if (event->elements && !waited && !(def->outside & FLEET_OUTSIDE_WAITS)) {
+        event->warnings |= FLEETI_WARN_NO_WAITER;
+        if (b->g->desc.log) {
+            char message[FLEETI_POINT_BYTES];
+            snprintf(message, sizeof message, "warning: event tensor %s: nobody waits for it",
+                     def->name);
+            b->g->desc.log(b->g->desc.log_user, FLEET_OK, message);
+        }
+    }
+    return FLEET_OK;
+}
+
+/* The narrowest scope that covers all producers and waiters of an element. */
+static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_event *event,
+                                    const fleeti_element *element)
+{
+    uint32_t scope = FLEET_SCOPE_DEVICE;
+    if (fleeti_bits(element->touched) <= 1)
+        scope = b->is_static && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
+                                                                      : FLEET_SCOPE_CHIPLET;
+    if (event->def && event->def->outside && scope < (uint32_t)event->def->outside_scope)
+        scope = (uint32_t)event->def->outside_scope;
+    return scope;
+}
+
+static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *event)
+{
+    const fleeti_event_def *def = event->def;
+    char text[FLEETI_POINT_BYTES];
+    uint32_t i;
+    for (i = 0; i < event->elements; i++) {
+        fleeti_element *element = &b->elements[event->first + i];
+        uint32_t scope = fleeti_needed_scope(b, event, element);
+        if (def && def->scope_given) {
+            if ((uint32_t)def->scope < scope)
+                return fleeti_reject(b, FLEET_ERROR_SCOPE, def->site,
+                                     "event tensor %s: scope %s is given, but %s needs scope %s",
+                                     def->name, fleeti_scope_name((uint32_t)def->scope),
+                                     fleeti_element_text(event, i, text), fleeti_scope_name(scope));
+            scope = (uint32_t)def->scope;
+        }
+        element->scope = scope;
+        event->scoped[scope]++;
+    }
+    return FLEET_OK;
+}
+
+/* Whether the producers of a chiplet count among themselves first and send one arrival. */
+static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *element,
+                               const fleeti_arrivals *arrivals)
+{
+    return element->scope >= FLEET_SCOPE_DEVICE && b->levels == 2 && arrivals->arrivals > 1;
+}
+
+/* The target of an element: what all arrivals of one step add to its counter. */
+static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event *event,
+                                      fleeti_element *element)
+{
+    uint64_t target = event->def ? event->def->outside_notifies : 0;
+    uint32_t i, n = fleeti_bits(element->producers);
+    char text[FLEETI_POINT_BYTES];
+    for (i = 0; i < n; i++) {
+        const fleeti_arrivals *a = &b->arrivals[element->record + i];
+        target += fleeti_counts_first(b, element, a) ? a->units : a->arrivals;
+        if (a->arrivals > FLEETI_MOST) target = a->arrivals;
+    }
+    if (target > FLEETI_MOST)
+        return fleeti_reject(
+            b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+            "event element %s receives over 2^31-1 arrivals",
+            fleeti_element_text(event, (uint32_t)(element - b->elements) - event->first, text));
+    element->target = (uint32_t)target;
+    return FLEET_OK;
+}
+
+/* Gives `elements` counters of that stride a place that starts on a line of its own. */
+static uint32_t fleeti_take_words(uint64_t *words, uint32_t elements, uint32_t stride)
+{
+    uint64_t first = *words;
+    if (!elements) return (uint32_t)(first > FLEETI_MOST ? 0 : first);
+    *words += ((uint64_t)(elements - 1) * stride + FLEETI_LINE_WORDS) / FLEETI_LINE_WORDS *
+              FLEETI_LINE_WORDS;
+    return (uint32_t)(first > FLEETI_MOST ? 0 : first);
+}
+
+/* Lays out one tensor: its counters, a run of sub-counters for each chiplet that counts first, and
+   the notify record of each element and chiplet. */
+static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *event,
+                                         uint64_t *device, uint64_t *system)
+{
+    uint32_t sub[FLEET_MAX_CHIPLETS], counts_first = 0, i, k, r, target, agree = 1;
+    const fleeti_element *elements = b->elements + event->first;
+    memset(sub, 0, sizeof sub);
+    event->stride = b->desc->counter_stride_bytes ? b->desc->counter_stride_bytes / 4
+                    : event->elements > 4096      ? 4
+                                                  : FLEETI_LINE_WORDS;
+    if (event->scoped[FLEET_SCOPE_SYSTEM])
+        event->counter = FLEETI_SYSTEM | fleeti_take_words(system, event->elements, event->stride);
+    else
+        event->counter = fleeti_take_words(device, event->elements, event->stride);
+    for (i = 0; i < event->elements; i++) {
+        for (k = 0, r = elements[i].record; k < b->chiplets; k++) {
+            if (!(elements[i].producers >> k & 1u)) continue;
+            if (fleeti_counts_first(b, &elements[i], &b->arrivals[r++])) counts_first |= 1u << k;
+        }
+    }
+    for (k = 0; k < b->chiplets; k++)
+        if (counts_first >> k & 1u)
+            sub[k] = fleeti_take_words(device, event->elements, event->stride);
+    if (*device > FLEETI_MOST || *system > FLEETI_MOST)
+        return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+                             "event tensor %s brings the counters to over 2^31-1 words",
+                             event->def ? event->def->name : "step");
+    target = event->elements ? elements[0].target : 0;
+    for (i = 0; i < event->elements; i++) {
+        const fleeti_element *element = &elements[i];
+        uint32_t counter = event->counter + i * event->stride;
+        if (element->target != target) agree = 0;
+        for (k = 0, r = element->record; k < b->chiplets; k++) {
+            const fleeti_arrivals *a;
+            if (!(element->producers >> k & 1u)) continue;
+            a = &b->arrivals[r++];
+            if (element->scope <= FLEET_SCOPE_CHIPLET)
+                fleeti_append(&b->notifies, counter, FLEETI_LOCAL, 0, 1);
+            else if (fleeti_counts_first(b, element, a))
+                fleeti_append(&b->notifies, counter, sub[k] + i * event->stride,
+                              (uint32_t)a->arrivals, (uint32_t)a->units);
+            else
+                fleeti_append(&b->notifies, counter, 0, 0, 1);
+        }
+    }
+    event->target = target;
+    event->uniform = agree && target && !(event->def && event->def->outside_notifies) &&
+                     event->scoped[elements[0].scope] == event->elements;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_settle(fleeti_build *b)
+{
+    /* The first line of both regions stays unused: word 0 means "none". */
+    uint64_t device = FLEETI_LINE_WORDS, system = FLEETI_LINE_WORDS;
+    uint32_t i, e;
+    if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
+    for (i = 0; i < b->n_events; i++) {
+        fleeti_bound_event *event = &b->events[i];
+        fleet_status status = event->def ? fleeti_check_counts(b, event) : FLEET_OK;
+        if (status == FLEET_OK) status = fleeti_infer_scopes(b, event);
+        for (e = 0; e < event->elements && status == FLEET_OK; e++)
+            status = fleeti_set_target(b, event, &b->elements[event->first + e]);
+        if (status == FLEET_OK) status = fleeti_lay_out_event(b, event, &device, &system);
+        if (status != FLEET_OK) return status;
+    }
+    b->counter_words = (uint32_t)device;
+    b->system_words = system > FLEETI_LINE_WORDS ? (uint32_t)system : 0;
+    return FLEET_OK;
+}
+
+/* ---- pass "overlap": whether sources may run ahead of the step before -------------------------------- */
+
+static fleet_status fleeti_overlap(fleeti_build *b)
+{
+    b->runs_ahead = (uint8_t *)fleeti_new(b, b->n_grids, sizeof *b->runs_ahead);
+    if (!b->runs_ahead) return fleeti_no_memory(b);
+    b->step_wait = b->n_tasks ? 0 : FLEETI_NONE;
+    return FLEET_OK;
+}
+
+/* ---- pass "list": each task's waits and notifies -------------------------------------------------- */
+
+/* Adds `count` counters to the wait list that began at record `from`, merged into its last record where
+   they continue it. */
+static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uint32_t count,
+                           uint32_t stride, uint32_t target)
+{
+    fleeti_records *waits = &b->waits;
+    if (waits->count > from) {
+        uint32_t *last = waits->item[waits->count - 1];
+        if (last[3] == target && last[0] + last[1] * stride == counter) {
+            last[1] += count;
+            return 1;
+        }
+    }
+    if (!fleeti_reserve(waits, 1)) return 0;
+    fleeti_append(waits, counter, count, stride, target);
+    return 1;
+}
+
+/* Adds what a task waits for through one edge; *inner is set when some of it is completed by tasks. */
+static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const fleeti_box *box,
+                                 uint8_t *scope, uint32_t *inner)
+{
+    const fleeti_bound_event *event = &b->events[edge->event];
+    uint32_t from = b->waits.count, r, e, end;
+    for (r = 0; r < box->runs; r++) {
+        e = fleeti_run(box, r);
+        end = e + box->length;
+        if (event->uniform) {
+            if (!fleeti_add_wait(b, from, event->counter + (e - event->first) * event->stride,
+                                 box->length, event->stride, event->target))
+                return 0;
+            if (b->elements[e].scope > *scope) *scope = (uint8_t)b->elements[e].scope;
+            *inner = 1;
+            continue;
+        }
+        for (; e < end; e++) {
+            const fleeti_element *element = &b->elements[e];
+            if (!element->target) continue;
+            if (!fleeti_add_wait(b, from, event->counter + (e - event->first) * event->stride, 1,
+                                 event->stride, element->target))
+                return 0;
+            if (element->scope > *scope) *scope = (uint8_t)element->scope;
+            if (element->producers) *inner = 1;
+        }
+    }
+    return 1;
+}
+
+/* Takes back the list that begins at `start` when it repeats the list before it; returns where the
+   list stands. */
+static uint32_t fleeti_share_list(fleeti_records *r, uint32_t start, const fleeti_list *before)
+{
+    uint32_t n = r->count - start;
+    if (!n || n != before->count ||
+        memcmp(r->item[start], r->item[before->first], n * sizeof *r->item) != 0)
+        return start;
+    r->count = start;
+    return before->first;
+}
+
+static fleet_status fleeti_too_many_edges(fleeti_build *b, uint32_t id, uint64_t n,
+                                          const char *what)
+{
+    char task[FLEETI_POINT_BYTES];
+    return fleeti_reject(b, FLEET_ERROR_TOO_MANY_EDGES, fleeti_grid_of_task(b, id)->def->site,
+                         "task %s has %llu %s, at most 65535", fleeti_task_text(b, id, task),
+                         (unsigned long long)n, what);
+}
+
+static fleet_status fleeti_list_waits(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                                      const int32_t *at, fleeti_list *before)
+{
+    fleeti_waits *list = &b->task_waits[id];
+    uint32_t start = b->waits.count, inner = 0, n, i;
+    for (i = 0; i < grid->n_ins; i++) {
+        const fleeti_edge *edge = &b->ins[grid->first_in + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        if (!fleeti_add_edge_waits(b, edge, &box, &list->scope, &inner)) return fleeti_no_memory(b);
+    }
+    if (b->waits.count > start && !inner && b->step_wait != FLEETI_NONE) {
+        /* Only the outside completes what it waits for, and the outside may be a step ahead. */
+        const fleeti_bound_event *step = &b->events[b->n_events - 1];
+        uint32_t scope = b->elements[step->first].scope;
+        if (!fleeti_reserve(&b->waits, 1)) return fleeti_no_memory(b);
+        fleeti_append(&b->waits, step->counter, 1u | FLEETI_PREVIOUS, step->stride, step->target);
+        if (scope > list->scope) list->scope = (uint8_t)scope;
+    }
+    n = b->waits.count - start;
+    if (n > 65535) return fleeti_too_many_edges(b, id, n, "wait records");
+    list->first = n ? fleeti_share_list(&b->waits, start, before) : 0;
+    list->count = (uint16_t)n;
+    before->first = list->first;
+    before->count = n;
+    return FLEET_OK;
+}
+
+/* The notify list of a task on one chiplet: the records themselves where they are one, else a copy of
+   them in a row. */
+static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_grid *grid,
+                                         uint32_t id, uint32_t chiplet, const int32_t *at,
+                                         fleeti_list *before, fleeti_list *list)
+{
+    fleeti_records *notifies = &b->notifies;
+    uint32_t start = notifies->count, single = 0, i, r, e, end;
+    uint64_t n = 0;
+    for (i = 0; i < grid->n_outs; i++) {
+        const fleeti_edge *edge = &b->outs[grid->first_out + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        n += (uint64_t)box.runs * box.length;
+        if (n > 65535) return fleeti_too_many_edges(b, id, n, "notifies or more");
+        if (n == 1 && grid->n_outs == 1) {
+            single = fleeti_record_of(&b->elements[box.first], chiplet);
+            break;
+        }
+        if (!fleeti_reserve(notifies, n)) return fleeti_no_memory(b);
+        for (r = 0; r < box.runs; r++) {
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                const uint32_t *item;
+                single = fleeti_record_of(&b->elements[e], chiplet);
+                item = notifies->item[single];
+                fleeti_append(notifies, item[0], item[1], item[2], item[3]);
+            }
+        }
+    }
+    list->count = (uint32_t)n;
+    if (n == 1) {
+        notifies->count = start;
+        list->first = single;
+        return FLEET_OK;
+    }
+    list->first = n ? fleeti_share_list(notifies, start, before) : 0;
+    *before = *list;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_list_grid(fleeti_build *b, const fleeti_bound_grid *grid)
+{
+    fleeti_list waits_before, notifies_before[FLEET_MAX_CHIPLETS];
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t i, k;
+    memset(&waits_before, 0, sizeof waits_before);
+    memset(notifies_before, 0, sizeof notifies_before);
+    memset(at, 0, sizeof at);
+    for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
+        uint32_t id = grid->first + i, chiplet = b->where[id];
+        fleeti_list *list = &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
+        fleet_status status = fleeti_list_waits(b, grid, id, at, &waits_before);
+        if (b->is_static && grid->def->level < FLEET_LEVEL_CHIPLET)
+            chiplet = b->chiplet_of[chiplet];
+        for (k = 0; k < grid->pieces && status == FLEET_OK; k++) {
+            uint32_t on = grid->def->level == FLEET_LEVEL_DEVICE ? k : chiplet;
+            status = fleeti_list_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
+        }
+        if (status != FLEET_OK) return status;
+        if (b->waits.count > FLEETI_MOST || b->notifies.count > FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
+                                 "grid %s brings the plan to over 2^31-1 wait or notify records",
+                                 grid->def->name);
+    }
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_list_tasks(fleeti_build *b)
+{
+    const fleeti_bound_event *step = &b->events[b->n_events - 1];
+    uint32_t i;
+    b->task_waits = (fleeti_waits *)fleeti_new(b, b->n_tasks, sizeof *b->task_waits);
+    b->piece_notifies = (fleeti_list *)fleeti_new(b, b->n_pieces, sizeof *b->piece_notifies);
+    if (!b->task_waits || !b->piece_notifies || !fleeti_reserve(&b->waits, 1))
+        return fleeti_no_memory(b);
+    if (b->step_wait != FLEETI_NONE)
+        fleeti_append(&b->waits, step->counter, 1u | FLEETI_PREVIOUS, step->stride, step->target);
+    for (i = 0; i < b->n_grids; i++) {
+        fleet_status status = fleeti_list_grid(b, &b->grids[i]);
+        if (status != FLEET_OK) return status;
+    }
+    return FLEET_OK;
+}
+
+/* ---- pass "emit": the block ----------------------------------------------------------------------- */
+
+#define FLEETI_SECTION_ALIGN 64u
+
+/* Gives a section its place in the block. */
+static uint64_t fleeti_section(uint64_t *bytes, uint64_t count, uint64_t item)
+{
+    uint64_t at = (*bytes + FLEETI_SECTION_ALIGN - 1) / FLEETI_SECTION_ALIGN * FLEETI_SECTION_ALIGN;
+    *bytes = at + count * item;
+    return at;
+}
+
+static uint64_t fleeti_name_bytes(const fleeti_build *b)
+{
+    uint64_t bytes = sizeof "step";
+    uint32_t i;
+    for (i = 0; i + 1 < b->n_events; i++) bytes += strlen(b->events[i].def->name) + 1;
+    for (i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
+    return bytes;
+}
+
+/* Allocates the block and fills its header; null when there is no memory. */
+static fleet_plan *fleeti_new_block(const fleeti_build *b)
+{
+    fleet_plan head, *plan;
+    uint64_t bytes = sizeof head;
+    uint32_t i;
+    memset(&head, 0, sizeof head);
+    head.magic = FLEET_PLAN_MAGIC;
+    head.version = FLEET_PLAN_VERSION;
+    head.header_bytes = (uint32_t)sizeof head;
+    head.schedule = (uint32_t)b->desc->schedule;
+    head.chiplets = b->chiplets;
+    memcpy(head.workers, b->workers, sizeof head.workers);
+    memcpy(head.worker_base, b->base, sizeof head.worker_base);
+    head.total_workers = b->total_workers;
+    head.n_tasks = b->n_tasks;
+    head.n_queues = b->n_queues;
+    head.n_descs = b->n_descs;
+    head.n_waits = b->waits.count;
+    head.n_notifies = b->notifies.count;
+    head.n_events = b->n_events;
+    head.n_grids = b->n_grids;
+    head.n_elements = b->n_elements;
+    head.counter_words = b->counter_words;
+    head.system_words = b->system_words;
+    for (i = 0; i < b->n_grids; i++)
+        if (b->grids[i].count && b->grids[i].def->level == FLEET_LEVEL_WAVE) head.has_waves = 1;
+    head.private_l2 = b->desc->topology.private_l2 != 0;
+    head.step_event = b->n_events - 1;
+    head.topology = b->desc->topology;
+    head.topology.name[sizeof head.topology.name - 1] = 0;
+    head.queues = fleeti_section(&bytes, head.n_queues, sizeof(fleeti_queue));
+    head.tasks = fleeti_section(&bytes, head.n_descs, sizeof(fleet_task));
+    head.waits = fleeti_section(&bytes, head.n_waits, sizeof(fleeti_wait));
+    head.notifies = fleeti_section(&bytes, head.n_notifies, sizeof(fleeti_notify));
+    head.events = fleeti_section(&bytes, head.n_events, sizeof(fleeti_event));
+    head.grids = fleeti_section(&bytes, head.n_grids, sizeof(fleeti_grid));
+    head.targets = fleeti_section(&bytes, head.n_elements, sizeof(uint32_t));
+    head.names = fleeti_section(&bytes, fleeti_name_bytes(b), 1);
+    head.bytes = bytes;
+    if (bytes > SIZE_MAX) return NULL;
+    plan = (fleet_plan *)FLEET_MALLOC((size_t)bytes);
+    if (!plan) return NULL;
+    memset(plan, 0, (size_t)bytes);
+    *plan = head;
+    return plan;
+}
+
+static void *fleeti_at(const fleet_plan *plan, uint64_t offset)
+{
+    return (char *)(uintptr_t)plan + offset;
+}
+
+/* Appends a descriptor to the queues of a chiplet: to each worker's under STATIC. */
+static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, uint32_t chiplet,
+                                fleet_task *tasks, uint32_t *end)
+{
+    uint32_t j;
+    if (!b->is_static) {
+        tasks[end[chiplet]++] = *desc;
+        return;
+    }
+    for (j = 0; j < b->workers[chiplet]; j++) tasks[end[b->base[chiplet] + j]++] = *desc;
+}
+
+static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *tasks,
+                             uint32_t *end)
+{
+    const fleeti_bound_grid *grid = &b->grids[index];
+    uint32_t level = (uint32_t)grid->def->level, i, s;
+    fleet_task desc;
+    memset(&desc, 0, sizeof desc);
+    desc.tile = grid->def->tile;
+    desc.args = grid->def->args;
+    desc.level = (uint8_t)(level == FLEET_LEVEL_DEVICE ? (uint32_t)FLEET_LEVEL_CHIPLET : level);
+    desc.batch = 1;
+    desc.slices = grid->slices;
+    desc.grid = index;
+    for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
+        const fleeti_list *notifies =
+            &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
+        desc.id = grid->first + i;
+        desc.waits = b->task_waits[desc.id].first;
+        desc.n_waits = b->task_waits[desc.id].count;
+        desc.acquire = b->task_waits[desc.id].scope;
+        for (s = 0; s < grid->slices; s++) {
+            uint32_t k = s % b->chiplets;
+            desc.slice = s;
+            desc.notifies = notifies[s % grid->pieces].first;
+            desc.n_notifies = (uint16_t)notifies[s % grid->pieces].count;
+            if (level == FLEET_LEVEL_DEVICE)
+                fleeti_emit_chiplet(b, &desc, k, tasks, end);
+            else if (level == FLEET_LEVEL_CHIPLET)
+                fleeti_emit_chiplet(b, &desc, b->where[desc.id], tasks, end);
+            else
+                tasks[end[b->where[desc.id]]++] = desc;
+        }
+    }
+}
+
+static void fleeti_emit_step_end(const fleeti_build *b, uint32_t queue, fleet_task *task)
+{
+    const fleeti_element *step = &b->elements[b->n_elements - 1];
+    task->tile = FLEETI_TILE_NONE;
+    task->notifies = fleeti_record_of(step, b->is_static ? b->chiplet_of[queue] : queue);
+    task->n_notifies = 1;
+    task->level = (uint8_t)(b->is_static ? FLEET_LEVEL_CU : FLEET_LEVEL_CHIPLET);
+    task->batch = 1;
+    task->slices = 1;
+    task->id = FLEETI_NONE;
+    task->grid = FLEETI_NONE;
+}
+
+/* Wavefront-tasks that stand in a row run at once; a run longer than a batch can say is cut. */
+static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
+{
+    uint32_t i, j, run;
+    for (i = 0; i < n; i += run) {
+        for (run = 0; i + run < n && run < 65535 && tasks[i + run].level == FLEET_LEVEL_WAVE;
+             run++) {
+        }
+        for (j = 0; j < run; j++) tasks[i + j].batch = (uint16_t)(run - j);
+        if (!run) run = 1;
+    }
+}
+
+/* Lets the sources of a queue wait for the step before. Under STATIC a worker that has waited once in a
+   step need not again: the tasks behind the first such task are ordered by the queue, but for the
+   wavefront-tasks that run at once with it. */
+static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)
+{
+    uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
+    for (i = 0; i < n && (!b->is_static || i < known_from); i++) {
+        fleet_task *task = &tasks[i];
+        if (!task->n_waits) {
+            task->waits = b->step_wait;
+            task->n_waits = 1;
+            if (scope > task->acquire) task->acquire = (uint8_t)scope;
+        } else if (!(b->waits.item[task->waits + task->n_waits - 1u][1] & FLEETI_PREVIOUS)) {
+            continue;
+        }
+        if (known_from == FLEETI_NONE) known_from = i + task->batch;
+    }
+}
+
+static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t *end)
+{
+    fleeti_queue *queues = (fleeti_queue *)fleeti_at(plan, plan->queues);
+    fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
+    uint32_t i;
+    for (i = 0; i < b->n_queues; i++) {
+        queues[i].first = end[i] = b->queue[i].first;
+        queues[i].count = b->queue[i].count;
+    }
+    for (i = 0; i < b->n_grids; i++) fleeti_emit_grid(b, i, tasks, end);
+    for (i = 0; i < b->n_queues; i++) {
+        uint32_t n = queues[i].count;
+        fleet_task *first = tasks + queues[i].first;
+        if (!n) continue;
+        fleeti_set_batches(first, n - 1);
+        if (b->step_wait != FLEETI_NONE) fleeti_wait_for_step(b, first, n - 1);
+        fleeti_emit_step_end(b, i, first + n - 1);
+    }
+}
+
+static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *name)
+{
+    uint64_t offset = *at;
+    size_t bytes = strlen(name) + 1;
+    memcpy(fleeti_at(plan, offset), name, bytes);
+    *at += bytes;
+    return offset;
+}
+
+static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
+{
+    fleeti_event *events = (fleeti_event *)fleeti_at(plan, plan->events);
+    fleeti_grid *grids = (fleeti_grid *)fleeti_at(plan, plan->grids);
+    uint32_t *targets = (uint32_t *)fleeti_at(plan, plan->targets);
+    uint64_t name = plan->names;
+    uint32_t i;
+    for (i = 0; i < b->n_events; i++) {
+        const fleeti_bound_event *from = &b->events[i];
+        fleeti_event *event = &events[i];
+        event->name = fleeti_emit_name(plan, &name, from->def ? from->def->name : "step");
+        event->counter = from->counter;
+        event->stride = from->stride;
+        event->first_target = from->first;
+        event->elements = from->elements;
+        memcpy(event->extent, from->extent, sizeof event->extent);
+        event->rank = from->rank;
+        event->outside = from->def ? from->def->outside : 0;
+        event->outside_notifies = from->def ? from->def->outside_notifies : 0;
+        memcpy(event->scoped, from->scoped, sizeof event->scoped);
+        event->warnings = from->warnings;
+    }
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *from = &b->grids[i];
+        fleeti_grid *grid = &grids[i];
+        grid->name = fleeti_emit_name(plan, &name, from->def->name);
+        grid->tile = from->def->tile;
+        grid->args = from->def->args;
+        grid->level = (uint32_t)from->def->level;
+        grid->slices = from->slices;
+        memcpy(grid->extent, from->extent, sizeof grid->extent);
+        grid->rank = from->rank;
+        grid->first_id = from->first;
+        grid->count = from->count;
+        grid->runs_ahead = b->runs_ahead[i];
+    }
+    for (i = 0; i < b->n_elements; i++) targets[i] = b->elements[i].target;
+    if (b->waits.count)
+        memcpy(fleeti_at(plan, plan->waits), b->waits.item, b->waits.count * sizeof *b->waits.item);
+    if (b->notifies.count)
+        memcpy(fleeti_at(plan, plan->notifies), b->notifies.item,
+               b->notifies.count * sizeof *b->notifies.item);
+}
+
+static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out)
+{
+    uint32_t *end = (uint32_t *)fleeti_new(b, b->n_queues, sizeof *end);
+    fleet_plan *plan = end ? fleeti_new_block(b) : NULL;
+    if (!plan) return fleeti_no_memory(b);
+    fleeti_emit_queues(b, plan, end);
+    fleeti_emit_tables(b, plan);
+    *out = plan;
+    return FLEET_OK;
+}
+
+/* ---- pass "order": nothing can deadlock ------------------------------------------------------------ */
+
+/* Queues follow the order of ids. So where every element's producers have smaller ids than its waiters,
+   the order of ids extends all event edges and all queue edges, and nothing can deadlock. Nearly all
+   graphs are like that. For the others the passes below run the plan on paper. */
+static int fleeti_ids_are_ordered(const fleeti_build *b)
+{
+    uint32_t e;
+    for (e = 0; e < b->n_elements; e++) {
+        const fleeti_element *element = &b->elements[e];
+        if (element->last_producer != FLEETI_NONE && element->first_waiter != FLEETI_NONE &&
+            element->last_producer >= element->first_waiter)
+            return 0;
+    }
+    return 1;
+}
+
+/* A dry run over nodes: a task, or a slice of a device-task, is one. A chiplet-task starts when it is
+   at the head of all its workers' queues, so that its tile may use a barrier of the chiplet. What the
+   outside completes is taken as complete. */
+typedef struct fleeti_dry_run {
+    const fleet_task *tasks;
+    const fleeti_queue *queues;
+    uint32_t sequential; /* 1: queues are run in order, 0: only events order tasks */
+    uint32_t n_nodes, n_done;
+    uint32_t *first_node; /* of each grid, and of their end */
+    uint8_t *done;        /* per node */
+    uint32_t *pending;    /* per node: waits for elements not complete yet */
+    uint32_t *heads;      /* per node: queues at whose head it stands */
+    uint32_t *ready;      /* a stack of nodes */
+    uint32_t n_ready;
+    uint32_t *missing;               /* per element: notifies to come */
+    uint32_t *first_waiter, *waiter; /* nodes that wait for an element: from first_waiter[e] */
+    uint32_t *position;              /* per queue: descriptors behind it */
+} fleeti_dry_run;
+
+static uint32_t fleeti_node_grid(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node)
+{
+    uint32_t low = 0, high = b->n_grids;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (run->first_node[middle] <= node)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static uint32_t fleeti_node_task(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node)
+{
+    uint32_t g = fleeti_node_grid(b, run, node);
+    return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].slices;
+}
+
+/* The queues in which a node stands: from *first, so many as it returns. */
+static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node,
+                                   uint32_t *first)
+{
+    uint32_t g = fleeti_node_grid(b, run, node), level = (uint32_t)b->grids[g].def->level, k;
+    uint32_t at = node - run->first_node[g], slices = b->grids[g].slices;
+    k = b->where[b->grids[g].first + at / slices];
+    if (level == FLEET_LEVEL_DEVICE) k = at % slices % b->chiplets;
+    *first = k;
+    if (!b->is_static || level < FLEET_LEVEL_CHIPLET) return 1;
+    *first = b->base[k];
+    return b->workers[k];
+}
+
+static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run *run,
+                                    const fleet_task *task)
+{
+    const fleeti_bound_grid *grid = &b->grids[task->grid];
+    return run->first_node[task->grid] + (task->id - grid->first) * grid->slices + task->slice;
+}
+
+/* The node at the head of a queue; FLEETI_NONE: only the step end is left, or nothing. */
+static uint32_t fleeti_head(const fleeti_build *b, const fleeti_dry_run *run, uint32_t queue)
+{
+    const fleet_task *task = &run->tasks[run->queues[queue].first + run->position[queue]];
+    if (run->position[queue] + 1 >= run->queues[queue].count) return FLEETI_NONE;
+    return fleeti_node_of_desc(b, run, task);
+}
+
+static void fleeti_try_ready(const fleeti_build *b, fleeti_dry_run *run, uint32_t node)
+{
+    uint32_t first;
+    if (run->pending[node]) return;
+    if (run->sequential && run->heads[node] < fleeti_node_queues(b, run, node, &first)) return;
+    run->ready[run->n_ready++] = node;
+}
+
+static void fleeti_reach_head(const fleeti_build *b, fleeti_dry_run *run, uint32_t queue)
+{
+    uint32_t node = fleeti_head(b, run, queue);
+    if (node == FLEETI_NONE) return;
+    run->heads[node]++;
+    fleeti_try_ready(b, run, node);
+}
+
+typedef void (*fleeti_visit_fn)(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                                uint32_t element);
+
+/* Calls visit for every element that the node notifies (out) or waits for. */
+static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                              uint32_t out, fleeti_visit_fn visit)
+{
+    uint32_t g = fleeti_node_grid(b, run, node), i, r, e, end;
+    const fleeti_bound_grid *grid = &b->grids[g];
+    int32_t at[FLEET_MAX_RANK];
+    memset(at, 0, sizeof at);
+    fleeti_unravel((node - run->first_node[g]) / grid->slices, grid->extent, grid->rank, at);
+    for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
+        const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        for (r = 0; r < box.runs; r++)
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
+                visit(b, run, node, e);
+    }
+}
+
+static void fleeti_visit_all(const fleeti_build *b, fleeti_dry_run *run, uint32_t out,
+                             fleeti_visit_fn visit)
+{
+    uint32_t node;
+    for (node = 0; node < run->n_nodes; node++) fleeti_visit_node(b, run, node, out, visit);
+}
+
+static void fleeti_visit_miss(const fleeti_build *b, fleeti_dry_run *run, uint32_t node, uint32_t e)
+{
+    (void)b;
+    (void)node;
+    run->missing[e]++;
+}
+
+static void fleeti_visit_count(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                               uint32_t e)
+{
+    (void)b;
+    (void)node;
+    run->first_waiter[e + 1]++;
+}
+
+/* Lists the node as a waiter; first_waiter[e] is the place for the next one, and so ends up as where
+   e's waiters end. */
+static void fleeti_visit_wait(const fleeti_build *b, fleeti_dry_run *run, uint32_t node, uint32_t e)
+{
+    (void)b;
+    run->waiter[run->first_waiter[e]++] = node;
+    if (run->missing[e]) run->pending[node]++;
+}
+
+static void fleeti_visit_notify(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                                uint32_t e)
+{
+    uint32_t i;
+    (void)node;
+    if (--run->missing[e]) return;
+    for (i = e ? run->first_waiter[e - 1] : 0; i < run->first_waiter[e]; i++) {
+        run->pending[run->waiter[i]]--;
+        fleeti_try_ready(b, run, run->waiter[i]);
+    }
+}
+
+/* Runs on paper; memory comes from the build's scratch. */
+static fleet_status fleeti_dry_run_start(fleeti_build *b, const fleet_plan *plan,
+                                         fleeti_dry_run *run, uint32_t sequential)
+{
+    uint32_t i, node, first;
+    memset(run, 0, sizeof *run);
+    run->tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    run->queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    run->sequential = sequential;
+    run->first_node = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *run->first_node);
+    if (!run->first_node) return fleeti_no_memory(b);
+    for (i = 0; i < b->n_grids; i++)
+        run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].slices;
+    run->n_nodes = run->first_node[b->n_grids];
+    run->done = (uint8_t *)fleeti_new(b, run->n_nodes, sizeof *run->done);
+    run->pending = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->pending);
+    run->heads = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->heads);
+    run->ready = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->ready);
+    run->missing = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *run->missing);
+    run->first_waiter = (uint32_t *)fleeti_new(b, b->n_elements + 1u, sizeof *run->first_waiter);
+    run->position = (uint32_t *)fleeti_new(b, b->n_queues, sizeof *run->position);
+    if (!run->done || !run->pending || !run->heads || !run->ready || !run->missing ||
+        !run->first_waiter || !run->position)
+        return fleeti_no_memory(b);
+    fleeti_visit_all(b, run, 1, fleeti_visit_miss);
+    fleeti_visit_all(b, run, 0, fleeti_visit_count);
+    for (i = 0; i < b->n_elements; i++) run->first_waiter[i + 1] += run->first_waiter[i];
+    run->waiter = (uint32_t *)fleeti_new(b, run->first_waiter[b->n_elements], sizeof *run->waiter);
+    if (!run->waiter) return fleeti_no_memory(b);
+    fleeti_visit_all(b, run, 0, fleeti_visit_wait);
+    if (sequential)
+        for (i = 0; i < b->n_queues; i++) fleeti_reach_head(b, run, i);
+    else
+        for (node = 0; node < run->n_nodes; node++) fleeti_try_ready(b, run, node);
+    while (run->n_ready) {
+        uint32_t n;
+        node = run->ready[--run->n_ready];
+        run->done[node] = 1;
+        run->n_done++;
+        fleeti_visit_node(b, run, node, 1, fleeti_visit_notify);
+        if (!sequential) continue;
+        n = fleeti_node_queues(b, run, node, &first);
+        for (i = first; i < first + n; i++) {
+            run->position[i]++;
+            fleeti_reach_head(b, run, i);
+        }
+    }
+    return FLEET_OK;
+}
+
+/* Walks from node to node, each blocked by the next, until one comes again. */
+typedef struct fleeti_blocked {
+    uint32_t *path;  /* nodes; the cycle is path[from .. count - 1], and back to path[from] */
+    uint32_t *queue; /* the queue in which path[i + 1] stands before path[i]; FLEETI_NONE: event */
+    uint32_t from, count;
+} fleeti_blocked;
+
+/* Who keeps an unfinished node from running: a producer of an element it waits for, or a node at the
+   head of one of its queues. producer[e] is an unfinished node that notifies e. */
+static uint32_t fleeti_blocker(const fleeti_build *b, const fleeti_dry_run *run,
+                               const uint32_t *producer, uint32_t node, uint32_t *queue)
+{
+    uint32_t e, i, first, n;
+    *queue = FLEETI_NONE;
+    for (e = 0; run->pending[node] && e < b->n_elements; e++) {
+        if (!run->missing[e]) continue;
+        for (i = e ? run->first_waiter[e - 1] : 0; i < run->first_waiter[e]; i++)
+            if (run->waiter[i] == node) return producer[e];
+    }
+    n = fleeti_node_queues(b, run, node, &first);
+    for (i = first; i + 1 < first + n && fleeti_head(b, run, i) == node; i++) {
+    }
+    *queue = i;
+    return fleeti_head(b, run, i);
+}
+
+static void fleeti_visit_producer(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                                  uint32_t e)
+{
+    (void)b;
+    if (!run->done[node]) run->ready[e] = node;
+}
+
+static fleet_status fleeti_find_cycle(fleeti_build *b, fleeti_dry_run *run, fleeti_blocked *out)
+{
+    uint32_t *seen = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *seen), node = 0, i;
+    out->path = (uint32_t *)fleeti_new(b, run->n_nodes + 1u, sizeof *out->path);
+    out->queue = (uint32_t *)fleeti_new(b, run->n_nodes + 1u, sizeof *out->queue);
+    /* The stack of ready nodes is empty now; its name is lent to "producer of an element". */
+    run->ready = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *run->ready);
+    if (!seen || !out->path || !out->queue || !run->ready) return fleeti_no_memory(b);
+    fleeti_visit_all(b, run, 1, fleeti_visit_producer);
+    while (run->done[node]) node++;
+    for (i = 0; !seen[node]; i++) {
+        seen[node] = i + 1;
+        out->path[i] = node;
+        node = fleeti_blocker(b, run, run->ready, node, &out->queue[i]);
+    }
+    out->from = seen[node] - 1;
+    out->count = i;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_report_cycle(fleeti_build *b, fleeti_dry_run *run)
+{
+    fleeti_blocked blocked;
+    char task[FLEETI_POINT_BYTES], list[400];
+    fleeti_text out = fleeti_text_at(list, sizeof list);
+    uint32_t i, n;
+    fleet_status status = fleeti_find_cycle(b, run, &blocked);
+    if (status != FLEET_OK) return status;
+    n = blocked.count - blocked.from;
+    for (i = 0; i < n && i < 4; i++)
+        fleeti_put(
+            &out, "%s waits for ",
+            fleeti_task_text(b, fleeti_node_task(b, run, blocked.path[blocked.from + i]), task));
+    if (n > 4) fleeti_put(&out, "%u more, the last for ", n - 4);
+    fleeti_put(&out, "%s",
+               fleeti_task_text(b, fleeti_node_task(b, run, blocked.path[blocked.from]), task));
+    return fleeti_reject(b, FLEET_ERROR_CYCLE, fleeti_nowhere(), "the graph has a cycle: %s", list);
+}
+
+static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
+{
+    fleeti_blocked blocked;
+    char late[FLEETI_POINT_BYTES], early[FLEETI_POINT_BYTES], queue[64];
+    uint32_t i, q, before, after;
+    fleet_status status = fleeti_find_cycle(b, run, &blocked);
+    if (status != FLEET_OK) return status;
+    /* Events alone make no cycle here, so some step of it is along a queue. */
+    for (i = blocked.from; blocked.queue[i] == FLEETI_NONE; i++) {
+    }
+    q = blocked.queue[i];
+    after = blocked.path[i];
+    before = blocked.path[i + 1 < blocked.count ? i + 1 : blocked.from];
+    if (b->is_static)
+        snprintf(queue, sizeof queue, "worker %u of chiplet %u", q - b->base[b->chiplet_of[q]],
+                 b->chiplet_of[q]);
+    else
+        snprintf(queue, sizeof queue, "chiplet %u", q);
+    return fleeti_reject(b, FLEET_ERROR_ORDER, fleeti_nowhere(),
+                         "in the queue of %s task %s stands before %s, but can run only after it: "
+                         "add grid %s first, "
+                         "or place them on different workers",
+                         queue, fleeti_task_text(b, fleeti_node_task(b, run, before), early),
+                         fleeti_task_text(b, fleeti_node_task(b, run, after), late),
+                         b->grids[fleeti_node_grid(b, run, after)].def->name);
+}
+
+static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
+{
+    fleeti_dry_run run;
+    fleet_status status;
+    if (fleeti_ids_are_ordered(b)) return FLEET_OK;
+    status = fleeti_dry_run_start(b, plan, &run, 0);
+    if (status != FLEET_OK) return status;
+    if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
+    status = fleeti_dry_run_start(b, plan, &run, 1);
+    if (status != FLEET_OK) return status;
+    return run.n_done < run.n_nodes ? fleeti_report_order(b, &run) : FLEET_OK;
+}
+
+/* ---- building a plan: the passes in order ----------------------------------------------------------- */
+
+static fleet_status fleeti_bind(fleeti_build *b)
+{
+    fleet_status status = fleeti_bind_desc(b);
+    if (status == FLEET_OK) status = fleeti_bind_topology(b);
+    if (status == FLEET_OK) status = fleeti_bind_symbols(b);
+    if (status == FLEET_OK) status = fleeti_bind_grids(b);
+    if (status == FLEET_OK) status = fleeti_bind_events(b);
+    if (status == FLEET_OK) status = fleeti_bind_edges(b);
+    return status;
+}
+
+fleet_plan_desc fleet_plan_desc_default(void)
+{
+    fleet_plan_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.topology = fleet_topology_preset(FLEET_MI300X);
+    desc.schedule = FLEET_SCHEDULE_STATIC;
+    return desc;
+}
+
+/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What does not fit, or
+   is not a plain symbol, is recorded so that the build reports it. */
+void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
+{
+    uint32_t number = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0, i;
+    if (!desc) return;
+    for (i = 0; i < desc->n_bindings && i < FLEET_MAX_SYMBOLS; i++)
+        if (desc->bindings[i].symbol == number) break;
+    if (i < FLEET_MAX_SYMBOLS) {
+        desc->bindings[i].symbol = number;
+        desc->bindings[i].value = value;
+    }
+    if (i >= desc->n_bindings) desc->n_bindings = i + 1;
+}
+
+fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out)
+{
+    fleet_plan_desc defaults = fleet_plan_desc_default();
+    fleeti_build build, *b = &build;
+    fleet_plan *plan = NULL;
+    fleet_status status;
+    if (out) *out = NULL;
+    if (!g || !out) return FLEET_ERROR_NULL;
+    if (g->status != FLEET_OK) return g->status;
+    g->build_status = FLEET_OK;
+    g->message[0] = 0;
+    memset(b, 0, sizeof *b);
+    b->g = g;
+    b->desc = desc ? desc : &defaults;
+    status = fleeti_bind(b);
+    if (status == FLEET_OK) status = fleeti_place_tasks(b);
+    if (status == FLEET_OK) status = fleeti_meet(b);
+    if (status == FLEET_OK) status = fleeti_settle(b);
+    if (status == FLEET_OK) status = fleeti_overlap(b);
+    if (status == FLEET_OK) status = fleeti_list_tasks(b);
+    if (status == FLEET_OK) status = fleeti_emit(b, &plan);
+    if (status == FLEET_OK) status = fleeti_check_order(b, plan);
+    if (status != FLEET_OK) {
+        fleet_plan_free(plan);
+        plan = NULL;
+    }
+    fleeti_free_scratch(b);
+    *out = plan;
+    return status;
+}
+
+void fleet_plan_free(fleet_plan *plan)
+{
+    if (plan) FLEET_FREE(plan);
+}
+
+/* ---- checking a plan from outside -------------------------------------------------------------------- */
+
+/* Whether `count` items at an offset lie inside the block, aligned as the builder does. */
+static int fleeti_section_fits(const fleet_plan *plan, uint64_t at, uint64_t count, uint64_t item)
+{
+    return at >= sizeof *plan && at % FLEETI_SECTION_ALIGN == 0 && at <= plan->bytes &&
+           count * item <= plan->bytes - at;
+}
+
+static int fleeti_range_fits(uint32_t first, uint32_t count, uint32_t size)
+{
+    return count <= size && first <= size - count;
+}
+
+/* Whether `count` counters from a word on lie in their region. */
+static int fleeti_counters_fit(const fleet_plan *plan, uint32_t counter, uint32_t count,
+                               uint32_t stride)
+{
+    uint64_t words = counter & FLEETI_SYSTEM ? plan->system_words : plan->counter_words;
+    uint64_t first = counter & ~FLEETI_SYSTEM;
+    return !count || (first && first + (uint64_t)(count - 1) * stride < words);
+}
+
+static int fleeti_name_fits(const fleet_plan *plan, uint64_t name)
+{
+    return name >= plan->names && name < plan->bytes; /* the last byte of the block is 0 */
+}
+
+static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t count)
+{
+    uint64_t points = 1;
+    uint32_t k;
+    if (rank > FLEET_MAX_RANK) return 0;
+    for (k = 0; k < rank; k++)
+        if (extent[k] < 0) return 0;
+    for (k = 0; k < rank; k++) {
+        points *= (uint64_t)extent[k];
+        if (points > FLEETI_MOST) return 0;
+    }
+    return points == count;
+}
+
+static int fleeti_check_workers(const fleet_plan *plan)
+{
+    uint32_t k, workers = 0;
+    if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS ||
+        plan->schedule > FLEET_SCHEDULE_CHIPLET || plan->topology.chiplets != plan->chiplets ||
+        plan->topology.name[sizeof plan->topology.name - 1])
+        return 0;
+    for (k = 0; k < plan->chiplets; k++) {
+        if (plan->worker_base[k] != workers || !plan->workers[k] || plan->workers[k] > 65536)
+            return 0;
+        workers += plan->workers[k];
+    }
+    return workers == plan->total_workers &&
+           plan->n_queues ==
+               (plan->schedule == FLEET_SCHEDULE_STATIC ? plan->total_workers : plan->chiplets);
+}
+
+static int fleeti_check_events(const fleet_plan *plan)
+{
+    const fleeti_event *events = (const fleeti_event *)fleeti_at(plan, plan->events);
+    uint32_t i, elements = 0;
+    if (!plan->n_events || plan->step_event != plan->n_events - 1) return 0;
+    for (i = 0; i < plan->n_events; i++) {
+        const fleeti_event *event = &events[i];
+        if (!fleeti_name_fits(plan, event->name) || event->first_target != elements ||
+            event->elements > plan->n_elements - elements || !event->stride ||
+            event->stride > FLEETI_LINE_WORDS ||
+            !fleeti_counters_fit(plan, event->counter, event->elements, event->stride) ||
+            !fleeti_extents_fit(event->extent, event->rank, event->elements) ||
+            event->outside > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
+            event->warnings > FLEETI_WARN_NO_WAITER ||
+            (uint64_t)event->scoped[0] + event->scoped[1] + event->scoped[2] + event->scoped[3] !=
+                event->elements)
+            return 0;
+        elements += event->elements;
+    }
+    return elements == plan->n_elements && events[plan->step_event].elements == 1;
+}
+
+static int fleeti_check_grids(const fleet_plan *plan)
+{
+    const fleeti_grid *grids = (const fleeti_grid *)fleeti_at(plan, plan->grids);
+    uint32_t i, tasks = 0;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &grids[i];
+        if (!fleeti_name_fits(plan, grid->name) || grid->level > FLEET_LEVEL_DEVICE ||
+            !grid->slices || grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
+            grid->runs_ahead > 1 || !fleeti_extents_fit(grid->extent, grid->rank, grid->count))
+            return 0;
+        tasks += grid->count;
+    }
+    return tasks == plan->n_tasks;
+}
+
+static int fleeti_check_records(const fleet_plan *plan)
+{
+    const fleeti_wait *waits = (const fleeti_wait *)fleeti_at(plan, plan->waits);
+    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    uint32_t i;
+    for (i = 0; i < plan->n_waits; i++) {
+        uint32_t count = waits[i].count & ~FLEETI_PREVIOUS;
+        if (!count || !waits[i].target || waits[i].target > FLEETI_MOST || !waits[i].stride ||
+            !fleeti_counters_fit(plan, waits[i].counter, count, waits[i].stride))
+            return 0;
+    }
+    for (i = 0; i < plan->n_notifies; i++) {
+        const fleeti_notify *notify = &notifies[i];
+        if (!fleeti_counters_fit(plan, notify->counter, 1, 1) || !notify->weight ||
+            notify->weight > FLEETI_MOST)
+            return 0;
+        if (notify->sub && notify->sub != FLEETI_LOCAL &&
+            (notify->sub >= plan->counter_words || notify->share < 2 ||
+             notify->share > FLEETI_MOST))
+            return 0;
+    }
+    return 1;
+}
+
+/* The descriptor of a task of the graph: its grid, its coordinate, its slice. */
+static int fleeti_check_task(const fleet_plan *plan, const fleet_task *task)
+{
+    const fleeti_grid *grid;
+    uint32_t k, id = 0, level;
+    if (task->tile == FLEETI_TILE_NONE)
+        return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
+               !task->slice && task->batch == 1 && task->level != FLEET_LEVEL_WAVE;
+    if (task->grid >= plan->n_grids) return 0;
+    grid = (const fleeti_grid *)fleeti_at(plan, plan->grids) + task->grid;
+    if (task->slice >= task->slices || task->slices != grid->slices) return 0;
+    level = grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
+    if (task->level != level) return 0;
+    for (k = 0; k < grid->rank; k++) {
+        if (task->at[k] < 0 || task->at[k] >= grid->extent[k]) return 0;
+        id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
+    }
+    return task->id == grid->first_id + id && id < grid->count;
+}
+
+static int fleeti_check_queues(const fleet_plan *plan)
+{
+    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    uint32_t q, i, descs = 0;
+    for (q = 0; q < plan->n_queues; q++) {
+        if (queues[q].first != descs || queues[q].count > plan->n_descs - descs) return 0;
+        descs += queues[q].count;
+        for (i = descs - queues[q].count; i < descs; i++) {
+            const fleet_task *task = &tasks[i];
+            if (!fleeti_check_task(plan, task) || task->acquire > FLEET_SCOPE_SYSTEM ||
+                !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
+                !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
+                return 0;
+            /* Each queue ends the step with its last descriptor and with no other. */
+            if ((task->tile == FLEETI_TILE_NONE) != (i + 1 == descs)) return 0;
+            if (!task->batch || (task->batch > 1 && (task->level != FLEET_LEVEL_WAVE ||
+                                                     task[1].level != FLEET_LEVEL_WAVE ||
+                                                     task[1].batch != task->batch - 1)))
+                return 0;
+        }
+    }
+    return descs == plan->n_descs;
+}
+
+fleet_status fleet_plan_check(const void *block, size_t bytes)
+{
+    const fleet_plan *plan = (const fleet_plan *)block;
+    uint64_t magic;
+    uint32_t version;
+    if (!block) return FLEET_ERROR_NULL;
+    if ((uintptr_t)block % 16) return FLEET_ERROR_ARGUMENT;
+    if (bytes < sizeof magic) return FLEET_ERROR_IMAGE_SIZE;
+    memcpy(&magic, block, sizeof magic);
+    if (magic != FLEET_PLAN_MAGIC) return FLEET_ERROR_IMAGE_MAGIC;
+    if (bytes < sizeof magic + sizeof version) return FLEET_ERROR_IMAGE_SIZE;
+    memcpy(&version, (const char *)block + sizeof magic, sizeof version);
+    if (version != FLEET_PLAN_VERSION) return FLEET_ERROR_IMAGE_VERSION;
+    if (bytes < sizeof *plan || plan->header_bytes != sizeof *plan || plan->bytes > bytes ||
+        plan->bytes <= sizeof *plan)
+        return FLEET_ERROR_IMAGE_SIZE;
+    if (!fleeti_section_fits(plan, plan->queues, plan->n_queues, sizeof(fleeti_queue)) ||
+        !fleeti_section_fits(plan, plan->tasks, plan->n_descs, sizeof(fleet_task)) ||
+        !fleeti_section_fits(plan, plan->waits, plan->n_waits, sizeof(fleeti_wait)) ||
+        !fleeti_section_fits(plan, plan->notifies, plan->n_notifies, sizeof(fleeti_notify)) ||
+        !fleeti_section_fits(plan, plan->events, plan->n_events, sizeof(fleeti_event)) ||
+        !fleeti_section_fits(plan, plan->grids, plan->n_grids, sizeof(fleeti_grid)) ||
+        !fleeti_section_fits(plan, plan->targets, plan->n_elements, sizeof(uint32_t)) ||
+        !fleeti_section_fits(plan, plan->names, 1, 1) || ((const char *)block)[plan->bytes - 1])
+        return FLEET_ERROR_IMAGE_SIZE;
+    if (!fleeti_check_workers(plan) || !fleeti_check_events(plan) || !fleeti_check_grids(plan) ||
+        !fleeti_check_records(plan) || !fleeti_check_queues(plan))
+        return FLEET_ERROR_IMAGE_INDEX;
+    return FLEET_OK;
+}
+
+/* ---- questions to a plan ------------------------------------------------------------------------------ */
+
+static const fleeti_event *fleeti_plan_events(const fleet_plan *plan)
+{
+    return (const fleeti_event *)fleeti_at(plan, plan->events);
+}
+
+static const fleeti_grid *fleeti_plan_grids(const fleet_plan *plan)
+{
+    return (const fleeti_grid *)fleeti_at(plan, plan->grids);
+}
+
+static const char *fleeti_plan_text(const fleet_plan *plan, uint64_t offset)
+{
+    return (const char *)fleeti_at(plan, offset);
+}
+
+int32_t fleet_plan_event(const fleet_plan *plan, const char *name)
+{
+    uint32_t i;
+    if (!plan || !name) return -1;
+    for (i = 0; i < plan->n_events; i++)
+        if (strcmp(fleeti_plan_text(plan, fleeti_plan_events(plan)[i].name), name) == 0)
+            return (int32_t)i;
+    return -1;
+}
+
+int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at)
+{
+    uint32_t i, k;
+    if (!plan || !grid) return -1;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *info = &fleeti_plan_grids(plan)[i];
+        uint32_t index = 0;
+        if (strcmp(fleeti_plan_text(plan, info->name), grid) != 0) continue;
+        if (!info->count || (info->rank && !at)) return -1;
+        for (k = 0; k < info->rank; k++) {
+            if (at[k] < 0 || at[k] >= info->extent[k]) return -1;
+            index = index * (uint32_t)info->extent[k] + (uint32_t)at[k];
+        }
+        return (int64_t)info->first_id + index;
+    }
+    return -1;
+}
+
+size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t i;
+    for (i = 0; plan && i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        if (id - grid->first_id >= grid->count) continue;
+        fleeti_unravel(id - grid->first_id, grid->extent, grid->rank, at);
+        fleeti_put_point(&out, fleeti_plan_text(plan, grid->name), at, grid->rank, "()");
+        return out.length;
+    }
+    fleeti_put(&out, id == FLEETI_NONE ? "the end of the step" : "task %u", id);
+    return out.length;
+}
+
+/* The tensor and element of a main counter; null when the word is none. */
+static const fleeti_event *fleeti_event_at(const fleet_plan *plan, uint32_t counter,
+                                           uint32_t *element)
+{
+    uint32_t i;
+    for (i = 0; i < plan->n_events; i++) {
+        const fleeti_event *event = &fleeti_plan_events(plan)[i];
+        if ((counter ^ event->counter) & FLEETI_SYSTEM || counter < event->counter) continue;
+        *element = (counter - event->counter) / event->stride;
+        if (*element < event->elements && (counter - event->counter) % event->stride == 0)
+            return event;
+    }
+    return NULL;
+}
+
+size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    const fleeti_event *event = NULL;
+    const fleeti_notify *notifies;
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t element = 0, i, sub = 0;
+    if (!plan) return 0;
+    notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    event = fleeti_event_at(plan, counter, &element);
+    for (i = 0; !event && counter && i < plan->n_notifies; i++) {
+        if (notifies[i].sub != counter) continue;
+        sub = 1;
+        event = fleeti_event_at(plan, notifies[i].counter, &element);
+    }
+    if (!event) {
+        fleeti_put(&out, "counter %u", counter);
+        return out.length;
+    }
+    fleeti_unravel(element, event->extent, event->rank, at);
+    fleeti_put_point(&out, fleeti_plan_text(plan, event->name), at, event->rank, "[]");
+    if (sub) fleeti_put(&out, " (count of one chiplet)");
+    return out.length;
+}
+
+FLEET_C_END
+
+#endif /* FLEETI_IMPLEMENTED */
+#endif /* FLEET_IMPLEMENTATION */
