@@ -115,12 +115,16 @@ verdicts() {
 }
 
 count() { # NAME VERDICTS LOG
-    local word rest
+    local word rest test
     while read -r word rest; do
         case $word in
         pass) pass ;;
         skip) skip "$1/${rest%%:*}" "${rest#*: }" ;;
-        FAIL) fail "$1/${rest%%:*}" "${rest#*: }" ;;
+        FAIL)
+            test=${rest%%:*}
+            [ "$test" = "$1" ] || test=$1/$test
+            fail "$test" "${rest#*: }"
+            ;;
         esac
     done <"$2"
     if grep -q '^FAIL ' "$2"; then tail -n 25 "$3" | sed 's/^/    /'; fi
@@ -317,8 +321,8 @@ host_programs() { # reads the names of files
                 *) die "$file: unknown word in its run line: $word" ;;
                 esac
             done
-            n=$((n + 1))
-            name=$(stem "$file").$n$name
+            n=$((n + 1)) name=$(stem "$file")$name
+            case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
             program "$name" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
                 gcc -std=c11 "${warnings[@]}" "${flags[@]}" -I. -Itests "${stb_flags[@]}" "$file" -pthread -lm
         done <<<"$(marks "$file")"
@@ -401,7 +405,6 @@ hip_build() { # FILE BINARY
 hip_seeds() { # FILE NAME
     local settings base=$out/$2.run
     hip_settings | while read -r settings; do
-        echo "$settings" >&2
         echo 0 >"$base.rc"
         # shellcheck disable=SC2086
         on_gpu "$1" "$2" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
