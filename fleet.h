@@ -2662,11 +2662,275 @@ static fleet_status fleeti_settle(fleeti_build *b)
 
 /* ---- pass "overlap": whether sources may run ahead of the step before -------------------------------- */
 
+/* Without the step event, what orders a task of step s + 1 after one of step s? Two things: a worker ends
+   its whole queue of step s before it begins step s + 1; and within a step, events. The proof is made for
+   whole grids, under STATIC, when every grid has declared its buffers and the outside takes no part.
+
+   Facts, for grids K and F (a task of step s is "complete" when its arrivals have been counted):
+     all[K] has F   each task of K can start only when all tasks of F are complete. True where K's tasks
+                    wait for every element of a tensor that every task of F notifies; where K has G in
+                    all[K] and done[G] has F; and where each task of K waits for some task of G, the only
+                    producer of that tensor, and all[G] has F.
+     done[K] has F  when all of K is complete, all of F is. True where K's tasks together wait for every
+                    element of a tensor that every task of F notifies, and transitively; all[K] is in it.
+   Grids are gone through in the order of their calls; a fact about a later grid is just not used.
+
+   "H of step s + 1 comes after F of step s" then follows from any of these:
+     (own)   F and H live on one and the same worker;
+     (a)     every worker that has tasks of F also has tasks of a grid in all[H]: those, in step s + 1,
+             come after everything that the worker did in step s, and H comes after them;
+     (b)     every worker that has tasks of H has, in its queue, a task of a K with F in all[K]: the
+             worker saw F complete before it left step s. "Complete" speaks of F's arrivals at the
+             tensor by which it was seen; where all its arrivals matter, F must have that one edge only.
+
+   Nothing that a step may not do ahead of the other is then left if this holds
+     - for all F and H that notify a common tensor with an element of several arrivals (all arrivals):
+       else an early arrival of s + 1 would stand in for a late one of s;
+     - for all F and H with a common buffer that one of them writes.
+   F = H is such a pair too. Steps further apart follow: H of s + 2 is after all of F of s + 1, each task
+   of which is after itself in s, on the same worker. Step ends of two steps may then be counted out of
+   order, which nobody observes, as no source waits for them: so all sources run ahead, or none. */
+
+#define FLEETI_MOST_OVERLAP_GRIDS 4096u /* the sets below take the square of it in bits */
+
+typedef struct fleeti_facts {
+    uint32_t grid_words, worker_words; /* of a set of grids, of workers */
+    uint64_t *all, *done;              /* per grid, sets of grids */
+    uint64_t *on;                      /* per grid, the workers that have tasks of it */
+    uint64_t *reach;                   /* per grid, the workers that have tasks of grids in all[] */
+    uint64_t *seen;                    /* per worker, the grids in all[] of its tasks' grids */
+    uint64_t *common;                  /* per grid, the grids in seen[] of all its workers */
+    uint32_t *first_out, *next_out;    /* per event its out edges, as a chain; from 1, 0 ends it */
+    uint32_t *stamp;                   /* per element: the last edge that reached it */
+} fleeti_facts;
+
+static int fleeti_set_has(const uint64_t *set, uint32_t i)
+{
+    return (int)(set[i / 64] >> (i % 64) & 1u);
+}
+
+static void fleeti_set_put(uint64_t *set, uint32_t i)
+{
+    set[i / 64] |= (uint64_t)1 << (i % 64);
+}
+
+static void fleeti_set_join(uint64_t *set, const uint64_t *other, uint32_t words)
+{
+    uint32_t i;
+    for (i = 0; i < words; i++) set[i] |= other[i];
+}
+
+static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_t words)
+{
+    uint32_t i;
+    for (i = 0; i < words; i++)
+        if (set[i] & ~other[i]) return 0;
+    return 1;
+}
+
+/* The least number of elements that a task reaches through an edge; *together: that all tasks reach. */
+static uint32_t fleeti_edge_reach(const fleeti_build *b, const fleeti_edge *edge, uint32_t *stamp,
+                                  uint32_t mark, uint32_t *together)
+{
+    const fleeti_bound_grid *grid = &b->grids[edge->grid];
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t least = FLEETI_NONE, i, r, e, end;
+    *together = 0;
+    memset(at, 0, sizeof at);
+    for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        if (box.runs * box.length < least) least = box.runs * box.length;
+        for (r = 0; r < box.runs; r++) {
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                if (stamp[e] != mark) ++*together;
+                stamp[e] = mark;
+            }
+        }
+    }
+    return least;
+}
+
+/* all[k] and done[k] from one in edge. */
+static void fleeti_learn(const fleeti_build *b, fleeti_facts *facts, uint32_t k, uint32_t in)
+{
+    const fleeti_edge *edge = &b->ins[in];
+    uint32_t words = facts->grid_words, elements = b->events[edge->event].elements;
+    uint32_t o, together, ignored, least;
+    uint64_t *all = facts->all + (size_t)k * words, *done = facts->done + (size_t)k * words;
+    least = fleeti_edge_reach(b, edge, facts->stamp, 2 * in + 1, &together);
+    for (o = facts->first_out[edge->event]; o; o = facts->next_out[o - 1]) {
+        const fleeti_edge *out = &b->outs[o - 1];
+        const uint64_t *f_all = facts->all + (size_t)out->grid * words;
+        const uint64_t *f_done = facts->done + (size_t)out->grid * words;
+        int only = o == facts->first_out[edge->event] && !facts->next_out[o - 1];
+        if (!b->grids[out->grid].count) continue;
+        if (least && only) fleeti_set_join(all, f_all, words);
+        if (together < elements || !fleeti_edge_reach(b, out, facts->stamp, 2 * o, &ignored))
+            continue;
+        fleeti_set_put(done, out->grid);
+        fleeti_set_join(done, f_done, words);
+        if (least < elements) continue;
+        fleeti_set_put(all, out->grid);
+        fleeti_set_join(all, f_done, words);
+    }
+    fleeti_set_join(done, all, words);
+}
+
+/* The workers that have tasks of a grid. */
+static void fleeti_find_workers(const fleeti_build *b, const fleeti_bound_grid *grid, uint64_t *on)
+{
+    uint32_t i, j, worker;
+    for (i = 0; i < grid->count; i++) {
+        uint32_t level = (uint32_t)grid->def->level, k;
+        if (level < FLEET_LEVEL_CHIPLET) {
+            fleeti_set_put(on, b->where[grid->first + i]);
+            continue;
+        }
+        for (k = 0; k < b->chiplets; k++) {
+            if (!(fleeti_task_chiplets(b, grid, grid->first + i, &worker) >> k & 1u)) continue;
+            for (j = 0; j < b->workers[k]; j++) fleeti_set_put(on, b->base[k] + j);
+        }
+    }
+}
+
+static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
+{
+    uint32_t n_outs = 0, i;
+    size_t grids = b->n_grids, workers = b->total_workers;
+    memset(facts, 0, sizeof *facts);
+    facts->grid_words = (b->n_grids + 63) / 64;
+    facts->worker_words = (b->total_workers + 63) / 64;
+    for (i = 0; i < b->n_grids; i++) n_outs += b->grids[i].n_outs;
+    facts->all = (uint64_t *)fleeti_new(b, grids * facts->grid_words, sizeof *facts->all);
+    facts->done = (uint64_t *)fleeti_new(b, grids * facts->grid_words, sizeof *facts->done);
+    facts->common = (uint64_t *)fleeti_new(b, grids * facts->grid_words, sizeof *facts->common);
+    facts->on = (uint64_t *)fleeti_new(b, grids * facts->worker_words, sizeof *facts->on);
+    facts->reach = (uint64_t *)fleeti_new(b, grids * facts->worker_words, sizeof *facts->reach);
+    facts->seen = (uint64_t *)fleeti_new(b, workers * facts->grid_words, sizeof *facts->seen);
+    facts->first_out = (uint32_t *)fleeti_new(b, b->n_events, sizeof *facts->first_out);
+    facts->next_out = (uint32_t *)fleeti_new(b, n_outs, sizeof *facts->next_out);
+    facts->stamp = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *facts->stamp);
+    return facts->all && facts->done && facts->common && facts->on && facts->reach && facts->seen &&
+           facts->first_out && facts->next_out && facts->stamp;
+}
+
+static void fleeti_find_facts(const fleeti_build *b, fleeti_facts *facts)
+{
+    uint32_t g, i, v, n = b->n_grids, gw = facts->grid_words, ww = facts->worker_words;
+    for (g = 0; g < n; g++) {
+        const fleeti_bound_grid *grid = &b->grids[g];
+        for (i = grid->first_out; i < grid->first_out + grid->n_outs; i++) {
+            facts->next_out[i] = facts->first_out[b->outs[i].event];
+            facts->first_out[b->outs[i].event] = i + 1;
+        }
+    }
+    for (g = 0; g < n; g++) {
+        const fleeti_bound_grid *grid = &b->grids[g];
+        uint64_t *on = facts->on + (size_t)g * ww;
+        if (!grid->count) continue;
+        fleeti_find_workers(b, grid, on);
+        for (i = 0; i < grid->n_ins; i++) fleeti_learn(b, facts, g, grid->first_in + i);
+        for (i = 0; i < n; i++)
+            if (fleeti_set_has(facts->all + (size_t)g * gw, i))
+                fleeti_set_join(facts->reach + (size_t)g * ww, facts->on + (size_t)i * ww, ww);
+        for (v = 0; v < b->total_workers; v++)
+            if (fleeti_set_has(on, v))
+                fleeti_set_join(facts->seen + (size_t)v * gw, facts->all + (size_t)g * gw, gw);
+    }
+    for (g = 0; g < n; g++) {
+        uint64_t *common = facts->common + (size_t)g * gw;
+        memset(common, 0xff, gw * sizeof *common);
+        for (v = 0; v < b->total_workers; v++) {
+            const uint64_t *seen = facts->seen + (size_t)v * gw;
+            if (!fleeti_set_has(facts->on + (size_t)g * ww, v)) continue;
+            for (i = 0; i < gw; i++) common[i] &= seen[i];
+        }
+    }
+}
+
+/* Whether grid h of a step comes after grid f of the step before it. */
+static int fleeti_comes_after(const fleeti_build *b, const fleeti_facts *facts, uint32_t f,
+                              uint32_t h, uint32_t all_arrivals)
+{
+    uint32_t words = facts->worker_words, workers = 0, i;
+    const uint64_t *on_f = facts->on + (size_t)f * words, *on_h = facts->on + (size_t)h * words;
+    if (!b->grids[f].count || !b->grids[h].count) return 1;
+    for (i = 0; i < b->total_workers && workers < 2; i++)
+        workers += (uint32_t)(fleeti_set_has(on_f, i) | fleeti_set_has(on_h, i));
+    return workers == 1 || fleeti_set_inside(on_f, facts->reach + (size_t)h * words, words) ||
+           ((!all_arrivals || b->grids[f].n_outs == 1) &&
+            fleeti_set_has(facts->common + (size_t)h * facts->grid_words, f));
+}
+
+static int fleeti_has_shared_element(const fleeti_build *b, const fleeti_bound_event *event)
+{
+    uint32_t e, i;
+    for (e = event->first; e < event->first + event->elements; e++) {
+        uint64_t arrivals = 0;
+        for (i = 0; i < fleeti_bits(b->elements[e].producers); i++)
+            arrivals += b->arrivals[b->elements[e].record + i].arrivals;
+        if (arrivals > 1) return 1;
+    }
+    return 0;
+}
+
+static int fleeti_arrivals_in_order(const fleeti_build *b, const fleeti_facts *facts)
+{
+    uint32_t i, o, p;
+    for (i = 0; i + 1 < b->n_events; i++) {
+        if (!fleeti_has_shared_element(b, &b->events[i])) continue;
+        for (o = facts->first_out[i]; o; o = facts->next_out[o - 1])
+            for (p = facts->first_out[i]; p; p = facts->next_out[p - 1])
+                if (!fleeti_comes_after(b, facts, b->outs[o - 1].grid, b->outs[p - 1].grid, 1))
+                    return 0;
+    }
+    return 1;
+}
+
+static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *facts)
+{
+    const fleeti_use_def *uses = b->g->uses;
+    uint32_t n = FLEETI_LEN(uses), i, j;
+    for (i = 0; i < n; i++)
+        for (j = 0; j < n; j++)
+            if (uses[i].buffer == uses[j].buffer && (uses[i].writes || uses[j].writes) &&
+                !fleeti_comes_after(b, facts, uses[i].grid, uses[j].grid, 0))
+                return 0;
+    return 1;
+}
+
+/* Whether the proof is worth a try. */
+static int fleeti_may_overlap(const fleeti_build *b)
+{
+    uint32_t i;
+    if (!b->is_static || !b->n_grids || b->n_grids > FLEETI_MOST_OVERLAP_GRIDS) return 0;
+    for (i = 0; i < b->n_grids; i++)
+        if (!b->g->grids[i].declares) return 0;
+    for (i = 0; i + 1 < b->n_events; i++)
+        if (b->events[i].def->outside) return 0;
+    return 1;
+}
+
 static fleet_status fleeti_overlap(fleeti_build *b)
 {
+    fleeti_facts facts;
+    uint32_t i, j;
     b->runs_ahead = (uint8_t *)fleeti_new(b, b->n_grids, sizeof *b->runs_ahead);
     if (!b->runs_ahead) return fleeti_no_memory(b);
     b->step_wait = b->n_tasks ? 0 : FLEETI_NONE;
+    if (!b->n_tasks || !fleeti_may_overlap(b)) return FLEET_OK;
+    if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
+    fleeti_find_facts(b, &facts);
+    if (!fleeti_arrivals_in_order(b, &facts) || !fleeti_buffers_in_order(b, &facts))
+        return FLEET_OK;
+    b->step_wait = FLEETI_NONE;
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *grid = &b->grids[i];
+        b->runs_ahead[i] = grid->count != 0;
+        for (j = 0; j < grid->n_ins; j++)
+            if (!b->events[b->ins[grid->first_in + j].event].may_be_empty) b->runs_ahead[i] = 0;
+    }
     return FLEET_OK;
 }
 
@@ -3550,6 +3814,8 @@ static int fleeti_check_workers(const fleet_plan *plan)
     uint32_t k, workers = 0;
     if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS ||
         plan->schedule > FLEET_SCHEDULE_CHIPLET || plan->topology.chiplets != plan->chiplets ||
+        plan->counter_words > FLEETI_MOST || plan->system_words > FLEETI_MOST ||
+        plan->has_waves > 1 || plan->private_l2 > 1 ||
         plan->topology.name[sizeof plan->topology.name - 1])
         return 0;
     for (k = 0; k < plan->chiplets; k++) {
@@ -3797,6 +4063,194 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     fleeti_unravel(element, event->extent, event->rank, at);
     fleeti_put_point(&out, fleeti_plan_text(plan, event->name), at, event->rank, "[]");
     if (sub) fleeti_put(&out, " (count of one chiplet)");
+    return out.length;
+}
+
+/* ---- numbers and report ------------------------------------------------------------------------------- */
+
+/* What one step does to an event tensor. */
+typedef struct fleeti_event_stats {
+    uint32_t least_target, most_target;
+    uint64_t local, global, releases;
+} fleeti_event_stats;
+
+/* Counts one tensor. The builder writes one notify record for each element and chiplet that notifies it,
+   in the order of the elements, before the lists that copy them; *next is the first not counted yet. A
+   counter that is not counted on the chiplet first takes what is left of the target. */
+static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t index, uint32_t *next)
+{
+    const fleeti_event *event = &fleeti_plan_events(plan)[index];
+    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    const uint32_t *targets =
+        (const uint32_t *)fleeti_at(plan, plan->targets) + event->first_target;
+    fleeti_event_stats stats;
+    uint32_t i;
+    memset(&stats, 0, sizeof stats);
+    for (i = 0; i < event->elements; i++) {
+        uint32_t counter = event->counter + i * event->stride, local = 0, direct = 0;
+        uint64_t left = targets[i];
+        left -= left < event->outside_notifies ? left : event->outside_notifies;
+        if (!i || targets[i] < stats.least_target) stats.least_target = targets[i];
+        if (targets[i] > stats.most_target) stats.most_target = targets[i];
+        for (; *next < plan->n_notifies && notifies[*next].counter == counter; ++*next) {
+            const fleeti_notify *notify = &notifies[*next];
+            if (notify->sub == FLEETI_LOCAL) {
+                local = 1;
+            } else if (!notify->sub) {
+                direct = 1;
+            } else {
+                stats.local += notify->share;
+                stats.global++;
+                stats.releases++;
+                left -= left < notify->weight ? left : notify->weight;
+            }
+        }
+        if (local) stats.local += left;
+        if (!direct) continue;
+        stats.global += left;
+        stats.releases += left;
+    }
+    return stats;
+}
+
+fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
+{
+    fleet_plan_stats stats;
+    const fleet_task *tasks;
+    const fleeti_queue *queues;
+    uint32_t i, j, next = 0;
+    memset(&stats, 0, sizeof stats);
+    if (!plan) return stats;
+    tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    for (i = 0; i < plan->n_grids; i++)
+        stats.tasks[fleeti_plan_grids(plan)[i].level] += fleeti_plan_grids(plan)[i].count;
+    stats.descs = plan->n_descs;
+    for (i = 0; i < plan->n_events; i++) {
+        fleeti_event_stats event = fleeti_count_event(plan, i, &next);
+        stats.local_signals += event.local;
+        stats.global_signals += event.global;
+        stats.releases += event.releases;
+    }
+    for (i = 0; i < plan->n_queues; i++) {
+        uint32_t n = queues[i].count;
+        if (!i || n < stats.shortest_queue) stats.shortest_queue = n;
+        if (n > stats.longest_queue) stats.longest_queue = n;
+        for (j = queues[i].first; j < queues[i].first + n; j++) {
+            if (tasks[j].acquire < FLEET_SCOPE_DEVICE) continue;
+            stats.acquires +=
+                plan->schedule == FLEET_SCHEDULE_CHIPLET && tasks[j].level == FLEET_LEVEL_CHIPLET
+                    ? plan->workers[i]
+                    : 1;
+        }
+    }
+    stats.plan_bytes = plan->bytes;
+    stats.counter_bytes = 4 * ((uint64_t)plan->counter_words + plan->system_words);
+    return stats;
+}
+
+static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
+{
+    uint32_t k, least = plan->workers[0], most = plan->workers[0];
+    for (k = 1; k < plan->chiplets; k++) {
+        if (plan->workers[k] < least) least = plan->workers[k];
+        if (plan->workers[k] > most) most = plan->workers[k];
+    }
+    fleeti_put(out,
+               "plan: %u tasks in %u grids, %u event elements in %u tensors and the step event\n",
+               plan->n_tasks, plan->n_grids, plan->n_elements - 1, plan->n_events - 1);
+    fleeti_put(out, "on %s: %u chiplets, %u workers (", plan->topology.name, plan->chiplets,
+               plan->total_workers);
+    fleeti_put(out, least == most ? "%u" : "%u to %u", least, most);
+    fleeti_put(out, " a chiplet%s), %s schedule, L2s %s\n",
+               plan->schedule == FLEET_SCHEDULE_CHIPLET ? ", and its scheduler" : "",
+               plan->schedule == FLEET_SCHEDULE_CHIPLET ? "CHIPLET" : "STATIC",
+               plan->private_l2 ? "private" : "coherent");
+}
+
+static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
+{
+    static const char *const level[4] = {"wave", "CU", "chiplet", "device"};
+    uint32_t i, k;
+    fleeti_put(out, "\n%-24s %-8s %9s %7s %5s  %s\n", "grid", "level", "tasks", "slices", "tile",
+               "shape");
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        fleeti_put(out, "%-24s %-8s %9u %7u %5u  ", fleeti_plan_text(plan, grid->name),
+                   level[grid->level & 3u], grid->count, grid->slices, grid->tile);
+        for (k = 0; k < grid->rank; k++) fleeti_put(out, k ? " x %d" : "%d", (int)grid->extent[k]);
+        fleeti_put(out, grid->rank ? "\n" : "1\n");
+    }
+}
+
+static void fleeti_report_events(const fleet_plan *plan, fleeti_text *out)
+{
+    uint32_t i, next = 0;
+    char target[32];
+    fleeti_put(out, "\n%-24s %9s %7s %7s %7s %7s %11s %9s %9s %9s\n", "event", "elements", "block",
+               "chiplet", "device", "system", "target", "local", "global", "releases");
+    for (i = 0; i < plan->n_events; i++) {
+        const fleeti_event *event = &fleeti_plan_events(plan)[i];
+        fleeti_event_stats stats = fleeti_count_event(plan, i, &next);
+        snprintf(target, sizeof target, stats.least_target == stats.most_target ? "%u" : "%u-%u",
+                 stats.least_target, stats.most_target);
+        fleeti_put(out, "%-24s %9u %7u %7u %7u %7u %11s %9llu %9llu %9llu\n",
+                   fleeti_plan_text(plan, event->name), event->elements, event->scoped[0],
+                   event->scoped[1], event->scoped[2], event->scoped[3], target,
+                   (unsigned long long)stats.local, (unsigned long long)stats.global,
+                   (unsigned long long)stats.releases);
+    }
+}
+
+/* Whether the sources wait for the step before, and why. */
+static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
+{
+    uint32_t i, n = 0;
+    for (i = 0; i < plan->n_grids; i++) {
+        if (!fleeti_plan_grids(plan)[i].runs_ahead) continue;
+        fleeti_put(out,
+                   n++ ? ", %s"
+                       : "steps: run ahead of the step before, as the declared buffers "
+                         "and the maps prove safe: %s",
+                   fleeti_plan_text(plan, fleeti_plan_grids(plan)[i].name));
+    }
+    if (n)
+        fleeti_put(out, "\n");
+    else if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
+        fleeti_put(out, "steps: sources wait for the step before: a scheduler deals ahead, so they "
+                        "always do under CHIPLET\n");
+    else
+        fleeti_put(out, "steps: sources wait for the step before: declared buffers and maps do not "
+                        "prove that they may run ahead\n");
+}
+
+size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    fleet_plan_stats stats;
+    uint32_t i;
+    if (!plan) return 0;
+    stats = fleet_plan_get_stats(plan);
+    fleeti_report_head(plan, &out);
+    fleeti_report_grids(plan, &out);
+    fleeti_report_events(plan, &out);
+    fleeti_put(&out,
+               "\nper step: %llu local and %llu global signals, at most %llu device or system "
+               "releases%s\n          (one per element and chiplet; elements completed by the same "
+               "arrival share one), %llu acquires\n",
+               (unsigned long long)stats.local_signals, (unsigned long long)stats.global_signals,
+               (unsigned long long)stats.releases,
+               plan->private_l2 ? ", each an L2 write-back" : "",
+               (unsigned long long)stats.acquires);
+    fleeti_put(&out, "queues: %u, %u to %u descriptors each, %u in all\n", plan->n_queues,
+               stats.shortest_queue, stats.longest_queue, stats.descs);
+    fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)stats.plan_bytes,
+               (unsigned long long)stats.counter_bytes);
+    fleeti_report_overlap(plan, &out);
+    for (i = 0; i < plan->n_events; i++)
+        if (fleeti_plan_events(plan)[i].warnings & FLEETI_WARN_NO_WAITER)
+            fleeti_put(&out, "warning: event tensor %s: nobody waits for it\n",
+                       fleeti_plan_text(plan, fleeti_plan_events(plan)[i].name));
     return out.length;
 }
 
