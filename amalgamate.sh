@@ -24,59 +24,29 @@ find_stb() {
     }
 }
 
-# stb_ds.h as it is. On the include path it is a system header, whose macros warn of nothing where they
-# are used; here the same is said in words, up to the end of the section that uses it.
-print_stb() {
-    cat <<'TEXT'
-/* ---- stb_ds.h, unchanged ----------------------------------------------------------------------- */
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-#pragma GCC diagnostic ignored "-Wunused-value"
-#endif
-TEXT
-    cat "$1"
-    cat <<'TEXT'
-/* ---- end of stb_ds.h --------------------------------------------------------------------------- */
-TEXT
-}
-
-# A header without its includes of the others, and with the file $2 in the place of the #if ... #endif
-# that looks for stb_ds.h. The warnings come back where the #if of that section ends.
+# A header without its includes of the others. The file $2 takes the place of the branches that look
+# for stb_ds.h: "#elif __has_include("stb_ds.h")" and what follows, up to the "#endif".
 print_header() {
     awk -v stb="$2" '
-        /^#[ \t]*include[ \t]*"fleet(_device)?\.h"/ { next }
-        /^#[ \t]*if/ { depth++ }
-        stb != "" && !skip && /^#[ \t]*if.*__has_include.*stb_ds\.h/ {
+        /^#include "fleet(_device)?\.h"/ { next }
+        stb != "" && /^#elif __has_include\("stb_ds\.h"\)/ {
+            print "#else\n/* ---- stb_ds.h, unchanged " dashes " */"
             while ((getline line < stb) > 0) print line
-            skip = depth
-            section = depth - 1
+            print "/* ---- end of stb_ds.h " dashes " */"
+            skip = 1
         }
-        !skip && section && depth == section && /^#[ \t]*endif/ {
-            print "#if defined(__GNUC__)\n#pragma GCC diagnostic pop\n#endif"
-            section = 0
-        }
-        !skip
-        /^#[ \t]*endif/ {
-            if (skip == depth) skip = 0
-            depth--
-        }' "$1"
+        skip && /^#endif/ { skip = 0 }
+        !skip' dashes="$(printf '%065d' 0 | tr 0 -)" "$1"
 }
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work=$(mktemp)
+trap 'rm -f "$work"' EXIT
 stb=$(find_stb)
-if [ -n "$stb" ]; then
-    print_stb "$stb" >"$work/stb"
-    with="and stb_ds.h "
-fi
 {
-    echo "/* fleet.h, fleet_device.h, fleet_sched.h ${with:-}in one file, written by amalgamate.sh: edit those. */"
+    echo "/* fleet.h, fleet_device.h, fleet_sched.h${stb:+ and stb_ds.h} in one file, written by amalgamate.sh. */"
     for header in fleet.h fleet_device.h fleet_sched.h; do
         printf '\n'
-        print_header "$here/$header" "${stb:+$work/stb}"
+        print_header "$here/$header" "$stb"
     done
-} >"$work/all"
-mv "$work/all" "$output"
+} >"$work"
+cp "$work" "$output"

@@ -49,7 +49,7 @@ program() {
 }
 
 begin() {
-    group=$1 out=tests/build/$1 checks=() programs=()
+    group=$1 out=tests/build/$1 checks=() programs=() shown=0
     group_start=$SECONDS group_passed=$passed group_failed=$failed group_skipped=$skipped
     mkdir -p tests/build
     exec 9>>"$out.lock"
@@ -62,7 +62,7 @@ finish() {
     local name
     wait
     for name in ${checks[@]+"${checks[@]}"}; do
-        if [ "$(cat "$out/$name.rc")" = 0 ]; then pass; else fail "$name" "see below" "$out/$name.log"; fi
+        if [ "$(cat "$out/$name.rc")" = 0 ]; then pass; else fail "$name" "the command failed" "$out/$name.log"; fi
     done
     for name in ${programs[@]+"${programs[@]}"}; do
         verdicts "$name" "$out/$name" >"$out/$name.verdicts"
@@ -81,7 +81,12 @@ pass() { passed=$((passed + 1)); }
 fail() { # NAME WHY [LOG]
     failed=$((failed + 1))
     printf 'FAIL %s/%s: %s\n' "$group" "$1" "$2"
-    [ $# -lt 3 ] || tail -n 25 "$3" | sed 's/^/    /'
+    [ $# -lt 3 ] || show "$3"
+}
+
+# The end of a log. Where one mistake breaks a hundred compilations, the first few tell.
+show() {
+    if [ $((shown += 1)) -le 5 ]; then tail -n 25 "$1" | sed 's/^/    /'; else echo "    $1"; fi
 }
 
 skip() { # NAME WHY
@@ -127,7 +132,7 @@ count() { # NAME VERDICTS LOG
             ;;
         esac
     done <"$2"
-    if grep -q '^FAIL ' "$2"; then tail -n 25 "$3" | sed 's/^/    /'; fi
+    if grep -q '^FAIL ' "$2"; then show "$3"; fi
 }
 
 # build_run LIMIT EXE COMPILER...: compiles, then runs for at most LIMIT seconds.
@@ -198,12 +203,21 @@ group_compile() {
             check "$compiler/$unit" "$compiler" $flags -O1 "${warnings[@]}" -I. "${stb_flags[@]}" -c "$file" -o /dev/null
         done
     done
+    stb_own_copy
     check two_units_c two_units gcc -std=c11 gcc -std=c11
     check two_units_cpp two_units g++ "-x c++ -std=c++17" g++ "-x c++ -std=c++17"
     check two_units_mixed two_units gcc -std=c11 g++ "-x c++ -std=c++17"
     compile_hip
     compile_clang19
     compile_cuda
+}
+
+# The user's own copy of stb_ds.h is no system header: its warnings must not become the user's.
+stb_own_copy() {
+    mkdir -p "$out/stb"
+    cp "${STB_DS:-/usr/include/stb/stb_ds.h}" "$out/stb/stb_ds.h"
+    check gcc/stb_copy gcc -std=c11 -O1 "${warnings[@]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o /dev/null
+    check clang++/stb_copy clang++ -x c++ -std=c++17 -O1 "${warnings[@]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o /dev/null
 }
 
 # two_units COMPILER FLAGS COMPILER FLAGS: one file holds the implementation, another uses it.
@@ -221,17 +235,15 @@ hip_flags=(-x hip -std=c++17 -O2)
 compile_hip() {
     local unit arch
     hip_setup
+    hip_run mkdir -p "$out"
     for unit in fleet fleet_device fleet_sched; do
+        printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n' "$unit" |
+            hip_run tee "$out/hip_$unit.c" >/dev/null
         for arch in gfx90a gfx942 gfx950; do
-            check "hipcc/$arch/$unit" hip_unit "$arch" "$unit"
+            check "hipcc/$arch/$unit" hip_cc --offload-arch=$arch "${hip_flags[@]}" "${warnings[@]}" \
+                -c "$out/hip_$unit.c" -o /dev/null
         done
     done
-}
-
-hip_unit() { # ARCH HEADER
-    # shellcheck disable=SC2016
-    printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n__global__ void kernel() {}\n' "$2" |
-        hip_cc --offload-arch="$1" "${hip_flags[@]}" "${warnings[@]}" -c - -o /dev/null
 }
 
 # hipcc, at the top of the sources where it is; a root has a stb_ds.h of its own.
@@ -476,12 +488,13 @@ group_isa() {
 # ---- the single file, and the README
 
 group_amalgamated() {
+    setup_packages gcc:gcc g++:g++
+    setup_stb
     check deterministic amalgamate_twice
     wait
     example_files | head -n 1 | while read -r file; do
         sed 's/#include "\(fleet\|fleet_device\|fleet_sched\)\.h"/#include "fleet_all.h"/' "$file"
     done >"$out/first.c"
-    setup_stb
     program c11 example first build_run 60 "$out/first.c11" \
         gcc -std=c11 -O2 "${warnings[@]}" "-I$out" "$out/first.c" -pthread -lm
     program cpp17 example first build_run 60 "$out/first.cpp17" \
@@ -490,7 +503,7 @@ group_amalgamated() {
 
 amalgamate_twice() {
     ./amalgamate.sh "$out/fleet_all.h" && ./amalgamate.sh "$out/again.h" &&
-        cmp "$out/fleet_all.h" "$out/again.h" && ! grep '^#include "fleet' "$out/fleet_all.h"
+        cmp "$out/fleet_all.h" "$out/again.h" && ! grep -E '^#include "fleet|^#.*__has_include.*stb_ds' "$out/fleet_all.h"
 }
 
 # Each block "```c" of README.md: a program where it has a main, which must run and exit with 0;

@@ -107,10 +107,15 @@ Install ROCm 6.2 or later, or run this as root or with sudo: it then makes a Deb
     hip_copy_sources
 }
 
+# It is asked to compile a file: given "-", hipcc forgets the architecture.
 hip_is_native() {
-    command -v hipcc >/dev/null &&
-        printf '#include <hip/hip_runtime.h>\n__global__ void k() {}\n' |
-        hipcc --offload-arch=gfx942 -x hip -c -o /dev/null - >/dev/null 2>&1
+    local dir rc=0
+    command -v hipcc >/dev/null || return 1
+    dir=$(mktemp -d)
+    printf '#include <hip/hip_runtime.h>\n__global__ void k() {}\n' >"$dir/k.c"
+    hipcc --offload-arch=gfx942 -x hip -c "$dir/k.c" -o "$dir/k.o" >/dev/null 2>&1 || rc=$?
+    rm -rf "$dir"
+    return $rc
 }
 
 # Made under another name and renamed when complete, so that a root that exists is a whole one.
