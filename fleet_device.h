@@ -659,6 +659,11 @@ FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t wor
 
 #endif /* FLEET_HOST */
 
+FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
+{
+    return (uint64_t)fleeti_uniform((uint32_t)(value >> 32)) << 32 | fleeti_uniform((uint32_t)value);
+}
+
 /* ---- fleet device: atomics with their order in the name -------------------------------------------------- */
 
 /* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
@@ -721,7 +726,6 @@ typedef struct fleeti_counters {
 
 #define FLEETI_RELEASED 1u  /* this arrival released for its chiplet */
 #define FLEETI_COMPLETED 2u /* this arrival completed an element */
-#define FLEETI_VETOED 4u    /* nobody arrived */
 
 /* The leader's part: arrives at n events in epoch e. First all sub-counters, then at most one release,
    which so comes after every RMW that observed other workgroups' arrivals, then the counters. target:
@@ -764,16 +768,17 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *reco
 }
 
 /* The one notify. Every thread of the group calls it; its stores before the call are published to
-   whoever waits for these events. can_veto: a constant; then veto in any thread of the group means that
-   there is nothing to publish: nobody arrives. Returns, to the leader alone, FLEETI_RELEASED... or FLEETI_VETOED. */
-FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, const fleeti_notify *records, uint32_t n, uint32_t epoch, uint32_t target, uint32_t can_veto, uint32_t veto)
+   whoever waits for these events. veto (null: nobody may): in any thread of the group not 0 means that
+   there is nothing to publish, and nobody arrives; every thread then finds 1 there, else 0. Returns
+   FLEETI_RELEASED and so on, to the leader alone. */
+FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, const fleeti_notify *records, uint32_t n, uint32_t epoch, uint32_t target, uint32_t *veto)
 {
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
-    if (can_veto) veto = group == FLEET_BLOCK ? fleeti_block_any(veto) : fleeti_any(veto);
+    if (veto) *veto = group == FLEET_BLOCK ? fleeti_block_any(*veto) : fleeti_any(*veto);
     else if (group == FLEET_BLOCK) fleet_block_barrier();
     if (group == FLEET_WAVE) fleet_wave_barrier();
+    if (veto && *veto) return 0;
     /* ... before the leader arrives for all of them. */
-    if (can_veto && veto) return FLEETI_VETOED;
     return fleeti_leads(group) ? fleeti_arrive(c, records, n, epoch, target) : 0;
 }
 
@@ -860,23 +865,21 @@ FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
     else if (scope == FLEET_SCOPE_SYSTEM) fleeti_acquire_system();
 }
 
-/* The one wait. Every thread of the group calls it and gets the same status. `stop`: a status that the
-   caller has already seen, which ends the wait without polling. `seen` is filled in the lane that failed.
+/* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
+   `stop`: a status that the caller has already seen, which ends the wait without polling. The lane that failed
+   finds the reason in `seen`.
    Two waits of a block have a barrier between them (a notify is one). */
 FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c, const fleeti_wait *records, uint32_t n, uint32_t epoch, fleet_scope scope, fleet_status stop, const fleet_watch *watch, fleeti_seen *seen)
 {
     fleet_status status = stop;
     if (group == FLEET_WAVE || fleet_wave_id() == 0) {
         if (!status) status = fleeti_await(c, records, n, epoch, watch, seen);
-        /* The leader speaks for the wave: any lane's failure is its own. */
-        if (fleeti_any((uint32_t)status)) {
-            if (!status) status = FLEET_ERROR_ABORTED;
-        } else if (n) {
-            fleeti_acquire(scope);
-        }
+        /* Any lane's failure is the wave's; its reason stands in that lane's `seen`. */
+        if (fleeti_any((uint32_t)status)) status = FLEET_ERROR_ABORTED;
+        else if (n) fleeti_acquire(scope);
         fleet_wave_barrier();
     }
-    return group == FLEET_BLOCK ? (fleet_status)fleeti_broadcast((uint32_t)status, 0) : status;
+    return (fleet_status)(group == FLEET_BLOCK ? fleeti_broadcast((uint32_t)status, 0) : fleeti_uniform((uint32_t)status));
 }
 
 /* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
@@ -901,7 +904,7 @@ typedef struct fleet_events {
     fleet_watch watch; /* default: no stop word, no limit */
 } fleet_events;
 
-#define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4)
+#define FLEETI_EVENT_LINE (FLEET_LINE_BYTES / 4u) /* words */
 
 /* Every counter has a line of its own: the element's, then one per chiplet. */
 #define FLEETI_EVENT_LINES(events) (1u + (events).chiplets)
@@ -909,11 +912,11 @@ static inline __attribute__((unused)) size_t fleeti_events_bytes(const fleet_eve
 {
     return elements * FLEETI_EVENT_LINES(*events) * FLEET_LINE_BYTES;
 }
-FLEET_DEVICE fleet_event fleeti_event_at(const fleet_events *events, uint32_t element)
+FLEET_DEVICE fleet_event fleeti_event_ref(const fleet_events *events, uint32_t element)
 {
     fleet_event e;
     e.words = events->words;
-    e.counter = element * FLEETI_EVENT_LINES(*events) * FLEETI_LINE_WORDS;
+    e.counter = element * FLEETI_EVENT_LINES(*events) * FLEETI_EVENT_LINE;
     e.chiplets = events->chiplets;
     e.target = events->target;
     e.share = events->share;
@@ -934,7 +937,7 @@ FLEET_DEVICE fleet_event fleeti_event_at(const fleet_events *events, uint32_t el
     {                                                                                              \
         return fleeti_events_bytes(&t->events, (size_t)(elements));                                \
     }                                                                                              \
-    FLEET_DEVICE fleet_event name##_at params { return fleeti_event_at(&t->events, index); }
+    FLEET_DEVICE fleet_event name##_at params { return fleeti_event_ref(&t->events, index); }
 #define FLEET_EVENT_TENSOR1(name, a)                                                               \
     FLEETI_EVENT_TENSOR(name, a, t->a, (const name *t, uint32_t i), i)
 #define FLEETI_COMMA ,
@@ -960,11 +963,11 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
     if (scope <= FLEET_SCOPE_CHIPLET) r.sub = FLEETI_LOCAL;
     else if (e.chiplets) {
         uint32_t chiplet = fleet_chiplet_id();
-        r.sub = e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_LINE_WORDS;
+        r.sub = e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_EVENT_LINE;
         r.share = e.share;
         r.weight = e.share;
     }
-    return fleeti_notify_all(group, c, &r, 1, epoch, trigger ? e.target : 0, 0, 0);
+    return fleeti_notify_all(group, c, &r, 1, epoch, trigger ? e.target : 0, NULL);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
 {
@@ -1251,8 +1254,8 @@ size_t fleeti_host_lds_mark(void) { return fleeti_self->lds_used; }
 void fleeti_host_lds_reset(size_t mark) { fleeti_self->lds_used = mark; }
 void *fleeti_host_dynamic_lds(void) { return fleeti_self->group->lds + FLEETI_STATIC_LDS; }
 
-static void fleeti_count(uint64_t *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
-void fleeti_host_count_rmw(void) { fleeti_count(&fleeti_self->engine->stats.rmws); }
+static void fleeti_tally(uint64_t *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+void fleeti_host_count_rmw(void) { fleeti_tally(&fleeti_self->engine->stats.rmws); }
 
 /* ---- the deterministic engine ---- */
 
@@ -1335,7 +1338,7 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_engine *e = a->engine;
-    fleeti_count(&e->stats.polls);
+    fleeti_tally(&e->stats.polls);
     *tries += 1;
     if (!fleeti_deterministic(e)) {
         if (*tries % 64 < 48) {
@@ -1382,6 +1385,17 @@ static void fleeti_coroutine(void)
     setcontext(&e->home);
 }
 
+static fleet_status fleeti_make_coroutine(fleeti_agent *a, size_t stack)
+{
+    a->stack = (char *)malloc(stack);
+    if (!a->stack || getcontext(&a->context)) return FLEET_ERROR_MEMORY;
+    a->context.uc_stack.ss_sp = a->stack;
+    a->context.uc_stack.ss_size = stack;
+    a->context.uc_link = NULL;
+    makecontext(&a->context, fleeti_coroutine, 0);
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_run_deterministic(fleeti_engine *e)
 {
     size_t stack = e->desc->host.stack_bytes ? e->desc->host.stack_bytes : 262144;
@@ -1392,17 +1406,8 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
     e->parked = (fleeti_agent **)calloc(e->n_agents, sizeof *e->parked);
     if (!e->runnable || !e->parked) status = FLEET_ERROR_MEMORY;
     for (uint32_t i = 0; i < e->n_agents && !status; i++) {
-        fleeti_agent *a = &e->agents[i];
-        a->stack = (char *)malloc(stack);
-        if (!a->stack || getcontext(&a->context)) {
-            status = FLEET_ERROR_MEMORY;
-            break;
-        }
-        a->context.uc_stack.ss_sp = a->stack;
-        a->context.uc_stack.ss_size = stack;
-        a->context.uc_link = NULL;
-        makecontext(&a->context, fleeti_coroutine, 0);
-        fleeti_list_add(e->runnable, &e->n_runnable, a);
+        status = fleeti_make_coroutine(&e->agents[i], stack);
+        if (!status) fleeti_list_add(e->runnable, &e->n_runnable, &e->agents[i]);
     }
     e->alive = e->n_agents;
     if (!status) {
@@ -1497,12 +1502,12 @@ void fleeti_host_release(fleet_scope scope)
 {
     (void)scope;
     fleeti_host_point();
-    fleeti_count(&fleeti_self->engine->stats.releases);
+    fleeti_tally(&fleeti_self->engine->stats.releases);
 }
 void fleeti_host_acquire(fleet_scope scope)
 {
     fleeti_host_point();
-    fleeti_count(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires : &fleeti_self->engine->stats.acquires);
+    fleeti_tally(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires : &fleeti_self->engine->stats.acquires);
 }
 
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)

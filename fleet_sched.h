@@ -1,0 +1,1704 @@
+/* fleet_sched.h - v0.1 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog - MIT licence
+
+   Turns a plan (fleet.h) and your tile functions into a megakernel. Your kernel stays yours: the loop is
+   a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
+   own queue. Under CHIPLET one workgroup of each chiplet polls events and deals that chiplet's tasks.
+
+   RECIPE
+       In exactly one file that your GPU compiler compiles (on the CPU: any, link with -pthread):
+           #define FLEET_IMPLEMENTATION
+           #include "fleet_sched.h"
+       Tile functions and kernels may live in any number of files that include it.
+
+   THE SMALLEST COMPLETE PROGRAM
+       examples/01_split_row_sum.c. In outline:
+           typedef struct row_sum { const float *a; float *partial; float *c; } row_sum;
+           FLEET_TILE(partial_sum, row_sum) { ... ctx, args and at are in scope ... return FLEET_OK; }
+           FLEET_TILE(final_sum, row_sum)   { ... }
+           #define ROW_SUM_TILES(TILE, P) TILE(P, partial_sum) TILE(P, final_sum)
+           FLEET_DISPATCH(row_sum, ROW_SUM_TILES)
+           FLEET_KERNEL(row_sum_kernel, row_sum, 256)
+           ... build a plan as in fleet.h, with tile numbers row_sum_partial_sum, row_sum_final_sum ...
+           fleet_image image; fleet_state state;
+           fleet_upload(&image, plan, stream);
+           fleet_state_create(&state, &image, NULL, stream);
+           fleet_launch_desc d = fleet_launch_desc_default();
+           fleet_launch(&state, &d, FLEET_KERNEL_OF(row_sum_kernel), device_args);
+           status = fleet_wait_state(&state, stream);
+
+   WHAT IT DOES NOT DO
+       It allocates nothing during a launch, prints nothing, and never exits. It brings no tile code.
+
+   OPTIONS (scope: every file that has device code, the same everywhere)
+       FLEET_NO_WATCHDOG   no deadline, no abort, no record of running tasks: compiled out
+
+   MEMORY MODEL
+       fleet_device.h has the argument; here is what rides on it. All data between tasks goes through
+       its one notify and one wait. The plan is immutable and read without synchronisation. Roles, epoch
+       and verdict go through atomics of device scope only. A mailbox entry carries no data for its
+       reader: the worker acquires for itself after it read the entry, at the scope of the task's events.
+
+   ERRORS
+       A launch is asynchronous; its status is had from fleet_wait_state or fleet_state_status. A run that
+       ends early (a tile fails, a deadline passes, the host aborts) poisons the state: later launches on it
+       leave at once, until fleet_recover. fleet_report tells who waited for what.
+*/
+#ifndef FLEET_SCHED_H
+#define FLEET_SCHED_H
+
+#include "fleet_device.h"
+
+FLEET_C_BEGIN
+
+/* ---- fleet sched: what lies in memory -------------------------------------------------------------- */
+
+/* A word that takes read-modify-writes never shares its line with one that is stored to. */
+typedef struct fleeti_line {
+    uint32_t word;
+    uint32_t pad[FLEETI_EVENT_LINE - 1];
+} fleeti_line;
+
+/* The state in device memory. After this header: running[total_workers], mailboxes, virtual chiplets,
+   counters, each on lines of its own. */
+typedef struct fleeti_state {
+    fleeti_line owner;   /* token of the launch that holds the state, 0: free */
+    fleeti_line epoch;   /* steps completed; stored by the last workgroup to leave */
+    fleeti_line stop;    /* fleet_status that ends the run; stays until fleet_recover */
+    fleeti_line verdict; /* of the census: 0 pending, FLEETI_CENSUS_OK, or a fleet_status */
+    fleeti_line arrived, exited;
+    uint32_t chiplet_index[FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
+    fleeti_line census[FLEET_MAX_CHIPLETS];    /* workgroups by hardware id */
+} fleeti_state;
+
+#define FLEETI_CENSUS_OK 0xffffffffu
+#define FLEETI_CENSUS_ALL 0xffffffffu /* in census_chiplet: not all workgroups became resident in time */
+
+/* One worker's mailbox: the scheduler stores slots, the worker stores taken. */
+#define FLEETI_MAILBOX 8u
+typedef struct fleeti_mailbox {
+    uint64_t slot[FLEETI_MAILBOX]; /* sequence << 48 | acquire scope << 46 | batch << 32 | descriptor */
+    uint64_t pad[FLEET_LINE_BYTES / 8 - FLEETI_MAILBOX];
+    fleeti_line taken; /* entries taken in this launch */
+} fleeti_mailbox;
+
+/* What a worker or scheduler that gave up saw. */
+typedef struct fleet_failure {
+    uint32_t status;  /* fleet_status */
+    uint32_t worker;  /* number of the worker; total_workers + k: the scheduler of chiplet k */
+    uint32_t task;    /* id in the graph; see fleet_plan_task_name */
+    uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
+    uint32_t seen, expected; /* arrivals in this step's terms: expected is the element's target */
+    uint32_t epoch;
+    uint32_t tile_status; /* what the tile returned */
+} fleet_failure;
+
+/* What the host sees of a run, in memory of its own: readable while the kernel hangs. */
+typedef struct fleeti_host {
+    fleeti_line abort; /* stored by the host */
+    uint32_t status;   /* sticky; first failure */
+    uint32_t culprit;  /* 1 + worker that set it */
+    uint32_t finished; /* launches */
+    uint32_t busy;     /* launches refused because another held the state */
+    uint32_t poisoned; /* launches refused because the state is poisoned */
+    uint32_t census, census_chiplet, census_have, census_need; /* launches that found too few workgroups */
+    uint32_t epoch;
+    uint32_t task_status; /* of fleet_run_task */
+    uint32_t pad[FLEETI_EVENT_LINE - 11];
+    /* then: fleet_failure per worker and scheduler, then the system counters */
+} fleeti_host;
+
+/* Everything that a kernel needs to run a plan; a kernel takes it by value. Prepared by fleet_prepare. */
+typedef struct fleet_run {
+    const fleet_plan *plan; /* in device memory */
+    fleeti_state *state;
+    fleeti_host *host;      /* as the device addresses it */
+    uint64_t limit_ticks;   /* of one wait; 0: none */
+    uint32_t token;
+    uint32_t steps;
+    uint32_t lds_bytes;     /* dynamic LDS of a worker */
+    uint32_t only;          /* 1 + descriptor: run just this one, without events */
+    uint32_t only_chiplet;
+    uint32_t mailboxes;     /* where they lie in the state, in lines; CHIPLET only */
+    uint32_t chiplet_of;    /* table of virtual chiplets, likewise; 0: the hardware's chiplet id counts */
+    uint32_t counters;      /* likewise */
+    uint32_t system;        /* the system counters, in lines from host */
+} fleet_run;
+
+FLEET_C_END
+
+FLEET_DEVICE char *fleeti_lines_after(void *base, uint32_t lines)
+{
+    return (char *)base + (size_t)lines * FLEET_LINE_BYTES;
+}
+FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleet_run *run)
+{
+    fleeti_counters c;
+    c.device = (uint32_t *)(void *)fleeti_lines_after(run->state, run->counters);
+    c.system = (uint32_t *)(void *)fleeti_lines_after(run->host, run->system);
+    return c;
+}
+/* Per worker: 1 + id of the last task it began. */
+FLEET_DEVICE uint32_t *fleeti_running(const fleet_run *run) { return (uint32_t *)(void *)(run->state + 1); }
+FLEET_DEVICE fleet_failure *fleeti_failures(const fleet_run *run) { return (fleet_failure *)(void *)(run->host + 1); }
+FLEET_DEVICE fleeti_mailbox *fleeti_mailboxes(const fleet_run *run)
+{
+    return (fleeti_mailbox *)(void *)fleeti_lines_after(run->state, run->mailboxes);
+}
+
+/* ---- fleet sched: tiles ------------------------------------------------------------------------------ */
+
+/* What a tile knows of where it runs. Lives in registers. */
+typedef struct fleet_ctx {
+    int32_t at[FLEET_MAX_RANK]; /* the task's coordinate */
+    uint32_t thread, threads;   /* in the group that runs this task: a wave or the workgroup */
+    uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
+    uint32_t slice, slices;     /* of a device-task: slice s runs on chiplet s mod X; else 0, 1 */
+    uint32_t chiplet, chiplets; /* k, X */
+    uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
+    uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
+    uint32_t step;              /* of this launch, from 0 on */
+    uint32_t task;              /* id in the graph */
+    uint32_t lds_bytes;
+    void *lds;                  /* dynamic LDS of the group: a wavefront-task has its share of it */
+} fleet_ctx;
+
+/* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
+   args (const args_type *, the element that the grid's args index names) and at (const int32_t *). All
+   threads of the group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
+   fleet_block_barrier in CU- and chiplet-tasks, fleet_wave_barrier in wavefront-tasks. */
+#define FLEET_TILE(name, args_type)                                                                \
+    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args, const int32_t *at); \
+    FLEET_DEVICE fleet_status name(const fleet_ctx ctx, const args_type *args)                     \
+    {                                                                                              \
+        return fleeti_tile_##name(ctx, args, ctx.at);                                              \
+    }                                                                                              \
+    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args, const int32_t *at)
+
+/* For tiles that need less than ctx, args and at. */
+#define FLEET_UNUSED(x) (void)(x)
+
+/* FLEET_DISPATCH(set, LIST): LIST(TILE, P) is TILE(P, name) for each tile of the set, in any order. Makes the
+   tile numbers set_name for fleet_call_device, and the one place where each tile is called. The type `set`
+   is what args points to. */
+#define FLEETI_TILE_ENUM(set, name) set##_##name,
+#define FLEETI_TILE_CASE(set, name)                                                                \
+    case set##_##name: return name(ctx, args);
+#define FLEET_DISPATCH(set, LIST)                                                                  \
+    enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
+    FLEET_DEVICE fleet_status set##_dispatch(uint32_t tile, const fleet_ctx ctx, const set *args)  \
+    {                                                                                              \
+        switch (tile) { LIST(FLEETI_TILE_CASE, set) }                                              \
+        return FLEET_ERROR_ARGUMENT;                                                               \
+    }
+
+/* ---- fleet sched: worker ------------------------------------------------------------------------------ */
+
+typedef struct fleeti_worker {
+    const fleet_run *run;
+    const fleet_task *tasks; /* of the plan, as are these */
+    const fleeti_wait *waits;
+    const fleeti_notify *notifies;
+    uint32_t schedule, chiplets;
+    uint32_t chiplet, worker, workers, id;
+    uint32_t epoch, step;
+    uint32_t first, at, end;      /* STATIC: the queue, and the descriptor to take next */
+    uint32_t taken;               /* CHIPLET: mailbox entries */
+    uint32_t batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
+    uint32_t group;               /* of the task in hand */
+    uint32_t loaded;              /* the descriptor at `at` is in `task` already */
+    uint32_t ran;
+    uint32_t done;
+    uint32_t lds_bytes;
+    void *lds;
+    fleet_status stop; /* seen by the leading wave; ends the run at the next wait */
+    fleet_task task;
+#if defined(FLEET_HOST)
+    size_t lds_mark;
+#endif
+} fleeti_worker;
+
+FLEET_DEVICE fleet_watch fleeti_watch(const fleet_run *run)
+{
+    fleet_watch watch;
+    watch.stop = &run->state->stop.word;
+    watch.host_abort = &run->host->abort.word;
+    watch.limit_ticks = run->limit_ticks;
+    return watch;
+}
+
+/* One thread's account of why it gives up; the first one's status ends the run for all. */
+FLEET_DEVICE void fleeti_give_up(const fleet_run *run, uint32_t worker, const fleet_task *task, uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
+{
+    fleet_failure *f = fleeti_failures(run) + worker;
+    fleet_store_relaxed_system(&f->worker, worker);
+    fleet_store_relaxed_system(&f->task, task->id);
+    fleet_store_relaxed_system(&f->counter, seen.counter);
+    fleet_store_relaxed_system(&f->seen, seen.seen);
+    fleet_store_relaxed_system(&f->expected, seen.expected);
+    fleet_store_relaxed_system(&f->epoch, epoch);
+    fleet_store_relaxed_system(&f->tile_status, tile_status);
+    fleeti_publish_system(&f->status, (uint32_t)seen.status);
+    if (fleet_cas_relaxed_device(&run->state->stop.word, 0, (uint32_t)seen.status) == 0) {
+        fleet_store_relaxed_system(&run->host->culprit, worker + 1);
+        fleeti_publish_system(&run->host->status, (uint32_t)seen.status);
+    }
+}
+
+/* ---- fleet sched: census --------------------------------------------------------------------------------- */
+
+/* Before the first tile every workgroup is counted by the chiplet on which it finds itself. The last to
+   arrive sees whether each chiplet has what the plan needs. Nobody runs before that, and the wait is bounded,
+   so a launch whose workgroups cannot all be resident ends with a status. Runs in thread 0. */
+FLEET_DEVICE void fleeti_judge(const fleet_run *run)
+{
+    const fleet_plan *plan = run->plan;
+    fleeti_state *state = run->state;
+    uint32_t found = 0, verdict = FLEETI_CENSUS_OK;
+    for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) {
+        uint32_t have = fleet_load_relaxed_device(&state->census[raw].word), need = 0;
+        if (run->chiplet_of ? raw >= plan->chiplets : !have) continue;
+        if (found < plan->chiplets) need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
+        if (have < need && verdict == FLEETI_CENSUS_OK) {
+            verdict = FLEET_ERROR_CENSUS;
+            fleet_store_relaxed_system(&run->host->census_chiplet, found);
+            fleet_store_relaxed_system(&run->host->census_have, have);
+            fleet_store_relaxed_system(&run->host->census_need, need);
+        }
+        fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
+    }
+    if (found < plan->chiplets && verdict == FLEETI_CENSUS_OK) {
+        verdict = FLEET_ERROR_CENSUS;
+        fleet_store_relaxed_system(&run->host->census_chiplet, found);
+        fleet_store_relaxed_system(&run->host->census_have, 0);
+        fleet_store_relaxed_system(&run->host->census_need, plan->workers[found]);
+    }
+    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census. An add, because a
+       workgroup that lost patience may have put its verdict there: then the sum is neither 0 nor OK. */
+    fleeti_drain();
+    fleeti_rmw_device(&state->verdict.word, verdict);
+}
+
+#define FLEETI_ROLE_NONE 0u  /* the launch does not hold the state: touch nothing */
+#define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: census failed, or more workgroups than needed */
+#define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | rank on it */
+
+FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
+{
+    fleeti_state *state = run->state;
+    fleet_watch watch = fleeti_watch(run);
+    uint32_t raw, rank, chiplet, verdict, tries = 0;
+    uint64_t since = 0;
+    if (fleet_load_relaxed_device(&state->owner.word) != run->token) return FLEETI_ROLE_NONE;
+    raw = run->chiplet_of ? (uint32_t)(uint8_t)fleeti_lines_after(run->state, run->chiplet_of)[fleet_block_id()] : fleet_chiplet_id();
+    rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
+    /* The count on the chiplet before the count of all, which the judge reads. Pair: the RMW of the last. */
+    fleeti_drain();
+    if (fleeti_rmw_device(&state->arrived.word, 1) + 1 == fleet_block_count()) fleeti_judge(run);
+    while (!(verdict = fleeti_poll_device(&state->verdict.word))) {
+        fleet_status status = fleeti_backoff(&state->verdict.word, &tries);
+        if (!status) status = fleeti_watched(&watch, tries, &since);
+        if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
+            fleet_store_relaxed_system(&run->host->census_have, fleet_load_relaxed_device(&state->arrived.word));
+            fleet_store_relaxed_system(&run->host->census_need, fleet_block_count());
+            fleeti_publish_system(&run->host->census_chiplet, FLEETI_CENSUS_ALL);
+            status = FLEET_ERROR_CENSUS;
+        }
+        if (status) fleet_cas_relaxed_device(&state->verdict.word, 0, (uint32_t)status);
+    }
+    if (verdict != FLEETI_CENSUS_OK) return FLEETI_ROLE_IDLE;
+    chiplet = fleet_load_relaxed_device(&state->chiplet_index[raw]);
+    if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
+    if (rank >= run->plan->workers[chiplet] + (run->plan->schedule == FLEET_SCHEDULE_CHIPLET)) return FLEETI_ROLE_IDLE;
+    return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
+}
+
+/* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
+   the host, and gives the state free. */
+FLEET_DEVICE void fleeti_leave(fleeti_worker *w, uint32_t role)
+{
+    const fleet_run *run = w->run;
+    fleeti_state *state = run->state;
+    if (role == FLEETI_ROLE_NONE) return;
+    fleet_block_barrier();
+    if (fleet_thread_id() != 0) return;
+    if (role >= FLEETI_ROLE_FIRST && w->worker < w->workers) fleet_store_relaxed_device(fleeti_running(run) + w->id, 0);
+    fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
+    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleet_block_count()) return;
+    {
+        uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
+        uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
+        uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
+        if (!stop && verdict == FLEETI_CENSUS_OK) {
+            epoch += run->steps;
+            fleet_store_relaxed_device(&state->epoch.word, epoch);
+        }
+        if (verdict == FLEET_ERROR_ABORTED) {
+            fleet_cas_relaxed_device(&state->stop.word, 0, verdict);
+            fleet_store_relaxed_system(&run->host->status, verdict);
+        } else if (verdict != FLEETI_CENSUS_OK) {
+            fleet_store_relaxed_system(&run->host->census, fleet_load_relaxed_system(&run->host->census) + 1);
+        }
+        fleet_store_relaxed_system(&run->host->epoch, epoch);
+        fleeti_publish_system(&run->host->finished, fleet_load_relaxed_system(&run->host->finished) + 1);
+        fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
+        fleeti_rmw_device(&state->owner.word, 0u - run->token);
+    }
+}
+
+/* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
+FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds, uint32_t lds_bytes)
+{
+    const fleet_plan *plan = run->plan;
+    const char *block = (const char *)plan;
+    uint32_t role, rank, queue;
+    w->run = run;
+    w->tasks = (const fleet_task *)(block + plan->tasks);
+    w->waits = (const fleeti_wait *)(block + plan->waits);
+    w->notifies = (const fleeti_notify *)(block + plan->notifies);
+    w->schedule = plan->schedule;
+    w->chiplets = plan->chiplets;
+    w->chiplet = w->worker = w->workers = w->id = 0;
+    w->epoch = 1, w->step = 0;
+    w->first = w->at = w->end = 0;
+    w->taken = 0;
+    w->batch_at = w->batch_end = 0;
+    w->group = FLEET_BLOCK;
+    w->loaded = 0;
+    w->ran = 0;
+    w->done = 0;
+    w->lds = lds;
+    w->lds_bytes = lds_bytes;
+    w->stop = FLEET_OK;
+#if defined(FLEET_HOST)
+    w->lds_mark = fleeti_host_lds_mark();
+#endif
+    if (fleet_thread_id() == 0) fleeti_block_any_begin();
+    if (run->only) {
+        fleet_block_barrier();
+        w->chiplet = run->only_chiplet;
+        w->workers = plan->workers[w->chiplet];
+        w->worker = fleet_block_id();
+        return FLEETI_ROLE_NONE;
+    }
+    role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
+    role = fleeti_broadcast(role, 1);
+    if (role < FLEETI_ROLE_FIRST) {
+        w->done = 1;
+        return role;
+    }
+    w->epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) + 1;
+    w->chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
+    rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
+    w->workers = plan->workers[w->chiplet];
+    w->worker = rank;
+    w->id = plan->worker_base[w->chiplet] + rank;
+    queue = w->schedule == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id;
+    if (w->schedule != FLEET_SCHEDULE_CHIPLET || rank == w->workers) {
+        const fleeti_queue *queues = (const fleeti_queue *)(block + plan->queues);
+        w->first = w->at = queues[queue].first;
+        w->end = w->first + queues[queue].count;
+    }
+    /* A chiplet without tasks has no step end either: nothing to wait for. */
+    if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0) w->done = 1;
+    return role;
+}
+
+/* ---- fleet sched: scheduler of a chiplet --------------------------------------------------------------------- */
+
+/* Walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is not
+   dispatched yet, and posts those whose events are complete: a chiplet-task to every worker, others in turn.
+   Lane v looks after the descriptors with index % FLEETI_WINDOW == v. */
+#define FLEETI_WINDOW 32u
+#if defined(FLEET_HOST)
+#define FLEETI_SLOTS FLEETI_WINDOW /* one lane does it all */
+#else
+#define FLEETI_SLOTS 1u
+#endif
+
+typedef struct fleeti_slot {
+    uint32_t index; /* descriptor; ~0: none */
+    uint32_t waits, n_waits;
+    uint32_t info; /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
+} fleeti_slot;
+#define FLEETI_INFO_WAVE 1u
+#define FLEETI_INFO_CHIPLET 2u
+#define FLEETI_INFO_END 4u
+
+FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
+{
+    const fleet_task *t = w->tasks + index;
+    slot->index = index;
+    slot->waits = t->waits;
+    slot->n_waits = t->n_waits;
+    slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
+                 (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
+                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | (uint32_t)t->acquire << 4 | (uint32_t)t->batch << 8;
+}
+
+/* One look at a task's events: no wait, no acquire, for the scheduler reads no data. */
+FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w, fleeti_seen *seen)
+{
+    fleeti_counters c = fleeti_counters_of(w->run);
+    for (uint32_t i = 0; i < slot->n_waits; i++) {
+        fleeti_wait r = w->waits[slot->waits + i];
+        uint32_t want = (r.count & FLEETI_PREVIOUS ? w->epoch - 1 : w->epoch) * r.target;
+        for (uint32_t k = 0; k < (r.count & ~FLEETI_PREVIOUS); k++) {
+            uint32_t counter = r.counter + k * r.stride;
+            uint32_t value = counter & FLEETI_SYSTEM ? fleeti_poll_system(c.system + (counter & ~FLEETI_SYSTEM))
+                                                     : fleeti_poll_device(c.device + counter);
+            if ((int32_t)(value - want) >= 0) continue;
+            seen->counter = counter, seen->seen = value, seen->expected = want;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. The
+   store needs no release: it carries no data but itself, and the worker acquires for itself. On AMD the
+   event was observed by a load that has returned; NVIDIA and the host order it by acquire and release. */
+FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry, uint32_t index, uint32_t acquire, uint32_t batch)
+{
+    fleeti_mailbox *box = fleeti_mailboxes(w->run) + w->run->plan->worker_base[w->chiplet] + j;
+    fleet_watch watch = fleeti_watch(w->run);
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
+        fleet_status status = fleeti_backoff(&box->taken.word, &tries);
+        if (!status) status = fleeti_watched(&watch, tries, &since);
+        if (status) return status;
+    }
+    fleeti_post64_device(&box->slot[entry % FLEETI_MAILBOX],
+                         (uint64_t)((entry + 1) & 0xffff) << 48 | (uint64_t)acquire << 46 | (uint64_t)batch << 32 | index);
+    return FLEET_OK;
+}
+
+/* Runs in the first wave of the scheduler's workgroup. */
+FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
+{
+    const fleet_run *run = w->run;
+    fleeti_slot slot[FLEETI_SLOTS];
+    fleeti_seen seen;
+    fleet_watch watch = fleeti_watch(run);
+    uint32_t base = w->first, posted = 0; /* bit o of posted: descriptor base + o went out */
+    uint32_t casts = 0, deals = 0, tries = 0;
+    uint64_t since = 0;
+    for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
+    seen.status = FLEET_OK;
+    while (!w->done) {
+        uint32_t lanes = 0, ready;
+        for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
+            uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW, index = base + offset;
+            uint32_t here = v < FLEETI_WINDOW && index < w->end && !(posted >> offset & 1);
+            if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
+            here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) && fleeti_slot_ready(&slot[k], w, &seen);
+            lanes |= fleeti_ballot(here) << k;
+        }
+        /* From lanes to plan order: bit o is descriptor base + o. */
+        ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW | lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW) : lanes;
+        if (!ready) {
+            fleet_status status = fleeti_backoff(NULL, &tries);
+            if (!status) status = fleeti_watched(&watch, tries, &since);
+            if (fleeti_any((uint32_t)status)) {
+                /* The lane of the first descriptor that waits tells for what. */
+                uint32_t first = 0;
+                while (posted >> first & 1) first++;
+                if (FLEETI_SLOTS > 1 || fleet_lane() == (base + first) % FLEETI_WINDOW) {
+                    seen.status = status ? status : FLEET_ERROR_ABORTED;
+                    fleeti_give_up(run, run->plan->total_workers + w->chiplet, w->tasks + base + first, w->epoch, seen, 0);
+                }
+                return;
+            }
+            continue;
+        }
+        tries = 0, since = 0;
+        for (uint32_t offset = 0; ready >> offset;) {
+            uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
+            fleet_status status = FLEET_OK;
+            if (!(ready >> offset & 1)) {
+                offset++;
+                continue;
+            }
+            info = fleeti_shuffle(slot[v % FLEETI_SLOTS].info, v);
+            acquire = info >> 4 & 3;
+            if (info & FLEETI_INFO_WAVE) {
+                /* Ready wavefront-tasks in a row go to the waves of one worker. */
+                while (count < fleet_wave_count() && count < info >> 8 && offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
+                    uint32_t next = (index + count) % FLEETI_WINDOW;
+                    uint32_t other = fleeti_shuffle(slot[next % FLEETI_SLOTS].info, next) >> 4 & 3;
+                    acquire = other > acquire ? other : acquire;
+                    count++;
+                }
+            }
+            if (info & FLEETI_INFO_CHIPLET) {
+                for (uint32_t j = fleet_lane(); j < w->workers && !status; j += fleet_wave_size())
+                    status = fleeti_post(w, j, casts + deals / w->workers + (j < deals % w->workers), index, acquire, 1);
+                casts++;
+            } else {
+                if (fleet_lane() == 0) status = fleeti_post(w, deals % w->workers, casts + deals / w->workers, index, acquire, count);
+                deals++;
+            }
+            if (fleeti_any((uint32_t)status)) {
+                if (status) {
+                    seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+                    fleeti_give_up(run, run->plan->total_workers + w->chiplet, w->tasks + index, w->epoch, seen, 0);
+                }
+                return;
+            }
+            for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
+            offset += count;
+            if (info & FLEETI_INFO_END) {
+                w->epoch++;
+                if (++w->step == run->steps) w->done = 1;
+            }
+            if (offset >= FLEETI_WINDOW) break;
+        }
+        while (posted & 1) {
+            posted >>= 1;
+            base++;
+        }
+        if (base == w->end) base = w->first;
+    }
+}
+
+/* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
+
+/* CHIPLET: takes the next mailbox entry. Returns 0 when the run ends. */
+FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32_t *batch)
+{
+    const fleet_run *run = w->run;
+    uint32_t next = 0, count = 0;
+    if (fleet_wave_id() == 0) {
+        fleeti_mailbox *box = fleeti_mailboxes(run) + w->id;
+        fleet_watch watch = fleeti_watch(run);
+        uint32_t tries = 0;
+        uint64_t since = 0, mail = 0;
+        fleet_status status = (fleet_status)fleeti_uniform((uint32_t)w->stop);
+        watch.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to lose patience */
+        while (!status) {
+            mail = fleeti_uniform64(fleeti_poll64_device(&box->slot[w->taken % FLEETI_MAILBOX]));
+            if (mail >> 48 == ((w->taken + 1) & 0xffff)) break;
+            status = fleeti_backoff(&box->slot[w->taken % FLEETI_MAILBOX], &tries);
+            if (!status) status = (fleet_status)fleeti_uniform((uint32_t)fleeti_watched(&watch, tries, &since));
+        }
+        if (status) {
+            fleeti_seen seen;
+            seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+            /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
+            if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) fleeti_give_up(run, w->id, &w->task, w->epoch, seen, 0);
+        } else {
+            /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
+               Pair: the release or drain in fleeti_notify_all of the producers. */
+            fleeti_acquire((fleet_scope)(mail >> 46 & 3));
+            next = (uint32_t)mail + 1;
+            count = (uint32_t)(mail >> 32) & 0x3fff;
+            if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->taken + 1);
+        }
+    }
+    w->taken++;
+    next = fleeti_broadcast(next, 0);
+    count = fleeti_broadcast(count, 1);
+    *index = next - 1;
+    *batch = count;
+    return next != 0;
+}
+
+FLEET_DEVICE void fleeti_load_task(fleeti_worker *w, uint32_t index)
+{
+    fleeti_load_const((uint32_t *)&w->task, w->tasks + index, sizeof(fleet_task) / 4);
+}
+
+/* The next task of this group into w->task; 0: the run is over for this worker. */
+FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
+{
+    const fleet_run *run = w->run;
+#if defined(FLEET_HOST)
+    fleeti_host_lds_reset(w->lds_mark);
+#endif
+    if (run->only) {
+        if (w->done) return 0;
+        w->done = 1;
+        fleeti_load_task(w, run->only - 1);
+        w->group = w->task.level == FLEET_LEVEL_WAVE ? FLEET_WAVE : FLEET_BLOCK;
+        return w->group == FLEET_BLOCK || fleet_wave_id() == 0;
+    }
+    for (;;) {
+        uint32_t index, batch;
+        if (w->batch_at < w->batch_end) { /* wavefront-tasks: every wave takes its own */
+            fleeti_load_task(w, w->batch_at);
+            w->batch_at += fleet_wave_count();
+            return 1;
+        }
+        if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
+            w->group = FLEET_BLOCK;
+            fleet_block_barrier();
+        }
+        if (w->done) return 0;
+        if (w->schedule == FLEET_SCHEDULE_CHIPLET) {
+            if (!fleeti_take_mail(w, &index, &batch)) {
+                w->done = 1;
+                return 0;
+            }
+            fleeti_load_task(w, index);
+        } else {
+            index = w->at;
+            if (!w->loaded) fleeti_load_task(w, index);
+            w->loaded = 0;
+            batch = w->task.batch;
+            w->at += batch;
+        }
+        if (w->task.level != FLEET_LEVEL_WAVE) return 1;
+        w->group = FLEET_WAVE;
+        w->batch_at = index + fleet_wave_id();
+        w->batch_end = index + batch;
+    }
+}
+
+/* Waits for the task's events; 0: the run ends, the tile must not run. */
+FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
+{
+    const fleet_run *run = w->run;
+    if (run->only) return 1;
+    if (w->schedule != FLEET_SCHEDULE_CHIPLET) { /* else the scheduler saw them complete, and the worker acquired */
+        fleet_watch watch = fleeti_watch(run);
+        fleeti_seen seen;
+        fleet_status status;
+        seen.status = FLEET_OK;
+        status = fleeti_wait_all(w->group, fleeti_counters_of(run), w->waits + w->task.waits, w->task.n_waits, w->epoch,
+                                 (fleet_scope)w->task.acquire, w->group == FLEET_BLOCK ? w->stop : FLEET_OK, &watch, &seen);
+        if (seen.status) fleeti_give_up(run, w->id, &w->task, w->epoch, seen, 0); /* the lane whose event it was */
+        if (status) {
+            w->batch_at = w->batch_end;
+            if (w->group == FLEET_BLOCK) w->done = 1;
+            return 0;
+        }
+    }
+#if !defined(FLEET_NO_WATCHDOG)
+    /* For the report of a tile that never returns. */
+    if (fleeti_leads(w->group)) fleet_store_relaxed_device(fleeti_running(run) + w->id, w->task.id + 1);
+#endif
+    return 1;
+}
+
+/* After the tile: publishes, counts steps, and has the next descriptor and the stop word on their way while
+   the stores drain. */
+FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
+{
+    const fleet_run *run = w->run;
+    uint32_t notifies = w->task.notifies, n = w->task.n_notifies, ends_step = w->task.tile == FLEETI_TILE_NONE;
+    uint32_t veto = tile_status != FLEET_OK;
+    fleet_status stop = FLEET_OK;
+    if (run->only) {
+        if (tile_status) fleeti_publish_system(&run->host->task_status, (uint32_t)tile_status);
+        return;
+    }
+    if (tile_status) {
+        fleeti_seen seen;
+        seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+        fleeti_give_up(run, w->id, &w->task, w->epoch, seen, (uint32_t)tile_status);
+    }
+    if (w->group == FLEET_BLOCK) {
+#if !defined(FLEET_NO_WATCHDOG)
+        if (fleet_wave_id() == 0) {
+            stop = (fleet_status)fleet_load_relaxed_device(&run->state->stop.word);
+            if (++w->ran % 256 == 0 && fleet_load_relaxed_system(&run->host->abort.word)) {
+                fleeti_seen seen;
+                seen.status = stop = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+                if (fleet_lane() == 0) fleeti_give_up(run, w->id, &w->task, w->epoch, seen, 0);
+            }
+        }
+#endif
+        if (ends_step) w->at = w->first;
+        if (w->schedule != FLEET_SCHEDULE_CHIPLET) {
+            fleeti_load_task(w, w->at);
+            w->loaded = 1;
+        }
+    }
+    fleeti_notify_all(w->group, fleeti_counters_of(run), w->notifies + notifies, n, w->epoch, 0, &veto);
+    w->stop = stop;
+    if (veto) {
+        w->batch_at = w->batch_end;
+        if (w->group == FLEET_BLOCK) w->done = 1;
+    }
+    if (ends_step) {
+        w->epoch++;
+        if (++w->step == run->steps) w->done = 1;
+    }
+}
+
+FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
+{
+    fleet_ctx ctx;
+    uint32_t parts = w->task.level == FLEET_LEVEL_CHIPLET;
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) ctx.at[i] = w->task.at[i];
+    ctx.tile_index = parts ? w->worker : 0;
+    ctx.tile_num = parts ? w->workers : 1;
+    ctx.slice = w->task.slice;
+    ctx.slices = w->task.slices;
+    ctx.chiplet = w->chiplet;
+    ctx.chiplets = w->chiplets;
+    ctx.worker = w->worker;
+    ctx.workers = w->workers;
+    ctx.epoch = w->epoch;
+    ctx.step = w->step;
+    ctx.task = w->task.id;
+    if (w->group == FLEET_BLOCK) {
+        ctx.thread = fleet_thread_id();
+        ctx.threads = fleet_thread_count();
+        ctx.lds = w->lds;
+        ctx.lds_bytes = w->lds_bytes;
+    } else {
+        ctx.thread = fleet_lane();
+        ctx.threads = fleet_wave_size();
+        ctx.lds_bytes = w->lds_bytes / fleet_wave_count() & ~15u;
+        ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
+    }
+    return ctx;
+}
+
+FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
+{
+    return role >= FLEETI_ROLE_FIRST && w->worker == w->workers;
+}
+
+/* The loop, for any kernel: `run` is its fleet_run, `args` its array of `set`. All threads of the workgroup come
+   here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS that tiles get through ctx, or
+   NULL, 0. When it returns, all tasks of this workgroup are done; other workgroups may still run. */
+#define FLEET_WORKER_LOOP_IN(set, run, args, lds, lds_bytes)                                           do {                                                                                                   fleeti_worker fleeti_w;                                                                            const fleet_run fleeti_r = (run);                                                                  const set *const fleeti_args = (args);                                                             const uint32_t fleeti_role = fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));               if (fleeti_is_scheduler(&fleeti_w, fleeti_role)) {                                                     if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                         } else {                                                                                               while (fleeti_take(&fleeti_w)) {                                                                       if (!fleeti_ready(&fleeti_w)) continue;                                                            fleeti_finish(&fleeti_w, fleeti_w.task.tile == FLEETI_TILE_NONE                                                                 ? FLEET_OK                                                                                         : set##_dispatch(fleeti_w.task.tile, fleeti_context(&fleeti_w),                                                               fleeti_args + fleeti_w.task.args));              }                                                                                              }                                                                                                  fleeti_leave(&fleeti_w, fleeti_role);                                                          } while (0)
+
+/* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
+   const set *args, as fleet_launch launches it. */
+#define FLEET_KERNEL(name, set, threads)                                                               FLEET_GLOBAL(threads) void name(fleet_run run, const set *args);                                   FLEET_THUNK2(name, fleet_run, const set *)                                                         FLEET_GLOBAL(threads) void name(fleet_run run, const set *args)
+#define FLEET_WORKER_LOOP(set) FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
+
+/* ---- fleet sched: images and states, from the host ----------------------------------------------------------- */
+
+FLEET_C_BEGIN
+
+/* A plan in device memory. The plan on the host must outlive it. */
+typedef struct fleet_image {
+    const fleet_plan *plan;
+    void *device;
+    uint32_t owned;
+} fleet_image;
+
+/* Copies the plan into the caller's device memory of plan->bytes (256-byte aligned), stream-ordered. */
+fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory, fleet_stream stream);
+/* The same in memory of its own; fleet_image_free gives it back. */
+fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream);
+void fleet_image_free(fleet_image *image);
+
+/* Which workgroup counts to which chiplet. */
+typedef enum fleet_placement {
+    FLEET_PLACEMENT_DEFAULT,  /* the hardware's chiplet id where there is one; else LINEAR */
+    FLEET_PLACEMENT_LINEAR,   /* virtual chiplets: dealt in turn */
+    FLEET_PLACEMENT_ROTATED,  /* the same, starting elsewhere (seed) */
+    FLEET_PLACEMENT_SCRAMBLED /* in an order drawn from the seed */
+} fleet_placement;
+
+typedef struct fleet_state_desc {
+    fleet_placement placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
+    uint64_t seed;             /* default 1 */
+    uint32_t first_epoch;      /* steps that count as done already, default 0 */
+} fleet_state_desc;
+
+fleet_state_desc fleet_state_desc_default(void);
+
+/* Counters, epoch, mailboxes and report of one run at a time. */
+typedef struct fleet_state {
+    const fleet_image *image;
+    char *device;                    /* fleet_state_bytes of device memory */
+    fleeti_host *host, *host_device; /* fleet_state_host_bytes of pinned memory, and its device address */
+    uint32_t owned;
+    uint32_t virtual_chiplets;
+    uint32_t blocks;       /* workgroups of a launch */
+    uint32_t next_token;
+    uint32_t first_epoch;
+    size_t running, mailboxes, chiplet_of, counters; /* offsets in device */
+    size_t failures, system;                         /* offsets in host */
+} fleet_state;
+
+size_t fleet_state_bytes(const fleet_plan *plan);
+size_t fleet_state_host_bytes(const fleet_plan *plan);
+/* Makes a state in the caller's memory: device memory (256-byte aligned), and pinned host memory with its device
+   address (fleet_pinned_alloc). desc may be null: defaults. Stream-ordered. */
+fleet_status fleet_state_init(fleet_state *state, const fleet_image *image, const fleet_state_desc *desc, void *device_memory, void *pinned, void *pinned_device, fleet_stream stream);
+/* The same in memory of its own; fleet_state_free gives it back. */
+fleet_status fleet_state_create(fleet_state *state, const fleet_image *image, const fleet_state_desc *desc, fleet_stream stream);
+void fleet_state_free(fleet_state *state);
+
+/* ---- fleet sched: launch, from the host ----------------------------------------------------------------------- */
+
+#define FLEET_LIMIT_NONE UINT64_MAX
+
+typedef struct fleet_launch_desc {
+    uint32_t steps;     /* passes over the graph; default 1 */
+    uint32_t threads;   /* per workgroup, on a GPU; default 256 */
+    uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
+    uint32_t ordinary;  /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is
+                           quicker on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    uint64_t limit_ns;  /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
+    fleet_stream stream;
+    fleet_host_desc host; /* how the CPU plays the device */
+} fleet_launch_desc;
+
+fleet_launch_desc fleet_launch_desc_default(void);
+
+/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel made by FLEET_KERNEL; args: its
+   array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
+   further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
+   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once. */
+fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel, const void *args);
+
+/* The same for a kernel with other parameters: fleet_prepare fills the fleet_run that one of them must be, and
+   fleet_launch_args launches it once. args: as for cudaLaunchKernel. */
+fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
+fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc, const fleet_run *run, fleet_kernel kernel, void **args);
+
+/* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
+   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task. Waits for the end and returns the
+   tile's status. */
+fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel, const void *args, uint32_t task, uint32_t slice);
+
+/* What became of the launches so far, without waiting: the first failure of the run, which stays until
+   fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
+fleet_status fleet_state_status(fleet_state *state);
+/* Waits for the stream, then the same. */
+fleet_status fleet_wait_state(fleet_state *state, fleet_stream stream);
+/* Steps completed by finished launches. */
+uint32_t fleet_state_epoch(const fleet_state *state);
+
+/* Asks the run to end: waits return, no further tile starts. From any thread, at any time. */
+void fleet_abort(fleet_state *state);
+/* Stream-ordered: makes a poisoned state usable; counters and epoch start from 0. */
+fleet_status fleet_recover(fleet_state *state, fleet_stream stream);
+
+/* The first failure: who waited for what. 0 if there is none. Works while the kernel hangs. */
+uint32_t fleet_get_failure(const fleet_state *state, fleet_failure *failure);
+/* The hang report in words, for everyone who gave up and every tile that is still running; as snprintf.
+   Works while the kernel hangs (it copies from the device on a stream of its own). */
+size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
+
+/* ---- fleet sched: events from outside --------------------------------------------------------------------------- */
+
+/* Events of system scope that fleet_event_outside declared, from the host. event: fleet_plan_event; element:
+   row-major index; epoch: fleet_state_epoch + 1 is the next step. The notify releases what this host thread
+   wrote; a wait or test that succeeds acquires. limit_ns: FLEET_LIMIT_NONE waits for ever. */
+fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element);
+fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element, uint32_t epoch, uint32_t *done);
+fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element, uint32_t epoch, uint64_t limit_ns);
+/* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system... take it. */
+fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element, fleet_event *out);
+
+/* ---- fleet sched: device query -------------------------------------------------------------------------------------- */
+
+/* Describes the current device: chiplets as the hardware numbers them (device attributes where the HIP version
+   has them, else a census kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of two workers. */
+fleet_status fleet_query_topology(fleet_topology *topology);
+
+FLEET_C_END
+
+#endif /* FLEET_SCHED_H */
+
+/* ==== implementation ========================================================================================= */
+
+#if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_SCHED_IMPLEMENTED)
+#define FLEETI_SCHED_IMPLEMENTED
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- fleet sched: kernels around a run ------------------------------------------------------------------------ */
+
+/* One workgroup, before the run in stream order: takes the state for this launch, or refuses it, for all of its
+   workgroups at once. The end of this kernel publishes what it wrote to the next. */
+FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
+{
+    fleeti_state *state = run.state;
+    const fleet_plan *plan = run.plan;
+    uint32_t mine = 0;
+    if (fleet_thread_id() == 0) {
+        uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
+        if (stop) {
+            fleeti_publish_system(&run.host->poisoned, fleet_load_relaxed_system(&run.host->poisoned) + 1);
+        } else if (fleet_load_relaxed_system(&run.host->abort.word)) {
+            fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
+            fleeti_publish_system(&run.host->status, FLEET_ERROR_ABORTED);
+        } else if (fleet_cas_relaxed_device(&state->owner.word, 0, run.token)) {
+            fleeti_publish_system(&run.host->busy, fleet_load_relaxed_system(&run.host->busy) + 1);
+        } else {
+            mine = 1;
+        }
+    }
+    if (!fleeti_broadcast(mine, 0)) return;
+    for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
+        fleet_store_relaxed_device(&state->census[i].word, 0);
+        fleet_store_relaxed_device(&state->chiplet_index[i], 0);
+    }
+    if (fleet_thread_id() == 0) {
+        fleet_store_relaxed_device(&state->verdict.word, 0);
+        fleet_store_relaxed_device(&state->arrived.word, 0);
+        fleet_store_relaxed_device(&state->exited.word, 0);
+    }
+    if (plan->schedule != FLEET_SCHEDULE_CHIPLET) return;
+    for (uint32_t i = fleet_thread_id(); i < plan->total_workers * FLEETI_MAILBOX; i += fleet_thread_count()) {
+        fleeti_post64_device(&fleeti_mailboxes(&run)[i / FLEETI_MAILBOX].slot[i % FLEETI_MAILBOX], 0);
+        fleet_store_relaxed_device(&fleeti_mailboxes(&run)[i / FLEETI_MAILBOX].taken.word, 0);
+    }
+}
+FLEET_THUNK1(fleeti_claim, fleet_run)
+
+/* After a launch that failed on the host: gives back what fleeti_claim took. */
+FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
+{
+    if (fleet_thread_id() == 0) fleet_cas_relaxed_device(&run.state->owner.word, run.token, 0);
+}
+FLEET_THUNK1(fleeti_unclaim, fleet_run)
+
+/* fleet_recover: counters, epoch, stop word and the host's copy of them back to zero. words: of the state in all,
+   less the table of virtual chiplets, which lies at [table, counters). */
+FLEET_GLOBAL(256) void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t words, uint32_t system_words)
+{
+    uint32_t *state = (uint32_t *)run.state;
+    for (uint32_t i = fleet_thread_id(); i < words; i += fleet_thread_count())
+        if (i < table || i >= counters) fleet_store_relaxed_device(state + i, 0);
+    for (uint32_t i = fleet_thread_id(); i < system_words; i += fleet_thread_count())
+        fleet_store_relaxed_system((uint32_t *)run.host + i, 0);
+}
+FLEET_THUNK5(fleeti_reset, fleet_run, uint32_t, uint32_t, uint32_t, uint32_t)
+
+/* fleet_query_topology: how many workgroups found themselves on each chiplet. */
+FLEET_GLOBAL(64) void fleeti_count_chiplets(uint32_t *found)
+{
+    if (fleet_thread_id() == 0) fleet_add_relaxed_device(found + fleet_chiplet_id(), 1);
+}
+FLEET_THUNK1(fleeti_count_chiplets, uint32_t *)
+
+FLEET_C_BEGIN
+
+/* ---- fleet sched: platform queries ------------------------------------------------------------------------------- */
+
+#if defined(FLEET_HOST)
+
+static uint32_t fleeti_has_chiplet_ids(void) { return 0; }
+static uint32_t fleeti_capturing(fleet_stream stream)
+{
+    (void)stream;
+    return 0;
+}
+static fleet_status fleeti_fits(fleet_kernel kernel, const fleet_kernel_desc *d)
+{
+    (void)kernel, (void)d;
+    return FLEET_OK;
+}
+static fleet_status fleeti_snapshot(void *to, const void *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / 4; i++)
+        ((uint32_t *)to)[i] = __atomic_load_n((const uint32_t *)from + i, __ATOMIC_RELAXED);
+    return FLEET_OK;
+}
+fleet_status fleet_query_topology(fleet_topology *t)
+{
+    if (!t) return FLEET_ERROR_NULL;
+    *t = fleet_topology_make(2, 2);
+    t->wave_size = 1;
+    t->private_l2 = 0;
+    return FLEET_OK;
+}
+
+#else
+
+#if defined(FLEET_HIP)
+/* gfx94x and gfx950 have XCDs with private L2s and an id register. */
+static uint32_t fleeti_has_chiplet_ids(void)
+{
+    int device = 0;
+    hipDeviceProp_t p;
+    if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&p, device) != hipSuccess) return 0;
+    return strncmp(p.gcnArchName, "gfx94", 5) == 0 || strncmp(p.gcnArchName, "gfx950", 6) == 0;
+}
+#else
+static uint32_t fleeti_has_chiplet_ids(void) { return 0; }
+#endif
+
+static uint32_t fleeti_capturing(fleet_stream stream)
+{
+#if defined(FLEET_HIP)
+    hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+    return stream && hipStreamIsCapturing(stream, &status) == hipSuccess && status != hipStreamCaptureStatusNone;
+#else
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+#endif
+}
+
+static uint32_t fleeti_units(void)
+{
+    int device = 0, n = 0;
+    if (fleeti_rt(FLEETI_RT(GetDevice)(&device))) return 0;
+#if defined(FLEET_HIP)
+    if (fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeMultiprocessorCount, device))) return 0;
+#else
+    if (fleeti_rt(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device))) return 0;
+#endif
+    return (uint32_t)n;
+}
+
+/* Can the device hold all workgroups of the kernel at once? */
+static fleet_status fleeti_fits(fleet_kernel kernel, const fleet_kernel_desc *d)
+{
+    int per_unit = 0;
+    if (d->lds_bytes > 49152 &&
+        fleeti_rt(FLEETI_RT(FuncSetAttribute)(kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+        return FLEET_ERROR_LAUNCH;
+    if (fleeti_rt(FLEETI_RT(OccupancyMaxActiveBlocksPerMultiprocessor)(&per_unit, kernel, (int)d->threads, d->lds_bytes)))
+        return FLEET_ERROR_LAUNCH;
+    return (uint32_t)per_unit * fleeti_units() < d->blocks ? FLEET_ERROR_TOO_MANY_WORKERS : FLEET_OK;
+}
+
+/* Reads device memory while a kernel runs: on a stream that waits for nobody. */
+static fleet_status fleeti_snapshot(void *to, const void *from, size_t bytes)
+{
+    fleet_stream stream;
+    fleet_status status = fleeti_rt(FLEETI_RT(StreamCreateWithFlags)(&stream, FLEETI_RT(StreamNonBlocking)));
+    if (status) return status;
+    status = fleet_to_host(to, from, bytes, stream);
+    (void)FLEETI_RT(StreamDestroy)(stream);
+    return status;
+}
+
+/* Every chiplet gets workgroups when there are many more of them than CUs. */
+static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
+{
+    uint32_t found[FLEET_MAX_CHIPLETS];
+    void *memory = NULL;
+    void *args[1];
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    fleet_status status = fleet_device_alloc(&memory, sizeof found);
+    if (status) return status;
+    args[0] = &memory;
+    d.blocks = units * 4;
+    d.threads = 64;
+    status = fleet_device_clear(memory, sizeof found, d.stream);
+    if (!status) status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_count_chiplets), args, &d);
+    if (!status) status = fleet_to_host(found, memory, sizeof found, d.stream);
+    fleet_device_free(memory);
+    *chiplets = 0;
+    for (uint32_t i = 0; i < FLEET_MAX_CHIPLETS && !status; i++) *chiplets += found[i] != 0;
+    return status;
+}
+
+fleet_status fleet_query_topology(fleet_topology *t)
+{
+    int device = 0;
+    uint32_t units, chiplets = 0;
+    fleet_status status;
+#if defined(FLEET_HIP)
+    hipDeviceProp_t p;
+#else
+    struct cudaDeviceProp p;
+#endif
+    if (!t) return FLEET_ERROR_NULL;
+    memset(t, 0, sizeof *t);
+    if ((status = fleeti_rt(FLEETI_RT(GetDevice)(&device)))) return status;
+    if ((status = fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))) return status;
+    units = (uint32_t)p.multiProcessorCount;
+    if (units == 0) return FLEET_ERROR_DEVICE;
+#if defined(FLEET_HIP) && HIP_VERSION_MAJOR >= 7
+    {
+        int n = 0;
+        if (!fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeNumberOfXccs, device)) && n > 0) chiplets = (uint32_t)n;
+    }
+#endif
+    if (!chiplets && (status = fleeti_query_chiplets(units, &chiplets))) return status;
+    if (!chiplets || chiplets > FLEET_MAX_CHIPLETS) return FLEET_ERROR_UNSUPPORTED;
+    *t = fleet_topology_make(chiplets, units / chiplets);
+    snprintf(t->name, sizeof t->name, "%.*s", (int)sizeof t->name - 1, p.name);
+    t->wave_size = (uint32_t)p.warpSize;
+#if defined(FLEET_HIP)
+    t->lds_bytes = (uint32_t)p.sharedMemPerBlock;
+#else
+    t->lds_bytes = (uint32_t)p.sharedMemPerBlockOptin;
+#endif
+    t->l2_bytes = (uint64_t)p.l2CacheSize;
+    t->private_l2 = chiplets > 1;
+    t->llc_bytes = chiplets > 1 ? fleet_topology_preset(FLEET_MI300X).llc_bytes : 0;
+    return FLEET_OK;
+}
+
+#endif /* GPU */
+
+/* ---- fleet sched: images and states ----------------------------------------------------------------------------- */
+
+fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory, fleet_stream stream)
+{
+    fleet_status status;
+    if (!image || !plan || !device_memory) return FLEET_ERROR_NULL;
+    if ((status = fleet_plan_check(plan, (size_t)plan->bytes))) return status;
+    image->plan = plan;
+    image->device = device_memory;
+    image->owned = 0;
+    return fleet_to_device(device_memory, plan, (size_t)plan->bytes, stream);
+}
+
+fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream)
+{
+    void *memory = NULL;
+    fleet_status status;
+    if (!image || !plan) return FLEET_ERROR_NULL;
+    memset(image, 0, sizeof *image);
+    if ((status = fleet_device_alloc(&memory, (size_t)plan->bytes))) return status;
+    status = fleet_image_init(image, plan, memory, stream);
+    image->owned = 1;
+    image->device = memory;
+    if (status) fleet_image_free(image);
+    return status;
+}
+
+void fleet_image_free(fleet_image *image)
+{
+    if (!image) return;
+    if (image->owned) fleet_device_free(image->device);
+    memset(image, 0, sizeof *image);
+}
+
+fleet_state_desc fleet_state_desc_default(void)
+{
+    fleet_state_desc d;
+    memset(&d, 0, sizeof d);
+    d.seed = 1;
+    return d;
+}
+
+static size_t fleeti_lines(size_t bytes) { return (bytes + FLEET_LINE_BYTES - 1) / FLEET_LINE_BYTES * FLEET_LINE_BYTES; }
+
+static uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
+{
+    return plan->workers[chiplet] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
+}
+
+/* Where things lie; returns the bytes of the device part. */
+static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
+{
+    size_t at = sizeof(fleeti_state), blocks = 0;
+    for (uint32_t k = 0; k < plan->chiplets; k++) blocks += fleeti_blocks_of(plan, k);
+    s->running = at;
+    at += fleeti_lines(plan->total_workers * sizeof(uint32_t));
+    s->mailboxes = at;
+    if (plan->schedule == FLEET_SCHEDULE_CHIPLET) at += plan->total_workers * sizeof(fleeti_mailbox);
+    s->chiplet_of = at;
+    at += fleeti_lines(blocks);
+    s->counters = at;
+    at += fleeti_lines((size_t)plan->counter_words * 4);
+    s->failures = sizeof(fleeti_host);
+    s->system = s->failures + fleeti_lines((plan->total_workers + plan->chiplets) * sizeof(fleet_failure));
+    return at;
+}
+
+size_t fleet_state_bytes(const fleet_plan *plan)
+{
+    fleet_state s;
+    return plan ? fleeti_layout(&s, plan) : 0;
+}
+size_t fleet_state_host_bytes(const fleet_plan *plan)
+{
+    fleet_state s;
+    if (!plan) return 0;
+    fleeti_layout(&s, plan);
+    return s.system + fleeti_lines((size_t)plan->system_words * 4);
+}
+
+/* Virtual chiplets: which workgroup counts to which. Every chiplet gets as many as it needs. */
+static void fleeti_deal_blocks(const fleet_plan *plan, const fleet_state_desc *d, uint8_t *chiplet_of, uint32_t blocks)
+{
+    uint32_t left[FLEET_MAX_CHIPLETS];
+    uint32_t k = d->placement == FLEET_PLACEMENT_ROTATED ? (uint32_t)(d->seed % plan->chiplets) : 0;
+    uint64_t rng = d->seed;
+    for (uint32_t i = 0; i < plan->chiplets; i++) left[i] = fleeti_blocks_of(plan, i);
+    for (uint32_t b = 0; b < blocks; b++) {
+        while (!left[k]) k = (k + 1) % plan->chiplets;
+        left[k]--;
+        chiplet_of[b] = (uint8_t)k;
+        k = (k + 1) % plan->chiplets;
+    }
+    for (uint32_t b = blocks; b > 1 && d->placement == FLEET_PLACEMENT_SCRAMBLED; b--) {
+        uint32_t other;
+        uint8_t t = chiplet_of[b - 1];
+        rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+        other = (uint32_t)((rng >> 33) % b);
+        chiplet_of[b - 1] = chiplet_of[other];
+        chiplet_of[other] = t;
+    }
+}
+
+/* The counters as `epoch` steps would have left them. */
+static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, uint32_t *system, uint32_t epoch)
+{
+    const char *block = (const char *)plan;
+    const fleeti_event *events = (const fleeti_event *)(block + plan->events);
+    const uint32_t *targets = (const uint32_t *)(block + plan->targets);
+    const fleet_task *tasks = (const fleet_task *)(block + plan->tasks);
+    const fleeti_notify *notifies = (const fleeti_notify *)(block + plan->notifies);
+    for (uint32_t e = 0; e < plan->n_events; e++)
+        for (uint32_t i = 0; i < events[e].elements; i++) {
+            uint32_t word = events[e].counter + i * events[e].stride;
+            uint32_t value = epoch * targets[events[e].first_target + i];
+            if (word & FLEETI_SYSTEM) system[word & ~FLEETI_SYSTEM] = value;
+            else counters[word] = value;
+        }
+    for (uint32_t d = 0; d < plan->n_descs; d++)
+        for (uint32_t i = 0; i < tasks[d].n_notifies; i++) {
+            fleeti_notify r = notifies[tasks[d].notifies + i];
+            if (r.sub && !(r.sub & FLEETI_LOCAL)) counters[r.sub] = epoch * r.share;
+        }
+}
+
+fleet_status fleet_state_init(fleet_state *s, const fleet_image *image, const fleet_state_desc *desc, void *device_memory, void *pinned, void *pinned_device, fleet_stream stream)
+{
+    fleet_state_desc d = desc ? *desc : fleet_state_desc_default();
+    const fleet_plan *plan;
+    fleet_status status;
+    size_t bytes;
+    char *initial;
+    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0;
+    if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    plan = image->plan;
+    bytes = fleeti_layout(s, plan);
+    /* Workgroups of different chiplets would count as neighbours, and chiplet scope would be too narrow. */
+    if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
+    s->image = image;
+    s->device = (char *)device_memory;
+    s->host = (fleeti_host *)pinned;
+    s->host_device = (fleeti_host *)pinned_device;
+    s->virtual_chiplets = !own_ids;
+    s->first_epoch = d.first_epoch;
+    for (uint32_t k = 0; k < plan->chiplets; k++) {
+        uint32_t n = fleeti_blocks_of(plan, k);
+        if (n > most) most = n;
+        s->blocks += n;
+    }
+    /* The hardware deals workgroups to chiplets equally: each gets as many as the neediest, the rest leave. */
+    if (own_ids) s->blocks = most * plan->chiplets;
+    initial = (char *)calloc(1, bytes);
+    if (!initial) return FLEET_ERROR_MEMORY;
+    memset(pinned, 0, fleet_state_host_bytes(plan));
+    if (!own_ids) fleeti_deal_blocks(plan, &d, (uint8_t *)initial + s->chiplet_of, s->blocks);
+    ((fleeti_state *)(void *)initial)->epoch.word = d.first_epoch;
+    s->host->epoch = d.first_epoch;
+    if (d.first_epoch)
+        fleeti_advance_counters(plan, (uint32_t *)(void *)(initial + s->counters), (uint32_t *)(void *)((char *)pinned + s->system), d.first_epoch);
+    status = fleet_to_device(device_memory, initial, bytes, stream);
+    free(initial);
+    return status;
+}
+
+fleet_status fleet_state_create(fleet_state *s, const fleet_image *image, const fleet_state_desc *desc, fleet_stream stream)
+{
+    void *device = NULL, *pinned = NULL, *pinned_device = NULL;
+    fleet_status status;
+    if (!s || !image || !image->plan) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    status = fleet_device_alloc(&device, fleet_state_bytes(image->plan));
+    if (!status) status = fleet_pinned_alloc(&pinned, &pinned_device, fleet_state_host_bytes(image->plan));
+    if (!status) status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
+    if (status) {
+        if (device) fleet_device_free(device);
+        if (pinned) fleet_pinned_free(pinned);
+        memset(s, 0, sizeof *s);
+        return status;
+    }
+    s->owned = 1;
+    return FLEET_OK;
+}
+
+void fleet_state_free(fleet_state *s)
+{
+    if (!s) return;
+    if (s->owned) {
+        fleet_device_free(s->device);
+        fleet_pinned_free(s->host);
+    }
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- fleet sched: launch ------------------------------------------------------------------------------------------ */
+
+#define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
+
+fleet_launch_desc fleet_launch_desc_default(void)
+{
+    fleet_launch_desc d;
+    memset(&d, 0, sizeof d);
+    d.steps = 1;
+    d.threads = 256;
+    return d;
+}
+
+/* Linux tells who traces a process; elsewhere nobody does. */
+static uint32_t fleeti_debugged(void)
+{
+    char line[128];
+    uint32_t traced = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "TracerPid:", 10) == 0) traced = strtoul(line + 10, NULL, 10) != 0;
+    fclose(f);
+    return traced;
+}
+
+static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t blocks, uint32_t threads)
+{
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    k.blocks = blocks;
+    k.threads = threads;
+    k.stream = d->stream;
+    return k;
+}
+
+fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
+{
+    uint64_t limit;
+    if (!s || !d || !run || !s->image) return FLEET_ERROR_NULL;
+    if (!d->threads) return FLEET_ERROR_ARGUMENT;
+    memset(run, 0, sizeof *run);
+    run->plan = (const fleet_plan *)s->image->device;
+    run->state = (fleeti_state *)(void *)s->device;
+    run->host = s->host_device;
+    run->mailboxes = (uint32_t)(s->mailboxes / FLEET_LINE_BYTES);
+    run->chiplet_of = s->virtual_chiplets ? (uint32_t)(s->chiplet_of / FLEET_LINE_BYTES) : 0;
+    run->counters = (uint32_t)(s->counters / FLEET_LINE_BYTES);
+    run->system = (uint32_t)(s->system / FLEET_LINE_BYTES);
+    limit = d->limit_ns ? d->limit_ns : fleeti_debugged() ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
+    run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
+    /* A token says which launch holds the state; 0 is nobody. */
+    do run->token = __atomic_add_fetch(&s->next_token, 1, __ATOMIC_RELAXED);
+    while (!run->token);
+    run->steps = d->steps;
+    run->lds_bytes = d->lds_bytes;
+    return FLEET_OK;
+}
+
+fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run, fleet_kernel kernel, void **args)
+{
+    fleet_kernel_desc claim, main;
+    void *claim_args[1];
+    fleet_run copy;
+    fleet_status status;
+    if (!s || !d || !run || !kernel || !args || !s->image) return FLEET_ERROR_NULL;
+    copy = *run;
+    claim_args[0] = &copy;
+    claim = fleeti_kernel_desc(d, 1, 256);
+    main = fleeti_kernel_desc(d, s->blocks, d->threads);
+    main.lds_bytes = d->lds_bytes;
+    main.host = d->host;
+    if ((status = fleeti_fits(kernel, &main))) return status;
+    main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
+    if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim))) return status;
+    status = fleet_kernel_launch(kernel, args, &main);
+    if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU plays the device */
+        if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
+        status = FLEET_OK;
+    }
+    if (status) (void)fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_unclaim), claim_args, &claim);
+    return status;
+}
+
+fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
+{
+    fleet_run run;
+    void *kernel_args[2];
+    fleet_status status = fleet_prepare(s, d, &run);
+    if (status) return status;
+    kernel_args[0] = &run;
+    kernel_args[1] = &args;
+    return fleet_launch_args(s, d, &run, kernel, kernel_args);
+}
+
+fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel, const void *args, uint32_t task, uint32_t slice)
+{
+    fleet_run run;
+    fleet_kernel_desc k;
+    void *kernel_args[2];
+    const fleeti_queue *queues;
+    const fleet_task *tasks;
+    fleet_status status = fleet_prepare(s, d, &run);
+    if (status) return status;
+    if (!kernel) return FLEET_ERROR_NULL;
+    queues = (const fleeti_queue *)(const void *)((const char *)s->image->plan + s->image->plan->queues);
+    tasks = (const fleet_task *)(const void *)((const char *)s->image->plan + s->image->plan->tasks);
+    for (uint32_t q = 0; q < s->image->plan->n_queues && !run.only; q++)
+        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count && !run.only; i++) {
+            uint32_t chiplet = q;
+            if (tasks[i].tile == FLEETI_TILE_NONE || tasks[i].id != task || tasks[i].slice != slice) continue;
+            if (s->image->plan->schedule == FLEET_SCHEDULE_STATIC)
+                for (chiplet = 0; q >= s->image->plan->worker_base[chiplet] + s->image->plan->workers[chiplet];) chiplet++;
+            run.only = i + 1;
+            run.only_chiplet = chiplet;
+        }
+    if (!run.only) return FLEET_ERROR_ARGUMENT;
+    kernel_args[0] = &run;
+    kernel_args[1] = &args;
+    k = fleeti_kernel_desc(d, tasks[run.only - 1].level == FLEET_LEVEL_CHIPLET ? s->image->plan->workers[run.only_chiplet] : 1, d->threads);
+    k.lds_bytes = d->lds_bytes;
+    k.host = d->host;
+    __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
+    if ((status = fleet_kernel_launch(kernel, kernel_args, &k))) return status;
+    if ((status = fleet_stream_wait(d->stream))) return status;
+    return (fleet_status)__atomic_load_n(&s->host->task_status, __ATOMIC_ACQUIRE);
+}
+
+static uint32_t fleeti_take_count(uint32_t *word)
+{
+    uint32_t n = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    if (n) __atomic_store_n(word, n - 1, __ATOMIC_RELAXED);
+    return n;
+}
+
+fleet_status fleet_state_status(fleet_state *s)
+{
+    uint32_t status;
+    if (!s || !s->host) return FLEET_ERROR_NULL;
+    status = __atomic_load_n(&s->host->status, __ATOMIC_ACQUIRE);
+    if (status) {
+        __atomic_store_n(&s->host->poisoned, 0, __ATOMIC_RELAXED); /* the reason says more */
+        return (fleet_status)status;
+    }
+    if (fleeti_take_count(&s->host->busy)) return FLEET_ERROR_BUSY;
+    if (fleeti_take_count(&s->host->census)) return FLEET_ERROR_CENSUS;
+    if (fleeti_take_count(&s->host->poisoned)) return FLEET_ERROR_POISONED;
+    return FLEET_OK;
+}
+
+fleet_status fleet_wait_state(fleet_state *s, fleet_stream stream)
+{
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
+    status = fleet_stream_wait(stream);
+    return status ? status : fleet_state_status(s);
+}
+
+uint32_t fleet_state_epoch(const fleet_state *s) { return s && s->host ? __atomic_load_n(&s->host->epoch, __ATOMIC_ACQUIRE) : 0; }
+
+void fleet_abort(fleet_state *s)
+{
+    if (s && s->host) __atomic_store_n(&s->host->abort.word, 1, __ATOMIC_RELEASE);
+}
+
+fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
+{
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_kernel_desc k;
+    fleet_run run;
+    uint32_t table, counters, words, system_words;
+    void *args[5];
+    fleet_status status;
+    d.stream = stream;
+    if ((status = fleet_prepare(s, &d, &run))) return status;
+    table = (uint32_t)(s->chiplet_of / 4);
+    counters = (uint32_t)(s->counters / 4);
+    words = (uint32_t)(fleet_state_bytes(s->image->plan) / 4);
+    system_words = (uint32_t)(fleet_state_host_bytes(s->image->plan) / 4);
+    args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words, args[4] = &system_words;
+    k = fleeti_kernel_desc(&d, 1, 256);
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
+}
+
+/* ---- fleet sched: report ------------------------------------------------------------------------------------------- */
+
+static uint32_t fleeti_host_word(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+/* Target of the element whose counter this is; 0: not a counter of the plan. */
+static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
+{
+    const fleeti_event *events = (const fleeti_event *)(const void *)((const char *)plan + plan->events);
+    const uint32_t *targets = (const uint32_t *)(const void *)((const char *)plan + plan->targets);
+    for (uint32_t e = 0; e < plan->n_events; e++) {
+        const fleeti_event *v = &events[e];
+        if (counter < v->counter || (counter ^ v->counter) & FLEETI_SYSTEM) continue;
+        if (!v->elements || !v->stride || (counter - v->counter) / v->stride >= v->elements) continue;
+        return targets[v->first_target + (counter - v->counter) / v->stride];
+    }
+    return 0;
+}
+
+static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
+{
+    const fleet_failure *from = (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + who;
+    fleet_failure f;
+    f.status = fleeti_host_word(&from->status); /* stored last */
+    f.worker = fleeti_host_word(&from->worker);
+    f.task = fleeti_host_word(&from->task);
+    f.counter = fleeti_host_word(&from->counter);
+    f.seen = fleeti_host_word(&from->seen);
+    f.expected = fleeti_host_word(&from->expected);
+    f.epoch = fleeti_host_word(&from->epoch);
+    f.tile_status = fleeti_host_word(&from->tile_status);
+    if (f.counter) { /* from the counter's own terms to those of the step */
+        uint32_t target = fleeti_target_of(s->image->plan, f.counter);
+        f.seen -= f.expected - target;
+        f.expected = target;
+    }
+    return f;
+}
+
+uint32_t fleet_get_failure(const fleet_state *s, fleet_failure *failure)
+{
+    uint32_t culprit;
+    if (!s || !s->host || !failure) return 0;
+    if (!fleeti_host_word(&s->host->status)) return 0;
+    culprit = fleeti_host_word(&s->host->culprit);
+    if (!culprit) {
+        memset(failure, 0, sizeof *failure);
+        failure->status = fleeti_host_word(&s->host->status);
+        return 1;
+    }
+    *failure = fleeti_read_failure(s, culprit - 1);
+    return 1;
+}
+
+static void fleeti_put_worker(fleeti_text *t, const fleet_plan *plan, uint32_t worker)
+{
+    uint32_t k = 0;
+    if (worker >= plan->total_workers) {
+        fleeti_put(t, "scheduler of chiplet %u", worker - plan->total_workers);
+        return;
+    }
+    while (k + 1 < plan->chiplets && worker >= plan->worker_base[k + 1]) k++;
+    fleeti_put(t, "worker %u (chiplet %u, its number %u)", worker, k, worker - plan->worker_base[k]);
+}
+
+size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
+{
+    fleeti_text t;
+    const fleet_plan *plan;
+    char name[160];
+    uint32_t *running, status;
+    t = fleeti_text_at(text, bytes);
+    if (!s || !s->host || !s->image) return 0;
+    plan = s->image->plan;
+    status = fleeti_host_word(&s->host->status);
+    fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n", fleet_status_name((fleet_status)status),
+               fleet_status_text((fleet_status)status), fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
+    if (fleeti_host_word(&s->host->census_need)) {
+        uint32_t k = fleeti_host_word(&s->host->census_chiplet);
+        if (k == FLEETI_CENSUS_ALL)
+            fleeti_put(&t, "census: %u of %u workgroups became resident in time\n", fleeti_host_word(&s->host->census_have), fleeti_host_word(&s->host->census_need));
+        else
+            fleeti_put(&t, "census: chiplet %u has %u workgroups, the plan needs %u there\n", k, fleeti_host_word(&s->host->census_have), fleeti_host_word(&s->host->census_need));
+    }
+    for (uint32_t w = 0; w < plan->total_workers + plan->chiplets; w++) {
+        fleet_failure f = fleeti_read_failure(s, w);
+        if (!f.status) continue;
+        fleeti_put(&t, w + 1 == fleeti_host_word(&s->host->culprit) ? "first: " : "also:  ");
+        fleeti_put_worker(&t, plan, w);
+        fleet_plan_task_name(plan, f.task, name, sizeof name);
+        fleeti_put(&t, ", task %s, step %u: ", name, f.epoch);
+        if (f.counter) {
+            fleet_plan_counter_name(plan, f.counter, name, sizeof name);
+            fleeti_put(&t, "waits for %s, which has %u of %u arrivals (%s)\n", name, f.seen, f.expected, fleet_status_name((fleet_status)f.status));
+        } else if (f.status == FLEET_ERROR_TILE) {
+            fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status, fleet_status_name((fleet_status)f.tile_status));
+        } else {
+            fleeti_put(&t, "%s\n", fleet_status_text((fleet_status)f.status));
+        }
+    }
+    running = (uint32_t *)calloc(plan->total_workers + 1u, 4);
+    if (running && !fleeti_snapshot(running, s->device + s->running, (size_t)plan->total_workers * 4))
+        for (uint32_t w = 0; w < plan->total_workers; w++) {
+            if (!running[w] || fleeti_read_failure(s, w).status) continue;
+            fleet_plan_task_name(plan, running[w] - 1, name, sizeof name);
+            fleeti_put(&t, "still: ");
+            fleeti_put_worker(&t, plan, w);
+            fleeti_put(&t, " has not come back from %s\n", name);
+        }
+    free(running);
+    return t.length;
+}
+
+/* ---- fleet sched: events from outside ------------------------------------------------------------------------------- */
+
+static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element, uint32_t *word, uint32_t *target)
+{
+    const fleeti_event *v;
+    if (!s || !s->image) return FLEET_ERROR_NULL;
+    if (event < 0 || (uint32_t)event >= s->image->plan->n_events) return FLEET_ERROR_HANDLE;
+    v = (const fleeti_event *)(const void *)((const char *)s->image->plan + s->image->plan->events) + event;
+    if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
+    *word = v->counter + element * v->stride;
+    *target = ((const uint32_t *)(const void *)((const char *)s->image->plan + s->image->plan->targets))[v->first_target + element];
+    return FLEET_OK;
+}
+
+/* The counter in host memory, for events of system scope. */
+static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uint32_t element, uint32_t **at, uint32_t *target)
+{
+    uint32_t word = 0;
+    fleet_status status = fleeti_outside(s, event, element, &word, target);
+    if (status) return status;
+    if (!(word & FLEETI_SYSTEM)) return FLEET_ERROR_SCOPE;
+    *at = (uint32_t *)(void *)((char *)s->host + s->system) + (word & ~FLEETI_SYSTEM);
+    return FLEET_OK;
+}
+
+fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element)
+{
+    uint32_t *at = NULL, target = 0;
+    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_acquire_system. */
+    if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
+    return status;
+}
+
+fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch, uint32_t *done)
+{
+    uint32_t *at = NULL, target = 0;
+    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    if (!done) return FLEET_ERROR_NULL;
+    /* Pair: fleeti_release_system before the arrival. */
+    if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
+    return status;
+}
+
+static uint64_t fleeti_now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch, uint64_t limit_ns)
+{
+    uint64_t since = fleeti_now_ns();
+    for (;;) {
+        uint32_t done = 0;
+        fleet_status status = fleet_event_test(s, event, element, epoch, &done);
+        if (status || done) return status;
+        if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
+        if (limit_ns != FLEET_LIMIT_NONE && fleeti_now_ns() - since > limit_ns) return FLEET_ERROR_TIMEOUT;
+    }
+}
+
+fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t element, fleet_event *out)
+{
+    uint32_t word = 0, target = 0;
+    fleet_status status = fleeti_outside(s, event, element, &word, &target);
+    if (status) return status;
+    if (!out) return FLEET_ERROR_NULL;
+    memset(out, 0, sizeof *out);
+    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system) : (uint32_t *)(void *)(s->device + s->counters);
+    out->counter = word & ~FLEETI_SYSTEM;
+    out->target = target;
+    out->watch.stop = &((const fleeti_state *)(const void *)s->device)->stop.word;
+    out->watch.host_abort = &s->host_device->abort.word;
+    out->watch.limit_ticks = FLEETI_DEFAULT_LIMIT_NS / FLEETI_CLOCK_NS;
+    return FLEET_OK;
+}
+
+FLEET_C_END
+
+#endif /* FLEET_IMPLEMENTATION */
