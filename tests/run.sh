@@ -143,8 +143,11 @@ build_run() {
         echo "FAIL build: does not compile"
         return 1
     }
-    timeout -k 5 "$limit" ${fixed_addresses:+setarch -R} "$exe"
+    timeout -k 5 "$(stretched "$limit")" ${fixed_addresses:+setarch -R} "$exe"
 }
+
+# Deep runs do more, and are given more time.
+stretched() { if [ -n "${FLEET_DEEP:-}" ]; then echo $(($1 * 20)); else echo "$1"; fi; }
 
 # ThreadSanitizer of older compilers cannot place its shadow where addresses are much randomised.
 fixed_addresses=
@@ -312,7 +315,7 @@ tsan=(-O1 -g -fsanitize=thread)
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 
-timeout_of() { marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60; }
+timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
 host_programs() { # reads the names of files
     local file line word n flags limit engine name
@@ -403,7 +406,7 @@ group_hip() {
         [ "$(cat "$out/build/$name.rc")" != 0 ] || program "$name" hip_seeds "$file" "$name"
     done
     for file in $(find tests/gpu -name '*.sh' 2>/dev/null | sort); do
-        program "$(stem "$file")" hip_run timeout -k 5 900 bash "$file"
+        program "$(stem "$file")" hip_run timeout -k 5 "$(stretched 600)" bash "$file"
     done
 }
 
@@ -482,7 +485,7 @@ group_cuda() {
 group_isa() {
     hip_setup
     [ -e tests/isa/check.sh ] || return 0
-    program check hip_run timeout -k 5 600 bash tests/isa/check.sh
+    program check hip_run timeout -k 5 "$(stretched 600)" bash tests/isa/check.sh
 }
 
 # ---- the single file, and the README

@@ -118,13 +118,16 @@ hip_is_native() {
     return $rc
 }
 
+# The file that a complete root has; another number when the recipe changes.
+hip_complete=etc/fleet-root-1
+
 # Made under another name and renamed when complete, so that a root that exists is a whole one.
 hip_make_root() {
     local start=$SECONDS
     [ -d "$(dirname "$hip_root")" ] || mkdir -p "$(dirname "$hip_root")"
     exec 8>>"$hip_root.lock"
     flock 8
-    if [ ! -e "$hip_root/etc/fleet-complete" ]; then
+    if [ ! -e "$hip_root/$hip_complete" ]; then
         printf 'making a Debian testing root with hipcc in %s (about 2 GB)\n' "$hip_root" >&2
         setup_packages debootstrap:debootstrap
         hip_discard "$hip_root"
@@ -152,7 +155,7 @@ hip_fill_root() {
         as_root chroot "$1" $apt clean &&
         printf '%s\n' "$hip_without_proc" | as_root tee "$1/usr/local/bin/hipcc" &&
         as_root chmod 755 "$1/usr/local/bin/hipcc" &&
-        as_root touch "$1/etc/fleet-complete"
+        as_root touch "$1/$hip_complete"
 }
 
 # hipcc asks /proc for its own path. Without /proc, clang is called as hipcc would have done.
