@@ -73,7 +73,8 @@
 #if defined(FLEET_HOST)
 #define FLEET_DEVICE static inline __attribute__((unused))
 #define FLEET_GLOBAL(threads) static __attribute__((unused))
-#define FLEET_LDS(type, name, count) type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
+#define FLEET_LDS(type, name, count)                                                               \
+    type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
 #else
 #define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
 #define FLEET_GLOBAL(threads) static __global__ __launch_bounds__(threads) __attribute__((unused))
@@ -89,17 +90,23 @@
 typedef void (*fleet_kernel)(void **args);
 #define FLEET_KERNEL_OF(kernel) kernel##_thunk
 #define FLEETI_THUNK(kernel, call)                                                                 \
-    static __attribute__((unused)) void kernel##_thunk(void **a) { kernel call; }
+    static __attribute__((unused)) void kernel##_thunk(void **a)                                   \
+    {                                                                                              \
+        kernel call;                                                                               \
+    }
 #define FLEETI_ARG(type, i) *(type *)a[i]
 #define FLEET_THUNK1(k, A) FLEETI_THUNK(k, (FLEETI_ARG(A, 0)))
 #define FLEET_THUNK2(k, A, B) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1)))
-#define FLEET_THUNK3(k, A, B, C) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2)))
+#define FLEET_THUNK3(k, A, B, C)                                                                   \
+    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2)))
 #define FLEET_THUNK4(k, A, B, C, D)                                                                \
     FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3)))
 #define FLEET_THUNK5(k, A, B, C, D, E)                                                             \
-    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3), FLEETI_ARG(E, 4)))
+    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3),       \
+                     FLEETI_ARG(E, 4)))
 #define FLEET_THUNK6(k, A, B, C, D, E, F)                                                          \
-    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3), FLEETI_ARG(E, 4), FLEETI_ARG(F, 5)))
+    FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3),       \
+                     FLEETI_ARG(E, 4), FLEETI_ARG(F, 5)))
 #else
 typedef const void *fleet_kernel;
 #define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
@@ -147,23 +154,25 @@ typedef enum fleet_host_engine {
 } fleet_host_engine;
 
 typedef struct fleet_host_stats {
-    uint64_t switches;       /* of coroutines */
-    uint64_t rmws;           /* atomic read-modify-writes of the kit */
-    uint64_t polls;          /* loads that waited for something */
-    uint64_t releases;       /* at device or system scope: L2 write-backs where L2s are private */
-    uint64_t acquires;       /* at device or system scope */
+    uint64_t switches; /* of coroutines */
+    uint64_t rmws;     /* atomic read-modify-writes of the kit */
+    uint64_t polls;    /* loads that waited for something */
+    uint64_t releases; /* at device or system scope: L2 write-backs where L2s are private */
+    uint64_t acquires; /* at device or system scope */
     uint64_t chiplet_acquires;
-    uint64_t fingerprint;    /* of the order in which agents ran: equal runs have equal ones */
+    uint64_t fingerprint; /* of the order in which agents ran: equal runs have equal ones */
 } fleet_host_stats;
 
 typedef struct fleet_host_desc {
     fleet_host_engine engine; /* default: FLEET_ENGINE_THREADS */
     uint64_t seed;            /* of the deterministic engine; default 1 */
     uint32_t waves;           /* waves per workgroup; default 0: 1. A wave has one lane */
-    uint32_t chiplets;        /* of an ordinary kernel: workgroup k sits on chiplet k mod this; default 0: 1 */
-    uint32_t stack_bytes;     /* of a coroutine; default 0: 256 KB */
-    uint32_t memory_model;    /* 1: plain accesses go through modelled caches (FLEET_MEMORY_MODEL builds) */
-    fleet_host_stats *stats;  /* filled at the end of a launch; default: none */
+    uint32_t
+        chiplets; /* of an ordinary kernel: workgroup k sits on chiplet k mod this; default 0: 1 */
+    uint32_t stack_bytes; /* of a coroutine; default 0: 256 KB */
+    uint32_t
+        memory_model; /* 1: plain accesses go through modelled caches (FLEET_MEMORY_MODEL builds) */
+    fleet_host_stats *stats; /* filled at the end of a launch; default: none */
 } fleet_host_desc;
 
 /* A launch of an ordinary kernel; args as for cudaLaunchKernel. */
@@ -193,8 +202,9 @@ void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(void);
 uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word);
-uint32_t fleeti_host_block_flag(uint32_t set); /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
-void fleeti_host_point(void);             /* a place where another agent may go on */
+uint32_t fleeti_host_block_flag(
+    uint32_t set);            /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
+void fleeti_host_point(void); /* a place where another agent may go on */
 void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
 /* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
 fleet_status fleeti_host_park(const void *at, uint32_t *tries);
@@ -230,19 +240,40 @@ FLEET_C_END
 
 #define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
 
-FLEET_DEVICE uint32_t fleet_thread_id(void) { return threadIdx.x; }
-FLEET_DEVICE uint32_t fleet_thread_count(void) { return blockDim.x; }
-FLEET_DEVICE uint32_t fleet_block_id(void) { return blockIdx.x; }
-FLEET_DEVICE uint32_t fleet_block_count(void) { return gridDim.x; }
-FLEET_DEVICE uint32_t fleet_wave_size(void) { return (uint32_t)__builtin_amdgcn_wavefrontsize(); }
-FLEET_DEVICE uint32_t fleet_lane(void) { return threadIdx.x & (fleet_wave_size() - 1); }
+FLEET_DEVICE uint32_t fleet_thread_id(void)
+{
+    return threadIdx.x;
+}
+FLEET_DEVICE uint32_t fleet_thread_count(void)
+{
+    return blockDim.x;
+}
+FLEET_DEVICE uint32_t fleet_block_id(void)
+{
+    return blockIdx.x;
+}
+FLEET_DEVICE uint32_t fleet_block_count(void)
+{
+    return gridDim.x;
+}
+FLEET_DEVICE uint32_t fleet_wave_size(void)
+{
+    return (uint32_t)__builtin_amdgcn_wavefrontsize();
+}
+FLEET_DEVICE uint32_t fleet_lane(void)
+{
+    return threadIdx.x & (fleet_wave_size() - 1);
+}
 
 /* The same value in every lane: lets the compiler keep it in a scalar register. */
 FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
 {
     return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
 }
-FLEET_DEVICE uint32_t fleet_wave_id(void) { return fleeti_uniform(threadIdx.x / fleet_wave_size()); }
+FLEET_DEVICE uint32_t fleet_wave_id(void)
+{
+    return fleeti_uniform(threadIdx.x / fleet_wave_size());
+}
 FLEET_DEVICE uint32_t fleet_wave_count(void)
 {
     return (blockDim.x + fleet_wave_size() - 1) / fleet_wave_size();
@@ -258,14 +289,23 @@ FLEET_DEVICE uint32_t fleet_chiplet_id(void)
 #endif
 }
 
-FLEET_DEVICE void fleet_block_barrier(void) { __syncthreads(); }
+FLEET_DEVICE void fleet_block_barrier(void)
+{
+    __syncthreads();
+}
 FLEET_DEVICE void fleet_wave_barrier(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
     __builtin_amdgcn_wave_barrier();
 }
-FLEET_DEVICE uint32_t fleeti_any(uint32_t value) { return __any((int)value) != 0; }
-FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value) { return (uint32_t)__ballot((int)value); }
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value)
+{
+    return __any((int)value) != 0;
+}
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value)
+{
+    return (uint32_t)__ballot((int)value);
+}
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 {
     return (uint32_t)__builtin_amdgcn_readlane((int)value, (int)lane);
@@ -277,7 +317,10 @@ FLEET_DEVICE uint32_t *fleeti_block_flag(void)
     __shared__ uint32_t flag;
     return &flag;
 }
-FLEET_DEVICE void fleeti_block_any_begin(void) { *fleeti_block_flag() = 0; }
+FLEET_DEVICE void fleeti_block_any_begin(void)
+{
+    *fleeti_block_flag() = 0;
+}
 FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
 {
     if (value) *fleeti_block_flag() = 1;
@@ -372,10 +415,22 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
     fleeti_drain();
     fleet_store_relaxed_system(at, value);
 }
-FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at) { return fleet_load_relaxed_device(at); }
-FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at) { return fleet_load_relaxed_system(at); }
-FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value) { return fleet_add_relaxed_device(at, value); }
-FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value) { return fleet_add_relaxed_system(at, value); }
+FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
+{
+    return fleet_load_relaxed_device(at);
+}
+FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
+{
+    return fleet_load_relaxed_system(at);
+}
+FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
+{
+    return fleet_add_relaxed_device(at, value);
+}
+FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
+{
+    return fleet_add_relaxed_system(at, value);
+}
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -385,20 +440,26 @@ FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
     __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
-FLEET_DEVICE uint64_t fleet_clock_ticks(void) { return __builtin_amdgcn_s_memrealtime(); }
+FLEET_DEVICE uint64_t fleet_clock_ticks(void)
+{
+    return __builtin_amdgcn_s_memrealtime();
+}
 
 /* Between two polls: s_sleep is in units of 64 clocks. */
 FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 {
     (void)at;
-    if (*tries < 64) __builtin_amdgcn_s_sleep(1);
-    else __builtin_amdgcn_s_sleep(8);
+    if (*tries < 64)
+        __builtin_amdgcn_s_sleep(1);
+    else
+        __builtin_amdgcn_s_sleep(8);
     *tries += 1;
     return FLEET_OK;
 }
 
 /* Immutable data of the plan, at an address that is the same in all lanes: scalar loads. */
-#define FLEETI_CONSTANT(type, pointer) ((const __attribute__((address_space(4))) type *)(uintptr_t)(pointer))
+#define FLEETI_CONSTANT(type, pointer)                                                             \
+    ((const __attribute__((address_space(4))) type *)(uintptr_t)(pointer))
 FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
 {
     const __attribute__((address_space(4))) uint32_t *p = FLEETI_CONSTANT(uint32_t, from);
@@ -413,24 +474,72 @@ FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t wor
 
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
 
-FLEET_DEVICE uint32_t fleet_thread_id(void) { return threadIdx.x; }
-FLEET_DEVICE uint32_t fleet_thread_count(void) { return blockDim.x; }
-FLEET_DEVICE uint32_t fleet_block_id(void) { return blockIdx.x; }
-FLEET_DEVICE uint32_t fleet_block_count(void) { return gridDim.x; }
-FLEET_DEVICE uint32_t fleet_wave_size(void) { return 32; }
-FLEET_DEVICE uint32_t fleet_lane(void) { return threadIdx.x & 31; }
-FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
-FLEET_DEVICE uint32_t fleet_wave_id(void) { return threadIdx.x >> 5; }
-FLEET_DEVICE uint32_t fleet_wave_count(void) { return (blockDim.x + 31) >> 5; }
-FLEET_DEVICE uint32_t fleet_chiplet_id(void) { return 0; } /* dies share a coherent L2 */
+FLEET_DEVICE uint32_t fleet_thread_id(void)
+{
+    return threadIdx.x;
+}
+FLEET_DEVICE uint32_t fleet_thread_count(void)
+{
+    return blockDim.x;
+}
+FLEET_DEVICE uint32_t fleet_block_id(void)
+{
+    return blockIdx.x;
+}
+FLEET_DEVICE uint32_t fleet_block_count(void)
+{
+    return gridDim.x;
+}
+FLEET_DEVICE uint32_t fleet_wave_size(void)
+{
+    return 32;
+}
+FLEET_DEVICE uint32_t fleet_lane(void)
+{
+    return threadIdx.x & 31;
+}
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
+{
+    return __shfl_sync(0xffffffffu, value, 0);
+}
+FLEET_DEVICE uint32_t fleet_wave_id(void)
+{
+    return threadIdx.x >> 5;
+}
+FLEET_DEVICE uint32_t fleet_wave_count(void)
+{
+    return (blockDim.x + 31) >> 5;
+}
+FLEET_DEVICE uint32_t fleet_chiplet_id(void)
+{
+    return 0;
+} /* dies share a coherent L2 */
 
-FLEET_DEVICE void fleet_block_barrier(void) { __syncthreads(); }
-FLEET_DEVICE void fleet_wave_barrier(void) { __syncwarp(); }
-FLEET_DEVICE uint32_t fleeti_any(uint32_t value) { return __any_sync(0xffffffffu, (int)value) != 0; }
-FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value) { return __ballot_sync(0xffffffffu, (int)value); }
-FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane) { return __shfl_sync(0xffffffffu, value, (int)lane); }
+FLEET_DEVICE void fleet_block_barrier(void)
+{
+    __syncthreads();
+}
+FLEET_DEVICE void fleet_wave_barrier(void)
+{
+    __syncwarp();
+}
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value)
+{
+    return __any_sync(0xffffffffu, (int)value) != 0;
+}
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value)
+{
+    return __ballot_sync(0xffffffffu, (int)value);
+}
+FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
+{
+    return __shfl_sync(0xffffffffu, value, (int)lane);
+}
 FLEET_DEVICE void fleeti_block_any_begin(void) {}
-FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value) { return __syncthreads_or((int)value) != 0; }
+FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
+{
+    return __syncthreads_or((int)value) != 0;
+}
 
 /* The ordering is in the RMWs (acq_rel) and the polls (acquire), both cumulative over the barrier of
    the group (PTX memory model, causality order); so these are nothing here. */
@@ -451,7 +560,8 @@ FLEET_DEVICE void fleeti_acquire_system(void) {}
 #define FLEETI_PTX_STORE(name, op)                                                                 \
     FLEET_DEVICE void name(uint32_t *at, uint32_t value)                                           \
     {                                                                                              \
-        __asm__ volatile(op " [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "r"(value) : "memory"); \
+        __asm__ volatile(op " [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "r"(value)            \
+                         : "memory");                                                              \
     }
 #define FLEETI_PTX_ADD(name, op)                                                                   \
     FLEET_DEVICE uint32_t name(uint32_t *at, uint32_t value)                                       \
@@ -487,12 +597,17 @@ FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, 
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     uint64_t v;
-    __asm__ volatile("ld.acquire.gpu.global.u64 %0,[%1];" : "=l"(v) : "l"(__cvta_generic_to_global(at)) : "memory");
+    __asm__ volatile("ld.acquire.gpu.global.u64 %0,[%1];"
+                     : "=l"(v)
+                     : "l"(__cvta_generic_to_global(at))
+                     : "memory");
     return v;
 }
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
-    __asm__ volatile("st.release.gpu.global.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "l"(value) : "memory");
+    __asm__ volatile("st.release.gpu.global.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)),
+                     "l"(value)
+                     : "memory");
 }
 
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
@@ -528,7 +643,10 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
     return fleeti_lds;
 }
 #else
-FLEET_DEVICE void *fleeti_dynamic_lds(void) { return fleeti_host_dynamic_lds(); }
+FLEET_DEVICE void *fleeti_dynamic_lds(void)
+{
+    return fleeti_host_dynamic_lds();
+}
 #endif
 
 /* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
@@ -549,57 +667,126 @@ FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
 
 #define FLEETI_CLOCK_NS 1u
 
-FLEET_DEVICE uint32_t fleet_thread_id(void) { return fleeti_host_thread(); }
-FLEET_DEVICE uint32_t fleet_thread_count(void) { return fleeti_host_threads(); }
-FLEET_DEVICE uint32_t fleet_block_id(void) { return fleeti_host_block(); }
-FLEET_DEVICE uint32_t fleet_block_count(void) { return fleeti_host_blocks(); }
-FLEET_DEVICE uint32_t fleet_wave_size(void) { return 1; }
-FLEET_DEVICE uint32_t fleet_lane(void) { return 0; }
-FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value) { return value; }
-FLEET_DEVICE uint32_t fleet_wave_id(void) { return fleeti_host_thread(); }
-FLEET_DEVICE uint32_t fleet_wave_count(void) { return fleeti_host_threads(); }
-FLEET_DEVICE uint32_t fleet_chiplet_id(void) { return fleeti_host_chiplet(); }
+FLEET_DEVICE uint32_t fleet_thread_id(void)
+{
+    return fleeti_host_thread();
+}
+FLEET_DEVICE uint32_t fleet_thread_count(void)
+{
+    return fleeti_host_threads();
+}
+FLEET_DEVICE uint32_t fleet_block_id(void)
+{
+    return fleeti_host_block();
+}
+FLEET_DEVICE uint32_t fleet_block_count(void)
+{
+    return fleeti_host_blocks();
+}
+FLEET_DEVICE uint32_t fleet_wave_size(void)
+{
+    return 1;
+}
+FLEET_DEVICE uint32_t fleet_lane(void)
+{
+    return 0;
+}
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
+{
+    return value;
+}
+FLEET_DEVICE uint32_t fleet_wave_id(void)
+{
+    return fleeti_host_thread();
+}
+FLEET_DEVICE uint32_t fleet_wave_count(void)
+{
+    return fleeti_host_threads();
+}
+FLEET_DEVICE uint32_t fleet_chiplet_id(void)
+{
+    return fleeti_host_chiplet();
+}
 
-FLEET_DEVICE void fleet_block_barrier(void) { fleeti_host_barrier(); }
+FLEET_DEVICE void fleet_block_barrier(void)
+{
+    fleeti_host_barrier();
+}
 FLEET_DEVICE void fleet_wave_barrier(void) {}
-FLEET_DEVICE uint32_t fleeti_any(uint32_t value) { return value != 0; }
-FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value) { return value != 0; }
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value)
+{
+    return value != 0;
+}
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value)
+{
+    return value != 0;
+}
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 {
     (void)lane;
     return value;
 }
-FLEET_DEVICE void fleeti_block_any_begin(void) { fleeti_host_block_flag(0); }
+FLEET_DEVICE void fleeti_block_any_begin(void)
+{
+    fleeti_host_block_flag(0);
+}
 FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
 {
     if (value) fleeti_host_block_flag(1);
     fleet_block_barrier();
     return fleeti_host_block_flag(2);
 }
-FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word) { return fleeti_host_broadcast(value, word); }
+FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
+{
+    return fleeti_host_broadcast(value, word);
+}
 
 /* The ordering is in acquire-release RMWs and acquire polls, which thread sanitizers understand; these
    drive the chiplet-memory model and the counts. */
-FLEET_DEVICE void fleeti_drain(void) { fleeti_host_drain(); }
-FLEET_DEVICE void fleeti_release_device(void) { fleeti_host_release(FLEET_SCOPE_DEVICE); }
-FLEET_DEVICE void fleeti_release_system(void) { fleeti_host_release(FLEET_SCOPE_SYSTEM); }
-FLEET_DEVICE void fleeti_acquire_chiplet(void) { fleeti_host_acquire(FLEET_SCOPE_CHIPLET); }
-FLEET_DEVICE void fleeti_acquire_device(void) { fleeti_host_acquire(FLEET_SCOPE_DEVICE); }
-FLEET_DEVICE void fleeti_acquire_system(void) { fleeti_host_acquire(FLEET_SCOPE_SYSTEM); }
+FLEET_DEVICE void fleeti_drain(void)
+{
+    fleeti_host_drain();
+}
+FLEET_DEVICE void fleeti_release_device(void)
+{
+    fleeti_host_release(FLEET_SCOPE_DEVICE);
+}
+FLEET_DEVICE void fleeti_release_system(void)
+{
+    fleeti_host_release(FLEET_SCOPE_SYSTEM);
+}
+FLEET_DEVICE void fleeti_acquire_chiplet(void)
+{
+    fleeti_host_acquire(FLEET_SCOPE_CHIPLET);
+}
+FLEET_DEVICE void fleeti_acquire_device(void)
+{
+    fleeti_host_acquire(FLEET_SCOPE_DEVICE);
+}
+FLEET_DEVICE void fleeti_acquire_system(void)
+{
+    fleeti_host_acquire(FLEET_SCOPE_SYSTEM);
+}
 
 FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
 {
     fleeti_host_point();
     return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
-FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at) { return fleet_load_relaxed_device(at); }
+FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
+{
+    return fleet_load_relaxed_device(at);
+}
 FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value)
 {
     fleeti_host_point();
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
     fleeti_host_changed(at);
 }
-FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value) { fleet_store_relaxed_device(at, value); }
+FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
+{
+    fleet_store_relaxed_device(at, value);
+}
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_host_point();
@@ -615,7 +802,10 @@ FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
     fleeti_host_changed(at);
     return old;
 }
-FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value) { return fleeti_rmw_device(at, value); }
+FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
+{
+    return fleeti_rmw_device(at, value);
+}
 FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
@@ -624,7 +814,10 @@ FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
     fleeti_host_changed(at);
     return old;
 }
-FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value) { return fleet_add_relaxed_device(at, value); }
+FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
+{
+    return fleet_add_relaxed_device(at, value);
+}
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
     fleeti_host_point();
@@ -637,7 +830,10 @@ FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
     fleeti_host_point();
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
-FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at) { return fleeti_poll_device(at); }
+FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
+{
+    return fleeti_poll_device(at);
+}
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     fleeti_host_point();
@@ -649,8 +845,14 @@ FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
     fleeti_host_changed(at);
 }
-FLEET_DEVICE uint64_t fleet_clock_ticks(void) { return fleeti_host_clock(); }
-FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries) { return fleeti_host_park(at, tries); }
+FLEET_DEVICE uint64_t fleet_clock_ticks(void)
+{
+    return fleeti_host_clock();
+}
+FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
+{
+    return fleeti_host_park(at, tries);
+}
 FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
 {
     const uint32_t *p = (const uint32_t *)from;
@@ -661,7 +863,8 @@ FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t wor
 
 FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
 {
-    return (uint64_t)fleeti_uniform((uint32_t)(value >> 32)) << 32 | fleeti_uniform((uint32_t)value);
+    return (uint64_t)fleeti_uniform((uint32_t)(value >> 32)) << 32 |
+           fleeti_uniform((uint32_t)value);
 }
 
 /* ---- fleet device: atomics with their order in the name -------------------------------------------------- */
@@ -700,7 +903,10 @@ FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
     return old;
 }
 /* One step of a spin of your own, on a word that others change through this header. */
-FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries) { return fleeti_backoff(NULL, tries); }
+FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
+{
+    return fleeti_backoff(NULL, tries);
+}
 
 /* ---- fleet device: notify ---------------------------------------------------------------------------------- */
 
@@ -710,8 +916,10 @@ FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries) { return fleeti_backoff(N
 
 FLEET_DEVICE void fleeti_group_barrier(uint32_t group)
 {
-    if (group == FLEET_BLOCK) fleet_block_barrier();
-    else fleet_wave_barrier();
+    if (group == FLEET_BLOCK)
+        fleet_block_barrier();
+    else
+        fleet_wave_barrier();
 }
 FLEET_DEVICE uint32_t fleeti_leads(uint32_t group)
 {
@@ -721,7 +929,8 @@ FLEET_DEVICE uint32_t fleeti_leads(uint32_t group)
 /* Where the word indices of wait and notify records count from. */
 typedef struct fleeti_counters {
     uint32_t *device;
-    uint32_t *system; /* fine-grained; null where no event has system scope */
+    uint32_t *const *
+        system; /* where the base of the system counters stands, in fine-grained memory: seldom read */
 } fleeti_counters;
 
 #define FLEETI_RELEASED 1u  /* this arrival released for its chiplet */
@@ -730,7 +939,8 @@ typedef struct fleeti_counters {
 /* The leader's part: arrives at n events in epoch e. First all sub-counters, then at most one release,
    which so comes after every RMW that observed other workgroups' arrivals, then the counters. target:
    where not 0, a sum that completes an element (for triggers). */
-FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *records, uint32_t n, uint32_t epoch, uint32_t target)
+FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *records, uint32_t n,
+                                    uint32_t epoch, uint32_t target)
 {
     uint32_t result = 0;
     for (uint32_t first = 0; first < n; first += 32) {
@@ -753,14 +963,18 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *reco
         if (!due) continue;
         result |= FLEETI_RELEASED;
         /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_await. */
-        if (system) fleeti_release_system();
-        else fleeti_release_device();
+        if (system)
+            fleeti_release_system();
+        else
+            fleeti_release_device();
         for (uint32_t i = 0; i < end; i++) {
             fleeti_notify r = records[first + i];
             uint32_t old;
             if (!(due >> i & 1)) continue;
-            if (r.counter & FLEETI_SYSTEM) old = fleeti_rmw_system(c.system + (r.counter & ~FLEETI_SYSTEM), r.weight);
-            else old = fleeti_rmw_device(c.device + r.counter, r.weight);
+            if (r.counter & FLEETI_SYSTEM)
+                old = fleeti_rmw_system(*c.system + (r.counter & ~FLEETI_SYSTEM), r.weight);
+            else
+                old = fleeti_rmw_device(c.device + r.counter, r.weight);
             if (target && old + r.weight == epoch * target) result |= FLEETI_COMPLETED;
         }
     }
@@ -771,11 +985,15 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *reco
    whoever waits for these events. veto (null: nobody may): in any thread of the group not 0 means that
    there is nothing to publish, and nobody arrives; every thread then finds 1 there, else 0. Returns
    FLEETI_RELEASED and so on, to the leader alone. */
-FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, const fleeti_notify *records, uint32_t n, uint32_t epoch, uint32_t target, uint32_t *veto)
+FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c,
+                                        const fleeti_notify *records, uint32_t n, uint32_t epoch,
+                                        uint32_t target, uint32_t *veto)
 {
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
-    if (veto) *veto = group == FLEET_BLOCK ? fleeti_block_any(*veto) : fleeti_any(*veto);
-    else if (group == FLEET_BLOCK) fleet_block_barrier();
+    if (veto)
+        *veto = group == FLEET_BLOCK ? fleeti_block_any(*veto) : fleeti_any(*veto);
+    else if (group == FLEET_BLOCK)
+        fleet_block_barrier();
     if (group == FLEET_WAVE) fleet_wave_barrier();
     if (veto && *veto) return 0;
     /* ... before the leader arrives for all of them. */
@@ -786,9 +1004,10 @@ FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, const
 
 /* What ends a wait early. */
 typedef struct fleet_watch {
-    const uint32_t *stop;       /* device word: not 0 is a fleet_status that ends the wait; null: none */
-    const uint32_t *host_abort; /* host word that the device reads, seldom: not 0 aborts; null: none */
-    uint64_t limit_ticks;       /* of fleet_clock_ticks; 0: no limit */
+    const uint32_t *stop; /* device word: not 0 is a fleet_status that ends the wait; null: none */
+    const uint32_t
+        *host_abort;      /* host word that the device reads, seldom: not 0 aborts; null: none */
+    uint64_t limit_ticks; /* of fleet_clock_ticks; 0: no limit */
 } fleet_watch;
 
 /* What a failed wait saw. */
@@ -810,19 +1029,24 @@ FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t trie
             if (stop) return (fleet_status)stop;
         }
         now = fleet_clock_ticks();
-        if (*since == 0) *since = now;
-        else if (watch->limit_ticks && now - *since > watch->limit_ticks) return FLEET_ERROR_TIMEOUT;
+        if (*since == 0)
+            *since = now;
+        else if (watch->limit_ticks && now - *since > watch->limit_ticks)
+            return FLEET_ERROR_TIMEOUT;
         /* The host's word is across a bus: every 4096 polls. */
-        if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort)) return FLEET_ERROR_ABORTED;
+        if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort))
+            return FLEET_ERROR_ABORTED;
     }
 #endif
     return FLEET_OK;
 }
 
 /* Polls one counter until it has `want`. */
-FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter, uint32_t want, const fleet_watch *watch, fleeti_seen *seen)
+FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter, uint32_t want,
+                                            const fleet_watch *watch, fleeti_seen *seen)
 {
-    const uint32_t *at = counter & FLEETI_SYSTEM ? c.system + (counter & ~FLEETI_SYSTEM) : c.device + counter;
+    const uint32_t *at =
+        counter & FLEETI_SYSTEM ? *c.system + (counter & ~FLEETI_SYSTEM) : c.device + counter;
     uint32_t tries = 0;
     uint64_t since = 0;
     for (;;) {
@@ -832,14 +1056,16 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         status = fleeti_backoff(at, &tries);
         if (!status) status = fleeti_watched(watch, tries, &since);
         if (status) {
-            seen->status = status, seen->counter = counter, seen->seen = value, seen->expected = want;
+            seen->status = status, seen->counter = counter, seen->seen = value,
+            seen->expected = want;
             return status;
         }
     }
 }
 
 /* The polling part of the wait, by the lanes of one wave: each counter of each record has exactly one lane. */
-FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, const fleeti_wait *records, uint32_t n, uint32_t epoch, const fleet_watch *watch, fleeti_seen *seen)
+FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, const fleeti_wait *records, uint32_t n,
+                                       uint32_t epoch, const fleet_watch *watch, fleeti_seen *seen)
 {
     uint32_t k = fleet_lane();
     for (uint32_t i = 0; i < n; i++) {
@@ -860,26 +1086,35 @@ FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, const fleeti_wait *rec
    (block, chiplet) in fleeti_notify_all. */
 FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
 {
-    if (scope == FLEET_SCOPE_DEVICE) fleeti_acquire_device();
-    else if (scope == FLEET_SCOPE_CHIPLET) fleeti_acquire_chiplet();
-    else if (scope == FLEET_SCOPE_SYSTEM) fleeti_acquire_system();
+    if (scope == FLEET_SCOPE_DEVICE)
+        fleeti_acquire_device();
+    else if (scope == FLEET_SCOPE_CHIPLET)
+        fleeti_acquire_chiplet();
+    else if (scope == FLEET_SCOPE_SYSTEM)
+        fleeti_acquire_system();
 }
 
 /* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
    `stop`: a status that the caller has already seen, which ends the wait without polling. The lane that failed
    finds the reason in `seen`.
    Two waits of a block have a barrier between them (a notify is one). */
-FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c, const fleeti_wait *records, uint32_t n, uint32_t epoch, fleet_scope scope, fleet_status stop, const fleet_watch *watch, fleeti_seen *seen)
+FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c,
+                                          const fleeti_wait *records, uint32_t n, uint32_t epoch,
+                                          fleet_scope scope, fleet_status stop,
+                                          const fleet_watch *watch, fleeti_seen *seen)
 {
     fleet_status status = stop;
     if (group == FLEET_WAVE || fleet_wave_id() == 0) {
         if (!status) status = fleeti_await(c, records, n, epoch, watch, seen);
         /* Any lane's failure is the wave's; its reason stands in that lane's `seen`. */
-        if (fleeti_any((uint32_t)status)) status = FLEET_ERROR_ABORTED;
-        else if (n) fleeti_acquire(scope);
+        if (fleeti_any((uint32_t)status))
+            status = FLEET_ERROR_ABORTED;
+        else if (n)
+            fleeti_acquire(scope);
         fleet_wave_barrier();
     }
-    return (fleet_status)(group == FLEET_BLOCK ? fleeti_broadcast((uint32_t)status, 0) : fleeti_uniform((uint32_t)status));
+    return (fleet_status)(group == FLEET_BLOCK ? fleeti_broadcast((uint32_t)status, 0)
+                                               : fleeti_uniform((uint32_t)status));
 }
 
 /* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
@@ -896,9 +1131,10 @@ typedef struct fleet_event {
 
 /* Memory and counting of an event tensor: FLEET_EVENT_TENSORn adds the named extents. */
 typedef struct fleet_events {
-    uint32_t *words;   /* caller's device memory, ..._bytes() long, zeroed once */
-    uint32_t target;   /* arrivals that complete an element, per epoch */
-    uint32_t chiplets; /* 0: every arrival at device scope goes to the element's counter; else the number of
+    uint32_t *words; /* caller's device memory, ..._bytes() long, zeroed once */
+    uint32_t target; /* arrivals that complete an element, per epoch */
+    uint32_t
+        chiplets; /* 0: every arrival at device scope goes to the element's counter; else the number of
                           chiplets, each of which counts `share` arrivals and sends one */
     uint32_t share;
     fleet_watch watch; /* default: no stop word, no limit */
@@ -908,7 +1144,8 @@ typedef struct fleet_events {
 
 /* Every counter has a line of its own: the element's, then one per chiplet. */
 #define FLEETI_EVENT_LINES(events) (1u + (events).chiplets)
-static inline __attribute__((unused)) size_t fleeti_events_bytes(const fleet_events *events, size_t elements)
+static inline __attribute__((unused)) size_t fleeti_events_bytes(const fleet_events *events,
+                                                                 size_t elements)
 {
     return elements * FLEETI_EVENT_LINES(*events) * FLEET_LINE_BYTES;
 }
@@ -937,30 +1174,37 @@ FLEET_DEVICE fleet_event fleeti_event_ref(const fleet_events *events, uint32_t e
     {                                                                                              \
         return fleeti_events_bytes(&t->events, (size_t)(elements));                                \
     }                                                                                              \
-    FLEET_DEVICE fleet_event name##_at params { return fleeti_event_ref(&t->events, index); }
+    FLEET_DEVICE fleet_event name##_at params                                                      \
+    {                                                                                              \
+        return fleeti_event_ref(&t->events, index);                                                \
+    }
 #define FLEET_EVENT_TENSOR1(name, a)                                                               \
     FLEETI_EVENT_TENSOR(name, a, t->a, (const name *t, uint32_t i), i)
 #define FLEETI_COMMA ,
 #define FLEET_EVENT_TENSOR2(name, a, b)                                                            \
-    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b, t->a * t->b, (const name *t, uint32_t i, uint32_t j), i * t->b + j)
+    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b, t->a * t->b,                                       \
+                        (const name *t, uint32_t i, uint32_t j), i * t->b + j)
 #define FLEET_EVENT_TENSOR3(name, a, b, c)                                                         \
     FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b FLEETI_COMMA c, t->a * t->b * t->c,                 \
-                        (const name *t, uint32_t i, uint32_t j, uint32_t k), (i * t->b + j) * t->c + k)
+                        (const name *t, uint32_t i, uint32_t j, uint32_t k),                       \
+                        (i * t->b + j) * t->c + k)
 
 /* Masked although it is in range, so that the compiler knows the scope's bit and drops the other branch. */
 FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
 {
     return (e.counter & ~FLEETI_SYSTEM) | (scope == FLEET_SCOPE_SYSTEM ? FLEETI_SYSTEM : 0);
 }
-FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope, uint32_t trigger)
+FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
+                                          fleet_scope scope, uint32_t trigger)
 {
     fleeti_counters c;
     fleeti_notify r;
     c.device = e.words;
-    c.system = e.words;
+    c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
     r.sub = 0, r.share = 0, r.weight = 1;
-    if (scope <= FLEET_SCOPE_CHIPLET) r.sub = FLEETI_LOCAL;
+    if (scope <= FLEET_SCOPE_CHIPLET)
+        r.sub = FLEETI_LOCAL;
     else if (e.chiplets) {
         uint32_t chiplet = fleet_chiplet_id();
         r.sub = e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_EVENT_LINE;
@@ -969,32 +1213,37 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
     }
     return fleeti_notify_all(group, c, &r, 1, epoch, trigger ? e.target : 0, NULL);
 }
-FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
+FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
+                                            fleet_scope scope)
 {
     fleeti_counters c;
     fleeti_wait r;
     fleeti_seen seen;
     c.device = e.words;
-    c.system = e.words;
+    c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
     r.count = 1, r.stride = 0, r.target = e.target;
     fleeti_group_barrier(group); /* between two waits of a block */
     return fleeti_wait_all(group, c, &r, 1, epoch, scope, FLEET_OK, &e.watch, &seen);
 }
-FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
+FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch,
+                                        fleet_scope scope)
 {
     uint32_t done = 0;
     fleeti_group_barrier(group);
     if (group == FLEET_WAVE || fleet_wave_id() == 0) {
         const uint32_t *at = e.words + e.counter;
-        uint32_t value = scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
+        uint32_t value =
+            scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
         done = fleeti_uniform((int32_t)(value - epoch * e.target) >= 0);
-        if (done) fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
+        if (done)
+            fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
         fleet_wave_barrier();
     }
     return group == FLEET_BLOCK ? fleeti_broadcast(done, 0) : done;
 }
-FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch, fleet_scope scope)
+FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch,
+                                           fleet_scope scope)
 {
     uint32_t completed = fleeti_event_notify(group, e, epoch, scope, 1) & FLEETI_COMPLETED;
     return group == FLEET_BLOCK ? fleeti_broadcast(completed, 1) : fleeti_uniform(completed);
@@ -1071,7 +1320,8 @@ fleet_kernel_desc fleet_kernel_desc_default(void)
 static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
 {
     if (error == FLEETI_RT_OK) return FLEET_OK;
-    (void)FLEETI_RT(GetLastError)(); /* the caller has it now: do not leave it for an innocent call */
+    (void)FLEETI_RT(
+        GetLastError)(); /* the caller has it now: do not leave it for an innocent call */
     return FLEET_ERROR_DEVICE;
 }
 
@@ -1080,16 +1330,22 @@ fleet_status fleet_device_alloc(void **memory, size_t bytes)
     if (!memory) return FLEET_ERROR_NULL;
     return fleeti_rt(FLEETI_RT(Malloc)(memory, bytes ? bytes : 1)) ? FLEET_ERROR_MEMORY : FLEET_OK;
 }
-void fleet_device_free(void *memory) { (void)FLEETI_RT(Free)(memory); }
+void fleet_device_free(void *memory)
+{
+    (void)FLEETI_RT(Free)(memory);
+}
 
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     if (!memory || !device) return FLEET_ERROR_NULL;
 #if defined(FLEET_HIP)
     /* Coherent: fine-grained, so that system-scope atomics and polls see it at once. */
-    if (fleeti_rt(hipHostMalloc(memory, bytes ? bytes : 1, hipHostMallocMapped | hipHostMallocCoherent))) return FLEET_ERROR_MEMORY;
+    if (fleeti_rt(
+            hipHostMalloc(memory, bytes ? bytes : 1, hipHostMallocMapped | hipHostMallocCoherent)))
+        return FLEET_ERROR_MEMORY;
 #else
-    if (fleeti_rt(cudaHostAlloc(memory, bytes ? bytes : 1, cudaHostAllocMapped))) return FLEET_ERROR_MEMORY;
+    if (fleeti_rt(cudaHostAlloc(memory, bytes ? bytes : 1, cudaHostAllocMapped)))
+        return FLEET_ERROR_MEMORY;
 #endif
     return fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
 }
@@ -1104,19 +1360,24 @@ void fleet_pinned_free(void *memory)
 
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
 {
-    fleet_status status = fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyHostToDevice), stream));
+    fleet_status status =
+        fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyHostToDevice), stream));
     return status ? status : fleet_stream_wait(stream);
 }
 fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream)
 {
-    fleet_status status = fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyDeviceToHost), stream));
+    fleet_status status =
+        fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyDeviceToHost), stream));
     return status ? status : fleet_stream_wait(stream);
 }
 fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
 {
     return fleeti_rt(FLEETI_RT(MemsetAsync)(memory, 0, bytes, stream));
 }
-fleet_status fleet_stream_wait(fleet_stream stream) { return fleeti_rt(FLEETI_RT(StreamSynchronize)(stream)); }
+fleet_status fleet_stream_wait(fleet_stream stream)
+{
+    return fleeti_rt(FLEETI_RT(StreamSynchronize)(stream));
+}
 
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
 {
@@ -1126,11 +1387,13 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
     threads.x = d->threads, threads.y = 1, threads.z = 1;
     if (d->lds_bytes > 49152 &&
-        fleeti_rt(FLEETI_RT(FuncSetAttribute)(kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+        fleeti_rt(FLEETI_RT(FuncSetAttribute)(
+            kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
-    return fleeti_rt(d->cooperative
-                         ? FLEETI_RT(LaunchCooperativeKernel)(kernel, blocks, threads, args, d->lds_bytes, d->stream)
-                         : FLEETI_RT(LaunchKernel)(kernel, blocks, threads, args, d->lds_bytes, d->stream))
+    return fleeti_rt(d->cooperative ? FLEETI_RT(LaunchCooperativeKernel)(
+                                          kernel, blocks, threads, args, d->lds_bytes, d->stream)
+                                    : FLEETI_RT(LaunchKernel)(kernel, blocks, threads, args,
+                                                              d->lds_bytes, d->stream))
                ? FLEET_ERROR_LAUNCH
                : FLEET_OK;
 }
@@ -1153,14 +1416,20 @@ fleet_status fleet_device_alloc(void **memory, size_t bytes)
     *memory = aligned_alloc(256, (bytes + 256) / 256 * 256);
     return *memory ? FLEET_OK : FLEET_ERROR_MEMORY;
 }
-void fleet_device_free(void *memory) { free(memory); }
+void fleet_device_free(void *memory)
+{
+    free(memory);
+}
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     fleet_status status = device ? fleet_device_alloc(memory, bytes) : FLEET_ERROR_NULL;
     if (!status) *device = *memory;
     return status;
 }
-void fleet_pinned_free(void *memory) { free(memory); }
+void fleet_pinned_free(void *memory)
+{
+    free(memory);
+}
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
 {
     (void)stream;
@@ -1205,8 +1474,8 @@ typedef struct fleeti_agent {
     pthread_t thread;
     ucontext_t context;
     char *stack;
-    const void *parked_at; /* deterministic: the word it polls; null: any change */
-    uint32_t position;     /* in engine->runnable or engine->parked */
+    const void *parked_at;  /* deterministic: the word it polls; null: any change */
+    uint32_t position;      /* in engine->runnable or engine->parked */
     uint32_t woken_to_look; /* its watch should be looked at: nobody else can run */
     uint32_t idle_parks;    /* parks since a deadlock was declared */
 } fleeti_agent;
@@ -1224,19 +1493,35 @@ struct fleeti_engine {
     uint64_t rng, clock;
     fleeti_agent **runnable, **parked;
     uint32_t n_runnable, n_parked, alive;
-    uint32_t looked;   /* everybody parked was woken to look at its watch, and nothing changed since */
+    uint32_t
+        looked; /* everybody parked was woken to look at its watch, and nothing changed since */
     uint32_t deadlock; /* declared */
 };
 
 /* Stands for the registers in which hardware keeps a wave's identity. */
 static __thread fleeti_agent *fleeti_self;
 
-static int fleeti_deterministic(const fleeti_engine *e) { return e->desc->host.engine == FLEET_ENGINE_DETERMINISTIC; }
+static int fleeti_deterministic(const fleeti_engine *e)
+{
+    return e->desc->host.engine == FLEET_ENGINE_DETERMINISTIC;
+}
 
-uint32_t fleeti_host_thread(void) { return fleeti_self->wave; }
-uint32_t fleeti_host_threads(void) { return fleeti_self->engine->waves; }
-uint32_t fleeti_host_block(void) { return fleeti_self->block; }
-uint32_t fleeti_host_blocks(void) { return fleeti_self->engine->desc->blocks; }
+uint32_t fleeti_host_thread(void)
+{
+    return fleeti_self->wave;
+}
+uint32_t fleeti_host_threads(void)
+{
+    return fleeti_self->engine->waves;
+}
+uint32_t fleeti_host_block(void)
+{
+    return fleeti_self->block;
+}
+uint32_t fleeti_host_blocks(void)
+{
+    return fleeti_self->engine->desc->blocks;
+}
 uint32_t fleeti_host_chiplet(void)
 {
     uint32_t chiplets = fleeti_self->engine->desc->host.chiplets;
@@ -1250,12 +1535,27 @@ void *fleeti_host_lds(size_t bytes)
     if (a->lds_used > FLEETI_STATIC_LDS) abort(); /* as a GPU compiler refuses such a kernel */
     return at;
 }
-size_t fleeti_host_lds_mark(void) { return fleeti_self->lds_used; }
-void fleeti_host_lds_reset(size_t mark) { fleeti_self->lds_used = mark; }
-void *fleeti_host_dynamic_lds(void) { return fleeti_self->group->lds + FLEETI_STATIC_LDS; }
+size_t fleeti_host_lds_mark(void)
+{
+    return fleeti_self->lds_used;
+}
+void fleeti_host_lds_reset(size_t mark)
+{
+    fleeti_self->lds_used = mark;
+}
+void *fleeti_host_dynamic_lds(void)
+{
+    return fleeti_self->group->lds + FLEETI_STATIC_LDS;
+}
 
-static void fleeti_tally(uint64_t *counter) { __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
-void fleeti_host_count_rmw(void) { fleeti_tally(&fleeti_self->engine->stats.rmws); }
+static void fleeti_tally(uint64_t *counter)
+{
+    __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+}
+void fleeti_host_count_rmw(void)
+{
+    fleeti_tally(&fleeti_self->engine->stats.rmws);
+}
 
 /* ---- the deterministic engine ---- */
 
@@ -1458,7 +1758,8 @@ void fleeti_host_barrier(void)
             fleeti_host_changed(g);
         } else {
             uint32_t tries = 0;
-            while (g->generation == generation && !fleeti_host_park(g, &tries)) {}
+            while (g->generation == generation && !fleeti_host_park(g, &tries)) {
+            }
         }
         return;
     }
@@ -1497,7 +1798,10 @@ uint64_t fleeti_host_clock(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void fleeti_host_drain(void) { fleeti_host_point(); }
+void fleeti_host_drain(void)
+{
+    fleeti_host_point();
+}
 void fleeti_host_release(fleet_scope scope)
 {
     (void)scope;
@@ -1507,7 +1811,8 @@ void fleeti_host_release(fleet_scope scope)
 void fleeti_host_acquire(fleet_scope scope)
 {
     fleeti_host_point();
-    fleeti_tally(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires : &fleeti_self->engine->stats.acquires);
+    fleeti_tally(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires
+                                              : &fleeti_self->engine->stats.acquires);
 }
 
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
@@ -1530,7 +1835,8 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
         fleeti_workgroup *g = &e.groups[b];
         pthread_mutex_init(&g->lock, NULL);
         pthread_cond_init(&g->all_here, NULL);
-        g->lds = (char *)aligned_alloc(256, FLEETI_STATIC_LDS + (d->lds_bytes + 255u) / 256u * 256u);
+        g->lds =
+            (char *)aligned_alloc(256, FLEETI_STATIC_LDS + (d->lds_bytes + 255u) / 256u * 256u);
         if (!g->lds) status = FLEET_ERROR_MEMORY;
         for (uint32_t w = 0; w < e.waves; w++) {
             fleeti_agent *a = &e.agents[b * e.waves + w];
@@ -1540,7 +1846,8 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
             a->wave = w;
         }
     }
-    if (!status) status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
+    if (!status)
+        status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
     for (uint32_t b = 0; b < n_groups; b++) {
         pthread_mutex_destroy(&e.groups[b].lock);
         pthread_cond_destroy(&e.groups[b].all_here);

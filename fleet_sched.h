@@ -58,6 +58,21 @@ typedef struct fleeti_line {
     uint32_t pad[FLEETI_EVENT_LINE - 1];
 } fleeti_line;
 
+typedef struct fleeti_host fleeti_host;
+typedef struct fleeti_mailbox fleeti_mailbox;
+
+/* What workers look up when they need it, rather than keep it in registers. */
+typedef struct fleeti_config {
+    uint32_t *counters;
+    uint32_t *system;          /* the system counters */
+    fleeti_host *host;         /* as the device addresses it */
+    fleeti_mailbox *mailboxes; /* per worker; CHIPLET only */
+    const uint8_t
+        *chiplet_of; /* virtual chiplet of each workgroup; null: the hardware's chiplet id counts */
+    fleet_watch watch; /* limit_ticks is set by each launch, the rest by fleet_state_init */
+    uint32_t pad[FLEETI_EVENT_LINE - 16];
+} fleeti_config;
+
 /* The state in device memory. After this header: running[total_workers], mailboxes, virtual chiplets,
    counters, each on lines of its own. */
 typedef struct fleeti_state {
@@ -66,20 +81,24 @@ typedef struct fleeti_state {
     fleeti_line stop;    /* fleet_status that ends the run; stays until fleet_recover */
     fleeti_line verdict; /* of the census: 0 pending, FLEETI_CENSUS_OK, or a fleet_status */
     fleeti_line arrived, exited;
-    uint32_t chiplet_index[FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
-    fleeti_line census[FLEET_MAX_CHIPLETS];    /* workgroups by hardware id */
+    uint32_t chiplet_index
+        [FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
+    fleeti_config config;    /* constant during a launch */
+    fleeti_line census[FLEET_MAX_CHIPLETS]; /* workgroups by hardware id */
 } fleeti_state;
 
 #define FLEETI_CENSUS_OK 0xffffffffu
-#define FLEETI_CENSUS_ALL 0xffffffffu /* in census_chiplet: not all workgroups became resident in time */
+#define FLEETI_CENSUS_ALL                                                                          \
+    0xffffffffu /* in census_chiplet: not all workgroups became resident in time */
 
 /* One worker's mailbox: the scheduler stores slots, the worker stores taken. */
 #define FLEETI_MAILBOX 8u
-typedef struct fleeti_mailbox {
-    uint64_t slot[FLEETI_MAILBOX]; /* sequence << 48 | acquire scope << 46 | batch << 32 | descriptor */
+struct fleeti_mailbox {
+    uint64_t
+        slot[FLEETI_MAILBOX]; /* sequence << 48 | acquire scope << 46 | batch << 32 | descriptor */
     uint64_t pad[FLEET_LINE_BYTES / 8 - FLEETI_MAILBOX];
     fleeti_line taken; /* entries taken in this launch */
-} fleeti_mailbox;
+};
 
 /* What a worker or scheduler that gave up saw. */
 typedef struct fleet_failure {
@@ -93,64 +112,58 @@ typedef struct fleet_failure {
 } fleet_failure;
 
 /* What the host sees of a run, in memory of its own: readable while the kernel hangs. */
-typedef struct fleeti_host {
+struct fleeti_host {
     fleeti_line abort; /* stored by the host */
     uint32_t status;   /* sticky; first failure */
     uint32_t culprit;  /* 1 + worker that set it */
     uint32_t finished; /* launches */
     uint32_t busy;     /* launches refused because another held the state */
     uint32_t poisoned; /* launches refused because the state is poisoned */
-    uint32_t census, census_chiplet, census_have, census_need; /* launches that found too few workgroups */
+    uint32_t census, census_chiplet, census_have,
+        census_need; /* launches that found too few workgroups */
     uint32_t epoch;
     uint32_t task_status; /* of fleet_run_task */
     uint32_t pad[FLEETI_EVENT_LINE - 11];
     /* then: fleet_failure per worker and scheduler, then the system counters */
-} fleeti_host;
+};
 
 /* Everything that a kernel needs to run a plan; a kernel takes it by value. Prepared by fleet_prepare. */
 typedef struct fleet_run {
     const fleet_plan *plan; /* in device memory */
     fleeti_state *state;
-    fleeti_host *host;      /* as the device addresses it */
-    uint64_t limit_ticks;   /* of one wait; 0: none */
+    uint64_t limit_ticks; /* of one wait; 0: none */
     uint32_t token;
     uint32_t steps;
-    uint32_t lds_bytes;     /* dynamic LDS of a worker */
-    uint32_t only;          /* 1 + descriptor: run just this one, without events */
+    uint32_t lds_bytes; /* dynamic LDS of a worker */
+    uint32_t only;      /* 1 + descriptor: run just this one, without events */
     uint32_t only_chiplet;
-    uint32_t mailboxes;     /* where they lie in the state, in lines; CHIPLET only */
-    uint32_t chiplet_of;    /* table of virtual chiplets, likewise; 0: the hardware's chiplet id counts */
-    uint32_t counters;      /* likewise */
-    uint32_t system;        /* the system counters, in lines from host */
 } fleet_run;
 
 FLEET_C_END
 
-FLEET_DEVICE char *fleeti_lines_after(void *base, uint32_t lines)
-{
-    return (char *)base + (size_t)lines * FLEET_LINE_BYTES;
-}
-FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleet_run *run)
+FLEET_DEVICE fleeti_counters fleeti_counters_of(uint32_t *counters, const fleeti_state *state)
 {
     fleeti_counters c;
-    c.device = (uint32_t *)(void *)fleeti_lines_after(run->state, run->counters);
-    c.system = (uint32_t *)(void *)fleeti_lines_after(run->host, run->system);
+    c.device = counters;
+    c.system = &state->config.system;
     return c;
 }
 /* Per worker: 1 + id of the last task it began. */
-FLEET_DEVICE uint32_t *fleeti_running(const fleet_run *run) { return (uint32_t *)(void *)(run->state + 1); }
-FLEET_DEVICE fleet_failure *fleeti_failures(const fleet_run *run) { return (fleet_failure *)(void *)(run->host + 1); }
-FLEET_DEVICE fleeti_mailbox *fleeti_mailboxes(const fleet_run *run)
+FLEET_DEVICE uint32_t *fleeti_running(fleeti_state *state)
 {
-    return (fleeti_mailbox *)(void *)fleeti_lines_after(run->state, run->mailboxes);
+    return (uint32_t *)(void *)(state + 1);
+}
+FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
+{
+    return (fleet_failure *)(void *)(host + 1);
 }
 
 /* ---- fleet sched: tiles ------------------------------------------------------------------------------ */
 
 /* What a tile knows of where it runs. Lives in registers. */
 typedef struct fleet_ctx {
-    int32_t at[FLEET_MAX_RANK]; /* the task's coordinate */
-    uint32_t thread, threads;   /* in the group that runs this task: a wave or the workgroup */
+    int32_t at[FLEET_MAX_RANK];    /* the task's coordinate */
+    uint32_t thread, threads;      /* in the group that runs this task: a wave or the workgroup */
     uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
     uint32_t slice, slices;     /* of a device-task: slice s runs on chiplet s mod X; else 0, 1 */
     uint32_t chiplet, chiplets; /* k, X */
@@ -159,7 +172,7 @@ typedef struct fleet_ctx {
     uint32_t step;              /* of this launch, from 0 on */
     uint32_t task;              /* id in the graph */
     uint32_t lds_bytes;
-    void *lds;                  /* dynamic LDS of the group: a wavefront-task has its share of it */
+    void *lds; /* dynamic LDS of the group: a wavefront-task has its share of it */
 } fleet_ctx;
 
 /* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
@@ -167,12 +180,14 @@ typedef struct fleet_ctx {
    threads of the group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
    fleet_block_barrier in CU- and chiplet-tasks, fleet_wave_barrier in wavefront-tasks. */
 #define FLEET_TILE(name, args_type)                                                                \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args, const int32_t *at); \
+    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
+                                                 const int32_t *at);                               \
     FLEET_DEVICE fleet_status name(const fleet_ctx ctx, const args_type *args)                     \
     {                                                                                              \
         return fleeti_tile_##name(ctx, args, ctx.at);                                              \
     }                                                                                              \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args, const int32_t *at)
+    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
+                                                 const int32_t *at)
 
 /* For tiles that need less than ctx, args and at. */
 #define FLEET_UNUSED(x) (void)(x)
@@ -182,19 +197,26 @@ typedef struct fleet_ctx {
    is what args points to. */
 #define FLEETI_TILE_ENUM(set, name) set##_##name,
 #define FLEETI_TILE_CASE(set, name)                                                                \
-    case set##_##name: return name(ctx, args);
+    case set##_##name:                                                                             \
+        return name(ctx, args);
 #define FLEET_DISPATCH(set, LIST)                                                                  \
     enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
     FLEET_DEVICE fleet_status set##_dispatch(uint32_t tile, const fleet_ctx ctx, const set *args)  \
     {                                                                                              \
-        switch (tile) { LIST(FLEETI_TILE_CASE, set) }                                              \
+        switch (tile) {                                                                            \
+            LIST(FLEETI_TILE_CASE, set)                                                            \
+        }                                                                                          \
         return FLEET_ERROR_ARGUMENT;                                                               \
     }
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
 
 typedef struct fleeti_worker {
-    const fleet_run *run;
+    fleeti_state *state;
+    uint32_t *counters;
+    fleeti_mailbox
+        *mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
+    uint32_t token, steps, only;
     const fleet_task *tasks; /* of the plan, as are these */
     const fleeti_wait *waits;
     const fleeti_notify *notifies;
@@ -217,19 +239,12 @@ typedef struct fleeti_worker {
 #endif
 } fleeti_worker;
 
-FLEET_DEVICE fleet_watch fleeti_watch(const fleet_run *run)
-{
-    fleet_watch watch;
-    watch.stop = &run->state->stop.word;
-    watch.host_abort = &run->host->abort.word;
-    watch.limit_ticks = run->limit_ticks;
-    return watch;
-}
-
 /* One thread's account of why it gives up; the first one's status ends the run for all. */
-FLEET_DEVICE void fleeti_give_up(const fleet_run *run, uint32_t worker, const fleet_task *task, uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
+FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, const fleet_task *task,
+                                 uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
 {
-    fleet_failure *f = fleeti_failures(run) + worker;
+    fleeti_host *host = state->config.host;
+    fleet_failure *f = fleeti_failures(host) + worker;
     fleet_store_relaxed_system(&f->worker, worker);
     fleet_store_relaxed_system(&f->task, task->id);
     fleet_store_relaxed_system(&f->counter, seen.counter);
@@ -238,9 +253,9 @@ FLEET_DEVICE void fleeti_give_up(const fleet_run *run, uint32_t worker, const fl
     fleet_store_relaxed_system(&f->epoch, epoch);
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
-    if (fleet_cas_relaxed_device(&run->state->stop.word, 0, (uint32_t)seen.status) == 0) {
-        fleet_store_relaxed_system(&run->host->culprit, worker + 1);
-        fleeti_publish_system(&run->host->status, (uint32_t)seen.status);
+    if (fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0) {
+        fleet_store_relaxed_system(&host->culprit, worker + 1);
+        fleeti_publish_system(&host->status, (uint32_t)seen.status);
     }
 }
 
@@ -253,24 +268,26 @@ FLEET_DEVICE void fleeti_judge(const fleet_run *run)
 {
     const fleet_plan *plan = run->plan;
     fleeti_state *state = run->state;
+    fleeti_host *host = state->config.host;
     uint32_t found = 0, verdict = FLEETI_CENSUS_OK;
     for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) {
         uint32_t have = fleet_load_relaxed_device(&state->census[raw].word), need = 0;
-        if (run->chiplet_of ? raw >= plan->chiplets : !have) continue;
-        if (found < plan->chiplets) need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
+        if (state->config.chiplet_of ? raw >= plan->chiplets : !have) continue;
+        if (found < plan->chiplets)
+            need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
         if (have < need && verdict == FLEETI_CENSUS_OK) {
             verdict = FLEET_ERROR_CENSUS;
-            fleet_store_relaxed_system(&run->host->census_chiplet, found);
-            fleet_store_relaxed_system(&run->host->census_have, have);
-            fleet_store_relaxed_system(&run->host->census_need, need);
+            fleet_store_relaxed_system(&host->census_chiplet, found);
+            fleet_store_relaxed_system(&host->census_have, have);
+            fleet_store_relaxed_system(&host->census_need, need);
         }
         fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
     }
     if (found < plan->chiplets && verdict == FLEETI_CENSUS_OK) {
         verdict = FLEET_ERROR_CENSUS;
-        fleet_store_relaxed_system(&run->host->census_chiplet, found);
-        fleet_store_relaxed_system(&run->host->census_have, 0);
-        fleet_store_relaxed_system(&run->host->census_need, plan->workers[found]);
+        fleet_store_relaxed_system(&host->census_chiplet, found);
+        fleet_store_relaxed_system(&host->census_have, 0);
+        fleet_store_relaxed_system(&host->census_need, plan->workers[found]);
     }
     /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census. An add, because a
        workgroup that lost patience may have put its verdict there: then the sum is neither 0 nor OK. */
@@ -278,29 +295,32 @@ FLEET_DEVICE void fleeti_judge(const fleet_run *run)
     fleeti_rmw_device(&state->verdict.word, verdict);
 }
 
-#define FLEETI_ROLE_NONE 0u  /* the launch does not hold the state: touch nothing */
-#define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: census failed, or more workgroups than needed */
+#define FLEETI_ROLE_NONE 0u /* the launch does not hold the state: touch nothing */
+#define FLEETI_ROLE_IDLE                                                                           \
+    1u /* counted, but nothing to do: census failed, or more workgroups than needed */
 #define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | rank on it */
 
 FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 {
     fleeti_state *state = run->state;
-    fleet_watch watch = fleeti_watch(run);
+    fleeti_host *host = state->config.host;
     uint32_t raw, rank, chiplet, verdict, tries = 0;
     uint64_t since = 0;
     if (fleet_load_relaxed_device(&state->owner.word) != run->token) return FLEETI_ROLE_NONE;
-    raw = run->chiplet_of ? (uint32_t)(uint8_t)fleeti_lines_after(run->state, run->chiplet_of)[fleet_block_id()] : fleet_chiplet_id();
+    raw =
+        state->config.chiplet_of ? state->config.chiplet_of[fleet_block_id()] : fleet_chiplet_id();
     rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
     /* The count on the chiplet before the count of all, which the judge reads. Pair: the RMW of the last. */
     fleeti_drain();
     if (fleeti_rmw_device(&state->arrived.word, 1) + 1 == fleet_block_count()) fleeti_judge(run);
     while (!(verdict = fleeti_poll_device(&state->verdict.word))) {
         fleet_status status = fleeti_backoff(&state->verdict.word, &tries);
-        if (!status) status = fleeti_watched(&watch, tries, &since);
+        if (!status) status = fleeti_watched(&state->config.watch, tries, &since);
         if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
-            fleet_store_relaxed_system(&run->host->census_have, fleet_load_relaxed_device(&state->arrived.word));
-            fleet_store_relaxed_system(&run->host->census_need, fleet_block_count());
-            fleeti_publish_system(&run->host->census_chiplet, FLEETI_CENSUS_ALL);
+            fleet_store_relaxed_system(&host->census_have,
+                                       fleet_load_relaxed_device(&state->arrived.word));
+            fleet_store_relaxed_system(&host->census_need, fleet_block_count());
+            fleeti_publish_system(&host->census_chiplet, FLEETI_CENSUS_ALL);
             status = FLEET_ERROR_CENSUS;
         }
         if (status) fleet_cas_relaxed_device(&state->verdict.word, 0, (uint32_t)status);
@@ -308,7 +328,8 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     if (verdict != FLEETI_CENSUS_OK) return FLEETI_ROLE_IDLE;
     chiplet = fleet_load_relaxed_device(&state->chiplet_index[raw]);
     if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
-    if (rank >= run->plan->workers[chiplet] + (run->plan->schedule == FLEET_SCHEDULE_CHIPLET)) return FLEETI_ROLE_IDLE;
+    if (rank >= run->plan->workers[chiplet] + (run->plan->schedule == FLEET_SCHEDULE_CHIPLET))
+        return FLEETI_ROLE_IDLE;
     return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
 }
 
@@ -316,12 +337,13 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
    the host, and gives the state free. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w, uint32_t role)
 {
-    const fleet_run *run = w->run;
-    fleeti_state *state = run->state;
+    fleeti_state *state = w->state;
+    fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
     fleet_block_barrier();
     if (fleet_thread_id() != 0) return;
-    if (role >= FLEETI_ROLE_FIRST && w->worker < w->workers) fleet_store_relaxed_device(fleeti_running(run) + w->id, 0);
+    if (role >= FLEETI_ROLE_FIRST && w->worker < w->workers)
+        fleet_store_relaxed_device(fleeti_running(state) + w->id, 0);
     fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
     if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleet_block_count()) return;
     {
@@ -329,29 +351,33 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, uint32_t role)
         uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
         if (!stop && verdict == FLEETI_CENSUS_OK) {
-            epoch += run->steps;
+            epoch += w->steps;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
         }
         if (verdict == FLEET_ERROR_ABORTED) {
             fleet_cas_relaxed_device(&state->stop.word, 0, verdict);
-            fleet_store_relaxed_system(&run->host->status, verdict);
+            fleet_store_relaxed_system(&host->status, verdict);
         } else if (verdict != FLEETI_CENSUS_OK) {
-            fleet_store_relaxed_system(&run->host->census, fleet_load_relaxed_system(&run->host->census) + 1);
+            fleet_store_relaxed_system(&host->census, fleet_load_relaxed_system(&host->census) + 1);
         }
-        fleet_store_relaxed_system(&run->host->epoch, epoch);
-        fleeti_publish_system(&run->host->finished, fleet_load_relaxed_system(&run->host->finished) + 1);
+        fleet_store_relaxed_system(&host->epoch, epoch);
+        fleeti_publish_system(&host->finished, fleet_load_relaxed_system(&host->finished) + 1);
         fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
-        fleeti_rmw_device(&state->owner.word, 0u - run->token);
+        fleeti_rmw_device(&state->owner.word, 0u - w->token);
     }
 }
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
-FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds, uint32_t lds_bytes)
+FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
+                                   uint32_t lds_bytes)
 {
     const fleet_plan *plan = run->plan;
     const char *block = (const char *)plan;
     uint32_t role, rank, queue;
-    w->run = run;
+    w->state = run->state;
+    w->counters = run->state->config.counters;
+    w->mailbox = run->state->config.mailboxes;
+    w->token = run->token, w->steps = run->steps, w->only = run->only;
     w->tasks = (const fleet_task *)(block + plan->tasks);
     w->waits = (const fleeti_wait *)(block + plan->waits);
     w->notifies = (const fleeti_notify *)(block + plan->notifies);
@@ -392,6 +418,7 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     w->workers = plan->workers[w->chiplet];
     w->worker = rank;
     w->id = plan->worker_base[w->chiplet] + rank;
+    w->mailbox += plan->worker_base[w->chiplet] + (rank < w->workers ? rank : 0);
     queue = w->schedule == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id;
     if (w->schedule != FLEET_SCHEDULE_CHIPLET || rank == w->workers) {
         const fleeti_queue *queues = (const fleeti_queue *)(block + plan->queues);
@@ -399,7 +426,8 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
         w->end = w->first + queues[queue].count;
     }
     /* A chiplet without tasks has no step end either: nothing to wait for. */
-    if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0) w->done = 1;
+    if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0)
+        w->done = 1;
     return role;
 }
 
@@ -432,20 +460,23 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     slot->n_waits = t->n_waits;
     slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
                  (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | (uint32_t)t->acquire << 4 | (uint32_t)t->batch << 8;
+                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | (uint32_t)t->acquire << 4 |
+                 (uint32_t)t->batch << 8;
 }
 
 /* One look at a task's events: no wait, no acquire, for the scheduler reads no data. */
-FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w, fleeti_seen *seen)
+FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
+                                        fleeti_seen *seen)
 {
-    fleeti_counters c = fleeti_counters_of(w->run);
+    fleeti_counters c = fleeti_counters_of(w->counters, w->state);
     for (uint32_t i = 0; i < slot->n_waits; i++) {
         fleeti_wait r = w->waits[slot->waits + i];
         uint32_t want = (r.count & FLEETI_PREVIOUS ? w->epoch - 1 : w->epoch) * r.target;
         for (uint32_t k = 0; k < (r.count & ~FLEETI_PREVIOUS); k++) {
             uint32_t counter = r.counter + k * r.stride;
-            uint32_t value = counter & FLEETI_SYSTEM ? fleeti_poll_system(c.system + (counter & ~FLEETI_SYSTEM))
-                                                     : fleeti_poll_device(c.device + counter);
+            uint32_t value = counter & FLEETI_SYSTEM
+                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
+                                 : fleeti_poll_device(c.device + counter);
             if ((int32_t)(value - want) >= 0) continue;
             seen->counter = counter, seen->seen = value, seen->expected = want;
             return 0;
@@ -457,29 +488,28 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
 /* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. The
    store needs no release: it carries no data but itself, and the worker acquires for itself. On AMD the
    event was observed by a load that has returned; NVIDIA and the host order it by acquire and release. */
-FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry, uint32_t index, uint32_t acquire, uint32_t batch)
+FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry,
+                                      uint32_t index, uint32_t acquire, uint32_t batch)
 {
-    fleeti_mailbox *box = fleeti_mailboxes(w->run) + w->run->plan->worker_base[w->chiplet] + j;
-    fleet_watch watch = fleeti_watch(w->run);
+    fleeti_mailbox *box = w->mailbox + j;
     uint32_t tries = 0;
     uint64_t since = 0;
     while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
         fleet_status status = fleeti_backoff(&box->taken.word, &tries);
-        if (!status) status = fleeti_watched(&watch, tries, &since);
+        if (!status) status = fleeti_watched(&w->state->config.watch, tries, &since);
         if (status) return status;
     }
     fleeti_post64_device(&box->slot[entry % FLEETI_MAILBOX],
-                         (uint64_t)((entry + 1) & 0xffff) << 48 | (uint64_t)acquire << 46 | (uint64_t)batch << 32 | index);
+                         (uint64_t)((entry + 1) & 0xffff) << 48 | (uint64_t)acquire << 46 |
+                             (uint64_t)batch << 32 | index);
     return FLEET_OK;
 }
 
 /* Runs in the first wave of the scheduler's workgroup. */
-FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
+FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 {
-    const fleet_run *run = w->run;
     fleeti_slot slot[FLEETI_SLOTS];
     fleeti_seen seen;
-    fleet_watch watch = fleeti_watch(run);
     uint32_t base = w->first, posted = 0; /* bit o of posted: descriptor base + o went out */
     uint32_t casts = 0, deals = 0, tries = 0;
     uint64_t since = 0;
@@ -488,24 +518,29 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     while (!w->done) {
         uint32_t lanes = 0, ready;
         for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
-            uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW, index = base + offset;
+            uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
+                     index = base + offset;
             uint32_t here = v < FLEETI_WINDOW && index < w->end && !(posted >> offset & 1);
             if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
-            here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) && fleeti_slot_ready(&slot[k], w, &seen);
+            here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) &&
+                   fleeti_slot_ready(&slot[k], w, &seen);
             lanes |= fleeti_ballot(here) << k;
         }
         /* From lanes to plan order: bit o is descriptor base + o. */
-        ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW | lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW) : lanes;
+        ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW |
+                                           lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
+                                     : lanes;
         if (!ready) {
             fleet_status status = fleeti_backoff(NULL, &tries);
-            if (!status) status = fleeti_watched(&watch, tries, &since);
+            if (!status) status = fleeti_watched(&w->state->config.watch, tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits tells for what. */
                 uint32_t first = 0;
                 while (posted >> first & 1) first++;
                 if (FLEETI_SLOTS > 1 || fleet_lane() == (base + first) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(run, run->plan->total_workers + w->chiplet, w->tasks + base + first, w->epoch, seen, 0);
+                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks + base + first,
+                                   w->epoch, seen, 0);
                 }
                 return;
             }
@@ -523,7 +558,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             acquire = info >> 4 & 3;
             if (info & FLEETI_INFO_WAVE) {
                 /* Ready wavefront-tasks in a row go to the waves of one worker. */
-                while (count < fleet_wave_count() && count < info >> 8 && offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
+                while (count < fleet_wave_count() && count < info >> 8 &&
+                       offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
                     uint32_t next = (index + count) % FLEETI_WINDOW;
                     uint32_t other = fleeti_shuffle(slot[next % FLEETI_SLOTS].info, next) >> 4 & 3;
                     acquire = other > acquire ? other : acquire;
@@ -532,16 +568,21 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             }
             if (info & FLEETI_INFO_CHIPLET) {
                 for (uint32_t j = fleet_lane(); j < w->workers && !status; j += fleet_wave_size())
-                    status = fleeti_post(w, j, casts + deals / w->workers + (j < deals % w->workers), index, acquire, 1);
+                    status =
+                        fleeti_post(w, j, casts + deals / w->workers + (j < deals % w->workers),
+                                    index, acquire, 1);
                 casts++;
             } else {
-                if (fleet_lane() == 0) status = fleeti_post(w, deals % w->workers, casts + deals / w->workers, index, acquire, count);
+                if (fleet_lane() == 0)
+                    status = fleeti_post(w, deals % w->workers, casts + deals / w->workers, index,
+                                         acquire, count);
                 deals++;
             }
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
                     seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(run, run->plan->total_workers + w->chiplet, w->tasks + index, w->epoch, seen, 0);
+                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks + index, w->epoch,
+                                   seen, 0);
                 }
                 return;
             }
@@ -549,7 +590,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             offset += count;
             if (info & FLEETI_INFO_END) {
                 w->epoch++;
-                if (++w->step == run->steps) w->done = 1;
+                if (++w->step == w->steps) w->done = 1;
             }
             if (offset >= FLEETI_WINDOW) break;
         }
@@ -566,26 +607,29 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 /* CHIPLET: takes the next mailbox entry. Returns 0 when the run ends. */
 FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32_t *batch)
 {
-    const fleet_run *run = w->run;
     uint32_t next = 0, count = 0;
     if (fleet_wave_id() == 0) {
-        fleeti_mailbox *box = fleeti_mailboxes(run) + w->id;
-        fleet_watch watch = fleeti_watch(run);
+        fleeti_mailbox *box = w->mailbox;
+        fleet_watch patient = w->state->config.watch;
         uint32_t tries = 0;
         uint64_t since = 0, mail = 0;
         fleet_status status = (fleet_status)fleeti_uniform((uint32_t)w->stop);
-        watch.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to lose patience */
+        patient.limit_ticks *=
+            2; /* the scheduler knows for what it waits: it shall be the first to lose patience */
         while (!status) {
             mail = fleeti_uniform64(fleeti_poll64_device(&box->slot[w->taken % FLEETI_MAILBOX]));
             if (mail >> 48 == ((w->taken + 1) & 0xffff)) break;
             status = fleeti_backoff(&box->slot[w->taken % FLEETI_MAILBOX], &tries);
-            if (!status) status = (fleet_status)fleeti_uniform((uint32_t)fleeti_watched(&watch, tries, &since));
+            if (!status)
+                status =
+                    (fleet_status)fleeti_uniform((uint32_t)fleeti_watched(&patient, tries, &since));
         }
         if (status) {
             fleeti_seen seen;
             seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
-            if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) fleeti_give_up(run, w->id, &w->task, w->epoch, seen, 0);
+            if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT)
+                fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen, 0);
         } else {
             /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
                Pair: the release or drain in fleeti_notify_all of the producers. */
@@ -611,14 +655,13 @@ FLEET_DEVICE void fleeti_load_task(fleeti_worker *w, uint32_t index)
 /* The next task of this group into w->task; 0: the run is over for this worker. */
 FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 {
-    const fleet_run *run = w->run;
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
-    if (run->only) {
+    if (w->only) {
         if (w->done) return 0;
         w->done = 1;
-        fleeti_load_task(w, run->only - 1);
+        fleeti_load_task(w, w->only - 1);
         w->group = w->task.level == FLEET_LEVEL_WAVE ? FLEET_WAVE : FLEET_BLOCK;
         return w->group == FLEET_BLOCK || fleet_wave_id() == 0;
     }
@@ -657,16 +700,19 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 /* Waits for the task's events; 0: the run ends, the tile must not run. */
 FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
 {
-    const fleet_run *run = w->run;
-    if (run->only) return 1;
-    if (w->schedule != FLEET_SCHEDULE_CHIPLET) { /* else the scheduler saw them complete, and the worker acquired */
-        fleet_watch watch = fleeti_watch(run);
+    if (w->only) return 1;
+    if (w->schedule !=
+        FLEET_SCHEDULE_CHIPLET) { /* else the scheduler saw them complete, and the worker acquired */
         fleeti_seen seen;
         fleet_status status;
         seen.status = FLEET_OK;
-        status = fleeti_wait_all(w->group, fleeti_counters_of(run), w->waits + w->task.waits, w->task.n_waits, w->epoch,
-                                 (fleet_scope)w->task.acquire, w->group == FLEET_BLOCK ? w->stop : FLEET_OK, &watch, &seen);
-        if (seen.status) fleeti_give_up(run, w->id, &w->task, w->epoch, seen, 0); /* the lane whose event it was */
+        status = fleeti_wait_all(
+            w->group, fleeti_counters_of(w->counters, w->state), w->waits + w->task.waits,
+            w->task.n_waits, w->epoch, (fleet_scope)w->task.acquire,
+            w->group == FLEET_BLOCK ? w->stop : FLEET_OK, &w->state->config.watch, &seen);
+        if (seen.status)
+            fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen,
+                           0); /* the lane whose event it was */
         if (status) {
             w->batch_at = w->batch_end;
             if (w->group == FLEET_BLOCK) w->done = 1;
@@ -675,7 +721,8 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
     }
 #if !defined(FLEET_NO_WATCHDOG)
     /* For the report of a tile that never returns. */
-    if (fleeti_leads(w->group)) fleet_store_relaxed_device(fleeti_running(run) + w->id, w->task.id + 1);
+    if (fleeti_leads(w->group))
+        fleet_store_relaxed_device(fleeti_running(w->state) + w->id, w->task.id + 1);
 #endif
     return 1;
 }
@@ -684,27 +731,30 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
    the stores drain. */
 FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
-    const fleet_run *run = w->run;
-    uint32_t notifies = w->task.notifies, n = w->task.n_notifies, ends_step = w->task.tile == FLEETI_TILE_NONE;
+    uint32_t notifies = w->task.notifies, n = w->task.n_notifies,
+             ends_step = w->task.tile == FLEETI_TILE_NONE;
     uint32_t veto = tile_status != FLEET_OK;
     fleet_status stop = FLEET_OK;
-    if (run->only) {
-        if (tile_status) fleeti_publish_system(&run->host->task_status, (uint32_t)tile_status);
+    if (w->only) {
+        if (tile_status)
+            fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
         return;
     }
     if (tile_status) {
         fleeti_seen seen;
         seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-        fleeti_give_up(run, w->id, &w->task, w->epoch, seen, (uint32_t)tile_status);
+        fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen, (uint32_t)tile_status);
     }
     if (w->group == FLEET_BLOCK) {
 #if !defined(FLEET_NO_WATCHDOG)
         if (fleet_wave_id() == 0) {
-            stop = (fleet_status)fleet_load_relaxed_device(&run->state->stop.word);
-            if (++w->ran % 256 == 0 && fleet_load_relaxed_system(&run->host->abort.word)) {
+            stop = (fleet_status)fleet_load_relaxed_device(&w->state->stop.word);
+            if (++w->ran % 256 == 0 &&
+                fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
                 fleeti_seen seen;
-                seen.status = stop = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                if (fleet_lane() == 0) fleeti_give_up(run, w->id, &w->task, w->epoch, seen, 0);
+                seen.status = stop = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
+                seen.expected = 0;
+                if (fleet_lane() == 0) fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen, 0);
             }
         }
 #endif
@@ -714,7 +764,8 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
             w->loaded = 1;
         }
     }
-    fleeti_notify_all(w->group, fleeti_counters_of(run), w->notifies + notifies, n, w->epoch, 0, &veto);
+    fleeti_notify_all(w->group, fleeti_counters_of(w->counters, w->state), w->notifies + notifies,
+                      n, w->epoch, 0, &veto);
     w->stop = stop;
     if (veto) {
         w->batch_at = w->batch_end;
@@ -722,7 +773,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
     }
     if (ends_step) {
         w->epoch++;
-        if (++w->step == run->steps) w->done = 1;
+        if (++w->step == w->steps) w->done = 1;
     }
 }
 
@@ -764,12 +815,35 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
 /* The loop, for any kernel: `run` is its fleet_run, `args` its array of `set`. All threads of the workgroup come
    here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS that tiles get through ctx, or
    NULL, 0. When it returns, all tasks of this workgroup are done; other workgroups may still run. */
-#define FLEET_WORKER_LOOP_IN(set, run, args, lds, lds_bytes)                                           do {                                                                                                   fleeti_worker fleeti_w;                                                                            const fleet_run fleeti_r = (run);                                                                  const set *const fleeti_args = (args);                                                             const uint32_t fleeti_role = fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));               if (fleeti_is_scheduler(&fleeti_w, fleeti_role)) {                                                     if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                         } else {                                                                                               while (fleeti_take(&fleeti_w)) {                                                                       if (!fleeti_ready(&fleeti_w)) continue;                                                            fleeti_finish(&fleeti_w, fleeti_w.task.tile == FLEETI_TILE_NONE                                                                 ? FLEET_OK                                                                                         : set##_dispatch(fleeti_w.task.tile, fleeti_context(&fleeti_w),                                                               fleeti_args + fleeti_w.task.args));              }                                                                                              }                                                                                                  fleeti_leave(&fleeti_w, fleeti_role);                                                          } while (0)
+#define FLEET_WORKER_LOOP_IN(set, run, args, lds, lds_bytes)                                       \
+    do {                                                                                           \
+        fleeti_worker fleeti_w;                                                                    \
+        const fleet_run fleeti_r = (run);                                                          \
+        const set *const fleeti_args = (args);                                                     \
+        const uint32_t fleeti_role = fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));       \
+        if (fleeti_is_scheduler(&fleeti_w, fleeti_role)) {                                         \
+            if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w, fleeti_r.plan->total_workers);   \
+        } else {                                                                                   \
+            while (fleeti_take(&fleeti_w)) {                                                       \
+                if (!fleeti_ready(&fleeti_w)) continue;                                            \
+                fleeti_finish(&fleeti_w,                                                           \
+                              fleeti_w.task.tile == FLEETI_TILE_NONE                               \
+                                  ? FLEET_OK                                                       \
+                                  : set##_dispatch(fleeti_w.task.tile, fleeti_context(&fleeti_w),  \
+                                                   fleeti_args + fleeti_w.task.args));             \
+            }                                                                                      \
+        }                                                                                          \
+        fleeti_leave(&fleeti_w, fleeti_role);                                                      \
+    } while (0)
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
    const set *args, as fleet_launch launches it. */
-#define FLEET_KERNEL(name, set, threads)                                                               FLEET_GLOBAL(threads) void name(fleet_run run, const set *args);                                   FLEET_THUNK2(name, fleet_run, const set *)                                                         FLEET_GLOBAL(threads) void name(fleet_run run, const set *args)
-#define FLEET_WORKER_LOOP(set) FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
+#define FLEET_KERNEL(name, set, threads)                                                           \
+    FLEET_GLOBAL(threads) void name(fleet_run run, const set *args);                               \
+    FLEET_THUNK2(name, fleet_run, const set *)                                                     \
+    FLEET_GLOBAL(threads) void name(fleet_run run, const set *args)
+#define FLEET_WORKER_LOOP(set)                                                                     \
+    FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
 
 /* ---- fleet sched: images and states, from the host ----------------------------------------------------------- */
 
@@ -783,7 +857,8 @@ typedef struct fleet_image {
 } fleet_image;
 
 /* Copies the plan into the caller's device memory of plan->bytes (256-byte aligned), stream-ordered. */
-fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory, fleet_stream stream);
+fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
+                              fleet_stream stream);
 /* The same in memory of its own; fleet_image_free gives it back. */
 fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream);
 void fleet_image_free(fleet_image *image);
@@ -797,9 +872,10 @@ typedef enum fleet_placement {
 } fleet_placement;
 
 typedef struct fleet_state_desc {
-    fleet_placement placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
-    uint64_t seed;             /* default 1 */
-    uint32_t first_epoch;      /* steps that count as done already, default 0 */
+    fleet_placement
+        placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
+    uint64_t seed;        /* default 1 */
+    uint32_t first_epoch; /* steps that count as done already, default 0 */
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
@@ -807,11 +883,12 @@ fleet_state_desc fleet_state_desc_default(void);
 /* Counters, epoch, mailboxes and report of one run at a time. */
 typedef struct fleet_state {
     const fleet_image *image;
-    char *device;                    /* fleet_state_bytes of device memory */
-    fleeti_host *host, *host_device; /* fleet_state_host_bytes of pinned memory, and its device address */
+    char *device; /* fleet_state_bytes of device memory */
+    fleeti_host *host,
+        *host_device; /* fleet_state_host_bytes of pinned memory, and its device address */
     uint32_t owned;
     uint32_t virtual_chiplets;
-    uint32_t blocks;       /* workgroups of a launch */
+    uint32_t blocks; /* workgroups of a launch */
     uint32_t next_token;
     uint32_t first_epoch;
     size_t running, mailboxes, chiplet_of, counters; /* offsets in device */
@@ -822,9 +899,12 @@ size_t fleet_state_bytes(const fleet_plan *plan);
 size_t fleet_state_host_bytes(const fleet_plan *plan);
 /* Makes a state in the caller's memory: device memory (256-byte aligned), and pinned host memory with its device
    address (fleet_pinned_alloc). desc may be null: defaults. Stream-ordered. */
-fleet_status fleet_state_init(fleet_state *state, const fleet_image *image, const fleet_state_desc *desc, void *device_memory, void *pinned, void *pinned_device, fleet_stream stream);
+fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
+                              const fleet_state_desc *desc, void *device_memory, void *pinned,
+                              void *pinned_device, fleet_stream stream);
 /* The same in memory of its own; fleet_state_free gives it back. */
-fleet_status fleet_state_create(fleet_state *state, const fleet_image *image, const fleet_state_desc *desc, fleet_stream stream);
+fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
+                                const fleet_state_desc *desc, fleet_stream stream);
 void fleet_state_free(fleet_state *state);
 
 /* ---- fleet sched: launch, from the host ----------------------------------------------------------------------- */
@@ -835,9 +915,10 @@ typedef struct fleet_launch_desc {
     uint32_t steps;     /* passes over the graph; default 1 */
     uint32_t threads;   /* per workgroup, on a GPU; default 256 */
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
-    uint32_t ordinary;  /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is
+    uint32_t
+        ordinary; /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is
                            quicker on AMD, and all that a stream capture takes); default 0: cooperative where possible */
-    uint64_t limit_ns;  /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
+    uint64_t limit_ns; /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
     fleet_stream stream;
     fleet_host_desc host; /* how the CPU plays the device */
 } fleet_launch_desc;
@@ -848,17 +929,20 @@ fleet_launch_desc fleet_launch_desc_default(void);
    array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
    further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
    FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once. */
-fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel, const void *args);
+fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
+                          const void *args);
 
 /* The same for a kernel with other parameters: fleet_prepare fills the fleet_run that one of them must be, and
    fleet_launch_args launches it once. args: as for cudaLaunchKernel. */
 fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
-fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc, const fleet_run *run, fleet_kernel kernel, void **args);
+fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
+                               const fleet_run *run, fleet_kernel kernel, void **args);
 
 /* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
    debugger or a profiler. task: from fleet_plan_task; slice: of a device-task. Waits for the end and returns the
    tile's status. */
-fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel, const void *args, uint32_t task, uint32_t slice);
+fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
+                            const void *args, uint32_t task, uint32_t slice);
 
 /* What became of the launches so far, without waiting: the first failure of the run, which stays until
    fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
@@ -885,10 +969,13 @@ size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
    row-major index; epoch: fleet_state_epoch + 1 is the next step. The notify releases what this host thread
    wrote; a wait or test that succeeds acquires. limit_ns: FLEET_LIMIT_NONE waits for ever. */
 fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element);
-fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element, uint32_t epoch, uint32_t *done);
-fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element, uint32_t epoch, uint64_t limit_ns);
+fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
+                              uint32_t epoch, uint32_t *done);
+fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
+                              uint32_t epoch, uint64_t limit_ns);
 /* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system... take it. */
-fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element, fleet_event *out);
+fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
+                            fleet_event *out);
 
 /* ---- fleet sched: device query -------------------------------------------------------------------------------------- */
 
@@ -918,17 +1005,18 @@ FLEET_C_END
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
 {
     fleeti_state *state = run.state;
+    fleeti_host *host = state->config.host;
     const fleet_plan *plan = run.plan;
     uint32_t mine = 0;
     if (fleet_thread_id() == 0) {
         uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
         if (stop) {
-            fleeti_publish_system(&run.host->poisoned, fleet_load_relaxed_system(&run.host->poisoned) + 1);
-        } else if (fleet_load_relaxed_system(&run.host->abort.word)) {
+            fleeti_publish_system(&host->poisoned, fleet_load_relaxed_system(&host->poisoned) + 1);
+        } else if (fleet_load_relaxed_system(&host->abort.word)) {
             fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
-            fleeti_publish_system(&run.host->status, FLEET_ERROR_ABORTED);
+            fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
         } else if (fleet_cas_relaxed_device(&state->owner.word, 0, run.token)) {
-            fleeti_publish_system(&run.host->busy, fleet_load_relaxed_system(&run.host->busy) + 1);
+            fleeti_publish_system(&host->busy, fleet_load_relaxed_system(&host->busy) + 1);
         } else {
             mine = 1;
         }
@@ -942,11 +1030,14 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
         fleet_store_relaxed_device(&state->verdict.word, 0);
         fleet_store_relaxed_device(&state->arrived.word, 0);
         fleet_store_relaxed_device(&state->exited.word, 0);
+        state->config.watch.limit_ticks = run.limit_ticks;
     }
     if (plan->schedule != FLEET_SCHEDULE_CHIPLET) return;
-    for (uint32_t i = fleet_thread_id(); i < plan->total_workers * FLEETI_MAILBOX; i += fleet_thread_count()) {
-        fleeti_post64_device(&fleeti_mailboxes(&run)[i / FLEETI_MAILBOX].slot[i % FLEETI_MAILBOX], 0);
-        fleet_store_relaxed_device(&fleeti_mailboxes(&run)[i / FLEETI_MAILBOX].taken.word, 0);
+    for (uint32_t i = fleet_thread_id(); i < plan->total_workers * FLEETI_MAILBOX;
+         i += fleet_thread_count()) {
+        fleeti_post64_device(&state->config.mailboxes[i / FLEETI_MAILBOX].slot[i % FLEETI_MAILBOX],
+                             0);
+        fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
     }
 }
 FLEET_THUNK1(fleeti_claim, fleet_run)
@@ -959,14 +1050,19 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
 /* fleet_recover: counters, epoch, stop word and the host's copy of them back to zero. words: of the state in all,
-   less the table of virtual chiplets, which lies at [table, counters). */
-FLEET_GLOBAL(256) void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t words, uint32_t system_words)
+   less what fleet_state_init set: the config, and the table of virtual chiplets, which lies at [table, counters). */
+FLEET_GLOBAL(256)
+void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t words,
+                  uint32_t system_words)
 {
     uint32_t *state = (uint32_t *)run.state;
+    const uint32_t config = (uint32_t)(offsetof(fleeti_state, config) / 4);
+    uint32_t *host = (uint32_t *)run.state->config.host;
     for (uint32_t i = fleet_thread_id(); i < words; i += fleet_thread_count())
-        if (i < table || i >= counters) fleet_store_relaxed_device(state + i, 0);
+        if ((i < config || i >= config + sizeof(fleeti_config) / 4) && (i < table || i >= counters))
+            fleet_store_relaxed_device(state + i, 0);
     for (uint32_t i = fleet_thread_id(); i < system_words; i += fleet_thread_count())
-        fleet_store_relaxed_system((uint32_t *)run.host + i, 0);
+        fleet_store_relaxed_system(host + i, 0);
 }
 FLEET_THUNK5(fleeti_reset, fleet_run, uint32_t, uint32_t, uint32_t, uint32_t)
 
@@ -983,7 +1079,10 @@ FLEET_C_BEGIN
 
 #if defined(FLEET_HOST)
 
-static uint32_t fleeti_has_chiplet_ids(void) { return 0; }
+static uint32_t fleeti_has_chiplet_ids(void)
+{
+    return 0;
+}
 static uint32_t fleeti_capturing(fleet_stream stream)
 {
     (void)stream;
@@ -1017,21 +1116,27 @@ static uint32_t fleeti_has_chiplet_ids(void)
 {
     int device = 0;
     hipDeviceProp_t p;
-    if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&p, device) != hipSuccess) return 0;
+    if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&p, device) != hipSuccess)
+        return 0;
     return strncmp(p.gcnArchName, "gfx94", 5) == 0 || strncmp(p.gcnArchName, "gfx950", 6) == 0;
 }
 #else
-static uint32_t fleeti_has_chiplet_ids(void) { return 0; }
+static uint32_t fleeti_has_chiplet_ids(void)
+{
+    return 0;
+}
 #endif
 
 static uint32_t fleeti_capturing(fleet_stream stream)
 {
 #if defined(FLEET_HIP)
     hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
-    return stream && hipStreamIsCapturing(stream, &status) == hipSuccess && status != hipStreamCaptureStatusNone;
+    return stream && hipStreamIsCapturing(stream, &status) == hipSuccess &&
+           status != hipStreamCaptureStatusNone;
 #else
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
 #endif
 }
 
@@ -1040,7 +1145,8 @@ static uint32_t fleeti_units(void)
     int device = 0, n = 0;
     if (fleeti_rt(FLEETI_RT(GetDevice)(&device))) return 0;
 #if defined(FLEET_HIP)
-    if (fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeMultiprocessorCount, device))) return 0;
+    if (fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeMultiprocessorCount, device)))
+        return 0;
 #else
     if (fleeti_rt(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device))) return 0;
 #endif
@@ -1052,18 +1158,22 @@ static fleet_status fleeti_fits(fleet_kernel kernel, const fleet_kernel_desc *d)
 {
     int per_unit = 0;
     if (d->lds_bytes > 49152 &&
-        fleeti_rt(FLEETI_RT(FuncSetAttribute)(kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+        fleeti_rt(FLEETI_RT(FuncSetAttribute)(
+            kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
-    if (fleeti_rt(FLEETI_RT(OccupancyMaxActiveBlocksPerMultiprocessor)(&per_unit, kernel, (int)d->threads, d->lds_bytes)))
+    if (fleeti_rt(FLEETI_RT(OccupancyMaxActiveBlocksPerMultiprocessor)(
+            &per_unit, kernel, (int)d->threads, d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
-    return (uint32_t)per_unit * fleeti_units() < d->blocks ? FLEET_ERROR_TOO_MANY_WORKERS : FLEET_OK;
+    return (uint32_t)per_unit * fleeti_units() < d->blocks ? FLEET_ERROR_TOO_MANY_WORKERS
+                                                           : FLEET_OK;
 }
 
 /* Reads device memory while a kernel runs: on a stream that waits for nobody. */
 static fleet_status fleeti_snapshot(void *to, const void *from, size_t bytes)
 {
     fleet_stream stream;
-    fleet_status status = fleeti_rt(FLEETI_RT(StreamCreateWithFlags)(&stream, FLEETI_RT(StreamNonBlocking)));
+    fleet_status status =
+        fleeti_rt(FLEETI_RT(StreamCreateWithFlags)(&stream, FLEETI_RT(StreamNonBlocking)));
     if (status) return status;
     status = fleet_to_host(to, from, bytes, stream);
     (void)FLEETI_RT(StreamDestroy)(stream);
@@ -1110,7 +1220,8 @@ fleet_status fleet_query_topology(fleet_topology *t)
 #if defined(FLEET_HIP) && HIP_VERSION_MAJOR >= 7
     {
         int n = 0;
-        if (!fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeNumberOfXccs, device)) && n > 0) chiplets = (uint32_t)n;
+        if (!fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeNumberOfXccs, device)) && n > 0)
+            chiplets = (uint32_t)n;
     }
 #endif
     if (!chiplets && (status = fleeti_query_chiplets(units, &chiplets))) return status;
@@ -1133,7 +1244,8 @@ fleet_status fleet_query_topology(fleet_topology *t)
 
 /* ---- fleet sched: images and states ----------------------------------------------------------------------------- */
 
-fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory, fleet_stream stream)
+fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
+                              fleet_stream stream)
 {
     fleet_status status;
     if (!image || !plan || !device_memory) return FLEET_ERROR_NULL;
@@ -1173,7 +1285,10 @@ fleet_state_desc fleet_state_desc_default(void)
     return d;
 }
 
-static size_t fleeti_lines(size_t bytes) { return (bytes + FLEET_LINE_BYTES - 1) / FLEET_LINE_BYTES * FLEET_LINE_BYTES; }
+static size_t fleeti_lines(size_t bytes)
+{
+    return (bytes + FLEET_LINE_BYTES - 1) / FLEET_LINE_BYTES * FLEET_LINE_BYTES;
+}
 
 static uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
 {
@@ -1188,13 +1303,15 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
     s->running = at;
     at += fleeti_lines(plan->total_workers * sizeof(uint32_t));
     s->mailboxes = at;
-    if (plan->schedule == FLEET_SCHEDULE_CHIPLET) at += plan->total_workers * sizeof(fleeti_mailbox);
+    if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
+        at += plan->total_workers * sizeof(fleeti_mailbox);
     s->chiplet_of = at;
     at += fleeti_lines(blocks);
     s->counters = at;
     at += fleeti_lines((size_t)plan->counter_words * 4);
     s->failures = sizeof(fleeti_host);
-    s->system = s->failures + fleeti_lines((plan->total_workers + plan->chiplets) * sizeof(fleet_failure));
+    s->system =
+        s->failures + fleeti_lines((plan->total_workers + plan->chiplets) * sizeof(fleet_failure));
     return at;
 }
 
@@ -1212,7 +1329,8 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
 }
 
 /* Virtual chiplets: which workgroup counts to which. Every chiplet gets as many as it needs. */
-static void fleeti_deal_blocks(const fleet_plan *plan, const fleet_state_desc *d, uint8_t *chiplet_of, uint32_t blocks)
+static void fleeti_deal_blocks(const fleet_plan *plan, const fleet_state_desc *d,
+                               uint8_t *chiplet_of, uint32_t blocks)
 {
     uint32_t left[FLEET_MAX_CHIPLETS];
     uint32_t k = d->placement == FLEET_PLACEMENT_ROTATED ? (uint32_t)(d->seed % plan->chiplets) : 0;
@@ -1235,7 +1353,8 @@ static void fleeti_deal_blocks(const fleet_plan *plan, const fleet_state_desc *d
 }
 
 /* The counters as `epoch` steps would have left them. */
-static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, uint32_t *system, uint32_t epoch)
+static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, uint32_t *system,
+                                    uint32_t epoch)
 {
     const char *block = (const char *)plan;
     const fleeti_event *events = (const fleeti_event *)(block + plan->events);
@@ -1246,8 +1365,10 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
         for (uint32_t i = 0; i < events[e].elements; i++) {
             uint32_t word = events[e].counter + i * events[e].stride;
             uint32_t value = epoch * targets[events[e].first_target + i];
-            if (word & FLEETI_SYSTEM) system[word & ~FLEETI_SYSTEM] = value;
-            else counters[word] = value;
+            if (word & FLEETI_SYSTEM)
+                system[word & ~FLEETI_SYSTEM] = value;
+            else
+                counters[word] = value;
         }
     for (uint32_t d = 0; d < plan->n_descs; d++)
         for (uint32_t i = 0; i < tasks[d].n_notifies; i++) {
@@ -1256,15 +1377,19 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
         }
 }
 
-fleet_status fleet_state_init(fleet_state *s, const fleet_image *image, const fleet_state_desc *desc, void *device_memory, void *pinned, void *pinned_device, fleet_stream stream)
+fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
+                              const fleet_state_desc *desc, void *device_memory, void *pinned,
+                              void *pinned_device, fleet_stream stream)
 {
     fleet_state_desc d = desc ? *desc : fleet_state_desc_default();
     const fleet_plan *plan;
     fleet_status status;
     size_t bytes;
     char *initial;
+    fleeti_state *header;
     uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0;
-    if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
+    if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device)
+        return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     plan = image->plan;
     bytes = fleeti_layout(s, plan);
@@ -1287,23 +1412,35 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image, const fl
     if (!initial) return FLEET_ERROR_MEMORY;
     memset(pinned, 0, fleet_state_host_bytes(plan));
     if (!own_ids) fleeti_deal_blocks(plan, &d, (uint8_t *)initial + s->chiplet_of, s->blocks);
-    ((fleeti_state *)(void *)initial)->epoch.word = d.first_epoch;
+    header = (fleeti_state *)(void *)initial;
+    header->epoch.word = d.first_epoch;
+    header->config.counters = (uint32_t *)(void *)(s->device + s->counters);
+    header->config.system = (uint32_t *)(void *)((char *)s->host_device + s->system);
+    header->config.host = s->host_device;
+    header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
+    header->config.chiplet_of =
+        s->virtual_chiplets ? (const uint8_t *)s->device + s->chiplet_of : NULL;
+    header->config.watch.stop = &((fleeti_state *)(void *)s->device)->stop.word;
+    header->config.watch.host_abort = &s->host_device->abort.word;
     s->host->epoch = d.first_epoch;
     if (d.first_epoch)
-        fleeti_advance_counters(plan, (uint32_t *)(void *)(initial + s->counters), (uint32_t *)(void *)((char *)pinned + s->system), d.first_epoch);
+        fleeti_advance_counters(plan, (uint32_t *)(void *)(initial + s->counters),
+                                (uint32_t *)(void *)((char *)pinned + s->system), d.first_epoch);
     status = fleet_to_device(device_memory, initial, bytes, stream);
     free(initial);
     return status;
 }
 
-fleet_status fleet_state_create(fleet_state *s, const fleet_image *image, const fleet_state_desc *desc, fleet_stream stream)
+fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
+                                const fleet_state_desc *desc, fleet_stream stream)
 {
     void *device = NULL, *pinned = NULL, *pinned_device = NULL;
     fleet_status status;
     if (!s || !image || !image->plan) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     status = fleet_device_alloc(&device, fleet_state_bytes(image->plan));
-    if (!status) status = fleet_pinned_alloc(&pinned, &pinned_device, fleet_state_host_bytes(image->plan));
+    if (!status)
+        status = fleet_pinned_alloc(&pinned, &pinned_device, fleet_state_host_bytes(image->plan));
     if (!status) status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
     if (status) {
         if (device) fleet_device_free(device);
@@ -1351,7 +1488,8 @@ static uint32_t fleeti_debugged(void)
     return traced;
 }
 
-static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t blocks, uint32_t threads)
+static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t blocks,
+                                            uint32_t threads)
 {
     fleet_kernel_desc k = fleet_kernel_desc_default();
     k.blocks = blocks;
@@ -1368,12 +1506,9 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     memset(run, 0, sizeof *run);
     run->plan = (const fleet_plan *)s->image->device;
     run->state = (fleeti_state *)(void *)s->device;
-    run->host = s->host_device;
-    run->mailboxes = (uint32_t)(s->mailboxes / FLEET_LINE_BYTES);
-    run->chiplet_of = s->virtual_chiplets ? (uint32_t)(s->chiplet_of / FLEET_LINE_BYTES) : 0;
-    run->counters = (uint32_t)(s->counters / FLEET_LINE_BYTES);
-    run->system = (uint32_t)(s->system / FLEET_LINE_BYTES);
-    limit = d->limit_ns ? d->limit_ns : fleeti_debugged() ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
+    limit = d->limit_ns         ? d->limit_ns
+            : fleeti_debugged() ? FLEET_LIMIT_NONE
+                                : FLEETI_DEFAULT_LIMIT_NS;
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
     /* A token says which launch holds the state; 0 is nobody. */
     do run->token = __atomic_add_fetch(&s->next_token, 1, __ATOMIC_RELAXED);
@@ -1383,7 +1518,8 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     return FLEET_OK;
 }
 
-fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run, fleet_kernel kernel, void **args)
+fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
+                               fleet_kernel kernel, void **args)
 {
     fleet_kernel_desc claim, main;
     void *claim_args[1];
@@ -1398,7 +1534,8 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     main.host = d->host;
     if ((status = fleeti_fits(kernel, &main))) return status;
     main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
-    if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim))) return status;
+    if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
+        return status;
     status = fleet_kernel_launch(kernel, args, &main);
     if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU plays the device */
         if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
@@ -1408,7 +1545,8 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     return status;
 }
 
-fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
+fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
+                          const void *args)
 {
     fleet_run run;
     void *kernel_args[2];
@@ -1419,7 +1557,8 @@ fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kern
     return fleet_launch_args(s, d, &run, kernel, kernel_args);
 }
 
-fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel, const void *args, uint32_t task, uint32_t slice)
+fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
+                            const void *args, uint32_t task, uint32_t slice)
 {
     fleet_run run;
     fleet_kernel_desc k;
@@ -1429,21 +1568,31 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     fleet_status status = fleet_prepare(s, d, &run);
     if (status) return status;
     if (!kernel) return FLEET_ERROR_NULL;
-    queues = (const fleeti_queue *)(const void *)((const char *)s->image->plan + s->image->plan->queues);
-    tasks = (const fleet_task *)(const void *)((const char *)s->image->plan + s->image->plan->tasks);
+    queues =
+        (const fleeti_queue *)(const void *)((const char *)s->image->plan + s->image->plan->queues);
+    tasks =
+        (const fleet_task *)(const void *)((const char *)s->image->plan + s->image->plan->tasks);
     for (uint32_t q = 0; q < s->image->plan->n_queues && !run.only; q++)
-        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count && !run.only; i++) {
+        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count && !run.only;
+             i++) {
             uint32_t chiplet = q;
-            if (tasks[i].tile == FLEETI_TILE_NONE || tasks[i].id != task || tasks[i].slice != slice) continue;
+            if (tasks[i].tile == FLEETI_TILE_NONE || tasks[i].id != task || tasks[i].slice != slice)
+                continue;
             if (s->image->plan->schedule == FLEET_SCHEDULE_STATIC)
-                for (chiplet = 0; q >= s->image->plan->worker_base[chiplet] + s->image->plan->workers[chiplet];) chiplet++;
+                for (chiplet = 0;
+                     q >= s->image->plan->worker_base[chiplet] + s->image->plan->workers[chiplet];)
+                    chiplet++;
             run.only = i + 1;
             run.only_chiplet = chiplet;
         }
     if (!run.only) return FLEET_ERROR_ARGUMENT;
     kernel_args[0] = &run;
     kernel_args[1] = &args;
-    k = fleeti_kernel_desc(d, tasks[run.only - 1].level == FLEET_LEVEL_CHIPLET ? s->image->plan->workers[run.only_chiplet] : 1, d->threads);
+    k = fleeti_kernel_desc(d,
+                           tasks[run.only - 1].level == FLEET_LEVEL_CHIPLET
+                               ? s->image->plan->workers[run.only_chiplet]
+                               : 1,
+                           d->threads);
     k.lds_bytes = d->lds_bytes;
     k.host = d->host;
     __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
@@ -1482,7 +1631,10 @@ fleet_status fleet_wait_state(fleet_state *s, fleet_stream stream)
     return status ? status : fleet_state_status(s);
 }
 
-uint32_t fleet_state_epoch(const fleet_state *s) { return s && s->host ? __atomic_load_n(&s->host->epoch, __ATOMIC_ACQUIRE) : 0; }
+uint32_t fleet_state_epoch(const fleet_state *s)
+{
+    return s && s->host ? __atomic_load_n(&s->host->epoch, __ATOMIC_ACQUIRE) : 0;
+}
 
 void fleet_abort(fleet_state *s)
 {
@@ -1503,24 +1655,30 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     counters = (uint32_t)(s->counters / 4);
     words = (uint32_t)(fleet_state_bytes(s->image->plan) / 4);
     system_words = (uint32_t)(fleet_state_host_bytes(s->image->plan) / 4);
-    args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words, args[4] = &system_words;
+    args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words,
+    args[4] = &system_words;
     k = fleeti_kernel_desc(&d, 1, 256);
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
 /* ---- fleet sched: report ------------------------------------------------------------------------------------------- */
 
-static uint32_t fleeti_host_word(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static uint32_t fleeti_host_word(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
 
 /* Target of the element whose counter this is; 0: not a counter of the plan. */
 static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
 {
-    const fleeti_event *events = (const fleeti_event *)(const void *)((const char *)plan + plan->events);
+    const fleeti_event *events =
+        (const fleeti_event *)(const void *)((const char *)plan + plan->events);
     const uint32_t *targets = (const uint32_t *)(const void *)((const char *)plan + plan->targets);
     for (uint32_t e = 0; e < plan->n_events; e++) {
         const fleeti_event *v = &events[e];
         if (counter < v->counter || (counter ^ v->counter) & FLEETI_SYSTEM) continue;
-        if (!v->elements || !v->stride || (counter - v->counter) / v->stride >= v->elements) continue;
+        if (!v->elements || !v->stride || (counter - v->counter) / v->stride >= v->elements)
+            continue;
         return targets[v->first_target + (counter - v->counter) / v->stride];
     }
     return 0;
@@ -1528,7 +1686,8 @@ static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
 
 static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
 {
-    const fleet_failure *from = (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + who;
+    const fleet_failure *from =
+        (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + who;
     fleet_failure f;
     f.status = fleeti_host_word(&from->status); /* stored last */
     f.worker = fleeti_host_word(&from->worker);
@@ -1569,7 +1728,8 @@ static void fleeti_put_worker(fleeti_text *t, const fleet_plan *plan, uint32_t w
         return;
     }
     while (k + 1 < plan->chiplets && worker >= plan->worker_base[k + 1]) k++;
-    fleeti_put(t, "worker %u (chiplet %u, its number %u)", worker, k, worker - plan->worker_base[k]);
+    fleeti_put(t, "worker %u (chiplet %u, its number %u)", worker, k,
+               worker - plan->worker_base[k]);
 }
 
 size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
@@ -1582,14 +1742,19 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     if (!s || !s->host || !s->image) return 0;
     plan = s->image->plan;
     status = fleeti_host_word(&s->host->status);
-    fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n", fleet_status_name((fleet_status)status),
-               fleet_status_text((fleet_status)status), fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
+    fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
+               fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
+               fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
     if (fleeti_host_word(&s->host->census_need)) {
         uint32_t k = fleeti_host_word(&s->host->census_chiplet);
         if (k == FLEETI_CENSUS_ALL)
-            fleeti_put(&t, "census: %u of %u workgroups became resident in time\n", fleeti_host_word(&s->host->census_have), fleeti_host_word(&s->host->census_need));
+            fleeti_put(&t, "census: %u of %u workgroups became resident in time\n",
+                       fleeti_host_word(&s->host->census_have),
+                       fleeti_host_word(&s->host->census_need));
         else
-            fleeti_put(&t, "census: chiplet %u has %u workgroups, the plan needs %u there\n", k, fleeti_host_word(&s->host->census_have), fleeti_host_word(&s->host->census_need));
+            fleeti_put(&t, "census: chiplet %u has %u workgroups, the plan needs %u there\n", k,
+                       fleeti_host_word(&s->host->census_have),
+                       fleeti_host_word(&s->host->census_need));
     }
     for (uint32_t w = 0; w < plan->total_workers + plan->chiplets; w++) {
         fleet_failure f = fleeti_read_failure(s, w);
@@ -1600,15 +1765,18 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         fleeti_put(&t, ", task %s, step %u: ", name, f.epoch);
         if (f.counter) {
             fleet_plan_counter_name(plan, f.counter, name, sizeof name);
-            fleeti_put(&t, "waits for %s, which has %u of %u arrivals (%s)\n", name, f.seen, f.expected, fleet_status_name((fleet_status)f.status));
+            fleeti_put(&t, "waits for %s, which has %u of %u arrivals (%s)\n", name, f.seen,
+                       f.expected, fleet_status_name((fleet_status)f.status));
         } else if (f.status == FLEET_ERROR_TILE) {
-            fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status, fleet_status_name((fleet_status)f.tile_status));
+            fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
+                       fleet_status_name((fleet_status)f.tile_status));
         } else {
             fleeti_put(&t, "%s\n", fleet_status_text((fleet_status)f.status));
         }
     }
     running = (uint32_t *)calloc(plan->total_workers + 1u, 4);
-    if (running && !fleeti_snapshot(running, s->device + s->running, (size_t)plan->total_workers * 4))
+    if (running &&
+        !fleeti_snapshot(running, s->device + s->running, (size_t)plan->total_workers * 4))
         for (uint32_t w = 0; w < plan->total_workers; w++) {
             if (!running[w] || fleeti_read_failure(s, w).status) continue;
             fleet_plan_task_name(plan, running[w] - 1, name, sizeof name);
@@ -1622,20 +1790,26 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
 
 /* ---- fleet sched: events from outside ------------------------------------------------------------------------------- */
 
-static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element, uint32_t *word, uint32_t *target)
+static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
+                                   uint32_t *word, uint32_t *target)
 {
     const fleeti_event *v;
     if (!s || !s->image) return FLEET_ERROR_NULL;
     if (event < 0 || (uint32_t)event >= s->image->plan->n_events) return FLEET_ERROR_HANDLE;
-    v = (const fleeti_event *)(const void *)((const char *)s->image->plan + s->image->plan->events) + event;
+    v = (const fleeti_event *)(const void *)((const char *)s->image->plan +
+                                             s->image->plan->events) +
+        event;
     if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
     *word = v->counter + element * v->stride;
-    *target = ((const uint32_t *)(const void *)((const char *)s->image->plan + s->image->plan->targets))[v->first_target + element];
+    *target =
+        ((const uint32_t *)(const void *)((const char *)s->image->plan +
+                                          s->image->plan->targets))[v->first_target + element];
     return FLEET_OK;
 }
 
 /* The counter in host memory, for events of system scope. */
-static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uint32_t element, uint32_t **at, uint32_t *target)
+static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uint32_t element,
+                                        uint32_t **at, uint32_t *target)
 {
     uint32_t word = 0;
     fleet_status status = fleeti_outside(s, event, element, &word, target);
@@ -1654,7 +1828,8 @@ fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element)
     return status;
 }
 
-fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch, uint32_t *done)
+fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
+                              uint32_t *done)
 {
     uint32_t *at = NULL, target = 0;
     fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
@@ -1671,7 +1846,8 @@ static uint64_t fleeti_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch, uint64_t limit_ns)
+fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
+                              uint64_t limit_ns)
 {
     uint64_t since = fleeti_now_ns();
     for (;;) {
@@ -1679,7 +1855,8 @@ fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t elem
         fleet_status status = fleet_event_test(s, event, element, epoch, &done);
         if (status || done) return status;
         if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
-        if (limit_ns != FLEET_LIMIT_NONE && fleeti_now_ns() - since > limit_ns) return FLEET_ERROR_TIMEOUT;
+        if (limit_ns != FLEET_LIMIT_NONE && fleeti_now_ns() - since > limit_ns)
+            return FLEET_ERROR_TIMEOUT;
     }
 }
 
@@ -1690,7 +1867,8 @@ fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t elemen
     if (status) return status;
     if (!out) return FLEET_ERROR_NULL;
     memset(out, 0, sizeof *out);
-    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system) : (uint32_t *)(void *)(s->device + s->counters);
+    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
+                                      : (uint32_t *)(void *)(s->device + s->counters);
     out->counter = word & ~FLEETI_SYSTEM;
     out->target = target;
     out->watch.stop = &((const fleeti_state *)(const void *)s->device)->stop.word;

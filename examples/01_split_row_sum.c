@@ -69,7 +69,8 @@ int main(void)
     fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(blocks), FLEET_COUNT_DERIVED);
     fleet_grid partial = fleet_call_device(g, "partial_sum", row_sum_partial_sum,
                                            fleet_shape2(blocks, fleet_dim_of(PARTS)), 0);
-    fleet_grid final = fleet_call_device(g, "final_sum", row_sum_final_sum, fleet_shape1(blocks), 0);
+    fleet_grid final =
+        fleet_call_device(g, "final_sum", row_sum_final_sum, fleet_shape1(blocks), 0);
     fleet_out_edge(g, partial, E, "ij->i");
     fleet_in_edge(g, final, E, "i->i");
 
@@ -108,7 +109,9 @@ int main(void)
     /* One launch: all 5 n tasks. */
     fleet_launch_desc launch = fleet_launch_desc_default();
     launch.stream = stream;
-    if (failed("launch", fleet_launch(&state, &launch, FLEET_KERNEL_OF(row_sum_kernel), device_args))) return 1;
+    if (failed("launch",
+               fleet_launch(&state, &launch, FLEET_KERNEL_OF(row_sum_kernel), device_args)))
+        return 1;
     if (failed("run", fleet_wait_state(&state, stream))) {
         static char report[4096];
         fleet_report(&state, report, sizeof report);
@@ -124,8 +127,11 @@ int main(void)
         for (uint32_t k = 0; k < COLUMNS; k++) sum += a[r * COLUMNS + k];
         wrong += sum != c[r];
     }
-    if (wrong) printf("wrong: %u of %u rows\n", wrong, rows);
-    else printf("ok: %u rows summed by %u tasks on %u workers of %u chiplets\n", rows, plan->n_tasks, plan->total_workers, plan->chiplets);
+    if (wrong)
+        printf("wrong: %u of %u rows\n", wrong, rows);
+    else
+        printf("ok: %u rows summed by %u tasks on %u workers of %u chiplets\n", rows, plan->n_tasks,
+               plan->total_workers, plan->chiplets);
 
     fleet_state_free(&state);
     fleet_image_free(&image);
