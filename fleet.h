@@ -1144,7 +1144,7 @@ static int fleeti_check_dim(fleet_graph *g, fleet_dim d, const char *owner, cons
 static int fleeti_check_shape(fleet_graph *g, const fleet_shape *shape, const char *owner,
                               fleeti_site site)
 {
-    char field[16];
+    char field[32];
     uint32_t k;
     if (shape->rank > FLEET_MAX_RANK) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: a shape has at most %d axes", owner,

@@ -1,0 +1,143 @@
+/* What the plan tests share: reading the sections of a plan, random numbers that replay from a seed, and a
+   reference for edge maps written straight from their description in fleet.h, without its code. */
+#ifndef FLEET_TEST_WALK_H
+#define FLEET_TEST_WALK_H
+
+#define FLEET_IMPLEMENTATION
+#include "fleet.h"
+#include "../test.h"
+#include <stdlib.h>
+
+static inline const void *section(const fleet_plan *plan, uint64_t offset)
+{
+    return (const char *)plan + offset;
+}
+static inline const fleeti_queue *queues_of(const fleet_plan *plan)
+{
+    return (const fleeti_queue *)section(plan, plan->queues);
+}
+static inline const fleet_task *tasks_of(const fleet_plan *plan)
+{
+    return (const fleet_task *)section(plan, plan->tasks);
+}
+static inline const fleeti_wait *waits_of(const fleet_plan *plan)
+{
+    return (const fleeti_wait *)section(plan, plan->waits);
+}
+static inline const fleeti_notify *notifies_of(const fleet_plan *plan)
+{
+    return (const fleeti_notify *)section(plan, plan->notifies);
+}
+static inline const fleeti_event *events_of(const fleet_plan *plan)
+{
+    return (const fleeti_event *)section(plan, plan->events);
+}
+static inline const fleeti_grid *grids_of(const fleet_plan *plan)
+{
+    return (const fleeti_grid *)section(plan, plan->grids);
+}
+static inline const uint32_t *targets_of(const fleet_plan *plan)
+{
+    return (const uint32_t *)section(plan, plan->targets);
+}
+
+/* The chiplet that a queue belongs to. */
+static inline uint32_t chiplet_of_queue(const fleet_plan *plan, uint32_t queue)
+{
+    uint32_t k = 0;
+    if (plan->schedule == FLEET_SCHEDULE_CHIPLET) return queue;
+    while (k + 1 < plan->chiplets && queue >= plan->worker_base[k + 1]) k++;
+    return k;
+}
+
+/* splitmix64: the whole of a random test follows from its seed. */
+static inline uint32_t draw(uint64_t *seed, uint32_t below)
+{
+    uint64_t z = (*seed += 0x9e3779b97f4a7c15ull);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return (uint32_t)((z ^ (z >> 31)) % below);
+}
+
+/* floor(a / b), b > 0, by search rather than by division of negative numbers. */
+static inline int64_t ref_floor(int64_t a, int64_t b)
+{
+    int64_t q = 0;
+    while (q * b > a) q--;
+    while ((q + 1) * b <= a) q++;
+    return q;
+}
+
+/* Whether an axis of a map takes a value for a task; *outside is set when it takes one outside the axis. */
+static inline int ref_axis_takes(const fleet_axis_map *a, int rank, const int32_t *at,
+                                 int64_t value, int64_t extent, int *outside)
+{
+    int64_t v = a->offset, end, low, high;
+    int k;
+    if (a->every) return 1;
+    for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
+    end = v + a->width;
+    if (a->limit.add && a->limit.add < end) end = a->limit.add; /* the tests use constant limits */
+    if (end <= v) return 0;
+    low = ref_floor(v, a->div);
+    high = ref_floor(end - 1, a->div);
+    if (low < 0 || high >= extent) *outside = 1;
+    return value >= low && value <= high;
+}
+
+static inline int ref_axis_is_empty(const fleet_axis_map *a, int rank, const int32_t *at)
+{
+    int64_t v = a->offset;
+    int k;
+    if (a->every || !a->limit.add) return 0;
+    for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
+    return v >= a->limit.add;
+}
+
+/* An einsum string as the map that it describes. */
+static inline fleet_map ref_einsum(const char *einsum, int grid_rank)
+{
+    fleet_map m = fleet_map0();
+    const char *right = strstr(einsum, "->") + 2;
+    for (; *right; right++) {
+        int k = 0;
+        while (k < grid_rank && einsum[k] != *right) k++;
+        m = fleet_map_and(m, k < grid_rank ? fleet_axis((uint32_t)k, 1, 0, 1) : fleet_axis_every());
+    }
+    return m;
+}
+
+/* The coordinate of a row-major index. */
+static inline void ref_unravel(int64_t index, const int32_t *extent, int rank, int32_t *at)
+{
+    int k;
+    for (k = rank - 1; k >= 0; k--) {
+        at[k] = (int32_t)(index % extent[k]);
+        index /= extent[k];
+    }
+}
+
+static inline int64_t ref_points(const int32_t *extent, int rank)
+{
+    int64_t n = 1;
+    int k;
+    for (k = 0; k < rank; k++) n *= extent[k];
+    return n;
+}
+
+/* Whether the task at `at` reaches element `index` of a tensor of that shape. */
+static inline int ref_reaches(const fleet_map *map, int grid_rank, const int32_t *at,
+                              const int32_t *extent, int64_t index, int *outside)
+{
+    int32_t e[FLEET_MAX_RANK];
+    uint32_t j;
+    int all = 1, ignored = 0, *note = outside;
+    for (j = 0; j < map->rank; j++)
+        if (ref_axis_is_empty(&map->axis[j], grid_rank, at)) note = &ignored;
+    ref_unravel(index, extent, (int)map->rank, e);
+    for (j = 0; j < map->rank; j++)
+        all &= ref_axis_takes(&map->axis[j], grid_rank, at, e[j], extent[j], note);
+    return all;
+}
+
+#endif
