@@ -69,7 +69,7 @@
 #endif
 
 /* FLEET_DEVICE: a function that device code calls. FLEET_GLOBAL(threads): a kernel of at most that many
-   threads per workgroup. FLEET_LDS(type, name, count): an array of the workgroup, uninitialised. */
+   threads per workgroup, one workgroup per CU or SM: the compiler may use all registers. FLEET_LDS(type, name, count): an array of the workgroup, uninitialised. */
 #if defined(FLEET_HOST)
 #define FLEET_DEVICE static inline __attribute__((unused))
 #define FLEET_GLOBAL(threads) static __attribute__((unused))
@@ -77,7 +77,8 @@
     type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
 #else
 #define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
-#define FLEET_GLOBAL(threads) static __global__ __launch_bounds__(threads) __attribute__((unused))
+#define FLEET_GLOBAL(threads)                                                                      \
+    static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
 #endif
 

@@ -1,0 +1,399 @@
+/* What synchronisation costs, on the GPU at hand, against the best that the same GPU offers without the
+   kit, in the same run. Prints one line each: name, value, unit, baseline, its value, ratio.
+
+   nvcc -x cu -arch=sm_90 -std=c++17 -O3 -I. tests/bench/sync.c -o sync && ./sync
+   On the CPU it measures the threads engine, which says nothing of a GPU. */
+#define FLEET_IMPLEMENTATION
+#include "fleet_sched.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#if defined(FLEET_CUDA)
+#include <cooperative_groups.h>
+#endif
+
+#define CHECKED(call)                                                                              \
+    do {                                                                                           \
+        fleet_status checked = (call);                                                             \
+        if (checked) {                                                                             \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                          \
+                    fleet_status_text(checked));                                                   \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* ---- timing ---- */
+
+#if defined(FLEET_CUDA) || defined(FLEET_HIP)
+typedef struct timer {
+    FLEETI_RT(Event_t) from, to;
+} timer;
+static void timer_start(timer *t)
+{
+    FLEETI_RT(EventCreate)(&t->from);
+    FLEETI_RT(EventCreate)(&t->to);
+    FLEETI_RT(EventRecord)(t->from, 0);
+}
+static double timer_stop_us(timer *t)
+{
+    float ms = 0;
+    FLEETI_RT(EventRecord)(t->to, 0);
+    FLEETI_RT(EventSynchronize)(t->to);
+    FLEETI_RT(EventElapsedTime)(&ms, t->from, t->to);
+    FLEETI_RT(EventDestroy)(t->from);
+    FLEETI_RT(EventDestroy)(t->to);
+    return (double)ms * 1e3;
+}
+#else
+typedef struct timer {
+    uint64_t from;
+} timer;
+static void timer_start(timer *t)
+{
+    t->from = fleeti_now_ns();
+}
+static double timer_stop_us(timer *t)
+{
+    return (double)(fleeti_now_ns() - t->from) / 1e3;
+}
+#endif
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* Median of seven runs, in microseconds. run(n, context) enqueues n units of work. */
+typedef void (*work_fn)(uint32_t n, void *context);
+static double median_us(work_fn run, uint32_t n, void *context)
+{
+    double t[7];
+    for (int i = -1; i < 7; i++) {
+        timer timer;
+        timer_start(&timer);
+        run(n, context);
+        if (i >= 0)
+            t[i] = timer_stop_us(&timer);
+        else
+            timer_stop_us(&timer);
+    }
+    qsort(t, 7, sizeof t[0], by_value);
+    return t[3];
+}
+/* Per unit, with the cost of the launch taken out: the difference of two lengths. */
+static double per_unit_us(work_fn run, uint32_t n, void *context)
+{
+    double shorter = median_us(run, n, context), longer = median_us(run, 3 * n, context);
+    return (longer - shorter) / (2.0 * n);
+}
+static void line(const char *name, double value, const char *unit, const char *baseline,
+                 double base)
+{
+    if (base > 0)
+        printf("%-58s %9.3f %-7s %-28s %9.3f  ratio %.2f\n", name, value, unit, baseline, base,
+               value / base);
+    else
+        printf("%-58s %9.3f %-7s %s\n", name, value, unit, baseline);
+    fflush(stdout);
+}
+
+/* ---- an event on which everybody arrives and everybody waits, by hand ---- */
+
+FLEET_EVENT_TENSOR1(gate, elements)
+
+FLEET_GLOBAL(1024) void barrier_by_hand(gate g, uint32_t from, uint32_t n)
+{
+    for (uint32_t e = from + 1; e != from + n + 1; e++) {
+        fleet_notify_device(FLEET_BLOCK, gate_at(&g, 0), e);
+        if (fleet_wait_device(FLEET_BLOCK, gate_at(&g, 0), e)) return;
+    }
+}
+FLEET_THUNK3(barrier_by_hand, gate, uint32_t, uint32_t)
+
+FLEET_GLOBAL(1024) void ping_by_hand(gate g, uint32_t from, uint32_t n, uint32_t partner)
+{
+    uint32_t second = fleet_block_id() == partner;
+    if (fleet_block_id() != 0 && !second) return;
+    for (uint32_t e = from + 1; e != from + n + 1; e++) {
+        if (!second) fleet_notify_device(FLEET_BLOCK, gate_at(&g, 0), e);
+        if (fleet_wait_device(FLEET_BLOCK, gate_at(&g, second ? 0 : 1), e)) return;
+        if (second) fleet_notify_device(FLEET_BLOCK, gate_at(&g, 1), e);
+    }
+}
+FLEET_THUNK4(ping_by_hand, gate, uint32_t, uint32_t, uint32_t)
+
+typedef struct by_hand {
+    gate g;
+    uint32_t blocks, threads, epoch, partner;
+} by_hand;
+
+static void run_barrier(uint32_t n, void *context)
+{
+    by_hand *b = (by_hand *)context;
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    void *args[3];
+    args[0] = &b->g, args[1] = &b->epoch, args[2] = &n;
+    d.blocks = b->blocks;
+    d.threads = b->threads;
+    d.cooperative = 1;
+    CHECKED(fleet_kernel_launch(FLEET_KERNEL_OF(barrier_by_hand), args, &d));
+    b->epoch += n;
+}
+static void run_ping(uint32_t n, void *context)
+{
+    by_hand *b = (by_hand *)context;
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    void *args[4];
+    args[0] = &b->g, args[1] = &b->epoch, args[2] = &n, args[3] = &b->partner;
+    d.blocks = b->blocks;
+    d.threads = b->threads;
+    CHECKED(fleet_kernel_launch(FLEET_KERNEL_OF(ping_by_hand), args, &d));
+    b->epoch += n;
+}
+
+/* ---- baselines ---- */
+
+#if defined(FLEET_CUDA)
+static __global__ void grid_sync(uint32_t n)
+{
+    cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+    for (uint32_t i = 0; i < n; i++) grid.sync();
+}
+static void run_grid_sync(uint32_t n, void *context)
+{
+    by_hand *b = (by_hand *)context;
+    void *args[1];
+    args[0] = &n;
+    cudaLaunchCooperativeKernel((const void *)grid_sync, dim3(b->blocks), dim3(b->threads), args, 0,
+                                0);
+}
+static __global__ void nothing(void) {}
+typedef struct empty_graph {
+    cudaGraphExec_t exec;
+    uint32_t kernels;
+} empty_graph;
+static void run_graph(uint32_t n, void *context)
+{
+    for (uint32_t i = 0; i < n; i++) cudaGraphLaunch(((empty_graph *)context)->exec, 0);
+}
+static double graph_boundary_us(uint32_t blocks, uint32_t threads)
+{
+    empty_graph g;
+    cudaGraph_t graph;
+    cudaStream_t stream;
+    double us;
+    g.kernels = 500;
+    cudaStreamCreate(&stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    for (uint32_t i = 0; i < g.kernels; i++) nothing<<<blocks, threads, 0, stream>>>();
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&g.exec, graph, 0);
+    us = per_unit_us(run_graph, 5, &g) / g.kernels;
+    cudaGraphExecDestroy(g.exec);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+    return us;
+}
+/* One thread's release store to another's acquire poll: the least that a flag costs. */
+static __global__ void raw_ping(uint32_t *flag, uint32_t from, uint32_t n, uint32_t partner)
+{
+    uint32_t second = blockIdx.x == partner, v;
+    if ((blockIdx.x != 0 && !second) || threadIdx.x != 0) return;
+    for (uint32_t e = from + 1; e != from + n + 1; e++) {
+        if (!second)
+            asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(flag), "r"(e) : "memory");
+        do
+            asm volatile("ld.acquire.gpu.global.u32 %0,[%1];"
+                         : "=r"(v)
+                         : "l"(flag + (second ? 0 : 32))
+                         : "memory");
+        while (v != e);
+        if (second)
+            asm volatile("st.release.gpu.global.u32 [%0],%1;" ::"l"(flag + 32), "r"(e) : "memory");
+    }
+}
+static void run_raw_ping(uint32_t n, void *context)
+{
+    by_hand *b = (by_hand *)context;
+    raw_ping<<<b->blocks, b->threads>>>(b->g.events.words, b->epoch, n, b->partner);
+    b->epoch += n;
+}
+#endif
+
+/* ---- plans ---- */
+
+typedef struct none {
+    uint32_t unused;
+} none;
+FLEET_TILE(empty, none)
+{
+    FLEET_UNUSED(ctx), FLEET_UNUSED(args), FLEET_UNUSED(at);
+    return FLEET_OK;
+}
+#define NONE_TILES(TILE, P) TILE(P, empty)
+FLEET_DISPATCH(none, NONE_TILES)
+FLEET_KERNEL(none_kernel, none, 256)
+{
+    FLEET_WORKER_LOOP(none);
+}
+
+typedef struct planned {
+    fleet_graph *g;
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+} planned;
+
+static void run_planned(uint32_t steps, void *context)
+{
+    planned *p = (planned *)context;
+    fleet_launch_desc d = fleet_launch_desc_default();
+    d.steps = steps;
+    CHECKED(fleet_launch(&p->state, &d, FLEET_KERNEL_OF(none_kernel), NULL));
+}
+
+#define LAYERS 100
+typedef enum shape { NO_EVENTS, OWN_EVENTS, BARRIERS, CHIPLET_CHAIN } shape;
+
+/* LAYERS grids: of one task per worker without events; with an event from each task to the same worker's next,
+   which is always complete; with an event that all wait for; or chiplet-tasks in a chain. */
+static double planned_us(const fleet_topology *t, shape kind, fleet_schedule schedule,
+                         uint32_t levels)
+{
+    planned p;
+    fleet_plan_desc d = fleet_plan_desc_default();
+    fleet_etensor before, after;
+    uint32_t workers = 0;
+    double us;
+    d.topology = *t;
+    d.schedule = schedule;
+    d.counter_levels = levels;
+    for (uint32_t k = 0; k < t->chiplets; k++) workers += t->units[k];
+    p.g = fleet_graph_create(NULL);
+    before.id = 0;
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        char name[2][16];
+        fleet_grid grid;
+        snprintf(name[0], sizeof name[0], "g%u", i);
+        snprintf(name[1], sizeof name[1], "E%u", i);
+        grid = fleet_call_device(
+            p.g, name[0], none_empty,
+            kind == CHIPLET_CHAIN ? fleet_shape0() : fleet_shape1(fleet_dim_of(workers)), 0);
+        if (kind == CHIPLET_CHAIN) fleet_grid_level(p.g, grid, FLEET_LEVEL_DEVICE);
+        if (kind == NO_EVENTS) continue;
+        after = fleet_event_tensor(
+            p.g, name[1], kind == OWN_EVENTS ? fleet_shape1(fleet_dim_of(workers)) : fleet_shape0(),
+            FLEET_COUNT_DERIVED);
+        fleet_out_edge(p.g, grid, after,
+                       kind == OWN_EVENTS ? "i->i"
+                       : kind == BARRIERS ? "i->"
+                                          : "->");
+        if (i)
+            fleet_in_edge(p.g, grid, before,
+                          kind == OWN_EVENTS ? "i->i"
+                          : kind == BARRIERS ? "i->"
+                                             : "->");
+        before = after;
+    }
+    if (fleet_plan_build(p.g, &d, &p.plan)) {
+        fprintf(stderr, "%s\n", fleet_graph_error(p.g));
+        exit(1);
+    }
+    CHECKED(fleet_upload(&p.image, p.plan, 0));
+    CHECKED(fleet_state_create(&p.state, &p.image, NULL, 0));
+    us = per_unit_us(run_planned, 20, &p) / LAYERS;
+    CHECKED(fleet_wait_state(&p.state, 0));
+    fleet_state_free(&p.state);
+    fleet_image_free(&p.image);
+    fleet_plan_free(p.plan);
+    fleet_graph_destroy(p.g);
+    return us;
+}
+
+int main(void)
+{
+    fleet_topology topology;
+    by_hand b;
+    void *words;
+    double sync32 = 0, sync256 = 0, raw = 0, boundary = 0, hand;
+    CHECKED(fleet_query_topology(&topology));
+    printf("%s: %u chiplets of %u workgroups\n", topology.name, topology.chiplets,
+           topology.units[0]);
+    memset(&b, 0, sizeof b);
+    b.blocks = topology.chiplets * topology.units[0];
+    b.g.elements = 2;
+    b.g.events.target = b.blocks;
+    CHECKED(fleet_device_alloc(&words, 4096));
+    b.g.events.words = (uint32_t *)words;
+
+#if defined(FLEET_CUDA)
+    b.threads = 32;
+    sync32 = per_unit_us(run_grid_sync, 500, &b);
+    b.threads = 256;
+    sync256 = per_unit_us(run_grid_sync, 500, &b);
+    boundary = graph_boundary_us(b.blocks, 256);
+#endif
+    for (uint32_t threads = 32; threads <= 256; threads += 224) {
+        double sync = threads == 32 ? sync32 : sync256;
+        CHECKED(fleet_device_clear(words, 4096, 0));
+        b.epoch = 0;
+        b.threads = threads;
+        hand = per_unit_us(run_barrier, 500, &b);
+        line(threads == 32 ? "all arrive, all wait, by hand, 32 threads"
+                           : "all arrive, all wait, by hand, 256 threads",
+             hand, "us", "grid.sync", sync);
+    }
+    line("  the same", hand, "us", "empty kernels in a graph", boundary);
+    line("all arrive, all wait, STATIC plan, 256 threads",
+         planned_us(&topology, BARRIERS, FLEET_SCHEDULE_STATIC, 2), "us", "grid.sync", sync256);
+    {
+        static const uint32_t virtual_chiplets[] = {2, 4, 11};
+        for (uint32_t i = 0; i < 3; i++)
+            for (uint32_t levels = 1; levels <= 2; levels++) {
+                char name[80];
+                fleet_topology t = topology;
+                t.chiplets = virtual_chiplets[i];
+                for (uint32_t k = 0; k < t.chiplets; k++) t.units[k] = b.blocks / t.chiplets;
+                snprintf(name, sizeof name, "  the same, %u virtual chiplets, %u counter level%s",
+                         t.chiplets, levels, levels > 1 ? "s" : "");
+                line(name, planned_us(&t, BARRIERS, FLEET_SCHEDULE_STATIC, levels), "us",
+                     "grid.sync", sync256);
+            }
+    }
+
+    b.threads = 32;
+    b.g.events.target = 1;
+    {
+        double notify[8], flag[8];
+        uint32_t n = 0;
+        for (uint32_t partner = 1; partner < b.blocks && n < 8; partner += b.blocks / 8 + 1, n++) {
+            b.partner = partner;
+            CHECKED(fleet_device_clear(words, 4096, 0));
+            b.epoch = 0;
+            notify[n] = per_unit_us(run_ping, 1000, &b) / 2;
+            flag[n] = 0;
+#if defined(FLEET_CUDA)
+            CHECKED(fleet_device_clear(words, 4096, 0));
+            b.epoch = 0;
+            flag[n] = per_unit_us(run_raw_ping, 1000, &b) / 2;
+#endif
+        }
+        qsort(notify, n, sizeof notify[0], by_value);
+        qsort(flag, n, sizeof flag[0], by_value);
+        raw = flag[n / 2];
+        line("notify to wait, one warp to one warp, median of pairs", notify[n / 2] * 1e3, "ns",
+             "raw flag", raw * 1e3);
+    }
+
+    line("static task: empty tile, no events, 256 threads",
+         planned_us(&topology, NO_EVENTS, FLEET_SCHEDULE_STATIC, 2), "us", "limit 0.25", 0.25);
+    line("static task: one event in, one out, always complete",
+         planned_us(&topology, OWN_EVENTS, FLEET_SCHEDULE_STATIC, 2), "us", "", 0);
+    line("CHIPLET: chiplet-task to chiplet-task, whole round",
+         planned_us(&topology, CHIPLET_CHAIN, FLEET_SCHEDULE_CHIPLET, 2), "us", "limit 2.5", 2.5);
+    line("STATIC: the same chain", planned_us(&topology, CHIPLET_CHAIN, FLEET_SCHEDULE_STATIC, 2),
+         "us", "", 0);
+    fleet_device_free(words);
+    return 0;
+}
