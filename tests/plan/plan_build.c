@@ -1,0 +1,586 @@
+/* What plans hold, in exact numbers: queues, targets, shares, scopes, batches. The random graphs are in
+   plan_random.c. */
+#include "check.h"
+
+static const fleet_task *find(const fleet_plan *plan, const char *grid, int32_t a, int32_t b)
+{
+    int32_t at[2];
+    uint32_t d;
+    int64_t id;
+    at[0] = a;
+    at[1] = b;
+    id = fleet_plan_task(plan, grid, at);
+    for (d = 0; d < plan->n_descs; d++)
+        if (tasks_of(plan)[d].id == id) return &tasks_of(plan)[d];
+    return NULL;
+}
+
+static const fleeti_notify *notify_of(const fleet_plan *plan, const fleet_task *task, uint32_t i)
+{
+    return &notifies_of(plan)[task->notifies + i];
+}
+
+static const fleeti_wait *wait_of(const fleet_plan *plan, const fleet_task *task, uint32_t i)
+{
+    return &waits_of(plan)[task->waits + i];
+}
+
+static uint32_t target(const fleet_plan *plan, const char *event, uint32_t element)
+{
+    return targets_of(plan)[events_of(plan)[fleet_plan_event(plan, event)].first_target + element];
+}
+
+/* Test 1 of the Event Tensor paper: partial(i, 0..3) notify E[i], final(i) waits for it. */
+static fleet_graph *split_row_sum_graph(fleet_dim *n, int64_t count)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor E;
+    fleet_grid p, f;
+    *n = fleet_symbol(g, "n", 0, 4096);
+    E = fleet_event_tensor(g, "E", fleet_shape1(*n), count);
+    p = fleet_call_device(g, "partial", 5, fleet_shape2(*n, fleet_dim_of(4)), 70);
+    f = fleet_call_device(g, "final", 6, fleet_shape1(*n), 71);
+    fleet_out_edge(g, p, E, "ij->i");
+    fleet_in_edge(g, f, E, "i->i");
+    return g;
+}
+
+static void split_row_sum(test_run *t)
+{
+    fleet_dim n;
+    fleet_graph *g = split_row_sum_graph(&n, 4);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    const fleet_task *task;
+    char text[64];
+    fleet_bind_at_build(&desc, n, 3);
+    desc.topology = fleet_topology_make(2, 3);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(plan->n_tasks, 15);
+    CHECK_INT(plan->n_queues, 6);
+    CHECK_INT(plan->n_descs, 21); /* a step end for each worker */
+    CHECK_INT(plan->n_events, 2);
+    CHECK_INT(plan->n_elements, 4);
+    CHECK_INT(plan->step_event, 1);
+    CHECK_INT(plan->system_words, 0);
+    CHECK_INT(target(plan, "E", 0), 4);
+    CHECK_INT(target(plan, "E", 1), 4);
+    CHECK_INT(target(plan, "E", 2), 4);
+    CHECK_INT(target(plan, "step", 0), 6);
+    /* partial 0..5 on chiplet 0, 6..11 on chiplet 1: E[1] has two producers on each. */
+    task = find(plan, "partial", 0, 0);
+    CHECK_INT(task - tasks_of(plan), queues_of(plan)[0].first);
+    CHECK_INT(task->tile, 5);
+    CHECK_INT(task->args, 70);
+    CHECK_INT(task->level, FLEET_LEVEL_CU);
+    CHECK_INT(task->n_notifies, 1);
+    CHECK_INT(notify_of(plan, task, 0)->sub, FLEETI_LOCAL);
+    CHECK_INT(wait_of(plan, task, 0)->count, 1 | FLEETI_PREVIOUS);
+    CHECK_INT(wait_of(plan, task, 0)->target, 6);
+    CHECK_INT(task->acquire, FLEET_SCOPE_DEVICE);
+    task = find(plan, "partial", 0, 3); /* second in its queue: the wait for the step is implied */
+    CHECK_INT(task - tasks_of(plan), queues_of(plan)[0].first + 1);
+    CHECK_INT(task->n_waits, 0);
+    task = find(plan, "partial", 1, 2);
+    CHECK_INT(notify_of(plan, task, 0)->share, 2);
+    CHECK_INT(notify_of(plan, task, 0)->weight, 2);
+    CHECK(notify_of(plan, task, 0)->sub != notify_of(plan, find(plan, "partial", 1, 0), 0)->sub);
+    CHECK_INT(notify_of(plan, task, 0)->counter,
+              notify_of(plan, find(plan, "partial", 1, 0), 0)->counter);
+    CHECK_INT(events_of(plan)[0].scoped[FLEET_SCOPE_CHIPLET], 2);
+    CHECK_INT(events_of(plan)[0].scoped[FLEET_SCOPE_DEVICE], 1);
+    task = find(plan, "final", 1, 0);
+    CHECK_INT(task->n_waits, 1);
+    CHECK_INT(task->acquire, FLEET_SCOPE_DEVICE);
+    CHECK_INT(wait_of(plan, task, 0)->counter, events_of(plan)[0].counter + 32);
+    CHECK_INT(wait_of(plan, task, 0)->count, 1);
+    CHECK_INT(wait_of(plan, task, 0)->target, 4);
+    CHECK_INT(find(plan, "final", 0, 0)->acquire, FLEET_SCOPE_CHIPLET);
+    CHECK_INT(fleet_plan_event(plan, "E"), 0);
+    CHECK_INT(fleet_plan_event(plan, "step"), 1);
+    CHECK_INT(fleet_plan_event(plan, "F"), -1);
+    fleet_plan_task_name(plan, 6, text, sizeof text);
+    CHECK_TEXT(text, "partial(1,2)");
+    CHECK_INT(fleet_plan_task_name(plan, 14, text, 4), 8); /* as snprintf */
+    CHECK_INT(strcmp(text, "fin"), 0);
+    fleet_plan_counter_name(plan, events_of(plan)[0].counter + 64, text, sizeof text);
+    CHECK_INT(strcmp(text, "E[2]"), 0);
+    fleet_plan_counter_name(plan, events_of(plan)[1].counter, text, sizeof text);
+    CHECK_INT(strcmp(text, "step"), 0);
+    task = find(plan, "partial", 1, 2);
+    fleet_plan_counter_name(plan, notify_of(plan, task, 0)->sub, text, sizeof text);
+    CHECK_TEXT(text, "E[1] (");
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* One level: every arrival of a device event goes to its counter. */
+static void one_counter_level(test_run *t)
+{
+    fleet_dim n;
+    fleet_graph *g = split_row_sum_graph(&n, 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    uint32_t i;
+    fleet_bind_at_build(&desc, n, 3);
+    desc.topology = fleet_topology_make(2, 3);
+    desc.counter_levels = 1;
+    desc.counter_stride_bytes = 4;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    for (i = 0; i < plan->n_notifies; i++) {
+        CHECK(notifies_of(plan)[i].sub == 0 || notifies_of(plan)[i].sub == FLEETI_LOCAL);
+        CHECK_INT(notifies_of(plan)[i].weight, 1);
+    }
+    CHECK_INT(events_of(plan)[0].stride, 1);
+    CHECK_INT(fleet_plan_get_stats(plan).releases, 4 + 6);
+    CHECK_INT(plan->counter_words, 96); /* an unused line, E, the step event */
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* FLEET: a layer's four GEMMs as device-tasks on 8 chiplets: each linear event takes 8 arrivals and 8
+   releases, whatever W is. Standard: each of 256 CU-tasks. */
+static fleet_graph *layer_graph(int device_tasks)
+{
+    static const char *const names[] = {"qkv", "o", "gate_up", "down"};
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor before;
+    int i;
+    before.id = 0;
+    for (i = 0; i < 4; i++) {
+        char name[16];
+        fleet_etensor E;
+        fleet_grid grid;
+        snprintf(name, sizeof name, "%s_done", names[i]);
+        E = fleet_event_tensor(g, name, fleet_shape0(), FLEET_COUNT_DERIVED);
+        if (device_tasks) {
+            grid = fleet_call_device(g, names[i], 0, fleet_shape0(), 0);
+            fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
+            fleet_out_edge(g, grid, E, "->");
+            if (before.id) fleet_in_edge(g, grid, before, "->");
+        } else {
+            grid = fleet_call_device(g, names[i], 0, fleet_shape1(fleet_dim_of(256)), 0);
+            fleet_out_edge(g, grid, E, "i->");
+            if (before.id) fleet_in_edge(g, grid, before, "i->");
+        }
+        before = E;
+    }
+    fleet_event_outside(g, before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
+    return g;
+}
+
+static void eight_arrivals_per_event(test_run *t)
+{
+    fleet_graph *g = layer_graph(1);
+    int schedule;
+    for (schedule = 0; schedule < 2; schedule++) {
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        fleet_plan_stats stats;
+        uint32_t workers, i, k;
+        desc.topology = fleet_topology_preset(FLEET_MI300X);
+        desc.schedule = (fleet_schedule)schedule;
+        workers = schedule ? 37 : 38;
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        check_plan(t, plan);
+        CHECK_INT(plan->total_workers, 8 * workers);
+        CHECK_INT(plan->n_tasks, 4);
+        CHECK_INT(plan->n_descs, schedule ? 8 * 5 : 8 * 38 * 5);
+        for (i = 0; i < 4; i++) {
+            CHECK_INT(targets_of(plan)[i], 8);
+            for (k = 0; k < 8; k++) {
+                const fleeti_notify *notify = &notifies_of(plan)[i * 8 + k];
+                CHECK_INT(notify->share, workers);
+                CHECK_INT(notify->weight, 1);
+            }
+        }
+        CHECK_INT(target(plan, "step", 0), schedule ? 8 : 8 * 38);
+        stats = fleet_plan_get_stats(plan);
+        CHECK_INT(stats.global_signals, 8 * 5);
+        CHECK_INT(stats.releases, 8 * 5);
+        CHECK_INT(stats.local_signals, 8 * workers * 5);
+        CHECK_INT(stats.acquires, 8 * workers * 4); /* the sources acquire the step before */
+        CHECK_INT(stats.tasks[FLEET_LEVEL_DEVICE], 4);
+        fleet_plan_free(plan);
+    }
+    fleet_graph_destroy(g);
+}
+
+/* The same layer as CU-tasks: with one counter level each of the 256 arrivals is global. */
+static void chiplet_unaware_layer(test_run *t)
+{
+    fleet_graph *g = layer_graph(0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    desc.counter_levels = 1;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(fleet_plan_get_stats(plan).global_signals, 4 * 256 + 304);
+    CHECK_INT(target(plan, "o_done", 0), 256);
+    fleet_plan_free(plan);
+    desc.counter_levels = 2;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(fleet_plan_get_stats(plan).global_signals, 5 * 8);
+    CHECK_INT(target(plan, "o_done", 0), 256);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* 31 workers on each of 8 chiplets of an MI350; fewer slices than chiplets leave some without work. */
+static void slices_and_idle_chiplets(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim s = fleet_symbol(g, "s", 1, 64);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape0(), 1);
+    fleet_grid d = fleet_call_device(g, "gemm", 0, fleet_shape0(), 0);
+    fleet_grid c = fleet_call_device(g, "norm", 0, fleet_shape0(), 0);
+    uint32_t slices;
+    fleet_grid_level(g, d, FLEET_LEVEL_DEVICE);
+    fleet_grid_slices(g, d, s);
+    fleet_out_edge(g, d, E, "->");
+    fleet_in_edge(g, c, E, "->");
+    for (slices = 1; slices <= 20; slices++) {
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        uint32_t q, idle = 0;
+        desc.topology = fleet_topology_preset(FLEET_MI350X);
+        desc.schedule = FLEET_SCHEDULE_CHIPLET;
+        fleet_bind_at_build(&desc, s, slices);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        check_plan(t, plan);
+        CHECK_INT(plan->total_workers, 248);
+        for (q = 0; q < plan->n_queues; q++) idle += !queues_of(plan)[q].count;
+        CHECK_INT(idle, slices < 8 ? 8 - slices : 0);
+        /* On one chiplet alone arrivals are counted; else one per slice. */
+        CHECK_INT(target(plan, "E", 0), slices == 1 ? 31 : slices);
+        CHECK_INT(events_of(plan)[0].scoped[FLEET_SCOPE_CHIPLET], slices == 1);
+        fleet_plan_free(plan);
+    }
+    fleet_graph_destroy(g);
+}
+
+/* Wavefront-tasks in a row form a batch; a source after the batch need not wait for the step again. */
+static void wavefront_batches(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid w = fleet_call_device(g, "silu", 0, fleet_shape1(fleet_dim_of(5)), 0);
+    fleet_grid w2 = fleet_call_device(g, "rope", 0, fleet_shape1(fleet_dim_of(2)), 0);
+    fleet_grid w3;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    uint32_t i;
+    fleet_call_device(g, "cu", 0, fleet_shape1(fleet_dim_of(2)), 0);
+    w3 = fleet_call_device(g, "add", 0, fleet_shape1(fleet_dim_of(70000)), 0);
+    fleet_grid_level(g, w, FLEET_LEVEL_WAVE);
+    fleet_grid_level(g, w2, FLEET_LEVEL_WAVE);
+    fleet_grid_level(g, w3, FLEET_LEVEL_WAVE);
+    desc.topology = fleet_topology_make(1, 1);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+    CHECK_INT(plan->has_waves, 1);
+    for (i = 0; i < 7; i++) {
+        CHECK_INT(tasks_of(plan)[i].batch, 7 - i);
+        CHECK_INT(tasks_of(plan)[i].n_waits, 1); /* they run at once: each waits */
+    }
+    for (i = 7; i < plan->n_descs; i++) CHECK_INT(tasks_of(plan)[i].n_waits, 0);
+    CHECK_INT(tasks_of(plan)[7].batch, 1);
+    CHECK_INT(tasks_of(plan)[9].batch, 65535); /* a run too long is cut */
+    CHECK_INT(tasks_of(plan)[9 + 65534].batch, 1);
+    CHECK_INT(tasks_of(plan)[9 + 65535].batch, 70000 - 65535);
+    CHECK_INT(tasks_of(plan)[9 + 69999].batch, 1);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* Contiguous runs on chiplets, workers in turn, and the turn goes on from grid to grid. */
+static void default_placement(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    static const uint32_t want[6] = {2, 2, 1, 2, 2, 1};
+    uint32_t q;
+    fleet_call_device(g, "a", 0, fleet_shape1(fleet_dim_of(4)), 0); /* 0 1 | 2 3 */
+    fleet_call_device(g, "b", 0, fleet_shape1(fleet_dim_of(6)), 0); /* 0 1 2 | 3 4 5 */
+    desc.topology = fleet_topology_make(2, 3);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    for (q = 0; q < 6; q++) CHECK_INT(queues_of(plan)[q].count, want[q] + 1);
+    CHECK_INT(find(plan, "b", 0, 0) - tasks_of(plan), queues_of(plan)[2].first);
+    CHECK_INT(find(plan, "b", 4, 0) - tasks_of(plan), queues_of(plan)[3].first + 1);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+static void placement_by_hand(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid a = fleet_call_device(g, "a", 0, fleet_shape2(fleet_dim_of(2), fleet_dim_of(3)), 0);
+    fleet_grid c = fleet_call_device(g, "c", 0, fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape0(), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_grid_level(g, c, FLEET_LEVEL_CHIPLET);
+    fleet_place(g, a, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(1, -1, 2, 1)));
+    fleet_place(g, c, fleet_map1(fleet_axis(0, 0, 1, 1)));
+    fleet_out_edge(g, a, E, "ij->");
+    fleet_in_edge(g, c, E, "i->");
+    desc.topology = fleet_topology_make(2, 3);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(find(plan, "a", 0, 0) - tasks_of(plan), queues_of(plan)[2].first);
+    CHECK_INT(find(plan, "a", 1, 2) - tasks_of(plan), queues_of(plan)[3].first);
+    CHECK_INT(queues_of(plan)[0].count, 2); /* its own and the step end */
+    CHECK_INT(queues_of(plan)[5].count, 1 + 4 + 1);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* Producers and waiters on one worker: block; on one chiplet: chiplet; else device; wider by hand. */
+static void scopes(test_run *t)
+{
+    int wide;
+    for (wide = 0; wide < 2; wide++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_shape two = fleet_shape1(fleet_dim_of(2));
+        fleet_etensor b = fleet_event_tensor(g, "b", two, 0),
+                      s = fleet_event_tensor(g, "s", two, 0);
+        fleet_grid p = fleet_call_device(g, "p", 0, two, 0),
+                   q = fleet_call_device(g, "q", 0, two, 0);
+        fleet_grid r = fleet_call_device(g, "r", 0, two, 0);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        fleet_out_edge(g, p, b, "i->i");
+        fleet_in_edge(g, q, b, "i->i");
+        fleet_out_edge(g, q, s, "i->i");
+        fleet_in_edge(g, r, s, "i->i");
+        fleet_place(g, p, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 0, 1)));
+        fleet_place(g, q, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 0, 1)));
+        fleet_place(g, r, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 1, 1)));
+        if (wide) {
+            fleet_event_scope(g, b, FLEET_SCOPE_CHIPLET);
+            fleet_event_scope(g, s, FLEET_SCOPE_SYSTEM);
+        }
+        desc.topology = fleet_topology_make(2, 2);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        check_plan(t, plan);
+        CHECK_INT(events_of(plan)[0].scoped[wide ? FLEET_SCOPE_CHIPLET : FLEET_SCOPE_BLOCK], 2);
+        CHECK_INT(events_of(plan)[1].scoped[wide ? FLEET_SCOPE_SYSTEM : FLEET_SCOPE_CHIPLET], 2);
+        CHECK_INT(find(plan, "q", 1, 0)->acquire, wide ? FLEET_SCOPE_CHIPLET : FLEET_SCOPE_BLOCK);
+        CHECK_INT(find(plan, "r", 1, 0)->acquire, wide ? FLEET_SCOPE_SYSTEM : FLEET_SCOPE_CHIPLET);
+        CHECK_INT(plan->system_words, wide ? 96 : 0);
+        if (wide) {
+            char text[32];
+            CHECK_INT(events_of(plan)[1].counter, FLEETI_SYSTEM | 32);
+            fleet_plan_counter_name(plan, FLEETI_SYSTEM | 64, text, sizeof text);
+            CHECK_INT(strcmp(text, "s[1]"), 0);
+        }
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
+/* The outside adds its notifies to the target, and what only it completes still waits for the step. */
+static void outside(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor in = fleet_event_tensor(g, "in", fleet_shape0(), 2);
+    fleet_etensor out = fleet_event_tensor(g, "out", fleet_shape0(), 3 + 1);
+    fleet_grid a = fleet_call_device(g, "a", 0, fleet_shape1(fleet_dim_of(3)), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    const fleet_task *task;
+    fleet_event_outside(g, in, FLEET_OUTSIDE_NOTIFIES, 2, FLEET_SCOPE_SYSTEM);
+    fleet_event_outside(g, out, FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS, 1,
+                        FLEET_SCOPE_DEVICE);
+    fleet_in_edge(g, a, in, "i->");
+    fleet_out_edge(g, a, out, "i->");
+    desc.topology = fleet_topology_make(1, 4);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(target(plan, "in", 0), 2);
+    CHECK_INT(target(plan, "out", 0), 4);
+    CHECK(events_of(plan)[0].counter & FLEETI_SYSTEM);
+    CHECK_INT(events_of(plan)[1].scoped[FLEET_SCOPE_DEVICE], 1); /* though one chiplet has it all */
+    CHECK_INT(events_of(plan)[1].warnings, 0);
+    task = find(plan, "a", 2, 0);
+    CHECK_INT(task->n_waits, 2);
+    CHECK_INT(wait_of(plan, task, 0)->counter, FLEETI_SYSTEM | 32);
+    CHECK_INT(wait_of(plan, task, 1)->count, 1 | FLEETI_PREVIOUS);
+    CHECK_INT(task->acquire, FLEET_SCOPE_SYSTEM);
+    CHECK_INT(notify_of(plan, task, 0)->share, 3);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* Consecutive elements merge into one record, and equal lists of neighbours are written once. */
+static void merged_and_shared_records(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_dim_of(64);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), 0);
+    fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape1(fleet_dim_of(2)), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(n), 0);
+    fleet_grid c = fleet_call_device(g, "c", 0, fleet_shape1(n), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_out_edge(g, p, E, "i->i");
+    fleet_in_edge(g, c, E, "i->e");
+    fleet_out_edge(g, c, F, "i->f");
+    desc.topology = fleet_topology_make(1, 8);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(plan->n_waits, 2); /* the step before, and all of E */
+    CHECK_INT(wait_of(plan, find(plan, "c", 9, 0), 0)->count, 64);
+    CHECK_INT(plan->n_notifies, 64 + 2 + 1 + 2); /* one per element, and c's list of two */
+    CHECK_INT(find(plan, "c", 9, 0)->notifies, find(plan, "c", 10, 0)->notifies);
+    CHECK_INT(events_of(plan)[fleet_plan_event(plan, "F")].warnings, FLEETI_WARN_NO_WAITER);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* Zero extents are legal: what nobody can produce is complete at once. */
+static void zero_extents(test_run *t)
+{
+    fleet_dim n;
+    fleet_graph *g = split_row_sum_graph(&n, 0);
+    fleet_grid sum = fleet_call_device(g, "sum", 0, fleet_shape0(), 0);
+    fleet_grid none = fleet_call_device(g, "none", 0, fleet_shape2(n, fleet_dim_of(1 << 30)), 0);
+    fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape1(fleet_dim_of(3)), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_out_edge(g, none, F, "ij->k");
+    fleet_in_edge(g, sum, F, "->k");
+    fleet_bind_at_build(&desc, n, 0);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    CHECK_INT(plan->n_tasks, 1);
+    CHECK_INT(plan->n_descs, 2);
+    CHECK_INT(target(plan, "F", 1), 0);
+    CHECK_INT(tasks_of(plan)[0].n_waits, 1); /* a source: it waits for the step before */
+    CHECK(waits_of(plan)[0].count & FLEETI_PREVIOUS);
+    CHECK_INT(events_of(plan)[plan->step_event].scoped[FLEET_SCOPE_BLOCK], 1);
+    CHECK_INT(fleet_plan_task(plan, "none", NULL), -1);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL);
+    CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK); /* not even a grid */
+    check_plan(t, plan);
+    CHECK_INT(plan->n_descs, 0);
+    CHECK_INT(target(plan, "step", 0), 0);
+    CHECK(fleet_plan_report(plan, NULL, 0) > 100);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* One graph, many bindings and topologies, in any order; equal inputs give equal bytes. */
+static void many_plans_from_one_graph(test_run *t)
+{
+    fleet_dim n;
+    fleet_graph *g = split_row_sum_graph(&n, 0);
+    int64_t value;
+    for (value = 1; value <= 64; value *= 2) {
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *one, *two;
+        fleet_bind_at_build(&desc, n, 7);
+        fleet_bind_at_build(&desc, n, value); /* the later value counts */
+        CHECK_INT(desc.n_bindings, 1);
+        CHECK_INT(fleet_plan_build(g, &desc, &one), FLEET_OK);
+        CHECK_INT(fleet_plan_build(g, &desc, &two), FLEET_OK);
+        CHECK_INT(one->n_tasks, 5 * value);
+        CHECK_INT(one->bytes, two->bytes);
+        CHECK_INT(memcmp(one, two, (size_t)one->bytes), 0);
+        check_plan(t, one);
+        fleet_plan_free(one);
+        fleet_plan_free(two);
+    }
+    fleet_graph_destroy(g);
+}
+
+static void presets(test_run *t)
+{
+    fleet_topology m = fleet_topology_preset(FLEET_MI350X), h = fleet_topology_preset(FLEET_H200);
+    CHECK_INT(strcmp(m.name, "MI350X"), 0);
+    CHECK_INT(m.chiplets, 8);
+    CHECK_INT(m.units[7], 32);
+    CHECK_INT(m.units[8], 0);
+    CHECK_INT(m.wave_size, 64);
+    CHECK_INT(m.private_l2, 1);
+    CHECK_INT(h.chiplets, 1);
+    CHECK_INT(h.units[0], 132);
+    CHECK_INT(h.private_l2, 0);
+    CHECK_INT(fleet_topology_preset(FLEET_CHIP_COUNT).chiplets, 0);
+    CHECK_INT(fleet_topology_make(3, 5).units[2], 5);
+    CHECK_INT(strcmp(fleet_status_name(FLEET_ERROR_MAP), "FLEET_ERROR_MAP"), 0);
+    CHECK_TEXT(fleet_status_text(FLEET_ERROR_CYCLE), "cycle");
+    CHECK_TEXT(fleet_status_text(FLEET_STATUS_COUNT), "not a status");
+}
+
+static void report(test_run *t)
+{
+    fleet_dim n;
+    fleet_graph *g = split_row_sum_graph(&n, 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    char text[4096], part[64];
+    size_t length;
+    fleet_event_tensor(g, "unused", fleet_shape1(n), 0);
+    fleet_bind_at_build(&desc, n, 16);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    length = fleet_plan_report(plan, text, sizeof text);
+    CHECK_INT(length, strlen(text));
+    CHECK_TEXT(text, "80 tasks in 2 grids, 32 event elements");
+    CHECK_TEXT(text, "on MI300X: 8 chiplets, 304 workers (38 a chiplet), STATIC schedule");
+    CHECK_TEXT(text, "16 x 4");
+    CHECK_TEXT(text, "L2 write-back");
+    CHECK_TEXT(text, "sources wait for the step before");
+    CHECK_TEXT(text, "event tensor unused: nobody waits for it");
+    CHECK_INT(fleet_plan_report(plan, part, sizeof part), length);
+    CHECK_INT(strlen(part), sizeof part - 1);
+    CHECK_INT(strncmp(text, part, sizeof part - 1), 0);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+/* Consumers may be added before their producers, where queues allow it. */
+static void consumer_added_first(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_shape two = fleet_shape1(fleet_dim_of(2));
+    fleet_etensor E = fleet_event_tensor(g, "E", two, 0);
+    fleet_grid c = fleet_call_device(g, "consumer", 0, two, 0);
+    fleet_grid p = fleet_call_device(g, "producer", 0, two, 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_in_edge(g, c, E, "i->i");
+    fleet_out_edge(g, p, E, "i->i");
+    desc.topology = fleet_topology_make(1, 4); /* each task on a worker of its own */
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+static void list(test_run *t)
+{
+    TEST(split_row_sum);
+    TEST(one_counter_level);
+    TEST(eight_arrivals_per_event);
+    TEST(chiplet_unaware_layer);
+    TEST(slices_and_idle_chiplets);
+    TEST(wavefront_batches);
+    TEST(default_placement);
+    TEST(placement_by_hand);
+    TEST(scopes);
+    TEST(outside);
+    TEST(merged_and_shared_records);
+    TEST(zero_extents);
+    TEST(many_plans_from_one_graph);
+    TEST(presets);
+    TEST(report);
+    TEST(consumer_added_first);
+}
+
+TEST_MAIN(list)
