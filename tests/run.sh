@@ -351,7 +351,7 @@ with_engine() {
 }
 
 group_plan() { host_programs < <(c_files tests/plan); }
-group_host() { host_programs < <(c_files tests/host); }
+group_host() { host_programs < <(c_files tests/host tests/gpu); }
 
 example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
 

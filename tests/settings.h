@@ -1,0 +1,156 @@
+/* What the run-time tests share: the settings in which they run (topology, schedule, placement, engine), and
+   running a launch next to the test. Reads as C11, C++17, HIP and CUDA. */
+#ifndef FLEET_TEST_SETTINGS_H
+#define FLEET_TEST_SETTINGS_H
+
+#define FLEET_IMPLEMENTATION
+#include "fleet_sched.h"
+#include "test.h"
+#include "plan/walk.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#if defined(FLEET_HOST)
+#include <pthread.h>
+#define TEST_THREADS 1u /* threads of a workgroup on a GPU; a wave of the CPU has one lane */
+#define CELL_WORDS 6u
+#else
+#define TEST_THREADS 128u
+#define CELL_WORDS 128u
+#endif
+
+typedef struct setting {
+    fleet_topology topology;
+    fleet_schedule schedule;
+    uint32_t workers; /* per chiplet, 0: all units */
+    uint32_t levels;
+    fleet_placement placement;
+    uint64_t seed;
+    uint32_t waves;
+    fleet_host_engine engine;
+} setting;
+
+static fleet_host_engine setting_engine(void)
+{
+    const char *name = getenv("FLEET_TEST_ENGINE");
+    return name && strcmp(name, "deterministic") == 0 ? FLEET_ENGINE_DETERMINISTIC
+                                                      : FLEET_ENGINE_THREADS;
+}
+
+static inline int deep(void)
+{
+    return getenv("FLEET_DEEP") != NULL;
+}
+
+/* Workers per chiplet, up to the first 0. */
+#define TEST_SHAPES 12
+static const uint32_t test_shapes[TEST_SHAPES][9] = {
+    {2, 2}, {7, 7},    {1, 3, 2}, {2, 1, 1, 3, 1, 2, 1, 1}, {1},
+    {1, 1}, {31},      {2, 2, 2}, {1, 1, 1, 1, 1, 1, 1, 1}, {31, 7},
+    {2},    {7, 1, 2},
+};
+
+static inline fleet_topology topology_of(const uint32_t *workers, fleet_schedule schedule)
+{
+    fleet_topology topology = fleet_topology_make(1, 1);
+    topology.private_l2 = 0;
+    for (topology.chiplets = 0; workers[topology.chiplets]; topology.chiplets++)
+        topology.units[topology.chiplets] =
+            workers[topology.chiplets] + (schedule == FLEET_SCHEDULE_CHIPLET);
+    return topology;
+}
+
+/* Setting i of those that this device has; 0: there are no more. few: only so many shapes. */
+static inline int setting_get(uint32_t i, uint32_t few, setting *s)
+{
+    uint32_t shape = i / 2, k;
+    memset(s, 0, sizeof *s);
+    s->schedule = i % 2 ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
+    s->engine = setting_engine();
+    s->seed = i + 1;
+    s->levels = shape % 3 == 2 ? 1 : 2;
+    s->waves = 1 + shape % 2;
+    if (shape >= few) return 0;
+#if defined(FLEET_HIP)
+    /* Chiplets are the hardware's: all workers, one each, unequal numbers. */
+    if (shape >= 3 || fleet_query_topology(&s->topology)) return 0;
+    if (shape == 1) s->workers = 1;
+    if (shape == 2)
+        for (k = 0; k < s->topology.chiplets; k++)
+            if (k % 2 && s->topology.units[k] > 2) s->topology.units[k]--;
+    (void)test_shapes;
+#else
+    if (shape >= TEST_SHAPES) return 0;
+    (void)k;
+    s->topology = topology_of(test_shapes[shape], s->schedule);
+    s->placement = (fleet_placement)(FLEET_PLACEMENT_LINEAR + shape % 3);
+#endif
+    return 1;
+}
+
+static inline void setting_print(const setting *s)
+{
+    uint32_t k;
+    printf("    in: %s, %s engine, %u chiplets of", s->schedule ? "CHIPLET" : "STATIC",
+           s->engine ? "deterministic" : "threads", s->topology.chiplets);
+    for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
+    printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,
+           s->levels, (int)s->placement, (unsigned long long)s->seed, s->waves);
+}
+
+/* Runs function(t, &setting, user) in every setting of this device, up to the first that fails. */
+static inline void in_settings(test_run *t, uint32_t few,
+                               void (*function)(test_run *, const setting *, void *), void *user)
+{
+    setting s;
+    uint32_t i;
+    for (i = 0; setting_get(i, few, &s) && !t->failed_here; i++) {
+        function(t, &s, user);
+        if (t->failed_here) setting_print(&s);
+    }
+}
+
+static inline uint64_t now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A few polls' worth of time for somebody else. */
+static inline void rest(void)
+{
+    uint64_t since = now_ns();
+    while (now_ns() - since < 200000) {
+    }
+}
+
+/* CHECK for functions that return 0 when they fail. */
+#define NEED(condition)                                                                            \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            test_fail(t, __FILE__, __LINE__, "%s", #condition);                                    \
+            return 0;                                                                              \
+        }                                                                                          \
+    } while (0)
+#define NEED_STATUS(got, want)                                                                     \
+    do {                                                                                           \
+        fleet_status need_got = (got), need_want = (want);                                         \
+        if (need_got != need_want) {                                                               \
+            test_fail(t, __FILE__, __LINE__, "%s is %s, expected %s", #got,                        \
+                      fleet_status_name(need_got), fleet_status_name(need_want));                  \
+            return 0;                                                                              \
+        }                                                                                          \
+    } while (0)
+#define CHECK_STATUS(got, want)                                                                    \
+    do {                                                                                           \
+        fleet_status check_got = (got), check_want = (want);                                       \
+        if (check_got != check_want) {                                                             \
+            test_fail(t, __FILE__, __LINE__, "%s is %s, expected %s", #got,                        \
+                      fleet_status_name(check_got), fleet_status_name(check_want));                \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
+#endif
