@@ -18,14 +18,15 @@ stop() {
 }
 
 install() {
-    local sudo=
+    local sudo='' log
     [ "$(id -u)" = 0 ] || sudo=sudo
     if ! have apt-get || ! have ${sudo:-true}; then
         stop "please install $* (Debian's name), then run this again"
     fi
     echo "installing $*"
-    $sudo apt-get -qq update >/dev/null || true
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" >/dev/null
+    $sudo apt-get -qq update >/dev/null 2>&1 || true
+    log=$($sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" 2>&1) ||
+        stop "$log"
 }
 
 platform() {
