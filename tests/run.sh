@@ -485,6 +485,7 @@ group_cuda() {
 group_isa() {
     hip_setup
     [ -e tests/isa/check.sh ] || return 0
+    hip_install python3
     program check hip_run timeout -k 5 "$(stretched 600)" bash tests/isa/check.sh
 }
 
