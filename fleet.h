@@ -1915,9 +1915,16 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     return FLEET_OK;
 }
 
+/* Words from one counter of a tensor to the next. */
+static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
+{
+    if (b->desc->counter_stride_bytes) return b->desc->counter_stride_bytes / 4;
+    return elements > 4096 ? 4 : FLEETI_LINE_WORDS;
+}
+
 static fleet_status fleeti_bind_events(fleeti_build *b)
 {
-    uint64_t elements = 0;
+    uint64_t elements = 0, words = 0;
     uint32_t i, n = FLEETI_LEN(b->g->events);
     fleeti_bound_event *step;
     b->n_events = n + 1;
@@ -1937,10 +1944,17 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "event tensor %s brings the graph to over 2^31-1 elements",
                                  def->name);
+        event->stride = fleeti_stride_of(b, event->elements);
+        words += (uint64_t)event->elements * event->stride;
+        if (words > FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
+                                 "event tensor %s brings the counters to over 2^31-1 words",
+                                 def->name);
     }
     step = &b->events[n];
     step->first = (uint32_t)elements;
     step->elements = 1;
+    step->stride = fleeti_stride_of(b, 1);
     b->n_elements = (uint32_t)elements + 1;
     return FLEET_OK;
 }
@@ -2596,9 +2610,6 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     uint32_t sub[FLEET_MAX_CHIPLETS], counts_first = 0, i, k, r, target, agree = 1;
     const fleeti_element *elements = b->elements + event->first;
     memset(sub, 0, sizeof sub);
-    event->stride = b->desc->counter_stride_bytes ? b->desc->counter_stride_bytes / 4
-                    : event->elements > 4096      ? 4
-                                                  : FLEETI_LINE_WORDS;
     if (event->scoped[FLEET_SCOPE_SYSTEM])
         event->counter = FLEETI_SYSTEM | fleeti_take_words(system, event->elements, event->stride);
     else

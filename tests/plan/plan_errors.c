@@ -1,0 +1,749 @@
+/* Every bad input has a status of its own and a message that names what to change; and a block from outside
+   that is not a sound plan is refused, whatever its bytes are. */
+#include "walk.h"
+
+#define ONE fleet_shape1(fleet_dim_of(1))
+
+typedef struct journal {
+    int errors, warnings;
+    char last[512];
+} journal;
+
+static void write_journal(void *user, fleet_status status, const char *message)
+{
+    journal *j = (journal *)user;
+    if (status == FLEET_OK)
+        j->warnings++;
+    else
+        j->errors++;
+    snprintf(j->last, sizeof j->last, "%s", message);
+}
+
+static fleet_graph *graph(journal *j)
+{
+    fleet_graph_desc desc = fleet_graph_desc_default();
+    memset(j, 0, sizeof *j);
+    desc.log = write_journal;
+    desc.log_user = j;
+    return fleet_graph_create(&desc);
+}
+
+/* The graph has this error, once logged, with the place of the call; it stays, and every build fails with
+   it. Destroys the graph. */
+#define BROKEN(g, j, code, text)                                                                   \
+    do {                                                                                           \
+        fleet_plan *broken = NULL;                                                                 \
+        CHECK_INT(fleet_graph_status(g), code);                                                    \
+        CHECK_TEXT(fleet_graph_error(g), text);                                                    \
+        CHECK_INT((j).errors, 1);                                                                  \
+        CHECK_TEXT((j).last, text);                                                                \
+        fleet_call_device(g, "", 0, fleet_shape0(), 0);                                            \
+        CHECK_INT(fleet_plan_build(g, NULL, &broken), code);                                       \
+        CHECK(broken == NULL);                                                                     \
+        CHECK_TEXT(fleet_graph_error(g), text);                                                    \
+        fleet_graph_destroy(g);                                                                    \
+    } while (0)
+
+/* Building a plan fails with this error; another build may still succeed. Destroys the graph. */
+#define REFUSED(g, desc, code, text)                                                               \
+    do {                                                                                           \
+        fleet_plan *refused = NULL;                                                                \
+        CHECK_INT(fleet_plan_build(g, desc, &refused), code);                                      \
+        CHECK(refused == NULL);                                                                    \
+        CHECK_INT(fleet_graph_status(g), code);                                                    \
+        CHECK_TEXT(fleet_graph_error(g), text);                                                    \
+        fleet_graph_destroy(g);                                                                    \
+    } while (0)
+
+static void null_pointers(test_run *t)
+{
+    fleet_plan *plan = (fleet_plan *)1;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid none;
+    none.id = 0;
+    CHECK_INT(fleet_plan_build(NULL, &desc, &plan), FLEET_ERROR_NULL);
+    CHECK(plan == NULL);
+    CHECK_INT(fleet_plan_build(g, &desc, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_plan_check(NULL, 100), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_graph_status(NULL), FLEET_ERROR_NULL);
+    CHECK_TEXT(fleet_graph_error(NULL), "null");
+    CHECK_INT(fleet_call_device(NULL, "x", 0, ONE, 0).id, 0);
+    CHECK_INT(fleet_event_tensor(NULL, "x", ONE, 0).id, 0);
+    CHECK_INT(fleet_symbol(NULL, "x", 0, 1).symbol, 0);
+    CHECK_INT(fleet_buffer_named(NULL, "x").id, 0);
+    fleet_grid_level(NULL, none, FLEET_LEVEL_CU);
+    fleet_plan_free(NULL);
+    fleet_graph_destroy(NULL);
+    fleet_bind_at_build(NULL, fleet_dim_of(1), 1);
+    CHECK_INT(fleet_plan_report(NULL, NULL, 0), 0);
+    CHECK_INT(fleet_plan_event(NULL, "x"), -1);
+    CHECK_INT(fleet_plan_task(NULL, "x", NULL), -1);
+    CHECK_INT(fleet_plan_get_stats(NULL).descs, 0);
+    fleet_graph_destroy(g);
+}
+
+static void names(test_run *t)
+{
+    char name[100];
+    journal j;
+    fleet_graph *g = graph(&j);
+    fleet_call_device(g, NULL, 0, ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_NULL, "grid: the name is null");
+    g = graph(&j);
+    fleet_event_tensor(g, "", ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_NAME, "event tensor \"\"");
+    memset(name, 'n', sizeof name);
+    name[63] = 0;
+    g = graph(&j);
+    fleet_call_device(g, name, 0, ONE, 0);
+    fleet_event_tensor(g, name, ONE, 0); /* of another kind: both may have it */
+    CHECK_INT(fleet_graph_status(g), FLEET_OK);
+    fleet_call_device(g, name, 0, ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_NAME, "the name is taken");
+    name[63] = 'n';
+    name[64] = 0;
+    g = graph(&j);
+    fleet_call_device(g, name, 0, ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_NAME, "1 to 63 bytes");
+    g = graph(&j);
+    fleet_event_tensor(g, "step", ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_NAME, "implicit step event");
+    g = graph(&j);
+    fleet_symbol(g, "n", 0, 1);
+    fleet_symbol(g, "n", 0, 1);
+    BROKEN(g, j, FLEET_ERROR_NAME, "symbol n: the name is taken");
+}
+
+/* The message begins with file and line of the call. */
+static void place_of_the_call(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j);
+    char place[64];
+    snprintf(place, sizeof place, "plan_errors.c:%d: grid x", __LINE__ + 1);
+    fleet_call_device(g, "x", FLEETI_TILE_NONE, ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, place);
+}
+
+static void arguments(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j);
+    fleet_grid x;
+    fleet_etensor E;
+    fleet_dim n;
+    fleet_symbol(g, "n", 3, 2);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "symbol n: bounds [3, 2]");
+    g = graph(&j);
+    fleet_symbol(g, "n", -1, 2);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "bounds [-1, 2]");
+    g = graph(&j);
+    n = fleet_symbol(g, "n", 0, 2);
+    fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_times(fleet_dim_ceil_div(n, 2), 2)), 0);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: extent 0 is no extent");
+    g = graph(&j);
+    fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_ceil_div(fleet_dim_of(4), 0)), 0);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: extent 0 is no extent");
+    g = graph(&j);
+    fleet_call_device(
+        g, "x", 0,
+        fleet_shape_and(
+            fleet_shape_and(fleet_shape_and(fleet_shape4(fleet_dim_of(1), fleet_dim_of(1),
+                                                         fleet_dim_of(1), fleet_dim_of(1)),
+                                            fleet_dim_of(1)),
+                            fleet_dim_of(1)),
+            fleet_dim_of(1)),
+        0);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "at most 6 axes");
+    g = graph(&j);
+    fleet_event_tensor(g, "E", ONE, -1);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: count is -1");
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, (fleet_level)7);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: level 7");
+    g = graph(&j);
+    E = fleet_event_tensor(g, "E", ONE, 0);
+    fleet_event_scope(g, E, (fleet_scope)4);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: scope 4");
+    g = graph(&j);
+    E = fleet_event_tensor(g, "E", ONE, 0);
+    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 1, FLEET_SCOPE_DEVICE);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: outside roles 2 with 1 notifies");
+    g = graph(&j);
+    E = fleet_event_tensor(g, "E", ONE, 0);
+    fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_CHIPLET);
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "device or system");
+}
+
+static void handles(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j), *other = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(other, "n", 0, 1);
+    fleet_etensor E;
+    fleet_grid x;
+    fleet_buffer b;
+    E.id = 3;
+    x.id = 0;
+    b.id = 1;
+    fleet_grid_level(g, x, FLEET_LEVEL_CU);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "grid handle 0");
+    g = graph(&j);
+    fleet_event_scope(g, E, FLEET_SCOPE_DEVICE);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "event tensor handle 3");
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_reads(g, x, b);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "buffer handle 1");
+    g = graph(&j);
+    fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "grid x: extent 0 has a symbol of another graph");
+    fleet_graph_destroy(other);
+}
+
+static void einsum_strings(test_run *t)
+{
+    static const struct {
+        const char *einsum, *text;
+    } c[] = {
+        {"ij", "it has no ->"},
+        {"ij-i", "it has no ->"},
+        {"i->i", "the left side needs one letter per axis of the grid"},
+        {"ijk->i", "the left side needs one letter per axis of the grid"},
+        {"ii->i", "a letter stands twice on the left"},
+        {"ij->", "the right side needs one letter per axis of the event tensor"},
+        {"ij->ij", "the right side needs one letter per axis of the event tensor"},
+        {"i,j->i", "only letters, spaces and -> may stand in it"},
+        {"ij->1", "only letters, spaces and one -> may stand in it"},
+        {"ij->i->j", "only letters, spaces and one -> may stand in it"},
+        {"", "it has no ->"},
+    };
+    size_t i;
+    for (i = 0; i < sizeof c / sizeof c[0]; i++) {
+        journal j;
+        fleet_graph *g = graph(&j);
+        fleet_etensor E = fleet_event_tensor(g, "E", ONE, 0);
+        fleet_grid x =
+            fleet_call_device(g, "x", 0, fleet_shape2(fleet_dim_of(1), fleet_dim_of(1)), 0);
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "out edge of grid x and event tensor E: \"%s\"",
+                 c[i].einsum);
+        fleet_out_edge(g, x, E, c[i].einsum);
+        CHECK_TEXT(fleet_graph_error(g), quoted);
+        BROKEN(g, j, FLEET_ERROR_MAP, c[i].text);
+    }
+    {
+        journal j;
+        fleet_graph *g = graph(&j);
+        fleet_etensor E = fleet_event_tensor(g, "E", ONE, 0);
+        fleet_grid x = fleet_call_device(g, "x", 0, ONE, 0);
+        fleet_in_edge(g, x, E, " i -> i ");
+        CHECK_INT(fleet_graph_status(g), FLEET_OK);
+        fleet_in_edge(g, x, E, NULL);
+        BROKEN(g, j, FLEET_ERROR_NULL, "in edge of grid x and event tensor E: the einsum string");
+    }
+}
+
+static void maps(test_run *t)
+{
+    journal j;
+    int i;
+    for (i = 0; i < 6; i++) {
+        static const char *const text[] = {
+            "axis 0 of the map names task axis 1, but the grid has 1 axes",
+            "axis 0 of the map has div 0 and width 1",
+            "the map has 2 axes, the event tensor has 1",
+            "past FLEET_MAX_RANK",
+            "axis 0 of the map has div 2 and width 0",
+            "the map has 7 axes",
+        };
+        fleet_axis_map a = fleet_axis(0, 1, 0, 1);
+        fleet_graph *g = graph(&j);
+        fleet_etensor E = fleet_event_tensor(g, "E", ONE, 0);
+        fleet_grid x = fleet_call_device(g, "x", 0, ONE, 0);
+        fleet_map m = fleet_map1(a);
+        if (i == 0) m = fleet_map1(fleet_axis(1, 1, 0, 1));
+        if (i == 1) m = fleet_map1(fleet_axis(0, 1, 0, 0));
+        if (i == 2) m = fleet_map2(a, a);
+        if (i == 3) m = fleet_map1(fleet_axis(6, 1, 0, 1));
+        if (i == 4) m = fleet_map1(fleet_axis_retile(0, 0, 2, fleet_dim_of(0)));
+        while (i == 5 && m.rank < 7) m = fleet_map_and(m, a);
+        fleet_in_edge_map(g, x, E, m);
+        BROKEN(g, j, FLEET_ERROR_MAP, text[i]);
+    }
+}
+
+static void maps_out_of_shape(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "n", 0, 100);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape2(fleet_dim_of(2), fleet_dim_of(8)), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(n), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_out_edge_map(g, p, E, fleet_map2(fleet_axis_every(), fleet_axis(0, 2, 0, 1)));
+    fleet_bind_at_build(&desc, n, 4);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    fleet_plan_free(plan);
+    fleet_bind_at_build(&desc, n, 5);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_MAP_RANGE);
+    CHECK_TEXT(fleet_graph_error(g), "plan_errors.c:");
+    CHECK_TEXT(fleet_graph_error(g),
+               "out edge: task p(4) reaches 8 on axis 1 of event tensor E, whose "
+               "extent is 8");
+    /* An error of a build is the build's: the graph is as good as before. */
+    fleet_bind_at_build(&desc, n, 3);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(fleet_graph_status(g), FLEET_OK);
+    CHECK_INT(strlen(fleet_graph_error(g)), 0);
+    fleet_plan_free(plan);
+    fleet_in_edge_map(g, p, E, fleet_map2(fleet_axis_every(), fleet_axis(0, -1, 1, 1)));
+    REFUSED(g, &desc, FLEET_ERROR_MAP_RANGE, "in edge: task p(2) reaches -1 on axis 1");
+    g = fleet_graph_create(NULL);
+    E = fleet_event_tensor(g, "E", ONE, 0);
+    p = fleet_call_device(g, "p", 0, fleet_shape1(fleet_dim_of(100)), 0);
+    fleet_out_edge_map(g, p, E, fleet_map1(fleet_axis(0, INT64_MAX / 2, 0, INT64_MAX / 2)));
+    REFUSED(g, NULL, FLEET_ERROR_MAP, "the numbers of map axis 0 overflow");
+}
+
+/* producer(4) -> E(n) -> consumer(4) */
+static fleet_graph *pair(fleet_dim n, int64_t count, fleet_etensor *E)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_shape four = fleet_shape1(fleet_dim_of(4));
+    fleet_grid p, c;
+    *E = fleet_event_tensor(g, "E", fleet_shape1(n), count);
+    p = fleet_call_device(g, "producer", 0, four, 0);
+    c = fleet_call_device(g, "consumer", 0, four, 0);
+    fleet_out_edge(g, p, *E, "i->i");
+    fleet_in_edge(g, c, *E, "i->e");
+    return g;
+}
+
+static void counts(test_run *t)
+{
+    fleet_etensor E;
+    fleet_graph *g = pair(fleet_dim_of(4), 1, &E);
+    fleet_plan *plan;
+    CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL);
+    {
+        fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape1(fleet_dim_of(4)), 5);
+        fleet_grid p =
+            fleet_call_device(g, "p", 0, fleet_shape2(fleet_dim_of(4), fleet_dim_of(5)), 0);
+        fleet_grid q = fleet_call_device(g, "q", 0, fleet_shape0(), 0);
+        fleet_out_edge(g, p, F, "ij->i");
+        CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK);
+        fleet_plan_free(plan);
+        fleet_out_edge_map(g, q, F, fleet_map1(fleet_axis(0, 0, 3, 1)));
+    }
+    REFUSED(g, NULL, FLEET_ERROR_WAIT_COUNT,
+            "event tensor F: 6 notifies reach F[3] but count is 5");
+}
+
+static void never_notified(test_run *t)
+{
+    fleet_etensor E;
+    fleet_graph *g = pair(fleet_dim_of(6), 0, &E);
+    REFUSED(g, NULL, FLEET_ERROR_NEVER_NOTIFIED,
+            "event tensor E: task consumer(0) waits for E[4], which nobody notifies");
+}
+
+static void nobody_waits(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(3)), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(fleet_dim_of(3)), 0);
+    fleet_plan *plan;
+    char text[4096];
+    fleet_out_edge(g, p, E, "i->i");
+    CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK);
+    CHECK_INT(j.warnings, 1);
+    CHECK_INT(j.errors, 0);
+    CHECK_TEXT(j.last, "event tensor E: nobody waits for it");
+    CHECK_INT(events_of(plan)[0].warnings, FLEETI_WARN_NO_WAITER);
+    fleet_plan_report(plan, text, sizeof text);
+    CHECK_TEXT(text, "event tensor E: nobody waits for it");
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+static void symbols(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "batch", 2, 8);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_UNBOUND);
+    CHECK_TEXT(fleet_graph_error(g), "symbol batch has no value");
+    fleet_bind_at_build(&desc, n, 9);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_RANGE);
+    CHECK_TEXT(fleet_graph_error(g), "symbol batch is 9, outside [2, 8]");
+    fleet_bind_at_build(&desc, n, 8);
+    fleet_bind_at_build(&desc, fleet_dim_plus(n, 1), 3); /* not a symbol */
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_HANDLE);
+    CHECK_TEXT(fleet_graph_error(g), "binding 1 is not of a symbol");
+    desc.n_bindings = 33;
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "n_bindings is 33");
+}
+
+static void too_many(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim big = fleet_dim_of(1 << 20);
+    fleet_grid x;
+    fleet_etensor E;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_call_device(g, "x", 0, fleet_shape2(big, big), 0);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid x has over 2^31-1 points");
+    g = fleet_graph_create(NULL);
+    fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(INT64_MAX)), 0);
+    CHECK_INT(fleet_graph_status(g), FLEET_OK);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid x");
+    g = fleet_graph_create(NULL);
+    fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(0x7fffffff)), 0);
+    fleet_call_device(g, "y", 0, ONE, 0);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "grid y brings the graph to over");
+    g = fleet_graph_create(NULL);
+    fleet_event_tensor(g, "E", fleet_shape2(big, big), 0);
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "event tensor E has over");
+    /* The tasks can be numbered, the copies of chiplet-tasks in 38 queues cannot. */
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_slices(g, x, fleet_dim_of(0x7fffffff));
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "descriptors");
+    /* Elements can be numbered, their counters' words cannot. */
+    g = fleet_graph_create(NULL);
+    fleet_event_tensor(g, "a", fleet_shape1(fleet_dim_of(1 << 20)), 0);
+    desc.counter_stride_bytes = 128;
+    {
+        char name[2] = "b";
+        int i;
+        for (i = 0; i < 5; i++, name[0]++)
+            fleet_event_tensor(g, name, fleet_shape1(fleet_dim_of(1 << 24)), 0);
+    }
+    REFUSED(g, &desc, FLEET_ERROR_TOO_MANY_TASKS, "over 2^31-1 words");
+    /* A descriptor counts its waits in 16 bits. */
+    g = fleet_graph_create(NULL);
+    E = fleet_event_tensor(g, "E", fleet_shape2(fleet_dim_of(70000), fleet_dim_of(2)), 0);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(70000)), 0);
+    fleet_out_edge(g, x, E, "i->ie");
+    x = fleet_call_device(g, "y", 0, ONE, 0);
+    fleet_in_edge_map(g, x, E, fleet_map2(fleet_axis_every(), fleet_axis(0, 0, 1, 1)));
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_EDGES, "task y(0) has 70000 wait records, at most 65535");
+    g = fleet_graph_create(NULL);
+    E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(65536)), 0);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_out_edge(g, x, E, "i->e");
+    REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_EDGES, "task x(0) has 65536 notifies");
+    g = fleet_graph_create(NULL);
+    fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(-4)), 0);
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: extent 0 is -4");
+}
+
+static void scope_too_narrow(test_run *t)
+{
+    fleet_etensor E;
+    fleet_graph *g = pair(fleet_dim_of(4), 0, &E);
+    fleet_event_scope(g, E, FLEET_SCOPE_CHIPLET);
+    REFUSED(g, NULL, FLEET_ERROR_SCOPE,
+            "event tensor E: scope chiplet is given, but E[0] needs scope device");
+    g = pair(fleet_dim_of(4), 0, &E);
+    fleet_event_scope(g, E, FLEET_SCOPE_DEVICE);
+    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    REFUSED(g, NULL, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
+}
+
+static void cycles(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_shape two = fleet_shape1(fleet_dim_of(2));
+    fleet_etensor E = fleet_event_tensor(g, "E", two, 0), F = fleet_event_tensor(g, "F", two, 0);
+    fleet_grid a = fleet_call_device(g, "a", 0, two, 0), b = fleet_call_device(g, "b", 0, two, 0);
+    fleet_out_edge(g, a, E, "i->i");
+    fleet_in_edge(g, b, E, "i->i");
+    fleet_out_edge(g, b, F, "i->i");
+    fleet_in_edge(g, a, F, "i->i");
+    REFUSED(g, NULL, FLEET_ERROR_CYCLE,
+            "the graph has a cycle: a(0) waits for b(0) waits for a(0)");
+    g = fleet_graph_create(NULL);
+    E = fleet_event_tensor(g, "E", two, 0);
+    a = fleet_call_device(g, "a", 0, two, 0);
+    fleet_out_edge(g, a, E, "i->i");
+    fleet_in_edge(g, a, E, "i->i");
+    REFUSED(g, NULL, FLEET_ERROR_CYCLE, "the graph has a cycle: a(0) waits for a(0)");
+}
+
+/* Each queue alone is fine; together they stand in each other's way. */
+static void static_orders(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor E = fleet_event_tensor(g, "E", ONE, 0), F = fleet_event_tensor(g, "F", ONE, 0);
+    fleet_grid wants_e = fleet_call_device(g, "wants_e", 0, ONE, 0);
+    fleet_grid wants_f = fleet_call_device(g, "wants_f", 0, ONE, 0);
+    fleet_grid makes_f = fleet_call_device(g, "makes_f", 0, ONE, 0);
+    fleet_grid makes_e = fleet_call_device(g, "makes_e", 0, ONE, 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_axis_map zero = fleet_axis(0, 0, 0, 1), one = fleet_axis(0, 0, 1, 1);
+    fleet_plan *plan;
+    fleet_in_edge(g, wants_e, E, "i->i");
+    fleet_in_edge(g, wants_f, F, "i->i");
+    fleet_out_edge(g, makes_f, F, "i->i");
+    fleet_out_edge(g, makes_e, E, "i->i");
+    desc.topology = fleet_topology_make(2, 1);
+    fleet_place(g, wants_e, fleet_map1(zero));
+    fleet_place(g, makes_f, fleet_map1(zero)); /* behind wants_e */
+    fleet_place(g, wants_f, fleet_map1(one));
+    fleet_place(g, makes_e, fleet_map1(one)); /* behind wants_f */
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
+    /* Either of the two queues may be named. */
+    CHECK_TEXT(fleet_graph_error(g), "in the queue of worker 0 of chiplet ");
+    CHECK_TEXT(fleet_graph_error(g), " stands before makes_");
+    CHECK_TEXT(fleet_graph_error(g), ", but can run only after it: add grid makes_");
+    fleet_place(g, makes_f, fleet_map2(zero, one)); /* on a worker of its own it is fine */
+    desc.topology = fleet_topology_make(2, 2);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    fleet_plan_free(plan);
+    fleet_place(g, makes_f, fleet_map1(zero));
+    fleet_place(g, wants_f, fleet_map1(one));
+    desc.schedule = FLEET_SCHEDULE_CHIPLET;
+    REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) stands before makes_");
+}
+
+static void topologies(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_call_device(g, "x", 0, ONE, 0);
+    desc.topology.chiplets = 0;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOPOLOGY);
+    CHECK_TEXT(fleet_graph_error(g), "topology: chiplets is 0, not in 1..32");
+    desc.topology.chiplets = 33;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOPOLOGY);
+    desc = fleet_plan_desc_default();
+    desc.topology.units[5] = 0;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOPOLOGY);
+    CHECK_TEXT(fleet_graph_error(g), "topology: units[5] is 0");
+    desc.topology.units[5] = 1;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    fleet_plan_free(plan);
+    desc.schedule = FLEET_SCHEDULE_CHIPLET;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOPOLOGY);
+    CHECK_TEXT(fleet_graph_error(g), "one is the scheduler");
+    desc.topology.wave_size = 48;
+    desc.topology.units[5] = 38;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOPOLOGY);
+    CHECK_TEXT(fleet_graph_error(g), "wave_size is 48");
+    desc.topology.wave_size = 128;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOPOLOGY);
+    desc = fleet_plan_desc_default();
+    desc.topology.units[3] = 30;
+    desc.workers_per_chiplet = 31;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOO_MANY_WORKERS);
+    CHECK_TEXT(fleet_graph_error(g), "workers_per_chiplet is 31, but chiplet 3 has room for 30");
+    desc.workers_per_chiplet = 30;
+    desc.schedule = FLEET_SCHEDULE_CHIPLET;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOO_MANY_WORKERS);
+    CHECK_TEXT(fleet_graph_error(g), "chiplet 3 has room for 29 and the scheduler");
+    desc = fleet_plan_desc_default();
+    desc.schedule = (fleet_schedule)2;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
+    CHECK_TEXT(fleet_graph_error(g), "schedule 2");
+    desc = fleet_plan_desc_default();
+    desc.counter_levels = 3;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
+    CHECK_TEXT(fleet_graph_error(g), "counter_levels is 3");
+    desc = fleet_plan_desc_default();
+    desc.counter_stride_bytes = 24;
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "counter_stride_bytes is 24");
+}
+
+static void placements(test_run *t)
+{
+    static const char *const text[] = {
+        "task x(2,0) names chiplet 8 of 8", "task x(0,0) names worker -1 of 38",
+        "a device-task's slices",           "all workers run a chiplet-task",
+        "the scheduler chooses the worker", "task x(0,0) has 2 chiplets, not one",
+    };
+    int i;
+    for (i = 0; i < 6; i++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_grid x =
+            fleet_call_device(g, "x", 0, fleet_shape2(fleet_dim_of(4), fleet_dim_of(2)), 0);
+        fleet_axis_map good = fleet_axis(0, 1, 0, 1), wide = good;
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        wide.width = 2;
+        fleet_place(g, x, fleet_map1(good));
+        if (i == 0) fleet_place(g, x, fleet_map1(fleet_axis(0, 4, 0, 1)));
+        if (i == 1) fleet_place(g, x, fleet_map2(good, fleet_axis(0, 1, -1, 1)));
+        if (i == 2) fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+        if (i == 3) fleet_grid_level(g, x, FLEET_LEVEL_CHIPLET);
+        if (i == 3 || i == 4) fleet_place(g, x, fleet_map2(good, good));
+        if (i == 4) desc.schedule = FLEET_SCHEDULE_CHIPLET;
+        if (i == 5) fleet_place(g, x, fleet_map1(wide));
+        REFUSED(g, &desc, FLEET_ERROR_PLACEMENT, text[i]);
+    }
+    {
+        journal j;
+        fleet_graph *g = graph(&j);
+        fleet_place(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_map1(fleet_axis_every()));
+        BROKEN(g, j, FLEET_ERROR_PLACEMENT, "placement of grid x: a task has one place");
+        g = graph(&j);
+        fleet_place(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_map0());
+        BROKEN(g, j, FLEET_ERROR_MAP, "placement of grid x: the map has 0 axes");
+        g = graph(&j);
+        fleet_grid_slices(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_dim_of(2));
+        REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: slices are of device-tasks only");
+    }
+}
+
+/* ---- blocks from outside --------------------------------------------------------------------------------- */
+
+static fleet_plan *small_plan(fleet_schedule schedule)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim two = fleet_dim_of(2);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(two), 0);
+    fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape0(), 0);
+    fleet_grid w = fleet_call_device(g, "w", 0, fleet_shape2(two, fleet_dim_of(3)), 0);
+    fleet_grid d = fleet_call_device(g, "d", 1, fleet_shape0(), 0);
+    fleet_grid c = fleet_call_device(g, "c", 2, fleet_shape1(two), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan = NULL;
+    fleet_grid_level(g, w, FLEET_LEVEL_WAVE);
+    fleet_grid_level(g, d, FLEET_LEVEL_DEVICE);
+    fleet_out_edge(g, w, E, "ij->i");
+    fleet_in_edge(g, d, E, "->e");
+    fleet_out_edge(g, d, F, "->");
+    fleet_in_edge(g, c, F, "i->");
+    fleet_in_edge(g, c, E, "i->i");
+    fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    desc.topology = fleet_topology_make(2, 3);
+    desc.schedule = schedule;
+    fleet_plan_build(g, &desc, &plan);
+    fleet_graph_destroy(g);
+    return plan;
+}
+
+/* Asks an accepted plan everything; the sanitizers watch. */
+static void ask_everything(const fleet_plan *plan)
+{
+    char text[512];
+    uint32_t i;
+    int32_t at[FLEET_MAX_RANK] = {0, 0, 0, 0, 0, 0};
+    fleet_plan_get_stats(plan);
+    fleet_plan_report(plan, text, sizeof text);
+    fleet_plan_event(plan, "F");
+    fleet_plan_task(plan, "w", at);
+    for (i = 0; i < 40; i++) fleet_plan_task_name(plan, i, text, sizeof text);
+    for (i = 0; i < 600; i += 7) fleet_plan_counter_name(plan, i, text, sizeof text);
+}
+
+static void images(test_run *t)
+{
+    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC), *other;
+    size_t bytes = (size_t)plan->bytes, n;
+    CHECK_INT(fleet_plan_check(plan, bytes), FLEET_OK);
+    CHECK_INT(fleet_plan_check(plan, bytes + 100), FLEET_OK); /* a larger buffer holds it too */
+    for (n = 0; n < bytes; n++) {
+        /* A buffer of exactly n bytes: one byte further and the sanitizer speaks. */
+        char *cut = (char *)malloc(n ? n : 1);
+        memcpy(cut, plan, n);
+        CHECK_INT(fleet_plan_check(cut, n), FLEET_ERROR_IMAGE_SIZE);
+        free(cut);
+    }
+    other = (fleet_plan *)malloc(bytes);
+    memcpy(other, plan, bytes);
+    other->version++;
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_VERSION);
+    other->magic ^= 1;
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_MAGIC);
+    memcpy(other, plan, bytes);
+    other->header_bytes += 8;
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_SIZE);
+    memcpy(other, plan, bytes);
+    other->tasks = ~63ull;
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_SIZE);
+    memcpy(other, plan, bytes);
+    ((fleeti_wait *)((char *)other + other->waits))->counter = 1u << 20;
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_INDEX);
+    memcpy(other, plan, bytes);
+    ((fleet_task *)((char *)other + other->tasks))->notifies = other->n_notifies;
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_INDEX);
+    memcpy(other, plan, bytes);
+    memset((char *)other + other->names, 'x', bytes - (size_t)other->names); /* without an end */
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_SIZE);
+    free(other);
+    CHECK_INT(fleet_plan_check((char *)plan + 4, bytes - 4), FLEET_ERROR_ARGUMENT); /* misaligned */
+    fleet_plan_free(plan);
+}
+
+/* Every byte in turn set to several other values, and words to extreme ones: refused or harmless. */
+static void hostile_images(test_run *t)
+{
+    static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
+    static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
+    int schedule;
+    for (schedule = 0; schedule < 2; schedule++) {
+        fleet_plan *plan = small_plan((fleet_schedule)schedule);
+        size_t bytes = (size_t)plan->bytes, i, k;
+        unsigned char *image = (unsigned char *)malloc(bytes);
+        memcpy(image, plan, bytes);
+        for (i = 0; i < bytes; i++) {
+            unsigned char keep = image[i];
+            for (k = 0; k < sizeof flips; k++) {
+                image[i] = keep ^ flips[k];
+                if (fleet_plan_check(image, bytes) == FLEET_OK)
+                    ask_everything((fleet_plan *)(void *)image);
+            }
+            image[i] = keep;
+        }
+        for (i = 0; i + 4 <= bytes; i += 4) {
+            uint32_t keep;
+            memcpy(&keep, image + i, 4);
+            for (k = 0; k < sizeof words / sizeof words[0]; k++) {
+                memcpy(image + i, &words[k], 4);
+                if (fleet_plan_check(image, bytes) == FLEET_OK)
+                    ask_everything((fleet_plan *)(void *)image);
+            }
+            memcpy(image + i, &keep, 4);
+        }
+        CHECK_INT(fleet_plan_check(image, bytes), FLEET_OK);
+        free(image);
+        fleet_plan_free(plan);
+    }
+}
+
+static void list(test_run *t)
+{
+    TEST(null_pointers);
+    TEST(names);
+    TEST(place_of_the_call);
+    TEST(arguments);
+    TEST(handles);
+    TEST(einsum_strings);
+    TEST(maps);
+    TEST(maps_out_of_shape);
+    TEST(counts);
+    TEST(never_notified);
+    TEST(nobody_waits);
+    TEST(symbols);
+    TEST(too_many);
+    TEST(scope_too_narrow);
+    TEST(cycles);
+    TEST(static_orders);
+    TEST(topologies);
+    TEST(placements);
+    TEST(images);
+    TEST(hostile_images);
+}
+
+TEST_MAIN(list)
