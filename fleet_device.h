@@ -48,10 +48,11 @@
    ERRORS
        wait and test return a fleet_status to every thread of the group; host functions return one.
 */
+/* Outside the guard: the implementation below it comes with the second inclusion. */
+#include "fleet.h"
+
 #ifndef FLEET_DEVICE_H
 #define FLEET_DEVICE_H
-
-#include "fleet.h"
 
 /* ---- fleet device: which backend ----------------------------------------------------------------- */
 
@@ -83,7 +84,7 @@
 #endif
 
 /* Bytes of static LDS that the kit adds to a kernel. */
-#define FLEET_LDS_BYTES 12u
+#define FLEET_LDS_BYTES 80u
 
 /* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
    its parameter types: on the CPU it unpacks the argument array, on a GPU it is nothing. */
@@ -203,6 +204,7 @@ void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(void);
 uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word);
+uint32_t *fleeti_host_row(void); /* of the workgroup, FLEETI_ROW words */
 uint32_t fleeti_host_block_flag(
     uint32_t set);            /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
 void fleeti_host_point(void); /* a place where another agent may go on */
@@ -271,6 +273,11 @@ FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
 {
     return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
 }
+/* Lane 0's value. */
+FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
+{
+    return fleeti_uniform(value);
+}
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
     return fleeti_uniform(threadIdx.x / fleet_wave_size());
@@ -311,24 +318,6 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 {
     return (uint32_t)__builtin_amdgcn_readlane((int)value, (int)lane);
 }
-/* A barrier that also tells whether `value` was not 0 in any thread. Once it was, it stays so. Thread 0
-   calls ..._begin, with a barrier before the first use. */
-FLEET_DEVICE uint32_t *fleeti_block_flag(void)
-{
-    __shared__ uint32_t flag;
-    return &flag;
-}
-FLEET_DEVICE void fleeti_block_any_begin(void)
-{
-    *fleeti_block_flag() = 0;
-}
-FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
-{
-    if (value) *fleeti_block_flag() = 1;
-    fleet_block_barrier();
-    return fleeti_uniform(*fleeti_block_flag());
-}
-
 /* Drain: this wave's stores are in the chiplet's L2 (L1 is write-through). Neither s_barrier nor a
    workgroup fence waits for vector stores, so this does. */
 FLEET_DEVICE void fleeti_drain(void)
@@ -432,10 +421,21 @@ FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_system(at, value);
 }
+/* The last step of a release: the fence was written out before, and nobody needs the old value. */
+FLEET_DEVICE void fleeti_add_release_device(uint32_t *at, uint32_t value)
+{
+    fleet_add_relaxed_device(at, value);
+}
+FLEET_DEVICE void fleeti_add_release_system(uint32_t *at, uint32_t value)
+{
+    fleet_add_relaxed_system(at, value);
+}
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+/* Between what a scheduler observed and what it posts. Here the load of the observation has returned. */
+FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
     __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -456,15 +456,6 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
         __builtin_amdgcn_s_sleep(8);
     *tries += 1;
     return FLEET_OK;
-}
-
-/* Immutable data of the plan, at an address that is the same in all lanes: scalar loads. */
-#define FLEETI_CONSTANT(type, pointer)                                                             \
-    ((const __attribute__((address_space(4))) type *)(uintptr_t)(pointer))
-FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
-{
-    const __attribute__((address_space(4))) uint32_t *p = FLEETI_CONSTANT(uint32_t, from);
-    for (uint32_t i = 0; i < words; i++) to[i] = p[i];
 }
 
 #endif /* FLEET_HIP */
@@ -501,6 +492,10 @@ FLEET_DEVICE uint32_t fleet_lane(void)
 }
 FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
 {
+    return value;
+}
+FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
+{
     return __shfl_sync(0xffffffffu, value, 0);
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
@@ -535,11 +530,6 @@ FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value)
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 {
     return __shfl_sync(0xffffffffu, value, (int)lane);
-}
-FLEET_DEVICE void fleeti_block_any_begin(void) {}
-FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
-{
-    return __syncthreads_or((int)value) != 0;
 }
 
 /* The ordering is in the RMWs (acq_rel) and the polls (acquire), both cumulative over the barrier of
@@ -585,6 +575,9 @@ FLEETI_PTX_LOAD(fleeti_poll_device, "ld.acquire.gpu.global.u32")
 FLEETI_PTX_LOAD(fleeti_poll_system, "ld.acquire.sys.global.u32")
 FLEETI_PTX_ADD(fleeti_rmw_device, "atom.add.acq_rel.gpu.global.u32")
 FLEETI_PTX_ADD(fleeti_rmw_system, "atom.add.acq_rel.sys.global.u32")
+/* Without the old value there is nothing to wait for. */
+FLEETI_PTX_STORE(fleeti_add_release_device, "red.release.gpu.global.add.u32")
+FLEETI_PTX_STORE(fleeti_add_release_system, "red.release.sys.global.add.u32")
 
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
@@ -604,9 +597,13 @@ FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
                      : "memory");
     return v;
 }
+FLEET_DEVICE void fleeti_post_order(void)
+{
+    __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
+}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
-    __asm__ volatile("st.release.gpu.global.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)),
+    __asm__ volatile("st.relaxed.gpu.global.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)),
                      "l"(value)
                      : "memory");
 }
@@ -625,23 +622,14 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return FLEET_OK;
 }
 
-FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
-{
-    const uint4 *p = (const uint4 *)from;
-    for (uint32_t i = 0; i < words / 4; i++) {
-        uint4 v = __ldg(p + i);
-        to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
-    }
-}
-
 #endif /* FLEET_CUDA */
 
 /* The dynamic LDS of the launch. */
 #if !defined(FLEET_HOST)
 FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
-    extern __shared__ uint4 fleeti_lds[];
-    return fleeti_lds;
+    extern __shared__ uint4 fleeti_dynamic[];
+    return fleeti_dynamic;
 }
 #else
 FLEET_DEVICE void *fleeti_dynamic_lds(void)
@@ -650,15 +638,96 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 }
 #endif
 
+/* Sixteen words of the immutable plan on their way to a workgroup. The leading wave loads them, a word per
+   lane, well before they are needed; it publishes them in LDS before a barrier, and everybody reads them
+   after it. In between they are one register. */
+#define FLEETI_ROW 16u
+#if !defined(FLEET_HOST)
+typedef uint32_t fleeti_row;
+/* n words from a, the next n from b; by all lanes of one wave. */
+FLEET_DEVICE fleeti_row fleeti_row_load(const void *a, const void *b, uint32_t n)
+{
+    uint32_t lane = fleet_lane();
+    const uint32_t *from = lane < n ? (const uint32_t *)a + lane : (const uint32_t *)b + (lane - n);
+    return lane < 2 * n ? *from : 0;
+}
+FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
+{
+    return fleeti_shuffle(row, i);
+}
+
+/* All static LDS of the kit: FLEET_LDS_BYTES. */
+typedef struct fleeti_shared {
+    uint32_t row[FLEETI_ROW];
+    uint32_t words[2]; /* broadcasts */
+    uint32_t flag, pad;
+} fleeti_shared;
+FLEET_DEVICE fleeti_shared *fleeti_lds(void)
+{
+    __shared__ __align__(16) fleeti_shared lds;
+    return &lds;
+}
+FLEET_DEVICE void fleeti_row_publish(fleeti_row row)
+{
+    if (fleet_lane() < FLEETI_ROW) fleeti_lds()->row[fleet_lane()] = row;
+}
+/* The same sixteen words in the hands of everybody. */
+#if defined(FLEET_HIP)
+/* One vector register per wave, lane l holding word l; a word becomes a scalar where it is used. Sixteen
+   scalar registers all along would be too many. */
+typedef fleeti_row fleeti_held;
+FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
+{
+    return row;
+}
+FLEET_DEVICE fleeti_held fleeti_held_published(void)
+{
+    return fleeti_lds()->row[fleet_lane() % FLEETI_ROW];
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return fleeti_row_word(held, i);
+}
+#else
+typedef struct fleeti_held {
+    uint32_t word[FLEETI_ROW];
+} fleeti_held;
+FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
+{
+    fleeti_held held;
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_row_word(row, i);
+    return held;
+}
+FLEET_DEVICE fleeti_held fleeti_held_published(void)
+{
+    fleeti_held held;
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_lds()->row[i];
+    return held;
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return held.word[i];
+}
+#endif
 /* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
    barrier between two broadcasts of one word. */
-#if !defined(FLEET_HOST)
 FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
 {
-    __shared__ uint32_t words[2];
-    if (fleet_thread_id() == 0) words[word] = value;
+    if (fleet_thread_id() == 0) fleeti_lds()->words[word] = value;
     fleet_block_barrier();
-    return fleeti_uniform(words[word]);
+    return fleeti_uniform(fleeti_lds()->words[word]);
+}
+/* A barrier that also tells whether `value` was not 0 in any thread. Once it was, it stays so. Thread 0
+   calls ..._begin, with a barrier before the first use. */
+FLEET_DEVICE void fleeti_block_any_begin(void)
+{
+    fleeti_lds()->flag = 0;
+}
+FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
+{
+    if (value) fleeti_lds()->flag = 1;
+    fleet_block_barrier();
+    return fleeti_uniform(fleeti_lds()->flag);
 }
 #endif
 
@@ -693,6 +762,10 @@ FLEET_DEVICE uint32_t fleet_lane(void)
     return 0;
 }
 FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
+{
+    return value;
+}
+FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return value;
 }
@@ -736,6 +809,39 @@ FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
     if (value) fleeti_host_block_flag(1);
     fleet_block_barrier();
     return fleeti_host_block_flag(2);
+}
+typedef struct fleeti_row {
+    uint32_t word[FLEETI_ROW];
+} fleeti_row;
+FLEET_DEVICE fleeti_row fleeti_row_load(const void *a, const void *b, uint32_t n)
+{
+    fleeti_row row;
+    for (uint32_t i = 0; i < 2 * n; i++)
+        row.word[i] = i < n ? ((const uint32_t *)a)[i] : ((const uint32_t *)b)[i - n];
+    return row;
+}
+FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
+{
+    return row.word[i];
+}
+FLEET_DEVICE void fleeti_row_publish(fleeti_row row)
+{
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) fleeti_host_row()[i] = row.word[i];
+}
+typedef fleeti_row fleeti_held;
+FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
+{
+    return row;
+}
+FLEET_DEVICE fleeti_held fleeti_held_published(void)
+{
+    fleeti_held held;
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_host_row()[i];
+    return held;
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return held.word[i];
 }
 FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
 {
@@ -835,11 +941,20 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
+FLEET_DEVICE void fleeti_add_release_device(uint32_t *at, uint32_t value)
+{
+    fleeti_rmw_device(at, value);
+}
+FLEET_DEVICE void fleeti_add_release_system(uint32_t *at, uint32_t value)
+{
+    fleeti_rmw_device(at, value);
+}
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     fleeti_host_point();
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
+FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
     fleeti_host_point();
@@ -853,11 +968,6 @@ FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 {
     return fleeti_host_park(at, tries);
-}
-FLEET_DEVICE void fleeti_load_const(uint32_t *to, const void *from, uint32_t words)
-{
-    const uint32_t *p = (const uint32_t *)from;
-    for (uint32_t i = 0; i < words; i++) to[i] = p[i];
 }
 
 #endif /* FLEET_HOST */
@@ -937,22 +1047,27 @@ typedef struct fleeti_counters {
 #define FLEETI_RELEASED 1u  /* this arrival released for its chiplet */
 #define FLEETI_COMPLETED 2u /* this arrival completed an element */
 
-/* The leader's part: arrives at n events in epoch e. First all sub-counters, then at most one release,
-   which so comes after every RMW that observed other workgroups' arrivals, then the counters. target:
-   where not 0, a sum that completes an element (for triggers). */
-FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *records, uint32_t n,
-                                    uint32_t epoch, uint32_t target)
+/* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
+   which so comes after every RMW that observed other workgroups' arrivals, then the counters. The first
+   record comes by value, since it is mostly the only one. target: where not 0, a sum that completes an
+   element (for triggers). */
+FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
+                                    const fleeti_notify *records, uint32_t n, uint32_t epoch,
+                                    uint32_t target)
 {
     uint32_t result = 0;
-    for (uint32_t first = 0; first < n; first += 32) {
+    for (uint32_t from = 0; from < n; from += 32) {
         uint32_t due = 0, system = 0;
-        uint32_t end = n - first < 32 ? n - first : 32;
+        uint32_t end = n - from < 32 ? n - from : 32;
         for (uint32_t i = 0; i < end; i++) {
-            fleeti_notify r = records[first + i];
+            fleeti_notify r = from + i ? records[from + i] : first;
             if (r.sub & FLEETI_LOCAL) {
                 /* Block and chiplet scope: producers' drained stores and the readers share one L2. */
-                uint32_t old = fleeti_rmw_device(c.device + r.counter, r.weight);
-                if (target && old + r.weight == epoch * target) result |= FLEETI_COMPLETED;
+                if (!target)
+                    fleeti_add_release_device(c.device + r.counter, r.weight);
+                else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
+                         epoch * target)
+                    result |= FLEETI_COMPLETED;
                 continue;
             }
             /* Not the last of its chiplet: whoever is releases for this workgroup too, because its
@@ -963,19 +1078,27 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *reco
         }
         if (!due) continue;
         result |= FLEETI_RELEASED;
-        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_await. */
+        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all. */
         if (system)
             fleeti_release_system();
         else
             fleeti_release_device();
         for (uint32_t i = 0; i < end; i++) {
-            fleeti_notify r = records[first + i];
-            uint32_t old;
+            fleeti_notify r = from + i ? records[from + i] : first;
+            uint32_t old = 0;
             if (!(due >> i & 1)) continue;
-            if (r.counter & FLEETI_SYSTEM)
-                old = fleeti_rmw_system(*c.system + (r.counter & ~FLEETI_SYSTEM), r.weight);
-            else
-                old = fleeti_rmw_device(c.device + r.counter, r.weight);
+            if (r.counter & FLEETI_SYSTEM) {
+                uint32_t *at = *c.system + (r.counter & ~FLEETI_SYSTEM);
+                if (target)
+                    old = fleeti_rmw_system(at, r.weight);
+                else
+                    fleeti_add_release_system(at, r.weight);
+            } else {
+                if (target)
+                    old = fleeti_rmw_device(c.device + r.counter, r.weight);
+                else
+                    fleeti_add_release_device(c.device + r.counter, r.weight);
+            }
             if (target && old + r.weight == epoch * target) result |= FLEETI_COMPLETED;
         }
     }
@@ -984,9 +1107,9 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, const fleeti_notify *reco
 
 /* The one notify. Every thread of the group calls it; its stores before the call are published to
    whoever waits for these events. veto (null: nobody may): in any thread of the group not 0 means that
-   there is nothing to publish, and nobody arrives; every thread then finds 1 there, else 0. Returns
-   FLEETI_RELEASED and so on, to the leader alone. */
-FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c,
+   there is nothing to publish, and nobody arrives; every thread then finds 1 there, else 0. Records as in
+   fleeti_arrive, read by the leader alone. Returns FLEETI_RELEASED and so on, to the leader alone. */
+FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, fleeti_notify first,
                                         const fleeti_notify *records, uint32_t n, uint32_t epoch,
                                         uint32_t target, uint32_t *veto)
 {
@@ -998,7 +1121,7 @@ FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c,
     if (group == FLEET_WAVE) fleet_wave_barrier();
     if (veto && *veto) return 0;
     /* ... before the leader arrives for all of them. */
-    return fleeti_leads(group) ? fleeti_arrive(c, records, n, epoch, target) : 0;
+    return fleeti_leads(group) ? fleeti_arrive(c, first, records, n, epoch, target) : 0;
 }
 
 /* ---- fleet device: wait ------------------------------------------------------------------------------------- */
@@ -1017,29 +1140,36 @@ typedef struct fleeti_seen {
     uint32_t counter, seen, expected;
 } fleeti_seen;
 
-/* Is it time to give up? Called after a failed poll; looks at the words and the clock only now and then. */
+/* Is it time to give up? Called after every 64 failed polls. */
 FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t tries, uint64_t *since)
 {
 #if defined(FLEET_NO_WATCHDOG)
     (void)watch, (void)tries, (void)since;
 #else
-    if (tries % 64 == 0) {
-        uint64_t now;
-        if (watch->stop) {
-            uint32_t stop = fleet_load_relaxed_device(watch->stop);
-            if (stop) return (fleet_status)stop;
-        }
-        now = fleet_clock_ticks();
-        if (*since == 0)
-            *since = now;
-        else if (watch->limit_ticks && now - *since > watch->limit_ticks)
-            return FLEET_ERROR_TIMEOUT;
-        /* The host's word is across a bus: every 4096 polls. */
-        if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort))
-            return FLEET_ERROR_ABORTED;
+    uint64_t now;
+    if (watch->stop) {
+        uint32_t stop = fleet_load_relaxed_device(watch->stop);
+        if (stop) return (fleet_status)stop;
     }
+    now = fleet_clock_ticks();
+    if (*since == 0)
+        *since = now;
+    else if (watch->limit_ticks && now - *since > watch->limit_ticks)
+        return FLEET_ERROR_TIMEOUT;
+    /* The host's word is across a bus: every 4096 polls. */
+    if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort))
+        return FLEET_ERROR_ABORTED;
 #endif
     return FLEET_OK;
+}
+
+/* After a failed poll of `at`: backs off, and now and then looks whether to give up. */
+FLEET_DEVICE fleet_status fleeti_again(const void *at, const fleet_watch *watch, uint32_t *tries,
+                                       uint64_t *since)
+{
+    fleet_status status = fleeti_backoff(at, tries);
+    if (!status && *tries % 64 == 0) status = fleeti_watched(watch, *tries, since);
+    return status;
 }
 
 /* Polls one counter until it has `want`. */
@@ -1054,8 +1184,7 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         uint32_t value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
         fleet_status status;
         if ((int32_t)(value - want) >= 0) return FLEET_OK;
-        status = fleeti_backoff(at, &tries);
-        if (!status) status = fleeti_watched(watch, tries, &since);
+        status = fleeti_again(at, watch, &tries, &since);
         if (status) {
             seen->status = status, seen->counter = counter, seen->seen = value,
             seen->expected = want;
@@ -1064,13 +1193,15 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
     }
 }
 
-/* The polling part of the wait, by the lanes of one wave: each counter of each record has exactly one lane. */
-FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, const fleeti_wait *records, uint32_t n,
-                                       uint32_t epoch, const fleet_watch *watch, fleeti_seen *seen)
+/* The polling part of the wait, by the lanes of one wave: each counter of each record has exactly one lane.
+   The first record comes by value, since it is mostly the only one. */
+FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
+                                       const fleeti_wait *records, uint32_t n, uint32_t epoch,
+                                       const fleet_watch *watch, fleeti_seen *seen)
 {
     uint32_t k = fleet_lane();
     for (uint32_t i = 0; i < n; i++) {
-        fleeti_wait r = records[i];
+        fleeti_wait r = i ? records[i] : first;
         uint32_t count = r.count & ~FLEETI_PREVIOUS;
         uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
         for (; k < count; k += fleet_wave_size()) {
@@ -1097,16 +1228,16 @@ FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
 
 /* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
    `stop`: a status that the caller has already seen, which ends the wait without polling. The lane that failed
-   finds the reason in `seen`.
+   finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
    Two waits of a block have a barrier between them (a notify is one). */
-FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c,
+FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c, fleeti_wait first,
                                           const fleeti_wait *records, uint32_t n, uint32_t epoch,
                                           fleet_scope scope, fleet_status stop,
                                           const fleet_watch *watch, fleeti_seen *seen)
 {
     fleet_status status = stop;
     if (group == FLEET_WAVE || fleet_wave_id() == 0) {
-        if (!status) status = fleeti_await(c, records, n, epoch, watch, seen);
+        if (!status) status = fleeti_await(c, first, records, n, epoch, watch, seen);
         /* Any lane's failure is the wave's; its reason stands in that lane's `seen`. */
         if (fleeti_any((uint32_t)status))
             status = FLEET_ERROR_ABORTED;
@@ -1212,7 +1343,7 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
         r.share = e.share;
         r.weight = e.share;
     }
-    return fleeti_notify_all(group, c, &r, 1, epoch, trigger ? e.target : 0, NULL);
+    return fleeti_notify_all(group, c, r, NULL, 1, epoch, trigger ? e.target : 0, NULL);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
@@ -1225,7 +1356,7 @@ FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint3
     r.counter = fleeti_event_word(e, scope);
     r.count = 1, r.stride = 0, r.target = e.target;
     fleeti_group_barrier(group); /* between two waits of a block */
-    return fleeti_wait_all(group, c, &r, 1, epoch, scope, FLEET_OK, &e.watch, &seen);
+    return fleeti_wait_all(group, c, r, NULL, 1, epoch, scope, FLEET_OK, &e.watch, &seen);
 }
 FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch,
                                         fleet_scope scope)
@@ -1236,7 +1367,7 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
         const uint32_t *at = e.words + e.counter;
         uint32_t value =
             scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
-        done = fleeti_uniform((int32_t)(value - epoch * e.target) >= 0);
+        done = fleeti_first((int32_t)(value - epoch * e.target) >= 0);
         if (done)
             fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
         fleet_wave_barrier();
@@ -1247,7 +1378,7 @@ FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32
                                            fleet_scope scope)
 {
     uint32_t completed = fleeti_event_notify(group, e, epoch, scope, 1) & FLEETI_COMPLETED;
-    return group == FLEET_BLOCK ? fleeti_broadcast(completed, 1) : fleeti_uniform(completed);
+    return group == FLEET_BLOCK ? fleeti_broadcast(completed, 1) : fleeti_first(completed);
 }
 
 /* For each scope (block, chiplet, device, system):
@@ -1460,8 +1591,9 @@ typedef struct fleeti_workgroup {
     pthread_cond_t all_here;
     uint32_t arrived, generation;
     uint32_t words[4]; /* broadcasts */
-    uint32_t flag;     /* fleeti_block_any */
-    char *lds;         /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
+    uint32_t row[FLEETI_ROW];
+    uint32_t flag; /* fleeti_block_any */
+    char *lds;     /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
 } fleeti_workgroup;
 
 typedef struct fleeti_engine fleeti_engine;
@@ -1782,6 +1914,11 @@ uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word)
     if (fleeti_self->wave == 0) fleeti_self->group->words[word] = value;
     fleeti_host_barrier();
     return fleeti_self->group->words[word];
+}
+
+uint32_t *fleeti_host_row(void)
+{
+    return fleeti_self->group->row;
 }
 
 uint32_t fleeti_host_block_flag(uint32_t set)

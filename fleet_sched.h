@@ -43,10 +43,11 @@
        ends early (a tile fails, a deadline passes, the host aborts) poisons the state: later launches on it
        leave at once, until fleet_recover. fleet_report tells who waited for what.
 */
+/* Outside the guard: the implementations below it come with the second inclusion. */
+#include "fleet_device.h"
+
 #ifndef FLEET_SCHED_H
 #define FLEET_SCHED_H
-
-#include "fleet_device.h"
 
 FLEET_C_BEGIN
 
@@ -211,42 +212,48 @@ typedef struct fleet_ctx {
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
 
+#define FLEETI_ONLY 0xffu /* fleet_run_task: one task, no events */
+
 typedef struct fleeti_worker {
     fleeti_state *state;
     uint32_t *counters;
     fleeti_mailbox
         *mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
-    uint32_t token, steps, only;
     const fleet_task *tasks; /* of the plan, as are these */
     const fleeti_wait *waits;
     const fleeti_notify *notifies;
-    uint32_t schedule, chiplets;
+    uint32_t schedule; /* fleet_schedule, or FLEETI_ONLY */
+    uint32_t chiplets, steps_left;
     uint32_t chiplet, worker, workers, id;
-    uint32_t epoch, step;
+    uint32_t epoch;
     uint32_t first, at, end;      /* STATIC: the queue, and the descriptor to take next */
+    uint32_t published;           /* STATIC: that descriptor stands in LDS already */
     uint32_t taken;               /* CHIPLET: mailbox entries */
     uint32_t batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;               /* of the task in hand */
-    uint32_t loaded;              /* the descriptor at `at` is in `task` already */
     uint32_t ran;
+    /* The leading wave's look-ahead: descriptors of the next task and the one after, the latter's index; first
+       wait and first notify record of the task in hand and of the next. */
+    fleeti_row next, after, events, next_events;
+    uint32_t after_at;
+    uint32_t stop, stop_seen; /* the run's stop word: known to the leading wave; on its way to it */
     uint32_t done;
     uint32_t lds_bytes;
     void *lds;
-    fleet_status stop; /* seen by the leading wave; ends the run at the next wait */
-    fleet_task task;
+    fleeti_held task; /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_HOST)
     size_t lds_mark;
 #endif
 } fleeti_worker;
 
 /* One thread's account of why it gives up; the first one's status ends the run for all. */
-FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, const fleet_task *task,
+FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t task,
                                  uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
 {
     fleeti_host *host = state->config.host;
     fleet_failure *f = fleeti_failures(host) + worker;
     fleet_store_relaxed_system(&f->worker, worker);
-    fleet_store_relaxed_system(&f->task, task->id);
+    fleet_store_relaxed_system(&f->task, task);
     fleet_store_relaxed_system(&f->counter, seen.counter);
     fleet_store_relaxed_system(&f->seen, seen.seen);
     fleet_store_relaxed_system(&f->expected, seen.expected);
@@ -314,8 +321,8 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     fleeti_drain();
     if (fleeti_rmw_device(&state->arrived.word, 1) + 1 == fleet_block_count()) fleeti_judge(run);
     while (!(verdict = fleeti_poll_device(&state->verdict.word))) {
-        fleet_status status = fleeti_backoff(&state->verdict.word, &tries);
-        if (!status) status = fleeti_watched(&state->config.watch, tries, &since);
+        fleet_status status =
+            fleeti_again(&state->verdict.word, &state->config.watch, &tries, &since);
         if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
             fleet_store_relaxed_system(&host->census_have,
                                        fleet_load_relaxed_device(&state->arrived.word));
@@ -335,7 +342,7 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 
 /* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
    the host, and gives the state free. */
-FLEET_DEVICE void fleeti_leave(fleeti_worker *w, uint32_t role)
+FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t role)
 {
     fleeti_state *state = w->state;
     fleeti_host *host = state->config.host;
@@ -351,7 +358,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, uint32_t role)
         uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
         if (!stop && verdict == FLEETI_CENSUS_OK) {
-            epoch += w->steps;
+            epoch += run->steps;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
         }
         if (verdict == FLEET_ERROR_ABORTED) {
@@ -363,8 +370,76 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, uint32_t role)
         fleet_store_relaxed_system(&host->epoch, epoch);
         fleeti_publish_system(&host->finished, fleet_load_relaxed_system(&host->finished) + 1);
         fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
-        fleeti_rmw_device(&state->owner.word, 0u - w->token);
+        fleeti_rmw_device(&state->owner.word, 0u - run->token);
     }
+}
+
+/* ---- fleet sched: look-ahead -------------------------------------------------------------------------- */
+
+/* Words of a fleet_task, as a row has them. */
+#define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
+#define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
+
+FLEET_DEVICE fleeti_row fleeti_task_row(const fleeti_worker *w, uint32_t index)
+{
+    const uint32_t *words = (const uint32_t *)(w->tasks + index);
+    return fleeti_row_load(words, words + FLEETI_ROW / 2, FLEETI_ROW / 2);
+}
+/* First wait record in words 0 to 3, first notify record in words 4 to 7; a task without one does not look. */
+FLEET_DEVICE fleeti_row fleeti_events_row(const fleeti_worker *w, fleeti_row task)
+{
+    uint32_t counts = fleeti_row_word(task, FLEETI_WORD(n_waits));
+    uint32_t waits = counts & 0xffff ? fleeti_row_word(task, FLEETI_WORD(waits)) : 0;
+    uint32_t notifies = counts >> 16 ? fleeti_row_word(task, FLEETI_WORD(notifies)) : 0;
+    return fleeti_row_load(w->waits + waits, w->notifies + notifies, 4);
+}
+FLEET_DEVICE fleeti_wait fleeti_first_wait(fleeti_row events)
+{
+    fleeti_wait r;
+    r.counter = fleeti_row_word(events, 0);
+    r.count = fleeti_row_word(events, 1);
+    r.stride = fleeti_row_word(events, 2);
+    r.target = fleeti_row_word(events, 3);
+    return r;
+}
+FLEET_DEVICE fleeti_notify fleeti_first_notify(fleeti_row events)
+{
+    fleeti_notify r;
+    r.counter = fleeti_row_word(events, 4);
+    r.sub = fleeti_row_word(events, 5);
+    r.share = fleeti_row_word(events, 6);
+    r.weight = fleeti_row_word(events, 7);
+    return r;
+}
+/* The descriptor after the one at `index`; a queue is walked round and round. */
+FLEET_DEVICE uint32_t fleeti_following(const fleeti_worker *w, uint32_t index, fleeti_row task)
+{
+    uint32_t next = index + (fleeti_row_word(task, FLEETI_WORD(level)) >> 16);
+    return next < w->end ? next : w->first;
+}
+/* STATIC: starts the look-ahead at the head of the queue. */
+FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
+{
+    if (fleet_wave_id() != 0) return;
+    w->next = fleeti_task_row(w, w->first);
+    w->after_at = fleeti_following(w, w->first, w->next);
+    w->after = fleeti_task_row(w, w->after_at);
+    w->next_events = fleeti_events_row(w, w->next);
+}
+/* STATIC: the next task becomes the one in hand. What is loaded here is needed two tasks later at the
+   earliest, so that even empty tiles hide the way to memory. After the notify: a release would wait for it. */
+FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
+{
+    if (fleet_wave_id() != 0) return;
+    w->events = w->next_events;
+    w->next_events = fleeti_events_row(w, w->after);
+    w->next = w->after;
+    w->after_at = fleeti_following(w, w->after_at, w->after);
+    w->after = fleeti_task_row(w, w->after_at);
+#if !defined(FLEET_NO_WATCHDOG)
+    w->stop = w->stop_seen;
+    w->stop_seen = fleet_load_relaxed_device(&w->state->stop.word);
+#endif
 }
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
@@ -374,33 +449,28 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     const fleet_plan *plan = run->plan;
     const char *block = (const char *)plan;
     uint32_t role, rank, queue;
+    __builtin_memset(w, 0, sizeof *w);
     w->state = run->state;
     w->counters = run->state->config.counters;
     w->mailbox = run->state->config.mailboxes;
-    w->token = run->token, w->steps = run->steps, w->only = run->only;
+    w->steps_left = run->steps;
     w->tasks = (const fleet_task *)(block + plan->tasks);
     w->waits = (const fleeti_wait *)(block + plan->waits);
     w->notifies = (const fleeti_notify *)(block + plan->notifies);
     w->schedule = plan->schedule;
     w->chiplets = plan->chiplets;
-    w->chiplet = w->worker = w->workers = w->id = 0;
-    w->epoch = 1, w->step = 0;
-    w->first = w->at = w->end = 0;
-    w->taken = 0;
-    w->batch_at = w->batch_end = 0;
     w->group = FLEET_BLOCK;
-    w->loaded = 0;
-    w->ran = 0;
-    w->done = 0;
     w->lds = lds;
     w->lds_bytes = lds_bytes;
-    w->stop = FLEET_OK;
 #if defined(FLEET_HOST)
     w->lds_mark = fleeti_host_lds_mark();
 #endif
     if (fleet_thread_id() == 0) fleeti_block_any_begin();
     if (run->only) {
         fleet_block_barrier();
+        w->schedule = FLEETI_ONLY;
+        w->first = run->only - 1;
+        w->epoch = 1;
         w->chiplet = run->only_chiplet;
         w->workers = plan->workers[w->chiplet];
         w->worker = fleet_block_id();
@@ -424,6 +494,7 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
         const fleeti_queue *queues = (const fleeti_queue *)(block + plan->queues);
         w->first = w->at = queues[queue].first;
         w->end = w->first + queues[queue].count;
+        if (w->schedule != FLEET_SCHEDULE_CHIPLET && w->first < w->end) fleeti_look_first(w);
     }
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0)
@@ -495,8 +566,8 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
     uint32_t tries = 0;
     uint64_t since = 0;
     while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
-        fleet_status status = fleeti_backoff(&box->taken.word, &tries);
-        if (!status) status = fleeti_watched(&w->state->config.watch, tries, &since);
+        fleet_status status =
+            fleeti_again(&box->taken.word, &w->state->config.watch, &tries, &since);
         if (status) return status;
     }
     fleeti_post64_device(&box->slot[entry % FLEETI_MAILBOX],
@@ -531,15 +602,14 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
                                            lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
                                      : lanes;
         if (!ready) {
-            fleet_status status = fleeti_backoff(NULL, &tries);
-            if (!status) status = fleeti_watched(&w->state->config.watch, tries, &since);
+            fleet_status status = fleeti_again(NULL, &w->state->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits tells for what. */
                 uint32_t first = 0;
                 while (posted >> first & 1) first++;
                 if (FLEETI_SLOTS > 1 || fleet_lane() == (base + first) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks + base + first,
+                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[base + first].id,
                                    w->epoch, seen, 0);
                 }
                 return;
@@ -581,8 +651,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
                     seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks + index, w->epoch,
-                                   seen, 0);
+                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[index].id,
+                                   w->epoch, seen, 0);
                 }
                 return;
             }
@@ -590,7 +660,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             offset += count;
             if (info & FLEETI_INFO_END) {
                 w->epoch++;
-                if (++w->step == w->steps) w->done = 1;
+                if (--w->steps_left == 0) w->done = 1;
             }
             if (offset >= FLEETI_WINDOW) break;
         }
@@ -604,39 +674,40 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 
 /* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
 
-/* CHIPLET: takes the next mailbox entry. Returns 0 when the run ends. */
+/* CHIPLET: takes the next mailbox entry and publishes its descriptor. Returns 0 when the run ends. */
 FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32_t *batch)
 {
     uint32_t next = 0, count = 0;
     if (fleet_wave_id() == 0) {
         fleeti_mailbox *box = w->mailbox;
+        const uint64_t *slot = &box->slot[w->taken % FLEETI_MAILBOX];
         fleet_watch patient = w->state->config.watch;
         uint32_t tries = 0;
         uint64_t since = 0, mail = 0;
-        fleet_status status = (fleet_status)fleeti_uniform((uint32_t)w->stop);
-        patient.limit_ticks *=
-            2; /* the scheduler knows for what it waits: it shall be the first to lose patience */
+        fleet_status status = (fleet_status)fleeti_uniform(w->stop);
+        patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
+                                     lose patience */
         while (!status) {
-            mail = fleeti_uniform64(fleeti_poll64_device(&box->slot[w->taken % FLEETI_MAILBOX]));
+            mail = fleeti_uniform64(fleeti_poll64_device(slot));
             if (mail >> 48 == ((w->taken + 1) & 0xffff)) break;
-            status = fleeti_backoff(&box->slot[w->taken % FLEETI_MAILBOX], &tries);
-            if (!status)
-                status =
-                    (fleet_status)fleeti_uniform((uint32_t)fleeti_watched(&patient, tries, &since));
+            status = (fleet_status)fleeti_uniform(
+                (uint32_t)fleeti_again(slot, &patient, &tries, &since));
         }
-        if (status) {
-            fleeti_seen seen;
-            seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
-            if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT)
-                fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen, 0);
-        } else {
+        if (!status) {
             /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
                Pair: the release or drain in fleeti_notify_all of the producers. */
             fleeti_acquire((fleet_scope)(mail >> 46 & 3));
             next = (uint32_t)mail + 1;
             count = (uint32_t)(mail >> 32) & 0x3fff;
+            w->next = fleeti_task_row(w, next - 1);
+            w->events = fleeti_events_row(w, w->next);
+            fleeti_row_publish(w->next);
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->taken + 1);
+        } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
+            /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
+            fleeti_seen seen;
+            seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
     }
     w->taken++;
@@ -647,28 +718,23 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32
     return next != 0;
 }
 
-FLEET_DEVICE void fleeti_load_task(fleeti_worker *w, uint32_t index)
-{
-    fleeti_load_const((uint32_t *)&w->task, w->tasks + index, sizeof(fleet_task) / 4);
-}
-
 /* The next task of this group into w->task; 0: the run is over for this worker. */
 FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 {
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
-    if (w->only) {
+    if (w->schedule == FLEETI_ONLY) {
         if (w->done) return 0;
         w->done = 1;
-        fleeti_load_task(w, w->only - 1);
-        w->group = w->task.level == FLEET_LEVEL_WAVE ? FLEET_WAVE : FLEET_BLOCK;
+        w->task = fleeti_held_row(fleeti_task_row(w, w->first));
+        w->group = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE ? FLEET_WAVE : FLEET_BLOCK;
         return w->group == FLEET_BLOCK || fleet_wave_id() == 0;
     }
     for (;;) {
         uint32_t index, batch;
         if (w->batch_at < w->batch_end) { /* wavefront-tasks: every wave takes its own */
-            fleeti_load_task(w, w->batch_at);
+            w->task = fleeti_held_row(fleeti_task_row(w, w->batch_at));
             w->batch_at += fleet_wave_count();
             return 1;
         }
@@ -682,15 +748,20 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
                 w->done = 1;
                 return 0;
             }
-            fleeti_load_task(w, index);
+            w->task = fleeti_held_published();
         } else {
+            if (!w->published) {
+                if (fleet_wave_id() == 0) fleeti_row_publish(w->next);
+                fleet_block_barrier();
+                fleeti_look_ahead(w);
+            }
+            w->published = 0;
+            w->task = fleeti_held_published();
             index = w->at;
-            if (!w->loaded) fleeti_load_task(w, index);
-            w->loaded = 0;
-            batch = w->task.batch;
-            w->at += batch;
+            batch = (FLEETI_TASK(w, level) >> 16);
+            w->at = index + batch < w->end ? index + batch : w->first;
         }
-        if (w->task.level != FLEET_LEVEL_WAVE) return 1;
+        if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
         w->group = FLEET_WAVE;
         w->batch_at = index + fleet_wave_id();
         w->batch_end = index + batch;
@@ -700,18 +771,30 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 /* Waits for the task's events; 0: the run ends, the tile must not run. */
 FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
 {
-    if (w->only) return 1;
+    if (w->schedule == FLEETI_ONLY) return 1;
+#if !defined(FLEET_NO_WATCHDOG)
+    /* For the report: what this worker has in hand. */
+    if (fleeti_leads(w->group))
+        fleet_store_relaxed_device(fleeti_running(w->state) + w->id, FLEETI_TASK(w, id) + 1);
+#endif
     if (w->schedule !=
         FLEET_SCHEDULE_CHIPLET) { /* else the scheduler saw them complete, and the worker acquired */
+        const fleeti_wait *waits = w->waits + FLEETI_TASK(w, waits);
+        fleeti_wait first;
         fleeti_seen seen;
         fleet_status status;
         seen.status = FLEET_OK;
-        status = fleeti_wait_all(
-            w->group, fleeti_counters_of(w->counters, w->state), w->waits + w->task.waits,
-            w->task.n_waits, w->epoch, (fleet_scope)w->task.acquire,
-            w->group == FLEET_BLOCK ? w->stop : FLEET_OK, &w->state->config.watch, &seen);
+        if (w->group == FLEET_BLOCK)
+            first = fleeti_first_wait(w->events);
+        else
+            first = w->waits[(FLEETI_TASK(w, n_waits) & 0xffff) ? FLEETI_TASK(w, waits) : 0];
+        status = fleeti_wait_all(w->group, fleeti_counters_of(w->counters, w->state), first, waits,
+                                 (FLEETI_TASK(w, n_waits) & 0xffff), w->epoch,
+                                 (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
+                                 w->group == FLEET_BLOCK ? (fleet_status)w->stop : FLEET_OK,
+                                 &w->state->config.watch, &seen);
         if (seen.status)
-            fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen,
+            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen,
                            0); /* the lane whose event it was */
         if (status) {
             w->batch_at = w->batch_end;
@@ -719,80 +802,73 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
             return 0;
         }
     }
-#if !defined(FLEET_NO_WATCHDOG)
-    /* For the report of a tile that never returns. */
-    if (fleeti_leads(w->group))
-        fleet_store_relaxed_device(fleeti_running(w->state) + w->id, w->task.id + 1);
-#endif
     return 1;
 }
 
-/* After the tile: publishes, counts steps, and has the next descriptor and the stop word on their way while
-   the stores drain. */
+/* After the tile: publishes its data, counts steps, and looks ahead. */
 FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
-    uint32_t notifies = w->task.notifies, n = w->task.n_notifies,
-             ends_step = w->task.tile == FLEETI_TILE_NONE;
+    const fleeti_notify *notifies = w->notifies + FLEETI_TASK(w, notifies);
+    fleeti_notify first;
+    fleeti_seen seen;
+    uint32_t ends_step = FLEETI_TASK(w, tile) == FLEETI_TILE_NONE,
+             looks = w->schedule != FLEET_SCHEDULE_CHIPLET;
     uint32_t veto = tile_status != FLEET_OK;
-    fleet_status stop = FLEET_OK;
-    if (w->only) {
+    if (w->schedule == FLEETI_ONLY) {
         if (tile_status)
             fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
         return;
     }
-    if (tile_status) {
-        fleeti_seen seen;
-        seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-        fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen, (uint32_t)tile_status);
-    }
-    if (w->group == FLEET_BLOCK) {
+    seen.status = FLEET_OK, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+    if (tile_status) seen.status = FLEET_ERROR_TILE;
 #if !defined(FLEET_NO_WATCHDOG)
-        if (fleet_wave_id() == 0) {
-            stop = (fleet_status)fleet_load_relaxed_device(&w->state->stop.word);
-            if (++w->ran % 256 == 0 &&
-                fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
-                fleeti_seen seen;
-                seen.status = stop = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
-                seen.expected = 0;
-                if (fleet_lane() == 0) fleeti_give_up(w->state, w->id, &w->task, w->epoch, seen, 0);
-            }
-        }
+    /* Tasks that wait for nothing look at the host's word here, across the bus: seldom. */
+    if (w->group == FLEET_BLOCK && ++w->ran % 256 == 0 && fleet_thread_id() == 0 && !tile_status &&
+        fleet_load_relaxed_system(w->state->config.watch.host_abort))
+        seen.status = FLEET_ERROR_ABORTED;
 #endif
-        if (ends_step) w->at = w->first;
-        if (w->schedule != FLEET_SCHEDULE_CHIPLET) {
-            fleeti_load_task(w, w->at);
-            w->loaded = 1;
-        }
+    if (seen.status)
+        fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, (uint32_t)tile_status);
+    if (w->group == FLEET_WAVE) {
+        first = w->notifies[(FLEETI_TASK(w, n_waits) >> 16) ? FLEETI_TASK(w, notifies) : 0];
+    } else {
+        first = fleeti_first_notify(w->events);
+        if (looks && fleet_wave_id() == 0)
+            fleeti_row_publish(w->next); /* before the notify's barrier */
     }
-    fleeti_notify_all(w->group, fleeti_counters_of(w->counters, w->state), w->notifies + notifies,
-                      n, w->epoch, 0, &veto);
-    w->stop = stop;
+    fleeti_notify_all(w->group, fleeti_counters_of(w->counters, w->state), first, notifies,
+                      (FLEETI_TASK(w, n_waits) >> 16), w->epoch, 0, &veto);
+    if (w->group == FLEET_BLOCK && looks) {
+        w->published = 1;
+        fleeti_look_ahead(w);
+    }
     if (veto) {
         w->batch_at = w->batch_end;
         if (w->group == FLEET_BLOCK) w->done = 1;
     }
     if (ends_step) {
         w->epoch++;
-        if (++w->step == w->steps) w->done = 1;
+        if (--w->steps_left == 0) w->done = 1;
     }
 }
 
-FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
+FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
 {
     fleet_ctx ctx;
-    uint32_t parts = w->task.level == FLEET_LEVEL_CHIPLET;
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) ctx.at[i] = w->task.at[i];
+    uint32_t parts = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_CHIPLET;
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
+        ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
     ctx.tile_index = parts ? w->worker : 0;
     ctx.tile_num = parts ? w->workers : 1;
-    ctx.slice = w->task.slice;
-    ctx.slices = w->task.slices;
+    ctx.slice = FLEETI_TASK(w, slice);
+    ctx.slices = FLEETI_TASK(w, slices);
     ctx.chiplet = w->chiplet;
     ctx.chiplets = w->chiplets;
     ctx.worker = w->worker;
     ctx.workers = w->workers;
     ctx.epoch = w->epoch;
-    ctx.step = w->step;
-    ctx.task = w->task.id;
+    ctx.step = steps - w->steps_left;
+    ctx.task = FLEETI_TASK(w, id);
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count();
@@ -827,13 +903,14 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
             while (fleeti_take(&fleeti_w)) {                                                       \
                 if (!fleeti_ready(&fleeti_w)) continue;                                            \
                 fleeti_finish(&fleeti_w,                                                           \
-                              fleeti_w.task.tile == FLEETI_TILE_NONE                               \
+                              FLEETI_TASK(&fleeti_w, tile) == FLEETI_TILE_NONE                     \
                                   ? FLEET_OK                                                       \
-                                  : set##_dispatch(fleeti_w.task.tile, fleeti_context(&fleeti_w),  \
-                                                   fleeti_args + fleeti_w.task.args));             \
+                                  : set##_dispatch(FLEETI_TASK(&fleeti_w, tile),                   \
+                                                   fleeti_context(&fleeti_w, fleeti_r.steps),      \
+                                                   fleeti_args + FLEETI_TASK(&fleeti_w, args)));   \
             }                                                                                      \
         }                                                                                          \
-        fleeti_leave(&fleeti_w, fleeti_role);                                                      \
+        fleeti_leave(&fleeti_w, &fleeti_r, fleeti_role);                                           \
     } while (0)
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
