@@ -556,19 +556,28 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
     return 1;
 }
 
-/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. The
-   store needs no release: it carries no data but itself, and the worker acquires for itself. On AMD the
-   event was observed by a load that has returned; NVIDIA and the host order it by acquire and release. */
+/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
+   is looked after by lane j mod wave size; *taken is the least that the workers of this lane had taken when
+   it looked last. The store carries no data but itself, and the worker acquires for itself; what orders it
+   after the observation of the events is fleeti_post_order, once before the posts. */
 FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry,
-                                      uint32_t index, uint32_t acquire, uint32_t batch)
+                                      uint32_t index, uint32_t acquire, uint32_t batch,
+                                      uint32_t *taken)
 {
     fleeti_mailbox *box = w->mailbox + j;
-    uint32_t tries = 0;
-    uint64_t since = 0;
-    while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
-        fleet_status status =
-            fleeti_again(&box->taken.word, &w->state->config.watch, &tries, &since);
-        if (status) return status;
+    if (entry - *taken >= FLEETI_MAILBOX) {
+        uint32_t tries = 0, least = entry;
+        uint64_t since = 0;
+        while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
+            fleet_status status =
+                fleeti_again(&box->taken.word, &w->state->config.watch, &tries, &since);
+            if (status) return status;
+        }
+        for (uint32_t i = fleet_lane(); i < w->workers; i += fleet_wave_size()) {
+            uint32_t n = fleet_load_relaxed_device(&w->mailbox[i].taken.word);
+            if (entry - n > entry - least) least = n;
+        }
+        *taken = least;
     }
     fleeti_post64_device(&box->slot[entry % FLEETI_MAILBOX],
                          (uint64_t)((entry + 1) & 0xffff) << 48 | (uint64_t)acquire << 46 |
@@ -582,7 +591,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
     fleeti_slot slot[FLEETI_SLOTS];
     fleeti_seen seen;
     uint32_t base = w->first, posted = 0; /* bit o of posted: descriptor base + o went out */
-    uint32_t casts = 0, deals = 0, tries = 0;
+    uint32_t casts = 0, deals = 0, taken = 0, tries = 0;
     uint64_t since = 0;
     for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
@@ -617,6 +626,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             continue;
         }
         tries = 0, since = 0;
+        fleeti_post_order();
         for (uint32_t offset = 0; ready >> offset;) {
             uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
             fleet_status status = FLEET_OK;
@@ -640,12 +650,12 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
                 for (uint32_t j = fleet_lane(); j < w->workers && !status; j += fleet_wave_size())
                     status =
                         fleeti_post(w, j, casts + deals / w->workers + (j < deals % w->workers),
-                                    index, acquire, 1);
+                                    index, acquire, 1, &taken);
                 casts++;
             } else {
-                if (fleet_lane() == 0)
+                if (fleet_lane() == deals % w->workers % fleet_wave_size())
                     status = fleeti_post(w, deals % w->workers, casts + deals / w->workers, index,
-                                         acquire, count);
+                                         acquire, count, &taken);
                 deals++;
             }
             if (fleeti_any((uint32_t)status)) {
