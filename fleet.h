@@ -30,7 +30,9 @@
        nothing, and never exits.
 
    OPTIONS (define before the include that has FLEET_IMPLEMENTATION; scope: that file)
-       FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from here.
+       FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from here,
+                                              but for the graph's lists, which stb_ds allocates
+                                              (STBDS_REALLOC, STBDS_FREE).
        FLEET_STB_DS_IMPLEMENTED               set it when another file of your program already defines
                                               STB_DS_IMPLEMENTATION.
        stb_ds.h is looked for as "stb_ds.h" and as <stb/stb_ds.h> on the include path.
@@ -233,7 +235,8 @@ fleet_status fleet_graph_status(const fleet_graph *g);
 #define FLEET_COUNT_DERIVED 0
 
 /* An event tensor: an array of event counters. count: FLEET_COUNT_DERIVED, or the number of notifies
-   (one per task that notifies an element) that completes each element, checked against the maps. */
+   (one per task that notifies an element) that completes each element, checked against the maps. The
+   name "step" is taken: by the implicit event that ends a step. */
 fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
                                   int64_t count, const char *file, int line);
 #define fleet_event_tensor(g, name, shape, count)                                                  \
@@ -254,7 +257,8 @@ void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const
 #define fleet_grid_level(g, grid, level) fleeti_grid_level(g, grid, level, FLEETI_HERE)
 
 /* Sets the number of slices of a device-task (default: one per chiplet). Slice s runs as a
-   chiplet-task on chiplet s mod X; chiplets without a slice do nothing and signal nothing. */
+   chiplet-task on chiplet s mod X; chiplets without a slice do nothing and signal nothing. At least 1
+   when a plan is built. */
 void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
                         int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
@@ -263,7 +267,8 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
 
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of
    stride[k] * c[k], the axis takes every value from floor(v / div) to floor((v + width - 1) / div);
-   where limit is set, v + width is cut at limit first (the last tile may be partial). */
+   where limit is set, v + width is cut at limit first (the last tile may be partial, and a task that
+   begins at or behind the limit reaches nothing). */
 typedef struct fleet_axis_map {
     int64_t stride[FLEET_MAX_RANK];
     int64_t offset;
@@ -487,8 +492,9 @@ typedef struct fleeti_grid {
 fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
 void fleet_plan_free(fleet_plan *plan);
 
-/* Checks a block that came from outside (a file, a network): magic, version, sizes, and that every
-   index in it stays inside it. bytes: what the caller holds. */
+/* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes
+   (FLEET_ERROR_IMAGE_...), and that every index in it stays inside it (FLEET_ERROR_IMAGE_INDEX). Reads
+   nothing past `bytes`, what the caller holds, whatever the bytes are. */
 fleet_status fleet_plan_check(const void *block, size_t bytes);
 
 /* The numbers of the report, per step. */
@@ -3412,6 +3418,8 @@ typedef struct fleeti_dry_run {
     uint32_t *missing;               /* per element: notifies to come */
     uint32_t *first_waiter, *waiter; /* nodes that wait for an element: from first_waiter[e] */
     uint32_t *position;              /* per queue: descriptors behind it */
+    uint32_t *producer; /* per element, once the run is stuck: one of its unfinished producers */
+    uint32_t blocker;
 } fleeti_dry_run;
 
 static uint32_t fleeti_node_grid(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node)
@@ -3600,18 +3608,31 @@ typedef struct fleeti_blocked {
     uint32_t from, count;
 } fleeti_blocked;
 
-/* Who keeps an unfinished node from running: a producer of an element it waits for, or a node at the
-   head of one of its queues. producer[e] is an unfinished node that notifies e. */
-static uint32_t fleeti_blocker(const fleeti_build *b, const fleeti_dry_run *run,
-                               const uint32_t *producer, uint32_t node, uint32_t *queue)
+/* Notes an unfinished producer of each element. */
+static void fleeti_visit_producer(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                                  uint32_t e)
 {
-    uint32_t e, i, first, n;
-    *queue = FLEETI_NONE;
-    for (e = 0; run->pending[node] && e < b->n_elements; e++) {
-        if (!run->missing[e]) continue;
-        for (i = e ? run->first_waiter[e - 1] : 0; i < run->first_waiter[e]; i++)
-            if (run->waiter[i] == node) return producer[e];
-    }
+    (void)b;
+    if (!run->done[node]) run->producer[e] = node;
+}
+
+static void fleeti_visit_blocker(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                                 uint32_t e)
+{
+    (void)b;
+    (void)node;
+    if (run->missing[e]) run->blocker = run->producer[e];
+}
+
+/* Who keeps an unfinished node from running: a producer of an element it waits for, or else the node at
+   the head of a queue in which it stands further back. */
+static uint32_t fleeti_find_blocker(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
+                                    uint32_t *queue)
+{
+    uint32_t i, first, n;
+    *queue = run->blocker = FLEETI_NONE;
+    fleeti_visit_node(b, run, node, 0, fleeti_visit_blocker);
+    if (run->blocker != FLEETI_NONE) return run->blocker;
     n = fleeti_node_queues(b, run, node, &first);
     for (i = first; i + 1 < first + n && fleeti_head(b, run, i) == node; i++) {
     }
@@ -3619,27 +3640,19 @@ static uint32_t fleeti_blocker(const fleeti_build *b, const fleeti_dry_run *run,
     return fleeti_head(b, run, i);
 }
 
-static void fleeti_visit_producer(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
-                                  uint32_t e)
-{
-    (void)b;
-    if (!run->done[node]) run->ready[e] = node;
-}
-
 static fleet_status fleeti_find_cycle(fleeti_build *b, fleeti_dry_run *run, fleeti_blocked *out)
 {
     uint32_t *seen = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *seen), node = 0, i;
     out->path = (uint32_t *)fleeti_new(b, run->n_nodes + 1u, sizeof *out->path);
     out->queue = (uint32_t *)fleeti_new(b, run->n_nodes + 1u, sizeof *out->queue);
-    /* The stack of ready nodes is empty now; its name is lent to "producer of an element". */
-    run->ready = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *run->ready);
-    if (!seen || !out->path || !out->queue || !run->ready) return fleeti_no_memory(b);
+    run->producer = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *run->producer);
+    if (!seen || !out->path || !out->queue || !run->producer) return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 1, fleeti_visit_producer);
     while (run->done[node]) node++;
     for (i = 0; !seen[node]; i++) {
         seen[node] = i + 1;
         out->path[i] = node;
-        node = fleeti_blocker(b, run, run->ready, node, &out->queue[i]);
+        node = fleeti_find_blocker(b, run, node, &out->queue[i]);
     }
     out->from = seen[node] - 1;
     out->count = i;

@@ -517,6 +517,30 @@ static void static_orders(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) stands before makes_");
 }
 
+/* A chain of 100,000 tasks that stands the wrong way round in its queues, and then is closed to a circle:
+   whoever looks for the culprit must do so in linear time. */
+static void large_knots(test_run *t)
+{
+    int closed;
+    for (closed = 0; closed < 2; closed++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_dim n = fleet_dim_of(100000);
+        fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(100001)), 0);
+        fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
+        fleet_grid end = fleet_call_device(g, "end", 0, fleet_shape0(), 0);
+        fleet_out_edge_map(g, x, E, fleet_map1(fleet_axis(0, 1, 0, 1)));
+        fleet_in_edge_map(g, x, E, fleet_map1(fleet_axis(0, 1, 1, 1)));
+        fleet_out_edge_map(g, end, E, fleet_map1(fleet_axis(0, 0, 100000, 1)));
+        if (closed) fleet_in_edge_map(g, end, E, fleet_map1(fleet_axis(0, 0, 0, 1)));
+        if (closed)
+            REFUSED(g, NULL, FLEET_ERROR_CYCLE,
+                    "x(0) waits for x(1) waits for x(2) waits for x(3) "
+                    "waits for 99997 more");
+        else
+            REFUSED(g, NULL, FLEET_ERROR_ORDER, "can run only after it");
+    }
+}
+
 static void topologies(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -740,6 +764,7 @@ static void list(test_run *t)
     TEST(scope_too_narrow);
     TEST(cycles);
     TEST(static_orders);
+    TEST(large_knots);
     TEST(topologies);
     TEST(placements);
     TEST(images);
