@@ -1,10 +1,10 @@
 /* fleet.h - v0.1 - graphs, event tensors and plans for megakernels on chiplet GPUs - MIT licence
 
    A megakernel is one persistent kernel in which many tile functions run as tasks, ordered by event
-   counters. This header holds everything that is decided on the host: you describe task grids, event
-   tensors and the maps between them; fleet_plan_build binds that graph to a topology (how many
-   chiplets, how many workers each), derives every wait count, infers the narrowest scope of every
-   event, proves that the schedule cannot deadlock, and writes one flat block, the plan.
+   counters. This header holds everything that is decided on the host: you describe task grids,
+   event tensors and the maps between them; fleet_plan_build binds that graph to a topology (how
+   many chiplets, how many workers each), derives every wait count, infers the narrowest scope of
+   every event, proves that the schedule cannot deadlock, and writes one flat block, the plan.
 
    RECIPE
        In exactly one source file:
@@ -16,8 +16,9 @@
            fleet_graph  *g = fleet_graph_create(NULL);
            fleet_dim     n = fleet_symbol(g, "n", 1, 4096);
            fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), FLEET_COUNT_DERIVED);
-           fleet_grid    p = fleet_call_device(g, "partial", 0, fleet_shape2(n, fleet_dim_of(4)), 0);
-           fleet_grid    f = fleet_call_device(g, "final", 1, fleet_shape1(n), 0);
+           fleet_shape   a = fleet_shape2(n, fleet_dim_of(4)), c = fleet_shape1(n);
+           fleet_grid    p = fleet_call_device(g, "partial", 0, a, 0);
+           fleet_grid    f = fleet_call_device(g, "final", 1, c, 0);
            fleet_out_edge(g, p, E, "ij->i");      each partial(i, j) notifies E[i]: wait count 4
            fleet_in_edge(g, f, E, "i->i");        final(i) waits for E[i]
            fleet_plan_desc d = fleet_plan_desc_default();
@@ -26,25 +27,26 @@
            if (fleet_plan_build(g, &d, &plan) != FLEET_OK) puts(fleet_graph_error(g));
 
    WHAT IT DOES NOT DO
-       It runs nothing (fleet_sched.h does), compiles nothing, knows no operator and no model, prints
-       nothing, and never exits.
+       It runs nothing (fleet_sched.h does), compiles nothing, knows no operator and no model,
+       prints nothing, and never exits.
 
    OPTIONS (define before the include that has FLEET_IMPLEMENTATION; scope: that file)
-       FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from here,
-                                              but for the graph's lists, which stb_ds allocates
-                                              (STBDS_REALLOC, STBDS_FREE).
-       FLEET_STB_DS_IMPLEMENTED               set it when another file of your program already defines
-                                              STB_DS_IMPLEMENTATION.
+       FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from
+                                              here, but for the graph's lists, which stb_ds
+                                              allocates (STBDS_REALLOC, STBDS_FREE).
+       FLEET_STB_DS_IMPLEMENTED               set it when another file of your program already
+                                              defines STB_DS_IMPLEMENTATION.
        stb_ds.h is looked for as "stb_ds.h" and as <stb/stb_ds.h> on the include path.
 
    MEMORY MODEL
-       Nothing here is shared between threads. A plan is immutable once built, and may then be read by
-       any number of threads and devices.
+       Nothing here is shared between threads. A plan is immutable once built, and may then be read
+       by any number of threads and devices.
 
    ERRORS
-       Functions return fleet_status. Graph building keeps the first error, with file and line of the
-       call; later calls are no-ops and return handles that are safe to pass on, so that building code
-       reads straight. fleet_graph_error gives the message, which names the field or object to change.
+       Functions return fleet_status. Graph building keeps the first error, with file and line of
+       the call; later calls are no-ops and return handles that are safe to pass on, so that
+       building code reads straight. fleet_graph_error gives the message, which names the field or
+       object to change.
 */
 #ifndef FLEET_H
 #define FLEET_H
@@ -65,14 +67,14 @@
 
 FLEET_C_BEGIN
 
-/* ---- fleet: limits ----------------------------------------------------------------------------- */
+/* ---- fleet: limits --------------------------------------------------------------------------- */
 
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
 #define FLEET_LINE_BYTES 128  /* cache line: counters never share one with a stored flag */
 
-/* ---- fleet: status ----------------------------------------------------------------------------- */
+/* ---- fleet: status --------------------------------------------------------------------------- */
 
 /* Every status and what it means. Host functions and tiles return them; device code stores them in
    the report. The order is part of the plan format: append only. */
@@ -119,9 +121,9 @@ typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_C
 const char *fleet_status_name(fleet_status status);
 const char *fleet_status_text(fleet_status status);
 
-/* ---- fleet: topology --------------------------------------------------------------------------- */
+/* ---- fleet: topology ------------------------------------------------------------------------- */
 
-/* What the builder knows of a chip. All numbers are data: make one by hand for a chip of your own. */
+/* What the builder knows of a chip. All numbers are data: a chip of your own is made by hand. */
 typedef struct fleet_topology {
     char name[24];
     uint32_t chiplets;                  /* X, 1..FLEET_MAX_CHIPLETS */
@@ -134,7 +136,8 @@ typedef struct fleet_topology {
 } fleet_topology;
 
 /* Presets: name, chiplets, units per chiplet, wave, LDS bytes, L2 bytes, last-level bytes, private.
-   Sources: CDNA3 and CDNA4 white papers and ISA guides, NVIDIA Hopper and Blackwell tuning guides. */
+   Sources: CDNA3 and CDNA4 white papers and ISA guides, NVIDIA Hopper and Blackwell tuning
+   guides. */
 #define FLEET_TOPOLOGY_LIST(X)                                                                     \
     X(MI300X, 8, 38, 64, 65536, 4194304, 268435456, 1)                                             \
     X(MI300A, 6, 38, 64, 65536, 4194304, 268435456, 1)                                             \
@@ -153,7 +156,7 @@ fleet_topology fleet_topology_preset(fleet_chip chip);
 /* A topology of `chiplets` times `units`, everything else as on MI300X: a start for your own. */
 fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 
-/* ---- fleet: symbolic extents ------------------------------------------------------------------- */
+/* ---- fleet: symbolic extents ----------------------------------------------------------------- */
 
 /* An extent: floor((mul * symbol + add) / div), or the constant `add` where symbol is 0. */
 typedef struct fleet_dim {
@@ -184,7 +187,7 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
 /* Appends an axis: shapes of five and six axes. */
 fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
 
-/* ---- fleet: graph ------------------------------------------------------------------------------ */
+/* ---- fleet: graph ---------------------------------------------------------------------------- */
 
 /* Handles; 0 is none, and every call accepts it as a no-op once the graph has an error. */
 typedef struct fleet_etensor {
@@ -221,7 +224,7 @@ typedef struct fleet_graph_desc {
 
 fleet_graph_desc fleet_graph_desc_default(void);
 
-/* Makes an empty graph (desc may be null: defaults); null when out of memory. The caller owns it. */
+/* Makes an empty graph (null desc: defaults); null when out of memory. The caller owns it. */
 fleet_graph *fleet_graph_create(const fleet_graph_desc *desc);
 void fleet_graph_destroy(fleet_graph *g);
 
@@ -234,9 +237,9 @@ fleet_status fleet_graph_status(const fleet_graph *g);
 
 #define FLEET_COUNT_DERIVED 0
 
-/* An event tensor: an array of event counters. count: FLEET_COUNT_DERIVED, or the number of notifies
-   (one per task that notifies an element) that completes each element, checked against the maps. The
-   name "step" is taken: by the implicit event that ends a step. */
+/* An event tensor: an array of event counters. count: FLEET_COUNT_DERIVED, or the number of
+   notifies (one per task that notifies an element) that completes each element, checked against the
+   maps. The name "step" is taken: by the implicit event that ends a step. */
 fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
                                   int64_t count, const char *file, int line);
 #define fleet_event_tensor(g, name, shape, count)                                                  \
@@ -257,18 +260,18 @@ void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const
 #define fleet_grid_level(g, grid, level) fleeti_grid_level(g, grid, level, FLEETI_HERE)
 
 /* Sets the number of slices of a device-task (default: one per chiplet). Slice s runs as a
-   chiplet-task on chiplet s mod X; chiplets without a slice do nothing and signal nothing. At least 1
-   when a plan is built. */
+   chiplet-task on chiplet s mod X; chiplets without a slice do nothing and signal nothing. At least
+   1 when a plan is built. */
 void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
                         int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
-/* ---- fleet: coordinate maps -------------------------------------------------------------------- */
+/* ---- fleet: coordinate maps ------------------------------------------------------------------ */
 
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of
    stride[k] * c[k], the axis takes every value from floor(v / div) to floor((v + width - 1) / div);
-   where limit is set, v + width is cut at limit first (the last tile may be partial, and a task that
-   begins at or behind the limit reaches nothing). */
+   where limit is set, v + width is cut at limit first (the last tile may be partial, and a task
+   that begins at or behind the limit reaches nothing). */
 typedef struct fleet_axis_map {
     int64_t stride[FLEET_MAX_RANK];
     int64_t offset;
@@ -314,17 +317,17 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
                         const char *file, int line);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
 
-/* ---- fleet: placement, scope, buffers, the outside ---------------------------------------------- */
+/* ---- fleet: placement, scope, buffers, the outside ------------------------------------------- */
 
-/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its second
-   (where it has one) the worker on that chiplet; values out of range are an error, so that a map must
-   say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets in
-   contiguous runs of equal length, and over a chiplet's workers in turn; chiplet-task k goes to
+/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its
+   second (where it has one) the worker on that chiplet; values out of range are an error, so that a
+   map must say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets
+   in contiguous runs of equal length, and over a chiplet's workers in turn; chiplet-task k goes to
    chiplet k mod X. A worker may be named under the STATIC schedule only. */
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
-/* Gives an event tensor a scope by hand: wider than the inferred one is allowed, narrower an error. */
+/* Gives an event tensor a scope by hand: wider than the inferred one is fine, narrower an error. */
 void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
                         int line);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
@@ -340,9 +343,9 @@ void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, u
 #define fleet_event_outside(g, event, roles, notifies, scope)                                      \
     fleeti_event_outside(g, event, roles, notifies, scope, FLEETI_HERE)
 
-/* Declared buffers let the builder prove that a step may run ahead of the one before it. Where every
-   grid declares what it reads and writes, sources for which no reader or writer of the step before
-   can conflict start without the step event. */
+/* Declared buffers let the builder prove that a step may run ahead of the one before it. Where
+   every grid declares what it reads and writes, sources for which no reader or writer of the step
+   before can conflict start without the step event. */
 fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, int line);
 #define fleet_buffer_named(g, name) fleeti_buffer(g, name, FLEETI_HERE)
 void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line);
@@ -351,7 +354,7 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
                    int line);
 #define fleet_writes(g, grid, buffer) fleeti_writes(g, grid, buffer, FLEETI_HERE)
 
-/* ---- fleet: plan ------------------------------------------------------------------------------- */
+/* ---- fleet: plan ----------------------------------------------------------------------------- */
 
 typedef enum fleet_schedule {
     FLEET_SCHEDULE_STATIC, /* per-worker queues in the plan; no scheduler workgroup */
@@ -367,11 +370,12 @@ typedef struct fleet_plan_desc {
     fleet_topology topology;      /* default: the preset MI300X */
     fleet_schedule schedule;      /* default: FLEET_SCHEDULE_STATIC */
     uint32_t workers_per_chiplet; /* W; default 0: every unit (less one scheduler under CHIPLET) */
-    uint32_t
-        counter_levels; /* 1: every arrival of a device event goes to its one counter; 2: chiplets count
-                                      first and send one arrival each; default 0: 2 */
-    uint32_t counter_stride_bytes; /* distance of two counters of one tensor, a power of two in
-                                      4..128; default 0: 128, and 16 in tensors of over 4096 elements */
+    /* 1: every arrival of a device event goes to its one counter; 2: chiplets count first and send
+       one arrival each; default 0: 2 */
+    uint32_t counter_levels;
+    /* distance of two counters of one tensor, a power of two in 4..128; default 0: 128, and 16 in
+       tensors of over 4096 elements */
+    uint32_t counter_stride_bytes;
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
 } fleet_plan_desc;
@@ -418,8 +422,8 @@ typedef struct fleeti_queue {
 
 #define FLEETI_TILE_NONE 0xffffffffu /* the end of a step: no tile, only its notify */
 
-/* What a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per worker
-   under STATIC; descriptors of one queue are contiguous. */
+/* What a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per
+   worker under STATIC; descriptors of one queue are contiguous. */
 typedef struct fleet_task {
     uint32_t tile;
     uint32_t args;
@@ -427,17 +431,15 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t
-        level; /* fleet_level: WAVE, CU or CHIPLET (a slice of a device-task is a chiplet-task) */
-    uint8_t acquire; /* fleet_scope: the widest among its waits */
-    uint16_t
-        batch; /* wavefront-tasks: how many stand in a row from here on, this one included; else 1 */
+    uint8_t level;          /* fleet_level, but DEVICE: a slice is a chiplet-task */
+    uint8_t acquire;        /* fleet_scope: the widest among its waits */
+    uint16_t batch;         /* wavefront-tasks: so many stand in a row from this one on; else 1 */
     uint32_t slice, slices; /* of a device-task; 0, 1 otherwise */
     uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
     uint32_t grid;          /* index of its grid's info */
 } fleet_task;
 
-/* Wait until each counter at word, word + stride, ... (count of them) has target arrivals per step. */
+/* Wait until each of `count` counters, `stride` words apart, has `target` arrivals per step. */
 typedef struct fleeti_wait {
     uint32_t counter; /* word index; FLEETI_SYSTEM: in the system counters */
     uint32_t count;   /* FLEETI_PREVIOUS: of the step before this one */
@@ -449,8 +451,8 @@ typedef struct fleeti_wait {
    share arrivals of this step adds weight for the whole chiplet. */
 typedef struct fleeti_notify {
     uint32_t counter; /* word index; FLEETI_SYSTEM: in the system counters */
-    uint32_t
-        sub; /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, no release */
+    /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, no release */
+    uint32_t sub;
     uint32_t share;
     uint32_t weight;
 } fleeti_notify;
@@ -493,8 +495,8 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
 void fleet_plan_free(fleet_plan *plan);
 
 /* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes
-   (FLEET_ERROR_IMAGE_...), and that every index in it stays inside it (FLEET_ERROR_IMAGE_INDEX). Reads
-   nothing past `bytes`, what the caller holds, whatever the bytes are. */
+   (FLEET_ERROR_IMAGE_...), and that every index in it stays inside it (FLEET_ERROR_IMAGE_INDEX).
+   Reads nothing past `bytes`, what the caller holds, whatever the bytes are. */
 fleet_status fleet_plan_check(const void *block, size_t bytes);
 
 /* The numbers of the report, per step. */
@@ -512,13 +514,13 @@ typedef struct fleet_plan_stats {
 fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
 
 /* Writes the report (words and numbers: tasks per level, signals and releases per event, scopes,
-   queue lengths, bytes, warnings) as text of at most `bytes` bytes including the final 0; returns the
-   length it would need without the 0, as snprintf does. */
+   queue lengths, bytes, warnings) as text of at most `bytes` bytes including the final 0; returns
+   the length it would need without the 0, as snprintf does. */
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
 
 /* Finds the event tensor of that name; its index, or -1. */
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
-/* Finds a task: the grid's name and its coordinate (as many as the grid has axes); its id, or -1. */
+/* Finds a task by its grid's name and its coordinate, a number for each axis; its id, or -1. */
 int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at);
 /* Writes "final(3)" for a task id, "E[3]" for a counter word; returns as snprintf does. */
 size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
@@ -528,7 +530,7 @@ FLEET_C_END
 
 #endif /* FLEET_H */
 
-/* ==== fleet: implementation ===================================================================== */
+/* ==== fleet: implementation =================================================================== */
 
 #ifdef FLEET_IMPLEMENTATION
 #ifndef FLEETI_IMPLEMENTED
@@ -587,7 +589,7 @@ FLEET_C_BEGIN
 #define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4u)
 #define FLEETI_NO_LIMIT INT64_MAX
 
-/* ---- status and text ---------------------------------------------------------------------------- */
+/* ---- status and text ------------------------------------------------------------------------- */
 
 #define FLEETI_STATUS_NAME(code, text)                                                             \
     case code:                                                                                     \
@@ -669,7 +671,7 @@ static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank,
     }
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------ */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 #define FLEETI_HUGE ((int64_t)1 << 61) /* sums of a few numbers below it cannot overflow */
 
@@ -712,7 +714,7 @@ static uint32_t fleeti_bits(uint32_t v)
     return (((v + (v >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
 }
 
-/* ---- topology ----------------------------------------------------------------------------------- */
+/* ---- topology -------------------------------------------------------------------------------- */
 
 static fleet_topology fleeti_topology(const char *name, uint32_t chiplets, uint32_t units,
                                       uint32_t wave, uint32_t lds, uint64_t l2, uint64_t llc,
@@ -756,7 +758,7 @@ fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units)
     return t;
 }
 
-/* ---- symbolic extents --------------------------------------------------------------------------- */
+/* ---- symbolic extents ------------------------------------------------------------------------ */
 
 fleet_dim fleet_dim_of(int64_t n)
 {
@@ -845,7 +847,7 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d)
     return fleet_shape_and(fleet_shape3(a, b, c), d);
 }
 
-/* ---- coordinate maps ---------------------------------------------------------------------------- */
+/* ---- coordinate maps ------------------------------------------------------------------------- */
 
 /* A task axis past FLEET_MAX_RANK leaves a map without width, which no call accepts. */
 fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div)
@@ -898,7 +900,7 @@ fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b)
     return fleet_map_and(fleet_map1(a), b);
 }
 
-/* ---- the graph ---------------------------------------------------------------------------------- */
+/* ---- the graph ------------------------------------------------------------------------------- */
 
 /* The call in the user's source that made an object. */
 typedef struct fleeti_site {
@@ -995,7 +997,7 @@ static void fleeti_fail(fleet_graph *g, fleet_status status, fleeti_site site, c
     va_end(list);
 }
 
-/* Asks for room before an stb_ds container grows: stb_ds itself cannot report a failed allocation. */
+/* Asks for room before an stb_ds container grows: stb_ds cannot report a failed allocation. */
 static int fleeti_room(fleet_graph *g, size_t bytes)
 {
     void *room = FLEET_MALLOC(bytes);
@@ -1506,7 +1508,7 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
     fleeti_use(g, grid, buffer, 1, fleeti_site_at(file, line));
 }
 
-/* ---- building a plan: what the passes share ------------------------------------------------------ */
+/* ---- building a plan: what the passes share -------------------------------------------------- */
 
 /* A plan is built in passes, each a function below, in this order:
        bind      symbols, topology, extents, maps: all numbers become known
@@ -1538,8 +1540,8 @@ typedef struct fleeti_edge {
     const fleeti_edge_def *def;
     uint32_t grid, event, rank;
     fleeti_axis axis[FLEET_MAX_RANK];
-    /* Where every axis is "every" or a single unit, boxes differ in their first element only, and that
-       is affine in the coordinate: first + sum of step[k] * c[k]. */
+    /* Where every axis is "every" or a single unit, boxes differ in their first element only, and
+       that is affine in the coordinate: first + sum of step[k] * c[k]. */
     uint32_t affine;
     int64_t first, step[FLEET_MAX_RANK];
     fleeti_box box;
@@ -1759,7 +1761,7 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
     return text;
 }
 
-/* ---- pass "bind": all numbers become known -------------------------------------------------------- */
+/* ---- pass "bind": all numbers become known --------------------------------------------------- */
 
 static fleet_status fleeti_bind_symbols(fleeti_build *b)
 {
@@ -1965,7 +1967,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- edges: from a coordinate to event elements ---- */
+/* ---- edges: from a coordinate to event elements ---------------------------------------------- */
 
 static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int32_t *at)
 {
@@ -2199,7 +2201,7 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "place": every task gets its chiplet and worker ---------------------------------------- */
+/* ---- pass "place": every task gets its chiplet and worker ------------------------------------ */
 
 /* The one value of a placement axis for a task. */
 static fleet_status fleeti_place_value(fleeti_build *b, const fleeti_bound_grid *grid,
@@ -2258,8 +2260,8 @@ static uint32_t fleeti_slices_on(const fleeti_build *b, const fleeti_bound_grid 
     return (grid->slices - chiplet + b->chiplets - 1) / b->chiplets;
 }
 
-/* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so that
-   no worker always gets the remainder. */
+/* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so
+   that no worker always gets the remainder. */
 static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *grid,
                                       uint32_t *next, uint64_t *count)
 {
@@ -2338,7 +2340,7 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "meet": who notifies and who waits for each element, and where -------------------------- */
+/* ---- pass "meet": who notifies and who waits for each element, and where --------------------- */
 
 /* Where a task runs: a bit for each chiplet, and its worker if it is one. */
 static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
@@ -2434,8 +2436,8 @@ static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, u
     }
 }
 
-/* Every chiplet with a queue that is not empty ends the step: each of its workers that has work does
-   under STATIC; all of them do under CHIPLET. */
+/* Every chiplet with a queue that is not empty ends the step: each of its workers that has work
+   does under STATIC; all of them do under CHIPLET. */
 static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
 {
     uint32_t q;
@@ -2500,7 +2502,7 @@ static fleet_status fleeti_meet(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "settle": counts, scopes, counters, targets --------------------------------------------- */
+/* ---- pass "settle": counts, scopes, counters, targets ---------------------------------------- */
 
 /* A given count must agree with the maps, and whoever waits must be notified. */
 static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *event)
@@ -2677,36 +2679,40 @@ static fleet_status fleeti_settle(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "overlap": whether sources may run ahead of the step before -------------------------------- */
+/* ---- pass "overlap": whether sources may run ahead of the step before ------------------------ */
 
-/* Without the step event, what orders a task of step s + 1 after one of step s? Two things: a worker ends
-   its whole queue of step s before it begins step s + 1; and within a step, events. The proof is made for
-   whole grids, under STATIC, when every grid has declared its buffers and the outside takes no part.
+/* Without the step event, what orders a task of step s + 1 after one of step s? Two things: a
+   worker ends its whole queue of step s before it begins step s + 1; and within a step, events. The
+   proof is made for whole grids, under STATIC, when every grid has declared its buffers and the
+   outside takes no part.
 
    Facts, for grids K and F (a task of step s is "complete" when its arrivals have been counted):
-     all[K] has F   each task of K can start only when all tasks of F are complete. True where K's tasks
-                    wait for every element of a tensor that every task of F notifies; where K has G in
-                    all[K] and done[G] has F; and where each task of K waits for some task of G, the only
-                    producer of that tensor, and all[G] has F.
-     done[K] has F  when all of K is complete, all of F is. True where K's tasks together wait for every
-                    element of a tensor that every task of F notifies, and transitively; all[K] is in it.
+     all[K] has F   each task of K can start only when all tasks of F are complete. True where K's
+                    tasks wait for every element of a tensor that every task of F notifies; where
+                    all[K] has G and done[G] has F; and where each task of K waits for a task of G,
+                    the only producer of that tensor, and all[G] has F.
+     done[K] has F  when all of K is complete, all of F is. True where K's tasks together wait for
+                    every element of a tensor that every task of F notifies, and transitively;
+                    all[K] is part of it.
    Grids are gone through in the order of their calls; a fact about a later grid is just not used.
 
    "H of step s + 1 comes after F of step s" then follows from any of these:
      (own)   F and H live on one and the same worker;
-     (a)     every worker that has tasks of F also has tasks of a grid in all[H]: those, in step s + 1,
-             come after everything that the worker did in step s, and H comes after them;
+     (a)     every worker that has tasks of F also has tasks of a grid in all[H]: in step s + 1
+             those come after everything that the worker did in step s, and H comes after them;
      (b)     every worker that has tasks of H has, in its queue, a task of a K with F in all[K]: the
              worker saw F complete before it left step s. "Complete" speaks of F's arrivals at the
-             tensor by which it was seen; where all its arrivals matter, F must have that one edge only.
+             tensor by which it was seen; where all its arrivals matter, F must have that one edge
+             only.
 
    Nothing that a step may not do ahead of the other is then left if this holds
-     - for all F and H that notify a common tensor with an element of several arrivals (all arrivals):
-       else an early arrival of s + 1 would stand in for a late one of s;
+     - for all F and H that notify a common tensor with an element of several arrivals (all
+       arrivals): else an early arrival of s + 1 would stand in for a late one of s;
      - for all F and H with a common buffer that one of them writes.
-   F = H is such a pair too. Steps further apart follow: H of s + 2 is after all of F of s + 1, each task
-   of which is after itself in s, on the same worker. Step ends of two steps may then be counted out of
-   order, which nobody observes, as no source waits for them: so all sources run ahead, or none. */
+   F = H is such a pair too. Steps further apart follow: H of s + 2 is after all of F of s + 1, each
+   task of which is after itself in s, on the same worker. Step ends of two steps may then be
+   counted out of order, which nobody observes, as no source waits for them: so all sources run
+   ahead, or none. */
 
 #define FLEETI_MOST_OVERLAP_GRIDS 4096u /* the sets below take the square of it in bits */
 
@@ -2745,7 +2751,8 @@ static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_
     return 1;
 }
 
-/* The least number of elements that a task reaches through an edge; *together: that all tasks reach. */
+/* The least number of elements that a task reaches through an edge; *together: that all tasks
+   reach. */
 static uint32_t fleeti_edge_reach(const fleeti_build *b, const fleeti_edge *edge, uint32_t *stamp,
                                   uint32_t mark, uint32_t *together)
 {
@@ -2951,10 +2958,10 @@ static fleet_status fleeti_overlap(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "list": each task's waits and notifies -------------------------------------------------- */
+/* ---- pass "list": each task's waits and notifies --------------------------------------------- */
 
-/* Adds `count` counters to the wait list that began at record `from`, merged into its last record where
-   they continue it. */
+/* Adds `count` counters to the wait list that began at record `from`, merged into its last record
+   where they continue it. */
 static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uint32_t count,
                            uint32_t stride, uint32_t target)
 {
@@ -2971,7 +2978,7 @@ static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uin
     return 1;
 }
 
-/* Adds what a task waits for through one edge; *inner is set when some of it is completed by tasks. */
+/* Adds what a task waits for through one edge; sets *inner when tasks complete some of it. */
 static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const fleeti_box *box,
                                  uint8_t *scope, uint32_t *inner)
 {
@@ -3050,8 +3057,8 @@ static fleet_status fleeti_list_waits(fleeti_build *b, const fleeti_bound_grid *
     return FLEET_OK;
 }
 
-/* The notify list of a task on one chiplet: the records themselves where they are one, else a copy of
-   them in a row. */
+/* The notify list of a task on one chiplet: the records themselves where they are one, else a copy
+   of them in a row. */
 static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_grid *grid,
                                          uint32_t id, uint32_t chiplet, const int32_t *at,
                                          fleeti_list *before, fleeti_list *list)
@@ -3134,7 +3141,7 @@ static fleet_status fleeti_list_tasks(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "emit": the block ----------------------------------------------------------------------- */
+/* ---- pass "emit": the block ------------------------------------------------------------------ */
 
 #define FLEETI_SECTION_ALIGN 64u
 
@@ -3281,9 +3288,9 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
     }
 }
 
-/* Lets the sources of a queue wait for the step before. Under STATIC a worker that has waited once in a
-   step need not again: the tasks behind the first such task are ordered by the queue, but for the
-   wavefront-tasks that run at once with it. */
+/* Lets the sources of a queue wait for the step before. Under STATIC a worker that has waited once
+   in a step need not again: the tasks behind the first such task are ordered by the queue, but for
+   the wavefront-tasks that run at once with it. */
 static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)
 {
     uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
@@ -3384,11 +3391,11 @@ static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out)
     return FLEET_OK;
 }
 
-/* ---- pass "order": nothing can deadlock ------------------------------------------------------------ */
+/* ---- pass "order": nothing can deadlock ------------------------------------------------------ */
 
-/* Queues follow the order of ids. So where every element's producers have smaller ids than its waiters,
-   the order of ids extends all event edges and all queue edges, and nothing can deadlock. Nearly all
-   graphs are like that. For the others the passes below run the plan on paper. */
+/* Queues follow the order of ids. So where every element's producers have smaller ids than its
+   waiters, the order of ids extends all event edges and all queue edges, and nothing can deadlock.
+   Nearly all graphs are like that. For the others the passes below run the plan on paper. */
 static int fleeti_ids_are_ordered(const fleeti_build *b)
 {
     uint32_t e;
@@ -3401,9 +3408,9 @@ static int fleeti_ids_are_ordered(const fleeti_build *b)
     return 1;
 }
 
-/* A dry run over nodes: a task, or a slice of a device-task, is one. A chiplet-task starts when it is
-   at the head of all its workers' queues, so that its tile may use a barrier of the chiplet. What the
-   outside completes is taken as complete. */
+/* A dry run over nodes: a task, or a slice of a device-task, is one. A chiplet-task starts when it
+   is at the head of all its workers' queues, so that its tile may use a barrier of the chiplet.
+   What the outside completes is taken as complete. */
 typedef struct fleeti_dry_run {
     const fleet_task *tasks;
     const fleeti_queue *queues;
@@ -3530,8 +3537,8 @@ static void fleeti_visit_count(const fleeti_build *b, fleeti_dry_run *run, uint3
     run->first_waiter[e + 1]++;
 }
 
-/* Lists the node as a waiter; first_waiter[e] is the place for the next one, and so ends up as where
-   e's waiters end. */
+/* Lists the node as a waiter; first_waiter[e] is the place for the next one, and so ends up as
+   where e's waiters end. */
 static void fleeti_visit_wait(const fleeti_build *b, fleeti_dry_run *run, uint32_t node, uint32_t e)
 {
     (void)b;
@@ -3624,8 +3631,8 @@ static void fleeti_visit_blocker(const fleeti_build *b, fleeti_dry_run *run, uin
     if (run->missing[e]) run->blocker = run->producer[e];
 }
 
-/* Who keeps an unfinished node from running: a producer of an element it waits for, or else the node at
-   the head of a queue in which it stands further back. */
+/* Who keeps an unfinished node from running: a producer of an element it waits for, or else the
+   node at the head of a queue in which it stands further back. */
 static uint32_t fleeti_find_blocker(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                                     uint32_t *queue)
 {
@@ -3718,7 +3725,7 @@ static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
     return run.n_done < run.n_nodes ? fleeti_report_order(b, &run) : FLEET_OK;
 }
 
-/* ---- building a plan: the passes in order ----------------------------------------------------------- */
+/* ---- building a plan: the passes in order ---------------------------------------------------- */
 
 static fleet_status fleeti_bind(fleeti_build *b)
 {
@@ -3740,8 +3747,8 @@ fleet_plan_desc fleet_plan_desc_default(void)
     return desc;
 }
 
-/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What does not fit, or
-   is not a plain symbol, is recorded so that the build reports it. */
+/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What does not fit,
+   or is not a plain symbol, is recorded so that the build reports it. */
 void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
 {
     uint32_t number = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0, i;
@@ -3791,7 +3798,7 @@ void fleet_plan_free(fleet_plan *plan)
     if (plan) FLEET_FREE(plan);
 }
 
-/* ---- checking a plan from outside -------------------------------------------------------------------- */
+/* ---- checking a plan from outside ------------------------------------------------------------ */
 
 /* Whether `count` items at an offset lie inside the block, aligned as the builder does. */
 static int fleeti_section_fits(const fleet_plan *plan, uint64_t at, uint64_t count, uint64_t item)
@@ -3989,7 +3996,7 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
     return FLEET_OK;
 }
 
-/* ---- questions to a plan ------------------------------------------------------------------------------ */
+/* ---- questions to a plan --------------------------------------------------------------------- */
 
 static const fleeti_event *fleeti_plan_events(const fleet_plan *plan)
 {
@@ -4090,7 +4097,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     return out.length;
 }
 
-/* ---- numbers and report ------------------------------------------------------------------------------- */
+/* ---- numbers and report ---------------------------------------------------------------------- */
 
 /* What one step does to an event tensor. */
 typedef struct fleeti_event_stats {
@@ -4098,9 +4105,10 @@ typedef struct fleeti_event_stats {
     uint64_t local, global, releases;
 } fleeti_event_stats;
 
-/* Counts one tensor. The builder writes one notify record for each element and chiplet that notifies it,
-   in the order of the elements, before the lists that copy them; *next is the first not counted yet. A
-   counter that is not counted on the chiplet first takes what is left of the target. */
+/* Counts one tensor. The builder writes one notify record for each element and chiplet that
+   notifies it, in the order of the elements, before the lists that copy them; *next is the first
+   not counted yet. A counter that is not counted on the chiplet first takes what is left of the
+   target. */
 static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t index, uint32_t *next)
 {
     const fleeti_event *event = &fleeti_plan_events(plan)[index];
