@@ -116,7 +116,6 @@ typedef struct fleet_failure {
 struct fleeti_host {
     fleeti_line abort; /* stored by the host */
     uint32_t status;   /* sticky; first failure */
-    uint32_t culprit;  /* 1 + worker that set it */
     uint32_t finished; /* launches */
     uint32_t busy;     /* launches refused because another held the state */
     uint32_t poisoned; /* launches refused because the state is poisoned */
@@ -124,7 +123,8 @@ struct fleeti_host {
         census_need; /* launches that found too few workgroups */
     uint32_t epoch;
     uint32_t task_status; /* of fleet_run_task */
-    uint32_t pad[FLEETI_EVENT_LINE - 11];
+    fleet_failure first;  /* whose status is that above */
+    uint32_t pad[FLEETI_EVENT_LINE - 18];
     /* then: fleet_failure per worker and scheduler, then the system counters */
 };
 
@@ -231,6 +231,7 @@ typedef struct fleeti_worker {
     uint32_t taken;               /* CHIPLET: mailbox entries */
     uint32_t batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;               /* of the task in hand */
+    uint32_t broken;              /* a wavefront-task of this wave's batch did not end well */
     uint32_t ran;
     /* The leading wave's look-ahead: descriptors of the next task and the one after, the latter's index; first
        wait and first notify record of the task in hand and of the next. */
@@ -251,7 +252,10 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
                                  uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
 {
     fleeti_host *host = state->config.host;
-    fleet_failure *f = fleeti_failures(host) + worker;
+    uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
+    fleet_failure *f = first ? &host->first : fleeti_failures(host) + worker;
+    /* Several waves and threads of a worker may come here: the first one's account stays. */
+    if (!first && fleet_load_relaxed_system(&f->status)) return;
     fleet_store_relaxed_system(&f->worker, worker);
     fleet_store_relaxed_system(&f->task, task);
     fleet_store_relaxed_system(&f->counter, seen.counter);
@@ -260,10 +264,7 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
     fleet_store_relaxed_system(&f->epoch, epoch);
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
-    if (fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0) {
-        fleet_store_relaxed_system(&host->culprit, worker + 1);
-        fleeti_publish_system(&host->status, (uint32_t)seen.status);
-    }
+    if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
 }
 
 /* ---- fleet sched: census --------------------------------------------------------------------------------- */
@@ -460,6 +461,7 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     w->schedule = plan->schedule;
     w->chiplets = plan->chiplets;
     w->group = FLEET_BLOCK;
+    w->broken = 0;
     w->lds = lds;
     w->lds_bytes = lds_bytes;
 #if defined(FLEET_HOST)
@@ -575,7 +577,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
         }
         for (uint32_t i = fleet_lane(); i < w->workers; i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&w->mailbox[i].taken.word);
-            if (entry - n > entry - least) least = n;
+            if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
         }
         *taken = least;
     }
@@ -750,7 +752,8 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
         }
         if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
             w->group = FLEET_BLOCK;
-            fleet_block_barrier();
+            /* One that failed published nothing: the end of the step must not follow. */
+            if (fleeti_block_any(w->broken)) w->done = 1;
         }
         if (w->done) return 0;
         if (w->schedule == FLEET_SCHEDULE_CHIPLET) {
@@ -808,7 +811,10 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
                            0); /* the lane whose event it was */
         if (status) {
             w->batch_at = w->batch_end;
-            if (w->group == FLEET_BLOCK) w->done = 1;
+            if (w->group == FLEET_BLOCK)
+                w->done = 1;
+            else
+                w->broken = 1;
             return 0;
         }
     }
@@ -854,7 +860,10 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
     }
     if (veto) {
         w->batch_at = w->batch_end;
-        if (w->group == FLEET_BLOCK) w->done = 1;
+        if (w->group == FLEET_BLOCK)
+            w->done = 1;
+        else
+            w->broken = 1;
     }
     if (ends_step) {
         w->epoch++;
@@ -1771,10 +1780,13 @@ static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
     return 0;
 }
 
+#define FLEETI_FIRST 0xffffffffu
 static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
 {
     const fleet_failure *from =
-        (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + who;
+        who == FLEETI_FIRST
+            ? &s->host->first
+            : (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + who;
     fleet_failure f;
     f.status = fleeti_host_word(&from->status); /* stored last */
     f.worker = fleeti_host_word(&from->worker);
@@ -1794,16 +1806,10 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
 
 uint32_t fleet_get_failure(const fleet_state *s, fleet_failure *failure)
 {
-    uint32_t culprit;
     if (!s || !s->host || !failure) return 0;
     if (!fleeti_host_word(&s->host->status)) return 0;
-    culprit = fleeti_host_word(&s->host->culprit);
-    if (!culprit) {
-        memset(failure, 0, sizeof *failure);
-        failure->status = fleeti_host_word(&s->host->status);
-        return 1;
-    }
-    *failure = fleeti_read_failure(s, culprit - 1);
+    *failure = fleeti_read_failure(s, FLEETI_FIRST);
+    failure->status = fleeti_host_word(&s->host->status);
     return 1;
 }
 
@@ -1824,6 +1830,7 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     fleeti_text t;
     const fleet_plan *plan;
     char name[160];
+    fleet_failure first;
     uint32_t *running, status;
     t = fleeti_text_at(text, bytes);
     if (!s || !s->host || !s->image) return 0;
@@ -1843,11 +1850,14 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
                        fleeti_host_word(&s->host->census_have),
                        fleeti_host_word(&s->host->census_need));
     }
-    for (uint32_t w = 0; w < plan->total_workers + plan->chiplets; w++) {
-        fleet_failure f = fleeti_read_failure(s, w);
+    first = fleeti_read_failure(s, FLEETI_FIRST);
+    for (uint32_t w = 0; w < plan->total_workers + plan->chiplets + 1; w++) {
+        fleet_failure f = w ? fleeti_read_failure(s, w - 1) : first;
         if (!f.status) continue;
-        fleeti_put(&t, w + 1 == fleeti_host_word(&s->host->culprit) ? "first: " : "also:  ");
-        fleeti_put_worker(&t, plan, w);
+        if (w && f.worker == first.worker && f.task == first.task && f.counter == first.counter)
+            continue;
+        fleeti_put(&t, w ? "also:  " : "first: ");
+        fleeti_put_worker(&t, plan, f.worker);
         fleet_plan_task_name(plan, f.task, name, sizeof name);
         fleeti_put(&t, ", task %s, step %u: ", name, f.epoch);
         if (f.counter) {
@@ -1865,7 +1875,9 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     if (running &&
         !fleeti_snapshot(running, s->device + s->running, (size_t)plan->total_workers * 4))
         for (uint32_t w = 0; w < plan->total_workers; w++) {
-            if (!running[w] || fleeti_read_failure(s, w).status) continue;
+            if (!running[w] || fleeti_read_failure(s, w).status ||
+                (first.status && first.worker == w))
+                continue;
             fleet_plan_task_name(plan, running[w] - 1, name, sizeof name);
             fleeti_put(&t, "still: ");
             fleeti_put_worker(&t, plan, w);

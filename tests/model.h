@@ -36,8 +36,9 @@ typedef struct world {
     uint32_t n_cells; /* that are written in a step */
     uint32_t first_epoch;
     uint32_t may_run_ahead;
-    uint32_t odd, odd_task, odd_step; /* task: ODD_EVERY for all of the odd_grid */
-    uint32_t odd_first, odd_end;      /* tasks of odd_grid */
+    uint32_t odd, odd_task, odd_step; /* which; ODD_EVERY */
+    uint32_t odd_part;                /* of a chiplet-task; ODD_EVERY */
+    uint32_t odd_first, odd_end;      /* tasks, for ODD_EVERY and ODD_MEET */
 } world;
 
 #define COUNT_TICKET 0u
@@ -66,6 +67,14 @@ FLEET_DEVICE void world_wrong(const world *args, uint32_t what, uint32_t task, u
     fleet_store_relaxed_device(e + 4, got);
     fleet_store_relaxed_device(e + 5, want);
     fleet_store_relaxed_device(e + 6, epoch);
+}
+
+FLEET_DEVICE uint32_t world_is_odd(const world *args, uint32_t task, uint32_t part, uint32_t step)
+{
+    if (args->odd_step != ODD_EVERY && args->odd_step != step) return 0;
+    if (args->odd_part != ODD_EVERY && args->odd_part != part) return 0;
+    if (args->odd_task != ODD_EVERY) return args->odd_task == task;
+    return task >= args->odd_first && task < args->odd_end;
 }
 
 FLEET_DEVICE fleet_status world_odd(const fleet_ctx *ctx, const world *args)
@@ -123,11 +132,7 @@ FLEET_TILE(work, world)
                 world_wrong(args, WRONG_DATA, ctx.task, args->preds[k], got, want, ctx.epoch);
         }
     }
-    if (args->odd &&
-        (args->odd_task == ctx.task ||
-         (args->odd_task == ODD_EVERY &&
-          ctx.task - args->odd_first < args->odd_end - args->odd_first)) &&
-        (args->odd_step == ctx.step || args->odd_step == ODD_EVERY)) {
+    if (args->odd && world_is_odd(args, ctx.task, ctx.tile_index, ctx.step)) {
         fleet_status status = world_odd(&ctx, args);
         if (status) return status;
     }
@@ -541,6 +546,20 @@ static inline fleet_status rig_run(rig *r, uint32_t steps)
     return status ? status : fleet_wait_state(&r->state, r->stream);
 }
 
+/* Runs steps that must end well; otherwise shows the report. */
+#define CHECK_RUN(r, steps)                                                                        \
+    do {                                                                                           \
+        fleet_status run_got = rig_run(r, steps);                                                  \
+        if (run_got) {                                                                             \
+            static char run_report[4096];                                                          \
+            test_fail(t, __FILE__, __LINE__, "rig_run(%s) is %s", #steps,                          \
+                      fleet_status_name(run_got));                                                 \
+            fleet_report(&(r)->state, run_report, sizeof run_report);                              \
+            printf("%s", run_report);                                                              \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+
 /* A launch next to the test, which goes on meanwhile. */
 #if defined(FLEET_HOST)
 static inline void *rig_thread(void *rig_)
@@ -620,6 +639,14 @@ static inline uint32_t rig_runs(rig *r, uint32_t grid)
     return n;
 }
 
+/* Tiles that found something wrong. */
+static inline uint32_t rig_errors(rig *r)
+{
+    uint32_t n = 0;
+    if (fleet_to_host(&n, r->w.counters + COUNT_ERRORS, sizeof n, r->stream)) abort();
+    return n;
+}
+
 /* After a failure, to go on from epoch 0. */
 static inline int rig_recover(test_run *t, rig *r)
 {
@@ -632,11 +659,45 @@ static inline int rig_recover(test_run *t, rig *r)
     return 1;
 }
 
-static inline void rig_odd(rig *r, oddity odd, uint32_t task, uint32_t step)
+static inline int rig_odd(test_run *t, rig *r, oddity odd, uint32_t task, uint32_t part,
+                          uint32_t step)
 {
     r->w.odd = odd;
     r->w.odd_task = task;
+    r->w.odd_part = part;
     r->w.odd_step = step;
+    NEED_STATUS(rig_world(r), FLEET_OK);
+    return 1;
+}
+
+/* After task `odd` did not end in step `step` of the first launch: whatever depends on it, in this step or by
+   the order of steps, did not run any more, and nothing ran in later steps. */
+static inline int rig_check_stopped(test_run *t, rig *r, uint32_t odd, uint32_t step)
+{
+    uint32_t *now = (uint32_t *)malloc(r->bytes + 4), c, p, again = 1;
+    uint8_t *before = model_before(r->m), *after = (uint8_t *)calloc(r->n_tasks + 1, 1);
+    if (!now || !after) abort();
+    NEED_STATUS(fleet_to_host(now, r->memory, r->bytes, r->stream), FLEET_OK);
+    while (again)
+        for (again = 0, c = 0; c < r->n_tasks; c++)
+            for (p = 0; p < r->n_tasks && !after[c]; p++)
+                if (before[(size_t)c * r->n_tasks + p] && (p == odd || after[p]))
+                    after[c] = 1, again = 1;
+    for (c = 0; c < r->n_tasks && !t->failed_here; c++) {
+        uint32_t cell = now[r->cell_of_at + c];
+        uint32_t end = c + 1 < r->n_tasks ? now[r->cell_of_at + c + 1] : r->n_all_cells;
+        for (; cell < end; cell++)
+            if (now[r->runs_at + cell] > step + !after[c])
+                test_fail(t, __FILE__, __LINE__,
+                          "task %u ran %u times, although task %u failed in step %u", c,
+                          now[r->runs_at + cell], odd, step);
+    }
+    if (now[r->counters_at + COUNT_ERRORS])
+        test_fail(t, __FILE__, __LINE__, "a tile ran on data that was not ready");
+    free(now);
+    free(before);
+    free(after);
+    return !t->failed_here;
 }
 
 /* ---- graphs that several programs use ---- */

@@ -31,11 +31,16 @@ typedef struct setting {
     fleet_host_engine engine;
 } setting;
 
-static fleet_host_engine setting_engine(void)
+/* Engines to run in, first and last. Thread sanitizers do not follow coroutines. */
+static inline void setting_engines(fleet_host_engine *first, fleet_host_engine *last)
 {
     const char *name = getenv("FLEET_TEST_ENGINE");
-    return name && strcmp(name, "deterministic") == 0 ? FLEET_ENGINE_DETERMINISTIC
-                                                      : FLEET_ENGINE_THREADS;
+    *first = *last = FLEET_ENGINE_THREADS;
+#if defined(FLEET_HOST) && !defined(__SANITIZE_THREAD__)
+    if (name && strcmp(name, "threads") != 0) *last = FLEET_ENGINE_DETERMINISTIC;
+    if (name && strcmp(name, "deterministic") == 0) *first = FLEET_ENGINE_DETERMINISTIC;
+#endif
+    (void)name;
 }
 
 static inline int deep(void)
@@ -64,10 +69,14 @@ static inline fleet_topology topology_of(const uint32_t *workers, fleet_schedule
 /* Setting i of those that this device has; 0: there are no more. few: only so many shapes. */
 static inline int setting_get(uint32_t i, uint32_t few, setting *s)
 {
-    uint32_t shape = i / 2, k;
+    fleet_host_engine first, last;
+    uint32_t engines, shape, k;
+    setting_engines(&first, &last);
+    engines = 1 + (uint32_t)(last - first);
+    shape = i / (2 * engines);
     memset(s, 0, sizeof *s);
-    s->schedule = i % 2 ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
-    s->engine = setting_engine();
+    s->engine = i % engines ? last : first;
+    s->schedule = i / engines % 2 ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
     s->seed = i + 1;
     s->levels = shape % 3 == 2 ? 1 : 2;
     s->waves = 1 + shape % 2;

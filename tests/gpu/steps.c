@@ -1,6 +1,5 @@
 /* Whole runs of graphs in every setting: exactly once, in order, on fresh data; steps, launches, epochs. */
-// run: asan
-// run: asan engine=deterministic
+// run: asan engine=both
 // run: tsan timeout=120
 #include "model.h"
 
@@ -10,10 +9,10 @@ static void run_model(test_run *t, const setting *s, void *model_)
     rig r;
     uint32_t steps = 3;
     if (!rig_open(t, &r, m, s)) return;
-    CHECK_STATUS(rig_run(&r, steps), FLEET_OK);
+    CHECK_RUN(&r, steps);
     if (!rig_check(t, &r, steps)) return;
-    CHECK_STATUS(rig_run(&r, 1), FLEET_OK);
-    CHECK_STATUS(rig_run(&r, 2), FLEET_OK);
+    CHECK_RUN(&r, 1);
+    CHECK_RUN(&r, 2);
     if (!rig_check(t, &r, steps + 3)) return;
     rig_close(&r);
 }
@@ -39,8 +38,8 @@ static void run_wrap(test_run *t, const setting *s, void *model_)
     model *m = (model *)model_;
     rig r;
     if (!rig_open_at(t, &r, m, s, 0xfffffffdu)) return;
-    CHECK_STATUS(rig_run(&r, 2), FLEET_OK);
-    CHECK_STATUS(rig_run(&r, 3), FLEET_OK);
+    CHECK_RUN(&r, 2);
+    CHECK_RUN(&r, 3);
     if (!rig_check(t, &r, 5)) return;
     rig_close(&r);
 }
