@@ -84,7 +84,7 @@
 #endif
 
 /* Bytes of static LDS that the kit adds to a kernel. */
-#define FLEET_LDS_BYTES 80u
+#define FLEET_LDS_BYTES 176u
 
 /* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
    its parameter types: on the CPU it unpacks the argument array, on a GPU it is nothing. */
@@ -204,7 +204,7 @@ void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(void);
 uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word);
-uint32_t *fleeti_host_row(void); /* of the workgroup, FLEETI_ROW words */
+uint32_t *fleeti_host_board(uint32_t board); /* of the workgroup, FLEETI_BOARD words */
 uint32_t fleeti_host_block_flag(
     uint32_t set);            /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
 void fleeti_host_point(void); /* a place where another agent may go on */
@@ -225,8 +225,8 @@ FLEET_C_END
 /* Each backend defines the same functions and nothing else stands between the kit and the hardware:
      identity     fleet_thread_id, fleet_thread_count, fleet_lane, fleet_wave_size, fleet_wave_id,
                   fleet_wave_count, fleet_block_id, fleet_block_count, fleet_chiplet_id
-     group        fleet_block_barrier, fleet_wave_barrier, fleeti_broadcast, fleeti_block_any, fleeti_any,
-                  fleeti_ballot, fleeti_shuffle, fleeti_uniform
+     group        fleet_block_barrier, fleet_wave_barrier, fleeti_broadcast, fleeti_veto_..., fleeti_any,
+                  fleeti_ballot, fleeti_shuffle, fleeti_uniform, fleeti_first, fleeti_row_..., fleeti_held_...
      ordering     fleeti_drain, fleeti_release_device/_system, fleeti_acquire_chiplet/_device/_system
      counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_post64_device, fleeti_publish_system, and the scoped atomics
@@ -638,18 +638,26 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 }
 #endif
 
-/* Sixteen words of the immutable plan on their way to a workgroup. The leading wave loads them, a word per
-   lane, well before they are needed; it publishes them in LDS before a barrier, and everybody reads them
-   after it. In between they are one register. */
-#define FLEETI_ROW 16u
+/* A descriptor on its way to a workgroup: 16 words of the immutable plan, then a word that changes and is
+   looked at in passing, then a number to go with it. The leading wave loads it, a word per lane, well before
+   it is needed; it publishes it on one of two boards in LDS before a barrier, and everybody reads it after
+   that. In between it is one register. */
+#define FLEETI_ROW 18u
+#define FLEETI_ROW_SEEN 16u
+#define FLEETI_ROW_NUMBER 17u
+/* On the board a word follows: who publishes nothing although its turn came raises it, and the workgroup
+   takes no further task. */
+#define FLEETI_VETO 18u
+#define FLEETI_BOARD 19u
 #if !defined(FLEET_HOST)
 typedef uint32_t fleeti_row;
-/* n words from a, the next n from b; by all lanes of one wave. */
-FLEET_DEVICE fleeti_row fleeti_row_load(const void *a, const void *b, uint32_t n)
+/* By all lanes of one wave. */
+FLEET_DEVICE fleeti_row fleeti_row_load(const void *words, const uint32_t *seen, uint32_t number)
 {
-    uint32_t lane = fleet_lane();
-    const uint32_t *from = lane < n ? (const uint32_t *)a + lane : (const uint32_t *)b + (lane - n);
-    return lane < 2 * n ? *from : 0;
+    fleeti_row row = number;
+    if (fleet_lane() < FLEETI_ROW_SEEN) row = ((const uint32_t *)words)[fleet_lane()];
+    if (fleet_lane() == FLEETI_ROW_SEEN) row = fleet_load_relaxed_device(seen);
+    return row;
 }
 FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
 {
@@ -658,20 +666,20 @@ FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
 
 /* All static LDS of the kit: FLEET_LDS_BYTES. */
 typedef struct fleeti_shared {
-    uint32_t row[FLEETI_ROW];
+    uint32_t board[2][20];
     uint32_t words[2]; /* broadcasts */
-    uint32_t flag, pad;
+    uint32_t pad[2];
 } fleeti_shared;
 FLEET_DEVICE fleeti_shared *fleeti_lds(void)
 {
     __shared__ __align__(16) fleeti_shared lds;
     return &lds;
 }
-FLEET_DEVICE void fleeti_row_publish(fleeti_row row)
+FLEET_DEVICE void fleeti_row_publish(fleeti_row row, uint32_t board)
 {
-    if (fleet_lane() < FLEETI_ROW) fleeti_lds()->row[fleet_lane()] = row;
+    if (fleet_lane() < FLEETI_ROW) fleeti_lds()->board[board][fleet_lane()] = row;
 }
-/* The same sixteen words in the hands of everybody. */
+/* The same words in the hands of everybody. */
 #if defined(FLEET_HIP)
 /* One vector register per wave, lane l holding word l; a word becomes a scalar where it is used. Sixteen
    scalar registers all along would be too many. */
@@ -680,9 +688,9 @@ FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
 {
     return row;
 }
-FLEET_DEVICE fleeti_held fleeti_held_published(void)
+FLEET_DEVICE fleeti_held fleeti_held_published(uint32_t board)
 {
-    return fleeti_lds()->row[fleet_lane() % FLEETI_ROW];
+    return fleet_lane() < FLEETI_BOARD ? fleeti_lds()->board[board][fleet_lane()] : 0;
 }
 FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 {
@@ -690,18 +698,19 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 }
 #else
 typedef struct fleeti_held {
-    uint32_t word[FLEETI_ROW];
+    uint32_t word[FLEETI_BOARD];
 } fleeti_held;
 FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
 {
     fleeti_held held;
     for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_row_word(row, i);
+    held.word[FLEETI_VETO] = 0;
     return held;
 }
-FLEET_DEVICE fleeti_held fleeti_held_published(void)
+FLEET_DEVICE fleeti_held fleeti_held_published(uint32_t board)
 {
     fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_lds()->row[i];
+    for (uint32_t i = 0; i < FLEETI_BOARD; i++) held.word[i] = fleeti_lds()->board[board][i];
     return held;
 }
 FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
@@ -717,17 +726,18 @@ FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
     fleet_block_barrier();
     return fleeti_uniform(fleeti_lds()->words[word]);
 }
-/* A barrier that also tells whether `value` was not 0 in any thread. Once it was, it stays so. Thread 0
-   calls ..._begin, with a barrier before the first use. */
-FLEET_DEVICE void fleeti_block_any_begin(void)
+/* The board's last word. Lowered on both boards by thread 0, with a barrier before the first use. */
+FLEET_DEVICE void fleeti_veto_lower(void)
 {
-    fleeti_lds()->flag = 0;
+    fleeti_lds()->board[0][FLEETI_VETO] = fleeti_lds()->board[1][FLEETI_VETO] = 0;
 }
-FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
+FLEET_DEVICE void fleeti_veto_raise(uint32_t board)
 {
-    if (value) fleeti_lds()->flag = 1;
-    fleet_block_barrier();
-    return fleeti_uniform(fleeti_lds()->flag);
+    fleeti_lds()->board[board][FLEETI_VETO] = 1;
+}
+FLEET_DEVICE uint32_t fleeti_veto(uint32_t board)
+{
+    return fleeti_lds()->board[board][FLEETI_VETO];
 }
 #endif
 
@@ -800,43 +810,40 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
     (void)lane;
     return value;
 }
-FLEET_DEVICE void fleeti_block_any_begin(void)
+/* Several waves may raise a veto at once. */
+FLEET_DEVICE void fleeti_veto_lower(void)
 {
-    fleeti_host_block_flag(0);
+    __atomic_store_n(&fleeti_host_board(0)[FLEETI_VETO], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&fleeti_host_board(1)[FLEETI_VETO], 0, __ATOMIC_RELAXED);
 }
-FLEET_DEVICE uint32_t fleeti_block_any(uint32_t value)
+FLEET_DEVICE void fleeti_veto_raise(uint32_t board)
 {
-    if (value) fleeti_host_block_flag(1);
-    fleet_block_barrier();
-    return fleeti_host_block_flag(2);
+    __atomic_store_n(&fleeti_host_board(board)[FLEETI_VETO], 1, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE uint32_t fleeti_veto(uint32_t board)
+{
+    return __atomic_load_n(&fleeti_host_board(board)[FLEETI_VETO], __ATOMIC_RELAXED);
 }
 typedef struct fleeti_row {
-    uint32_t word[FLEETI_ROW];
+    uint32_t word[FLEETI_BOARD];
 } fleeti_row;
-FLEET_DEVICE fleeti_row fleeti_row_load(const void *a, const void *b, uint32_t n)
-{
-    fleeti_row row;
-    for (uint32_t i = 0; i < 2 * n; i++)
-        row.word[i] = i < n ? ((const uint32_t *)a)[i] : ((const uint32_t *)b)[i - n];
-    return row;
-}
+typedef fleeti_row fleeti_held;
 FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
 {
     return row.word[i];
 }
-FLEET_DEVICE void fleeti_row_publish(fleeti_row row)
+FLEET_DEVICE void fleeti_row_publish(fleeti_row row, uint32_t board)
 {
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) fleeti_host_row()[i] = row.word[i];
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) fleeti_host_board(board)[i] = row.word[i];
 }
-typedef fleeti_row fleeti_held;
 FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
 {
     return row;
 }
-FLEET_DEVICE fleeti_held fleeti_held_published(void)
+FLEET_DEVICE fleeti_held fleeti_held_published(uint32_t board)
 {
     fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_host_row()[i];
+    for (uint32_t i = 0; i < FLEETI_BOARD; i++) held.word[i] = fleeti_host_board(board)[i];
     return held;
 }
 FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
@@ -879,6 +886,15 @@ FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
 {
     fleeti_host_point();
     return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE fleeti_row fleeti_row_load(const void *words, const uint32_t *seen, uint32_t number)
+{
+    fleeti_row row;
+    for (uint32_t i = 0; i < FLEETI_ROW_SEEN; i++) row.word[i] = ((const uint32_t *)words)[i];
+    row.word[FLEETI_ROW_SEEN] = fleet_load_relaxed_device(seen);
+    row.word[FLEETI_ROW_NUMBER] = number;
+    row.word[FLEETI_VETO] = 0;
+    return row;
 }
 FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
 {
@@ -1106,22 +1122,26 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
 }
 
 /* The one notify. Every thread of the group calls it; its stores before the call are published to
-   whoever waits for these events. veto (null: nobody may): in any thread of the group not 0 means that
-   there is nothing to publish, and nobody arrives; every thread then finds 1 there, else 0. Records as in
-   fleeti_arrive, read by the leader alone. Returns FLEETI_RELEASED and so on, to the leader alone. */
+   whoever waits for these events. Where may_veto (a constant) is 1, veto in any thread of the group means
+   that there is nothing to publish: nobody arrives, and the board tells the workgroup so. Records as in fleeti_arrive, read by the leader
+   alone. Returns FLEETI_RELEASED and so on, to the leader alone. */
 FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, fleeti_notify first,
                                         const fleeti_notify *records, uint32_t n, uint32_t epoch,
-                                        uint32_t target, uint32_t *veto)
+                                        uint32_t target, uint32_t may_veto, uint32_t veto,
+                                        uint32_t board)
 {
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
-    if (veto)
-        *veto = group == FLEET_BLOCK ? fleeti_block_any(*veto) : fleeti_any(*veto);
-    else if (group == FLEET_BLOCK)
+    if (may_veto && veto) fleeti_veto_raise(board);
+    if (group == FLEET_BLOCK) {
         fleet_block_barrier();
-    if (group == FLEET_WAVE) fleet_wave_barrier();
-    if (veto && *veto) return 0;
+        if (!fleeti_leads(group) || (may_veto && fleeti_veto(board))) return 0;
+    } else {
+        if (may_veto) veto = fleeti_any(veto);
+        fleet_wave_barrier();
+        if (!fleeti_leads(group) || (may_veto && veto)) return 0;
+    }
     /* ... before the leader arrives for all of them. */
-    return fleeti_leads(group) ? fleeti_arrive(c, first, records, n, epoch, target) : 0;
+    return fleeti_arrive(c, first, records, n, epoch, target);
 }
 
 /* ---- fleet device: wait ------------------------------------------------------------------------------------- */
@@ -1343,7 +1363,7 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
         r.share = e.share;
         r.weight = e.share;
     }
-    return fleeti_notify_all(group, c, r, NULL, 1, epoch, trigger ? e.target : 0, NULL);
+    return fleeti_notify_all(group, c, r, NULL, 1, epoch, trigger ? e.target : 0, 0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
@@ -1591,9 +1611,8 @@ typedef struct fleeti_workgroup {
     pthread_cond_t all_here;
     uint32_t arrived, generation;
     uint32_t words[4]; /* broadcasts */
-    uint32_t row[FLEETI_ROW];
-    uint32_t flag; /* fleeti_block_any */
-    char *lds;     /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
+    uint32_t board[2][FLEETI_BOARD];
+    char *lds; /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
 } fleeti_workgroup;
 
 typedef struct fleeti_engine fleeti_engine;
@@ -1916,16 +1935,9 @@ uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word)
     return fleeti_self->group->words[word];
 }
 
-uint32_t *fleeti_host_row(void)
+uint32_t *fleeti_host_board(uint32_t board)
 {
-    return fleeti_self->group->row;
-}
-
-uint32_t fleeti_host_block_flag(uint32_t set)
-{
-    uint32_t *flag = &fleeti_self->group->flag;
-    if (set < 2) __atomic_store_n(flag, set, __ATOMIC_RELAXED);
-    return __atomic_load_n(flag, __ATOMIC_RELAXED);
+    return fleeti_self->group->board[board];
 }
 
 uint64_t fleeti_host_clock(void)

@@ -212,6 +212,12 @@ typedef struct fleet_ctx {
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
 
+/* A task's first wait and first notify record: mostly the only ones. */
+typedef struct fleeti_first_records {
+    fleeti_wait wait;
+    fleeti_notify notify;
+} fleeti_first_records;
+
 #define FLEETI_ONLY 0xffu /* fleet_run_task: one task, no events */
 
 typedef struct fleeti_worker {
@@ -226,18 +232,18 @@ typedef struct fleeti_worker {
     uint32_t chiplets, steps_left;
     uint32_t chiplet, worker, workers, id;
     uint32_t epoch;
-    uint32_t first, at, end;      /* STATIC: the queue, and the descriptor to take next */
-    uint32_t published;           /* STATIC: that descriptor stands in LDS already */
+    uint32_t first, end;          /* STATIC: the queue */
+    uint32_t board;               /* where the next task is, or will be, published */
     uint32_t taken;               /* CHIPLET: mailbox entries */
     uint32_t batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;               /* of the task in hand */
-    uint32_t broken;              /* a wavefront-task of this wave's batch did not end well */
+    uint32_t slow; /* 0: STATIC, no batch, not done: the next task stands on the board */
     uint32_t ran;
-    /* The leading wave's look-ahead: descriptors of the next task and the one after, the latter's index; first
-       wait and first notify record of the task in hand and of the next. */
-    fleeti_row next, after, events, next_events;
+    /* The leading wave's look-ahead: descriptors of the next task and the one after; first wait and first notify
+       record of the task in hand and of the next. */
+    fleeti_row next, after;
+    fleeti_first_records records, next_records;
     uint32_t after_at;
-    uint32_t stop, stop_seen; /* the run's stop word: known to the leading wave; on its way to it */
     uint32_t done;
     uint32_t lds_bytes;
     void *lds;
@@ -381,35 +387,20 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t 
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
 #define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
 
+/* The descriptor, the stop word as it was when it was loaded, and the descriptor's index. */
 FLEET_DEVICE fleeti_row fleeti_task_row(const fleeti_worker *w, uint32_t index)
 {
-    const uint32_t *words = (const uint32_t *)(w->tasks + index);
-    return fleeti_row_load(words, words + FLEETI_ROW / 2, FLEETI_ROW / 2);
+    return fleeti_row_load(w->tasks + index, &w->state->stop.word, index);
 }
-/* First wait record in words 0 to 3, first notify record in words 4 to 7; a task without one does not look. */
-FLEET_DEVICE fleeti_row fleeti_events_row(const fleeti_worker *w, fleeti_row task)
+/* A task without waits or notifies gets what stands first there, and does not look at it. */
+FLEET_DEVICE fleeti_first_records fleeti_task_records(const fleeti_worker *w, fleeti_row task)
 {
+    fleeti_first_records r;
     uint32_t counts = fleeti_row_word(task, FLEETI_WORD(n_waits));
-    uint32_t waits = counts & 0xffff ? fleeti_row_word(task, FLEETI_WORD(waits)) : 0;
-    uint32_t notifies = counts >> 16 ? fleeti_row_word(task, FLEETI_WORD(notifies)) : 0;
-    return fleeti_row_load(w->waits + waits, w->notifies + notifies, 4);
-}
-FLEET_DEVICE fleeti_wait fleeti_first_wait(fleeti_row events)
-{
-    fleeti_wait r;
-    r.counter = fleeti_row_word(events, 0);
-    r.count = fleeti_row_word(events, 1);
-    r.stride = fleeti_row_word(events, 2);
-    r.target = fleeti_row_word(events, 3);
-    return r;
-}
-FLEET_DEVICE fleeti_notify fleeti_first_notify(fleeti_row events)
-{
-    fleeti_notify r;
-    r.counter = fleeti_row_word(events, 4);
-    r.sub = fleeti_row_word(events, 5);
-    r.share = fleeti_row_word(events, 6);
-    r.weight = fleeti_row_word(events, 7);
+    uint32_t waits = fleeti_row_word(task, FLEETI_WORD(waits));
+    uint32_t notifies = fleeti_row_word(task, FLEETI_WORD(notifies));
+    r.wait = w->waits[counts & 0xffff ? waits : 0];
+    r.notify = w->notifies[counts >> 16 ? notifies : 0];
     return r;
 }
 /* The descriptor after the one at `index`; a queue is walked round and round. */
@@ -418,29 +409,24 @@ FLEET_DEVICE uint32_t fleeti_following(const fleeti_worker *w, uint32_t index, f
     uint32_t next = index + (fleeti_row_word(task, FLEETI_WORD(level)) >> 16);
     return next < w->end ? next : w->first;
 }
-/* STATIC: starts the look-ahead at the head of the queue. */
+/* STATIC, the leading wave: starts the look-ahead at the head of the queue. */
 FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
 {
-    if (fleet_wave_id() != 0) return;
     w->next = fleeti_task_row(w, w->first);
     w->after_at = fleeti_following(w, w->first, w->next);
     w->after = fleeti_task_row(w, w->after_at);
-    w->next_events = fleeti_events_row(w, w->next);
+    w->next_records = fleeti_task_records(w, w->next);
 }
-/* STATIC: the next task becomes the one in hand. What is loaded here is needed two tasks later at the
-   earliest, so that even empty tiles hide the way to memory. After the notify: a release would wait for it. */
+/* STATIC, the leading wave, after the next task was published: it becomes the one in hand. What is loaded
+   here is needed one and two tasks later, so that even short tiles hide the way to memory. It stands after
+   the notify, whose release would wait for it. */
 FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
 {
-    if (fleet_wave_id() != 0) return;
-    w->events = w->next_events;
-    w->next_events = fleeti_events_row(w, w->after);
+    w->records = w->next_records;
+    w->next_records = fleeti_task_records(w, w->after);
     w->next = w->after;
     w->after_at = fleeti_following(w, w->after_at, w->after);
     w->after = fleeti_task_row(w, w->after_at);
-#if !defined(FLEET_NO_WATCHDOG)
-    w->stop = w->stop_seen;
-    w->stop_seen = fleet_load_relaxed_device(&w->state->stop.word);
-#endif
 }
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
@@ -461,16 +447,16 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     w->schedule = plan->schedule;
     w->chiplets = plan->chiplets;
     w->group = FLEET_BLOCK;
-    w->broken = 0;
     w->lds = lds;
     w->lds_bytes = lds_bytes;
 #if defined(FLEET_HOST)
     w->lds_mark = fleeti_host_lds_mark();
 #endif
-    if (fleet_thread_id() == 0) fleeti_block_any_begin();
+    if (fleet_thread_id() == 0) fleeti_veto_lower();
     if (run->only) {
         fleet_block_barrier();
         w->schedule = FLEETI_ONLY;
+        w->slow = 1;
         w->first = run->only - 1;
         w->epoch = 1;
         w->chiplet = run->only_chiplet;
@@ -481,7 +467,7 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
     role = fleeti_broadcast(role, 1);
     if (role < FLEETI_ROLE_FIRST) {
-        w->done = 1;
+        w->done = w->slow = 1;
         return role;
     }
     w->epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) + 1;
@@ -494,13 +480,21 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     queue = w->schedule == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id;
     if (w->schedule != FLEET_SCHEDULE_CHIPLET || rank == w->workers) {
         const fleeti_queue *queues = (const fleeti_queue *)(block + plan->queues);
-        w->first = w->at = queues[queue].first;
+        w->first = queues[queue].first;
         w->end = w->first + queues[queue].count;
-        if (w->schedule != FLEET_SCHEDULE_CHIPLET && w->first < w->end) fleeti_look_first(w);
     }
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0)
         w->done = 1;
+    w->slow = w->done || w->schedule != FLEET_SCHEDULE_STATIC;
+    if (!w->slow) {
+        if (fleet_wave_id() == 0) {
+            fleeti_look_first(w);
+            fleeti_row_publish(w->next, w->board);
+        }
+        fleet_block_barrier();
+        if (fleet_wave_id() == 0) fleeti_look_ahead(w);
+    }
     return role;
 }
 
@@ -686,17 +680,18 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 
 /* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
 
-/* CHIPLET: takes the next mailbox entry and publishes its descriptor. Returns 0 when the run ends. */
-FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32_t *batch)
+/* CHIPLET: takes the next mailbox entry and publishes its descriptor; batch_end becomes the number of
+   wavefront-tasks from it on. Returns 0 when the run ends. */
+FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 {
-    uint32_t next = 0, count = 0;
+    uint32_t batch = 0;
     if (fleet_wave_id() == 0) {
         fleeti_mailbox *box = w->mailbox;
         const uint64_t *slot = &box->slot[w->taken % FLEETI_MAILBOX];
         fleet_watch patient = w->state->config.watch;
         uint32_t tries = 0;
         uint64_t since = 0, mail = 0;
-        fleet_status status = (fleet_status)fleeti_uniform(w->stop);
+        fleet_status status = FLEET_OK;
         patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
                                      lose patience */
         while (!status) {
@@ -709,11 +704,10 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32
             /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
                Pair: the release or drain in fleeti_notify_all of the producers. */
             fleeti_acquire((fleet_scope)(mail >> 46 & 3));
-            next = (uint32_t)mail + 1;
-            count = (uint32_t)(mail >> 32) & 0x3fff;
-            w->next = fleeti_task_row(w, next - 1);
-            w->events = fleeti_events_row(w, w->next);
-            fleeti_row_publish(w->next);
+            batch = (uint32_t)(mail >> 32) & 0x3fff;
+            w->next = fleeti_task_row(w, (uint32_t)mail);
+            fleeti_row_publish(w->next, w->board);
+            w->records = fleeti_task_records(w, w->next);
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->taken + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
@@ -723,100 +717,106 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w, uint32_t *index, uint32
         }
     }
     w->taken++;
-    next = fleeti_broadcast(next, 0);
-    count = fleeti_broadcast(count, 1);
-    *index = next - 1;
-    *batch = count;
-    return next != 0;
+    w->batch_end = fleeti_broadcast(batch, 0);
+    return w->batch_end != 0;
+}
+
+/* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
+   Returns 1 with a task in hand, 2 when there is one on the board, 0 when the run is over for this worker. */
+FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
+{
+    if (w->batch_at < w->batch_end) { /* every wave takes its own */
+        w->task = fleeti_held_row(fleeti_task_row(w, w->batch_at));
+        w->batch_at += fleet_wave_count();
+        return 1;
+    }
+    if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
+        w->group = FLEET_BLOCK;
+        w->slow = w->schedule != FLEET_SCHEDULE_STATIC;
+        if (!w->slow && fleet_wave_id() == 0) fleeti_row_publish(w->next, w->board);
+        fleet_block_barrier();
+        if (!w->slow) {
+            if (fleet_wave_id() == 0) fleeti_look_ahead(w);
+            return 2;
+        }
+    }
+    if (w->done) return 0;
+    if (w->schedule == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
+    w->done = 1;
+    w->task = fleeti_held_row(fleeti_task_row(w, w->first));
+    if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
+    w->group = FLEET_WAVE;
+    return fleet_wave_id() == 0;
 }
 
 /* The next task of this group into w->task; 0: the run is over for this worker. */
 FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 {
+    uint32_t index;
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
-    if (w->schedule == FLEETI_ONLY) {
-        if (w->done) return 0;
-        w->done = 1;
-        w->task = fleeti_held_row(fleeti_task_row(w, w->first));
-        w->group = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE ? FLEET_WAVE : FLEET_BLOCK;
-        return w->group == FLEET_BLOCK || fleet_wave_id() == 0;
-    }
-    for (;;) {
-        uint32_t index, batch;
-        if (w->batch_at < w->batch_end) { /* wavefront-tasks: every wave takes its own */
-            w->task = fleeti_held_row(fleeti_task_row(w, w->batch_at));
-            w->batch_at += fleet_wave_count();
-            return 1;
-        }
-        if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
-            w->group = FLEET_BLOCK;
-            /* One that failed published nothing: the end of the step must not follow. */
-            if (fleeti_block_any(w->broken)) w->done = 1;
-        }
-        if (w->done) return 0;
-        if (w->schedule == FLEET_SCHEDULE_CHIPLET) {
-            if (!fleeti_take_mail(w, &index, &batch)) {
-                w->done = 1;
-                return 0;
-            }
-            w->task = fleeti_held_published();
-        } else {
-            if (!w->published) {
-                if (fleet_wave_id() == 0) fleeti_row_publish(w->next);
-                fleet_block_barrier();
-                fleeti_look_ahead(w);
-            }
-            w->published = 0;
-            w->task = fleeti_held_published();
-            index = w->at;
-            batch = (FLEETI_TASK(w, level) >> 16);
-            w->at = index + batch < w->end ? index + batch : w->first;
+    do {
+        uint32_t how = w->slow ? fleeti_take_slowly(w) : 2;
+        if (how != 2) return how;
+        w->task = fleeti_held_published(w->board);
+        w->board ^= 1;
+        if (fleeti_held_word(w->task, FLEETI_VETO)) {
+            w->done = w->slow = 1;
+            return 0;
         }
         if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
+        /* A batch of wavefront-tasks: all of a STATIC queue's run, or as many as the mail says. */
+        index = fleeti_held_word(w->task, FLEETI_ROW_NUMBER);
+        if (w->schedule == FLEET_SCHEDULE_STATIC) w->batch_end = FLEETI_TASK(w, level) >> 16;
         w->group = FLEET_WAVE;
+        w->slow = 1;
         w->batch_at = index + fleet_wave_id();
-        w->batch_end = index + batch;
+        w->batch_end += index;
+    } while (1);
+}
+
+/* This worker takes no further task; in a batch, once the waves have met: a wavefront-task that did not run
+   published nothing, and the end of the step must not follow it. */
+FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
+{
+    if (w->group == FLEET_BLOCK) {
+        w->done = w->slow = 1;
+    } else {
+        w->batch_at = w->batch_end;
+        fleeti_veto_raise(w->board);
     }
 }
 
 /* Waits for the task's events; 0: the run ends, the tile must not run. */
 FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
 {
-    if (w->schedule == FLEETI_ONLY) return 1;
+    uint32_t n = FLEETI_TASK(w, n_waits) & 0xffff;
+    fleet_status status = (fleet_status)fleeti_held_word(w->task, FLEETI_ROW_SEEN);
 #if !defined(FLEET_NO_WATCHDOG)
     /* For the report: what this worker has in hand. */
-    if (fleeti_leads(w->group))
+    if (fleeti_leads(w->group) && w->schedule != FLEETI_ONLY)
         fleet_store_relaxed_device(fleeti_running(w->state) + w->id, FLEETI_TASK(w, id) + 1);
 #endif
-    if (w->schedule !=
-        FLEET_SCHEDULE_CHIPLET) { /* else the scheduler saw them complete, and the worker acquired */
+    /* Otherwise the scheduler saw the events complete, and the worker acquired. */
+    if (n && w->schedule == FLEET_SCHEDULE_STATIC) {
         const fleeti_wait *waits = w->waits + FLEETI_TASK(w, waits);
         fleeti_wait first;
         fleeti_seen seen;
-        fleet_status status;
         seen.status = FLEET_OK;
         if (w->group == FLEET_BLOCK)
-            first = fleeti_first_wait(w->events);
+            first = w->records.wait;
         else
-            first = w->waits[(FLEETI_TASK(w, n_waits) & 0xffff) ? FLEETI_TASK(w, waits) : 0];
+            first = waits[0];
         status = fleeti_wait_all(w->group, fleeti_counters_of(w->counters, w->state), first, waits,
-                                 (FLEETI_TASK(w, n_waits) & 0xffff), w->epoch,
-                                 (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
-                                 w->group == FLEET_BLOCK ? (fleet_status)w->stop : FLEET_OK,
-                                 &w->state->config.watch, &seen);
-        if (seen.status)
-            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen,
-                           0); /* the lane whose event it was */
-        if (status) {
-            w->batch_at = w->batch_end;
-            if (w->group == FLEET_BLOCK)
-                w->done = 1;
-            else
-                w->broken = 1;
-            return 0;
-        }
+                                 n, w->epoch, (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
+                                 status, &w->state->config.watch, &seen);
+        if (seen.status) /* the lane whose event it was */
+            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+    }
+    if (status && w->schedule != FLEETI_ONLY) {
+        fleeti_stop(w);
+        return 0;
     }
     return 1;
 }
@@ -826,48 +826,41 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
     const fleeti_notify *notifies = w->notifies + FLEETI_TASK(w, notifies);
     fleeti_notify first;
-    fleeti_seen seen;
-    uint32_t ends_step = FLEETI_TASK(w, tile) == FLEETI_TILE_NONE,
-             looks = w->schedule != FLEET_SCHEDULE_CHIPLET;
-    uint32_t veto = tile_status != FLEET_OK;
+    uint32_t looks = !w->slow; /* the next task goes to the board */
+    uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
     if (w->schedule == FLEETI_ONLY) {
         if (tile_status)
             fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
         return;
     }
-    seen.status = FLEET_OK, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    if (tile_status) seen.status = FLEET_ERROR_TILE;
-#if !defined(FLEET_NO_WATCHDOG)
-    /* Tasks that wait for nothing look at the host's word here, across the bus: seldom. */
-    if (w->group == FLEET_BLOCK && ++w->ran % 256 == 0 && fleet_thread_id() == 0 && !tile_status &&
-        fleet_load_relaxed_system(w->state->config.watch.host_abort))
-        seen.status = FLEET_ERROR_ABORTED;
-#endif
-    if (seen.status)
+    if (tile_status) {
+        fleeti_seen seen;
+        seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
         fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, (uint32_t)tile_status);
-    if (w->group == FLEET_WAVE) {
-        first = w->notifies[(FLEETI_TASK(w, n_waits) >> 16) ? FLEETI_TASK(w, notifies) : 0];
-    } else {
-        first = fleeti_first_notify(w->events);
-        if (looks && fleet_wave_id() == 0)
-            fleeti_row_publish(w->next); /* before the notify's barrier */
     }
-    fleeti_notify_all(w->group, fleeti_counters_of(w->counters, w->state), first, notifies,
-                      (FLEETI_TASK(w, n_waits) >> 16), w->epoch, 0, &veto);
-    if (w->group == FLEET_BLOCK && looks) {
-        w->published = 1;
+    if (w->group == FLEET_BLOCK)
+        first = w->records.notify;
+    else
+        first = w->notifies[n ? FLEETI_TASK(w, notifies) : 0];
+    if (looks && fleet_wave_id() == 0)
+        fleeti_row_publish(w->next, w->board); /* before the notify's barrier */
+    fleeti_notify_all(w->group, fleeti_counters_of(w->counters, w->state), first, notifies, n,
+                      w->epoch, 0, 1, tile_status != FLEET_OK, w->board);
+    if (looks && fleet_wave_id() == 0) {
         fleeti_look_ahead(w);
+#if !defined(FLEET_NO_WATCHDOG)
+        /* Tasks that wait for nothing look at the host's word here, across the bus: seldom. */
+        if (++w->ran % 256 == 0 && fleet_lane() == 0 &&
+            fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
+            fleeti_seen seen;
+            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+        }
+#endif
     }
-    if (veto) {
-        w->batch_at = w->batch_end;
-        if (w->group == FLEET_BLOCK)
-            w->done = 1;
-        else
-            w->broken = 1;
-    }
-    if (ends_step) {
+    if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
         w->epoch++;
-        if (--w->steps_left == 0) w->done = 1;
+        if (--w->steps_left == 0) w->done = w->slow = 1;
     }
 }
 
