@@ -1359,7 +1359,8 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
         r.sub = FLEETI_LOCAL;
     else if (e.chiplets) {
         uint32_t chiplet = fleet_chiplet_id();
-        r.sub = e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_EVENT_LINE;
+        r.sub = (e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_EVENT_LINE) &
+                ~FLEETI_LOCAL; /* masked as in fleeti_event_word */
         r.share = e.share;
         r.weight = e.share;
     }
