@@ -765,7 +765,10 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
             w->done = w->slow = 1;
             return 0;
         }
-        if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
+        if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) {
+            w->batch_end = w->batch_at; /* mail of one task is no batch */
+            return 1;
+        }
         /* A batch of wavefront-tasks: all of a STATIC queue's run, or as many as the mail says. */
         index = fleeti_held_word(w->task, FLEETI_ROW_NUMBER);
         if (w->schedule == FLEET_SCHEDULE_STATIC) w->batch_end = FLEETI_TASK(w, level) >> 16;
