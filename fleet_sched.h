@@ -232,9 +232,10 @@ typedef struct fleeti_worker {
     uint32_t chiplets, steps_left;
     uint32_t chiplet, worker, workers, id;
     uint32_t epoch;
-    uint32_t first, end;          /* STATIC: the queue */
-    uint32_t board;               /* where the next task is, or will be, published */
-    uint32_t taken;               /* CHIPLET: mailbox entries */
+    uint32_t first, end; /* STATIC: the queue */
+    uint32_t board;      /* where the next task is, or will be, published */
+    uint32_t taken,
+        mailed; /* CHIPLET: mailbox entries; wavefront-tasks that the last one brought */
     uint32_t batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;               /* of the task in hand */
     uint32_t slow; /* 0: STATIC, no batch, not done: the next task stands on the board */
@@ -680,7 +681,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 
 /* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
 
-/* CHIPLET: takes the next mailbox entry and publishes its descriptor; batch_end becomes the number of
+/* CHIPLET: takes the next mailbox entry and publishes its descriptor; `mailed` becomes the number of
    wavefront-tasks from it on. Returns 0 when the run ends. */
 FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 {
@@ -717,8 +718,8 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
         }
     }
     w->taken++;
-    w->batch_end = fleeti_broadcast(batch, 0);
-    return w->batch_end != 0;
+    w->mailed = fleeti_broadcast(batch, 0);
+    return w->mailed != 0;
 }
 
 /* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
@@ -771,11 +772,11 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
         }
         /* A batch of wavefront-tasks: all of a STATIC queue's run, or as many as the mail says. */
         index = fleeti_held_word(w->task, FLEETI_ROW_NUMBER);
-        if (w->schedule == FLEET_SCHEDULE_STATIC) w->batch_end = FLEETI_TASK(w, level) >> 16;
         w->group = FLEET_WAVE;
         w->slow = 1;
         w->batch_at = index + fleet_wave_id();
-        w->batch_end += index;
+        w->batch_end = index + (w->schedule == FLEET_SCHEDULE_STATIC ? FLEETI_TASK(w, level) >> 16
+                                                                     : w->mailed);
     } while (1);
 }
 
