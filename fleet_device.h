@@ -263,9 +263,17 @@ FLEET_DEVICE uint32_t fleet_wave_size(void)
 {
     return (uint32_t)__builtin_amdgcn_wavefrontsize();
 }
+/* The thread's number, worked out anew at each use: masks of lanes that the compiler keeps for later cost
+   more scalar registers than a comparison costs time. */
+FLEET_DEVICE uint32_t fleeti_thread_again(void)
+{
+    uint32_t thread = threadIdx.x;
+    __asm__("" : "+v"(thread));
+    return thread;
+}
 FLEET_DEVICE uint32_t fleet_lane(void)
 {
-    return threadIdx.x & (fleet_wave_size() - 1);
+    return fleeti_thread_again() & (fleet_wave_size() - 1);
 }
 
 /* The same value in every lane: lets the compiler keep it in a scalar register. */
