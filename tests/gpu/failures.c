@@ -1,0 +1,411 @@
+/* Runs that end early: tiles that fail or hang, events that never come, aborts, launches refused; and how a
+   state comes back from each. */
+// run: asan engine=both
+// run: tsan timeout=120
+#include "model.h"
+
+/* g0 -> E0 -> g1, which also waits for E1, of which somebody outside owes one arrival. */
+static void model_owed(model *m, int32_t n, fleet_level level)
+{
+    model_begin(m);
+    model_add_grid(m, FLEET_LEVEL_CU, 1, n, 1);
+    model_add_grid(m, level, 1, n, 1);
+    model_add_event(m, 1, n, 1);
+    model_add_event(m, 0, 1, 1);
+    model_out(m, 0, 0, "i->i");
+    model_in(m, 1, 0, "i->i");
+    model_in(m, 1, 1, "i->");
+    model_graph(m);
+    fleet_event_outside(m->graph, m->events[1].handle, FLEET_OUTSIDE_NOTIFIES, 1,
+                        FLEET_SCOPE_DEVICE);
+}
+
+#if defined(FLEET_HIP)
+#define SHORT_NS 500000u
+#else
+#define SHORT_NS 30000000u
+#endif
+
+/* ---- tiles that fail ---- */
+
+static void fail_once(test_run *t, const setting *s, model *m, oddity odd, uint32_t grid,
+                      uint32_t task, uint32_t part)
+{
+    rig r;
+    fleet_failure f;
+    char text[4096], name[64];
+    if (!rig_open(t, &r, m, s)) return;
+    task += m->grids[grid].first;
+    if (!rig_odd(t, &r, odd, task, part, 1)) return;
+    CHECK_STATUS(rig_run(&r, 4), FLEET_ERROR_TILE);
+    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK_INT(f.status, FLEET_ERROR_TILE);
+    CHECK_INT(f.task, task);
+    CHECK_INT(f.tile_status, ODD_STATUS);
+    CHECK_INT(f.epoch, 2);
+    CHECK(f.worker < r.plan->total_workers);
+    fleet_report(&r.state, text, sizeof text);
+    fleet_plan_task_name(r.plan, task, name, sizeof name);
+    CHECK_TEXT(text, name);
+    CHECK_TEXT(text, "FLEET_ERROR_UNSUPPORTED");
+    if (!rig_check_stopped(t, &r, task, 1)) return;
+    /* Poisoned: nothing runs any more, until it recovers. */
+    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_TILE);
+    if (!rig_check_stopped(t, &r, task, 1)) return;
+    if (!rig_recover(t, &r)) return;
+    CHECK(!fleet_get_failure(&r.state, &f));
+    CHECK_RUN(&r, 2);
+    if (!rig_check(t, &r, 2)) return;
+    rig_close(&r);
+}
+
+static void fail_levels(test_run *t, const setting *s, void *model_)
+{
+    model *m = (model *)model_;
+    uint32_t grid;
+    for (grid = 0; grid < m->n_grids && !t->failed_here; grid++) {
+        fail_once(t, s, m, ODD_FAIL_ONE, grid, 0, ODD_EVERY);
+        if (!t->failed_here && m->grids[grid].level >= FLEET_LEVEL_CHIPLET)
+            fail_once(t, s, m, ODD_FAIL_ONE, grid, m->grids[grid].count - 1, 0);
+        if (!t->failed_here)
+            fail_once(t, s, m, ODD_FAIL_ALL, grid, m->grids[grid].count - 1, ODD_EVERY);
+        if (t->failed_here) printf("    grid %u\n", grid);
+    }
+}
+
+static void invariant_11_a_failing_tile_poisons(test_run *t)
+{
+    model m;
+    model_levels(&m, 3);
+    in_settings(t, 4, fail_levels, &m);
+    model_end(&m);
+}
+
+/* A wavefront-task that is the last of its step: the next step must not begin. */
+static void no_step_after_a_wave_that_failed(test_run *t)
+{
+    model m;
+    model_begin(&m);
+    model_add_grid(&m, FLEET_LEVEL_CU, 1, 4, 1);
+    model_add_grid(&m, FLEET_LEVEL_WAVE, 1, 9, 1);
+    model_add_event(&m, 0, 1, 1);
+    model_out(&m, 0, 0, "i->");
+    model_in(&m, 1, 0, "i->");
+    in_settings(t, 12, fail_levels, &m);
+    model_end(&m);
+}
+
+/* ---- events that never come ---- */
+
+static void time_out(test_run *t, const setting *s, void *model_)
+{
+    model *m = (model *)model_;
+    fleet_status expected =
+        s->engine == FLEET_ENGINE_DETERMINISTIC ? FLEET_ERROR_DEADLOCK : FLEET_ERROR_TIMEOUT;
+    rig r;
+    fleet_failure f;
+    char text[8192], name[64];
+    if (!rig_open(t, &r, m, s)) return;
+    r.launch.limit_ns = SHORT_NS;
+    CHECK_STATUS(rig_run(&r, 2), expected);
+    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK_INT(f.status, expected);
+    fleet_plan_counter_name(r.plan, f.counter, name, sizeof name);
+    CHECK(f.worker < r.plan->total_workers + r.plan->chiplets);
+    if (f.counter)
+        CHECK_INT(f.worker >= r.plan->total_workers, s->schedule == FLEET_SCHEDULE_CHIPLET);
+    if (f.counter &&
+        strcmp(name, "step") != 0) { /* else somebody who waits for those who wait for E1 */
+        CHECK_TEXT(name, "E1");
+        CHECK(f.task >= m->grids[1].first && f.task < m->grids[1].first + m->grids[1].count);
+        CHECK_INT(f.seen, 0);
+        CHECK_INT(f.expected, 1);
+        CHECK_INT(f.epoch, 1);
+    }
+    fleet_report(&r.state, text, sizeof text);
+    if (f.counter) CHECK_TEXT(text, "waits for E1, which has 0 of 1 arrivals");
+    CHECK_TEXT(text, fleet_status_name(expected));
+    fleet_plan_task_name(r.plan, f.task, name, sizeof name);
+    CHECK_TEXT(text, name);
+    CHECK_INT(rig_runs(&r, 1), 0);
+    if (!rig_recover(t, &r)) return;
+    rig_close(&r);
+}
+
+static void invariant_9_every_wait_is_bounded(test_run *t)
+{
+    static const fleet_level levels[3] = {FLEET_LEVEL_CU, FLEET_LEVEL_WAVE, FLEET_LEVEL_CHIPLET};
+    uint32_t k;
+    for (k = 0; k < 3 && !t->failed_here; k++) {
+        model m;
+        model_owed(&m, 3, levels[k]);
+        in_settings(t, 3, time_out, &m);
+        model_end(&m);
+    }
+}
+
+/* ---- aborts ---- */
+
+static void abort_waiting(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    if (!rig_open(t, &r, (model *)model_, s)) return;
+    if (!rig_odd(t, &r, ODD_ABORT, 0, ODD_EVERY, 0)) return;
+    CHECK_STATUS(rig_run(&r, 2), FLEET_ERROR_ABORTED);
+    CHECK_INT(rig_runs(&r, 1), 0);
+    if (!rig_recover(t, &r)) return;
+    rig_close(&r);
+}
+
+static void abort_running(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    uint32_t done = 0;
+    if (!rig_open(t, &r, (model *)model_, s)) return;
+    rig_start(&r, 1000000);
+    rest();
+    fleet_abort(&r.state);
+    CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
+    done = rig_runs(&r, 0);
+    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_ABORTED);
+    CHECK_INT(rig_runs(&r, 0), done);
+    if (!rig_recover(t, &r)) return;
+    CHECK_RUN(&r, 3);
+    if (!rig_check(t, &r, 3)) return;
+    /* Before the launch. */
+    fleet_abort(&r.state);
+    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_ABORTED);
+    if (!rig_recover(t, &r)) return;
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 1)) return;
+    rig_close(&r);
+}
+
+static void invariant_9_abort_while_all_wait(test_run *t)
+{
+    model m;
+    model_owed(&m, 3, FLEET_LEVEL_CU);
+    in_settings(t, 3, abort_waiting, &m);
+    model_end(&m);
+}
+
+static void invariant_9_abort_in_the_middle(test_run *t)
+{
+    model m;
+    model_levels(&m, 3);
+    in_settings(t, 3, abort_running, &m);
+    model_end(&m);
+}
+
+/* ---- tiles that hang ---- */
+
+#if defined(FLEET_HOST)
+#define HOST_LOAD(at) __atomic_load_n(at, __ATOMIC_ACQUIRE)
+#define HOST_STORE(at, value) __atomic_store_n(at, value, __ATOMIC_RELEASE)
+#else
+#define HOST_LOAD(at) (*(volatile uint32_t *)(at))
+#define HOST_STORE(at, value) (*(volatile uint32_t *)(at) = (value))
+#endif
+
+/* Waits until the tile says that it hangs; 0 after 30 s. */
+static int hangs(rig *r)
+{
+    uint64_t since = now_ns();
+    while (!HOST_LOAD(r->flags))
+        if (now_ns() - since > 30000000000u) return 0;
+    return 1;
+}
+
+static void hang(test_run *t, const setting *s, void *model_)
+{
+    model *m = (model *)model_;
+    rig r;
+    fleet_failure f;
+    char text[8192], still[96];
+    uint64_t since;
+    uint32_t task = m->grids[1].first;
+    if (s->engine == FLEET_ENGINE_DETERMINISTIC) return; /* nobody else can run: a deadlock */
+    if (!rig_open(t, &r, m, s)) return;
+    if (!rig_odd(t, &r, ODD_HANG, task, ODD_EVERY, 1)) return;
+    fleet_plan_task_name(r.plan, task, text, sizeof text);
+    snprintf(still, sizeof still, "has not come back from %.60s", text);
+    /* Within the limit the report names it, and the run goes on when it comes back. */
+    rig_start(&r, 3);
+    CHECK(hangs(&r));
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_OK);
+    fleet_report(&r.state, text, sizeof text);
+    HOST_STORE(r.flags + 1, 1);
+    CHECK_STATUS(rig_join(&r), FLEET_OK);
+    CHECK_TEXT(text, still);
+    if (!rig_check(t, &r, 3)) return;
+    fleet_report(&r.state, text, sizeof text);
+    CHECK(!strstr(text, "has not come back"));
+    /* Past the limit the others give up, and the report tells why while it still hangs. One alone has nobody
+       to wait for it. */
+    if (r.state.blocks == 1) {
+        rig_close(&r);
+        return;
+    }
+    if (!rig_recover(t, &r) || !rig_odd(t, &r, ODD_HANG, task, ODD_EVERY, 1)) return;
+    r.launch.limit_ns = SHORT_NS;
+    rig_start(&r, 3);
+    CHECK(hangs(&r));
+    since = now_ns();
+    while (fleet_state_status(&r.state) == FLEET_OK && now_ns() - since < 30000000000u) rest();
+    fleet_report(&r.state, text, sizeof text);
+    HOST_STORE(r.flags + 1, 1);
+    CHECK_STATUS(rig_join(&r), FLEET_ERROR_TIMEOUT);
+    /* An idle worker may lose patience before its scheduler does, when the machine is busy. */
+    CHECK(strstr(text, "waits for ") || strstr(text, "a wait passed its deadline"));
+    CHECK_TEXT(text, still);
+    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK(f.task != task);
+    CHECK_INT(rig_errors(&r), 0);
+    CHECK_INT(fleet_state_epoch(&r.state), 0);
+    if (!rig_recover(t, &r)) return;
+    CHECK_RUN(&r, 2);
+    if (!rig_check(t, &r, 2)) return;
+    rig_close(&r);
+}
+
+static void invariant_9_the_report_of_a_tile_that_hangs(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 4, 3);
+    /* A second stage that waits for the one that hangs. */
+    model_add_grid(&m, FLEET_LEVEL_CU, 1, 5, 1);
+    model_add_event(&m, 0, 1, 1);
+    model_out(&m, 1, 1, "i->");
+    model_in(&m, 2, 1, "i->");
+    in_settings(t, 3, hang, &m);
+    model_end(&m);
+}
+
+/* ---- launches refused ---- */
+
+#if defined(FLEET_HIP)
+#define STREAM(name) hip##name
+#elif defined(FLEET_CUDA)
+#define STREAM(name) cuda##name
+#endif
+
+static void second_launch(test_run *t, const setting *s, void *model_)
+{
+    model *m = (model *)model_;
+    rig r;
+    fleet_launch_desc d;
+    fleet_status launched;
+    if (s->engine == FLEET_ENGINE_DETERMINISTIC) return; /* a launch ends before the next begins */
+    if (!rig_open(t, &r, m, s)) return;
+#if !defined(FLEET_HOST)
+    CHECK(!STREAM(StreamCreateWithFlags)(&r.stream, STREAM(StreamNonBlocking)));
+    r.launch.stream = r.stream;
+#endif
+    if (!rig_odd(t, &r, ODD_HANG, 0, ODD_EVERY, 0)) return;
+    rig_start(&r, 2);
+    CHECK(hangs(&r));
+    d = r.launch;
+    d.host.stats = NULL;
+#if !defined(FLEET_HOST)
+    CHECK(!STREAM(StreamCreateWithFlags)(&d.stream, STREAM(StreamNonBlocking)));
+#endif
+    launched = fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device);
+    if (!launched) launched = fleet_wait_state(&r.state, d.stream);
+    HOST_STORE(r.flags + 1, 1);
+    CHECK_STATUS(rig_join(&r), FLEET_OK);
+    CHECK_STATUS(launched, FLEET_ERROR_BUSY);
+    if (!rig_check(t, &r, 2)) return;
+    CHECK_RUN(&r, 1);
+#if !defined(FLEET_HOST)
+    (void)STREAM(StreamDestroy)(d.stream);
+    (void)STREAM(StreamDestroy)(r.stream);
+#endif
+    rig_close(&r);
+}
+
+static void a_second_launch_at_once_is_refused(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 3, second_launch, &m);
+    model_end(&m);
+}
+
+static void too_few(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    fleet_plan header;
+    char text[4096];
+    uint32_t chiplet = s->topology.chiplets - 1;
+    if (!rig_open(t, &r, (model *)model_, s)) return;
+    header = *r.plan;
+    header.workers[chiplet] += 1000;
+    CHECK_STATUS(fleet_to_device(r.image.device, &header, sizeof header, r.stream), FLEET_OK);
+    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_CENSUS);
+    fleet_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "the plan needs 10");
+    if (!rig_check(t, &r, 0)) return;
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_OK);
+    CHECK_STATUS(fleet_to_device(r.image.device, r.plan, sizeof header, r.stream), FLEET_OK);
+    CHECK_RUN(&r, 2);
+    if (!rig_check(t, &r, 2)) return;
+    rig_close(&r);
+}
+
+static void invariant_8_census(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 4, too_few, &m);
+    model_end(&m);
+}
+
+/* A failure, launches behind it, the recovery and a launch behind that, all queued at once. */
+static void queue(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    if (!rig_open(t, &r, (model *)model_, s)) return;
+    if (!rig_odd(t, &r, ODD_FAIL_ALL, 0, ODD_EVERY, 1)) return;
+    CHECK_STATUS(rig_launch(&r, 2), FLEET_OK);
+    CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
+    CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
+    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_ERROR_TILE);
+    CHECK_INT(rig_runs(&r, 1), r.m->grids[1].count);
+    if (!rig_recover(t, &r) || !rig_odd(t, &r, ODD_FAIL_ALL, 0, ODD_EVERY, 1)) return;
+    CHECK_STATUS(rig_launch(&r, 2), FLEET_OK);
+    CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
+    CHECK_STATUS(fleet_recover(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
+    CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
+    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_OK);
+    CHECK_INT(fleet_state_epoch(&r.state), 2);
+    CHECK_INT(rig_runs(&r, 1), 3 * r.m->grids[1].count);
+    rig_close(&r);
+}
+
+static void invariant_11_recover_is_stream_ordered(test_run *t)
+{
+    model m;
+    model_begin(&m);
+    model_add_grid(&m, FLEET_LEVEL_CU, 1, 3, 1);
+    model_add_grid(&m, FLEET_LEVEL_CU, 1, 4, 1);
+    model_add_event(&m, 0, 1, 1);
+    model_out(&m, 0, 0, "i->");
+    model_in(&m, 1, 0, "i->");
+    in_settings(t, 3, queue, &m);
+    model_end(&m);
+}
+
+static void all(test_run *t)
+{
+    TEST(invariant_11_a_failing_tile_poisons);
+    TEST(no_step_after_a_wave_that_failed);
+    TEST(invariant_9_every_wait_is_bounded);
+    TEST(invariant_9_abort_while_all_wait);
+    TEST(invariant_9_abort_in_the_middle);
+    TEST(invariant_9_the_report_of_a_tile_that_hangs);
+    TEST(a_second_launch_at_once_is_refused);
+    TEST(invariant_8_census);
+    TEST(invariant_11_recover_is_stream_ordered);
+}
+TEST_MAIN(all)
