@@ -84,7 +84,8 @@
 #endif
 
 /* Bytes of static LDS that the kit adds to a kernel. */
-#define FLEET_LDS_BYTES 176u
+#define FLEETI_LDS_WORDS 60u
+#define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
 
 /* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
    its parameter types: on the CPU it unpacks the argument array, on a GPU it is nothing. */
@@ -203,8 +204,7 @@ size_t fleeti_host_lds_mark(void);
 void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(void);
-uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word);
-uint32_t *fleeti_host_board(uint32_t board); /* of the workgroup, FLEETI_BOARD words */
+uint32_t *fleeti_host_words(void); /* the kit's own LDS, FLEETI_LDS_WORDS */
 uint32_t fleeti_host_block_flag(
     uint32_t set);            /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
 void fleeti_host_point(void); /* a place where another agent may go on */
@@ -225,8 +225,8 @@ FLEET_C_END
 /* Each backend defines the same functions and nothing else stands between the kit and the hardware:
      identity     fleet_thread_id, fleet_thread_count, fleet_lane, fleet_wave_size, fleet_wave_id,
                   fleet_wave_count, fleet_block_id, fleet_block_count, fleet_chiplet_id
-     group        fleet_block_barrier, fleet_wave_barrier, fleeti_broadcast, fleeti_veto_..., fleeti_any,
-                  fleeti_ballot, fleeti_shuffle, fleeti_uniform, fleeti_first, fleeti_row_..., fleeti_held_...
+     group        fleet_block_barrier, fleet_wave_barrier, fleeti_any,
+                  fleeti_ballot, fleeti_shuffle, fleeti_uniform, fleeti_first, fleeti_lds_..., fleeti_me_...
      ordering     fleeti_drain, fleeti_release_device/_system, fleeti_acquire_chiplet/_device/_system
      counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_post64_device, fleeti_publish_system, and the scoped atomics
@@ -646,106 +646,94 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 }
 #endif
 
-/* A descriptor on its way to a workgroup: 16 words of the immutable plan, then a word that changes and is
-   looked at in passing, then a number to go with it. The leading wave loads it, a word per lane, well before
-   it is needed; it publishes it on one of two boards in LDS before a barrier, and everybody reads it after
-   that. In between it is one register. */
-#define FLEETI_ROW 18u
-#define FLEETI_ROW_SEEN 16u
-#define FLEETI_ROW_NUMBER 17u
-/* On the board a word follows: who publishes nothing although its turn came raises it, and the workgroup
-   takes no further task. */
-#define FLEETI_VETO 18u
-#define FLEETI_BOARD 19u
-#if !defined(FLEET_HOST)
-typedef uint32_t fleeti_row;
-/* By all lanes of one wave. */
-FLEET_DEVICE fleeti_row fleeti_row_load(const void *words, const uint32_t *seen, uint32_t number)
-{
-    fleeti_row row = number;
-    if (fleet_lane() < FLEETI_ROW_SEEN) row = ((const uint32_t *)words)[fleet_lane()];
-    if (fleet_lane() == FLEETI_ROW_SEEN) row = fleet_load_relaxed_device(seen);
-    return row;
-}
-FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
-{
-    return fleeti_shuffle(row, i);
-}
-
-/* All static LDS of the kit: FLEET_LDS_BYTES. */
-typedef struct fleeti_shared {
-    uint32_t board[2][20];
-    uint32_t words[2]; /* broadcasts */
-    uint32_t pad[2];
-} fleeti_shared;
-FLEET_DEVICE fleeti_shared *fleeti_lds(void)
-{
-    __shared__ __align__(16) fleeti_shared lds;
-    return &lds;
-}
-FLEET_DEVICE void fleeti_row_publish(fleeti_row row, uint32_t board)
-{
-    if (fleet_lane() < FLEETI_ROW) fleeti_lds()->board[board][fleet_lane()] = row;
-}
-/* The same words in the hands of everybody. */
+/* The kit's own LDS, word by word; FLEETI_LDS_... below say which is which. */
 #if defined(FLEET_HIP)
-/* One vector register per wave, lane l holding word l; a word becomes a scalar where it is used. Sixteen
-   scalar registers all along would be too many. */
-typedef fleeti_row fleeti_held;
-FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
+typedef uint32_t *fleeti_lds;
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
 {
-    return row;
+    __shared__ __align__(16) uint32_t words[FLEETI_LDS_WORDS];
+    return words;
 }
-FLEET_DEVICE fleeti_held fleeti_held_published(uint32_t board)
+FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 {
-    return fleet_lane() < FLEETI_BOARD ? fleeti_lds()->board[board][fleet_lane()] : 0;
+    return lds[word];
 }
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    return fleeti_row_word(held, i);
+    lds[word] = value;
 }
-#else
-typedef struct fleeti_held {
-    uint32_t word[FLEETI_BOARD];
-} fleeti_held;
-FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
+#elif defined(FLEET_CUDA)
+typedef uint32_t fleeti_lds; /* address in shared memory */
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
 {
-    fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_row_word(row, i);
-    held.word[FLEETI_VETO] = 0;
-    return held;
+    __shared__ __align__(16) uint32_t words[FLEETI_LDS_WORDS];
+    return (uint32_t)__cvta_generic_to_shared(words);
 }
-FLEET_DEVICE fleeti_held fleeti_held_published(uint32_t board)
+FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 {
-    fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_BOARD; i++) held.word[i] = fleeti_lds()->board[board][i];
-    return held;
+    uint32_t v;
+    __asm__ volatile("ld.shared.u32 %0,[%1];" : "=r"(v) : "r"(lds + word * 4) : "memory");
+    return v;
 }
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    return held.word[i];
+    __asm__ volatile("st.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value) : "memory");
 }
 #endif
-/* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
-   barrier between two broadcasts of one word. */
-FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
+
+/* Who I am in my workgroup, as the kit's own functions pass it on. */
+#if defined(FLEET_HIP)
+typedef struct fleeti_me {
+    fleeti_lds lds;
+} fleeti_me;
+FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
-    if (fleet_thread_id() == 0) fleeti_lds()->words[word] = value;
-    fleet_block_barrier();
-    return fleeti_uniform(fleeti_lds()->words[word]);
+    fleeti_me me;
+    me.lds = fleeti_lds_begin();
+    return me;
 }
-/* The board's last word. Lowered on both boards by thread 0, with a barrier before the first use. */
-FLEET_DEVICE void fleeti_veto_lower(void)
+FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
-    fleeti_lds()->board[0][FLEETI_VETO] = fleeti_lds()->board[1][FLEETI_VETO] = 0;
+    return fleeti_me_now();
 }
-FLEET_DEVICE void fleeti_veto_raise(uint32_t board)
+FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 {
-    fleeti_lds()->board[board][FLEETI_VETO] = 1;
+    (void)me;
+    return fleeti_thread_again();
 }
-FLEET_DEVICE uint32_t fleeti_veto(uint32_t board)
+FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
-    return fleeti_lds()->board[board][FLEETI_VETO];
+    (void)me;
+    return fleet_wave_id();
+}
+#elif defined(FLEET_CUDA)
+typedef struct fleeti_me {
+    fleeti_lds lds;
+    uint32_t thread;
+} fleeti_me;
+FLEET_DEVICE fleeti_me fleeti_me_now(void)
+{
+    fleeti_me me;
+    me.lds = fleeti_lds_begin();
+    me.thread = threadIdx.x;
+    return me;
+}
+/* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
+   again at every use, which takes longer than most of what the worker loop does. All lanes call it. */
+FLEET_DEVICE fleeti_me fleeti_me_kept(void)
+{
+    fleeti_me me = fleeti_me_now();
+    me.lds = __shfl_sync(0xffffffffu, me.lds, 0);
+    me.thread = __shfl_sync(0xffffffffu, me.thread, (int)(me.thread & 31));
+    return me;
+}
+FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
+{
+    return me.thread;
+}
+FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
+{
+    return me.thread >> 5;
 }
 #endif
 
@@ -818,49 +806,42 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
     (void)lane;
     return value;
 }
-/* Several waves may raise a veto at once. */
-FLEET_DEVICE void fleeti_veto_lower(void)
+/* Several waves may write one word at once, the same value. */
+typedef uint32_t *fleeti_lds;
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
 {
-    __atomic_store_n(&fleeti_host_board(0)[FLEETI_VETO], 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&fleeti_host_board(1)[FLEETI_VETO], 0, __ATOMIC_RELAXED);
+    return fleeti_host_words();
 }
-FLEET_DEVICE void fleeti_veto_raise(uint32_t board)
+FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 {
-    __atomic_store_n(&fleeti_host_board(board)[FLEETI_VETO], 1, __ATOMIC_RELAXED);
+    return __atomic_load_n(lds + word, __ATOMIC_RELAXED);
 }
-FLEET_DEVICE uint32_t fleeti_veto(uint32_t board)
+FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    return __atomic_load_n(&fleeti_host_board(board)[FLEETI_VETO], __ATOMIC_RELAXED);
+    __atomic_store_n(lds + word, value, __ATOMIC_RELAXED);
 }
-typedef struct fleeti_row {
-    uint32_t word[FLEETI_BOARD];
-} fleeti_row;
-typedef fleeti_row fleeti_held;
-FLEET_DEVICE uint32_t fleeti_row_word(fleeti_row row, uint32_t i)
+typedef struct fleeti_me {
+    fleeti_lds lds;
+    uint32_t thread;
+} fleeti_me;
+FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
-    return row.word[i];
+    fleeti_me me;
+    me.lds = fleeti_lds_begin();
+    me.thread = fleeti_host_thread();
+    return me;
 }
-FLEET_DEVICE void fleeti_row_publish(fleeti_row row, uint32_t board)
+FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) fleeti_host_board(board)[i] = row.word[i];
+    return fleeti_me_now();
 }
-FLEET_DEVICE fleeti_held fleeti_held_row(fleeti_row row)
+FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 {
-    return row;
+    return me.thread;
 }
-FLEET_DEVICE fleeti_held fleeti_held_published(uint32_t board)
+FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
-    fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_BOARD; i++) held.word[i] = fleeti_host_board(board)[i];
-    return held;
-}
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
-{
-    return held.word[i];
-}
-FLEET_DEVICE uint32_t fleeti_broadcast(uint32_t value, uint32_t word)
-{
-    return fleeti_host_broadcast(value, word);
+    return me.thread;
 }
 
 /* The ordering is in acquire-release RMWs and acquire polls, which thread sanitizers understand; these
@@ -894,15 +875,6 @@ FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
 {
     fleeti_host_point();
     return __atomic_load_n(at, __ATOMIC_RELAXED);
-}
-FLEET_DEVICE fleeti_row fleeti_row_load(const void *words, const uint32_t *seen, uint32_t number)
-{
-    fleeti_row row;
-    for (uint32_t i = 0; i < FLEETI_ROW_SEEN; i++) row.word[i] = ((const uint32_t *)words)[i];
-    row.word[FLEETI_ROW_SEEN] = fleet_load_relaxed_device(seen);
-    row.word[FLEETI_ROW_NUMBER] = number;
-    row.word[FLEETI_VETO] = 0;
-    return row;
 }
 FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
 {
@@ -1002,6 +974,150 @@ FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
            fleeti_uniform((uint32_t)value);
 }
 
+/* ---- fleet device: boards in LDS ------------------------------------------------------------------------ */
+
+/* A descriptor's way to a workgroup: the leading wave loads its 16 words and its first two event records, a
+   word per lane, well before they are needed, with a word that changes and is looked at in passing. It
+   publishes them on one of two boards in LDS before a barrier; everybody reads them after it. */
+#define FLEETI_BOARD_WORDS 28u
+#define FLEETI_BOARD_SEEN 16u   /* the word that changes */
+#define FLEETI_BOARD_NUMBER 17u /* a number of the caller's */
+#define FLEETI_BOARD_VETO                                                                          \
+    18u /* raised by who publishes nothing although its turn came: the last task */
+#define FLEETI_BOARD_WAIT 20u   /* four words */
+#define FLEETI_BOARD_NOTIFY 24u /* four words */
+#define FLEETI_LDS_BOARD(board, word) ((board)*FLEETI_BOARD_WORDS + (word))
+#define FLEETI_LDS_BROADCAST(n) (2 * FLEETI_BOARD_WORDS + (n)) /* n: 0, 1 */
+
+/* What is on its way, in the lanes of the leading wave; lane l holds word l where it has one. */
+#define FLEETI_ROW 16u
+#if !defined(FLEET_HOST)
+typedef struct fleeti_row {
+    uint32_t words, seen, records;
+} fleeti_row;
+FLEET_DEVICE uint32_t fleeti_row_word(const fleeti_row *row, uint32_t i)
+{
+    return fleeti_shuffle(row->words, i);
+}
+FLEET_DEVICE uint32_t fleeti_row_record(const fleeti_row *row, uint32_t i)
+{
+    return fleeti_shuffle(row->records, FLEETI_BOARD_WAIT + i);
+}
+/* By all lanes of one wave, as is all of this. */
+FLEET_DEVICE void fleeti_row_load(fleeti_row *row, const void *words, const uint32_t *seen,
+                                  uint32_t number)
+{
+    uint32_t lane = fleet_lane();
+    row->words = number;
+    if (lane < FLEETI_ROW) row->words = ((const uint32_t *)words)[lane];
+    row->seen = fleet_load_relaxed_device(seen);
+}
+/* The first records of a row: a and b are their indices. */
+FLEET_DEVICE void fleeti_row_records(fleeti_row *row, const void *waits, uint32_t a,
+                                     const void *notifies, uint32_t b)
+{
+    uint32_t lane = fleet_lane();
+    const uint32_t *from = lane < FLEETI_BOARD_NOTIFY ? (const uint32_t *)waits + a * 4
+                                                      : (const uint32_t *)notifies + b * 4;
+    row->records = lane - FLEETI_BOARD_WAIT < 8 ? from[lane % 4] : 0;
+}
+FLEET_DEVICE void fleeti_row_publish(const fleeti_row *row, fleeti_lds lds, uint32_t board)
+{
+    uint32_t lane = fleet_lane();
+    uint32_t word = lane < FLEETI_ROW || lane == FLEETI_BOARD_NUMBER ? row->words
+                    : lane == FLEETI_BOARD_SEEN                      ? row->seen
+                                                                     : row->records;
+    if (lane < FLEETI_BOARD_WORDS && lane != FLEETI_BOARD_VETO)
+        fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, lane), word);
+}
+#else
+typedef struct fleeti_row {
+    uint32_t words[FLEETI_ROW], seen, number, records[8];
+} fleeti_row;
+FLEET_DEVICE uint32_t fleeti_row_word(const fleeti_row *row, uint32_t i)
+{
+    return row->words[i];
+}
+FLEET_DEVICE uint32_t fleeti_row_record(const fleeti_row *row, uint32_t i)
+{
+    return row->records[i];
+}
+FLEET_DEVICE void fleeti_row_load(fleeti_row *row, const void *words, const uint32_t *seen,
+                                  uint32_t number)
+{
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) row->words[i] = ((const uint32_t *)words)[i];
+    row->seen = fleet_load_relaxed_device(seen);
+    row->number = number;
+}
+FLEET_DEVICE void fleeti_row_records(fleeti_row *row, const void *waits, uint32_t a,
+                                     const void *notifies, uint32_t b)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        row->records[i] = ((const uint32_t *)waits)[a * 4 + i];
+        row->records[4 + i] = ((const uint32_t *)notifies)[b * 4 + i];
+    }
+}
+FLEET_DEVICE void fleeti_row_publish(const fleeti_row *row, fleeti_lds lds, uint32_t board)
+{
+    for (uint32_t i = 0; i < FLEETI_ROW; i++)
+        fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, i), row->words[i]);
+    fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_SEEN), row->seen);
+    fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_NUMBER), row->number);
+    for (uint32_t i = 0; i < 8; i++)
+        fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_WAIT + i), row->records[i]);
+}
+#endif
+
+/* A descriptor in the hands of everybody. */
+#if defined(FLEET_HIP)
+/* One vector register per wave, lane l holding word l; a word becomes a scalar where it is used. Sixteen
+   scalar registers all along would be too many. */
+typedef uint32_t fleeti_held;
+FLEET_DEVICE fleeti_held fleeti_held_row(const fleeti_row *row)
+{
+    return row->words;
+}
+FLEET_DEVICE fleeti_held fleeti_held_board(fleeti_lds lds, uint32_t board)
+{
+    return fleeti_lds_get(lds, FLEETI_LDS_BOARD(board, fleet_lane() % 32));
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return fleeti_shuffle(held, i);
+}
+#else
+typedef struct fleeti_held {
+    uint32_t word[FLEETI_BOARD_VETO + 1];
+} fleeti_held;
+FLEET_DEVICE fleeti_held fleeti_held_row(const fleeti_row *row)
+{
+    fleeti_held held;
+    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_row_word(row, i);
+    for (uint32_t i = FLEETI_ROW; i <= FLEETI_BOARD_VETO; i++) held.word[i] = 0;
+    return held;
+}
+FLEET_DEVICE fleeti_held fleeti_held_board(fleeti_lds lds, uint32_t board)
+{
+    fleeti_held held;
+    for (uint32_t i = 0; i <= FLEETI_BOARD_VETO; i++)
+        held.word[i] = fleeti_lds_get(lds, FLEETI_LDS_BOARD(board, i));
+    return held;
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return held.word[i];
+}
+#endif
+
+/* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
+   barrier between two broadcasts of one word. */
+FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t word)
+{
+    if (fleeti_my_thread(me) == 0) fleeti_lds_put(me.lds, FLEETI_LDS_BROADCAST(word), value);
+    fleet_block_barrier();
+    return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_BROADCAST(word)));
+}
+
 /* ---- fleet device: atomics with their order in the name -------------------------------------------------- */
 
 /* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
@@ -1056,9 +1172,10 @@ FLEET_DEVICE void fleeti_group_barrier(uint32_t group)
     else
         fleet_wave_barrier();
 }
-FLEET_DEVICE uint32_t fleeti_leads(uint32_t group)
+FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
 {
-    return group == FLEET_BLOCK ? fleet_thread_id() == 0 : fleet_lane() == 0;
+    return (group == FLEET_BLOCK ? fleeti_my_thread(me)
+                                 : fleeti_my_thread(me) % fleet_wave_size()) == 0;
 }
 
 /* Where the word indices of wait and notify records count from. */
@@ -1133,20 +1250,22 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
    whoever waits for these events. Where may_veto (a constant) is 1, veto in any thread of the group means
    that there is nothing to publish: nobody arrives, and the board tells the workgroup so. Records as in fleeti_arrive, read by the leader
    alone. Returns FLEETI_RELEASED and so on, to the leader alone. */
-FLEET_DEVICE uint32_t fleeti_notify_all(uint32_t group, fleeti_counters c, fleeti_notify first,
-                                        const fleeti_notify *records, uint32_t n, uint32_t epoch,
-                                        uint32_t target, uint32_t may_veto, uint32_t veto,
-                                        uint32_t board)
+FLEET_DEVICE uint32_t fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
+                                        fleeti_notify first, const fleeti_notify *records,
+                                        uint32_t n, uint32_t epoch, uint32_t target,
+                                        uint32_t may_veto, uint32_t veto, uint32_t board)
 {
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
-    if (may_veto && veto) fleeti_veto_raise(board);
+    if (may_veto && veto) fleeti_lds_put(me.lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_VETO), 1);
     if (group == FLEET_BLOCK) {
         fleet_block_barrier();
-        if (!fleeti_leads(group) || (may_veto && fleeti_veto(board))) return 0;
+        if (!fleeti_leads(me, group)) return 0;
+        if (may_veto && fleeti_lds_get(me.lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_VETO)))
+            return 0;
     } else {
         if (may_veto) veto = fleeti_any(veto);
         fleet_wave_barrier();
-        if (!fleeti_leads(group) || (may_veto && veto)) return 0;
+        if (!fleeti_leads(me, group) || (may_veto && veto)) return 0;
     }
     /* ... before the leader arrives for all of them. */
     return fleeti_arrive(c, first, records, n, epoch, target);
@@ -1258,13 +1377,13 @@ FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
    `stop`: a status that the caller has already seen, which ends the wait without polling. The lane that failed
    finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
    Two waits of a block have a barrier between them (a notify is one). */
-FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c, fleeti_wait first,
-                                          const fleeti_wait *records, uint32_t n, uint32_t epoch,
-                                          fleet_scope scope, fleet_status stop,
+FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_counters c,
+                                          fleeti_wait first, const fleeti_wait *records, uint32_t n,
+                                          uint32_t epoch, fleet_scope scope, fleet_status stop,
                                           const fleet_watch *watch, fleeti_seen *seen)
 {
     fleet_status status = stop;
-    if (group == FLEET_WAVE || fleet_wave_id() == 0) {
+    if (group == FLEET_WAVE || fleeti_my_wave(me) == 0) {
         if (!status) status = fleeti_await(c, first, records, n, epoch, watch, seen);
         /* Any lane's failure is the wave's; its reason stands in that lane's `seen`. */
         if (fleeti_any((uint32_t)status))
@@ -1273,7 +1392,7 @@ FLEET_DEVICE fleet_status fleeti_wait_all(uint32_t group, fleeti_counters c, fle
             fleeti_acquire(scope);
         fleet_wave_barrier();
     }
-    return (fleet_status)(group == FLEET_BLOCK ? fleeti_broadcast((uint32_t)status, 0)
+    return (fleet_status)(group == FLEET_BLOCK ? fleeti_broadcast(me, (uint32_t)status, 0)
                                                : fleeti_uniform((uint32_t)status));
 }
 
@@ -1372,7 +1491,8 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
         r.share = e.share;
         r.weight = e.share;
     }
-    return fleeti_notify_all(group, c, r, NULL, 1, epoch, trigger ? e.target : 0, 0, 0, 0);
+    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, trigger ? e.target : 0,
+                             0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
@@ -1385,7 +1505,8 @@ FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint3
     r.counter = fleeti_event_word(e, scope);
     r.count = 1, r.stride = 0, r.target = e.target;
     fleeti_group_barrier(group); /* between two waits of a block */
-    return fleeti_wait_all(group, c, r, NULL, 1, epoch, scope, FLEET_OK, &e.watch, &seen);
+    return fleeti_wait_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, scope, FLEET_OK, &e.watch,
+                           &seen);
 }
 FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch,
                                         fleet_scope scope)
@@ -1401,13 +1522,14 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
             fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
         fleet_wave_barrier();
     }
-    return group == FLEET_BLOCK ? fleeti_broadcast(done, 0) : done;
+    return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_me_now(), done, 0) : done;
 }
 FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch,
                                            fleet_scope scope)
 {
     uint32_t completed = fleeti_event_notify(group, e, epoch, scope, 1) & FLEETI_COMPLETED;
-    return group == FLEET_BLOCK ? fleeti_broadcast(completed, 1) : fleeti_first(completed);
+    return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_me_now(), completed, 1)
+                                : fleeti_first(completed);
 }
 
 /* For each scope (block, chiplet, device, system):
@@ -1619,8 +1741,7 @@ typedef struct fleeti_workgroup {
     pthread_mutex_t lock;
     pthread_cond_t all_here;
     uint32_t arrived, generation;
-    uint32_t words[4]; /* broadcasts */
-    uint32_t board[2][FLEETI_BOARD];
+    uint32_t words[FLEETI_LDS_WORDS]; /* the kit's own LDS */
     char *lds; /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
 } fleeti_workgroup;
 
@@ -1937,16 +2058,9 @@ void fleeti_host_barrier(void)
     pthread_mutex_unlock(&g->lock);
 }
 
-uint32_t fleeti_host_broadcast(uint32_t value, uint32_t word)
+uint32_t *fleeti_host_words(void)
 {
-    if (fleeti_self->wave == 0) fleeti_self->group->words[word] = value;
-    fleeti_host_barrier();
-    return fleeti_self->group->words[word];
-}
-
-uint32_t *fleeti_host_board(uint32_t board)
-{
-    return fleeti_self->group->board[board];
+    return fleeti_self->group->words;
 }
 
 uint64_t fleeti_host_clock(void)

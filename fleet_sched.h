@@ -212,15 +212,10 @@ typedef struct fleet_ctx {
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
 
-/* A task's first wait and first notify record: mostly the only ones. */
-typedef struct fleeti_first_records {
-    fleeti_wait wait;
-    fleeti_notify notify;
-} fleeti_first_records;
-
 #define FLEETI_ONLY 0xffu /* fleet_run_task: one task, no events */
 
 typedef struct fleeti_worker {
+    fleeti_me me;
     fleeti_state *state;
     uint32_t *counters;
     fleeti_mailbox
@@ -240,10 +235,8 @@ typedef struct fleeti_worker {
     uint32_t group;               /* of the task in hand */
     uint32_t slow; /* 0: STATIC, no batch, not done: the next task stands on the board */
     uint32_t ran;
-    /* The leading wave's look-ahead: descriptors of the next task and the one after; first wait and first notify
-       record of the task in hand and of the next. */
+    /* The leading wave's look-ahead: the next task, and the one after with its descriptor's index. */
     fleeti_row next, after;
-    fleeti_first_records records, next_records;
     uint32_t after_at;
     uint32_t done;
     uint32_t lds_bytes;
@@ -388,46 +381,76 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t 
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
 #define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
 
-/* The descriptor, the stop word as it was when it was loaded, and the descriptor's index. */
-FLEET_DEVICE fleeti_row fleeti_task_row(const fleeti_worker *w, uint32_t index)
+/* A descriptor with its index, and the stop word as it was then. */
+FLEET_DEVICE void fleeti_look(const fleeti_worker *w, fleeti_row *row, uint32_t index)
 {
-    return fleeti_row_load(w->tasks + index, &w->state->stop.word, index);
+    fleeti_row_load(row, w->tasks + index, &w->state->stop.word, index);
 }
 /* A task without waits or notifies gets what stands first there, and does not look at it. */
-FLEET_DEVICE fleeti_first_records fleeti_task_records(const fleeti_worker *w, fleeti_row task)
+FLEET_DEVICE void fleeti_look_records(const fleeti_worker *w, fleeti_row *row)
 {
-    fleeti_first_records r;
-    uint32_t counts = fleeti_row_word(task, FLEETI_WORD(n_waits));
-    uint32_t waits = fleeti_row_word(task, FLEETI_WORD(waits));
-    uint32_t notifies = fleeti_row_word(task, FLEETI_WORD(notifies));
-    r.wait = w->waits[counts & 0xffff ? waits : 0];
-    r.notify = w->notifies[counts >> 16 ? notifies : 0];
-    return r;
+    uint32_t counts = fleeti_row_word(row, FLEETI_WORD(n_waits));
+    uint32_t waits = fleeti_row_word(row, FLEETI_WORD(waits));
+    uint32_t notifies = fleeti_row_word(row, FLEETI_WORD(notifies));
+    fleeti_row_records(row, w->waits, counts & 0xffff ? waits : 0, w->notifies,
+                       counts >> 16 ? notifies : 0);
 }
 /* The descriptor after the one at `index`; a queue is walked round and round. */
-FLEET_DEVICE uint32_t fleeti_following(const fleeti_worker *w, uint32_t index, fleeti_row task)
+FLEET_DEVICE uint32_t fleeti_following(const fleeti_worker *w, uint32_t index,
+                                       const fleeti_row *row)
 {
-    uint32_t next = index + (fleeti_row_word(task, FLEETI_WORD(level)) >> 16);
+    uint32_t next = index + (fleeti_row_word(row, FLEETI_WORD(level)) >> 16);
     return next < w->end ? next : w->first;
 }
 /* STATIC, the leading wave: starts the look-ahead at the head of the queue. */
 FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
 {
-    w->next = fleeti_task_row(w, w->first);
-    w->after_at = fleeti_following(w, w->first, w->next);
-    w->after = fleeti_task_row(w, w->after_at);
-    w->next_records = fleeti_task_records(w, w->next);
+    fleeti_look(w, &w->next, w->first);
+    w->after_at = fleeti_following(w, w->first, &w->next);
+    fleeti_look(w, &w->after, w->after_at);
+    fleeti_look_records(w, &w->next);
 }
-/* STATIC, the leading wave, after the next task was published: it becomes the one in hand. What is loaded
-   here is needed one and two tasks later, so that even short tiles hide the way to memory. It stands after
-   the notify, whose release would wait for it. */
+/* STATIC, the leading wave, after the next task was published. What is loaded here is needed one and two
+   tasks later, so that even short tiles hide the way to memory. It stands after the notify, whose release
+   would wait for it. */
 FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
 {
-    w->records = w->next_records;
-    w->next_records = fleeti_task_records(w, w->after);
     w->next = w->after;
-    w->after_at = fleeti_following(w, w->after_at, w->after);
-    w->after = fleeti_task_row(w, w->after_at);
+    fleeti_look_records(w, &w->next);
+    w->after_at = fleeti_following(w, w->after_at, &w->after);
+    fleeti_look(w, &w->after, w->after_at);
+}
+FLEET_DEVICE uint32_t fleeti_board_word(const fleeti_worker *w, uint32_t board, uint32_t word)
+{
+    return fleeti_uniform(fleeti_lds_get(w->me.lds, FLEETI_LDS_BOARD(board, word)));
+}
+FLEET_DEVICE fleeti_wait fleeti_board_wait(const fleeti_worker *w, uint32_t board)
+{
+    fleeti_wait r;
+    r.counter = fleeti_board_word(w, board, FLEETI_BOARD_WAIT);
+    r.count = fleeti_board_word(w, board, FLEETI_BOARD_WAIT + 1);
+    r.stride = fleeti_board_word(w, board, FLEETI_BOARD_WAIT + 2);
+    r.target = fleeti_board_word(w, board, FLEETI_BOARD_WAIT + 3);
+    return r;
+}
+/* CHIPLET: the record has not been on a board. */
+FLEET_DEVICE fleeti_notify fleeti_row_notify(const fleeti_row *row)
+{
+    fleeti_notify r;
+    r.counter = fleeti_row_record(row, 4);
+    r.sub = fleeti_row_record(row, 5);
+    r.share = fleeti_row_record(row, 6);
+    r.weight = fleeti_row_record(row, 7);
+    return r;
+}
+FLEET_DEVICE fleeti_notify fleeti_board_notify(const fleeti_worker *w, uint32_t board)
+{
+    fleeti_notify r;
+    r.counter = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY);
+    r.sub = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY + 1);
+    r.share = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY + 2);
+    r.weight = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY + 3);
+    return r;
 }
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
@@ -453,7 +476,11 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
 #if defined(FLEET_HOST)
     w->lds_mark = fleeti_host_lds_mark();
 #endif
-    if (fleet_thread_id() == 0) fleeti_veto_lower();
+    w->me = fleeti_me_kept();
+    if (fleet_thread_id() == 0) {
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_BOARD(0, FLEETI_BOARD_VETO), 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_BOARD(1, FLEETI_BOARD_VETO), 0);
+    }
     if (run->only) {
         fleet_block_barrier();
         w->schedule = FLEETI_ONLY;
@@ -466,7 +493,7 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
         return FLEETI_ROLE_NONE;
     }
     role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
-    role = fleeti_broadcast(role, 1);
+    role = fleeti_broadcast(w->me, role, 1);
     if (role < FLEETI_ROLE_FIRST) {
         w->done = w->slow = 1;
         return role;
@@ -491,7 +518,7 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     if (!w->slow) {
         if (fleet_wave_id() == 0) {
             fleeti_look_first(w);
-            fleeti_row_publish(w->next, w->board);
+            fleeti_row_publish(&w->next, w->me.lds, w->board);
         }
         fleet_block_barrier();
         if (fleet_wave_id() == 0) fleeti_look_ahead(w);
@@ -706,9 +733,9 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
                Pair: the release or drain in fleeti_notify_all of the producers. */
             fleeti_acquire((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
-            w->next = fleeti_task_row(w, (uint32_t)mail);
-            fleeti_row_publish(w->next, w->board);
-            w->records = fleeti_task_records(w, w->next);
+            fleeti_look(w, &w->next, (uint32_t)mail);
+            fleeti_row_publish(&w->next, w->me.lds, w->board);
+            fleeti_look_records(w, &w->next); /* needed when the tile has run */
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->taken + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
@@ -718,7 +745,7 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
         }
     }
     w->taken++;
-    w->mailed = fleeti_broadcast(batch, 0);
+    w->mailed = fleeti_broadcast(w->me, batch, 0);
     return w->mailed != 0;
 }
 
@@ -727,14 +754,16 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 {
     if (w->batch_at < w->batch_end) { /* every wave takes its own */
-        w->task = fleeti_held_row(fleeti_task_row(w, w->batch_at));
+        fleeti_row row;
+        fleeti_look(w, &row, w->batch_at);
+        w->task = fleeti_held_row(&row);
         w->batch_at += fleet_wave_count();
         return 1;
     }
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
         w->group = FLEET_BLOCK;
         w->slow = w->schedule != FLEET_SCHEDULE_STATIC;
-        if (!w->slow && fleet_wave_id() == 0) fleeti_row_publish(w->next, w->board);
+        if (!w->slow && fleet_wave_id() == 0) fleeti_row_publish(&w->next, w->me.lds, w->board);
         fleet_block_barrier();
         if (!w->slow) {
             if (fleet_wave_id() == 0) fleeti_look_ahead(w);
@@ -744,7 +773,8 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
     if (w->done) return 0;
     if (w->schedule == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
     w->done = 1;
-    w->task = fleeti_held_row(fleeti_task_row(w, w->first));
+    fleeti_look(w, &w->next, w->first);
+    w->task = fleeti_held_row(&w->next);
     if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
@@ -760,9 +790,9 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     do {
         uint32_t how = w->slow ? fleeti_take_slowly(w) : 2;
         if (how != 2) return how;
-        w->task = fleeti_held_published(w->board);
+        w->task = fleeti_held_board(w->me.lds, w->board);
         w->board ^= 1;
-        if (fleeti_held_word(w->task, FLEETI_VETO)) {
+        if (fleeti_held_word(w->task, FLEETI_BOARD_VETO)) {
             w->done = w->slow = 1;
             return 0;
         }
@@ -771,7 +801,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
             return 1;
         }
         /* A batch of wavefront-tasks: all of a STATIC queue's run, or as many as the mail says. */
-        index = fleeti_held_word(w->task, FLEETI_ROW_NUMBER);
+        index = fleeti_held_word(w->task, FLEETI_BOARD_NUMBER);
         w->group = FLEET_WAVE;
         w->slow = 1;
         w->batch_at = index + fleet_wave_id();
@@ -788,41 +818,46 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
         w->done = w->slow = 1;
     } else {
         w->batch_at = w->batch_end;
-        fleeti_veto_raise(w->board);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_BOARD(w->board, FLEETI_BOARD_VETO), 1);
     }
 }
 
-/* Waits for the task's events; 0: the run ends, the tile must not run. */
-FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
+/* The part of fleeti_ready for tasks that wait for something, or must not run. */
+FLEET_DEVICE uint32_t fleeti_ready_slowly(fleeti_worker *w, uint32_t n, fleet_status status)
 {
-    uint32_t n = FLEETI_TASK(w, n_waits) & 0xffff;
-    fleet_status status = (fleet_status)fleeti_held_word(w->task, FLEETI_ROW_SEEN);
-#if !defined(FLEET_NO_WATCHDOG)
-    /* For the report: what this worker has in hand. */
-    if (fleeti_leads(w->group) && w->schedule != FLEETI_ONLY)
-        fleet_store_relaxed_device(fleeti_running(w->state) + w->id, FLEETI_TASK(w, id) + 1);
-#endif
-    /* Otherwise the scheduler saw the events complete, and the worker acquired. */
+    /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
     if (n && w->schedule == FLEET_SCHEDULE_STATIC) {
         const fleeti_wait *waits = w->waits + FLEETI_TASK(w, waits);
         fleeti_wait first;
         fleeti_seen seen;
         seen.status = FLEET_OK;
         if (w->group == FLEET_BLOCK)
-            first = w->records.wait;
+            first = fleeti_board_wait(w, w->board ^ 1);
         else
             first = waits[0];
-        status = fleeti_wait_all(w->group, fleeti_counters_of(w->counters, w->state), first, waits,
-                                 n, w->epoch, (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
-                                 status, &w->state->config.watch, &seen);
+        status =
+            fleeti_wait_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first,
+                            waits, n, w->epoch, (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
+                            status, &w->state->config.watch, &seen);
         if (seen.status) /* the lane whose event it was */
             fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
     }
-    if (status && w->schedule != FLEETI_ONLY) {
-        fleeti_stop(w);
-        return 0;
-    }
-    return 1;
+    if (!status || w->schedule == FLEETI_ONLY) return 1;
+    fleeti_stop(w);
+    return 0;
+}
+
+/* Waits for the task's events; 0: the run ends, the tile must not run. */
+FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
+{
+    uint32_t n = FLEETI_TASK(w, n_waits) & 0xffff;
+    uint32_t stop = fleeti_held_word(w->task, FLEETI_BOARD_SEEN);
+#if !defined(FLEET_NO_WATCHDOG)
+    /* For the report: what this worker has in hand. */
+    if (fleeti_leads(w->me, w->group) && w->schedule != FLEETI_ONLY)
+        fleet_store_relaxed_device(fleeti_running(w->state) + w->id, FLEETI_TASK(w, id) + 1);
+#endif
+    return n | stop ? fleeti_ready_slowly(w, n, (fleet_status)stop) : 1;
 }
 
 /* After the tile: publishes its data, counts steps, and looks ahead. */
@@ -842,15 +877,19 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
         fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, (uint32_t)tile_status);
     }
-    if (w->group == FLEET_BLOCK)
-        first = w->records.notify;
-    else
+    if (w->group == FLEET_WAVE) {
         first = w->notifies[n ? FLEETI_TASK(w, notifies) : 0];
-    if (looks && fleet_wave_id() == 0)
-        fleeti_row_publish(w->next, w->board); /* before the notify's barrier */
-    fleeti_notify_all(w->group, fleeti_counters_of(w->counters, w->state), first, notifies, n,
-                      w->epoch, 0, 1, tile_status != FLEET_OK, w->board);
-    if (looks && fleet_wave_id() == 0) {
+    } else if (fleeti_my_wave(w->me) == 0) {
+        if (looks) {
+            fleeti_row_publish(&w->next, w->me.lds, w->board); /* before the notify's barrier */
+            first = fleeti_board_notify(w, w->board ^ 1);
+        } else {
+            first = fleeti_row_notify(&w->next);
+        }
+    }
+    fleeti_notify_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first, notifies,
+                      n, w->epoch, 0, 1, tile_status != FLEET_OK, w->board);
+    if (looks && fleeti_my_wave(w->me) == 0) {
         fleeti_look_ahead(w);
 #if !defined(FLEET_NO_WATCHDOG)
         /* Tasks that wait for nothing look at the host's word here, across the bus: seldom. */
@@ -1114,7 +1153,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
             mine = 1;
         }
     }
-    if (!fleeti_broadcast(mine, 0)) return;
+    if (!fleeti_broadcast(fleeti_me_now(), mine, 0)) return;
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
         fleet_store_relaxed_device(&state->census[i].word, 0);
         fleet_store_relaxed_device(&state->chiplet_index[i], 0);
