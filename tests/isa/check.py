@@ -1,0 +1,702 @@
+#!/usr/bin/env python3
+"""Checks of the machine code that hipcc makes of the headers' AMD section. Run by check.sh where hipcc is.
+
+Reads the compiler's listing (hipcc -S), which is compared with the disassembly of the code object: they differ
+in that the listing tells which instructions the kit wrote itself (inline assembly) and which the compiler
+added. Properties are checked over all paths of each kernel's control flow graph.
+
+Prints "pass NAME" or "FAIL NAME: why".
+"""
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import mutants
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+FLAGS = ["-x", "hip", "-std=c++17", "-O2", "--offload-device-only", "-S"]
+L1 = "-DFLEET_CHIPLET_ACQUIRE_L1"
+
+# ---- kernels ---------------------------------------------------------------------------------------
+
+
+class Instruction:
+    def __init__(self, text, own):
+        self.text, self.own = text, own  # own: inline assembly of the kit
+        self.op, _, rest = text.partition(" ")
+        self.operands = [o.strip() for o in rest.split(",")] if rest else []
+        # Modifiers (off, sc0, sc1, offset:16) stand behind the last operand, without a comma.
+        self.modifiers = self.operands[-1].split()[1:] if self.operands else []
+        self.successors = []
+
+    def has(self, *modifiers):
+        words = set(self.modifiers + self.operands)
+        return all((m.strip("!") in words) != m.startswith("!") for m in modifiers)
+
+    wait = property(lambda i: i.op == "s_waitcnt" and "vmcnt(0)" in i.text)
+    own_wait = property(lambda i: i.wait and i.own)
+    barrier = property(lambda i: i.op == "s_barrier")
+    writeback = property(lambda i: i.op == "buffer_wbl2")
+    invalidate = property(lambda i: i.op == "buffer_inv")
+    load = property(lambda i: re.match(r"(global|flat|buffer|scratch)_load", i.op) is not None)
+    store = property(lambda i: re.match(r"(global|flat|buffer|scratch)_store", i.op) is not None)
+    atomic = property(lambda i: re.match(r"(global|flat|buffer)_atomic", i.op) is not None)
+    add = property(lambda i: i.op in ("global_atomic_add", "flat_atomic_add"))
+    returning = property(lambda i: i.atomic and i.has("sc0"))
+    scalar_load = property(lambda i: i.op.startswith(("s_load_", "s_buffer_load")))
+    sleep = property(lambda i: i.op == "s_sleep")
+
+    def scope(self):
+        """Of a load, write-back or invalidate: "", "sc0", "sc1" or "sc0 sc1"."""
+        words = self.modifiers + self.text.split()[1:]
+        return " ".join(s for s in ("sc0", "sc1") if s in words)
+
+
+class Kernel:
+    def __init__(self, name, lines):
+        self.name, self.code, self.numbers = name, [], {}
+        labels, own = {}, False
+        for line in lines:
+            if "ASMSTART" in line or "ASMEND" in line:
+                own = "ASMSTART" in line
+                continue
+            line = line.split(";")[0].rstrip()
+            label = re.match(r"(\.\w+):", line)
+            if label:
+                labels[label.group(1)] = len(self.code)
+            elif re.match(r"\s+[a-z]", line):
+                self.code.append(Instruction(" ".join(line.split()), own))
+        for n, i in enumerate(self.code):
+            if i.op.startswith("s_cbranch") or i.op == "s_branch":
+                i.successors.append(labels[i.operands[0]])
+            elif i.op.startswith(("s_setpc", "s_swappc")):
+                sys.exit("%s: an indirect branch" % name)
+            if i.op not in ("s_branch", "s_endpgm"):
+                i.successors.append(n + 1)
+        self._loops = None
+
+    def find(self, what):
+        return [n for n, i in enumerate(self.code) if what(i)]
+
+    def reach(self, starts, avoid=lambda i: False):
+        """Instructions that run after one of `starts` on some path; the path ends at what `avoid` names."""
+        seen, todo = set(), [s for n in starts for s in self.code[n].successors]
+        while todo:
+            n = todo.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if not avoid(self.code[n]):
+                todo += self.code[n].successors
+        return seen
+
+    def walk(self, step, starts, state):
+        """Runs an automaton along all paths. step(state, instruction): the next state; None ends this path;
+        a string that begins with "!" is a violation, which is returned."""
+        todo = [(n, state) for n in starts]
+        seen = set(todo)
+        while todo:
+            n, q = todo.pop()
+            q = step(q, self.code[n])
+            if q is None:
+                continue
+            if isinstance(q, str) and q.startswith("!"):
+                return "%s (at %s)" % (q[1:].strip(), self.code[n].text)
+            for s in self.code[n].successors:
+                if (s, q) not in seen:
+                    seen.add((s, q))
+                    todo.append((s, q))
+        return None
+
+    def loops(self):
+        """Natural loops, as sets of instructions."""
+        if self._loops is not None:
+            return self._loops
+        leaders = sorted({0} | {s for i in self.code if len(i.successors) != 1 or i.op == "s_branch" for s in i.successors}
+                         | {n + 1 for n, i in enumerate(self.code[:-1]) if i.op.startswith(("s_cbranch", "s_branch", "s_endpgm"))})
+        block_of, blocks = {}, []
+        for k, first in enumerate(leaders):
+            last = (leaders[k + 1] if k + 1 < len(leaders) else len(self.code)) - 1
+            blocks.append((first, last))
+            block_of[first] = k
+        follow = [[block_of[s] for s in self.code[last].successors] for _, last in blocks]
+        before = [[] for _ in blocks]
+        for k, fs in enumerate(follow):
+            for f in fs:
+                before[f].append(k)
+        order, seen = [], set()
+
+        def visit(k):
+            stack = [(k, iter(follow[k]))]
+            seen.add(k)
+            while stack:
+                node, rest = stack[-1]
+                for f in rest:
+                    if f not in seen:
+                        seen.add(f)
+                        stack.append((f, iter(follow[f])))
+                        break
+                else:
+                    order.append(node)
+                    stack.pop()
+        visit(0)
+        order.reverse()
+        dominators = {k: None for k in order}
+        dominators[0] = {0}
+        changed = True
+        while changed:
+            changed = False
+            for k in order[1:]:
+                sets = [dominators[b] for b in before[k] if dominators.get(b) is not None]
+                new = set.intersection(*sets) | {k}
+                if new != dominators[k]:
+                    dominators[k], changed = new, True
+        found = {}
+        for k in order:
+            for f in follow[k]:
+                if f in dominators[k]:
+                    body, todo = {f}, [k]
+                    while todo:
+                        b = todo.pop()
+                        if b not in body:
+                            body.add(b)
+                            todo += before[b]
+                    found.setdefault(f, set()).update(body)
+        self._loops = [{n for k in body for n in range(blocks[k][0], blocks[k][1] + 1)} for body in found.values()]
+        return self._loops
+
+    def poll_loops(self):
+        """Innermost loops with an s_sleep."""
+        loops = [l for l in self.loops() if any(self.code[n].sleep for n in l)]
+        return [l for l in loops if not any(m < l for m in self.loops())]
+
+    # -- registers
+
+    def flow(self, seeds, transfer=None):
+        """Where values go: maps each instruction to {register: set of marks} before it. seeds: instruction ->
+        mark of what it writes, or a function of the register's position. transfer(instruction, marks of its
+        sources) -> marks of what a load brings."""
+        before = [None] * len(self.code)
+        before[0] = {}
+        todo = [0]
+        while todo:
+            n = todo.pop()
+            i = self.code[n]
+            state = dict(before[n])
+            written, read = registers(i)
+            marks = frozenset().union(*[state.get(r, frozenset()) for r in read]) if read else frozenset()
+            if (i.load or i.scalar_load) and transfer:
+                marks = transfer(i, marks)
+            for k, r in enumerate(written):
+                value = marks
+                if n in seeds:
+                    value = value | seeds[n](k)
+                if value:
+                    state[r] = value
+                elif r not in ("exec", "scc") or not read:
+                    state.pop(r, None)
+            for s in i.successors:
+                if s >= len(self.code):
+                    continue
+                if before[s] is None:
+                    before[s] = dict(state)
+                    todo.append(s)
+                    continue
+                grown = False
+                for r, value in state.items():
+                    old = before[s].get(r, frozenset())
+                    if not value <= old:
+                        before[s][r] = old | value
+                        grown = True
+                if grown:
+                    todo.append(s)
+        return before
+
+
+def expand(operand):
+    """Names of the registers of one operand."""
+    word = operand.split()[0] if operand else ""
+    word = word.strip("-|").replace("abs(", "").strip(")")
+    m = re.match(r"^([sva])\[(\d+):(\d+)\]$", word)
+    if m:
+        return [m.group(1) + str(k) for k in range(int(m.group(2)), int(m.group(3)) + 1)]
+    if re.match(r"^[sva]\d+$", word) or word in ("scc", "m0"):
+        return [word]
+    if word.startswith(("vcc", "exec")):
+        return [word.split("_")[0]]
+    return []
+
+
+def registers(i):
+    """Registers that an instruction writes and reads; a cautious guess."""
+    ops = [expand(o) for o in i.operands]
+    if i.op.startswith("s_cbranch"):
+        return [], ["exec" if "exec" in i.op else "vcc" if "vcc" in i.op else "scc"]
+    if i.store or i.writeback or i.invalidate or i.op.startswith(("ds_write", "s_waitcnt", "s_nop", "s_endpgm")):
+        return [], sum(ops, [])
+    if i.atomic and not i.returning:
+        return [], sum(ops, [])
+    if i.op.startswith(("s_cmp", "s_bitcmp")):
+        return ["scc"], sum(ops, [])
+    written, read = list(ops[0]) if ops else [], sum(ops[1:], [])
+    if len(ops) > 2 and re.match(r"v_(add|sub|subrev|addc|subb|subbrev)_co|v_mad_[ui]64|v_div_scale", i.op):
+        written += ops[1]
+    if i.op.startswith("v_cmpx"):
+        written += ["exec"]
+    if "saveexec" in i.op:
+        written, read = written + ["exec"], read + ["exec"]
+    if i.op.startswith("v_writelane"):
+        read += written
+    if i.op.startswith("s_") and not i.op.startswith(("s_mov", "s_load", "s_cselect", "s_getreg", "s_mul", "s_mem", "s_buffer")):
+        written = written + ["scc"]
+    if i.op.startswith(("s_cselect", "s_addc", "s_subb", "s_cmov")):
+        read = read + ["scc"]
+    if i.op.startswith("s_cbranch"):
+        read += ["vcc"]
+    return written, read
+
+
+class Listing:
+    def __init__(self, text):
+        self.kernels, self.facts = {}, {}
+        for block in re.split(r"\n  - \.agpr_count:|\n  - \.args:", text)[1:]:
+            name = re.search(r"\n    \.name: +(\S+)", block)
+            if name:
+                facts = dict(re.findall(r"\n    \.(\w+): +(\d+)", block))
+                facts["buffers"] = [int(o) for o in re.findall(r"\.offset: +(\d+)\s+\.size: +8\s+\.value_kind: +global_buffer", block)]
+                facts["values"] = [int(o) for o in re.findall(r"\.offset: +(\d+)\s+\.size: +\d+\s+\.value_kind: +by_value", block)]
+                self.facts[name.group(1)] = facts
+        for name in self.facts:
+            body = re.search(r"\n%s:.*?\n(.*?)\n\.Lfunc_end\d+:" % re.escape(name), text, re.S)
+            self.kernels[name] = Kernel(name, body.group(1).split("\n"))
+
+
+# ---- checks ------------------------------------------------------------------------------------------
+
+
+class Report:
+    def __init__(self, prefix):
+        self.prefix, self.results = prefix, []
+
+    def check(self, name, ok, why=""):
+        """ok: true, or what a walk returned: None."""
+        good = ok is None or ok is True
+        self.results.append((self.prefix + name, good, "" if good else why or str(ok)))
+
+    def failures(self):
+        return [r for r in self.results if not r[1]]
+
+
+def drain_then_barrier(block):
+    """From a store to an arrival: this wave's own wait, then (for a workgroup) the barrier."""
+    def step(q, i):
+        if i.store:
+            return "stored"
+        if q == "stored" and i.own_wait:
+            return "drained"
+        if i.barrier:
+            if q == "stored":
+                return "! a wave reaches the barrier with stores in flight"
+            return "met" if q == "drained" else q
+        if i.atomic:
+            if q == "stored":
+                return "! a wave arrives with stores in flight"
+            if q == "drained" and block:
+                return "! the leader arrives before the barrier"
+        return q
+    return step
+
+
+def released(scope, two_levels):
+    """One write-back of this scope and the kit's own wait before the arrival, nothing before the sub-counter."""
+    def step(q, i):
+        if i.writeback:
+            if i.scope() != scope:
+                return "! a write-back of another scope"
+            return "! a second write-back" if q != "none" else "writing"
+        if q == "writing" and i.own_wait:
+            return "written"
+        if i.returning and two_levels:
+            return q if q == "none" else "! the sub-counter after the write-back"
+        if i.atomic:
+            return q if q == "written" else "! the arrival before the write-back has ended"
+        return q
+    return step
+
+
+def arrivals(k, r, name, scope, block, two_levels, system):
+    stores = k.find(lambda i: i.store)
+    r.check(name + "/stores", len(stores) >= 1, "no store to publish")
+    r.check(name + "/drain", k.walk(drain_then_barrier(block), [0], "nothing"))
+    writebacks = k.find(lambda i: i.writeback)
+    atomics = k.find(lambda i: i.atomic)
+    wanted = 2 if two_levels else 1
+    r.check(name + "/arrivals", len(atomics) == wanted, "%d atomics, not %d" % (len(atomics), wanted))
+    r.check(name + "/arrival_scope", all(k.code[n].has("sc1") == system for n in atomics), "an atomic of another scope")
+    r.check(name + "/order", not k.find(lambda i: i.invalidate), "an acquire in a notify")
+    if scope is None:
+        r.check(name + "/no_release", not writebacks, "a write-back where all share one L2")
+        return
+    r.check(name + "/one_release", len(writebacks) == 1, "%d write-backs, not 1" % len(writebacks))
+    r.check(name + "/release", k.walk(released(scope, two_levels), [0], "none"))
+    if two_levels:
+        r.check(name + "/last_of_chiplet", guarded(k))
+        r.check(name + "/chiplet_id", len(k.find(is_chiplet_id)) == 1, "not exactly one read of XCC_ID")
+
+
+def guarded(k):
+    """A branch that depends on what the sub-counter's atomic returned decides whether the write-back runs: on its
+    other side none can run."""
+    writebacks = set(k.find(lambda i: i.writeback))
+    subs = k.find(lambda i: i.returning)
+    if len(subs) != 1:
+        return "%d sub-counter atomics" % len(subs)
+    before = k.flow({subs[0]: lambda _: frozenset(["count"])})
+    for n in k.reach(subs):
+        i = k.code[n]
+        if not i.op.startswith("s_cbranch"):
+            continue
+        flag = registers(i)[1][0]
+        if "count" not in (before[n] or {}).get(flag, ()):
+            continue
+        sides = [({s} | k.reach([s])) & writebacks for s in i.successors]
+        if any(sides) and not all(sides):
+            # Nothing but this branch leads from the atomic to the write-back.
+            if not (k.reach(subs, avoid=lambda j, b=i: j is b) & writebacks):
+                return None
+    return "the write-back does not depend on the sub-counter"
+
+
+def is_chiplet_id(i):
+    return i.op == "s_getreg_b32" and re.search(r"hwreg\((HW_REG_XCC_ID|20)(, 0, 4)\)", i.text)
+
+
+def acquired(k, r, name, scope, block, loop, payload=2):
+    """A wait or test: polls past both caches, then one acquire, then the barrier, then loads of the data."""
+    polls = k.poll_loops()
+    system = scope == "sc0 sc1"
+    if loop:
+        r.check(name + "/poll_loop", len(polls) == 1, "%d polling loops with s_sleep" % len(polls))
+    inside = set().union(*polls) if polls else set()
+    loads = [n for n in (inside if loop else k.find(lambda i: i.load and i.scope())) if k.code[n].load]
+    r.check(name + "/poll_scope", bool(loads) and all(k.code[n].has("sc1") for n in loads)
+            and (not system or any(k.code[n].has("sc0", "sc1") for n in loads)), "a poll that a cache may answer")
+    first_poll = min(loads) if loads else 0
+    r.check(name + "/poll_own_scope", bool(loads) and k.code[first_poll].scope() == ("sc0 sc1" if system else "sc1"), "the counter's poll has another scope")
+    invalidates = k.find(lambda i: i.invalidate)
+    if scope is None:
+        r.check(name + "/no_acquire", not invalidates, "an invalidate where all share one L1")
+    else:
+        r.check(name + "/acquire", len(invalidates) == 1 and k.code[invalidates[0]].scope() == scope,
+                "invalidates %s, not one %s" % ([k.code[n].text for n in invalidates], scope))
+        r.check(name + "/acquire_after_poll", bool(invalidates) and all(n in k.reach(loads) for n in invalidates)
+                and not (k.reach(invalidates) & set(loads)), "the acquire does not stand behind the poll")
+        r.check(name + "/acquire_outside_loop", not any(n in l for n in invalidates for l in k.loops()), "the acquire is in a loop")
+
+        def step(q, i):
+            if i.own_wait:
+                return None
+            return "! before the acquire has ended" if i.barrier or i.load or i.op == "s_endpgm" else q
+        r.check(name + "/acquire_ends", k.walk(step, [s for n in invalidates for s in k.code[n].successors], "acquiring"))
+    payloads = [n for n in k.reach(loads) if k.code[n].load and not k.code[n].scope() and n not in inside]
+    r.check(name + "/data", len(payloads) >= payload, "%d vector loads of data, not %d" % (len(payloads), payload))
+    if block:
+        early = k.reach([0], avoid=lambda i: i.barrier and not_first(k, i, loads))
+        r.check(name + "/data_after_barrier", not (early & set(payloads)), "data is read before the barrier")
+    after = k.reach(loads)
+    scalar = [k.code[n].text for n in after if k.code[n].scalar_load and not k.code[n].operands[1].startswith("s[0:1]")]
+    r.check(name + "/no_scalar_data", not scalar, "scalar loads after the wait: %s" % scalar)
+
+
+def not_first(k, i, loads):
+    """Is this a barrier that comes after a poll?"""
+    return any(k.code[n] is i for n in k.reach(loads))
+
+
+def sequence(*steps, between=None):
+    """An automaton: each of `steps` (name, test) is passed, in this order, before the next may come. between: (test,
+    n) of what may come after n of them only."""
+    def step(q, i):
+        if between and between[0](i) and q != between[1]:
+            return "! %s after %d steps" % (i.op, q)
+        for n, (_, test) in enumerate(steps):
+            if not test(i):
+                continue
+            if n == q:
+                return q + 1
+            if n > q:
+                return "! %s before %s" % (steps[n][0], steps[q][0])
+        return q
+    return step
+
+
+def plain_load(i):
+    return i.load and not i.scope()
+
+
+def check_by_hand(listing, r, l1):
+    k = listing.kernels
+    for name, scope, block, two, system in (
+            ("notify_block", None, True, False, False), ("notify_chiplet", None, True, False, False),
+            ("notify_device_one", "sc1", True, False, False), ("notify_device_two", "sc1", True, True, False),
+            ("notify_system", "sc0 sc1", True, False, True),
+            ("notify_wave_chiplet", None, False, False, False), ("notify_wave_device_two", "sc1", False, True, False)):
+        arrivals(k[name], r, name, scope, block, two, system)
+    for name, scope in (("block", None), ("chiplet", "sc0" if l1 else "sc1"), ("device", "sc1"), ("system", "sc0 sc1")):
+        acquired(k["wait_" + name], r, "wait_" + name, scope, True, True)
+        acquired(k["wait_wave_" + name], r, "wait_wave_" + name, scope, False, True)
+        acquired(k["test_" + name], r, "test_" + name, scope, True, False)
+        for kind in ("wait_", "test_"):
+            # Nobody overwrites the answer of the wait before while a slow wave has not read it yet.
+            kernel = k[kind + name]
+            polls = set(kernel.find(lambda i: i.load and i.scope()))
+            r.check(kind + name + "/barrier_before", not (({0} | kernel.reach([0], avoid=lambda i: i.barrier)) & polls), "a poll before the barrier")
+    for name, scope in (("device", "sc1"), ("system", "sc0 sc1")):
+        kernel = k["acq_rel_" + name]
+        met = kernel.find(lambda i: i.barrier)
+        r.check("acq_rel_%s/order" % name, kernel.walk(sequence(
+            ("the drain", lambda i: i.own_wait), ("the write-back", lambda i, s=scope: i.writeback and i.scope() == s),
+            ("the wait after it", lambda i: i.own_wait),
+            ("the acquire", lambda i, s=scope: i.invalidate and i.scope() == s), ("the wait after it", lambda i: i.own_wait),
+            ("the data", plain_load), between=(lambda i: i.atomic, 3)), [s for n in met for s in kernel.code[n].successors], 0))
+        r.check("acq_rel_%s/once" % name, [len(kernel.find(t)) for t in (lambda i: i.writeback, lambda i: i.atomic, lambda i: i.invalidate)] == [1, 1, 1],
+                "not one write-back, atomic and invalidate")
+        kernel = k["load_acquire_" + name]
+        r.check("load_acquire_%s/order" % name, kernel.walk(sequence(
+            ("the poll", lambda i, s=scope: i.load and i.scope() == s), ("the acquire", lambda i, s=scope: i.invalidate and i.scope() == s),
+            ("the wait after it", lambda i: i.own_wait), ("the data", plain_load)), [0], 0))
+    kernel = k["publish"]
+    stores = kernel.find(lambda i: i.store)
+    r.check("publish/stores", len(stores) == 2 and all(kernel.code[n].scope() == "sc0 sc1" for n in stores), "not two stores of system scope")
+
+    def step(q, i):
+        return None if i.own_wait else "! the word before the record" if i.store else q
+    r.check("publish/drain", kernel.walk(step, [s for n in stores[:1] for s in kernel.code[n].successors], "stored"))
+    r.check("chiplet_id/read", len(k["chiplet_id"].find(is_chiplet_id)) == 1, "no read of XCC_ID")
+    kernel = k["store_device"]
+    r.check("store_device/scope", [kernel.code[n].scope() for n in kernel.find(lambda i: i.store)] == ["sc1"], "not one store of device scope")
+    check_wave_barrier(k["wave_barrier"], r)
+
+
+def check_wave_barrier(k, r):
+    """The neighbour's word is read before and after: the compiler may not take the first answer for the second."""
+    reads = k.find(lambda i: i.op.startswith("ds_read") or i.op.startswith("ds_load"))
+    writes = k.find(lambda i: i.op.startswith("ds_write") or i.op.startswith("ds_store"))
+    r.check("wave_barrier/order", len(writes) == 1 and any(n < writes[0] for n in reads) and any(n > writes[0] for n in reads),
+            "LDS is not read on both sides of the write")
+
+
+def is_first_test(k, n, loop):
+    """Is this a poll, rather than a look at the stop words, which comes after a sleep?"""
+    return not any(k.code[m].sleep for m in loop if m < n)
+
+
+def check_loop(listing, name, r, l1):
+    """A worker loop: everything at once."""
+    k = listing.kernels[name]
+    check_registers(listing, name, r)
+    count = {}
+    for n in k.find(lambda i: i.writeback):
+        count[k.code[n].scope()] = count.get(k.code[n].scope(), 0) + 1
+    r.check("one_release", count == {"sc1": 1, "sc0 sc1": 1}, "write-backs: %s" % count)
+
+    def ended(q, i):
+        return None if i.own_wait else "! before the write-back has ended" if i.atomic or i.store or i.barrier else q
+    r.check("release_ends", k.walk(ended, [s for n in k.find(lambda i: i.writeback) for s in k.code[n].successors], "writing"))
+
+    def drained(q, i):
+        if i.store:
+            return "stored"
+        if i.own_wait:
+            return "drained"
+        return "! stores in flight" if i.add and q == "stored" else q
+    r.check("drain", k.walk(drained, [0], "nothing"))
+
+    def census(q, i):
+        return None if i.own_wait or i.barrier else "! the count of all before the count of the chiplet" if i.add else q
+    first = k.find(lambda i: i.add and i.returning)[0]
+    r.check("census_drain", k.walk(census, k.code[first].successors, "counted"))
+    polls = k.poll_loops()
+    r.check("poll_loops", len(polls) >= 4, "%d polling loops" % len(polls))
+    # They also look up constants of the launch, such as where the stop word lies, by plain loads.
+    r.check("poll_scope", all(any(k.code[n].load and k.code[n].has("sc1") for n in l) for l in polls), "a loop without a poll")
+    waits = [l for l in polls if {"sc1", "sc0 sc1"} <= {k.code[n].scope() for n in l if k.code[n].load and is_first_test(k, n, l)}]
+    r.check("acquire_outside_loop", not any(k.code[n].invalidate for l in polls for n in l), "an acquire in a polling loop")
+    # The mailbox is polled by 64-bit loads, events by 32-bit ones; behind each stand acquires of every scope.
+    wide = re.compile(r"(global|flat)_(load|store)_dwordx2$")
+    mail = [l for l in polls if any(k.code[n].load and k.code[n].scope() == "sc1" and wide.match(k.code[n].op) for n in l)]
+    r.check("mailbox_poll", len(mail) == 1, "%d loops that poll a mailbox" % len(mail))
+    r.check("mailbox_post", bool(k.find(lambda i: i.store and i.scope() == "sc1" and wide.match(i.op))), "no post of device scope")
+    r.check("event_poll", len(waits) >= 1, "no loop that polls events of either scope")
+    narrow = "sc0" if l1 else "sc1"
+    for what, loops in (("mailbox", mail), ("wait", waits)):
+        found = [{k.code[n].scope() for n in k.reach(l, avoid=lambda i: i.barrier) if k.code[n].invalidate} for l in loops]
+        r.check(what + "_acquire", {"sc1", "sc0 sc1", narrow} in found, "behind the poll: %s" % [sorted(f) for f in found])
+
+    def ends(q, i):
+        return None if i.own_wait else "! before the acquire has ended" if i.barrier or i.load or i.op.startswith("ds_write") else q
+    r.check("acquire_ends", k.walk(ends, [s for n in k.find(lambda i: i.invalidate) for s in k.code[n].successors], "acquiring"))
+    r.check("chiplet_id", len(k.find(is_chiplet_id)) >= 1, "no read of XCC_ID")
+    check_scalar_loads(listing, name, r)
+
+
+def check_registers(listing, name, r):
+    f = listing.facts[name]
+    for fact in ("private_segment_fixed_size", "sgpr_spill_count", "vgpr_spill_count"):
+        r.check(fact, f.get(fact) == "0", "%s" % f.get(fact))
+    r.check("no_scratch", not listing.kernels[name].find(lambda i: i.op.startswith("scratch_") or
+                                                         i.op.startswith("buffer_") and "s[0:3]" in i.text), "scratch memory is used")
+
+
+def check_scalar_loads(listing, name, r):
+    """What a tile reaches through its arguments is never read by scalar loads, whose cache no acquire drops: they
+    may read the kernel's arguments, the plan, and the argument structs themselves, which nobody writes."""
+    k, facts = listing.kernels[name], listing.facts[name]
+    seeds = {}
+    for n in k.find(lambda i: i.scalar_load and i.operands[1].startswith("s[0:1]")):
+        at = k.code[n].operands[2].split()[0]
+        if not re.match(r"^(0x[0-9a-f]+|\d+)$", at):
+            continue
+        base = int(at, 0)
+        seeds[n] = lambda j, base=base: frozenset(["args"]) if any(b <= base + 4 * j < b + 8 for b in facts["buffers"]) else frozenset()
+
+    def transfer(i, marks):
+        return frozenset({"args": "pointer", "pointer": "data", "data": "data"}[m] for m in marks)
+    before = k.flow(seeds, transfer)
+    bad = []
+    for n in k.find(lambda i: i.scalar_load):
+        base = expand(k.code[n].operands[1])
+        if any(m in ("pointer", "data") for b in base for m in (before[n] or {}).get(b, ())):
+            bad.append(k.code[n].text)
+    r.check("no_scalar_data", not bad, "scalar loads of data: %s" % bad[:4])
+
+
+# ---- compiling ---------------------------------------------------------------------------------------
+
+
+def compile_text(source, arch, out, include, flags=()):
+    command = ["hipcc", *FLAGS, "--offload-arch=" + arch, "-I" + include, *flags, source, "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError("does not compile: " + mutants.first_error(done.stderr))
+
+
+def compile_listing(source, arch, out, include, flags=()):
+    compile_text(source, arch, out, include, flags)
+    with open(out, encoding="utf-8") as f:
+        return Listing(f.read())
+
+
+def disassembles(listing, arch, path, r):
+    """The code object holds the instructions of the listing, no more and no less."""
+    subprocess.run(["clang", "-x", "assembler", "-target", "amdgcn-amd-amdhsa", "-mcpu=" + arch, "-c", path, "-o", path + ".o"], check=True)
+    text = subprocess.run(["llvm-objdump", "-d", path + ".o"], capture_output=True, text=True, check=True).stdout
+    bodies = {}
+    for line in text.split("\n"):
+        head = re.match(r"[0-9a-f]+ <(\S+)>:", line)
+        if head:
+            name = head.group(1)
+            bodies[name] = []
+        elif line.startswith("\t"):
+            bodies[name].append(line.split("//")[0].split()[0])
+    for name, k in listing.kernels.items():
+        want, have = [i.op for i in k.code], bodies.get(name, [])
+        rest = have[len(want):]
+        same = [a for a, b in zip(want, have) if a != b]
+        r.check("disassembly/" + name, not same and len(have) >= len(want) and all(o in ("s_nop", "s_code_end") for o in rest),
+                "differs from the listing: %s" % same[:3])
+
+
+def intermediate(arch, include, work, flags=()):
+    """The wave barrier tells the compiler that memory is ordered, whether or not that changes what it makes."""
+    r = Report(arch + "/")
+    path = os.path.join(work, "kernels.%s.ll" % arch)
+    compile_text(os.path.join(HERE, "kernels.c"), arch, path, include, ["-emit-llvm", *flags])
+    with open(path, encoding="utf-8") as f:
+        body = re.search(r"\ndefine [^\n]*@wave_barrier\(.*?\n}", f.read(), re.S)
+    fences = len(re.findall(r'fence syncscope\("wavefront"\) acq_rel', body.group(0)))
+    r.check("wave_barrier/fence", fences == 2, "%d fences of wavefront scope, not 2" % fences)
+    return r.results
+
+
+def kernels(arch, include, work, flags=(), dis=False):
+    label = arch + ("-l1" if L1 in flags else "")
+    r = Report(label + "/")
+    path = os.path.join(work, "kernels.%s.s" % label)
+    listing = compile_listing(os.path.join(HERE, "kernels.c"), arch, path, include, flags)
+    if dis:
+        disassembles(listing, arch, path, r)
+    loop = Report(label + "/worker_loop/")
+    if arch == "gfx90a":
+        check_registers(listing, "worker_loop", loop)
+    else:
+        check_by_hand(listing, r, L1 in flags)
+        check_loop(listing, "worker_loop", loop, L1 in flags)
+    return r.results + loop.results
+
+
+def example(path, arch, work):
+    stem = os.path.splitext(os.path.basename(path))[0]
+    out = os.path.join(work, "%s.%s.s" % (stem, arch))
+    listing = compile_listing(path, arch, out, TOP)
+    results = []
+    for name, k in listing.kernels.items():
+        r = Report("%s/%s/%s/" % (stem, arch, name))
+        if listing.facts[name]["values"][:1] == [0] and len(listing.facts[name]["buffers"]) and k.find(lambda i: i.writeback):
+            check_registers(listing, name, r)
+            if arch != "gfx90a":
+                check_scalar_loads(listing, name, r)
+        results += r.results
+    return results
+
+
+def mutant(m, work):
+    """A mutant passes when some check turns red."""
+    folder = tempfile.mkdtemp(dir=work)
+    mutants.write(m, TOP, folder)
+    try:
+        read = intermediate if m.isa == "ir" else kernels
+        red = [name for name, ok, _ in read("gfx942", folder, folder, m.flags) if not ok]
+    except RuntimeError as error:
+        return m, [], str(error)
+    finally:
+        shutil.rmtree(folder)
+    return m, red, "" if red else "no check notices"
+
+
+def main():
+    work = tempfile.mkdtemp()
+    jobs, rows = [], []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        for arch in ("gfx90a", "gfx942", "gfx950"):
+            jobs.append(pool.submit(kernels, arch, TOP, work, (), arch != "gfx90a"))
+            if arch != "gfx90a":
+                jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
+                jobs.append(pool.submit(intermediate, arch, TOP, work))
+            for name in sorted(os.listdir(os.path.join(TOP, "examples"))):
+                if re.match(r"\d\d_.*\.c$", name):
+                    jobs.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))
+        changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False]
+        for job in jobs:
+            try:
+                for name, ok, why in job.result():
+                    print("pass " + name if ok else "FAIL %s: %s" % (name, why))
+            except RuntimeError as error:
+                print("FAIL compile: %s" % error)
+        for job in changed:
+            m, red, why = job.result()
+            print("pass mutant %s" % m.label() if red else "FAIL mutant %s: %s" % (m.label(), why))
+            seen = sorted({n.split("/", 1)[1] for n in red})
+            rows.append("| %s | %d: %s |" % (m.name, len(red), ", ".join(seen[:3]) or why))
+    print("| mutant | red checks |")
+    print("\n".join(rows))
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+/* Kernels whose disassembly tests/isa/check.py reads. HIP only. Each has one notify or one wait of one scope,
+   so that its whole control flow can be checked; worker_loop has everything, around a tile with many live
+   values. */
+#include "fleet_sched.h"
+
+#define KERNEL extern "C" __global__ __launch_bounds__(256) void
+
+/* Every thread writes, so that every wave has a store to drain. */
+#define PRODUCE(y) (y)[fleet_block_id() * 256 + fleet_thread_id()] = (float)fleet_thread_id()
+
+/* Reads another workgroup's data: at an address that is the same in all lanes, which is what could tempt a
+   compiler into scalar loads, and at one per thread. */
+#define CONSUME(x, z)                                                                              \
+    (z)[fleet_block_id() * 256 + fleet_thread_id()] =                                              \
+        (x)[fleet_block_id() + 1] + (x)[(fleet_block_id() + 2) * 256 + fleet_thread_id()]
+
+/* Which levels count is known here, as the compiler may or may not know it in a user's kernel. */
+#define NOTIFY(name, scope, levels)                                                                \
+    KERNEL notify_##name(fleet_event e, float *y, uint32_t epoch)                                  \
+    {                                                                                              \
+        e.chiplets = levels;                                                                       \
+        PRODUCE(y);                                                                                \
+        fleet_notify_##scope(FLEET_BLOCK, e, epoch);                                               \
+    }
+NOTIFY(block, block, 0)
+NOTIFY(chiplet, chiplet, 0)
+NOTIFY(device_one, device, 0)
+NOTIFY(device_two, device, 8)
+NOTIFY(system, system, 0)
+
+#define NOTIFY_WAVE(name, scope, levels)                                                           \
+    KERNEL notify_wave_##name(fleet_event e, float *y, uint32_t epoch)                             \
+    {                                                                                              \
+        e.chiplets = levels;                                                                       \
+        PRODUCE(y);                                                                                \
+        fleet_notify_##scope(FLEET_WAVE, e, epoch);                                                \
+    }
+NOTIFY_WAVE(chiplet, chiplet, 0)
+NOTIFY_WAVE(device_two, device, 8)
+
+/* x and z may be the same memory: nothing but the wait keeps the loads where they are. */
+#define WAIT(scope)                                                                                \
+    KERNEL wait_##scope(fleet_event e, const float *x, float *z, uint32_t epoch)                   \
+    {                                                                                              \
+        if (fleet_wait_##scope(FLEET_BLOCK, e, epoch)) return;                                     \
+        CONSUME(x, z);                                                                             \
+    }                                                                                              \
+    KERNEL wait_wave_##scope(fleet_event e, const float *x, float *z, uint32_t epoch)              \
+    {                                                                                              \
+        if (fleet_wait_##scope(FLEET_WAVE, e, epoch)) return;                                      \
+        CONSUME(x, z);                                                                             \
+    }                                                                                              \
+    KERNEL test_##scope(fleet_event e, const float *x, float *z, uint32_t epoch)                   \
+    {                                                                                              \
+        if (fleet_test_##scope(FLEET_BLOCK, e, epoch)) CONSUME(x, z);                              \
+    }
+WAIT(block)
+WAIT(chiplet)
+WAIT(device)
+WAIT(system)
+
+KERNEL acq_rel_device(uint32_t *word, const float *x, float *y, float *z)
+{
+    PRODUCE(y);
+    fleet_block_barrier();
+    if (fleet_thread_id() == 0 && fleet_add_acq_rel_device(word, 1) == 7) CONSUME(x, z);
+}
+KERNEL acq_rel_system(uint32_t *word, const float *x, float *y, float *z)
+{
+    PRODUCE(y);
+    fleet_block_barrier();
+    if (fleet_thread_id() == 0 && fleet_add_acq_rel_system(word, 1) == 7) CONSUME(x, z);
+}
+KERNEL load_acquire_device(const uint32_t *word, const float *x, float *z)
+{
+    if (fleet_load_acquire_device(word) == 7) CONSUME(x, z);
+}
+KERNEL load_acquire_system(const uint32_t *word, const float *x, float *z)
+{
+    if (fleet_load_acquire_system(word) == 7) CONSUME(x, z);
+}
+
+KERNEL publish(uint32_t *record, uint32_t *word)
+{
+    fleet_store_relaxed_system(record + fleet_thread_id(), 1);
+    fleeti_publish_system(word, 2);
+}
+
+/* Each lane reads its neighbour's word, writes its own, and reads the neighbour's again. */
+KERNEL wave_barrier(uint32_t *z)
+{
+    FLEET_LDS(uint32_t, words, 65);
+    uint32_t *word = words + fleet_lane();
+    uint32_t before = word[1];
+    fleet_wave_barrier();
+    word[0] = z[fleet_lane()];
+    fleet_wave_barrier();
+    z[fleet_lane()] = before + word[1];
+}
+
+KERNEL store_device(uint32_t *word)
+{
+    fleet_store_relaxed_device(word, 1);
+}
+
+KERNEL chiplet_id(uint32_t *z)
+{
+    z[fleet_thread_id()] = fleet_chiplet_id();
+}
+
+/* ---- the worker loop ------------------------------------------------------------------------------- */
+
+typedef struct tiles {
+    const float *a, *b;
+    float *c;
+    float *sums;
+} tiles;
+
+#define K 64
+
+/* c[row][col .. col + 3] = sum over k of a[row][k] b[k][col ..], through LDS: four sums, two pointers, a
+   coordinate and the strides live at once. */
+FLEET_TILE(multiply, tiles)
+{
+    float *lds = (float *)ctx.lds;
+    float sum[4] = {0, 0, 0, 0};
+    uint32_t row = (uint32_t)at[0] * 16 + ctx.thread / 16, column = ctx.thread % 16 * 4;
+    for (uint32_t n = ctx.tile_index; n < 16; n += ctx.tile_num) {
+        const float *b = args->b + ((size_t)at[1] * 16 + n) * K * 64;
+        for (uint32_t k0 = 0; k0 < K; k0 += 16) {
+            fleet_block_barrier();
+#pragma unroll 4
+            for (uint32_t i = ctx.thread; i < 16 * 64; i += ctx.threads)
+                lds[i] = b[(size_t)k0 * 64 + i];
+            fleet_block_barrier();
+#pragma unroll 4
+            for (uint32_t k = 0; k < 16; k++) {
+                float x = args->a[(size_t)row * K + k0 + k];
+                for (uint32_t j = 0; j < 4; j++) sum[j] += x * lds[k * 64 + column + j];
+            }
+        }
+        for (uint32_t j = 0; j < 4; j++)
+            args->c[((size_t)row * 16 + n) * 64 + column + j] = sum[j] * (float)(ctx.slice + 1);
+    }
+    return FLEET_OK;
+}
+
+/* Reads what other tasks wrote, at a uniform and at a divergent address; may fail. */
+FLEET_TILE(reduce, tiles)
+{
+    float sum = args->sums[ctx.step & 7u];
+    if (ctx.lds_bytes < 4096) return FLEET_ERROR_ARGUMENT;
+    for (uint32_t i = ctx.thread; i < 1024; i += ctx.threads)
+        sum += args->c[(size_t)at[0] * 1024 + i] * (float)at[2] + (float)ctx.epoch;
+    args->sums[((size_t)at[3] * ctx.chiplets + ctx.chiplet) * 64 + ctx.thread] = sum;
+    return FLEET_OK;
+}
+
+#define TILES(TILE, P) TILE(P, multiply) TILE(P, reduce)
+FLEET_DISPATCH(tiles, TILES)
+
+KERNEL worker_loop(fleet_run run, const tiles *args)
+{
+    FLEET_WORKER_LOOP(tiles);
+}

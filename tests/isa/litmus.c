@@ -1,0 +1,587 @@
+/* Litmus programs that expose each wait, fence and invalidate of the AMD section as much as they can: every
+   wave stores right before the notify, and every reader has the same lines cached from the epoch before.
+   tests/isa/mutate.sh builds this with mutated headers and runs it on the simulated MI300X.
+
+     litmus NAME [EPOCHS [SLICES]]      ends with 0 and prints "ok NAME" when every value read was the right one
+
+   By hand (X chiplets, W workgroups of 256 threads on each):
+     device1, device2   all workgroups notify and wait for one another; one or two levels of counters
+     lone               the same, one wave per workgroup, which notifies and waits as FLEET_WAVE
+     chiplet            the same among the workgroups of each chiplet, at chiplet scope
+     system             host and device in turn; payload in host memory, and in device memory for each other
+     order              fleet_add_acq_rel_device, fleet_load_acquire_device, by one thread of each workgroup
+     order_system       the same at system scope
+     test               fleet_test_device in a loop: all waves agree on each answer
+     wait               two waits in a row, of which the second fails: all waves agree on each status
+     publish            a record for the host, then the word that tells of it
+     lanes              lanes of a wave hand values over through LDS
+   Plans (steps in one launch, and three launches):
+     static, dealt      device-, chiplet-, CU- and wavefront-tasks under STATIC and CHIPLET
+     small              only the device-task under CHIPLET, whose counts matter: invariant 5
+     census             only the device-task under STATIC, in many launches */
+#define FLEET_IMPLEMENTATION
+#include "fleet_sched.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define THREADS 256
+#define SLAB 1024 /* words that a workgroup writes per epoch: four of each thread */
+
+FLEET_EVENT_TENSOR1(etensor, elements)
+
+typedef struct litmus {
+    etensor ready, read;     /* all wrote; all have read */
+    etensor go, done;        /* system: host to device, device to host */
+    uint32_t *slab;          /* [blocks][SLAB] */
+    uint32_t *rank;          /* [FLEET_MAX_CHIPLETS] lines */
+    uint32_t *errors;        /* [0] wrong values, [1] failed waits */
+    uint32_t *in, *out;      /* host memory */
+    uint32_t blocks, epochs; /* blocks = chiplets x workers */
+    uint32_t workers;
+} litmus;
+
+FLEET_DEVICE uint32_t value_of(uint32_t epoch, uint32_t block, uint32_t i)
+{
+    return (epoch * 64 + block) * SLAB + i;
+}
+FLEET_DEVICE void fill(const litmus *l, uint32_t block, uint32_t epoch, uint32_t thread,
+                       uint32_t threads)
+{
+    for (uint32_t i = thread; i < SLAB; i += threads)
+        l->slab[block * SLAB + i] = value_of(epoch, block, i);
+}
+/* Wrong values in a whole slab. */
+FLEET_DEVICE uint32_t look(const litmus *l, uint32_t block, uint32_t epoch, uint32_t thread,
+                           uint32_t threads)
+{
+    uint32_t wrong = 0;
+    for (uint32_t i = thread; i < SLAB; i += threads)
+        wrong += l->slab[block * SLAB + i] != value_of(epoch, block, i);
+    return wrong;
+}
+FLEET_DEVICE void tell(const litmus *l, uint32_t wrong, uint32_t failed)
+{
+    if (wrong) fleet_add_relaxed_device(l->errors, wrong);
+    if (failed) fleet_add_relaxed_device(l->errors + 1, 1);
+}
+
+/* What is read too early is counted but not judged: it only fills the caches. */
+FLEET_DEVICE void keep(const litmus *l, uint32_t stale)
+{
+    if (stale) fleet_add_relaxed_device(l->errors + 32, stale);
+}
+
+#define ALL_MEET(name, group, thread, threads)                                                     \
+    FLEET_GLOBAL(THREADS) void name(litmus l)                                                      \
+    {                                                                                              \
+        const uint32_t block = fleet_block_id();                                                   \
+        fleet_event ready = etensor_at(&l.ready, 0), read = etensor_at(&l.read, 0);                \
+        uint32_t wrong = 0, failed = 0;                                                            \
+        for (uint32_t e = 1; e <= l.epochs && !failed; e++) {                                      \
+            fill(&l, block, e, thread, threads);                                                   \
+            fleet_notify_device(group, ready, e);                                                  \
+            if ((failed = (uint32_t)fleet_wait_device(group, ready, e))) break;                    \
+            for (uint32_t k = 1; k < l.blocks; k += 2)                                             \
+                wrong += look(&l, (block + k) % l.blocks, e, thread, threads);                     \
+            fleet_notify_device(group, read, e);                                                   \
+            failed = (uint32_t)fleet_wait_device(group, read, e);                                  \
+        }                                                                                          \
+        tell(&l, wrong, failed);                                                                   \
+    }
+ALL_MEET(meet, FLEET_BLOCK, fleet_thread_id(), fleet_thread_count())
+ALL_MEET(meet_lone, FLEET_WAVE, fleet_lane(), fleet_wave_size())
+
+/* Each workgroup finds its place on its chiplet; chiplet k's workgroups use elements and slabs of their own. */
+FLEET_GLOBAL(THREADS) void meet_chiplet(litmus l)
+{
+    const uint32_t chiplet = fleet_chiplet_id();
+    FLEET_LDS(uint32_t, found, 1);
+    uint32_t rank, base, wrong = 0, failed = 0;
+    fleet_event ready = etensor_at(&l.ready, chiplet), read = etensor_at(&l.read, chiplet);
+    if (fleet_thread_id() == 0) *found = fleet_add_relaxed_device(l.rank + chiplet * 32, 1);
+    fleet_block_barrier();
+    rank = *found;
+    base = chiplet * l.workers;
+    for (uint32_t e = 1; e <= l.epochs && !failed; e++) {
+        fill(&l, base + rank, e, fleet_thread_id(), fleet_thread_count());
+        fleet_notify_chiplet(FLEET_BLOCK, ready, e);
+        if ((failed = (uint32_t)fleet_wait_chiplet(FLEET_BLOCK, ready, e))) break;
+        for (uint32_t k = 1; k < l.workers; k++)
+            wrong +=
+                look(&l, base + (rank + k) % l.workers, e, fleet_thread_id(), fleet_thread_count());
+        fleet_notify_chiplet(FLEET_BLOCK, read, e);
+        failed = (uint32_t)fleet_wait_chiplet(FLEET_BLOCK, read, e);
+    }
+    tell(&l, wrong, failed);
+}
+
+/* The host fills `in` and notifies `go`; workgroups check it, answer in `out` and in their slabs, notify `done`,
+   for which the host waits and they too. */
+FLEET_GLOBAL(THREADS) void meet_host(litmus l)
+{
+    const uint32_t block = fleet_block_id(), thread = fleet_thread_id();
+    fleet_event go = etensor_at(&l.go, 0), done = etensor_at(&l.done, 0);
+    fleet_event read = etensor_at(&l.read, 0);
+    uint32_t wrong = 0, failed = 0, stale = 0;
+    for (uint32_t e = 1; e <= l.epochs && !failed; e++) {
+        stale += l.in[thread] != value_of(e, 0, thread);
+        if ((failed = (uint32_t)fleet_wait_system(FLEET_BLOCK, go, e))) break;
+        wrong += l.in[thread] != value_of(e, 0, thread);
+        l.out[block * THREADS + thread] = value_of(e, block, thread);
+        fill(&l, block, e, thread, THREADS);
+        fleet_notify_system(FLEET_BLOCK, done, e);
+        for (uint32_t k = 1; k < l.blocks; k++)
+            stale += look(&l, (block + k) % l.blocks, e, thread, THREADS);
+        if ((failed = (uint32_t)fleet_wait_system(FLEET_BLOCK, done, e))) break;
+        for (uint32_t k = 1; k < l.blocks; k++)
+            wrong += look(&l, (block + k) % l.blocks, e, thread, THREADS);
+        fleet_notify_device(FLEET_BLOCK, read, e);
+        failed = (uint32_t)fleet_wait_device(FLEET_BLOCK, read, e);
+    }
+    tell(&l, wrong, failed);
+    keep(&l, stale);
+}
+
+/* One thread of each workgroup writes a line of its slab; the last to arrive may read at once. */
+#define ORDER(name, scope, word)                                                                   \
+    FLEET_GLOBAL(64) void name(litmus l)                                                           \
+    {                                                                                              \
+        const uint32_t block = fleet_block_id();                                                   \
+        uint32_t wrong = 0, stale = 0;                                                             \
+        if (fleet_thread_id() != 0) return;                                                        \
+        for (uint32_t e = 1; e <= l.epochs; e++) {                                                 \
+            for (uint32_t i = 0; i < 64; i += 8) l.slab[block * SLAB + i] = value_of(e, block, i); \
+            if (fleet_add_acq_rel_##scope(word, 1) + 1 != (2 * e - 1) * l.blocks) {                \
+                uint32_t tries = 0;                                                                \
+                for (uint32_t k = 1; k < l.blocks; k++)                                            \
+                    stale += l.slab[(block + k) % l.blocks * SLAB] == 0;                           \
+                while (fleet_load_acquire_##scope(word) < (2 * e - 1) * l.blocks)                  \
+                    fleet_pause(&tries);                                                           \
+            }                                                                                      \
+            for (uint32_t k = 1; k < l.blocks; k++) {                                              \
+                uint32_t other = (block + k) % l.blocks;                                           \
+                for (uint32_t i = 0; i < 64; i += 8)                                               \
+                    wrong += l.slab[other * SLAB + i] != value_of(e, other, i);                    \
+            }                                                                                      \
+            {                                                                                      \
+                uint32_t tries = 0;                                                                \
+                fleet_add_acq_rel_##scope(word, 1);                                                \
+                while (fleet_load_relaxed_##scope(word) < 2 * e * l.blocks) fleet_pause(&tries);   \
+            }                                                                                      \
+        }                                                                                          \
+        tell(&l, wrong, 0);                                                                        \
+        keep(&l, stale);                                                                           \
+    }
+ORDER(order_device, device, l.errors + 64)
+ORDER(order_system, system, l.in)
+
+/* Workgroup 0 tests until the element is complete, then reads what the others wrote; each wave counts the
+   answers that it got. */
+FLEET_GLOBAL(THREADS) void agree_on_tests(litmus l)
+{
+    FLEET_LDS(uint32_t, count, THREADS / 64);
+    fleet_event ready = etensor_at(&l.ready, 0), read = etensor_at(&l.read, 0);
+    uint32_t wrong = 0, stale = 0;
+    for (uint32_t e = 1; e <= l.epochs; e++) {
+        if (fleet_block_id() == 0) {
+            uint32_t tests = 1;
+            for (uint32_t k = 1; k < l.blocks; k++)
+                stale += look(&l, k, e, fleet_thread_id(), THREADS);
+            while (!fleet_test_device(FLEET_BLOCK, ready, e) && tests < 100000) tests++;
+            for (uint32_t k = 1; k < l.blocks; k++)
+                wrong += look(&l, k, e, fleet_thread_id(), THREADS);
+            fleet_block_barrier();
+            if (fleet_lane() == 0) count[fleet_wave_id()] = tests;
+            fleet_block_barrier();
+            for (uint32_t w = 0; w < THREADS / 64; w++) wrong += count[w] != tests;
+        } else {
+            fill(&l, fleet_block_id(), e, fleet_thread_id(), THREADS);
+            fleet_notify_device(FLEET_BLOCK, ready, e);
+        }
+        fleet_notify_device(FLEET_BLOCK, read, e);
+        if (fleet_wait_device(FLEET_BLOCK, read, e)) break;
+    }
+    tell(&l, wrong, 0);
+    keep(&l, stale);
+}
+
+/* The first wait is complete, the second ends by its stop word at its first look. */
+FLEET_GLOBAL(THREADS) void agree_on_waits(litmus l)
+{
+    fleet_event ready = etensor_at(&l.ready, 0), never = etensor_at(&l.read, 0);
+    uint32_t wrong = 0;
+    if (fleet_thread_id() == 0) fleet_store_relaxed_device(l.errors + 64, FLEET_ERROR_ABORTED);
+    fleet_notify_device(FLEET_BLOCK, ready, 1);
+    never.watch.stop = l.errors + 64;
+    for (uint32_t e = 1; e <= l.epochs; e++) {
+        wrong += fleet_wait_device(FLEET_BLOCK, ready, 1) != FLEET_OK;
+        wrong += fleet_wait_device(FLEET_BLOCK, never, 1) != FLEET_ERROR_ABORTED;
+    }
+    tell(&l, wrong, 0);
+}
+
+/* The host answers each record in `in` before the next is written. */
+FLEET_GLOBAL(64) void publish(litmus l)
+{
+    uint32_t tries = 0;
+    if (fleet_thread_id() != 0) return;
+    for (uint32_t e = 1; e <= l.epochs; e++) {
+        for (uint32_t i = 1; i < 16; i++) fleet_store_relaxed_system(l.out + 32 * i, e);
+        fleeti_publish_system(l.out, e);
+        for (uint32_t i = 0; i < 40; i++)
+            fleet_pause(&tries); /* the host looks before any wait of this wave */
+        while (fleet_load_relaxed_system(l.in) != e) fleet_pause(&tries);
+    }
+}
+
+/* Each lane reads its neighbour's word, writes its own, and reads the neighbour's again. */
+FLEET_GLOBAL(64) void lanes(litmus l)
+{
+    FLEET_LDS(uint32_t, words, 65);
+    uint32_t *word = words + fleet_lane(), wrong = 0;
+    word[0] = 0;
+    if (fleet_lane() == 63) word[1] = 0;
+    fleet_wave_barrier();
+    for (uint32_t e = 1; e <= l.epochs; e++) {
+        uint32_t before = word[1], after;
+        fleet_wave_barrier();
+        word[0] = e;
+        fleet_wave_barrier();
+        after = word[1];
+        fleet_wave_barrier();
+        wrong += fleet_lane() < 63 && (before != e - 1 || after != e);
+    }
+    tell(&l, wrong, 0);
+}
+
+/* ---- plans -------------------------------------------------------------------------------------------- */
+
+#define ROWS 4 /* wavefront-tasks per CU-task */
+
+typedef struct tiles {
+    uint32_t *made;   /* [chiplets][SLAB], by a device-task */
+    uint32_t *mixed;  /* [tasks][SLAB], by CU-tasks, each from all of made */
+    uint32_t *rows;   /* [tasks][ROWS][64], by wavefront-tasks, each from one of mixed */
+    uint32_t *errors; /* [0] wrong values */
+    uint32_t *in, *out;
+    uint32_t chiplets, tasks;
+} tiles;
+
+/* A slab for each slice: the workers of a chiplet share its writing. */
+FLEET_TILE(make, tiles)
+{
+    FLEET_UNUSED(at);
+    for (uint32_t i = ctx.thread * ctx.tile_num + ctx.tile_index; i < SLAB;
+         i += ctx.threads * ctx.tile_num)
+        args->made[ctx.slice * SLAB + i] = value_of(ctx.epoch, ctx.slice, i);
+    return FLEET_OK;
+}
+
+FLEET_TILE(mix, tiles)
+{
+    uint32_t wrong = 0;
+    for (uint32_t i = ctx.thread; i < SLAB; i += ctx.threads) {
+        uint32_t sum = 0;
+        for (uint32_t k = 0; k < args->chiplets; k++) {
+            uint32_t made = args->made[k * SLAB + i];
+            wrong += made != value_of(ctx.epoch, k, i);
+            sum += made;
+        }
+        args->mixed[(uint32_t)at[0] * SLAB + i] = sum;
+    }
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    return FLEET_OK;
+}
+
+FLEET_TILE(split, tiles)
+{
+    uint32_t wrong = 0;
+    for (uint32_t r = 0; r < SLAB / 64; r++) {
+        uint32_t i = r * 64 + ctx.thread, sum = 0;
+        for (uint32_t k = 0; k < args->chiplets; k++) sum += value_of(ctx.epoch, k, i);
+        wrong += args->mixed[(uint32_t)at[0] * SLAB + i] != sum;
+    }
+    args->rows[(uint32_t)(at[0] * ROWS + at[1]) * 64 + ctx.thread] = ctx.epoch;
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    return FLEET_OK;
+}
+
+/* A chiplet-task per chiplet: reads what wavefront-tasks wrote everywhere, and what the host wrote; writes for
+   the host. */
+FLEET_TILE(gather, tiles)
+{
+    uint32_t wrong = args->in[ctx.thread & 63] != ctx.epoch;
+    for (uint32_t i = ctx.thread; i < args->tasks * ROWS * 64; i += ctx.threads)
+        wrong += args->rows[i] != ctx.epoch;
+    if (ctx.tile_index == 0 && ctx.thread < 64)
+        args->out[(uint32_t)at[0] * 64 + ctx.thread] = ctx.epoch;
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    return FLEET_OK;
+}
+
+#define TILES(TILE, P) TILE(P, make) TILE(P, mix) TILE(P, split) TILE(P, gather)
+FLEET_DISPATCH(tiles, TILES)
+
+FLEET_KERNEL(run_tiles, tiles, THREADS)
+{
+    FLEET_WORKER_LOOP(tiles);
+}
+
+/* ---- the host ------------------------------------------------------------------------------------------ */
+
+static void must(const char *what, fleet_status status)
+{
+    if (!status) return;
+    printf("wrong: %s: %s\n", what, fleet_status_text(status));
+    exit(1);
+}
+
+static void *device_zeros(size_t bytes)
+{
+    void *memory;
+    must("memory", fleet_device_alloc(&memory, bytes));
+    must("clear", fleet_device_clear(memory, bytes, NULL));
+    return memory;
+}
+
+static void *pinned_zeros(size_t bytes, void **device)
+{
+    void *memory;
+    must("memory", fleet_pinned_alloc(&memory, device, bytes));
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+static void describe(etensor *t, uint32_t elements, uint32_t target, uint32_t chiplets,
+                     uint32_t share)
+{
+    memset(t, 0, sizeof *t);
+    t->elements = elements;
+    t->events.target = target;
+    t->events.chiplets = chiplets;
+    t->events.share = share;
+    t->events.words = (uint32_t *)device_zeros(etensor_bytes(t));
+}
+
+static uint32_t errors_of(const litmus *l)
+{
+    uint32_t errors[2];
+    must("end", fleet_to_host(errors, l->errors, sizeof errors, NULL));
+    if (errors[0]) printf("wrong: %u values\n", errors[0]);
+    if (errors[1]) printf("wrong: %u waits failed\n", errors[1]);
+    return errors[0] || errors[1];
+}
+
+static void launch(fleet_kernel kernel, litmus *l, uint32_t blocks, uint32_t threads)
+{
+    void *args[1];
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    args[0] = l;
+    d.blocks = blocks;
+    d.threads = threads;
+    d.cooperative = 1;
+    must("launch", fleet_kernel_launch(kernel, args, &d));
+}
+
+/* 1 while the kernel runs. Asked before the host looks at a word: once it has ended, nothing changes. */
+static uint32_t running(void)
+{
+    return hipStreamQuery(NULL) == hipErrorNotReady;
+}
+static void host_wait(const uint32_t *word, uint32_t want)
+{
+    uint32_t alive = 1;
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != want) {
+        if (!alive) must("host", FLEET_ERROR_TIMEOUT);
+        for (uint32_t i = 0; i < 1000 && __atomic_load_n(word, __ATOMIC_ACQUIRE) != want; i++)
+            continue;
+        alive = __atomic_load_n(word, __ATOMIC_ACQUIRE) == want || running();
+    }
+}
+
+static uint32_t by_hand(const char *name, const fleet_topology *topology, uint32_t epochs)
+{
+    litmus l;
+    void *in, *out, *go, *done;
+    uint32_t *host_in, *host_out, *host_go, *host_done, wrong = 0, two, one_wave;
+    memset(&l, 0, sizeof l);
+    l.workers = topology->units[0] < 4 ? topology->units[0] : 4;
+    l.blocks = topology->chiplets * l.workers;
+    l.epochs = epochs;
+    two = !strcmp(name, "device2");
+    one_wave = !strcmp(name, "lone");
+    if (!strcmp(name, "chiplet")) {
+        describe(&l.ready, topology->chiplets, l.workers, 0, 0);
+        describe(&l.read, topology->chiplets, l.workers, 0, 0);
+    } else if (!strcmp(name, "test")) {
+        describe(&l.ready, 1, l.blocks - 1, 0, 0);
+        describe(&l.read, 1, l.blocks, 0, 0);
+    } else {
+        describe(&l.ready, 1, l.blocks, two ? topology->chiplets : 0, l.workers);
+        describe(&l.read, 1, l.blocks, two ? topology->chiplets : 0, l.workers);
+    }
+    l.slab = (uint32_t *)device_zeros((size_t)l.blocks * SLAB * 4);
+    l.rank = (uint32_t *)device_zeros(FLEET_MAX_CHIPLETS * FLEET_LINE_BYTES);
+    l.errors = (uint32_t *)device_zeros(512);
+    host_in = (uint32_t *)pinned_zeros(4096, &in);
+    host_out = (uint32_t *)pinned_zeros((size_t)(l.blocks + 2) * THREADS * 4, &out);
+    host_go = (uint32_t *)pinned_zeros(FLEET_LINE_BYTES, &go);
+    host_done = (uint32_t *)pinned_zeros(FLEET_LINE_BYTES, &done);
+    l.in = (uint32_t *)in, l.out = (uint32_t *)out;
+    l.go.elements = l.done.elements = 1;
+    l.go.events.target = 1;
+    l.done.events.target = l.blocks;
+    l.go.events.words = (uint32_t *)go, l.done.events.words = (uint32_t *)done;
+    must("set-up", fleet_stream_wait(NULL));
+    if (!strcmp(name, "chiplet")) {
+        launch(FLEET_KERNEL_OF(meet_chiplet), &l, l.blocks, THREADS);
+    } else if (one_wave) {
+        launch(FLEET_KERNEL_OF(meet_lone), &l, l.blocks, 64);
+    } else if (!strcmp(name, "order")) {
+        launch(FLEET_KERNEL_OF(order_device), &l, l.blocks, 64);
+    } else if (!strcmp(name, "order_system")) {
+        launch(FLEET_KERNEL_OF(order_system), &l, l.blocks, 64);
+    } else if (!strcmp(name, "test")) {
+        launch(FLEET_KERNEL_OF(agree_on_tests), &l, l.blocks, THREADS);
+    } else if (!strcmp(name, "wait")) {
+        launch(FLEET_KERNEL_OF(agree_on_waits), &l, l.blocks, THREADS);
+    } else if (!strcmp(name, "lanes")) {
+        launch(FLEET_KERNEL_OF(lanes), &l, 1, 64);
+    } else if (!strcmp(name, "publish")) {
+        launch(FLEET_KERNEL_OF(publish), &l, 1, 64);
+        for (uint32_t e = 1; e <= epochs; e++) {
+            host_wait(host_out, e);
+            for (uint32_t i = 1; i < 16; i++)
+                wrong += __atomic_load_n(host_out + 32 * i, __ATOMIC_RELAXED) != e;
+            __atomic_store_n(host_in, e, __ATOMIC_RELEASE);
+        }
+    } else if (!strcmp(name, "system")) {
+        launch(FLEET_KERNEL_OF(meet_host), &l, l.blocks, THREADS);
+        for (uint32_t e = 1; e <= epochs; e++) {
+            for (uint32_t i = 0; i < THREADS; i++)
+                __atomic_store_n(host_in + i, (e * 64) * SLAB + i, __ATOMIC_RELAXED);
+            __atomic_fetch_add(host_go, 1, __ATOMIC_ACQ_REL);
+            host_wait(host_done, e * l.blocks);
+            for (uint32_t i = 0; i < l.blocks * THREADS; i++)
+                wrong += __atomic_load_n(host_out + i, __ATOMIC_RELAXED) !=
+                         (e * 64 + i / THREADS) * SLAB + i % THREADS;
+        }
+    } else if (!strcmp(name, "device1") || two) {
+        launch(FLEET_KERNEL_OF(meet), &l, l.blocks, THREADS);
+    } else
+        must(name, FLEET_ERROR_NAME);
+    if (wrong) printf("wrong: %u values on the host\n", wrong);
+    return errors_of(&l) || wrong;
+}
+
+static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32_t steps,
+                        uint32_t slices)
+{
+    const uint32_t whole = !strcmp(name, "static") || !strcmp(name, "dealt");
+    const uint32_t launches = whole ? 3 : !strcmp(name, "census") ? 16 : 1;
+    const uint32_t workers = !strcmp(name, "census")  ? topology->units[0]
+                             : topology->units[0] < 4 ? topology->units[0] - 1
+                                                      : 3;
+    tiles t;
+    litmus l;
+    void *args, *in, *out;
+    uint32_t *host_in, *host_out, wrong = 0;
+    fleet_plan *plan = NULL;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_image image;
+    fleet_state state;
+    fleet_graph *g = fleet_graph_create(NULL);
+    memset(&t, 0, sizeof t);
+    memset(&l, 0, sizeof l);
+    t.chiplets = topology->chiplets;
+    t.tasks = 2 * t.chiplets * workers;
+
+    fleet_grid make_grid = fleet_call_device(g, "make", tiles_make, fleet_shape0(), 0);
+    fleet_grid_level(g, make_grid, FLEET_LEVEL_DEVICE);
+    if (slices) fleet_grid_slices(g, make_grid, fleet_dim_of(slices));
+    if (whole) {
+        fleet_dim n = fleet_dim_of(t.tasks);
+        fleet_etensor made = fleet_event_tensor(g, "made", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_etensor mixed = fleet_event_tensor(g, "mixed", fleet_shape1(n), FLEET_COUNT_DERIVED);
+        fleet_etensor rows = fleet_event_tensor(g, "rows", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_etensor go = fleet_event_tensor(g, "go", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_etensor gathered =
+            fleet_event_tensor(g, "gathered", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_grid mix_grid = fleet_call_device(g, "mix", tiles_mix, fleet_shape1(n), 0);
+        fleet_grid split_grid =
+            fleet_call_device(g, "split", tiles_split, fleet_shape2(n, fleet_dim_of(ROWS)), 0);
+        fleet_grid gather_grid =
+            fleet_call_device(g, "gather", tiles_gather, fleet_shape1(fleet_dim_of(t.chiplets)), 0);
+        fleet_grid_level(g, split_grid, FLEET_LEVEL_WAVE);
+        fleet_grid_level(g, gather_grid, FLEET_LEVEL_CHIPLET);
+        fleet_out_edge(g, make_grid, made, "->");
+        fleet_in_edge(g, mix_grid, made, "i->");
+        fleet_out_edge(g, mix_grid, mixed, "i->i");
+        fleet_in_edge(g, split_grid, mixed, "ij->i");
+        fleet_out_edge(g, split_grid, rows, "ij->");
+        fleet_in_edge(g, gather_grid, rows, "i->");
+        fleet_in_edge(g, gather_grid, go, "i->");
+        fleet_out_edge(g, gather_grid, gathered, "i->");
+        fleet_event_outside(g, go, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+        fleet_event_outside(g, gathered, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    }
+    desc.topology = *topology;
+    desc.workers_per_chiplet = workers;
+    desc.schedule = !strcmp(name, "static") || !strcmp(name, "census") ? FLEET_SCHEDULE_STATIC
+                                                                       : FLEET_SCHEDULE_CHIPLET;
+    if (fleet_plan_build(g, &desc, &plan)) {
+        printf("wrong: %s\n", fleet_graph_error(g));
+        return 1;
+    }
+    l.errors = (uint32_t *)device_zeros(512);
+    t.errors = l.errors;
+    t.made = (uint32_t *)device_zeros((size_t)t.chiplets * SLAB * 4);
+    t.mixed = (uint32_t *)device_zeros((size_t)t.tasks * SLAB * 4);
+    t.rows = (uint32_t *)device_zeros((size_t)t.tasks * ROWS * 64 * 4);
+    host_in = (uint32_t *)pinned_zeros(4096, &in);
+    host_out = (uint32_t *)pinned_zeros((size_t)t.chiplets * 256, &out);
+    t.in = (uint32_t *)in, t.out = (uint32_t *)out;
+    args = device_zeros(sizeof t);
+    must("copy", fleet_to_device(args, &t, sizeof t, NULL));
+    must("upload", fleet_upload(&image, plan, NULL));
+    must("state", fleet_state_create(&state, &image, NULL, NULL));
+    must("set-up", fleet_stream_wait(NULL));
+    d.steps = steps;
+    d.threads = THREADS;
+    for (uint32_t k = 0; k < launches; k++) {
+        must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
+        for (uint32_t e = k * steps + 1; e <= (k + 1) * steps && whole; e++) {
+            for (uint32_t i = 0; i < 64; i++) __atomic_store_n(host_in + i, e, __ATOMIC_RELAXED);
+            must("go", fleet_event_notify(&state, fleet_plan_event(plan, "go"), 0));
+            for (uint32_t done = 0, alive = 1; !done;) {
+                if (!alive) must("gathered", FLEET_ERROR_TIMEOUT);
+                alive = running();
+                must("gathered",
+                     fleet_event_test(&state, fleet_plan_event(plan, "gathered"), 0, e, &done));
+            }
+            for (uint32_t i = 0; i < t.chiplets * 64; i++)
+                wrong += __atomic_load_n(host_out + i, __ATOMIC_RELAXED) != e;
+        }
+    }
+    must("run", fleet_wait_state(&state, NULL));
+    if (wrong) printf("wrong: %u values on the host\n", wrong);
+    return errors_of(&l) || wrong;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    uint32_t epochs = argc > 2 ? (uint32_t)atoi(argv[2]) : 6, plan;
+    uint32_t slices = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
+    fleet_topology topology;
+    must("query", fleet_query_topology(&topology));
+    plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "small") ||
+           !strcmp(name, "census");
+    if (plan ? by_plan(name, &topology, epochs, slices) : by_hand(name, &topology, epochs))
+        return 1;
+    printf("ok %s\n", name);
+    return 0;
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Runs the mutants of mutants.py on the simulated MI300X until each gives a wrong result, and prints the table.
+The headers as they are pass all of the same runs. Run by mutate.sh where hipcc is.
+
+Prints "pass NAME" or "FAIL NAME: why", and the table in lines that begin with "|". FLEET_DEEP=1: more tries,
+more runs of the headers as they are, and the mutants that the simulator is said not to see.
+"""
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import mutants
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOP = os.path.dirname(os.path.dirname(HERE))
+RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
+DEEP = bool(os.environ.get("FLEET_DEEP"))
+TESTS = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes",
+         "static", "dealt", "census"]
+NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
+
+
+def settings(seeds):
+    """Delay, XCDs and noise by turns."""
+    for seed in range(1, seeds + 1):
+        for k, xcds in enumerate(("8 AMDSIM_CUS=2", "2 AMDSIM_CUS=3", "1 AMDSIM_CUS=4")):
+            for delay in (3, 20):
+                if DEEP or (seed + k) % 2 == (delay == 20):
+                    yield "AMDSIM_XCDS=%s AMDSIM_DELAY=%d AMDSIM_SEED=%d AMDSIM_XCD_MAP=rotate:%d%s" % (
+                        xcds, delay, seed, seed % 8, NOISE if seed % 3 == 0 else "")
+
+
+# A launch that comes to no end is ended after this many wave instructions; the longest that ends takes 4 million.
+LIMIT = "12000000"
+
+
+def build(folder, m):
+    mutants.write(m, TOP, folder)
+    command = ["hipcc", "-x", "hip", "-std=c++17", "-O2", "--offload-arch=gfx942", "-I" + folder, *(m.flags if m else ()),
+               os.path.join(HERE, "litmus.c"), "-o", os.path.join(folder, "litmus")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else "does not compile: " + mutants.first_error(done.stderr)
+
+
+def run(folder, words, setting, extra=()):
+    """What was wrong; None when the program passed. And its output."""
+    env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=LIMIT)
+    env.update(pair.split("=", 1) for pair in [*setting.split(), *extra])
+    try:
+        done = subprocess.run([os.path.join(folder, "litmus"), *words.split()], env=env, timeout=60, capture_output=True, text=True, check=False)
+    except subprocess.TimeoutExpired:
+        return "time-out", ""
+    if done.returncode == 0:
+        return None, done.stdout + done.stderr
+    lines = [l for l in done.stdout.split("\n") if l.startswith("wrong")]
+    return (lines or ["status %d" % done.returncode])[0].replace("wrong: ", ""), done.stderr
+
+
+def attempt(m, work):
+    """Runs a mutant until it is caught: (mutant, words, setting, tries, what)."""
+    folder = tempfile.mkdtemp(dir=work)
+    try:
+        why = build(folder, m)
+        if why:
+            return m, None, None, 0, why
+        tries = 0
+        first = [m.first] if m.first else []
+        for setting in first + list(settings(40 if DEEP else m.seeds)):
+            for words in [m.sim] if m.sim else TESTS:
+                tries += 1
+                what, _ = run(folder, words, setting)
+                if what:
+                    return m, words, setting, tries, what
+        return m, None, None, tries, None
+    finally:
+        shutil.rmtree(folder)
+
+
+def short(setting):
+    return " ".join(p.replace("AMDSIM_", "").lower() for p in setting.split())
+
+
+def invariant5(folder):
+    """L2 write-backs per step of a device-task: as many as chiplets have work."""
+    for xcds, slices, want in (("1", "0", 1), ("2", "0", 2), ("8", "0", 8), ("8", "3", 3), ("8", "16", 8)):
+        for words, what in (("small", "CHIPLET"), ("census", "STATIC")):
+            count = []
+            for steps in (3, 4):
+                wrong, text = run(folder, "%s %d %s" % (words, steps, slices),
+                                  "AMDSIM_XCDS=%s AMDSIM_CUS=4 AMDSIM_DELAY=20 AMDSIM_SEED=1" % xcds, ["AMDSIM_STATS=1"])
+                found = re.search(r"run_tiles.*?buffer_wbl2 (\d+)", text, re.S)
+                count.append(None if wrong or not found else int(found.group(1)))
+            got = None if None in count else count[1] - count[0]
+            name = "invariant_5/%s_%s_chiplets_%s_slices" % (what, xcds, slices if slices != "0" else xcds)
+            print("pass " + name if got == want else "FAIL %s: %s write-backs per step, not %d" % (name, got, want))
+            print("| write-backs per step of a device-task, %s | %s XCDs, %d with work | %s |" % (what, xcds, want, got))
+
+
+def main():
+    library = os.path.join(RUNTIME, "libamdhip64.so.6")
+    try:
+        with open(library, "rb") as f:
+            simulated = b"AMDSIM_DELAY" in f.read()
+    except OSError:
+        simulated = False
+    if not simulated:
+        print("skip mutants: needs a simulated GPU (FLEET_HIP_RUNTIME)")
+        return
+    for m in mutants.MUTANTS:
+        if not m.sim and m.isa is False:
+            sys.exit("mutant %s: no check at all" % m.name)
+    work = tempfile.mkdtemp()
+    runs, rows = {(): set(), tuple(mutants.L1): set()}, []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        clean = {flags: tempfile.mkdtemp(dir=work) for flags in runs}
+        built = {flags: pool.submit(build, folder, mutants.Mutant("none", "", "", "", flags=flags)) for flags, folder in clean.items()}
+        for job in [pool.submit(attempt, m, work) for m in mutants.MUTANTS if m.sim or DEEP]:
+            m, words, setting, tries, what = job.result()
+            if words:
+                runs[tuple(m.flags)].add((words, setting))
+                rows.append("| %s | %s | %s | %d | %s |" % (m.name, words, short(setting), tries, what))
+                print("pass mutant %s" % m.label())
+            elif not m.sim:
+                rows.append("| %s | all | covered by the ISA check: %s | %d | not seen |" % (m.name, m.why, tries))
+            else:
+                print("FAIL mutant %s: %s" % (m.label(), what or "survived %d runs of %s" % (tries, m.sim)))
+        if not DEEP:
+            rows += ["| %s | - | covered by the ISA check: %s | | |" % (m.name, m.why) for m in mutants.MUTANTS if not m.sim]
+        wide = settings(20 if DEEP else 2)
+        runs[()] |= {(words, setting) for setting in wide for words in TESTS}
+        jobs = []
+        for flags, folder in clean.items():
+            why = built[flags].result()
+            if why:
+                print("FAIL unmutated: %s" % why)
+                continue
+            jobs += [(words, setting, pool.submit(run, folder, words, setting)) for words, setting in sorted(runs[flags])]
+        failed = 0
+        for words, setting, job in jobs:
+            what, _ = job.result()
+            if what:
+                failed += 1
+                print("FAIL unmutated/%s: %s [%s]" % (words, what, setting))
+        if jobs and not failed:
+            print("pass unmutated")
+        rows.append("| none | all | %d runs | | none wrong |" % len(jobs) if not failed else "| none | | | | %d wrong |" % failed)
+        if not built[()].result():
+            invariant5(clean[()])
+    print("| mutant | litmus | caught with | tries | what |")
+    print("\n".join(rows))
+    shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
