@@ -650,6 +650,20 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             continue;
         }
         tries = 0, since = 0;
+#if !defined(FLEET_NO_WATCHDOG)
+        /* Where nobody ever waits for long, the host's word is looked at here. */
+        if (++w->ran % 256 == 0) {
+            uint32_t asked =
+                fleet_lane() == 0 && fleet_load_relaxed_system(w->state->config.watch.host_abort);
+            if (asked) {
+                seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
+                seen.expected = 0;
+                fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[base].id, w->epoch,
+                               seen, 0);
+            }
+            if (fleeti_any(asked)) return;
+        }
+#endif
         fleeti_post_order();
         for (uint32_t offset = 0; ready >> offset;) {
             uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
