@@ -242,6 +242,7 @@ FLEET_C_END
 #endif
 
 #define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
+#define FLEETI_SPIN 1u      /* polls in a row before fleeti_again */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -473,6 +474,7 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 #if defined(FLEET_CUDA)
 
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
+#define FLEETI_SPIN 8u     /* polls in a row before fleeti_again */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -681,7 +683,7 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 }
 #endif
 
-/* Who I am in my workgroup, as the kit's own functions pass it on. */
+/* Who I am in my workgroup, as the kit's own functions pass it on. fleeti_my_lead is 0 in every leader. */
 #if defined(FLEET_HIP)
 typedef struct fleeti_me {
     fleeti_lds lds;
@@ -705,6 +707,11 @@ FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
     (void)me;
     return fleet_wave_id();
+}
+FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+{
+    (void)me;
+    return 0;
 }
 #elif defined(FLEET_CUDA)
 typedef struct fleeti_me {
@@ -735,6 +742,12 @@ FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
     return me.thread >> 5;
 }
+/* Added to the leader's counter addresses: ptxas cannot know that only one lane arrives, and would first sum
+   over the lanes if it saw that all have one address. */
+FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+{
+    return me.thread & 31;
+}
 #endif
 
 /* ---- fleet device: backend host ------------------------------------------------------------------------- */
@@ -742,6 +755,7 @@ FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 #if defined(FLEET_HOST)
 
 #define FLEETI_CLOCK_NS 1u
+#define FLEETI_SPIN 1u
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -842,6 +856,11 @@ FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
     return me.thread;
+}
+FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+{
+    (void)me;
+    return 0;
 }
 
 /* The ordering is in acquire-release RMWs and acquire polls, which thread sanitizers understand; these
@@ -1118,6 +1137,26 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t wo
     return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_BROADCAST(word)));
 }
 
+/* A barrier that tells every thread whether `value` was not 0 in the leading wave. Between two of them stands
+   another barrier, or fleeti_block_any_again. */
+#if defined(FLEET_CUDA)
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+{
+    (void)me;
+    return (uint32_t)__syncthreads_or((int)value);
+}
+FLEET_DEVICE void fleeti_block_any_again(void) {}
+#else
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+{
+    return fleeti_broadcast(me, value, 0);
+}
+FLEET_DEVICE void fleeti_block_any_again(void)
+{
+    fleet_block_barrier();
+}
+#endif
+
 /* ---- fleet device: atomics with their order in the name -------------------------------------------------- */
 
 /* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
@@ -1268,6 +1307,7 @@ FLEET_DEVICE uint32_t fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_cou
         if (!fleeti_leads(me, group) || (may_veto && veto)) return 0;
     }
     /* ... before the leader arrives for all of them. */
+    c.device += fleeti_my_lead(me);
     return fleeti_arrive(c, first, records, n, epoch, target);
 }
 
@@ -1328,9 +1368,12 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
     uint32_t tries = 0;
     uint64_t since = 0;
     for (;;) {
-        uint32_t value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
+        uint32_t value = 0;
         fleet_status status;
-        if ((int32_t)(value - want) >= 0) return FLEET_OK;
+        for (uint32_t spin = 0; spin < FLEETI_SPIN; spin++) {
+            value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
+            if ((int32_t)(value - want) >= 0) return FLEET_OK;
+        }
         status = fleeti_again(at, watch, &tries, &since);
         if (status) {
             seen->status = status, seen->counter = counter, seen->seen = value,
@@ -1382,18 +1425,17 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
                                           uint32_t epoch, fleet_scope scope, fleet_status stop,
                                           const fleet_watch *watch, fleeti_seen *seen)
 {
-    fleet_status status = stop;
+    uint32_t failed = 0;
     if (group == FLEET_WAVE || fleeti_my_wave(me) == 0) {
+        fleet_status status = stop;
         if (!status) status = fleeti_await(c, first, records, n, epoch, watch, seen);
         /* Any lane's failure is the wave's; its reason stands in that lane's `seen`. */
-        if (fleeti_any((uint32_t)status))
-            status = FLEET_ERROR_ABORTED;
-        else if (n)
-            fleeti_acquire(scope);
+        failed = fleeti_any((uint32_t)status);
+        if (!failed && n) fleeti_acquire(scope);
         fleet_wave_barrier();
     }
-    return (fleet_status)(group == FLEET_BLOCK ? fleeti_broadcast(me, (uint32_t)status, 0)
-                                               : fleeti_uniform((uint32_t)status));
+    if (group == FLEET_BLOCK) failed = fleeti_block_any(me, failed);
+    return failed ? FLEET_ERROR_ABORTED : FLEET_OK;
 }
 
 /* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
@@ -1474,7 +1516,7 @@ FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
     return (e.counter & ~FLEETI_SYSTEM) | (scope == FLEET_SCOPE_SYSTEM ? FLEETI_SYSTEM : 0);
 }
 FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
-                                          fleet_scope scope, uint32_t trigger)
+                                          fleet_scope scope)
 {
     fleeti_counters c;
     fleeti_notify r;
@@ -1484,15 +1526,15 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
     r.sub = 0, r.share = 0, r.weight = 1;
     if (scope <= FLEET_SCOPE_CHIPLET)
         r.sub = FLEETI_LOCAL;
-    else if (e.chiplets) {
-        uint32_t chiplet = fleet_chiplet_id();
-        r.sub = (e.counter + (1 + (chiplet < e.chiplets ? chiplet : 0)) * FLEETI_EVENT_LINE) &
+    else if (fleet_chiplet_id() < e.chiplets) { /* any other releases and arrives for itself */
+        r.sub = (e.counter + (1 + fleet_chiplet_id()) * FLEETI_EVENT_LINE) &
                 ~FLEETI_LOCAL; /* masked as in fleeti_event_word */
         r.share = e.share;
         r.weight = e.share;
     }
-    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, trigger ? e.target : 0,
-                             0, 0, 0);
+    /* With the old value, which nobody may need: a caller that waits at once then polls no earlier than its
+       own arrival is through, which leaves the counter to the others. */
+    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, e.target, 0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
@@ -1504,7 +1546,7 @@ FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint3
     c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
     r.count = 1, r.stride = 0, r.target = e.target;
-    fleeti_group_barrier(group); /* between two waits of a block */
+    if (group == FLEET_BLOCK) fleeti_block_any_again();
     return fleeti_wait_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, scope, FLEET_OK, &e.watch,
                            &seen);
 }
@@ -1512,7 +1554,7 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
                                         fleet_scope scope)
 {
     uint32_t done = 0;
-    fleeti_group_barrier(group);
+    if (group == FLEET_BLOCK) fleeti_block_any_again();
     if (group == FLEET_WAVE || fleet_wave_id() == 0) {
         const uint32_t *at = e.words + e.counter;
         uint32_t value =
@@ -1522,12 +1564,12 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
             fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
         fleet_wave_barrier();
     }
-    return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_me_now(), done, 0) : done;
+    return group == FLEET_BLOCK ? fleeti_block_any(fleeti_me_now(), done) : done;
 }
 FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch,
                                            fleet_scope scope)
 {
-    uint32_t completed = fleeti_event_notify(group, e, epoch, scope, 1) & FLEETI_COMPLETED;
+    uint32_t completed = fleeti_event_notify(group, e, epoch, scope) & FLEETI_COMPLETED;
     return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_me_now(), completed, 1)
                                 : fleeti_first(completed);
 }
@@ -1546,7 +1588,7 @@ FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32
 #define FLEETI_EVENT_OPS(scope, SCOPE)                                                             \
     FLEET_DEVICE uint32_t fleet_notify_##scope(uint32_t group, fleet_event e, uint32_t epoch)      \
     {                                                                                              \
-        return fleeti_event_notify(group, e, epoch, SCOPE, 0) & FLEETI_RELEASED;                   \
+        return fleeti_event_notify(group, e, epoch, SCOPE) & FLEETI_RELEASED;                      \
     }                                                                                              \
     FLEET_DEVICE fleet_status fleet_wait_##scope(uint32_t group, fleet_event e, uint32_t epoch)    \
     {                                                                                              \

@@ -235,9 +235,9 @@ typedef struct fleeti_worker {
     uint32_t group;               /* of the task in hand */
     uint32_t slow; /* 0: STATIC, no batch, not done: the next task stands on the board */
     uint32_t ran;
-    /* The leading wave's look-ahead: the next task, and the one after with its descriptor's index. */
+    /* The looking wave's: the next task, and the one after with its descriptor's index. */
     fleeti_row next, after;
-    uint32_t after_at;
+    uint32_t after_at, looker;
     uint32_t done;
     uint32_t lds_bytes;
     void *lds;
@@ -402,7 +402,12 @@ FLEET_DEVICE uint32_t fleeti_following(const fleeti_worker *w, uint32_t index,
     uint32_t next = index + (fleeti_row_word(row, FLEETI_WORD(level)) >> 16);
     return next < w->end ? next : w->first;
 }
-/* STATIC, the leading wave: starts the look-ahead at the head of the queue. */
+/* Under STATIC the last wave looks ahead, while the first one arrives and waits. */
+FLEET_DEVICE uint32_t fleeti_looks(const fleeti_worker *w)
+{
+    return fleeti_my_wave(w->me) == w->looker;
+}
+/* STATIC, the looking wave: starts at the head of the queue. */
 FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
 {
     fleeti_look(w, &w->next, w->first);
@@ -410,9 +415,9 @@ FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
     fleeti_look(w, &w->after, w->after_at);
     fleeti_look_records(w, &w->next);
 }
-/* STATIC, the leading wave, after the next task was published. What is loaded here is needed one and two
-   tasks later, so that even short tiles hide the way to memory. It stands after the notify, whose release
-   would wait for it. */
+/* STATIC, the looking wave, after the next task was published. What is loaded here is needed one and two
+   tasks later, so that even short tiles hide the way to memory. It stands after the notify: its drain would
+   wait for the loads. */
 FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
 {
     w->next = w->after;
@@ -515,13 +520,14 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0)
         w->done = 1;
     w->slow = w->done || w->schedule != FLEET_SCHEDULE_STATIC;
+    w->looker = fleet_wave_count() - 1;
     if (!w->slow) {
-        if (fleet_wave_id() == 0) {
+        if (fleeti_looks(w)) {
             fleeti_look_first(w);
             fleeti_row_publish(&w->next, w->me.lds, w->board);
         }
         fleet_block_barrier();
-        if (fleet_wave_id() == 0) fleeti_look_ahead(w);
+        if (fleeti_looks(w)) fleeti_look_ahead(w);
     }
     return role;
 }
@@ -777,10 +783,10 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
         w->group = FLEET_BLOCK;
         w->slow = w->schedule != FLEET_SCHEDULE_STATIC;
-        if (!w->slow && fleet_wave_id() == 0) fleeti_row_publish(&w->next, w->me.lds, w->board);
+        if (!w->slow && fleeti_looks(w)) fleeti_row_publish(&w->next, w->me.lds, w->board);
         fleet_block_barrier();
         if (!w->slow) {
-            if (fleet_wave_id() == 0) fleeti_look_ahead(w);
+            if (fleeti_looks(w)) fleeti_look_ahead(w);
             return 2;
         }
     }
@@ -893,17 +899,16 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
     }
     if (w->group == FLEET_WAVE) {
         first = w->notifies[n ? FLEETI_TASK(w, notifies) : 0];
-    } else if (fleeti_my_wave(w->me) == 0) {
-        if (looks) {
+    } else if (!looks) { /* CHIPLET: the wave that took the mail has it */
+        first = fleeti_row_notify(&w->next);
+    } else {
+        first = fleeti_board_notify(w, w->board ^ 1);
+        if (fleeti_looks(w))
             fleeti_row_publish(&w->next, w->me.lds, w->board); /* before the notify's barrier */
-            first = fleeti_board_notify(w, w->board ^ 1);
-        } else {
-            first = fleeti_row_notify(&w->next);
-        }
     }
     fleeti_notify_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first, notifies,
                       n, w->epoch, 0, 1, tile_status != FLEET_OK, w->board);
-    if (looks && fleeti_my_wave(w->me) == 0) {
+    if (looks && fleeti_looks(w)) {
         fleeti_look_ahead(w);
 #if !defined(FLEET_NO_WATCHDOG)
         /* Tasks that wait for nothing look at the host's word here, across the bus: seldom. */

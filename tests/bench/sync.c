@@ -111,21 +111,22 @@ FLEET_GLOBAL(1024) void barrier_by_hand(gate g, uint32_t from, uint32_t n)
 }
 FLEET_THUNK3(barrier_by_hand, gate, uint32_t, uint32_t)
 
-FLEET_GLOBAL(1024) void ping_by_hand(gate g, uint32_t from, uint32_t n, uint32_t partner)
+FLEET_GLOBAL(1024)
+void ping_by_hand(gate g, uint32_t from, uint32_t n, uint32_t partner, uint32_t group)
 {
     uint32_t second = fleet_block_id() == partner;
     if (fleet_block_id() != 0 && !second) return;
     for (uint32_t e = from + 1; e != from + n + 1; e++) {
-        if (!second) fleet_notify_device(FLEET_BLOCK, gate_at(&g, 0), e);
-        if (fleet_wait_device(FLEET_BLOCK, gate_at(&g, second ? 0 : 1), e)) return;
-        if (second) fleet_notify_device(FLEET_BLOCK, gate_at(&g, 1), e);
+        if (!second) fleet_notify_device(group, gate_at(&g, 0), e);
+        if (fleet_wait_device(group, gate_at(&g, second ? 0 : 1), e)) return;
+        if (second) fleet_notify_device(group, gate_at(&g, 1), e);
     }
 }
-FLEET_THUNK4(ping_by_hand, gate, uint32_t, uint32_t, uint32_t)
+FLEET_THUNK5(ping_by_hand, gate, uint32_t, uint32_t, uint32_t, uint32_t)
 
 typedef struct by_hand {
     gate g;
-    uint32_t blocks, threads, epoch, partner;
+    uint32_t blocks, threads, epoch, partner, group;
 } by_hand;
 
 static void run_barrier(uint32_t n, void *context)
@@ -144,8 +145,9 @@ static void run_ping(uint32_t n, void *context)
 {
     by_hand *b = (by_hand *)context;
     fleet_kernel_desc d = fleet_kernel_desc_default();
-    void *args[4];
+    void *args[5];
     args[0] = &b->g, args[1] = &b->epoch, args[2] = &n, args[3] = &b->partner;
+    args[4] = &b->group;
     d.blocks = b->blocks;
     d.threads = b->threads;
     CHECKED(fleet_kernel_launch(FLEET_KERNEL_OF(ping_by_hand), args, &d));
@@ -364,7 +366,7 @@ int main(void)
 
     b.threads = 32;
     b.g.events.target = 1;
-    {
+    for (b.group = FLEET_WAVE; b.group <= FLEET_BLOCK; b.group++) {
         double notify[8], flag[8];
         uint32_t n = 0;
         for (uint32_t partner = 1; partner < b.blocks && n < 8; partner += b.blocks / 8 + 1, n++) {
@@ -382,8 +384,9 @@ int main(void)
         qsort(notify, n, sizeof notify[0], by_value);
         qsort(flag, n, sizeof flag[0], by_value);
         raw = flag[n / 2];
-        line("notify to wait, one warp to one warp, median of pairs", notify[n / 2] * 1e3, "ns",
-             "raw flag", raw * 1e3);
+        line(b.group == FLEET_WAVE ? "notify to wait, one warp, as a wave, median of pairs"
+                                   : "notify to wait, one warp, as a block, median of pairs",
+             notify[n / 2] * 1e3, "ns", "raw flag", raw * 1e3);
     }
 
     line("static task: empty tile, no events, 256 threads",
