@@ -484,9 +484,11 @@ group_cuda() {
 
 group_isa() {
     hip_setup
-    [ -e tests/isa/check.sh ] || return 0
-    hip_install python3
+    hip_run sh -c 'command -v python3' >/dev/null || hip_install python3
     program check hip_run timeout -k 5 "$(stretched 600)" bash tests/isa/check.sh
+    program mutants hip_run timeout -k 5 "$(stretched 600)" bash tests/isa/mutate.sh
+    wait
+    sed -n 's/^| /    | /p' "$out/check.log" "$out/mutants.log"
 }
 
 # ---- the single file, and the README

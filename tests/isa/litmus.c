@@ -476,6 +476,15 @@ static uint32_t by_hand(const char *name, const fleet_topology *topology, uint32
     return errors_of(&l) || wrong;
 }
 
+/* Why a run ended early. */
+static fleet_status told(fleet_state *state)
+{
+    static char report[4096];
+    fleet_report(state, report, sizeof report);
+    fputs(report, stderr);
+    return fleet_state_status(state) ? fleet_state_status(state) : FLEET_ERROR_TIMEOUT;
+}
+
 static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32_t steps,
                         uint32_t slices)
 {
@@ -538,7 +547,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     }
     l.errors = (uint32_t *)device_zeros(512);
     t.errors = l.errors;
-    t.made = (uint32_t *)device_zeros((size_t)t.chiplets * SLAB * 4);
+    t.made = (uint32_t *)device_zeros((size_t)(t.chiplets + slices) * SLAB * 4);
     t.mixed = (uint32_t *)device_zeros((size_t)t.tasks * SLAB * 4);
     t.rows = (uint32_t *)device_zeros((size_t)t.tasks * ROWS * 64 * 4);
     host_in = (uint32_t *)pinned_zeros(4096, &in);
@@ -557,7 +566,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
             for (uint32_t i = 0; i < 64; i++) __atomic_store_n(host_in + i, e, __ATOMIC_RELAXED);
             must("go", fleet_event_notify(&state, fleet_plan_event(plan, "go"), 0));
             for (uint32_t done = 0, alive = 1; !done;) {
-                if (!alive) must("gathered", FLEET_ERROR_TIMEOUT);
+                if (!alive) must("gathered", told(&state));
                 alive = running();
                 must("gathered",
                      fleet_event_test(&state, fleet_plan_event(plan, "gathered"), 0, e, &done));

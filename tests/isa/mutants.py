@@ -113,7 +113,7 @@ MUTANTS = [
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
     # worker loop and scheduler
     M("census: drain before the count of all", SCHED, "fleeti_census", "fleeti_drain();", sim="census",
-      first="AMDSIM_XCDS=2 AMDSIM_CUS=12 AMDSIM_DELAY=1 AMDSIM_SEED=1 AMDSIM_QUANTUM=4 AMDSIM_STALL=5000"),
+      first="AMDSIM_XCDS=2 AMDSIM_CUS=12 AMDSIM_DELAY=1 AMDSIM_SEED=1 AMDSIM_QUANTUM=4 AMDSIM_STALL=5000", seeds=12),
     M("judge: drain before the verdict", SCHED, "fleeti_judge", "fleeti_drain();", sim=None, why=LOADS_WAIT),
     M("judge: plain stores", DEVICE, "fleet_store_relaxed_device",
       "__hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);", "*at = value;", sim="static"),

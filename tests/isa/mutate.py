@@ -34,8 +34,10 @@ def settings(seeds):
                         xcds, delay, seed, seed % 8, NOISE if seed % 3 == 0 else "")
 
 
-# A launch that comes to no end is ended after this many wave instructions; the longest that ends takes 4 million.
-LIMIT = "12000000"
+# A launch that comes to no end is ended after this many wave instructions. The longest that ends takes 4 million;
+# more where the device spins until the host, which may have to wait for a processor, has answered.
+LIMIT, LIMIT_WITH_HOST = "12000000", "80000000"
+WITH_HOST = ("system", "publish", "static", "dealt")
 
 
 def build(folder, m):
@@ -48,7 +50,8 @@ def build(folder, m):
 
 def run(folder, words, setting, extra=()):
     """What was wrong; None when the program passed. And its output."""
-    env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=LIMIT)
+    limit = LIMIT_WITH_HOST if words.split()[0] in WITH_HOST else LIMIT
+    env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=limit)
     env.update(pair.split("=", 1) for pair in [*setting.split(), *extra])
     try:
         done = subprocess.run([os.path.join(folder, "litmus"), *words.split()], env=env, timeout=60, capture_output=True, text=True, check=False)
@@ -85,8 +88,8 @@ def short(setting):
 
 
 def invariant5(folder):
-    """L2 write-backs per step of a device-task: as many as chiplets have work."""
-    for xcds, slices, want in (("1", "0", 1), ("2", "0", 2), ("8", "0", 8), ("8", "3", 3), ("8", "16", 8)):
+    """L2 write-backs per step of a device-task: as many as chiplets have work; none where all share one L2."""
+    for xcds, slices, want in (("1", "0", 0), ("2", "0", 2), ("8", "0", 8), ("8", "3", 3), ("8", "16", 8)):
         for words, what in (("small", "CHIPLET"), ("census", "STATIC")):
             count = []
             for steps in (3, 4):
@@ -97,7 +100,7 @@ def invariant5(folder):
             got = None if None in count else count[1] - count[0]
             name = "invariant_5/%s_%s_chiplets_%s_slices" % (what, xcds, slices if slices != "0" else xcds)
             print("pass " + name if got == want else "FAIL %s: %s write-backs per step, not %d" % (name, got, want))
-            print("| write-backs per step of a device-task, %s | %s XCDs, %d with work | %s |" % (what, xcds, want, got))
+            print("| write-backs per step of a device-task | %s | %s XCDs, %s slices | | %s |" % (what, xcds, slices if slices != "0" else xcds, got))
 
 
 def main():
@@ -148,10 +151,10 @@ def main():
         if jobs and not failed:
             print("pass unmutated")
         rows.append("| none | all | %d runs | | none wrong |" % len(jobs) if not failed else "| none | | | | %d wrong |" % failed)
+        print("| mutant | litmus | caught with | tries | what |")
+        print("\n".join(rows))
         if not built[()].result():
             invariant5(clean[()])
-    print("| mutant | litmus | caught with | tries | what |")
-    print("\n".join(rows))
     shutil.rmtree(work)
 
 
