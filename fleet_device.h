@@ -1094,7 +1094,7 @@ FLEET_DEVICE void fleeti_row_publish(const fleeti_row *row, fleeti_lds lds, uint
 typedef uint32_t fleeti_held;
 FLEET_DEVICE fleeti_held fleeti_held_row(const fleeti_row *row)
 {
-    return row->words;
+    return fleet_lane() < FLEETI_ROW ? row->words : 0; /* what else a board says: nothing seen */
 }
 FLEET_DEVICE fleeti_held fleeti_held_board(fleeti_lds lds, uint32_t board)
 {
