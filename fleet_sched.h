@@ -317,6 +317,9 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     if (fleet_load_relaxed_device(&state->owner.word) != run->token) return FLEETI_ROLE_NONE;
     raw =
         state->config.chiplet_of ? state->config.chiplet_of[fleet_block_id()] : fleet_chiplet_id();
+#if defined(FLEET_HOST)
+    fleeti_host_sit(raw);
+#endif
     rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
     /* The count on the chiplet before the count of all, which the judge reads. Pair: the RMW of the last. */
     fleeti_drain();
@@ -1853,8 +1856,10 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
     f.tile_status = fleeti_host_word(&from->tile_status);
     if (f.counter) { /* from the counter's own terms to those of the step */
         uint32_t target = fleeti_target_of(s->image->plan, f.counter);
-        f.seen -= f.expected - target;
-        f.expected = target;
+        uint32_t base = (f.epoch - 1) * target;
+        if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
+        f.seen -= base;
+        f.expected -= base;
     }
     return f;
 }
