@@ -317,9 +317,6 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     if (fleet_load_relaxed_device(&state->owner.word) != run->token) return FLEETI_ROLE_NONE;
     raw =
         state->config.chiplet_of ? state->config.chiplet_of[fleet_block_id()] : fleet_chiplet_id();
-#if defined(FLEET_HOST)
-    fleeti_host_sit(raw);
-#endif
     rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
     /* The count on the chiplet before the count of all, which the judge reads. Pair: the RMW of the last. */
     fleeti_drain();
