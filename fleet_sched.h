@@ -317,6 +317,9 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     if (fleet_load_relaxed_device(&state->owner.word) != run->token) return FLEETI_ROLE_NONE;
     raw =
         state->config.chiplet_of ? state->config.chiplet_of[fleet_block_id()] : fleet_chiplet_id();
+#if defined(FLEET_HOST)
+    fleeti_host_sit(raw);
+#endif
     rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
     /* The count on the chiplet before the count of all, which the judge reads. Pair: the RMW of the last. */
     fleeti_drain();
@@ -1027,6 +1030,9 @@ typedef struct fleet_state_desc {
         placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
     uint64_t seed;        /* default 1 */
     uint32_t first_epoch; /* steps that count as done already, default 0 */
+    uint32_t spare;       /* workgroups launched beyond the plan's need, for hardware that deals them to its
+                             chiplets unevenly: each chiplet keeps what it needs, the rest leave at once. No
+                             more than can be resident. Default 0; virtual chiplets need none */
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
@@ -1558,7 +1564,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
         s->blocks += n;
     }
     /* The hardware deals workgroups to chiplets equally: each gets as many as the neediest, the rest leave. */
-    if (own_ids) s->blocks = most * plan->chiplets;
+    if (own_ids) s->blocks = most * plan->chiplets + d.spare;
     initial = (char *)calloc(1, bytes);
     if (!initial) return FLEET_ERROR_MEMORY;
     memset(pinned, 0, fleet_state_host_bytes(plan));

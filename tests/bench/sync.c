@@ -351,7 +351,7 @@ int main(void)
          planned_us(&topology, BARRIERS, FLEET_SCHEDULE_STATIC, 2), "us", "grid.sync", sync256);
     {
         static const uint32_t virtual_chiplets[] = {2, 4, 11};
-        for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t i = 0; i < 3 && virtual_chiplets[i] <= b.blocks; i++)
             for (uint32_t levels = 1; levels <= 2; levels++) {
                 char name[80];
                 fleet_topology t = topology;

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The benchmarks, one command: builds them for the platform found and runs them. Each line: name, value,
+# unit, the baseline measured in the same run, its value, the ratio. FLEET_PLATFORM=hip|cuda|host forces a
+# platform, as for examples/run.sh.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+build=$top/tests/build/bench
+mkdir -p "$build"
+
+platform=${FLEET_PLATFORM:-}
+if [ -z "$platform" ]; then
+    if [ -e /dev/kfd ] && command -v hipcc >/dev/null; then
+        platform=hip
+    elif command -v nvcc >/dev/null && command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+        platform=cuda
+    else
+        platform=host
+    fi
+fi
+
+stb=(${STB_DS:+-I"$(dirname "$STB_DS")"})
+cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/plan_build.c" -o "$build/plan_build"
+case $platform in
+hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/sync.c" -o "$build/sync" ;;
+cuda) nvcc -x cu -arch=native -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/sync.c" -o "$build/sync" ;;
+host) cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/sync.c" -o "$build/sync" -pthread ;;
+esac
+"$build/plan_build"
+"$build/sync"
