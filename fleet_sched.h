@@ -1030,7 +1030,8 @@ typedef struct fleet_state_desc {
         placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
     uint64_t seed;        /* default 1 */
     uint32_t first_epoch; /* steps that count as done already, default 0 */
-    uint32_t spare;       /* workgroups launched beyond the plan's need, for hardware that deals them to its
+    uint32_t
+        spare; /* workgroups launched beyond the plan's need, for hardware that deals them to its
                              chiplets unevenly: each chiplet keeps what it needs, the rest leave at once. No
                              more than can be resident. Default 0; virtual chiplets need none */
 } fleet_state_desc;
