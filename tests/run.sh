@@ -311,6 +311,14 @@ compile_cuda() {
 
 asan=(-O1 -g -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
 tsan=(-O1 -g -fsanitize=thread)
+model=(-O1 -fsanitize=thread -fno-builtin -DFLEET_MEMORY_MODEL)
+
+# gcc for the chiplet-memory model: the hooks of ThreadSanitizer, but not its library.
+model_gcc() { # ARGUMENTS... -o EXE
+    local exe=${*: -1}
+    gcc "${model[@]}" "${@:1:$#-2}" -c -o "$exe.o" &&
+        gcc "$exe.o" -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -pthread -lm -o "$exe"
+}
 
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
@@ -318,18 +326,19 @@ marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
 host_programs() { # reads the names of files
-    local file line word n flags limit engine name
+    local file line word n compiler flags limit engine name
     setup_packages gcc:gcc g++:g++
     setup_stb
     while read -r file <&3; do
         n=0
         while read -r line; do
-            flags=("${asan[@]}") limit=60 engine=threads name=
+            compiler=gcc flags=("${asan[@]}") limit=60 engine=threads name=
             for word in $line; do
                 case $word in
                 asan) ;;
                 tsan) flags=("${tsan[@]}") name=.tsan ;;
                 plain) flags=(-O2) name=.plain ;;
+                model) compiler=model_gcc flags=() name=.model ;;
                 timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;
                 -*) flags+=("$word") ;;
@@ -339,7 +348,7 @@ host_programs() { # reads the names of files
             n=$((n + 1)) name=$(stem "$file")$name
             case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
             program "$name" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
-                gcc -std=c11 "${warnings[@]}" "${flags[@]}" -I. -Itests "${stb_flags[@]}" "$file" -pthread -lm
+                "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" -pthread -lm
         done <<<"$(marks "$file")"
     done 3<&0
 }
