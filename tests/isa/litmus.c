@@ -129,11 +129,11 @@ FLEET_GLOBAL(THREADS) void meet_host(litmus l)
         stale += l.in[thread] != value_of(e, 0, thread);
         if ((failed = (uint32_t)fleet_wait_system(FLEET_BLOCK, go, e))) break;
         wrong += l.in[thread] != value_of(e, 0, thread);
+        for (uint32_t k = 1; k < l.blocks; k++)
+            stale += look(&l, (block + k) % l.blocks, e, thread, THREADS);
         l.out[block * THREADS + thread] = value_of(e, block, thread);
         fill(&l, block, e, thread, THREADS);
         fleet_notify_system(FLEET_BLOCK, done, e);
-        for (uint32_t k = 1; k < l.blocks; k++)
-            stale += look(&l, (block + k) % l.blocks, e, thread, THREADS);
         if ((failed = (uint32_t)fleet_wait_system(FLEET_BLOCK, done, e))) break;
         for (uint32_t k = 1; k < l.blocks; k++)
             wrong += look(&l, (block + k) % l.blocks, e, thread, THREADS);

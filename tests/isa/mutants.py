@@ -80,7 +80,7 @@ MUTANTS = [
     M("system release: buffer_wbl2", DEVICE, "fleeti_release_system", FENCE_RELEASE % "", sim="system"),
     M("system release: wait after the write-back", DEVICE, "fleeti_release_system", "fleeti_drain();", sim=None, why=OWN_WAIT),
     M("system release: no wait at all after it", DEVICE, "fleeti_release_system", FENCE_RELEASE % "" + "\n    fleeti_drain();",
-      '__asm__ volatile("buffer_wbl2 sc0 sc1" ::: "memory");', sim="system"),
+      '__asm__ volatile("buffer_wbl2 sc0 sc1" ::: "memory");', sim="system", seeds=12),
     # poll
     M("device poll: a plain load", DEVICE, "fleeti_poll_device", "return fleet_load_relaxed_device(at);", PLAIN_LOAD % (32, ""), sim="device1"),
     M("system poll: a plain load", DEVICE, "fleeti_poll_system", "return fleet_load_relaxed_system(at);", PLAIN_LOAD % (32, ""), sim="system"),
@@ -98,8 +98,8 @@ MUTANTS = [
     M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_acquire_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
     M("chiplet acquire of L1: wait after it", DEVICE, "fleeti_acquire_chiplet", "\\n\\ts_waitcnt vmcnt(0)", sim=None, why=INV_AT_ONCE, flags=L1),
     M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleet_block_barrier();", sim="device1"),
-    M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_group_barrier(group);", sim="wait"),
-    M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_group_barrier(group);", sim="test"),
+    M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_again();", ";", sim="wait"),
+    M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_again();", ";", sim="test"),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
     M("add_acq_rel_device: drain", DEVICE, "fleet_add_acq_rel_device", "fleeti_drain();", sim=None, why=OLDER_STORES),
