@@ -15,7 +15,8 @@ typedef enum oddity {
     ODD_FAIL_ALL,
     ODD_HANG,  /* says so in flags[0], and comes back when flags[1] is set */
     ODD_ABORT, /* asks for an abort, as fleet_abort does */
-    ODD_MEET,  /* goes on when all tasks of its grid have begun in this step */
+    ODD_MEET,  /* goes on when all tasks of odd_first to odd_end have begun in this step */
+    ODD_UNTIL, /* goes on when task odd_first has begun in this step */
     ODD_COUNT
 } oddity;
 
@@ -92,6 +93,12 @@ FLEET_DEVICE fleet_status world_odd(const fleet_ctx *ctx, const world *args)
     case ODD_ABORT:
         fleet_store_relaxed_system(args->abort_word, 1);
         return FLEET_OK;
+    case ODD_UNTIL: {
+        const uint32_t *runs = args->runs + args->cell_of[args->odd_first];
+        while (fleet_load_relaxed_device(runs) != ctx->epoch - args->first_epoch)
+            if (fleet_pause(&tries)) return FLEET_ERROR_DEADLOCK;
+        return FLEET_OK;
+    }
     case ODD_MEET: {
         uint32_t *met = args->counters + COUNT_MET,
                  all = (ctx->epoch - args->first_epoch) * (args->odd_end - args->odd_first);
@@ -734,6 +741,22 @@ static inline void model_levels(model *m, int32_t n)
     model_in(m, 3, 2, "ij->i");
     model_out(m, 3, 3, "ij->ij");
     model_in(m, 4, 3, "i->jk");
+}
+
+/* A device-task of so many slices between two grids: a counter for each chiplet, then one for all. */
+static inline void model_two_stages(model *m, uint32_t slices)
+{
+    model_begin(m);
+    model_add_grid(m, FLEET_LEVEL_CU, 1, 2, 1);
+    model_add_grid(m, FLEET_LEVEL_DEVICE, 1, 1, 1);
+    model_add_grid(m, FLEET_LEVEL_CU, 1, 3, 1);
+    m->grids[1].slices = slices;
+    model_add_event(m, 0, 1, 1);
+    model_add_event(m, 0, 1, 1);
+    model_out(m, 0, 0, "i->");
+    model_in(m, 1, 0, "i->");
+    model_out(m, 1, 1, "i->");
+    model_in(m, 2, 1, "i->");
 }
 
 #endif
