@@ -1030,6 +1030,17 @@ FLEET_DEVICE uint32_t fleeti_row_record(const fleeti_row *row, uint32_t i)
 {
     return fleeti_shuffle(row->records, FLEETI_BOARD_WAIT + i);
 }
+/* A copy now, not where the compiler finds it convenient: it would move what is loaded next instead, at the
+   end of the loop, and wait for it there. */
+FLEET_DEVICE void fleeti_row_move(fleeti_row *to, const fleeti_row *from)
+{
+    uint32_t words = from->words, seen = from->seen;
+#if defined(FLEET_CUDA)
+    __asm__ volatile("mov.b32 %0,%1;" : "=r"(words) : "r"(from->words));
+    __asm__ volatile("mov.b32 %0,%1;" : "=r"(seen) : "r"(from->seen));
+#endif
+    to->words = words, to->seen = seen;
+}
 /* By all lanes of one wave, as is all of this. */
 FLEET_DEVICE void fleeti_row_load(fleeti_row *row, const void *words, const uint32_t *seen,
                                   uint32_t number)
@@ -1046,7 +1057,7 @@ FLEET_DEVICE void fleeti_row_records(fleeti_row *row, const void *waits, uint32_
     uint32_t lane = fleet_lane();
     const uint32_t *from = lane < FLEETI_BOARD_NOTIFY ? (const uint32_t *)waits + a * 4
                                                       : (const uint32_t *)notifies + b * 4;
-    row->records = lane - FLEETI_BOARD_WAIT < 8 ? from[lane % 4] : 0;
+    if (lane - FLEETI_BOARD_WAIT < 8) row->records = from[lane % 4];
 }
 FLEET_DEVICE void fleeti_row_publish(const fleeti_row *row, fleeti_lds lds, uint32_t board)
 {
@@ -1068,6 +1079,10 @@ FLEET_DEVICE uint32_t fleeti_row_word(const fleeti_row *row, uint32_t i)
 FLEET_DEVICE uint32_t fleeti_row_record(const fleeti_row *row, uint32_t i)
 {
     return row->records[i];
+}
+FLEET_DEVICE void fleeti_row_move(fleeti_row *to, const fleeti_row *from)
+{
+    *to = *from;
 }
 FLEET_DEVICE void fleeti_row_load(fleeti_row *row, const void *words, const uint32_t *seen,
                                   uint32_t number)

@@ -423,9 +423,9 @@ FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
    wait for the loads. */
 FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
 {
-    w->next = w->after;
+    fleeti_row_move(&w->next, &w->after);
     fleeti_look_records(w, &w->next);
-    w->after_at = fleeti_following(w, w->after_at, &w->after);
+    w->after_at = fleeti_following(w, w->after_at, &w->next);
     fleeti_look(w, &w->after, w->after_at);
 }
 FLEET_DEVICE uint32_t fleeti_board_word(const fleeti_worker *w, uint32_t board, uint32_t word)
