@@ -1,7 +1,11 @@
 /* Kernels whose disassembly tests/isa/check.py reads. HIP only. Each has one notify or one wait of one scope,
    so that its whole control flow can be checked; worker_loop has everything, around a tile with many live
-   values. */
+   values; BY_HAND leaves it out. */
+#if defined(BY_HAND)
+#include "fleet_device.h"
+#else
 #include "fleet_sched.h"
+#endif
 
 #define KERNEL extern "C" __global__ __launch_bounds__(256) void
 
@@ -108,6 +112,8 @@ KERNEL chiplet_id(uint32_t *z)
     z[fleet_thread_id()] = fleet_chiplet_id();
 }
 
+#if !defined(BY_HAND)
+
 /* ---- the worker loop ------------------------------------------------------------------------------- */
 
 typedef struct tiles {
@@ -163,3 +169,5 @@ KERNEL worker_loop(fleet_run run, const tiles *args)
 {
     FLEET_WORKER_LOOP(tiles);
 }
+
+#endif

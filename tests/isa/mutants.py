@@ -38,6 +38,7 @@ class Mutant:
         self.old, self.new = old, new
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
+        self.loop = header == SCHED or name.startswith("mailbox")  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
