@@ -912,16 +912,17 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
     fleeti_notify_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first, notifies,
                       n, w->epoch, 0, 1, tile_status != FLEET_OK, w->board);
     if (looks && fleeti_looks(w)) {
-        fleeti_look_ahead(w);
 #if !defined(FLEET_NO_WATCHDOG)
-        /* Tasks that wait for nothing look at the host's word here, across the bus: seldom. */
-        if (++w->ran % 256 == 0 && fleet_lane() == 0 &&
+        /* Tasks that wait for nothing look at the host's word here, across the bus: seldom, and no two workers
+           at once. Before the loads of the look-ahead, which this rare branch would otherwise wait for. */
+        if ((++w->ran + w->id * 61) % 4096 == 0 && fleet_lane() == 0 &&
             fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
             fleeti_seen seen;
             seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
             fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
 #endif
+        fleeti_look_ahead(w);
     }
     if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
         w->epoch++;
