@@ -783,6 +783,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
         w->batch_at += fleet_wave_count();
         return 1;
     }
+    if (w->schedule == FLEETI_ONLY && w->done) return 0; /* the other waves have left */
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
         w->group = FLEET_BLOCK;
         w->slow = w->schedule != FLEET_SCHEDULE_STATIC;
