@@ -2023,6 +2023,7 @@ typedef struct fleeti_cu { /* of a workgroup */
     fleeti_cache l1;
     fleeti_store *stores; /* in flight, in the order of issue */
     uint32_t n_stores;
+    uintptr_t first, end; /* they lie in between */
 } fleeti_cu;
 
 struct fleeti_model {
@@ -2205,6 +2206,8 @@ FLEETI_UNSEEN static void fleeti_model_collect(fleeti_engine *e)
             fleeti_arrives(m, cu, a->group->chiplet, (uint32_t)fleeti_chance(m, cu->n_stores));
         s = &cu->stores[cu->n_stores++];
         s->at = m->written, s->size = (uint32_t)n, s->wave = a->wave;
+        if (cu->n_stores == 1 || s->at < cu->first) cu->first = s->at;
+        if (cu->n_stores == 1 || s->at + n > cu->end) cu->end = s->at + n;
         fleeti_bytes(s->byte, (const void *)s->at, n);
         m->written += n, m->written_size -= n;
     }
@@ -2240,6 +2243,7 @@ FLEETI_UNSEEN static void fleeti_model_load(const volatile void *from, size_t si
         at += n;
     }
     /* The workgroup's own stores on their way: they passed its L1. */
+    if (!fleeti_meets(cu->first, cu->end - cu->first, (uintptr_t)from, size)) return;
     for (uint32_t i = 0; i < cu->n_stores; i++) {
         fleeti_store *s = &cu->stores[i];
         for (uint32_t k = 0; k < s->size; k++)

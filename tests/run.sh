@@ -311,14 +311,6 @@ compile_cuda() {
 
 asan=(-O1 -g -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
 tsan=(-O1 -g -fsanitize=thread)
-model=(-O1 -fsanitize=thread -fno-builtin -DFLEET_MEMORY_MODEL)
-
-# gcc for the chiplet-memory model: the hooks of ThreadSanitizer, but not its library.
-model_gcc() { # ARGUMENTS... -o EXE
-    local exe=${*: -1}
-    gcc "${model[@]}" "${@:1:$#-2}" -c -o "$exe.o" &&
-        gcc "$exe.o" -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -pthread -lm -o "$exe"
-}
 
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
@@ -338,7 +330,7 @@ host_programs() { # reads the names of files
                 asan) ;;
                 tsan) flags=("${tsan[@]}") name=.tsan ;;
                 plain) flags=(-O2) name=.plain ;;
-                model) compiler=model_gcc flags=() name=.model ;;
+                model) compiler=tests/model_gcc.sh flags=() name=.model ;;
                 timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;
                 -*) flags+=("$word") ;;
@@ -360,7 +352,14 @@ with_engine() {
 }
 
 group_plan() { host_programs < <(c_files tests/plan); }
-group_host() { host_programs < <(c_files tests/host tests/gpu); }
+group_host() {
+    local file
+    host_programs < <(c_files tests/host tests/gpu)
+    for file in $(find tests/host -name '*.sh' | sort); do
+        program "$(stem "$file").sh" env OUT="$out/$(stem "$file")" MODEL_FLAGS="${warnings[*]} ${stb_flags[*]-}" \
+            timeout -k 5 "$(stretched 120)" bash "$file"
+    done
+}
 
 example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
 

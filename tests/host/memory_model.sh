@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# The chiplet-memory model on what it must find and on what it must not: memory_model.c with bugs in copies of
+# the headers, each of which must show within a few seeds; and the examples, which must stay right.
+#
+#   OUT=FOLDER [MODEL_FLAGS="FLAGS"] tests/host/memory_model.sh
+#
+# What it builds goes to $OUT; $MODEL_FLAGS are for the compiler.
+set -eu
+
+build() { # ARGUMENTS... -o PROGRAM
+    # shellcheck disable=SC2086
+    tests/model_gcc.sh -std=c11 ${MODEL_FLAGS:-} "$@"
+}
+
+mkdir -p "$OUT"
+cp fleet.h fleet_device.h fleet_sched.h "$OUT"
+names=() number=0
+
+# change FILE OLD NEW: OLD stands exactly once in the header. In NEW, @ is whether the bug is switched on.
+change() {
+    local file=$OUT/$1 text rest
+    text=$(cat "$file")
+    rest=${text/"$2"/}
+    if [ "$rest" = "$text" ] || [ "${rest/"$2"/}" != "$rest" ]; then
+        echo "FAIL $name: not exactly once in $1: $2"
+        exit 1
+    fi
+    printf '%s\n' "${text/"$2"/"${3//@/(mutant == $number)}"}" >"$file"
+}
+# bug NAME FILE OLD NEW; also FILE OLD NEW: the same bug has a second place.
+bug() {
+    name=$1 names+=("$1") number=$((number + 1))
+    shift
+    change "$@"
+}
+also() { change "$@"; }
+
+device=fleet_device.h sched=fleet_sched.h
+release='            fleeti_release_device();
+        for (uint32_t i = 0; i < end; i++) {'
+
+bug "no drain in notify" $device \
+    'fleeti_drain(); /* every wave' 'if (!@) fleeti_drain(); /* every wave'
+bug "drain in the leader alone" $device \
+    'fleeti_drain(); /* every wave' 'if (!@ || fleeti_leads(me, group)) fleeti_drain(); /* every wave'
+bug "no barrier after the drain" $device \
+    'fleet_block_barrier();
+        if (!fleeti_leads(me, group)) return 0;' 'if (!@) fleet_block_barrier();
+        if (!fleeti_leads(me, group)) return 0;'
+bug "no release" $device "$release" "if (!@) $release"
+bug "release at chiplet scope" $device "$release" "if (@) fleeti_drain(); else $release"
+bug "release once, before further sub-counters" $device \
+    'due |= 1u << i;' 'if (@ && !due) fleeti_release_device();
+            due |= 1u << i;'
+also $device "$release" "if (!@) $release"
+bug "release before the sub-counter, not after" $device \
+    'if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;' \
+    'if (@ && (!r.sub || fleeti_poll_device(c.device + r.sub) + 1 == epoch * r.share))
+                fleeti_release_device();
+            if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;'
+also $device "$release" "if (!@) $release"
+bug "no release at system scope" $device \
+    '            fleeti_release_system();
+        else' '        { if (!@) fleeti_release_system(); }
+        else'
+bug "no acquire in wait" $device \
+    'if (!failed && n) fleeti_acquire(scope);' 'if (!failed && n && !@) fleeti_acquire(scope);'
+bug "acquire at chiplet scope in wait" $device \
+    'if (!failed && n' 'if (@ && scope > FLEET_SCOPE_CHIPLET) scope = FLEET_SCOPE_CHIPLET;
+        if (!failed && n'
+bug "no acquire in test" $device \
+    'fleeti_acquire(scope); /* as in the wait' 'if (!@) fleeti_acquire(scope); /* as in the wait'
+bug "no acquire at chiplet scope" $device \
+    'fleeti_acquire_chiplet();
+    else' '{ if (!@) fleeti_acquire_chiplet(); }
+    else'
+bug "no barrier after the acquire" $device \
+    'if (group == FLEET_BLOCK) failed = fleeti_block_any(me, failed);' \
+    'if (group == FLEET_BLOCK && !@) failed = fleeti_block_any(me, failed);'
+bug "no acquire after the mailbox" $sched \
+    'fleeti_acquire((fleet_scope)(mail >> 46 & 3));' 'if (!@) fleeti_acquire((fleet_scope)(mail >> 46 & 3));'
+bug "mailbox: acquire at chiplet scope" $sched \
+    'fleeti_acquire((fleet_scope)(mail >> 46 & 3));' 'fleeti_acquire(@ ? FLEET_SCOPE_CHIPLET : (fleet_scope)(mail >> 46 & 3));'
+bug "the last of a chiplet is one too early" $device \
+    '!= epoch * r.share) continue;' '+ @ != epoch * r.share) continue;'
+bug "add_acq_rel_device: no drain" $device \
+    'fleeti_drain();
+    fleeti_release_device();
+    old' 'if (!@) fleeti_drain();
+    fleeti_release_device();
+    old'
+bug "add_acq_rel_device: no release" $device \
+    'fleeti_release_device();
+    old' 'if (!@) fleeti_release_device();
+    old'
+bug "add_acq_rel_device: no acquire" $device \
+    'old = fleeti_rmw_device(at, value);
+    fleeti_acquire_device();' 'old = fleeti_rmw_device(at, value);
+    if (!@) fleeti_acquire_device();'
+bug "a poll by a plain load" $device \
+    'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
+{
+    fleeti_host_point();' 'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
+{
+    fleeti_host_point();
+    if (@) return *(const volatile uint32_t *)at;'
+
+{
+    echo '#include <stdint.h>'
+    echo 'static uint32_t mutant; /* the bug that is switched on; 0: none */'
+    echo "#define MUTANT_NARROW $((number + 1))u /* and the next: not in the headers, but in the plan */"
+    echo 'static const char *const mutant_names[] = {"none",'
+    printf '    "%s",\n' "${names[@]}"
+    echo '    "plan: chiplet scope where a lone producer should release", "plan: acquires at chiplet scope", 0};'
+} >"$OUT/mutants.h"
+
+# -iquote: before tests/.., where the headers are as they should be.
+build -w -DMUTANTS -include "$OUT/mutants.h" "-iquote$OUT" -Itests tests/host/memory_model.c -o "$OUT/mutants"
+"$OUT/mutants" || true # it prints its own failures
+
+for file in examples/[0-9][0-9]_*.c; do
+    name=$(basename "$file" .c)
+    build -I. -include tests/host/modelled.h "$file" -o "$OUT/$name"
+    why=
+    for seed in 1 2 3 4; do
+        FLEET_TEST_SEED=$seed "$OUT/$name" >"$OUT/$name.log" 2>&1 || why="${why:-seed $seed: $(tail -n 1 "$OUT/$name.log")}"
+    done
+    if [ -n "$why" ]; then echo "FAIL $name: $why"; else echo "pass $name"; fi
+done
