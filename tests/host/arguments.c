@@ -1,0 +1,194 @@
+/* Null and bad arguments of what fleet_device.h and fleet_sched.h offer, and where things lie in memory. */
+#include "model.h"
+
+static void null_arguments(test_run *t)
+{
+    fleet_topology topology = fleet_topology_make(2, 2);
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_state_desc sd = fleet_state_desc_default();
+    fleet_image image;
+    fleet_state state, none;
+    fleet_run run;
+    fleet_event event;
+    fleet_failure failure;
+    char text[16];
+    void *a = NULL, *b = NULL, *args[2];
+    uint32_t done;
+    model m;
+    rig r;
+    setting s;
+    memset(&none, 0, sizeof none);
+    memset(&image, 0, sizeof image);
+    CHECK(setting_get(0, 1, &s));
+    model_split_row_sum(&m, 2, 2);
+    if (!rig_open(t, &r, &m, &s)) return;
+    args[0] = args[1] = &d;
+    CHECK_STATUS(fleet_device_alloc(NULL, 4), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_pinned_alloc(NULL, &b, 4), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_pinned_alloc(&a, NULL, 4), FLEET_ERROR_NULL);
+    fleet_device_free(NULL);
+    fleet_pinned_free(NULL);
+    CHECK_STATUS(fleet_device_alloc(&a, 0), FLEET_OK);
+    fleet_device_free(a);
+    CHECK_STATUS(fleet_kernel_launch(NULL, args, &k), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), NULL, &k), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, NULL), FLEET_ERROR_NULL);
+    k.blocks = 0;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, &k),
+                 FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_query_topology(NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_query_topology(&topology), FLEET_OK);
+    CHECK_STATUS(fleet_image_init(NULL, r.plan, r.image.device, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_image_init(&image, NULL, r.image.device, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_image_init(&image, r.plan, NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_upload(NULL, r.plan, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_upload(&image, NULL, NULL), FLEET_ERROR_NULL);
+    fleet_image_free(NULL);
+    memset(&image, 0, sizeof image);
+    CHECK_INT(fleet_state_bytes(NULL), 0);
+    CHECK_INT(fleet_state_host_bytes(NULL), 0);
+    CHECK_STATUS(fleet_state_init(NULL, &r.image, &sd, r.memory, r.memory, r.memory, NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_init(&state, NULL, &sd, r.memory, r.memory, r.memory, NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_init(&state, &image, &sd, r.memory, r.memory, r.memory, NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_init(&state, &r.image, &sd, NULL, r.memory, r.memory, NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_init(&state, &r.image, &sd, r.memory, NULL, r.memory, NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_init(&state, &r.image, &sd, r.memory, r.memory, NULL, NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_create(NULL, &r.image, NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_create(&state, NULL, NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_create(&state, &image, NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_create(&state, &r.image, NULL, NULL), FLEET_OK);
+    fleet_state_free(&state);
+    fleet_state_free(NULL);
+    CHECK_STATUS(fleet_launch(NULL, &d, FLEET_KERNEL_OF(world_kernel), r.device), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch(&none, &d, FLEET_KERNEL_OF(world_kernel), r.device),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch(&r.state, NULL, FLEET_KERNEL_OF(world_kernel), r.device),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch(&r.state, &d, NULL, r.device), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_prepare(NULL, &d, &run), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_prepare(&r.state, NULL, &run), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_prepare(&r.state, &d, NULL), FLEET_ERROR_NULL);
+    d.threads = 0;
+    CHECK_STATUS(fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device),
+                 FLEET_ERROR_ARGUMENT);
+    d.threads = 256;
+    CHECK_STATUS(fleet_prepare(&r.state, &d, &run), FLEET_OK);
+    CHECK_STATUS(fleet_launch_args(NULL, &d, &run, FLEET_KERNEL_OF(world_kernel), args),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch_args(&r.state, NULL, &run, FLEET_KERNEL_OF(world_kernel), args),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch_args(&r.state, &d, NULL, FLEET_KERNEL_OF(world_kernel), args),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, NULL, args), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, FLEET_KERNEL_OF(world_kernel), NULL),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_task(NULL, &d, FLEET_KERNEL_OF(world_kernel), r.device, 0, 0),
+                 FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_task(&r.state, &d, NULL, r.device, 0, 0), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_task(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device, 999, 0),
+                 FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_state_status(NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_status(&none), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_wait_state(NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_state_epoch(NULL), 0);
+    CHECK_INT(fleet_state_epoch(&none), 0);
+    fleet_abort(NULL);
+    fleet_abort(&none);
+    CHECK_STATUS(fleet_recover(NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_recover(&none, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_get_failure(NULL, &failure), 0);
+    CHECK_INT(fleet_get_failure(&r.state, NULL), 0);
+    CHECK_INT(fleet_get_failure(&r.state, &failure), 0);
+    CHECK_INT(fleet_report(NULL, text, sizeof text), 0);
+    CHECK_INT(fleet_report(&none, text, sizeof text), 0);
+    CHECK(fleet_report(&r.state, NULL, 0) > sizeof text);
+    CHECK(fleet_report(&r.state, text, sizeof text) > sizeof text && !text[sizeof text - 1]);
+    CHECK_STATUS(fleet_event_notify(NULL, 0, 0), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_notify(&r.state, -1, 0), FLEET_ERROR_HANDLE);
+    CHECK_STATUS(fleet_event_notify(&r.state, 99, 0), FLEET_ERROR_HANDLE);
+    CHECK_STATUS(fleet_event_notify(&r.state, 0, 99), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_event_notify(&r.state, 0, 0), FLEET_ERROR_SCOPE);
+    CHECK_STATUS(fleet_event_test(&r.state, 0, 0, 1, &done), FLEET_ERROR_SCOPE);
+    CHECK_STATUS(fleet_event_test(NULL, 0, 0, 1, &done), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_wait(NULL, 0, 0, 1, 1), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_of(NULL, 0, 0, &event), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_of(&r.state, 0, 0, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_of(&r.state, 0, 2, &event), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_event_of(&r.state, 0, 1, &event), FLEET_OK);
+    /* After all of that it still runs. */
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 1)) return;
+    rig_close(&r);
+    model_end(&m);
+}
+
+#define LINE_OF(type, field) (offsetof(type, field) / FLEET_LINE_BYTES)
+
+/* Counters that take read-modify-writes, and words that are stored to, on lines of their own. */
+static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
+{
+    uint32_t schedule, i, k;
+    size_t lines[8];
+    CHECK_INT(sizeof(fleeti_line), FLEET_LINE_BYTES);
+    CHECK_INT(sizeof(fleeti_state) % FLEET_LINE_BYTES, 0);
+    CHECK_INT(sizeof(fleeti_mailbox) % FLEET_LINE_BYTES, 0);
+    CHECK_INT(sizeof(fleeti_host) % FLEET_LINE_BYTES, 0);
+    CHECK(LINE_OF(fleeti_host, status) != LINE_OF(fleeti_host, abort));
+    CHECK(LINE_OF(fleeti_mailbox, slot) != LINE_OF(fleeti_mailbox, taken));
+    lines[0] = LINE_OF(fleeti_state, owner), lines[1] = LINE_OF(fleeti_state, epoch);
+    lines[2] = LINE_OF(fleeti_state, stop), lines[3] = LINE_OF(fleeti_state, verdict);
+    lines[4] = LINE_OF(fleeti_state, arrived), lines[5] = LINE_OF(fleeti_state, exited);
+    lines[6] = LINE_OF(fleeti_state, chiplet_index), lines[7] = LINE_OF(fleeti_state, config);
+    for (i = 0; i < 8; i++)
+        for (k = 0; k < i; k++) CHECK(lines[i] != lines[k]);
+    for (schedule = 0; schedule < 2; schedule++) {
+        fleet_plan_desc d = fleet_plan_desc_default();
+        const fleeti_notify *n;
+        fleet_plan *plan = NULL;
+        fleet_state s;
+        uint8_t *used;
+        model m;
+        model_levels(&m, 5);
+        model_graph(&m);
+        d.schedule = (fleet_schedule)schedule;
+        CHECK_STATUS(fleet_plan_build(m.graph, &d, &plan), FLEET_OK);
+        fleeti_layout(&s, plan);
+        CHECK_INT(s.running % FLEET_LINE_BYTES | s.mailboxes % FLEET_LINE_BYTES |
+                      s.chiplet_of % FLEET_LINE_BYTES | s.counters % FLEET_LINE_BYTES |
+                      s.failures % FLEET_LINE_BYTES | s.system % FLEET_LINE_BYTES,
+                  0);
+        CHECK(s.running >= sizeof(fleeti_state) && s.mailboxes > s.running &&
+              s.counters > s.chiplet_of);
+        /* Word 0 is never used; global counters and those of a chiplet are on different lines. */
+        used = (uint8_t *)calloc(plan->counter_words / 32 + 1, 1);
+        CHECK(used);
+        n = notifies_of(plan);
+        for (i = 0; i < plan->n_notifies; i++) {
+            if (n[i].counter & FLEETI_SYSTEM) continue;
+            CHECK(n[i].counter && n[i].counter < plan->counter_words);
+            used[n[i].counter / 32] |= 1;
+            if (n[i].sub && !(n[i].sub & FLEETI_LOCAL)) {
+                CHECK(n[i].sub < plan->counter_words);
+                used[n[i].sub / 32] |= 2;
+            }
+        }
+        for (i = 0; i <= plan->counter_words / 32; i++) CHECK(used[i] != 3);
+        free(used);
+        fleet_plan_free(plan);
+        model_end(&m);
+    }
+}
+
+static void all(test_run *t)
+{
+    TEST(null_arguments);
+    TEST(invariant_7_counters_and_flags_never_share_a_line);
+}
+TEST_MAIN(all)
