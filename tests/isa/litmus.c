@@ -1,6 +1,7 @@
 /* Litmus programs that expose each wait, fence and invalidate of the AMD section as much as they can: every
    wave stores right before the notify, and every reader has the same lines cached from the epoch before.
-   tests/isa/mutate.sh builds this with mutated headers and runs it on the simulated MI300X.
+   tests/isa/mutate.sh builds this with mutated headers and runs it on the simulated MI300X. The implementation, which
+   is host code but for a few kernels around a run, is built once and linked.
 
      litmus NAME [EPOCHS [SLICES]]      ends with 0 and prints "ok NAME" when every value read was the right one
 
@@ -19,7 +20,6 @@
      static, dealt      device-, chiplet-, CU- and wavefront-tasks under STATIC and CHIPLET
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
      census             only the device-task under STATIC, in many launches */
-#define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
 #include <stdio.h>

@@ -38,7 +38,7 @@ class Mutant:
         self.old, self.new = old, new
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
-        self.loop = header == SCHED or name.startswith("mailbox")  # seen in the worker loop alone
+        self.loop = header == SCHED or (name or "").startswith("mailbox")  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -131,9 +131,9 @@ def first_error(text):
 
 
 def write(m, top, folder):
-    """Copies of the headers, mutated (m None: as they are)."""
+    """Copies of the headers, one of them mutated."""
     for header in ("fleet.h", DEVICE, SCHED):
         with open(os.path.join(top, header), encoding="utf-8") as f:
             text = f.read()
         with open(os.path.join(folder, header), "w", encoding="utf-8") as f:
-            f.write(m.apply(text) if m and m.header == header else text)
+            f.write(m.apply(text) if m.header == header else text)

@@ -40,12 +40,27 @@ LIMIT, LIMIT_WITH_HOST = "12000000", "80000000"
 WITH_HOST = ("system", "publish", "static", "dealt")
 
 
-def build(folder, m):
-    mutants.write(m, TOP, folder)
-    command = ["hipcc", "-x", "hip", "-std=c++17", "-O2", "--offload-arch=gfx942", "-I" + folder, *(m.flags if m else ()),
-               os.path.join(HERE, "litmus.c"), "-o", os.path.join(folder, "litmus")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def hipcc(*words):
+    done = subprocess.run(["hipcc", "--offload-arch=gfx942", *words], capture_output=True, text=True, check=False)
     return None if done.returncode == 0 else "does not compile: " + mutants.first_error(done.stderr)
+
+
+LANGUAGE = ("-x", "hip", "-std=c++17", "-O2", "-c")
+
+
+def build(folder, m, implementation):
+    """Compiles the litmus programs with mutated headers, and links them."""
+    mutants.write(m, TOP, folder)
+    program = os.path.join(folder, "litmus")
+    return (hipcc(*LANGUAGE, "-I" + folder, *m.flags, os.path.join(HERE, "litmus.c"), "-o", program + ".o") or
+            hipcc(program + ".o", implementation, "-o", program))
+
+
+def build_implementation(work):
+    source, target = os.path.join(work, "implementation.c"), os.path.join(work, "implementation.o")
+    with open(source, "w", encoding="utf-8") as f:
+        f.write('#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n')
+    return hipcc(*LANGUAGE, "-I" + TOP, source, "-o", target), target
 
 
 def run(folder, words, setting, extra=()):
@@ -63,11 +78,11 @@ def run(folder, words, setting, extra=()):
     return (lines or ["status %d" % done.returncode])[0].replace("wrong: ", ""), done.stderr
 
 
-def attempt(m, work):
+def attempt(m, work, implementation):
     """Runs a mutant until it is caught: (mutant, words, setting, tries, what)."""
     folder = tempfile.mkdtemp(dir=work)
     try:
-        why = build(folder, m)
+        why = build(folder, m, implementation)
         if why:
             return m, None, None, 0, why
         tries = 0
@@ -117,11 +132,15 @@ def main():
         if not m.sim and m.isa is False:
             sys.exit("mutant %s: no check at all" % m.name)
     work = tempfile.mkdtemp()
+    why, implementation = build_implementation(work)
+    if why:
+        print("FAIL implementation: %s" % why)
+        return
     runs, rows = {(): set(), tuple(mutants.L1): set()}, []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         clean = {flags: tempfile.mkdtemp(dir=work) for flags in runs}
-        built = {flags: pool.submit(build, folder, mutants.Mutant("none", "", "", "", flags=flags)) for flags, folder in clean.items()}
-        for job in [pool.submit(attempt, m, work) for m in mutants.MUTANTS if m.sim or DEEP]:
+        built = {flags: pool.submit(build, folder, mutants.Mutant(None, None, "", "", flags=flags), implementation) for flags, folder in clean.items()}
+        for job in [pool.submit(attempt, m, work, implementation) for m in mutants.MUTANTS if m.sim or DEEP]:
             m, words, setting, tries, what = job.result()
             if words:
                 runs[tuple(m.flags)].add((words, setting))
