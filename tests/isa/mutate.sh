@@ -3,4 +3,4 @@
 # by tests/run.sh where hipcc is; by hand, with FLEET_HIP_RUNTIME set:
 #   tests/with_hip.sh bash tests/isa/mutate.sh
 set -eu
-exec python3 "$(dirname "$0")/mutate.py"
+exec python3 -B "$(dirname "$0")/mutate.py"
