@@ -1112,7 +1112,8 @@ fleet_status fleet_wait_state(fleet_state *state, fleet_stream stream);
 /* Steps completed by finished launches. */
 uint32_t fleet_state_epoch(const fleet_state *state);
 
-/* Asks the run to end: waits return, no further tile starts. From any thread, at any time. */
+/* Asks the run to end: waits return, and each worker stops after at most a few tasks whose events were
+   complete already. From any thread, at any time. */
 void fleet_abort(fleet_state *state);
 /* Stream-ordered: makes a poisoned state usable; counters and epoch start from 0. */
 fleet_status fleet_recover(fleet_state *state, fleet_stream stream);
