@@ -188,7 +188,7 @@ typedef struct model {
     model_grid grids[MODEL_MOST];
     model_event events[MODEL_MOST];
     model_edge edges[4 * MODEL_MOST];
-    uint32_t n_grids, n_events, n_edges;
+    uint32_t n_grids, n_events, n_edges, n_tasks;
     fleet_graph *graph;
 } model;
 
@@ -211,7 +211,8 @@ static inline uint32_t model_add_grid(model *m, fleet_level level, uint32_t rank
     g->level = level;
     model_shape(rank, a, b, g->extent);
     g->count = (uint32_t)ref_points(g->extent, (int)rank);
-    g->first = m->n_grids ? g[-1].first + g[-1].count : 0;
+    g->first = m->n_tasks;
+    m->n_tasks += g->count;
     return m->n_grids++;
 }
 static inline uint32_t model_add_event(model *m, uint32_t rank, int32_t a, int32_t b)
@@ -239,7 +240,7 @@ static inline void model_in(model *m, uint32_t grid, uint32_t event, const char 
 }
 static inline uint32_t model_tasks(const model *m)
 {
-    return m->n_grids ? m->grids[m->n_grids - 1].first + m->grids[m->n_grids - 1].count : 0;
+    return m->n_tasks;
 }
 
 static inline fleet_shape model_fleet_shape(uint32_t rank, const int32_t *extent)
