@@ -247,7 +247,7 @@ static uint32_t stage_run(stage *g, const scene *c, uint64_t seed)
 
 #if !defined(MUTANTS)
 
-/* Compiled without a place for the model, and without the engine that it needs. */
+/* Without the engine that it needs. */
 static void refused(test_run *t)
 {
     fleet_kernel_desc d = fleet_kernel_desc_default();
@@ -256,6 +256,71 @@ static void refused(test_run *t)
     args[0] = &h;
     d.host.memory_model = 1;
     CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(by_hand), args, &d), FLEET_ERROR_ARGUMENT);
+}
+
+/* Code of one wave computes what it would without the model, however it reads and writes. */
+typedef struct lump {
+    float x[7];
+    uint8_t tail[21];
+} lump;
+typedef struct odds {
+    lump a[4];
+    uint8_t bytes[300];
+    struct {
+        uint32_t low : 5, high : 9;
+    } bits;
+    uint64_t wide, sum;
+    uint32_t words[64];
+    uint16_t narrow;
+} odds;
+
+FLEET_DEVICE void odds_step(odds *o, uint32_t i)
+{
+    uint32_t word;
+    o->a[i % 4] = o->a[(i + 1) % 4];
+    o->a[(i + 2) % 4].x[i % 7] += (float)i;
+    o->a[i % 3].tail[i % 21]++;
+    memcpy(o->bytes + i % 100, o->bytes + 150 + i % 50, 1 + i % 90);
+    memmove(o->bytes + 3, o->bytes, 40 + i % 200);
+    memset(o->bytes + i * 7 % 290, (int)i, 9);
+    memcpy(&word, o->bytes + 1 + i % 200, sizeof word);
+    o->bits.low = (i + o->bits.high) & 31;
+    o->bits.high = (i * 3 + word) & 511;
+    o->wide = o->wide * 31 + word + o->bits.low;
+    __atomic_fetch_add((uint32_t *)(void *)&o->wide, 5, __ATOMIC_RELAXED);
+    __atomic_fetch_xor(&o->narrow, (uint16_t)word, __ATOMIC_RELAXED);
+    o->narrow++;
+    for (uint32_t k = 0; k < 63; k++) o->words[k] += o->words[k + 1] ^ i;
+    o->words[63] += o->narrow;
+    for (uint32_t k = 0; k < 64; k++) o->sum = o->sum * 7 + o->words[k];
+}
+FLEET_GLOBAL(64) void odds_kernel(odds *o)
+{
+    for (uint32_t i = 0; i < 40; i++) {
+        odds_step(o, i);
+        fleet_block_barrier();
+    }
+}
+FLEET_THUNK1(odds_kernel, odds *)
+
+static void plain_code(test_run *t)
+{
+    static odds want, got, zero;
+    void *memory = NULL, *args[1];
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    for (uint32_t i = 0; i < 80; i++) odds_step(&want, i % 40);
+    CHECK_STATUS(fleet_device_alloc(&memory, sizeof want), FLEET_OK);
+    args[0] = &memory;
+    d.host.engine = FLEET_ENGINE_DETERMINISTIC;
+    d.host.memory_model = 1;
+    for (d.host.seed = 1; d.host.seed <= 40; d.host.seed++) {
+        CHECK_STATUS(fleet_to_device(memory, &zero, sizeof zero, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(odds_kernel), args, &d), FLEET_OK);
+        CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(odds_kernel), args, &d), FLEET_OK);
+        CHECK_STATUS(fleet_to_host(&got, memory, sizeof got, NULL), FLEET_OK);
+        CHECK_INT(memcmp(&got, &want, sizeof got), 0);
+    }
+    fleet_device_free(memory);
 }
 
 static void run_scene(test_run *t, const scene *c)
@@ -299,6 +364,7 @@ static void events_by_hand(test_run *t)
 static void all(test_run *t)
 {
     TEST(refused);
+    TEST(plain_code);
     TEST(split_row_sum);
     TEST(every_level);
     TEST(two_events);
