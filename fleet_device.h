@@ -75,7 +75,8 @@
 #endif
 
 /* FLEET_DEVICE: a function that device code calls. FLEET_GLOBAL(threads): a kernel of at most that many
-   threads per workgroup, one workgroup per CU or SM: the compiler may use all registers. FLEET_LDS(type, name, count): an array of the workgroup, uninitialised. */
+   threads per workgroup, one workgroup per CU or SM: the compiler may use all registers.
+   FLEET_LDS(type, name, count): an array of the workgroup, uninitialised. */
 #if defined(FLEET_HOST)
 #define FLEET_DEVICE static inline __attribute__((unused))
 #define FLEET_GLOBAL(threads) static __attribute__((unused))
@@ -212,10 +213,8 @@ size_t fleeti_host_lds_mark(void);
 void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(void);
-uint32_t *fleeti_host_words(void); /* the kit's own LDS, FLEETI_LDS_WORDS */
-uint32_t fleeti_host_block_flag(
-    uint32_t set);            /* 0 or 1: sets the workgroup's flag; 2: leaves it. Returns it */
-void fleeti_host_point(void); /* a place where another agent may go on */
+uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
+void fleeti_host_point(void);             /* a place where another agent may go on */
 void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
 /* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
 fleet_status fleeti_host_park(const void *at, uint32_t *tries);
@@ -233,11 +232,12 @@ FLEET_C_END
 /* Each backend defines the same functions and nothing else stands between the kit and the hardware:
      identity     fleet_thread_id, fleet_thread_count, fleet_lane, fleet_wave_size, fleet_wave_id,
                   fleet_wave_count, fleet_block_id, fleet_block_count, fleet_chiplet_id
-     group        fleet_block_barrier, fleet_wave_barrier, fleeti_any,
-                  fleeti_ballot, fleeti_shuffle, fleeti_uniform, fleeti_first, fleeti_lds_..., fleeti_me_...
+     group        fleet_block_barrier, fleet_wave_barrier, fleeti_any, fleeti_ballot, fleeti_shuffle,
+                  fleeti_uniform, fleeti_first, fleeti_lds_..., fleeti_me_..., fleeti_my_...
      ordering     fleeti_drain, fleeti_release_device/_system, fleeti_acquire_chiplet/_device/_system
      counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
-                  fleeti_post64_device, fleeti_publish_system, and the scoped atomics
+                  fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
+                  fleeti_publish_system, and the scoped atomics
      time         fleet_clock_ticks, fleeti_backoff */
 
 #if defined(FLEET_HIP)
@@ -1227,13 +1227,6 @@ FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
 #define FLEET_WAVE 0u
 #define FLEET_BLOCK 1u
 
-FLEET_DEVICE void fleeti_group_barrier(uint32_t group)
-{
-    if (group == FLEET_BLOCK)
-        fleet_block_barrier();
-    else
-        fleet_wave_barrier();
-}
 FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
 {
     return (group == FLEET_BLOCK ? fleeti_my_thread(me)
@@ -1906,7 +1899,7 @@ struct fleeti_engine {
     ucontext_t home;
     uint64_t rng, clock;
     fleeti_agent **runnable, **parked;
-    uint32_t n_runnable, n_parked, alive;
+    uint32_t n_runnable, n_parked;
     uint32_t
         looked; /* everybody parked was woken to look at its watch, and nothing changed since */
     uint32_t deadlock;   /* declared */
@@ -2673,10 +2666,7 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
     }
     if (e->deadlock) {
         /* A spin of the user's own that takes no answer: leave the coroutine where it is. */
-        if (++a->idle_parks > 1000) {
-            fleeti_list_remove(e->runnable, &e->n_runnable, a);
-            e->alive--;
-        }
+        if (++a->idle_parks > 1000) fleeti_list_remove(e->runnable, &e->n_runnable, a);
         fleeti_switch(a);
         return FLEET_ERROR_DEADLOCK;
     }
@@ -2699,7 +2689,6 @@ static void fleeti_coroutine(void)
     e->kernel(e->args);
     fleeti_model_collect(e);
     fleeti_list_remove(e->runnable, &e->n_runnable, a);
-    e->alive--;
     e->looked = 0;
     next = fleeti_choose(e);
     fleeti_self = next;
@@ -2731,7 +2720,6 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
         status = fleeti_make_coroutine(&e->agents[i], stack);
         if (!status) fleeti_list_add(e->runnable, &e->n_runnable, &e->agents[i]);
     }
-    e->alive = e->n_agents;
     if (!status) {
         fleeti_agent *outside = fleeti_self;
         fleeti_self = fleeti_choose(e);
