@@ -89,8 +89,8 @@
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
 #endif
 
-/* Bytes of static LDS that the kit adds to a kernel. */
-#define FLEETI_LDS_WORDS 60u
+/* Bytes of static LDS that this header adds to a kernel; fleet_sched.h adds FLEET_LOOP_LDS_BYTES. */
+#define FLEETI_LDS_WORDS 4u
 #define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
 
 /* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
@@ -238,7 +238,7 @@ FLEET_C_END
      counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
                   fleeti_publish_system, and the scoped atomics
-     time         fleet_clock_ticks, fleeti_backoff */
+     time         fleet_clock_ticks, fleeti_cycles, fleeti_backoff */
 
 #if defined(FLEET_HIP)
 
@@ -249,8 +249,10 @@ FLEET_C_END
 #define FLEETI_GFX9 1
 #endif
 
-#define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
-#define FLEETI_SPIN 1u      /* polls in a row before fleeti_again */
+#define FLEETI_CLOCK_NS 10u     /* s_memrealtime counts at 100 MHz */
+#define FLEETI_SPIN 1u          /* polls in a row before fleeti_again */
+#define FLEETI_POLL_TOGETHER 0  /* 1: a lone counter is polled by all lanes at once */
+#define FLEETI_LOOK_CYCLES 2000 /* of fleeti_cycles: a load has arrived by then */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -294,6 +296,20 @@ FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return fleeti_uniform(value);
+}
+/* A uniform value that is looked at now and then only: in a vector register, for the scalar ones are few. */
+typedef struct fleeti_cold {
+    uint32_t value;
+} fleeti_cold;
+FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
+{
+    return fleeti_uniform(cold.value);
+}
+FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
+{
+    fleeti_cold cold;
+    __asm__("v_mov_b32 %0, %1" : "=v"(cold.value) : "s"(value));
+    return cold;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -462,6 +478,10 @@ FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
     return __builtin_amdgcn_s_memrealtime();
 }
+FLEET_DEVICE uint32_t fleeti_cycles(void)
+{
+    return (uint32_t)__builtin_readcyclecounter();
+}
 
 /* Between two polls: s_sleep is in units of 64 clocks. */
 FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
@@ -483,6 +503,10 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
 #define FLEETI_SPIN 8u     /* polls in a row before fleeti_again */
+/* A lone counter is polled by all lanes at once: one request, and the wave does not diverge, which would take
+   longer than the code around a poll. */
+#define FLEETI_POLL_TOGETHER 1
+#define FLEETI_LOOK_CYCLES 2000 /* of fleeti_cycles: a load has arrived by then */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -632,6 +656,12 @@ FLEET_DEVICE uint64_t fleet_clock_ticks(void)
     __asm__ volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
     return t;
 }
+FLEET_DEVICE uint32_t fleeti_cycles(void)
+{
+    uint32_t t;
+    __asm__ volatile("mov.u32 %0,%%clock;" : "=r"(t));
+    return t;
+}
 FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 {
     (void)at;
@@ -656,13 +686,17 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 }
 #endif
 
-/* The kit's own LDS, word by word; FLEETI_LDS_... below say which is which. */
+/* Four words as one access. */
+typedef struct __attribute__((aligned(16))) fleeti_quad {
+    uint32_t word[4];
+} fleeti_quad;
+
+/* LDS that the kit's own functions use, word by word or by four. */
 #if defined(FLEET_HIP)
 typedef uint32_t *fleeti_lds;
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
-    __shared__ __align__(16) uint32_t words[FLEETI_LDS_WORDS];
-    return words;
+    return (uint32_t *)quads;
 }
 FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 {
@@ -672,12 +706,28 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     lds[word] = value;
 }
+FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
+{
+    return *(const fleeti_quad *)(lds + word);
+}
+/* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
+   lane has ended it. Here in registers on the way. */
+typedef uint32_t fleeti_copy __attribute__((ext_vector_type(4)));
+FLEET_DEVICE void fleeti_copy_begin(fleeti_copy *copy, fleeti_lds lds, uint32_t word,
+                                    const void *from)
+{
+    (void)lds, (void)word;
+    *copy = *(const fleeti_copy *)from;
+}
+FLEET_DEVICE void fleeti_copy_end(const fleeti_copy *copy, fleeti_lds lds, uint32_t word)
+{
+    *(fleeti_copy *)(lds + word) = *copy;
+}
 #elif defined(FLEET_CUDA)
 typedef uint32_t fleeti_lds; /* address in shared memory */
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
-    __shared__ __align__(16) uint32_t words[FLEETI_LDS_WORDS];
-    return (uint32_t)__cvta_generic_to_shared(words);
+    return (uint32_t)__cvta_generic_to_shared(quads);
 }
 FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 {
@@ -688,6 +738,36 @@ FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     __asm__ volatile("st.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value) : "memory");
+}
+/* Plain loads: what the caller does not look at is not loaded. */
+FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
+{
+    return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
+}
+/* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
+   lane has ended it. Here past the registers. */
+typedef uint32_t fleeti_copy;
+FLEET_DEVICE void fleeti_copy_begin(fleeti_copy *copy, fleeti_lds lds, uint32_t word,
+                                    const void *from)
+{
+    (void)copy;
+    __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(lds + word * 4),
+                     "l"(__cvta_generic_to_global(from))
+                     : "memory");
+}
+FLEET_DEVICE void fleeti_copy_end(const fleeti_copy *copy, fleeti_lds lds, uint32_t word)
+{
+    (void)copy, (void)lds, (void)word;
+    __asm__ volatile("cp.async.wait_all;" ::: "memory");
+}
+#endif
+
+#if !defined(FLEET_HOST)
+/* The words that this header itself needs: FLEETI_LDS_... below say which is which. */
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+{
+    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
+    return fleeti_lds_of(quads);
 }
 #endif
 
@@ -706,6 +786,10 @@ FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
     return fleeti_me_now();
 }
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
+{
+    return lds;
+}
 FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 {
     (void)me;
@@ -715,6 +799,11 @@ FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
     (void)me;
     return fleet_wave_id();
+}
+FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+{
+    (void)me;
+    return fleet_lane();
 }
 FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 {
@@ -735,10 +824,14 @@ FLEET_DEVICE fleeti_me fleeti_me_now(void)
 }
 /* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
    again at every use, which takes longer than most of what the worker loop does. All lanes call it. */
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
+{
+    return __shfl_sync(0xffffffffu, lds, 0);
+}
 FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
     fleeti_me me = fleeti_me_now();
-    me.lds = __shfl_sync(0xffffffffu, me.lds, 0);
+    me.lds = fleeti_lds_kept(me.lds);
     me.thread = __shfl_sync(0xffffffffu, me.thread, (int)(me.thread & 31));
     return me;
 }
@@ -749,6 +842,10 @@ FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
     return me.thread >> 5;
+}
+FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+{
+    return me.thread & 31;
 }
 /* Added to the leader's counter addresses: ptxas cannot know that only one lane arrives, and would first sum
    over the lanes if it saw that all have one address. */
@@ -764,6 +861,8 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 
 #define FLEETI_CLOCK_NS 1u
 #define FLEETI_SPIN 1u
+#define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
+#define FLEETI_LOOK_CYCLES 0
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -830,6 +929,10 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 }
 /* Several waves may write one word at once, the same value. */
 typedef uint32_t *fleeti_lds;
+FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
+{
+    return quads->word;
+}
 FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
 {
     return fleeti_host_words();
@@ -841,6 +944,24 @@ FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
 FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     __atomic_store_n(lds + word, value, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
+{
+    fleeti_quad quad;
+    for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
+    return quad;
+}
+/* A copy of 16 bytes from device memory to LDS: it is there when it has been ended. Here at once. */
+typedef uint32_t fleeti_copy;
+FLEET_DEVICE void fleeti_copy_begin(fleeti_copy *copy, fleeti_lds lds, uint32_t word,
+                                    const void *from)
+{
+    (void)copy;
+    for (uint32_t i = 0; i < 4; i++) fleeti_lds_put(lds, word + i, ((const uint32_t *)from)[i]);
+}
+FLEET_DEVICE void fleeti_copy_end(const fleeti_copy *copy, fleeti_lds lds, uint32_t word)
+{
+    (void)copy, (void)lds, (void)word;
 }
 typedef struct fleeti_me {
     fleeti_lds lds;
@@ -857,6 +978,10 @@ FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
     return fleeti_me_now();
 }
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
+{
+    return lds;
+}
 FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 {
     return me.thread;
@@ -864,6 +989,11 @@ FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
 {
     return me.thread;
+}
+FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+{
+    (void)me;
+    return 0;
 }
 FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 {
@@ -988,6 +1118,10 @@ FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
     return fleeti_host_clock();
 }
+FLEET_DEVICE uint32_t fleeti_cycles(void)
+{
+    return 0;
+}
 FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 {
     return fleeti_host_park(at, tries);
@@ -1001,127 +1135,40 @@ FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
            fleeti_uniform((uint32_t)value);
 }
 
-/* ---- fleet device: boards in LDS ------------------------------------------------------------------------ */
+/* ---- fleet device: a block's words ---------------------------------------------------------------------- */
 
-/* A descriptor's way to a workgroup: the leading wave loads its 16 words and its first two event records, a
-   word per lane, well before they are needed, with a word that changes and is looked at in passing. It
-   publishes them on one of two boards in LDS before a barrier; everybody reads them after it. */
-#define FLEETI_BOARD_WORDS 28u
-#define FLEETI_BOARD_SEEN 16u   /* the word that changes */
-#define FLEETI_BOARD_NUMBER 17u /* a number of the caller's */
-#define FLEETI_BOARD_VETO                                                                          \
-    18u /* raised by who publishes nothing although its turn came: the last task */
-#define FLEETI_BOARD_WAIT 20u   /* four words */
-#define FLEETI_BOARD_NOTIFY 24u /* four words */
-#define FLEETI_LDS_BOARD(board, word) ((board)*FLEETI_BOARD_WORDS + (word))
-#define FLEETI_LDS_BROADCAST(n) (2 * FLEETI_BOARD_WORDS + (n)) /* n: 0, 1 */
+#define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
+#define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
 
-/* What is on its way, in the lanes of the leading wave; lane l holds word l where it has one. */
-#define FLEETI_ROW 16u
-#if !defined(FLEET_HOST)
-typedef struct fleeti_row {
-    uint32_t words, seen, records;
-} fleeti_row;
-FLEET_DEVICE uint32_t fleeti_row_word(const fleeti_row *row, uint32_t i)
+#if !defined(FLEET_HIP)
+typedef struct fleeti_cold {
+    uint32_t value;
+} fleeti_cold;
+FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
 {
-    return fleeti_shuffle(row->words, i);
+    return cold.value;
 }
-FLEET_DEVICE uint32_t fleeti_row_record(const fleeti_row *row, uint32_t i)
+FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
 {
-    return fleeti_shuffle(row->records, FLEETI_BOARD_WAIT + i);
-}
-/* A copy now, not where the compiler finds it convenient: it would move what is loaded next instead, at the
-   end of the loop, and wait for it there. */
-FLEET_DEVICE void fleeti_row_move(fleeti_row *to, const fleeti_row *from)
-{
-    uint32_t words = from->words, seen = from->seen;
-#if defined(FLEET_CUDA)
-    __asm__ volatile("mov.b32 %0,%1;" : "=r"(words) : "r"(from->words));
-    __asm__ volatile("mov.b32 %0,%1;" : "=r"(seen) : "r"(from->seen));
-#endif
-    to->words = words, to->seen = seen;
-}
-/* By all lanes of one wave, as is all of this. */
-FLEET_DEVICE void fleeti_row_load(fleeti_row *row, const void *words, const uint32_t *seen,
-                                  uint32_t number)
-{
-    uint32_t lane = fleet_lane();
-    row->words = number;
-    if (lane < FLEETI_ROW) row->words = ((const uint32_t *)words)[lane];
-    row->seen = fleet_load_relaxed_device(seen);
-}
-/* The first records of a row: a and b are their indices. */
-FLEET_DEVICE void fleeti_row_records(fleeti_row *row, const void *waits, uint32_t a,
-                                     const void *notifies, uint32_t b)
-{
-    uint32_t lane = fleet_lane();
-    const uint32_t *from = lane < FLEETI_BOARD_NOTIFY ? (const uint32_t *)waits + a * 4
-                                                      : (const uint32_t *)notifies + b * 4;
-    if (lane - FLEETI_BOARD_WAIT < 8) row->records = from[lane % 4];
-}
-FLEET_DEVICE void fleeti_row_publish(const fleeti_row *row, fleeti_lds lds, uint32_t board)
-{
-    uint32_t lane = fleet_lane();
-    uint32_t word = lane < FLEETI_ROW || lane == FLEETI_BOARD_NUMBER ? row->words
-                    : lane == FLEETI_BOARD_SEEN                      ? row->seen
-                                                                     : row->records;
-    if (lane < FLEETI_BOARD_WORDS && lane != FLEETI_BOARD_VETO)
-        fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, lane), word);
-}
-#else
-typedef struct fleeti_row {
-    uint32_t words[FLEETI_ROW], seen, number, records[8];
-} fleeti_row;
-FLEET_DEVICE uint32_t fleeti_row_word(const fleeti_row *row, uint32_t i)
-{
-    return row->words[i];
-}
-FLEET_DEVICE uint32_t fleeti_row_record(const fleeti_row *row, uint32_t i)
-{
-    return row->records[i];
-}
-FLEET_DEVICE void fleeti_row_move(fleeti_row *to, const fleeti_row *from)
-{
-    *to = *from;
-}
-FLEET_DEVICE void fleeti_row_load(fleeti_row *row, const void *words, const uint32_t *seen,
-                                  uint32_t number)
-{
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) row->words[i] = ((const uint32_t *)words)[i];
-    row->seen = fleet_load_relaxed_device(seen);
-    row->number = number;
-}
-FLEET_DEVICE void fleeti_row_records(fleeti_row *row, const void *waits, uint32_t a,
-                                     const void *notifies, uint32_t b)
-{
-    for (uint32_t i = 0; i < 4; i++) {
-        row->records[i] = ((const uint32_t *)waits)[a * 4 + i];
-        row->records[4 + i] = ((const uint32_t *)notifies)[b * 4 + i];
-    }
-}
-FLEET_DEVICE void fleeti_row_publish(const fleeti_row *row, fleeti_lds lds, uint32_t board)
-{
-    for (uint32_t i = 0; i < FLEETI_ROW; i++)
-        fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, i), row->words[i]);
-    fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_SEEN), row->seen);
-    fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_NUMBER), row->number);
-    for (uint32_t i = 0; i < 8; i++)
-        fleeti_lds_put(lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_WAIT + i), row->records[i]);
+    fleeti_cold cold;
+    cold.value = value;
+    return cold;
 }
 #endif
 
-/* A descriptor in the hands of everybody. */
+/* Sixteen words that a whole group has in hand, from LDS (of the workgroup) or from memory that nobody changes. */
+#define FLEETI_HELD 16u
 #if defined(FLEET_HIP)
-/* One vector register per wave, lane l holding word l; a word becomes a scalar where it is used. Sixteen
+/* One vector register per wave, lane l holding word l mod 16; a word becomes a scalar where it is used. Sixteen
    scalar registers all along would be too many. */
 typedef uint32_t fleeti_held;
-FLEET_DEVICE fleeti_held fleeti_held_row(const fleeti_row *row)
+FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
 {
-    return fleet_lane() < FLEETI_ROW ? row->words : 0; /* what else a board says: nothing seen */
+    return fleeti_lds_get(lds, word + fleet_lane() % FLEETI_HELD);
 }
-FLEET_DEVICE fleeti_held fleeti_held_board(fleeti_lds lds, uint32_t board)
+FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
 {
-    return fleeti_lds_get(lds, FLEETI_LDS_BOARD(board, fleet_lane() % 32));
+    return ((const uint32_t *)from)[fleet_lane() % FLEETI_HELD];
 }
 FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 {
@@ -1129,25 +1176,22 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 }
 #else
 typedef struct fleeti_held {
-    uint32_t word[FLEETI_BOARD_VETO + 1];
+    fleeti_quad quad[FLEETI_HELD / 4];
 } fleeti_held;
-FLEET_DEVICE fleeti_held fleeti_held_row(const fleeti_row *row)
+FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
 {
     fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_ROW; i++) held.word[i] = fleeti_row_word(row, i);
-    for (uint32_t i = FLEETI_ROW; i <= FLEETI_BOARD_VETO; i++) held.word[i] = 0;
+    for (uint32_t i = 0; i < FLEETI_HELD / 4; i++)
+        held.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
     return held;
 }
-FLEET_DEVICE fleeti_held fleeti_held_board(fleeti_lds lds, uint32_t board)
+FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
 {
-    fleeti_held held;
-    for (uint32_t i = 0; i <= FLEETI_BOARD_VETO; i++)
-        held.word[i] = fleeti_lds_get(lds, FLEETI_LDS_BOARD(board, i));
-    return held;
+    return *(const fleeti_held *)from;
 }
 FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 {
-    return held.word[i];
+    return held.quad[i / 4].word[i % 4];
 }
 #endif
 
@@ -1160,18 +1204,30 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t wo
     return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_BROADCAST(word)));
 }
 
-/* A barrier that tells every thread whether `value` was not 0 in the leading wave. Between two of them stands
-   another barrier, or fleeti_block_any_again. */
+/* A barrier that tells every thread whether any thread vetoes. The callers take turns 0 and 1; a veto stays, and
+   is the last one. */
+FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_me me, uint32_t veto, uint32_t turn)
+{
+    if (veto) fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
+    fleet_block_barrier();
+    return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_VOTE(turn)));
+}
+
+/* A barrier that tells every thread whether `value` was not 0 in any lane of the leading wave. Between two of them
+   stands another barrier, or fleeti_block_any_again. */
 #if defined(FLEET_CUDA)
+/* The vote among lanes that agree already tells the compiler that they do: it then prepares no divergence in the
+   caller's loop. */
 FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
 {
     (void)me;
-    return (uint32_t)__syncthreads_or((int)value);
+    return fleeti_any((uint32_t)__syncthreads_or((int)value));
 }
 FLEET_DEVICE void fleeti_block_any_again(void) {}
 #else
 FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
 {
+    if (fleeti_my_wave(me) == 0) value = fleeti_any(value);
     return fleeti_broadcast(me, value, 0);
 }
 FLEET_DEVICE void fleeti_block_any_again(void)
@@ -1301,27 +1357,29 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
     return result;
 }
 
+#define FLEETI_VETOED 4u /* nobody arrived */
+
 /* The one notify. Every thread of the group calls it; its stores before the call are published to
-   whoever waits for these events. Where may_veto (a constant) is 1, veto in any thread of the group means
-   that there is nothing to publish: nobody arrives, and the board tells the workgroup so. Records as in fleeti_arrive, read by the leader
-   alone. Returns FLEETI_RELEASED and so on, to the leader alone. */
+   whoever waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means
+   that there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0 and
+   1. Records as in fleeti_arrive, read by the leader alone, who alone gets the other flags. */
 FLEET_DEVICE uint32_t fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
                                         fleeti_notify first, const fleeti_notify *records,
                                         uint32_t n, uint32_t epoch, uint32_t target,
-                                        uint32_t may_veto, uint32_t veto, uint32_t board)
+                                        uint32_t may_veto, uint32_t veto, uint32_t turn)
 {
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
-    if (may_veto && veto) fleeti_lds_put(me.lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_VETO), 1);
     if (group == FLEET_BLOCK) {
-        fleet_block_barrier();
-        if (!fleeti_leads(me, group)) return 0;
-        if (may_veto && fleeti_lds_get(me.lds, FLEETI_LDS_BOARD(board, FLEETI_BOARD_VETO)))
-            return 0;
+        if (may_veto)
+            veto = fleeti_block_vote(me, veto, turn);
+        else
+            fleet_block_barrier();
     } else {
         if (may_veto) veto = fleeti_any(veto);
         fleet_wave_barrier();
-        if (!fleeti_leads(me, group) || (may_veto && veto)) return 0;
     }
+    if (may_veto && veto) return FLEETI_VETOED;
+    if (n == 0 || !fleeti_leads(me, group)) return 0;
     /* ... before the leader arrives for all of them. */
     c.device += fleeti_my_lead(me);
     return fleeti_arrive(c, first, records, n, epoch, target);
@@ -1399,7 +1457,7 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
     }
 }
 
-/* The polling part of the wait, by the lanes of one wave: each counter of each record has exactly one lane.
+/* The polling part of the wait, by the lanes of one wave: each counter has one lane, or all of them.
    The first record comes by value, since it is mostly the only one. */
 FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
                                        const fleeti_wait *records, uint32_t n, uint32_t epoch,
@@ -1410,10 +1468,17 @@ FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
         fleeti_wait r = i ? records[i] : first;
         uint32_t count = r.count & ~FLEETI_PREVIOUS;
         uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
-        for (; k < count; k += fleet_wave_size()) {
-            fleet_status status = fleeti_poll_until(c, r.counter + k * r.stride, want, watch, seen);
+        if (FLEETI_POLL_TOGETHER && count == 1) {
+            fleet_status status = fleeti_poll_until(c, r.counter, want, watch, seen);
             if (status) return status;
+            continue;
         }
+        if (k < count) do {
+                fleet_status status =
+                    fleeti_poll_until(c, r.counter + k * r.stride, want, watch, seen);
+                if (status) return status;
+                k += fleet_wave_size();
+            } while (k < count);
         k -= count;
     }
     return FLEET_OK;
@@ -1433,24 +1498,25 @@ FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
 }
 
 /* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
-   `stop`: a status that the caller has already seen, which ends the wait without polling. The lane that failed
-   finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
+   The lane that failed finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
    Two waits of a block have a barrier between them (a notify is one). */
 FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_counters c,
                                           fleeti_wait first, const fleeti_wait *records, uint32_t n,
-                                          uint32_t epoch, fleet_scope scope, fleet_status stop,
+                                          uint32_t epoch, fleet_scope scope,
                                           const fleet_watch *watch, fleeti_seen *seen)
 {
     uint32_t failed = 0;
     if (group == FLEET_WAVE || fleeti_my_wave(me) == 0) {
-        fleet_status status = stop;
-        if (!status) status = fleeti_await(c, first, records, n, epoch, watch, seen);
-        /* Any lane's failure is the wave's; its reason stands in that lane's `seen`. */
-        failed = fleeti_any((uint32_t)status);
-        if (!failed && n) fleeti_acquire(scope);
+        failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
+        fleeti_acquire(scope);
+    }
+    /* Any lane's failure is the group's; its reason stands in that lane's `seen`. */
+    if (group == FLEET_BLOCK) {
+        failed = fleeti_block_any(me, failed);
+    } else {
+        failed = fleeti_any(failed);
         fleet_wave_barrier();
     }
-    if (group == FLEET_BLOCK) failed = fleeti_block_any(me, failed);
     return failed ? FLEET_ERROR_ABORTED : FLEET_OK;
 }
 
@@ -1563,8 +1629,7 @@ FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint3
     r.counter = fleeti_event_word(e, scope);
     r.count = 1, r.stride = 0, r.target = e.target;
     if (group == FLEET_BLOCK) fleeti_block_any_again();
-    return fleeti_wait_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, scope, FLEET_OK, &e.watch,
-                           &seen);
+    return fleeti_wait_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, scope, &e.watch, &seen);
 }
 FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch,
                                         fleet_scope scope)

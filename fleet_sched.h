@@ -74,7 +74,7 @@ typedef struct fleeti_config {
     uint32_t pad[FLEETI_EVENT_LINE - 16];
 } fleeti_config;
 
-/* The state in device memory. After this header: running[total_workers], mailboxes, virtual chiplets,
+/* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
    counters, each on lines of its own. */
 typedef struct fleeti_state {
     fleeti_line owner;   /* token of the launch that holds the state, 0: free */
@@ -149,7 +149,7 @@ FLEET_DEVICE fleeti_counters fleeti_counters_of(uint32_t *counters, const fleeti
     c.system = &state->config.system;
     return c;
 }
-/* Per worker: 1 + id of the last task it began. */
+/* Per worker: 1 + id of the last task it began. One more for a task that runs alone. */
 FLEET_DEVICE uint32_t *fleeti_running(fleeti_state *state)
 {
     return (uint32_t *)(void *)(state + 1);
@@ -207,7 +207,7 @@ typedef struct fleet_ctx {
         switch (tile) {                                                                            \
             LIST(FLEETI_TILE_CASE, set)                                                            \
         }                                                                                          \
-        return FLEET_ERROR_ARGUMENT;                                                               \
+        return tile == FLEETI_TILE_NONE ? FLEET_OK : FLEET_ERROR_ARGUMENT;                         \
     }
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
@@ -216,6 +216,7 @@ typedef struct fleet_ctx {
 
 typedef struct fleeti_worker {
     fleeti_me me;
+    fleeti_lds slots; /* in LDS, FLEETI_SLOT: the descriptors to come */
     fleeti_state *state;
     uint32_t *counters;
     fleeti_mailbox
@@ -224,20 +225,25 @@ typedef struct fleeti_worker {
     const fleeti_wait *waits;
     const fleeti_notify *notifies;
     uint32_t schedule; /* fleet_schedule, or FLEETI_ONLY */
-    uint32_t chiplets, steps_left;
+    fleeti_cold chiplets, steps_left;
     uint32_t chiplet, worker, workers, id;
     uint32_t epoch;
-    uint32_t first, end; /* STATIC: the queue */
-    uint32_t board;      /* where the next task is, or will be, published */
-    uint32_t taken,
-        mailed; /* CHIPLET: mailbox entries; wavefront-tasks that the last one brought */
-    uint32_t batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
-    uint32_t group;               /* of the task in hand */
-    uint32_t slow; /* 0: STATIC, no batch, not done: the next task stands on the board */
-    uint32_t ran;
-    /* The looking wave's: the next task, and the one after with its descriptor's index. */
-    fleeti_row next, after;
-    uint32_t after_at, looker;
+    fleeti_cold first, count; /* the worker's queue; CHIPLET: the chiplet's */
+    uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
+    uint32_t turn, veto;
+    fleeti_cold head;                /* STATIC: number of this step's first task */
+    fleeti_cold mailed;              /* CHIPLET: wavefront-tasks that the last mail brought */
+    fleeti_cold guess;               /* CHIPLET: descriptor that the next mail may bring */
+    fleeti_cold batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
+    uint32_t group;                  /* of the task in hand */
+    uint32_t slow;                   /* 0: STATIC, no batch, not done */
+    uint32_t plain;                  /* the task in hand */
+    uint32_t vetoed;                 /* the plain task before */
+    fleet_status tile_status;
+    /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
+    uint32_t looks, look_at, stop;
+    fleeti_cold stage, loading, offset, coming, looked, ran;
+    fleeti_copy copy;
     uint32_t done;
     uint32_t lds_bytes;
     void *lds;
@@ -380,85 +386,114 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t 
 
 /* ---- fleet sched: look-ahead -------------------------------------------------------------------------- */
 
-/* Words of a fleet_task, as a row has them. */
+/* Descriptors on their way to a workgroup: a ring of slots in LDS, each with a descriptor, its first wait and
+   its first notify record. Task number n has slot n mod FLEETI_SLOTS_AHEAD. Under STATIC the last wave fills one
+   half, FLEETI_CHUNK tasks ahead, while all work through the other. */
+#define FLEETI_CHUNK 8u
+#define FLEETI_SLOTS_AHEAD (2 * FLEETI_CHUNK)
+#define FLEETI_SLOT_WORDS 24u
+#define FLEETI_SLOT_WAIT 16u   /* four words */
+#define FLEETI_SLOT_NOTIFY 20u /* four words */
+#define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
+#define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
+/* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
+#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_SLOT_QUADS)
+
+/* Words of a fleet_task. */
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
 #define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
 
-/* A descriptor with its index, and the stop word as it was then. */
-FLEET_DEVICE void fleeti_look(const fleeti_worker *w, fleeti_row *row, uint32_t index)
+FLEET_DEVICE fleeti_wait fleeti_slot_wait(const fleeti_worker *w, uint32_t number)
 {
-    fleeti_row_load(row, w->tasks + index, &w->state->stop.word, index);
+    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_SLOT(number) + FLEETI_SLOT_WAIT);
+    fleeti_wait r;
+    r.counter = fleeti_uniform(q.word[0]), r.count = fleeti_uniform(q.word[1]);
+    r.stride = fleeti_uniform(q.word[2]), r.target = fleeti_uniform(q.word[3]);
+    return r;
 }
-/* A task without waits or notifies gets what stands first there, and does not look at it. */
-FLEET_DEVICE void fleeti_look_records(const fleeti_worker *w, fleeti_row *row)
+FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t number)
 {
-    uint32_t counts = fleeti_row_word(row, FLEETI_WORD(n_waits));
-    uint32_t waits = fleeti_row_word(row, FLEETI_WORD(waits));
-    uint32_t notifies = fleeti_row_word(row, FLEETI_WORD(notifies));
-    fleeti_row_records(row, w->waits, counts & 0xffff ? waits : 0, w->notifies,
-                       counts >> 16 ? notifies : 0);
+    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_SLOT(number) + FLEETI_SLOT_NOTIFY);
+    fleeti_notify r;
+    r.counter = fleeti_uniform(q.word[0]), r.sub = fleeti_uniform(q.word[1]);
+    r.share = fleeti_uniform(q.word[2]), r.weight = fleeti_uniform(q.word[3]);
+    return r;
 }
-/* The descriptor after the one at `index`; a queue is walked round and round. */
-FLEET_DEVICE uint32_t fleeti_following(const fleeti_worker *w, uint32_t index,
-                                       const fleeti_row *row)
-{
-    uint32_t next = index + (fleeti_row_word(row, FLEETI_WORD(level)) >> 16);
-    return next < w->end ? next : w->first;
-}
-/* Under STATIC the last wave looks ahead, while the first one arrives and waits. */
-FLEET_DEVICE uint32_t fleeti_looks(const fleeti_worker *w)
-{
-    return fleeti_my_wave(w->me) == w->looker;
-}
-/* STATIC, the looking wave: starts at the head of the queue. */
-FLEET_DEVICE void fleeti_look_first(fleeti_worker *w)
-{
-    fleeti_look(w, &w->next, w->first);
-    w->after_at = fleeti_following(w, w->first, &w->next);
-    fleeti_look(w, &w->after, w->after_at);
-    fleeti_look_records(w, &w->next);
-}
-/* STATIC, the looking wave, after the next task was published. What is loaded here is needed one and two
-   tasks later, so that even short tiles hide the way to memory. It stands after the notify: its drain would
-   wait for the loads. */
+/* One step of a chunk's way, by all lanes of the looking wave between two tasks: fetch its descriptors; put them
+   into their slots and fetch their first records; put these. The steps stand two and three tasks apart, so that
+   even short tiles hide the way to memory, and after the notify: its drain would wait for the loads. The first
+   one comes a task after its half's last one, when all have left it. */
 FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
 {
-    fleeti_row_move(&w->next, &w->after);
-    fleeti_look_records(w, &w->next);
-    w->after_at = fleeti_following(w, w->after_at, &w->next);
-    fleeti_look(w, &w->after, w->after_at);
+    const uint32_t lane = fleeti_my_lane(w->me), lanes = fleet_wave_size();
+    const uint32_t stage = fleeti_cold_value(w->stage), loading = fleeti_cold_value(w->loading);
+    const uint32_t first = fleeti_cold_value(w->first), count = fleeti_cold_value(w->count);
+    uint32_t offset = fleeti_cold_value(w->offset);
+    w->stage = fleeti_cold_of((stage + 1) % 3);
+    w->look_at += stage == 0 ? 2 : 3;
+    if (stage == 0) {
+        for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes) {
+            uint32_t at = offset + q / 4; /* a queue is walked round and round */
+            const fleet_task *task;
+            if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
+            task = w->tasks + first + at;
+            fleeti_copy_begin(&w->copy, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
+                              (const fleeti_quad *)(const void *)task + q % 4);
+        }
+    } else if (stage == 1) {
+        for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
+            fleeti_copy_end(&w->copy, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
+        fleet_wave_barrier();
+        for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
+            /* A task without waits or notifies gets what stands first there, and does not look at it. */
+            uint32_t slot = FLEETI_SLOT(loading + q / 2);
+            uint32_t counts = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits));
+            uint32_t n = q % 2 ? counts >> 16 : counts & 0xffff;
+            uint32_t at = fleeti_lds_get(
+                w->slots, slot + (q % 2 ? FLEETI_WORD(notifies) : FLEETI_WORD(waits)));
+            const void *records = q % 2 ? (const void *)w->notifies : (const void *)w->waits;
+            fleeti_copy_begin(&w->copy, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
+                              (const fleeti_quad *)records + (n ? at : 0));
+        }
+    } else {
+        for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
+            fleeti_copy_end(&w->copy, w->slots,
+                            FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
+        offset += FLEETI_CHUNK;
+        if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
+        w->loading = fleeti_cold_of(loading + FLEETI_CHUNK);
+        w->offset = fleeti_cold_of(offset);
+    }
 }
-FLEET_DEVICE uint32_t fleeti_board_word(const fleeti_worker *w, uint32_t board, uint32_t word)
+FLEET_DEVICE uint32_t fleeti_look_due(const fleeti_worker *w)
 {
-    return fleeti_uniform(fleeti_lds_get(w->me.lds, FLEETI_LDS_BOARD(board, word)));
+    return (int32_t)(w->number - w->look_at) >= 0;
 }
-FLEET_DEVICE fleeti_wait fleeti_board_wait(const fleeti_worker *w, uint32_t board)
+/* Goes on until the next task's slot is full: at the start, and after a batch, which may have been longer than the
+   chunks. */
+FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
 {
-    fleeti_wait r;
-    r.counter = fleeti_board_word(w, board, FLEETI_BOARD_WAIT);
-    r.count = fleeti_board_word(w, board, FLEETI_BOARD_WAIT + 1);
-    r.stride = fleeti_board_word(w, board, FLEETI_BOARD_WAIT + 2);
-    r.target = fleeti_board_word(w, board, FLEETI_BOARD_WAIT + 3);
-    return r;
+    while (fleeti_look_due(w)) {
+        const uint32_t loading = fleeti_cold_value(w->loading);
+        const int32_t passed = (int32_t)(w->number - loading);
+        if (fleeti_cold_value(w->stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
+            uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
+            w->look_at += skip;
+            w->loading = fleeti_cold_of(loading + skip);
+            w->offset =
+                fleeti_cold_of((fleeti_cold_value(w->offset) + skip) % fleeti_cold_value(w->count));
+        }
+        fleeti_look_ahead(w);
+    }
 }
-/* CHIPLET: the record has not been on a board. */
-FLEET_DEVICE fleeti_notify fleeti_row_notify(const fleeti_row *row)
+
+/* Whether that was the launch's last step. */
+FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
 {
-    fleeti_notify r;
-    r.counter = fleeti_row_record(row, 4);
-    r.sub = fleeti_row_record(row, 5);
-    r.share = fleeti_row_record(row, 6);
-    r.weight = fleeti_row_record(row, 7);
-    return r;
-}
-FLEET_DEVICE fleeti_notify fleeti_board_notify(const fleeti_worker *w, uint32_t board)
-{
-    fleeti_notify r;
-    r.counter = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY);
-    r.sub = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY + 1);
-    r.share = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY + 2);
-    r.weight = fleeti_board_word(w, board, FLEETI_BOARD_NOTIFY + 3);
-    return r;
+    uint32_t left = fleeti_cold_value(w->steps_left) - 1;
+    w->epoch++;
+    w->steps_left = fleeti_cold_of(left);
+    return left == 0;
 }
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
@@ -467,17 +502,19 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
 {
     const fleet_plan *plan = run->plan;
     const char *block = (const char *)plan;
-    uint32_t role, rank, queue;
+    const fleeti_queue *queue;
+    uint32_t role, rank;
+    FLEET_LDS(fleeti_quad, slots, FLEETI_SLOT_QUADS);
     __builtin_memset(w, 0, sizeof *w);
     w->state = run->state;
     w->counters = run->state->config.counters;
     w->mailbox = run->state->config.mailboxes;
-    w->steps_left = run->steps;
+    w->steps_left = fleeti_cold_of(run->steps);
     w->tasks = (const fleet_task *)(block + plan->tasks);
     w->waits = (const fleeti_wait *)(block + plan->waits);
     w->notifies = (const fleeti_notify *)(block + plan->notifies);
     w->schedule = plan->schedule;
-    w->chiplets = plan->chiplets;
+    w->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
     w->lds = lds;
     w->lds_bytes = lds_bytes;
@@ -485,19 +522,21 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     w->lds_mark = fleeti_host_lds_mark();
 #endif
     w->me = fleeti_me_kept();
+    w->slots = fleeti_lds_kept(fleeti_lds_of(slots));
     if (fleet_thread_id() == 0) {
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_BOARD(0, FLEETI_BOARD_VETO), 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_BOARD(1, FLEETI_BOARD_VETO), 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(0), 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(1), 0);
     }
     if (run->only) {
         fleet_block_barrier();
         w->schedule = FLEETI_ONLY;
         w->slow = 1;
-        w->first = run->only - 1;
+        w->first = fleeti_cold_of(run->only - 1);
         w->epoch = 1;
         w->chiplet = run->only_chiplet;
         w->workers = plan->workers[w->chiplet];
         w->worker = fleet_block_id();
+        w->id = plan->total_workers;
         return FLEETI_ROLE_NONE;
     }
     role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
@@ -513,24 +552,19 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     w->worker = rank;
     w->id = plan->worker_base[w->chiplet] + rank;
     w->mailbox += plan->worker_base[w->chiplet] + (rank < w->workers ? rank : 0);
-    queue = w->schedule == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id;
-    if (w->schedule != FLEET_SCHEDULE_CHIPLET || rank == w->workers) {
-        const fleeti_queue *queues = (const fleeti_queue *)(block + plan->queues);
-        w->first = queues[queue].first;
-        w->end = w->first + queues[queue].count;
-    }
+    queue = (const fleeti_queue *)(block + plan->queues) +
+            (w->schedule == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id);
+    w->first = fleeti_cold_of(queue->first);
+    w->guess = fleeti_cold_of(queue->first);
+    w->count = fleeti_cold_of(queue->count);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
-    if (((const fleeti_queue *)(block + plan->queues))[queue].count == 0 || run->steps == 0)
-        w->done = 1;
+    w->done = queue->count == 0 || run->steps == 0;
     w->slow = w->done || w->schedule != FLEET_SCHEDULE_STATIC;
-    w->looker = fleet_wave_count() - 1;
+    w->looks = fleeti_my_wave(w->me) == fleet_wave_count() - 1;
     if (!w->slow) {
-        if (fleeti_looks(w)) {
-            fleeti_look_first(w);
-            fleeti_row_publish(&w->next, w->me.lds, w->board);
-        }
+        w->look_at = 0u - (FLEETI_CHUNK - 1);
+        if (w->looks) fleeti_look_up(w);
         fleet_block_barrier();
-        if (fleeti_looks(w)) fleeti_look_ahead(w);
     }
     return role;
 }
@@ -550,7 +584,8 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
 typedef struct fleeti_slot {
     uint32_t index; /* descriptor; ~0: none */
     uint32_t waits, n_waits;
-    uint32_t info; /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
+    fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
+    uint32_t info;     /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
 } fleeti_slot;
 #define FLEETI_INFO_WAVE 1u
 #define FLEETI_INFO_CHIPLET 2u
@@ -562,6 +597,7 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     slot->index = index;
     slot->waits = t->waits;
     slot->n_waits = t->n_waits;
+    if (t->n_waits) slot->first = w->waits[t->waits];
     slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
                  (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
                  (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | (uint32_t)t->acquire << 4 |
@@ -574,7 +610,7 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
 {
     fleeti_counters c = fleeti_counters_of(w->counters, w->state);
     for (uint32_t i = 0; i < slot->n_waits; i++) {
-        fleeti_wait r = w->waits[slot->waits + i];
+        fleeti_wait r = i ? w->waits[slot->waits + i] : slot->first;
         uint32_t want = (r.count & FLEETI_PREVIOUS ? w->epoch - 1 : w->epoch) * r.target;
         for (uint32_t k = 0; k < (r.count & ~FLEETI_PREVIOUS); k++) {
             uint32_t counter = r.counter + k * r.stride;
@@ -623,8 +659,10 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 {
     fleeti_slot slot[FLEETI_SLOTS];
     fleeti_seen seen;
-    uint32_t base = w->first, posted = 0; /* bit o of posted: descriptor base + o went out */
-    uint32_t casts = 0, deals = 0, taken = 0, tries = 0;
+    const uint32_t first = fleeti_cold_value(w->first);
+    const uint32_t end = first + fleeti_cold_value(w->count);
+    uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
+    uint32_t casts = 0, deals = 0, taken = 0, tries = 0, rounds = 0;
     uint64_t since = 0;
     for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
@@ -633,7 +671,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
         for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
             uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
                      index = base + offset;
-            uint32_t here = v < FLEETI_WINDOW && index < w->end && !(posted >> offset & 1);
+            uint32_t here = v < FLEETI_WINDOW && index < end && !(posted >> offset & 1);
             if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
             here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) &&
                    fleeti_slot_ready(&slot[k], w, &seen);
@@ -647,11 +685,11 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             fleet_status status = fleeti_again(NULL, &w->state->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits tells for what. */
-                uint32_t first = 0;
-                while (posted >> first & 1) first++;
-                if (FLEETI_SLOTS > 1 || fleet_lane() == (base + first) % FLEETI_WINDOW) {
+                uint32_t held = 0;
+                while (posted >> held & 1) held++;
+                if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[base + first].id,
+                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[base + held].id,
                                    w->epoch, seen, 0);
                 }
                 return;
@@ -661,7 +699,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
         tries = 0, since = 0;
 #if !defined(FLEET_NO_WATCHDOG)
         /* Where nobody ever waits for long, the host's word is looked at here. */
-        if (++w->ran % 256 == 0) {
+        if (++rounds % 256 == 0) {
             uint32_t asked =
                 fleet_lane() == 0 && fleet_load_relaxed_system(w->state->config.watch.host_abort);
             if (asked) {
@@ -716,8 +754,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
             offset += count;
             if (info & FLEETI_INFO_END) {
-                w->epoch++;
-                if (--w->steps_left == 0) w->done = 1;
+                if (fleeti_step_ends(w)) w->done = 1;
             }
             if (offset >= FLEETI_WINDOW) break;
         }
@@ -725,29 +762,58 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             posted >>= 1;
             base++;
         }
-        if (base == w->end) base = w->first;
+        if (base == end) base = first;
     }
 }
 
 /* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
 
-/* CHIPLET: takes the next mailbox entry and publishes its descriptor; `mailed` becomes the number of
-   wavefront-tasks from it on. Returns 0 when the run ends. */
+/* CHIPLET, the first wave: descriptor `index` into the next slot. Its first notify record is still on its way
+   when the tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
+FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
+{
+    const fleet_task *task = w->tasks + index;
+    uint32_t slot = FLEETI_SLOT(w->number);
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
+        fleeti_copy_begin(&w->copy, w->slots, slot + q * 4,
+                          (const fleeti_quad *)(const void *)task + q);
+        fleeti_copy_end(&w->copy, w->slots, slot + q * 4);
+    }
+    fleet_wave_barrier();
+    if (fleet_lane() == 0) {
+        uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
+        uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
+        fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
+        fleeti_copy_begin(&w->copy, w->slots, slot + FLEETI_SLOT_NOTIFY,
+                          w->notifies + (n ? at : 0));
+    }
+}
+/* The record for the leader, who is the lane that fetched it. */
+FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
+{
+    if (fleet_thread_id() == 0)
+        fleeti_copy_end(&w->copy, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+}
+
+/* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
+   of wavefront-tasks from it on. While there is no mail, the descriptor after the last one is fetched: in a row of
+   chiplet-tasks it is the next one. Returns 0 when the run ends. */
 FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 {
     uint32_t batch = 0;
     if (fleet_wave_id() == 0) {
         fleeti_mailbox *box = w->mailbox;
-        const uint64_t *slot = &box->slot[w->taken % FLEETI_MAILBOX];
+        const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
         fleet_watch patient = w->state->config.watch;
-        uint32_t tries = 0;
+        uint32_t tries = 0, guess = fleeti_cold_value(w->guess), first, end;
         uint64_t since = 0, mail = 0;
         fleet_status status = FLEET_OK;
         patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
                                      lose patience */
         while (!status) {
             mail = fleeti_uniform64(fleeti_poll64_device(slot));
-            if (mail >> 48 == ((w->taken + 1) & 0xffff)) break;
+            if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
+            if (tries == 0) fleeti_mail_fetch(w, guess);
             status = (fleet_status)fleeti_uniform(
                 (uint32_t)fleeti_again(slot, &patient, &tries, &since));
         }
@@ -756,10 +822,11 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
                Pair: the release or drain in fleeti_notify_all of the producers. */
             fleeti_acquire((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
-            fleeti_look(w, &w->next, (uint32_t)mail);
-            fleeti_row_publish(&w->next, w->me.lds, w->board);
-            fleeti_look_records(w, &w->next); /* needed when the tile has run */
-            if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->taken + 1);
+            if (tries == 0 || guess != (uint32_t)mail) fleeti_mail_fetch(w, (uint32_t)mail);
+            first = fleeti_cold_value(w->first), end = first + fleeti_cold_value(w->count);
+            guess = (uint32_t)mail + batch;
+            w->guess = fleeti_cold_of(guess == end ? first : guess);
+            if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
             fleeti_seen seen;
@@ -767,71 +834,64 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
             fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
     }
-    w->taken++;
-    w->mailed = fleeti_broadcast(w->me, batch, 0);
-    return w->mailed != 0;
+    batch = fleeti_broadcast(w->me, batch, 0);
+    w->mailed = fleeti_cold_of(batch);
+    return batch != 0;
 }
 
 /* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
-   Returns 1 with a task in hand, 2 when there is one on the board, 0 when the run is over for this worker. */
-FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
+   Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
+FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
 {
-    if (w->batch_at < w->batch_end) { /* every wave takes its own */
-        fleeti_row row;
-        fleeti_look(w, &row, w->batch_at);
-        w->task = fleeti_held_row(&row);
-        w->batch_at += fleet_wave_count();
+    const uint32_t next = fleeti_cold_value(w->batch_at);
+    if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
+        w->task = fleeti_held_memory(w->tasks + next);
+        w->batch_at = fleeti_cold_of(next + fleet_wave_count());
         return 1;
     }
     if (w->schedule == FLEETI_ONLY && w->done) return 0; /* the other waves have left */
-    if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again */
+    if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
         w->group = FLEET_BLOCK;
-        w->slow = w->schedule != FLEET_SCHEDULE_STATIC;
-        if (!w->slow && fleeti_looks(w)) fleeti_row_publish(&w->next, w->me.lds, w->board);
-        fleet_block_barrier();
-        if (!w->slow) {
-            if (fleeti_looks(w)) fleeti_look_ahead(w);
+        w->turn ^= 1;
+        w->done = fleeti_block_vote(w->me, w->veto, w->turn);
+        if (!w->done && w->schedule == FLEET_SCHEDULE_STATIC) {
+            w->slow = 0;
+            if (w->looks) fleeti_look_up(w);
+            fleet_block_barrier();
             return 2;
         }
     }
     if (w->done) return 0;
     if (w->schedule == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
     w->done = 1;
-    fleeti_look(w, &w->next, w->first);
-    w->task = fleeti_held_row(&w->next);
+    w->task = fleeti_held_memory(w->tasks + fleeti_cold_value(w->first));
     if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
 }
 
-/* The next task of this group into w->task; 0: the run is over for this worker. */
-FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
+/* STATIC, the looking wave, between two tasks: descriptors, and whether the run has been stopped. That load is
+   looked at when it must have arrived, so that short tasks do not wait for it; nor do tasks that wait for nothing
+   look at the host's word, across the bus, but seldom, and no two workers at once. */
+FLEET_DEVICE void fleeti_look(fleeti_worker *w)
 {
-    uint32_t index;
-#if defined(FLEET_HOST)
-    fleeti_host_lds_reset(w->lds_mark);
+    uint32_t now = fleeti_cycles();
+    if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
+        uint32_t ran = fleeti_cold_value(w->ran) + 1;
+        w->stop = fleeti_cold_value(w->coming);
+        w->coming.value = fleet_load_relaxed_device(&w->state->stop.word);
+        w->looked = fleeti_cold_of(now);
+        w->ran = fleeti_cold_of(ran);
+#if !defined(FLEET_NO_WATCHDOG)
+        if ((ran + w->id * 61) % 1024 == 0 && fleeti_my_lane(w->me) == 0 &&
+            fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
+            fleeti_seen seen;
+            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+        }
 #endif
-    do {
-        uint32_t how = w->slow ? fleeti_take_slowly(w) : 2;
-        if (how != 2) return how;
-        w->task = fleeti_held_board(w->me.lds, w->board);
-        w->board ^= 1;
-        if (fleeti_held_word(w->task, FLEETI_BOARD_VETO)) {
-            w->done = w->slow = 1;
-            return 0;
-        }
-        if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) {
-            w->batch_end = w->batch_at; /* mail of one task is no batch */
-            return 1;
-        }
-        /* A batch of wavefront-tasks: all of a STATIC queue's run, or as many as the mail says. */
-        index = fleeti_held_word(w->task, FLEETI_BOARD_NUMBER);
-        w->group = FLEET_WAVE;
-        w->slow = 1;
-        w->batch_at = index + fleet_wave_id();
-        w->batch_end = index + (w->schedule == FLEET_SCHEDULE_STATIC ? FLEETI_TASK(w, level) >> 16
-                                                                     : w->mailed);
-    } while (1);
+    }
+    if (fleeti_look_due(w)) fleeti_look_ahead(w);
 }
 
 /* This worker takes no further task; in a batch, once the waves have met: a wavefront-task that did not run
@@ -842,92 +902,155 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
         w->done = w->slow = 1;
     } else {
         w->batch_at = w->batch_end;
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_BOARD(w->board, FLEETI_BOARD_VETO), 1);
+        w->veto = 1;
     }
 }
 
-/* The part of fleeti_ready for tasks that wait for something, or must not run. */
-FLEET_DEVICE uint32_t fleeti_ready_slowly(fleeti_worker *w, uint32_t n, fleet_status status)
+/* STATIC: waits for the events of the task in hand; 0: the run ends, the tile must not run. */
+FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
 {
-    /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
-    if (n && w->schedule == FLEET_SCHEDULE_STATIC) {
-        const fleeti_wait *waits = w->waits + FLEETI_TASK(w, waits);
-        fleeti_wait first;
-        fleeti_seen seen;
-        seen.status = FLEET_OK;
-        if (w->group == FLEET_BLOCK)
-            first = fleeti_board_wait(w, w->board ^ 1);
-        else
-            first = waits[0];
-        status =
-            fleeti_wait_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first,
-                            waits, n, w->epoch, (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
-                            status, &w->state->config.watch, &seen);
-        if (seen.status) /* the lane whose event it was */
-            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
-    }
-    if (!status || w->schedule == FLEETI_ONLY) return 1;
+    const fleeti_wait *waits = w->waits + FLEETI_TASK(w, waits);
+    fleeti_wait first;
+    fleeti_seen seen;
+    fleet_status status;
+    seen.status = FLEET_OK;
+    if (w->group == FLEET_BLOCK)
+        first = fleeti_slot_wait(w, w->number - 1);
+    else
+        first = waits[0];
+    status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first,
+                             waits, n, w->epoch, (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
+                             &w->state->config.watch, &seen);
+    if (seen.status) /* the lane whose event it was */
+        fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+    if (!status) return 1;
     fleeti_stop(w);
     return 0;
 }
 
-/* Waits for the task's events; 0: the run ends, the tile must not run. */
-FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w)
+/* For the report: what this worker has in hand. */
+FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
 {
-    uint32_t n = FLEETI_TASK(w, n_waits) & 0xffff;
-    uint32_t stop = fleeti_held_word(w->task, FLEETI_BOARD_SEEN);
 #if !defined(FLEET_NO_WATCHDOG)
-    /* For the report: what this worker has in hand. */
-    if (fleeti_leads(w->me, w->group) && w->schedule != FLEETI_ONLY)
+    if (fleeti_leads(w->me, group))
         fleet_store_relaxed_device(fleeti_running(w->state) + w->id, FLEETI_TASK(w, id) + 1);
+#else
+    (void)w, (void)group;
 #endif
-    return n | stop ? fleeti_ready_slowly(w, n, (fleet_status)stop) : 1;
+}
+
+/* A tile returned this. */
+FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
+                                     fleet_status tile_status)
+{
+    fleeti_seen seen;
+    seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+    fleeti_give_up(w->state, w->id, task, w->epoch, seen, (uint32_t)tile_status);
+}
+
+/* The part of fleeti_take for all tasks but plain ones. */
+FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
+{
+    if (w->vetoed) { /* of the plain task before this one */
+        if (w->tile_status)
+            fleeti_tile_failed(
+                w, fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_WORD(id)),
+                w->tile_status);
+        return 0;
+    }
+    for (;;) {
+        uint32_t how = w->slow ? fleeti_take_elsewhere(w) : 2, n;
+        if (how == 0) return 0;
+        if (how == 2) {
+            w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
+            w->number++;
+            if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) {
+                /* A batch: all of a STATIC queue's run, or as many as the mail says. */
+                uint32_t index =
+                    fleeti_cold_value(w->first) + (w->number - 1 - fleeti_cold_value(w->head));
+                uint32_t batch = FLEETI_TASK(w, level) >> 16;
+                if (w->schedule == FLEET_SCHEDULE_CHIPLET) {
+                    index = fleeti_uniform(
+                        fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) +
+                                                     FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
+                    batch = fleeti_cold_value(w->mailed);
+                } else {
+                    w->number += batch - 1;
+                }
+                w->group = FLEET_WAVE;
+                w->slow = 1;
+                w->batch_at = fleeti_cold_of(index + fleet_wave_id());
+                w->batch_end = fleeti_cold_of(index + batch);
+                continue;
+            }
+        }
+        fleeti_tell(w, w->group);
+        n = FLEETI_TASK(w, n_waits) & 0xffff;
+        /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
+        if (n == 0 || w->schedule != FLEET_SCHEDULE_STATIC || fleeti_ready(w, n)) return 1;
+    }
+}
+
+/* The next task of this group into w->task, with its events complete; 0: the run is over for this worker. A plain
+   task stands in the next slot, has the whole workgroup for itself, waits for nothing and notifies nobody. */
+FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
+{
+#if defined(FLEET_HOST)
+    fleeti_host_lds_reset(w->lds_mark);
+#endif
+    w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
+    w->plain = ((w->slow | w->vetoed | FLEETI_TASK(w, n_waits)) == 0) &
+               ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE);
+    if (!w->plain) return fleeti_take_slowly(w);
+    w->number++;
+    fleeti_tell(w, FLEET_BLOCK);
+    return 1;
+}
+
+/* The part of fleeti_finish for all tasks but plain ones. */
+FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
+{
+    const fleeti_notify *notifies = w->notifies + FLEETI_TASK(w, notifies);
+    fleeti_notify first;
+    uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
+    if (w->schedule == FLEETI_ONLY) {
+        if (tile_status)
+            fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
+        return 0;
+    }
+    if (tile_status) fleeti_tile_failed(w, FLEETI_TASK(w, id), tile_status);
+    __builtin_memset(&first, 0, sizeof first);
+    if (w->group == FLEET_WAVE) {
+        if (n) first = notifies[0];
+    } else {
+        w->turn ^= 1;
+        if (w->slow) fleeti_mail_end(w);
+        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
+    }
+    return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first,
+                             notifies, n, w->epoch, 0, 1, w->stop || tile_status != FLEET_OK,
+                             w->turn);
 }
 
 /* After the tile: publishes its data, counts steps, and looks ahead. */
 FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
-    const fleeti_notify *notifies = w->notifies + FLEETI_TASK(w, notifies);
-    fleeti_notify first;
-    uint32_t looks = !w->slow; /* the next task goes to the board */
-    uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
-    if (w->schedule == FLEETI_ONLY) {
-        if (tile_status)
-            fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
-        return;
-    }
-    if (tile_status) {
-        fleeti_seen seen;
-        seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-        fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, (uint32_t)tile_status);
-    }
-    if (w->group == FLEET_WAVE) {
-        first = w->notifies[n ? FLEETI_TASK(w, notifies) : 0];
-    } else if (!looks) { /* CHIPLET: the wave that took the mail has it */
-        first = fleeti_row_notify(&w->next);
+    if (w->plain) { /* a veto is looked at together with the next task */
+        fleeti_notify none;
+        w->turn ^= 1;
+        w->tile_status = tile_status;
+        w->vetoed =
+            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w->counters, w->state), none,
+                              NULL, 0, w->epoch, 0, 1, w->stop | (uint32_t)tile_status, w->turn);
+        if (w->looks) fleeti_look(w);
+    } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
+        fleeti_stop(w);
     } else {
-        first = fleeti_board_notify(w, w->board ^ 1);
-        if (fleeti_looks(w))
-            fleeti_row_publish(&w->next, w->me.lds, w->board); /* before the notify's barrier */
-    }
-    fleeti_notify_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first, notifies,
-                      n, w->epoch, 0, 1, tile_status != FLEET_OK, w->board);
-    if (looks && fleeti_looks(w)) {
-#if !defined(FLEET_NO_WATCHDOG)
-        /* Tasks that wait for nothing look at the host's word here, across the bus: seldom, and no two workers
-           at once. Before the loads of the look-ahead, which this rare branch would otherwise wait for. */
-        if ((++w->ran + w->id * 61) % 4096 == 0 && fleet_lane() == 0 &&
-            fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
-            fleeti_seen seen;
-            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+        if (w->looks && !w->slow) fleeti_look(w);
+        if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
+            w->head = fleeti_cold_of(w->number);
+            if (fleeti_step_ends(w)) w->done = w->slow = 1;
         }
-#endif
-        fleeti_look_ahead(w);
-    }
-    if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
-        w->epoch++;
-        if (--w->steps_left == 0) w->done = w->slow = 1;
     }
 }
 
@@ -942,11 +1065,11 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = FLEETI_TASK(w, slices);
     ctx.chiplet = w->chiplet;
-    ctx.chiplets = w->chiplets;
+    ctx.chiplets = fleeti_cold_value(w->chiplets);
     ctx.worker = w->worker;
     ctx.workers = w->workers;
     ctx.epoch = w->epoch;
-    ctx.step = steps - w->steps_left;
+    ctx.step = steps - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
@@ -979,15 +1102,11 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
         if (fleeti_is_scheduler(&fleeti_w, fleeti_role)) {                                         \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w, fleeti_r.plan->total_workers);   \
         } else {                                                                                   \
-            while (fleeti_take(&fleeti_w)) {                                                       \
-                if (!fleeti_ready(&fleeti_w)) continue;                                            \
+            while (fleeti_take(&fleeti_w))                                                         \
                 fleeti_finish(&fleeti_w,                                                           \
-                              FLEETI_TASK(&fleeti_w, tile) == FLEETI_TILE_NONE                     \
-                                  ? FLEET_OK                                                       \
-                                  : set##_dispatch(FLEETI_TASK(&fleeti_w, tile),                   \
-                                                   fleeti_context(&fleeti_w, fleeti_r.steps),      \
-                                                   fleeti_args + FLEETI_TASK(&fleeti_w, args)));   \
-            }                                                                                      \
+                              set##_dispatch(FLEETI_TASK(&fleeti_w, tile),                         \
+                                             fleeti_context(&fleeti_w, fleeti_r.steps),            \
+                                             fleeti_args + FLEETI_TASK(&fleeti_w, args)));         \
         }                                                                                          \
         fleeti_leave(&fleeti_w, &fleeti_r, fleeti_role);                                           \
     } while (0)
@@ -1462,7 +1581,7 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
     size_t at = sizeof(fleeti_state), blocks = 0;
     for (uint32_t k = 0; k < plan->chiplets; k++) blocks += fleeti_blocks_of(plan, k);
     s->running = at;
-    at += fleeti_lines(plan->total_workers * sizeof(uint32_t));
+    at += fleeti_lines((plan->total_workers + 1u) * sizeof(uint32_t));
     s->mailboxes = at;
     if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
         at += plan->total_workers * sizeof(fleeti_mailbox);

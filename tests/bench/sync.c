@@ -260,14 +260,13 @@ typedef enum shape { NO_EVENTS, OWN_EVENTS, BARRIERS, CHIPLET_CHAIN } shape;
 
 /* LAYERS grids: of one task per worker without events; with an event from each task to the same worker's next,
    which is always complete; with an event that all wait for; or chiplet-tasks in a chain. */
-static double planned_us(const fleet_topology *t, shape kind, fleet_schedule schedule,
-                         uint32_t levels)
+static planned planned_of(const fleet_topology *t, shape kind, fleet_schedule schedule,
+                          uint32_t levels)
 {
     planned p;
     fleet_plan_desc d = fleet_plan_desc_default();
     fleet_etensor before, after;
     uint32_t workers = 0;
-    double us;
     d.topology = *t;
     d.schedule = schedule;
     d.counter_levels = levels;
@@ -280,8 +279,8 @@ static double planned_us(const fleet_topology *t, shape kind, fleet_schedule sch
         snprintf(name[0], sizeof name[0], "g%u", i);
         snprintf(name[1], sizeof name[1], "E%u", i);
         grid = fleet_call_device(
-            p.g, name[0], none_empty,
-            kind == CHIPLET_CHAIN ? fleet_shape0() : fleet_shape1(fleet_dim_of(workers)), 0);
+            p.g, name[0], 0,
+            kind == CHIPLET_CHAIN ? fleet_shape0() : fleet_shape1(fleet_dim_of(workers)), i);
         if (kind == CHIPLET_CHAIN) fleet_grid_level(p.g, grid, FLEET_LEVEL_DEVICE);
         if (kind == NO_EVENTS) continue;
         after = fleet_event_tensor(
@@ -304,13 +303,82 @@ static double planned_us(const fleet_topology *t, shape kind, fleet_schedule sch
     }
     CHECKED(fleet_upload(&p.image, p.plan, 0));
     CHECKED(fleet_state_create(&p.state, &p.image, NULL, 0));
-    us = per_unit_us(run_planned, 20, &p) / LAYERS;
-    CHECKED(fleet_wait_state(&p.state, 0));
-    fleet_state_free(&p.state);
-    fleet_image_free(&p.image);
-    fleet_plan_free(p.plan);
-    fleet_graph_destroy(p.g);
+    return p;
+}
+static void planned_free(planned *p)
+{
+    CHECKED(fleet_wait_state(&p->state, 0));
+    fleet_state_free(&p->state);
+    fleet_image_free(&p->image);
+    fleet_plan_free(p->plan);
+    fleet_graph_destroy(p->g);
+}
+static double planned_us(const fleet_topology *t, shape kind, fleet_schedule schedule,
+                         uint32_t levels)
+{
+    planned p = planned_of(t, kind, schedule, levels);
+    double us = per_unit_us(run_planned, 20, &p) / LAYERS;
+    planned_free(&p);
     return us;
+}
+
+/* ---- dispatch, by the device's own clock ---- */
+
+typedef struct stamps {
+    uint64_t *began, *ended; /* by worker; of the last step */
+} stamps;
+FLEET_TILE(stamp, stamps)
+{
+    FLEET_UNUSED(at);
+    if (ctx.thread == 0) {
+        args->began[ctx.worker] = fleet_clock_ticks();
+        args->ended[ctx.worker] = fleet_clock_ticks();
+    }
+    return FLEET_OK;
+}
+#define STAMP_TILES(TILE, P) TILE(P, stamp)
+FLEET_DISPATCH(stamps, STAMP_TILES)
+FLEET_KERNEL(stamp_kernel, stamps, 256)
+{
+    FLEET_WORKER_LOOP(stamps);
+}
+
+/* A chain of chiplet-tasks on one chiplet: from the end of the last worker's tile, notify included, to the
+   beginning of the first one of the next. Mean, in us. */
+static double dispatch_us(const fleet_topology *t, fleet_schedule schedule)
+{
+    planned p = planned_of(t, CHIPLET_CHAIN, schedule, 2);
+    const uint32_t workers = p.plan->workers[0];
+    const size_t row = workers * sizeof(uint64_t), bytes = LAYERS * 2 * row;
+    fleet_launch_desc d = fleet_launch_desc_default();
+    uint64_t *times = (uint64_t *)malloc(bytes);
+    stamps args[LAYERS];
+    void *device, *device_args;
+    double sum = 0;
+    CHECKED(fleet_device_alloc(&device, bytes));
+    CHECKED(fleet_device_alloc(&device_args, sizeof args));
+    for (uint32_t i = 0; i < LAYERS; i++) {
+        args[i].began = (uint64_t *)device + 2 * i * workers;
+        args[i].ended = args[i].began + workers;
+    }
+    CHECKED(fleet_to_device(device_args, args, sizeof args, 0));
+    d.steps = 5;
+    CHECKED(fleet_launch(&p.state, &d, FLEET_KERNEL_OF(stamp_kernel), device_args));
+    CHECKED(fleet_to_host(times, device, bytes, 0));
+    for (uint32_t i = 1; i < LAYERS; i++) {
+        const uint64_t *ended = times + (2 * i - 1) * workers, *began = times + 2 * i * workers;
+        uint64_t last = ended[0], first = began[0];
+        for (uint32_t w = 1; w < workers; w++) {
+            if (ended[w] > last) last = ended[w];
+            if (began[w] < first) first = began[w];
+        }
+        sum += (double)(int64_t)(first - last);
+    }
+    fleet_device_free(device);
+    fleet_device_free(device_args);
+    free(times);
+    planned_free(&p);
+    return sum / (LAYERS - 1) * FLEETI_CLOCK_NS / 1e3;
 }
 
 int main(void)
@@ -393,8 +461,16 @@ int main(void)
          planned_us(&topology, NO_EVENTS, FLEET_SCHEDULE_STATIC, 2), "us", "limit 0.25", 0.25);
     line("static task: one event in, one out, always complete",
          planned_us(&topology, OWN_EVENTS, FLEET_SCHEDULE_STATIC, 2), "us", "", 0);
+    {
+        fleet_topology one = topology; /* clocks of one chiplet are compared */
+        one.chiplets = 1;
+        line("CHIPLET: last tile, its event, dispatch, first next tile",
+             dispatch_us(&one, FLEET_SCHEDULE_CHIPLET), "us", "limit 2.5", 2.5);
+        line("STATIC: last tile, its event, first next tile",
+             dispatch_us(&one, FLEET_SCHEDULE_STATIC), "us", "", 0);
+    }
     line("CHIPLET: chiplet-task to chiplet-task, whole round",
-         planned_us(&topology, CHIPLET_CHAIN, FLEET_SCHEDULE_CHIPLET, 2), "us", "limit 2.5", 2.5);
+         planned_us(&topology, CHIPLET_CHAIN, FLEET_SCHEDULE_CHIPLET, 2), "us", "", 0);
     line("STATIC: the same chain", planned_us(&topology, CHIPLET_CHAIN, FLEET_SCHEDULE_STATIC, 2),
          "us", "", 0);
     fleet_device_free(words);
