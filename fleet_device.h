@@ -308,7 +308,7 @@ FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
 FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
 {
     fleeti_cold cold;
-    __asm__("v_mov_b32 %0, %1" : "=v"(cold.value) : "s"(value));
+    __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(value));
     return cold;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
@@ -399,37 +399,43 @@ FLEET_DEVICE void fleeti_acquire_chiplet(void)
 #endif
 }
 
+/* Counters and flags lie in global memory: a pointer that comes from memory would not tell, and the flat
+   instructions for such ones hold up the LDS too. */
+#define FLEETI_GLOBAL(at) ((__attribute__((address_space(1))) __typeof__(*(at)) *)(at))
+
 /* Polls are relaxed atomic loads of the counter's scope (sc1: past both caches); the acquire is a fence
    of its own, once, outside the loop. RMWs are relaxed too: their release is written out before them. */
 FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
 {
-    return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
 {
-    return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value)
 {
-    __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    __hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
 {
-    __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    __hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
 {
-    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    return __hip_atomic_fetch_add(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED,
+                                  __HIP_MEMORY_SCOPE_AGENT);
 }
 FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
 {
-    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+    return __hip_atomic_fetch_add(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED,
+                                  __HIP_MEMORY_SCOPE_SYSTEM);
 }
 /* Returns what was there; stores `value` if that was `expected`. */
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
-    __hip_atomic_compare_exchange_strong(at, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
-                                         __HIP_MEMORY_SCOPE_AGENT);
+    __hip_atomic_compare_exchange_strong(FLEETI_GLOBAL(at), &expected, value, __ATOMIC_RELAXED,
+                                         __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     return expected;
 }
 /* A word for the host, after everything that this thread stored for it with fleet_store_relaxed_system. */
@@ -465,13 +471,13 @@ FLEET_DEVICE void fleeti_add_release_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
-    return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 /* Between what a scheduler observed and what it posts. Here the load of the observation has returned. */
 FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
-    __hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+    __hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
@@ -712,16 +718,16 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 }
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here in registers on the way. */
-typedef uint32_t fleeti_copy __attribute__((ext_vector_type(4)));
-FLEET_DEVICE void fleeti_copy_begin(fleeti_copy *copy, fleeti_lds lds, uint32_t word,
-                                    const void *from)
+typedef uint32_t fleeti_inbound __attribute__((ext_vector_type(4)));
+FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
+                                       const void *from)
 {
     (void)lds, (void)word;
-    *copy = *(const fleeti_copy *)from;
+    *copy = *(const fleeti_inbound *)from;
 }
-FLEET_DEVICE void fleeti_copy_end(const fleeti_copy *copy, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
 {
-    *(fleeti_copy *)(lds + word) = *copy;
+    *(fleeti_inbound *)(lds + word) = *copy;
 }
 #elif defined(FLEET_CUDA)
 typedef uint32_t fleeti_lds; /* address in shared memory */
@@ -746,16 +752,18 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 }
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here past the registers. */
-typedef uint32_t fleeti_copy;
-FLEET_DEVICE void fleeti_copy_begin(fleeti_copy *copy, fleeti_lds lds, uint32_t word,
-                                    const void *from)
+typedef struct fleeti_inbound {
+    uint32_t unused;
+} fleeti_inbound;
+FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
+                                       const void *from)
 {
     (void)copy;
     __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(lds + word * 4),
                      "l"(__cvta_generic_to_global(from))
                      : "memory");
 }
-FLEET_DEVICE void fleeti_copy_end(const fleeti_copy *copy, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
 {
     (void)copy, (void)lds, (void)word;
     __asm__ volatile("cp.async.wait_all;" ::: "memory");
@@ -952,14 +960,16 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
     return quad;
 }
 /* A copy of 16 bytes from device memory to LDS: it is there when it has been ended. Here at once. */
-typedef uint32_t fleeti_copy;
-FLEET_DEVICE void fleeti_copy_begin(fleeti_copy *copy, fleeti_lds lds, uint32_t word,
-                                    const void *from)
+typedef struct fleeti_inbound {
+    uint32_t unused;
+} fleeti_inbound;
+FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
+                                       const void *from)
 {
     (void)copy;
     for (uint32_t i = 0; i < 4; i++) fleeti_lds_put(lds, word + i, ((const uint32_t *)from)[i]);
 }
-FLEET_DEVICE void fleeti_copy_end(const fleeti_copy *copy, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
 {
     (void)copy, (void)lds, (void)word;
 }
@@ -1129,10 +1139,9 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 
 #endif /* FLEET_HOST */
 
-FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
+FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
 {
-    return (uint64_t)fleeti_uniform((uint32_t)(value >> 32)) << 32 |
-           fleeti_uniform((uint32_t)value);
+    return (uint64_t)fleeti_first((uint32_t)(value >> 32)) << 32 | fleeti_first((uint32_t)value);
 }
 
 /* ---- fleet device: a block's words ---------------------------------------------------------------------- */

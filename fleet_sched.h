@@ -243,7 +243,7 @@ typedef struct fleeti_worker {
     /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
     uint32_t looks, look_at, stop;
     fleeti_cold stage, loading, offset, coming, looked, ran;
-    fleeti_copy copy;
+    fleeti_inbound inbound;
     uint32_t done;
     uint32_t lds_bytes;
     void *lds;
@@ -437,12 +437,12 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
             const fleet_task *task;
             if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
             task = w->tasks + first + at;
-            fleeti_copy_begin(&w->copy, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
-                              (const fleeti_quad *)(const void *)task + q % 4);
+            fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
+                                 (const fleeti_quad *)(const void *)task + q % 4);
         }
     } else if (stage == 1) {
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
-            fleeti_copy_end(&w->copy, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
+            fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
         fleet_wave_barrier();
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
             /* A task without waits or notifies gets what stands first there, and does not look at it. */
@@ -452,13 +452,13 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
             uint32_t at = fleeti_lds_get(
                 w->slots, slot + (q % 2 ? FLEETI_WORD(notifies) : FLEETI_WORD(waits)));
             const void *records = q % 2 ? (const void *)w->notifies : (const void *)w->waits;
-            fleeti_copy_begin(&w->copy, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
-                              (const fleeti_quad *)records + (n ? at : 0));
+            fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
+                                 (const fleeti_quad *)records + (n ? at : 0));
         }
     } else {
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
-            fleeti_copy_end(&w->copy, w->slots,
-                            FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
+            fleeti_inbound_end(&w->inbound, w->slots,
+                               FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
         offset += FLEETI_CHUNK;
         if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
         w->loading = fleeti_cold_of(loading + FLEETI_CHUNK);
@@ -662,7 +662,9 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
     const uint32_t first = fleeti_cold_value(w->first);
     const uint32_t end = first + fleeti_cold_value(w->count);
     uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
-    uint32_t casts = 0, deals = 0, taken = 0, tries = 0, rounds = 0;
+    uint32_t deal = 0;                 /* whose turn it is */
+    uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
+    uint32_t taken = 0, tries = 0, rounds = 0;
     uint64_t since = 0;
     for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
@@ -733,15 +735,12 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             }
             if (info & FLEETI_INFO_CHIPLET) {
                 for (uint32_t j = fleet_lane(); j < w->workers && !status; j += fleet_wave_size())
-                    status =
-                        fleeti_post(w, j, casts + deals / w->workers + (j < deals % w->workers),
-                                    index, acquire, 1, &taken);
-                casts++;
+                    status = fleeti_post(w, j, sent + (j < deal), index, acquire, 1, &taken);
+                sent++;
             } else {
-                if (fleet_lane() == deals % w->workers % fleet_wave_size())
-                    status = fleeti_post(w, deals % w->workers, casts + deals / w->workers, index,
-                                         acquire, count, &taken);
-                deals++;
+                if (fleet_lane() == deal % fleet_wave_size())
+                    status = fleeti_post(w, deal, sent, index, acquire, count, &taken);
+                if (++deal == w->workers) deal = 0, sent++;
             }
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
@@ -753,9 +752,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             }
             for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
             offset += count;
-            if (info & FLEETI_INFO_END) {
-                if (fleeti_step_ends(w)) w->done = 1;
-            }
+            if (info & FLEETI_INFO_END) w->done = fleeti_step_ends(w);
             if (offset >= FLEETI_WINDOW) break;
         }
         while (posted & 1) {
@@ -775,24 +772,25 @@ FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
     const fleet_task *task = w->tasks + index;
     uint32_t slot = FLEETI_SLOT(w->number);
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_copy_begin(&w->copy, w->slots, slot + q * 4,
-                          (const fleeti_quad *)(const void *)task + q);
-        fleeti_copy_end(&w->copy, w->slots, slot + q * 4);
+        fleeti_inbound_begin(&w->inbound, w->slots, slot + q * 4,
+                             (const fleeti_quad *)(const void *)task + q);
+        fleeti_inbound_end(&w->inbound, w->slots, slot + q * 4);
     }
     fleet_wave_barrier();
     if (fleet_lane() == 0) {
         uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
         uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
         fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
-        fleeti_copy_begin(&w->copy, w->slots, slot + FLEETI_SLOT_NOTIFY,
-                          w->notifies + (n ? at : 0));
+        fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
+                             w->notifies + (n ? at : 0));
     }
+    fleet_wave_barrier();
 }
 /* The record for the leader, who is the lane that fetched it. */
 FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
 {
     if (fleet_thread_id() == 0)
-        fleeti_copy_end(&w->copy, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
 }
 
 /* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
@@ -811,11 +809,11 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
         patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
                                      lose patience */
         while (!status) {
-            mail = fleeti_uniform64(fleeti_poll64_device(slot));
+            mail = fleeti_first64(fleeti_poll64_device(slot)); /* one look for all lanes */
             if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
             if (tries == 0) fleeti_mail_fetch(w, guess);
-            status = (fleet_status)fleeti_uniform(
-                (uint32_t)fleeti_again(slot, &patient, &tries, &since));
+            status =
+                (fleet_status)fleeti_first((uint32_t)fleeti_again(slot, &patient, &tries, &since));
         }
         if (!status) {
             /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
@@ -999,8 +997,8 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
-    w->plain = ((w->slow | w->vetoed | FLEETI_TASK(w, n_waits)) == 0) &
-               ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE);
+    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits)) == 0 &&
+               (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
     if (!w->plain) return fleeti_take_slowly(w);
     w->number++;
     fleeti_tell(w, FLEET_BLOCK);
@@ -1037,6 +1035,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
     if (w->plain) { /* a veto is looked at together with the next task */
         fleeti_notify none;
+        __builtin_memset(&none, 0, sizeof none);
         w->turn ^= 1;
         w->tile_status = tile_status;
         w->vetoed =

@@ -44,9 +44,17 @@ bug "no drain in notify" $device \
 bug "drain in the leader alone" $device \
     'fleeti_drain(); /* every wave' 'if (!@ || fleeti_leads(me, group)) fleeti_drain(); /* every wave'
 bug "no barrier after the drain" $device \
-    'fleet_block_barrier();
-        if (!fleeti_leads(me, group)) return 0;' 'if (!@) fleet_block_barrier();
-        if (!fleeti_leads(me, group)) return 0;'
+    'else
+            fleet_block_barrier();
+    } else {
+        if (may_veto)' 'else if (!@)
+            fleet_block_barrier();
+    } else {
+        if (may_veto)'
+also $device \
+    'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
+    fleet_block_barrier();' 'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
+    if (!@) fleet_block_barrier();'
 bug "no release" $device "$release" "if (!@) $release"
 bug "release at chiplet scope" $device "$release" "if (@) fleeti_drain(); else $release"
 bug "release once, before further sub-counters" $device \
@@ -64,10 +72,15 @@ bug "no release at system scope" $device \
         else' '        { if (!@) fleeti_release_system(); }
         else'
 bug "no acquire in wait" $device \
-    'if (!failed && n) fleeti_acquire(scope);' 'if (!failed && n && !@) fleeti_acquire(scope);'
+    '        fleeti_acquire(scope);
+    }
+    /* Any lane' '        if (!@) fleeti_acquire(scope);
+    }
+    /* Any lane'
 bug "acquire at chiplet scope in wait" $device \
-    'if (!failed && n' 'if (@ && scope > FLEET_SCOPE_CHIPLET) scope = FLEET_SCOPE_CHIPLET;
-        if (!failed && n'
+    'failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);' \
+    'failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
+        if (@ && scope > FLEET_SCOPE_CHIPLET) scope = FLEET_SCOPE_CHIPLET;'
 bug "no acquire in test" $device \
     'fleeti_acquire(scope); /* as in the wait' 'if (!@) fleeti_acquire(scope); /* as in the wait'
 bug "no acquire at chiplet scope" $device \
@@ -75,8 +88,7 @@ bug "no acquire at chiplet scope" $device \
     else' '{ if (!@) fleeti_acquire_chiplet(); }
     else'
 bug "no barrier after the acquire" $device \
-    'if (group == FLEET_BLOCK) failed = fleeti_block_any(me, failed);' \
-    'if (group == FLEET_BLOCK && !@) failed = fleeti_block_any(me, failed);'
+    'failed = fleeti_block_any(me, failed);' 'if (!@) failed = fleeti_block_any(me, failed);'
 bug "no acquire after the mailbox" $sched \
     'fleeti_acquire((fleet_scope)(mail >> 46 & 3));' 'if (!@) fleeti_acquire((fleet_scope)(mail >> 46 & 3));'
 bug "mailbox: acquire at chiplet scope" $sched \

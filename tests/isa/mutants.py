@@ -68,7 +68,8 @@ MUTANTS = [
     # notify
     M("drain: s_waitcnt of every wave", DEVICE, "fleeti_notify_all", "fleeti_drain();", sim="device2"),
     M("drain: the instruction itself", DEVICE, "fleeti_drain", '__asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");', sim="device2"),
-    M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleet_block_barrier();", sim="device1"),
+    M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleet_block_barrier();", ";", sim="device1"),
+    M("barrier of the vote", DEVICE, "fleeti_block_vote", "fleet_block_barrier();", sim="dealt"),
     M("s_barrier itself", DEVICE, "fleet_block_barrier", "__syncthreads();", sim="device1"),
     M("last of the chiplet: one too early", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "+ 2 != epoch * r.share", sim="device2", isa=False),
     M("last of the chiplet: nobody waits for it", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "== ~0u", sim="device2", isa=False),
@@ -85,7 +86,7 @@ MUTANTS = [
     # poll
     M("device poll: a plain load", DEVICE, "fleeti_poll_device", "return fleet_load_relaxed_device(at);", PLAIN_LOAD % (32, ""), sim="device1"),
     M("system poll: a plain load", DEVICE, "fleeti_poll_system", "return fleet_load_relaxed_system(at);", PLAIN_LOAD % (32, ""), sim="system"),
-    M("mailbox poll: a plain load", DEVICE, "fleeti_poll64_device", "return __hip_atomic_load(at, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);",
+    M("mailbox poll: a plain load", DEVICE, "fleeti_poll64_device", "return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);",
       PLAIN_LOAD % (64, "x2"), sim="dealt"),
     # acquire
     M("acquire in the wait", DEVICE, "fleeti_wait_all", "fleeti_acquire(scope);", ";", sim="device1"),
@@ -117,9 +118,9 @@ MUTANTS = [
       first="AMDSIM_XCDS=2 AMDSIM_CUS=12 AMDSIM_DELAY=1 AMDSIM_SEED=1 AMDSIM_QUANTUM=4 AMDSIM_STALL=5000", seeds=12),
     M("judge: drain before the verdict", SCHED, "fleeti_judge", "fleeti_drain();", sim=None, why=LOADS_WAIT),
     M("judge: plain stores", DEVICE, "fleet_store_relaxed_device",
-      "__hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);", "*at = value;", sim="static"),
+      "__hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);", "*at = value;", sim="static"),
     M("mailbox: acquire", SCHED, "fleeti_take_mail", "fleeti_acquire((fleet_scope)(mail >> 46 & 3));", sim="dealt"),
-    M("mailbox: a plain store", DEVICE, "fleeti_post64_device", "__hip_atomic_store(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);",
+    M("mailbox: a plain store", DEVICE, "fleeti_post64_device", "__hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);",
       "*at = value;", sim=None, why=SAME_L2),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
