@@ -569,6 +569,68 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     return role;
 }
 
+/* ---- fleet sched: ready ring --------------------------------------------------------------------------- */
+
+/* Many push, many pop. A pop first wins one unit of `available` and only then takes a ticket, so that no ticket is
+   ever without an entry to come. Ticket t is served by slot t mod capacity, which tells the ticket beside the
+   value; tickets begin at the capacity, and so does no fresh slot pass for a pushed one. Nothing is ever reset.
+   The caller's part: entry t + capacity is pushed only when entry t has been popped and what it led to has been
+   waited for. (A plan's ring has room for all tasks of a step that can be pushed to it, and a step begins when
+   the one before has ended.) Then no push finds its slot taken, and none has to look. */
+typedef struct fleeti_ring {
+    fleeti_line available, head, tail;
+} fleeti_ring; /* then: uint64_t slots[capacity], ticket << 32 | value */
+
+FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
+{
+    return (uint64_t *)(void *)(ring + 1);
+}
+
+/* Pushes the values first, first + stride, ..., `count` of them, by all lanes of one wave. What the wave has
+   observed is published with them. mask: capacity - 1, capacity a power of two. */
+FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t first,
+                                   uint32_t stride, uint32_t count)
+{
+    uint32_t ticket = 0;
+    if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
+    ticket = fleeti_first(ticket);
+    /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire of
+       fleeti_ring_pop. */
+    fleeti_post_order();
+    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
+        fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + i) & mask],
+                             (uint64_t)(ticket + i) << 32 | (first + i * stride));
+    if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
+    fleet_wave_barrier();
+}
+
+/* Pops one entry into *value, by one thread: 1; 0: there is none, or *status tells why the wait for the slot, for
+   a push that has begun, was given up. No acquire: before data is read, the caller does. eager: do not look
+   first, there was an entry just now. */
+FLEET_DEVICE uint32_t fleeti_ring_pop(fleeti_ring *ring, uint32_t mask, uint32_t eager,
+                                      const fleet_watch *watch, uint32_t *value,
+                                      fleet_status *status)
+{
+    const uint64_t *slot;
+    uint64_t entry, since = 0;
+    uint32_t ticket, tries = 0;
+    if (!eager && (int32_t)fleet_load_relaxed_device(&ring->available.word) <= 0) return 0;
+    if ((int32_t)fleet_add_relaxed_device(&ring->available.word, ~0u) <= 0) {
+        fleet_add_relaxed_device(&ring->available.word, 1);
+        return 0;
+    }
+    ticket = fleet_add_relaxed_device(&ring->head.word, 1);
+    slot = &fleeti_ring_slots(ring)[ticket & mask];
+    for (;;) {
+        entry = fleeti_poll64_device(slot);
+        if ((uint32_t)(entry >> 32) == ticket) break;
+        *status = fleeti_again(slot, watch, &tries, &since);
+        if (*status) return 0;
+    }
+    *value = (uint32_t)entry;
+    return 1;
+}
+
 /* ---- fleet sched: scheduler of a chiplet --------------------------------------------------------------------- */
 
 /* Walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is not

@@ -21,10 +21,13 @@ fi
 
 stb=(${STB_DS:+-I"$(dirname "$STB_DS")"})
 cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/plan_build.c" -o "$build/plan_build"
-case $platform in
-hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/sync.c" -o "$build/sync" ;;
-cuda) nvcc -x cu -arch=native -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/sync.c" -o "$build/sync" ;;
-host) cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/sync.c" -o "$build/sync" -pthread ;;
-esac
+for name in sync ring; do
+    case $platform in
+    hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" ;;
+    cuda) nvcc -x cu -arch=native -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" ;;
+    host) cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" -pthread ;;
+    esac
+done
 "$build/plan_build"
 "$build/sync"
+"$build/ring"
