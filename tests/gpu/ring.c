@@ -111,7 +111,7 @@ static void churn_on(test_run *t, const setting *s, uint32_t blocks, uint32_t ca
     free(popped);
 }
 
-#if defined(FEW)
+#if defined(FEW) || defined(FLEET_HIP) /* which may be simulated */
 #define ROUNDS 20u
 #else
 #define ROUNDS 1000u
@@ -142,7 +142,7 @@ static void stress(test_run *t)
 {
     fleet_host_engine engine, last;
     setting s;
-#if defined(FLEET_HOST) || defined(FEW)
+#if defined(FLEET_HOST) || defined(FLEET_HIP) || defined(FEW)
     uint32_t rounds = deep() ? 400000 : ROUNDS;
 #else
     uint32_t rounds = deep() ? 1000000 : 20 * ROUNDS;

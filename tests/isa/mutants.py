@@ -3,7 +3,7 @@
 A mutant is (name, header, function, old, new): `old` stands exactly once in the body of `function`, of which
 there is exactly one for hipcc; otherwise this fails, so that no mutant silently stops to apply.
   sim, first, seeds   the litmus program (litmus.c) and its words, whose result turns wrong on the simulated
-                      MI300X; a setting that shows it, to be tried first; how many seeds to try
+                      MI300X; a setting that shows it (or several), to be tried first; how many seeds to try
   why                 without sim: why the simulator cannot see it. check.py has to
   isa                 False: the machine code does not show it, only its result does. "ir": nor does the machine
                       code depend on it with this compiler, but the compiler is told
@@ -115,7 +115,8 @@ MUTANTS = [
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
     # worker loop and scheduler
     M("census: drain before the count of all", SCHED, "fleeti_census", "fleeti_drain();", sim="census",
-      first="AMDSIM_XCDS=2 AMDSIM_CUS=12 AMDSIM_DELAY=1 AMDSIM_SEED=4 AMDSIM_QUANTUM=4 AMDSIM_STALL=5000", seeds=12),
+      first=["AMDSIM_XCDS=2 AMDSIM_CUS=%d AMDSIM_DELAY=1 AMDSIM_SEED=%d AMDSIM_QUANTUM=4 AMDSIM_STALL=5000" % (cus, seed)
+             for seed in range(1, 13) for cus in (12, 20)], seeds=12),
     M("judge: drain before the verdict", SCHED, "fleeti_judge", "fleeti_drain();", sim=None, why=LOADS_WAIT),
     M("judge: plain stores", DEVICE, "fleet_store_relaxed_device",
       "__hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);", "*at = value;", sim="static"),

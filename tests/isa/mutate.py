@@ -86,7 +86,7 @@ def attempt(m, work, implementation):
         if why:
             return m, None, None, 0, why
         tries = 0
-        first = [m.first] if m.first else []
+        first = [m.first] if isinstance(m.first, str) else list(m.first or [])
         for setting in first + list(settings(40 if DEEP else m.seeds)):
             for words in [m.sim] if m.sim else TESTS:
                 tries += 1
