@@ -357,8 +357,12 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
 /* ---- fleet: plan ----------------------------------------------------------------------------- */
 
 typedef enum fleet_schedule {
-    FLEET_SCHEDULE_STATIC, /* per-worker queues in the plan; no scheduler workgroup */
-    FLEET_SCHEDULE_CHIPLET /* one scheduler workgroup per chiplet deals that chiplet's tasks */
+    FLEET_SCHEDULE_STATIC,  /* per-worker queues in the plan; no scheduler workgroup */
+    FLEET_SCHEDULE_CHIPLET, /* one scheduler workgroup per chiplet deals that chiplet's tasks */
+    /* Ready queues on the device: the arrival that completes a task's last event pushes it to its
+       chiplet's; idle workers pop there, then steal elsewhere, but no chiplet-task. A task may run
+       anywhere, so that every event has device scope. Events from outside are refused. */
+    FLEET_SCHEDULE_DYNAMIC
 } fleet_schedule;
 
 typedef struct fleet_binding {
@@ -385,6 +389,14 @@ fleet_plan_desc fleet_plan_desc_default(void);
 /* Binds a symbol in a descriptor; the value is checked by fleet_plan_build. */
 void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value);
 
+/* DYNAMIC: the ready rings of a chiplet. */
+typedef enum fleeti_ring_kind {
+    FLEETI_RING_CHIPLET,
+    FLEETI_RING_CU,
+    FLEETI_RING_WAVE
+} fleeti_ring_kind;
+#define FLEETI_RINGS 3u
+
 /* A plan begins with this header; all offsets are in bytes from its first byte. Plain data, without
    pointers: copy it anywhere. 16-byte aligned. The device reads it without synchronisation. */
 typedef struct fleet_plan {
@@ -398,7 +410,7 @@ typedef struct fleet_plan {
     uint32_t worker_base[FLEET_MAX_CHIPLETS]; /* number of the chiplet's first worker */
     uint32_t total_workers;
     uint32_t n_tasks;  /* tasks of the graph (a device-task is one) */
-    uint32_t n_queues; /* STATIC: one per worker; CHIPLET: one per chiplet */
+    uint32_t n_queues; /* STATIC: one per worker; else one per chiplet */
     uint32_t n_descs;  /* fleet_task entries, step ends included */
     uint32_t n_waits, n_notifies;
     uint32_t n_events, n_grids;
@@ -409,6 +421,13 @@ typedef struct fleet_plan {
     uint32_t private_l2;    /* of the topology: chiplets are real and must be found by their id */
     uint32_t step_event;    /* number of the implicit step event, the last one */
     uint64_t queues, tasks, waits, notifies, events, grids, targets, names;
+    /* DYNAMIC: who becomes ready by what. */
+    uint64_t consumers; /* fleeti_consumer entries, by element; those of the step event: sources */
+    uint64_t first_consumers; /* per element its first entry, and the end */
+    uint64_t triggers;        /* fleeti_trigger of each notify record */
+    uint32_t n_consumers;
+    uint32_t joins; /* counter word of descriptor 0's join */
+    uint32_t ring_entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* of a step */
     fleet_topology topology;
 } fleet_plan;
 
@@ -423,7 +442,7 @@ typedef struct fleeti_queue {
 #define FLEETI_TILE_NONE 0xffffffffu /* the end of a step: no tile, only its notify */
 
 /* What a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per
-   worker under STATIC; descriptors of one queue are contiguous. */
+   worker under STATIC and DYNAMIC; descriptors of one queue are contiguous. */
 typedef struct fleet_task {
     uint32_t tile;
     uint32_t args;
@@ -431,13 +450,23 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t level;          /* fleet_level, but DEVICE: a slice is a chiplet-task */
-    uint8_t acquire;        /* fleet_scope: the widest among its waits */
-    uint16_t batch;         /* wavefront-tasks: so many stand in a row from this one on; else 1 */
+    uint8_t level;   /* fleet_level, but DEVICE: a slice is a chiplet-task */
+    uint8_t acquire; /* fleet_scope: the widest among its waits */
+    /* wavefront-tasks: so many stand in a row from this one on; else 1. DYNAMIC: 1, but
+       chiplet-tasks: which of its W parts this is */
+    uint16_t batch;
     uint32_t slice, slices; /* of a device-task; 0, 1 otherwise */
     uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
     uint32_t grid;          /* index of its grid's info */
 } fleet_task;
+
+/* DYNAMIC: descriptor `desc` waits for this element among `need` in all. */
+typedef struct fleeti_consumer {
+    uint32_t desc;
+    uint32_t need; /* | FLEETI_CONSUMER_... */
+} fleeti_consumer;
+#define FLEETI_CONSUMER_NEED 0x00ffffffu
+#define FLEETI_CONSUMER_RING(need) ((need) >> 24) /* FLEETI_RINGS * chiplet + fleeti_ring_kind */
 
 /* Wait until each of `count` counters, `stride` words apart, has `target` arrivals per step. */
 typedef struct fleeti_wait {
@@ -456,6 +485,12 @@ typedef struct fleeti_notify {
     uint32_t share;
     uint32_t weight;
 } fleeti_notify;
+
+/* The element of a notify record, and the arrivals per step that complete it: who brings them to that makes its
+   consumers ready. */
+typedef struct fleeti_trigger {
+    uint32_t element, target;
+} fleeti_trigger;
 
 #define FLEETI_SYSTEM 0x80000000u
 #define FLEETI_PREVIOUS 0x80000000u
@@ -1590,6 +1625,7 @@ typedef struct fleeti_element {
 typedef struct fleeti_arrivals {
     uint64_t arrivals; /* every worker of a chiplet-task arrives */
     uint64_t units;    /* CU-, wavefront- and chiplet-tasks, slices */
+    uint64_t roaming;  /* of tasks that another chiplet may steal */
 } fleeti_arrivals;
 
 /* Records of four words (waits, notifies) under construction. */
@@ -1621,7 +1657,7 @@ typedef struct fleeti_build {
     int64_t symbol[FLEET_MAX_SYMBOLS];
 
     uint32_t chiplets, n_grids, n_events; /* the step event included */
-    uint32_t is_static, levels;
+    uint32_t is_static, is_dynamic, levels;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
 
@@ -1637,7 +1673,8 @@ typedef struct fleeti_build {
     fleeti_element *elements;
     fleeti_arrivals *arrivals;
     uint32_t n_arrivals;
-    uint32_t counter_words, system_words;
+    uint32_t counter_words, system_words, joins;
+    uint64_t n_consumers;
 
     fleeti_records waits, notifies;
     fleeti_waits *task_waits;
@@ -1837,7 +1874,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
 {
     const fleet_plan_desc *desc = b->desc;
     uint32_t stride = desc->counter_stride_bytes;
-    if ((unsigned)desc->schedule > FLEET_SCHEDULE_CHIPLET)
+    if ((unsigned)desc->schedule > FLEET_SCHEDULE_DYNAMIC)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: schedule %u does not exist", (unsigned)desc->schedule);
     if (desc->counter_levels > 2)
@@ -1848,6 +1885,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
                              "plan: counter_stride_bytes is %u, not a power of two in 4..128",
                              stride);
     b->is_static = desc->schedule == FLEET_SCHEDULE_STATIC;
+    b->is_dynamic = desc->schedule == FLEET_SCHEDULE_DYNAMIC;
     b->levels = desc->counter_levels ? desc->counter_levels : 2;
     return FLEET_OK;
 }
@@ -2233,8 +2271,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
                              def->name);
     if (def->place.rank == 2 && !b->is_static)
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
-                             "placement of grid %s: under the CHIPLET schedule the scheduler "
-                             "chooses the worker",
+                             "placement of grid %s: a worker may be named under STATIC only",
                              def->name);
     if (def->place.rank == 2 && def->level == FLEET_LEVEL_CHIPLET)
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
@@ -2247,7 +2284,7 @@ static void fleeti_count_chiplet(fleeti_build *b, uint32_t chiplet, uint64_t n, 
 {
     uint32_t j;
     if (!b->is_static) {
-        count[chiplet] += n;
+        count[chiplet] += b->is_dynamic ? n * b->workers[chiplet] : n;
         return;
     }
     for (j = 0; j < b->workers[chiplet]; j++) count[b->base[chiplet] + j] += n;
@@ -2328,7 +2365,7 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
         if (status != FLEET_OK) return status;
     }
     for (i = 0; i < b->n_queues; i++) {
-        if (count[i]) count[i]++;
+        if (count[i] && !b->is_dynamic) count[i]++;
         b->queue[i].first = (uint32_t)descs;
         b->queue[i].count = (uint32_t)count[i];
         descs += count[i];
@@ -2408,30 +2445,57 @@ static uint32_t fleeti_record_of(const fleeti_element *element, uint32_t chiplet
     return element->record + fleeti_bits(element->producers & ((1u << chiplet) - 1u));
 }
 
-static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                               const int32_t *at)
+/* DYNAMIC: whether nobody waits for what the task notifies: it ends the step itself. */
+static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, const int32_t *at)
 {
-    uint32_t level = (uint32_t)grid->def->level, where = b->where[id], i, r, e, end, k;
-    uint32_t first = where, last = where;
-    if (level == FLEET_LEVEL_DEVICE) {
-        first = 0;
-        last = grid->pieces - 1;
-    } else if (b->is_static && level != FLEET_LEVEL_CHIPLET) {
-        first = last = b->chiplet_of[where];
-    }
+    uint32_t i, r, e, end;
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
         fleeti_reach(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
-                for (k = first; k <= last; k++) {
-                    uint64_t units = level == FLEET_LEVEL_DEVICE ? fleeti_slices_on(b, grid, k) : 1;
-                    fleeti_arrivals *a = &b->arrivals[fleeti_record_of(&b->elements[e], k)];
-                    a->units += units;
-                    a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
-                }
+        for (r = 0; r < box.runs; r++)
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
+                if (b->elements[e].first_waiter != FLEETI_NONE) return 0;
+    }
+    return 1;
+}
+
+/* Counts what a task adds to an element, on each chiplet that it runs on. */
+static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                             fleeti_element *element)
+{
+    uint32_t level = (uint32_t)grid->def->level, first = b->where[id], last = first, k;
+    if (level == FLEET_LEVEL_DEVICE) {
+        first = 0;
+        last = grid->pieces - 1;
+    } else if (b->is_static && level != FLEET_LEVEL_CHIPLET) {
+        first = last = b->chiplet_of[first];
+    }
+    for (k = first; k <= last; k++) {
+        uint64_t units = level == FLEET_LEVEL_DEVICE ? fleeti_slices_on(b, grid, k) : 1;
+        fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
+        a->units += units;
+        a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
+        if (b->is_dynamic && level < FLEET_LEVEL_CHIPLET) a->roaming += units;
+    }
+}
+
+/* DYNAMIC: the tasks that nobody waits for end the step. */
+static void fleeti_meet_sinks(fleeti_build *b, fleeti_element *step, int arrive)
+{
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t i, j, worker;
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *grid = &b->grids[i];
+        memset(at, 0, sizeof at);
+        for (j = 0; j < grid->count; j++, fleeti_next(grid, at)) {
+            if (!fleeti_is_sink(b, grid, at)) continue;
+            if (arrive) {
+                fleeti_arrive_at(b, grid, grid->first + j, step);
+                continue;
             }
+            step->producers |= fleeti_task_chiplets(b, grid, grid->first + j, &worker);
+            step->notifies++;
         }
     }
 }
@@ -2441,6 +2505,10 @@ static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, u
 static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
 {
     uint32_t q;
+    if (b->is_dynamic) {
+        fleeti_meet_sinks(b, step, arrivals != NULL);
+        return;
+    }
     for (q = 0; q < b->n_queues; q++) {
         uint32_t k = b->is_static ? b->chiplet_of[q] : q, worker = FLEETI_WORKER_MANY;
         if (!b->queue[q].count) continue;
@@ -2454,6 +2522,20 @@ static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arriv
         fleeti_touch(step, 1u << k, worker);
         step->producers |= 1u << k;
         step->notifies++;
+    }
+}
+
+static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                               const int32_t *at)
+{
+    uint32_t i, r, e, end;
+    for (i = 0; i < grid->n_outs; i++) {
+        const fleeti_edge *edge = &b->outs[grid->first_out + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        for (r = 0; r < box.runs; r++)
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
+                fleeti_arrive_at(b, grid, id, &b->elements[e]);
     }
 }
 
@@ -2510,6 +2592,11 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
     uint32_t i, waited = 0;
+    if (b->is_dynamic && (def->outside || (def->scope_given && def->scope > FLEET_SCOPE_DEVICE)))
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                             "event tensor %s: the DYNAMIC schedule has no events of the outside: "
+                             "nobody would push what they make ready",
+                             def->name);
     for (i = 0; i < event->elements; i++) {
         const fleeti_element *element = &b->elements[event->first + i];
         if (def->count && element->notifies != (uint64_t)def->count)
@@ -2542,7 +2629,7 @@ static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_ev
                                     const fleeti_element *element)
 {
     uint32_t scope = FLEET_SCOPE_DEVICE;
-    if (fleeti_bits(element->touched) <= 1)
+    if (!b->is_dynamic && fleeti_bits(element->touched) <= 1)
         scope = b->is_static && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
                                                                       : FLEET_SCOPE_CHIPLET;
     if (event->def && event->def->outside && scope < (uint32_t)event->def->outside_scope)
@@ -2576,7 +2663,8 @@ static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *eve
 static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *element,
                                const fleeti_arrivals *arrivals)
 {
-    return element->scope >= FLEET_SCOPE_DEVICE && b->levels == 2 && arrivals->arrivals > 1;
+    return element->scope >= FLEET_SCOPE_DEVICE && b->levels == 2 && arrivals->arrivals > 1 &&
+           !arrivals->roaming;
 }
 
 /* The target of an element: what all arrivals of one step add to its counter. */
@@ -2673,6 +2761,13 @@ static fleet_status fleeti_settle(fleeti_build *b)
             status = fleeti_set_target(b, event, &b->elements[event->first + e]);
         if (status == FLEET_OK) status = fleeti_lay_out_event(b, event, &device, &system);
         if (status != FLEET_OK) return status;
+    }
+    if (b->is_dynamic) {
+        b->joins = (uint32_t)device;
+        device += (b->n_descs + FLEETI_LINE_WORDS - 1u) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
+        if (device > FLEETI_MOST)
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+                                 "plan: the counters are over 2^31-1 words");
     }
     b->counter_words = (uint32_t)device;
     b->system_words = system > FLEETI_LINE_WORDS ? (uint32_t)system : 0;
@@ -3066,6 +3161,14 @@ static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_gri
     fleeti_records *notifies = &b->notifies;
     uint32_t start = notifies->count, single = 0, i, r, e, end;
     uint64_t n = 0;
+    if (b->is_dynamic && fleeti_is_sink(b, grid, at)) {
+        const uint32_t *item;
+        if (!fleeti_reserve(notifies, 1)) return fleeti_no_memory(b);
+        single = fleeti_record_of(&b->elements[b->n_elements - 1], chiplet);
+        item = notifies->item[single];
+        fleeti_append(notifies, item[0], item[1], item[2], item[3]);
+        n = 1;
+    }
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
@@ -3200,6 +3303,13 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.events = fleeti_section(&bytes, head.n_events, sizeof(fleeti_event));
     head.grids = fleeti_section(&bytes, head.n_grids, sizeof(fleeti_grid));
     head.targets = fleeti_section(&bytes, head.n_elements, sizeof(uint32_t));
+    if (b->is_dynamic) {
+        head.n_consumers = (uint32_t)b->n_consumers;
+        head.joins = b->joins;
+        head.consumers = fleeti_section(&bytes, head.n_consumers, sizeof(fleeti_consumer));
+        head.first_consumers = fleeti_section(&bytes, head.n_elements + 1u, sizeof(uint32_t));
+        head.triggers = fleeti_section(&bytes, head.n_notifies, sizeof(fleeti_trigger));
+    }
     head.names = fleeti_section(&bytes, fleeti_name_bytes(b), 1);
     head.bytes = bytes;
     if (bytes > SIZE_MAX) return NULL;
@@ -3221,7 +3331,11 @@ static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, u
 {
     uint32_t j;
     if (!b->is_static) {
-        tasks[end[chiplet]++] = *desc;
+        fleet_task part = *desc;
+        for (j = 0; j < (b->is_dynamic ? b->workers[chiplet] : 1); j++) {
+            if (b->is_dynamic) part.batch = (uint16_t)j;
+            tasks[end[chiplet]++] = part;
+        }
         return;
     }
     for (j = 0; j < b->workers[chiplet]; j++) tasks[end[b->base[chiplet] + j]++] = *desc;
@@ -3320,7 +3434,7 @@ static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t
     for (i = 0; i < b->n_queues; i++) {
         uint32_t n = queues[i].count;
         fleet_task *first = tasks + queues[i].first;
-        if (!n) continue;
+        if (!n || b->is_dynamic) continue;
         fleeti_set_batches(first, n - 1);
         if (b->step_wait != FLEETI_NONE) fleeti_wait_for_step(b, first, n - 1);
         fleeti_emit_step_end(b, i, first + n - 1);
@@ -3380,15 +3494,126 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
                b->notifies.count * sizeof *b->notifies.item);
 }
 
+/* ---- pass "emit": who becomes ready by what, under DYNAMIC -------------------------------------- */
+
+/* Calls visit for each element that a task waits for; elements that nobody ever notifies do not count. Returns
+   how many there are. */
+static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *grid,
+                               const int32_t *at, uint32_t *next, fleeti_consumer *out,
+                               fleeti_consumer consumer)
+{
+    uint64_t n = 0;
+    uint32_t i, r, e, end;
+    for (i = 0; i < grid->n_ins; i++) {
+        const fleeti_edge *edge = &b->ins[grid->first_in + i];
+        fleeti_box box = edge->box;
+        fleeti_reach(edge, grid->rank, at, &box);
+        for (r = 0; r < box.runs; r++)
+            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                if (!b->elements[e].target) continue;
+                n++;
+                if (!next) continue;
+                if (out) out[next[e]] = consumer;
+                next[e]++;
+            }
+    }
+    return n;
+}
+
+/* How many consumer entries there are: each descriptor has one per element, a source has one. */
+static fleet_status fleeti_count_consumers(fleeti_build *b)
+{
+    fleeti_consumer none;
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t i, j, k;
+    memset(&none, 0, sizeof none);
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *grid = &b->grids[i];
+        memset(at, 0, sizeof at);
+        for (j = 0; j < grid->count; j++, fleeti_next(grid, at)) {
+            uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = 1;
+            if (n > FLEETI_CONSUMER_NEED)
+                return fleeti_too_many_edges(b, grid->first + j, n, "events to wait for");
+            if (grid->def->level == FLEET_LEVEL_CHIPLET)
+                copies = b->workers[b->where[grid->first + j]];
+            if (grid->def->level == FLEET_LEVEL_DEVICE)
+                for (k = 0, copies = 0; k < grid->pieces; k++)
+                    copies += (uint64_t)fleeti_slices_on(b, grid, k) * b->workers[k];
+            b->n_consumers += copies * (n ? n : 1);
+            if (b->n_consumers > FLEETI_MOST)
+                return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
+                                     "grid %s brings the plan to over 2^31-1 pairs of a task and "
+                                     "an event that it waits for",
+                                     grid->def->name);
+        }
+    }
+    return FLEET_OK;
+}
+
+static uint32_t fleeti_ring_of(const fleet_task *task)
+{
+    return task->level == FLEET_LEVEL_CHIPLET ? FLEETI_RING_CHIPLET
+           : task->level == FLEET_LEVEL_WAVE  ? FLEETI_RING_WAVE
+                                              : FLEETI_RING_CU;
+}
+
+static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
+{
+    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    fleeti_consumer *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
+    uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
+    fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
+    uint32_t *next = (uint32_t *)fleeti_new(b, b->n_elements + 1u, sizeof *next);
+    uint32_t *of_counter = (uint32_t *)fleeti_new(b, b->counter_words, sizeof *of_counter);
+    const uint32_t step = b->n_elements - 1;
+    uint32_t fill, q, d, i, e;
+    if (!next || !of_counter) return fleeti_no_memory(b);
+    for (fill = 0; fill < 2; fill++) {
+        for (q = 0; q < b->n_queues; q++)
+            for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
+                const fleeti_bound_grid *grid = &b->grids[tasks[d].grid];
+                const uint32_t ring = FLEETI_RINGS * q + fleeti_ring_of(&tasks[d]);
+                fleeti_consumer c;
+                uint32_t need;
+                c.desc = d, c.need = 0;
+                need = (uint32_t)fleeti_awaited(b, grid, tasks[d].at, NULL, NULL, c);
+                c.need = (need ? need : 1) | ring << 24;
+                if (!fill) plan->ring_entries[ring]++;
+                if (need) {
+                    fleeti_awaited(b, grid, tasks[d].at, next, fill ? consumers : NULL, c);
+                } else {
+                    if (fill) consumers[next[step]] = c;
+                    next[step]++;
+                }
+            }
+        if (fill) break;
+        for (e = 0; e < b->n_elements; e++) first[e + 1] = first[e] + next[e];
+        for (e = 0; e < b->n_elements; e++) next[e] = first[e];
+    }
+    for (i = 0; i < b->n_events; i++)
+        for (e = 0; e < b->events[i].elements; e++)
+            of_counter[b->events[i].counter + e * b->events[i].stride] = b->events[i].first + e;
+    for (i = 0; i < plan->n_notifies; i++) {
+        triggers[i].element = of_counter[notifies[i].counter];
+        triggers[i].target = b->elements[triggers[i].element].target;
+    }
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out)
 {
     uint32_t *end = (uint32_t *)fleeti_new(b, b->n_queues, sizeof *end);
-    fleet_plan *plan = end ? fleeti_new_block(b) : NULL;
+    fleet_status status = b->is_dynamic ? fleeti_count_consumers(b) : FLEET_OK;
+    fleet_plan *plan;
+    if (status != FLEET_OK) return status;
+    plan = end ? fleeti_new_block(b) : NULL;
     if (!plan) return fleeti_no_memory(b);
+    *out = plan;
     fleeti_emit_queues(b, plan, end);
     fleeti_emit_tables(b, plan);
-    *out = plan;
-    return FLEET_OK;
+    return b->is_dynamic ? fleeti_emit_consumers(b, plan) : FLEET_OK;
 }
 
 /* ---- pass "order": nothing can deadlock ------------------------------------------------------ */
@@ -3720,6 +3945,7 @@ static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
     status = fleeti_dry_run_start(b, plan, &run, 0);
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
+    if (b->is_dynamic) return FLEET_OK; /* whatever is ready runs */
     status = fleeti_dry_run_start(b, plan, &run, 1);
     if (status != FLEET_OK) return status;
     return run.n_done < run.n_nodes ? fleeti_report_order(b, &run) : FLEET_OK;
@@ -3844,7 +4070,7 @@ static int fleeti_check_workers(const fleet_plan *plan)
 {
     uint32_t k, workers = 0;
     if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS ||
-        plan->schedule > FLEET_SCHEDULE_CHIPLET || plan->topology.chiplets != plan->chiplets ||
+        plan->schedule > FLEET_SCHEDULE_DYNAMIC || plan->topology.chiplets != plan->chiplets ||
         plan->counter_words > FLEETI_MOST || plan->system_words > FLEETI_MOST ||
         plan->has_waves > 1 || plan->private_l2 > 1 ||
         plan->topology.name[sizeof plan->topology.name - 1])
@@ -3955,7 +4181,15 @@ static int fleeti_check_queues(const fleet_plan *plan)
                 !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
                 return 0;
             /* Each queue ends the step with its last descriptor and with no other. */
-            if ((task->tile == FLEETI_TILE_NONE) != (i + 1 == descs)) return 0;
+            if ((task->tile == FLEETI_TILE_NONE) !=
+                (i + 1 == descs && plan->schedule != FLEET_SCHEDULE_DYNAMIC))
+                return 0;
+            if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+                if (task->level == FLEET_LEVEL_CHIPLET ? task->batch >= plan->workers[q]
+                                                       : task->batch != 1)
+                    return 0;
+                continue;
+            }
             if (!task->batch || (task->batch > 1 && (task->level != FLEET_LEVEL_WAVE ||
                                                      task[1].level != FLEET_LEVEL_WAVE ||
                                                      task[1].batch != task->batch - 1)))
@@ -3963,6 +4197,45 @@ static int fleeti_check_queues(const fleet_plan *plan)
         }
     }
     return descs == plan->n_descs;
+}
+
+/* DYNAMIC: the tables that say who becomes ready by what, and how many a ring gets in a step. */
+static int fleeti_check_consumers(const fleet_plan *plan)
+{
+    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    const fleeti_consumer *consumers;
+    const fleeti_trigger *triggers;
+    const uint32_t *first;
+    uint32_t i, q, d;
+    if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return !plan->n_consumers;
+    if (!fleeti_section_fits(plan, plan->consumers, plan->n_consumers, sizeof(fleeti_consumer)) ||
+        !fleeti_section_fits(plan, plan->first_consumers, plan->n_elements + 1ull,
+                             sizeof(uint32_t)) ||
+        !fleeti_section_fits(plan, plan->triggers, plan->n_notifies, sizeof(fleeti_trigger)) ||
+        !fleeti_range_fits(plan->joins, plan->n_descs, plan->counter_words))
+        return 0;
+    consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
+    first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
+    if (first[0] || first[plan->n_elements] != plan->n_consumers) return 0;
+    for (i = 0; i < plan->n_elements; i++)
+        if (first[i] > first[i + 1]) return 0;
+    for (i = 0; i < plan->n_notifies; i++)
+        if (triggers[i].element >= plan->n_elements) return 0;
+    for (i = 0; i < plan->n_consumers; i++) {
+        const uint32_t ring = FLEETI_CONSUMER_RING(consumers[i].need);
+        if (consumers[i].desc >= plan->n_descs || ring >= FLEETI_RINGS * plan->chiplets ||
+            !(consumers[i].need & FLEETI_CONSUMER_NEED))
+            return 0;
+    }
+    for (q = 0; q < plan->n_queues; q++) {
+        uint32_t n[FLEETI_RINGS] = {0, 0, 0};
+        for (d = queues[q].first; d < queues[q].first + queues[q].count; d++)
+            n[fleeti_ring_of(&tasks[d])]++;
+        if (memcmp(n, plan->ring_entries + FLEETI_RINGS * q, sizeof n) != 0) return 0;
+    }
+    return 1;
 }
 
 fleet_status fleet_plan_check(const void *block, size_t bytes)
@@ -3991,7 +4264,7 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
         !fleeti_section_fits(plan, plan->names, 1, 1) || ((const char *)block)[plan->bytes - 1])
         return FLEET_ERROR_IMAGE_SIZE;
     if (!fleeti_check_workers(plan) || !fleeti_check_events(plan) || !fleeti_check_grids(plan) ||
-        !fleeti_check_records(plan) || !fleeti_check_queues(plan))
+        !fleeti_check_records(plan) || !fleeti_check_queues(plan) || !fleeti_check_consumers(plan))
         return FLEET_ERROR_IMAGE_INDEX;
     return FLEET_OK;
 }
@@ -4196,7 +4469,9 @@ static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
     fleeti_put(out, least == most ? "%u" : "%u to %u", least, most);
     fleeti_put(out, " a chiplet%s), %s schedule, L2s %s\n",
                plan->schedule == FLEET_SCHEDULE_CHIPLET ? ", and its scheduler" : "",
-               plan->schedule == FLEET_SCHEDULE_CHIPLET ? "CHIPLET" : "STATIC",
+               plan->schedule == FLEET_SCHEDULE_CHIPLET   ? "CHIPLET"
+               : plan->schedule == FLEET_SCHEDULE_DYNAMIC ? "DYNAMIC"
+                                                          : "STATIC",
                plan->private_l2 ? "private" : "coherent");
 }
 
@@ -4248,6 +4523,8 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
     }
     if (n)
         fleeti_put(out, "\n");
+    else if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
+        fleeti_put(out, "steps: the last task of a step makes the sources of the next one ready\n");
     else if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
         fleeti_put(out, "steps: sources wait for the step before: a scheduler deals ahead, so they "
                         "always do under CHIPLET\n");

@@ -90,7 +90,7 @@
 #endif
 
 /* Bytes of static LDS that this header adds to a kernel; fleet_sched.h adds FLEET_LOOP_LDS_BYTES. */
-#define FLEETI_LDS_WORDS 4u
+#define FLEETI_LDS_WORDS 8u
 #define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
 
 /* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
@@ -309,6 +309,23 @@ FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
 {
     fleeti_cold cold;
     __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(value));
+    return cold;
+}
+/* The same of a pointer to device memory. */
+typedef struct fleeti_cold_pointer {
+    fleeti_cold low, high;
+} fleeti_cold_pointer;
+FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+{
+    uint64_t high = fleeti_cold_value(cold.high);
+    uintptr_t at = (uintptr_t)(high << 32 | fleeti_cold_value(cold.low));
+    return (const void *)(__attribute__((address_space(1))) const void *)at;
+}
+FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+{
+    fleeti_cold_pointer cold;
+    cold.low = fleeti_cold_of((uint32_t)(uintptr_t)at);
+    cold.high = fleeti_cold_of((uint32_t)((uint64_t)(uintptr_t)at >> 32));
     return cold;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
@@ -1148,6 +1165,39 @@ FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
 
 #define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
 #define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
+#define FLEETI_LDS_LATER 4u                /* four words */
+
+/* A look at a word of device memory whose answer is wanted much later, by all lanes of a wave, the same one each
+   time. The word is the first of sixteen aligned bytes. */
+#if defined(FLEET_CUDA)
+/* Through LDS: a register that waits for its load would be moved about, and so waited for, at the joins of the
+   caller's loop. Past the L1. */
+FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+{
+    fleeti_inbound none;
+    (void)later;
+    if (fleeti_my_lane(me) == 0) fleeti_inbound_begin(&none, me.lds, FLEETI_LDS_LATER, at);
+}
+FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+{
+    fleeti_inbound none;
+    (void)later;
+    fleeti_inbound_end(&none, me.lds, FLEETI_LDS_LATER);
+    fleet_wave_barrier();
+    return fleeti_lds_get(me.lds, FLEETI_LDS_LATER);
+}
+#else
+FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+{
+    (void)me;
+    *later = fleet_load_relaxed_device(at);
+}
+FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+{
+    (void)me;
+    return fleeti_uniform(*later);
+}
+#endif
 
 #if !defined(FLEET_HIP)
 typedef struct fleeti_cold {
@@ -1163,7 +1213,30 @@ FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
     cold.value = value;
     return cold;
 }
+typedef struct fleeti_cold_pointer {
+    const void *at;
+} fleeti_cold_pointer;
+FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+{
+    return cold.at;
+}
+FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+{
+    fleeti_cold_pointer cold;
+    cold.at = at;
+    return cold;
+}
 #endif
+
+/* Bits that are set. */
+FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+{
+#if defined(FLEET_CUDA)
+    return (uint32_t)__popc(bits);
+#else
+    return (uint32_t)__builtin_popcount(bits);
+#endif
+}
 
 /* Sixteen words that a whole group has in hand, from LDS (of the workgroup) or from memory that nobody changes. */
 #define FLEETI_HELD 16u
@@ -1305,18 +1378,25 @@ typedef struct fleeti_counters {
         system; /* where the base of the system counters stands, in fine-grained memory: seldom read */
 } fleeti_counters;
 
-#define FLEETI_RELEASED 1u  /* this arrival released for its chiplet */
-#define FLEETI_COMPLETED 2u /* this arrival completed an element */
+#define FLEETI_RELEASED 1u /* this arrival released for its chiplet */
+#define FLEETI_VETOED 2u   /* nobody arrived */
+
+/* What a notify tells its group: FLEETI_... flags, and a bit for each record whose arrival completed its element,
+   where that was asked for. Only the leader knows of more than a veto. */
+typedef struct fleeti_told {
+    uint32_t flags, completed;
+} fleeti_told;
 
 /* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
    which so comes after every RMW that observed other workgroups' arrivals, then the counters. The first
-   record comes by value, since it is mostly the only one. target: where not 0, a sum that completes an
-   element (for triggers). */
-FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
-                                    const fleeti_notify *records, uint32_t n, uint32_t epoch,
-                                    uint32_t target)
+   record comes by value, since it is mostly the only one. triggers: for each record what completes its element,
+   n at most 32; or null. */
+FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
+                                       const fleeti_notify *records, uint32_t n, uint32_t epoch,
+                                       const fleeti_trigger *triggers)
 {
-    uint32_t result = 0;
+    fleeti_told told;
+    told.flags = told.completed = 0;
     for (uint32_t from = 0; from < n; from += 32) {
         uint32_t due = 0, system = 0;
         uint32_t end = n - from < 32 ? n - from : 32;
@@ -1324,11 +1404,11 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
             fleeti_notify r = from + i ? records[from + i] : first;
             if (r.sub & FLEETI_LOCAL) {
                 /* Block and chiplet scope: producers' drained stores and the readers share one L2. */
-                if (!target)
+                if (!triggers)
                     fleeti_add_release_device(c.device + r.counter, r.weight);
                 else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
-                         epoch * target)
-                    result |= FLEETI_COMPLETED;
+                         epoch * triggers[i].target)
+                    told.completed |= 1u << i;
                 continue;
             }
             /* Not the last of its chiplet: whoever is releases for this workgroup too, because its
@@ -1338,7 +1418,7 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
             system |= r.counter & FLEETI_SYSTEM;
         }
         if (!due) continue;
-        result |= FLEETI_RELEASED;
+        told.flags = FLEETI_RELEASED;
         /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all. */
         if (system)
             fleeti_release_system();
@@ -1350,33 +1430,34 @@ FLEET_DEVICE uint32_t fleeti_arrive(fleeti_counters c, fleeti_notify first,
             if (!(due >> i & 1)) continue;
             if (r.counter & FLEETI_SYSTEM) {
                 uint32_t *at = *c.system + (r.counter & ~FLEETI_SYSTEM);
-                if (target)
+                if (triggers)
                     old = fleeti_rmw_system(at, r.weight);
                 else
                     fleeti_add_release_system(at, r.weight);
             } else {
-                if (target)
+                if (triggers)
                     old = fleeti_rmw_device(c.device + r.counter, r.weight);
                 else
                     fleeti_add_release_device(c.device + r.counter, r.weight);
             }
-            if (target && old + r.weight == epoch * target) result |= FLEETI_COMPLETED;
+            if (triggers && old + r.weight == epoch * triggers[i].target) told.completed |= 1u << i;
         }
     }
-    return result;
+    return told;
 }
-
-#define FLEETI_VETOED 4u /* nobody arrived */
 
 /* The one notify. Every thread of the group calls it; its stores before the call are published to
    whoever waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means
    that there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0 and
-   1. Records as in fleeti_arrive, read by the leader alone, who alone gets the other flags. */
-FLEET_DEVICE uint32_t fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
-                                        fleeti_notify first, const fleeti_notify *records,
-                                        uint32_t n, uint32_t epoch, uint32_t target,
-                                        uint32_t may_veto, uint32_t veto, uint32_t turn)
+   1. Records and triggers as in fleeti_arrive, read by the leader alone, who alone gets the rest of the answer. */
+FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
+                                           fleeti_notify first, const fleeti_notify *records,
+                                           uint32_t n, uint32_t epoch,
+                                           const fleeti_trigger *triggers, uint32_t may_veto,
+                                           uint32_t veto, uint32_t turn)
 {
+    fleeti_told told;
+    told.flags = told.completed = 0;
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
     if (group == FLEET_BLOCK) {
         if (may_veto)
@@ -1387,11 +1468,11 @@ FLEET_DEVICE uint32_t fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_cou
         if (may_veto) veto = fleeti_any(veto);
         fleet_wave_barrier();
     }
-    if (may_veto && veto) return FLEETI_VETOED;
-    if (n == 0 || !fleeti_leads(me, group)) return 0;
+    if (may_veto && veto) told.flags = FLEETI_VETOED;
+    if ((may_veto && veto) || n == 0 || !fleeti_leads(me, group)) return told;
     /* ... before the leader arrives for all of them. */
     c.device += fleeti_my_lead(me);
-    return fleeti_arrive(c, first, records, n, epoch, target);
+    return fleeti_arrive(c, first, records, n, epoch, triggers);
 }
 
 /* ---- fleet device: wait ------------------------------------------------------------------------------------- */
@@ -1606,11 +1687,12 @@ FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
 {
     return (e.counter & ~FLEETI_SYSTEM) | (scope == FLEET_SCOPE_SYSTEM ? FLEETI_SYSTEM : 0);
 }
-FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
-                                          fleet_scope scope)
+FLEET_DEVICE fleeti_told fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
+                                             fleet_scope scope)
 {
     fleeti_counters c;
     fleeti_notify r;
+    fleeti_trigger trigger;
     c.device = e.words;
     c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
@@ -1625,7 +1707,8 @@ FLEET_DEVICE uint32_t fleeti_event_notify(uint32_t group, fleet_event e, uint32_
     }
     /* With the old value, which nobody may need: a caller that waits at once then polls no earlier than its
        own arrival is through, which leaves the counter to the others. */
-    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, e.target, 0, 0, 0);
+    trigger.element = 0, trigger.target = e.target;
+    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, &trigger, 0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
@@ -1659,7 +1742,7 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
 FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch,
                                            fleet_scope scope)
 {
-    uint32_t completed = fleeti_event_notify(group, e, epoch, scope) & FLEETI_COMPLETED;
+    uint32_t completed = fleeti_event_notify(group, e, epoch, scope).completed;
     return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_me_now(), completed, 1)
                                 : fleeti_first(completed);
 }
@@ -1678,7 +1761,7 @@ FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32
 #define FLEETI_EVENT_OPS(scope, SCOPE)                                                             \
     FLEET_DEVICE uint32_t fleet_notify_##scope(uint32_t group, fleet_event e, uint32_t epoch)      \
     {                                                                                              \
-        return fleeti_event_notify(group, e, epoch, SCOPE) & FLEETI_RELEASED;                      \
+        return fleeti_event_notify(group, e, epoch, SCOPE).flags & FLEETI_RELEASED;                \
     }                                                                                              \
     FLEET_DEVICE fleet_status fleet_wait_##scope(uint32_t group, fleet_event e, uint32_t epoch)    \
     {                                                                                              \

@@ -3,6 +3,7 @@
    Turns a plan (fleet.h) and your tile functions into a megakernel. Your kernel stays yours: the loop is
    a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
    own queue. Under CHIPLET one workgroup of each chiplet polls events and deals that chiplet's tasks.
+   Under DYNAMIC whoever completes a task's last event pushes it to a ready queue, and idle workers pop.
 
    RECIPE
        In exactly one file that your GPU compiler compiles (on the CPU: any, link with -pthread):
@@ -37,6 +38,8 @@
        its one notify and one wait. The plan is immutable and read without synchronisation. Roles, epoch
        and verdict go through atomics of device scope only. A mailbox entry carries no data for its
        reader: the worker acquires for itself after it read the entry, at the scope of the task's events.
+       An entry of a ready queue is the same: pushed after the arrival that completed the task's events,
+       popped before an acquire of device scope.
 
    ERRORS
        A launch is asynchronous; its status is had from fleet_wait_state or fleet_state_status. A run that
@@ -61,6 +64,14 @@ typedef struct fleeti_line {
 
 typedef struct fleeti_host fleeti_host;
 typedef struct fleeti_mailbox fleeti_mailbox;
+typedef struct fleeti_ring fleeti_ring;
+
+/* Where a ready ring is: of chiplet k FLEETI_RINGS from FLEETI_RINGS * k on. */
+typedef struct fleeti_ready_ring {
+    fleeti_ring *ring;
+    uint32_t mask;    /* capacity - 1 */
+    uint32_t entries; /* in a step */
+} fleeti_ready_ring;
 
 /* What workers look up when they need it, rather than keep it in registers. */
 typedef struct fleeti_config {
@@ -68,14 +79,16 @@ typedef struct fleeti_config {
     uint32_t *system;          /* the system counters */
     fleeti_host *host;         /* as the device addresses it */
     fleeti_mailbox *mailboxes; /* per worker; CHIPLET only */
+    fleeti_ready_ring
+        ready[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* DYNAMIC; as ring_entries of the plan */
     const uint8_t
         *chiplet_of; /* virtual chiplet of each workgroup; null: the hardware's chiplet id counts */
     fleet_watch watch; /* limit_ticks is set by each launch, the rest by fleet_state_init */
     uint32_t pad[FLEETI_EVENT_LINE - 16];
-} fleeti_config;
+} fleeti_config; /* whole lines */
 
 /* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
-   counters, each on lines of its own. */
+   counters, rings, each on lines of its own. */
 typedef struct fleeti_state {
     fleeti_line owner;   /* token of the launch that holds the state, 0: free */
     fleeti_line epoch;   /* steps completed; stored by the last workgroup to leave */
@@ -218,22 +231,24 @@ typedef struct fleeti_worker {
     fleeti_me me;
     fleeti_lds slots; /* in LDS, FLEETI_SLOT: the descriptors to come */
     fleeti_state *state;
+    fleeti_cold role;     /* FLEETI_ROLE_... */
+    fleeti_cold schedule; /* fleet_schedule, or FLEETI_ONLY */
     uint32_t *counters;
-    fleeti_mailbox
-        *mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
-    const fleet_task *tasks; /* of the plan, as are these */
-    const fleeti_wait *waits;
-    const fleeti_notify *notifies;
-    uint32_t schedule; /* fleet_schedule, or FLEETI_ONLY */
+    fleeti_cold_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
+    fleeti_cold_pointer
+        mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
     fleeti_cold chiplets, steps_left;
     uint32_t chiplet, worker, workers, id;
     uint32_t epoch;
+    fleeti_cold begun;        /* DYNAMIC: the launch's first epoch */
     fleeti_cold first, count; /* the worker's queue; CHIPLET: the chiplet's */
     uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
-    uint32_t turn, veto;
+    uint32_t turn;
+    fleeti_cold veto;
     fleeti_cold head;                /* STATIC: number of this step's first task */
     fleeti_cold mailed;              /* CHIPLET: wavefront-tasks that the last mail brought */
     fleeti_cold guess;               /* CHIPLET: descriptor that the next mail may bring */
+    fleeti_cold last;                /* DYNAMIC: the launch's last epoch */
     fleeti_cold batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;                  /* of the task in hand */
     uint32_t slow;                   /* 0: STATIC, no batch, not done */
@@ -242,16 +257,42 @@ typedef struct fleeti_worker {
     fleet_status tile_status;
     /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
     uint32_t looks, look_at, stop;
-    fleeti_cold stage, loading, offset, coming, looked, ran;
+    fleeti_cold stage, loading, offset, looked, ran;
+    uint32_t later;
     fleeti_inbound inbound;
     uint32_t done;
-    uint32_t lds_bytes;
+    fleeti_cold lds_bytes;
     void *lds;
     fleeti_held task; /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_HOST)
     size_t lds_mark;
 #endif
 } fleeti_worker;
+
+FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
+{
+    return fleeti_cold_value(w->schedule);
+}
+FLEET_DEVICE const fleet_plan *fleeti_plan_of(const fleeti_worker *w)
+{
+    return (const fleet_plan *)fleeti_cold_at(w->plan);
+}
+FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
+{
+    return (const fleet_task *)fleeti_cold_at(w->tasks);
+}
+FLEET_DEVICE const fleeti_wait *fleeti_waits_of(const fleeti_worker *w)
+{
+    return (const fleeti_wait *)fleeti_cold_at(w->waits);
+}
+FLEET_DEVICE const fleeti_notify *fleeti_notifies_of(const fleeti_worker *w)
+{
+    return (const fleeti_notify *)fleeti_cold_at(w->notifies);
+}
+FLEET_DEVICE fleeti_mailbox *fleeti_mailbox_of(const fleeti_worker *w)
+{
+    return (fleeti_mailbox *)(uintptr_t)fleeti_cold_at(w->mailbox);
+}
 
 /* One thread's account of why it gives up; the first one's status ends the run for all. */
 FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t task,
@@ -352,8 +393,9 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 
 /* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
    the host, and gives the state free. */
-FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t role)
+FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
 {
+    const uint32_t role = fleeti_cold_value(w->role);
     fleeti_state *state = w->state;
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
@@ -384,6 +426,147 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t 
     }
 }
 
+/* ---- fleet sched: ready ring --------------------------------------------------------------------------- */
+
+/* Many push, many pop. A pop first wins one unit of `available` and only then takes a ticket, so that no ticket is
+   ever without an entry to come. Ticket t is served by slot t mod capacity, which tells t + 1 beside the value: no
+   fresh slot passes for a pushed one. Nothing is ever reset, and all counts wrap.
+   The caller's part: entry t + capacity is pushed only when entry t has been popped and what it led to has been
+   waited for. (A plan's ring has room for all tasks of a step that can be pushed to it, and a step begins when
+   the one before has ended.) Then no push finds its slot taken, and none has to look. */
+struct fleeti_ring {
+    fleeti_line available, head, tail;
+    fleeti_line base; /* the head when the launch began */
+};                    /* then: uint64_t slots[capacity], (ticket + 1) << 32 | value */
+
+FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
+{
+    return (uint64_t *)(void *)(ring + 1);
+}
+
+/* Pushes an entry for each lane with `has`, by lanes 0..31 of one wave and no others. What the wave has observed is
+   published with them. mask: capacity - 1, capacity a power of two. */
+FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t has, uint32_t value)
+{
+    const uint32_t all = fleeti_ballot(has), count = fleeti_ones(all);
+    const uint32_t rank = fleeti_ones(all & ((1u << fleet_lane() % 32) - 1));
+    uint32_t ticket = 0;
+    if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
+    ticket = fleeti_first(ticket) + rank;
+    /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire of who pops. */
+    fleeti_post_order();
+    if (has)
+        fleeti_post64_device(&fleeti_ring_slots(ring)[ticket & mask],
+                             (uint64_t)(ticket + 1) << 32 | value);
+    if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
+}
+
+/* The same for the descriptors of `count` consumers in a row, all for this ring: one reservation for all. */
+FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
+                                       const fleeti_consumer *consumers, uint32_t count)
+{
+    uint32_t ticket = 0;
+    if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
+    ticket = fleeti_first(ticket);
+    fleeti_post_order(); /* as in fleeti_ring_push */
+    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
+        fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + i) & mask],
+                             (uint64_t)(ticket + i + 1) << 32 | consumers[i].desc);
+    fleet_wave_barrier();
+    if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
+}
+
+/* Wins up to `want` entries, by one thread: returns how many, with the first one's ticket. eager: do not look first,
+   there were entries just now. */
+FLEET_DEVICE uint32_t fleeti_ring_win(fleeti_ring *ring, uint32_t want, uint32_t eager,
+                                      uint32_t *ticket)
+{
+    int32_t there;
+    uint32_t got;
+    if (!eager && (int32_t)fleet_load_relaxed_device(&ring->available.word) <= 0) return 0;
+    there = (int32_t)fleet_add_relaxed_device(&ring->available.word, 0u - want);
+    got = there <= 0 ? 0 : (uint32_t)there < want ? (uint32_t)there : want;
+    if (got < want) fleet_add_relaxed_device(&ring->available.word, want - got);
+    if (got) *ticket = fleet_add_relaxed_device(&ring->head.word, got);
+    return got;
+}
+/* The entry of a ticket that was won; its push has begun, and may have to be waited for. No acquire: before data is
+   read, the caller does. */
+FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uint32_t ticket,
+                                           const fleet_watch *watch, uint32_t *value)
+{
+    const uint64_t *slot = &fleeti_ring_slots(ring)[ticket & mask];
+    uint64_t since = 0;
+    uint32_t tries = 0;
+    for (;;) {
+        uint64_t entry = fleeti_poll64_device(slot);
+        fleet_status status;
+        *value = (uint32_t)entry;
+        if ((uint32_t)(entry >> 32) == ticket + 1) return FLEET_OK;
+        status = fleeti_again(slot, watch, &tries, &since);
+        if (status) return status;
+    }
+}
+
+/* DYNAMIC, by all lanes of a wave: the element is complete. Whoever waited for it alone, or now has its last event,
+   goes to its ring. */
+FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, uint32_t epoch)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_consumer *consumers = (const fleeti_consumer *)(block + plan->consumers);
+    const uint32_t *first = (const uint32_t *)(block + plan->first_consumers) + element;
+    const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
+    const uint32_t end = first[1];
+    uint32_t from = first[0];
+    /* Leading runs for one ring that wait for nothing else go there in one piece: a step's sources, above all. */
+    while (from < end) {
+        const uint32_t need = fleeti_uniform(consumers[from].need);
+        const fleeti_ready_ring *to = &w->state->config.ready[FLEETI_CONSUMER_RING(need)];
+        uint32_t count = 0, same = lanes;
+        if ((need & FLEETI_CONSUMER_NEED) != 1) break;
+        while (same == lanes) {
+            const uint32_t i = from + count + fleet_lane();
+            const uint32_t others =
+                ~fleeti_ballot(fleet_lane() < lanes && i < end && consumers[i].need == need);
+            same = others ? fleeti_ones((others & (0u - others)) - 1) : 32;
+            if (same > lanes) same = lanes;
+            count += same;
+        }
+        fleeti_ring_push_run(to->ring, to->mask, consumers + from, count);
+        from += count;
+    }
+    for (; from < end; from += lanes) {
+        const uint32_t i = from + fleet_lane();
+        uint32_t ready = fleet_lane() < lanes && i < end, waiting, desc = 0, ring = 0;
+        if (ready) {
+            const uint32_t need = consumers[i].need & FLEETI_CONSUMER_NEED;
+            desc = consumers[i].desc;
+            ring = FLEETI_CONSUMER_RING(consumers[i].need);
+            /* Acquire and release: the last of them pushes what all of them published. */
+            if (need > 1)
+                ready = fleeti_rmw_device(w->counters + plan->joins + desc, 1) + 1 == epoch * need;
+        }
+        while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
+            const uint32_t which =
+                fleeti_shuffle(ring, fleeti_ones((waiting & (0u - waiting)) - 1));
+            const fleeti_ready_ring *to = &w->state->config.ready[which];
+            const uint32_t here = ready && ring == which;
+            fleeti_ring_push(to->ring, to->mask, here, desc);
+            if (here) ready = 0;
+        }
+    }
+}
+
+/* The same for an element that this wave's task completed: the step event begins the next step. */
+FLEET_DEVICE void fleeti_completed(const fleeti_worker *w, uint32_t element)
+{
+    if (element != fleeti_plan_of(w)->n_elements - 1)
+        fleeti_make_ready(w, element, w->epoch);
+    else if (w->epoch != fleeti_cold_value(w->last))
+        fleeti_make_ready(w, element, w->epoch + 1);
+}
+
 /* ---- fleet sched: look-ahead -------------------------------------------------------------------------- */
 
 /* Descriptors on their way to a workgroup: a ring of slots in LDS, each with a descriptor, its first wait and
@@ -396,8 +579,16 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run, uint32_t 
 #define FLEETI_SLOT_NOTIFY 20u /* four words */
 #define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
 #define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
+/* Behind the slots: under DYNAMIC the numbers of the descriptors of a batch. */
+#define FLEETI_BATCH_MOST 32u
+#define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
+#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4)
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
-#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_SLOT_QUADS)
+#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS)
+FLEET_DEVICE uint32_t fleeti_batch_most(void)
+{
+    return fleet_wave_count() < FLEETI_BATCH_MOST ? fleet_wave_count() : FLEETI_BATCH_MOST;
+}
 
 /* Words of a fleet_task. */
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
@@ -436,7 +627,7 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
             uint32_t at = offset + q / 4; /* a queue is walked round and round */
             const fleet_task *task;
             if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
-            task = w->tasks + first + at;
+            task = fleeti_tasks_of(w) + first + at;
             fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
                                  (const fleeti_quad *)(const void *)task + q % 4);
         }
@@ -451,7 +642,8 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
             uint32_t n = q % 2 ? counts >> 16 : counts & 0xffff;
             uint32_t at = fleeti_lds_get(
                 w->slots, slot + (q % 2 ? FLEETI_WORD(notifies) : FLEETI_WORD(waits)));
-            const void *records = q % 2 ? (const void *)w->notifies : (const void *)w->waits;
+            const void *notifies = fleeti_notifies_of(w), *waits = fleeti_waits_of(w);
+            const void *records = q % 2 ? notifies : waits;
             fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
                                  (const fleeti_quad *)records + (n ? at : 0));
         }
@@ -497,27 +689,27 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
 }
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
-FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
-                                   uint32_t lds_bytes)
+FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
+                               uint32_t lds_bytes)
 {
     const fleet_plan *plan = run->plan;
     const char *block = (const char *)plan;
     const fleeti_queue *queue;
     uint32_t role, rank;
-    FLEET_LDS(fleeti_quad, slots, FLEETI_SLOT_QUADS);
+    FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
     w->state = run->state;
+    w->plan = fleeti_cold_to(plan);
     w->counters = run->state->config.counters;
-    w->mailbox = run->state->config.mailboxes;
     w->steps_left = fleeti_cold_of(run->steps);
-    w->tasks = (const fleet_task *)(block + plan->tasks);
-    w->waits = (const fleeti_wait *)(block + plan->waits);
-    w->notifies = (const fleeti_notify *)(block + plan->notifies);
-    w->schedule = plan->schedule;
+    w->tasks = fleeti_cold_to(block + plan->tasks);
+    w->waits = fleeti_cold_to(block + plan->waits);
+    w->notifies = fleeti_cold_to(block + plan->notifies);
+    w->schedule = fleeti_cold_of(plan->schedule);
     w->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
     w->lds = lds;
-    w->lds_bytes = lds_bytes;
+    w->lds_bytes = fleeti_cold_of(lds_bytes);
 #if defined(FLEET_HOST)
     w->lds_mark = fleeti_host_lds_mark();
 #endif
@@ -526,10 +718,11 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     if (fleet_thread_id() == 0) {
         fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(0), 0);
         fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(1), 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_LATER, 0);
     }
     if (run->only) {
         fleet_block_barrier();
-        w->schedule = FLEETI_ONLY;
+        w->schedule = fleeti_cold_of(FLEETI_ONLY);
         w->slow = 1;
         w->first = fleeti_cold_of(run->only - 1);
         w->epoch = 1;
@@ -537,13 +730,15 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
         w->workers = plan->workers[w->chiplet];
         w->worker = fleet_block_id();
         w->id = plan->total_workers;
-        return FLEETI_ROLE_NONE;
+        w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
+        return;
     }
     role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
     role = fleeti_broadcast(w->me, role, 1);
+    w->role = fleeti_cold_of(role);
     if (role < FLEETI_ROLE_FIRST) {
         w->done = w->slow = 1;
-        return role;
+        return;
     }
     w->epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) + 1;
     w->chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
@@ -551,84 +746,30 @@ FLEET_DEVICE uint32_t fleeti_enter(fleeti_worker *w, const fleet_run *run, void 
     w->workers = plan->workers[w->chiplet];
     w->worker = rank;
     w->id = plan->worker_base[w->chiplet] + rank;
-    w->mailbox += plan->worker_base[w->chiplet] + (rank < w->workers ? rank : 0);
+    w->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[w->chiplet] +
+                                (rank < w->workers ? rank : 0));
     queue = (const fleeti_queue *)(block + plan->queues) +
-            (w->schedule == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id);
+            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id);
     w->first = fleeti_cold_of(queue->first);
     w->guess = fleeti_cold_of(queue->first);
     w->count = fleeti_cold_of(queue->count);
+    w->begun = fleeti_cold_of(w->epoch);
+    w->last = fleeti_cold_of(w->epoch - 1 + run->steps);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     w->done = queue->count == 0 || run->steps == 0;
-    w->slow = w->done || w->schedule != FLEET_SCHEDULE_STATIC;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
+        w->done = plan->n_consumers == 0 || run->steps == 0;
+        /* The sources of the first step are ready. */
+        if (w->id == 0 && !w->done && fleeti_my_wave(w->me) == 0)
+            fleeti_make_ready(w, plan->n_elements - 1, w->epoch);
+    }
+    w->slow = w->done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
     w->looks = fleeti_my_wave(w->me) == fleet_wave_count() - 1;
     if (!w->slow) {
         w->look_at = 0u - (FLEETI_CHUNK - 1);
         if (w->looks) fleeti_look_up(w);
         fleet_block_barrier();
     }
-    return role;
-}
-
-/* ---- fleet sched: ready ring --------------------------------------------------------------------------- */
-
-/* Many push, many pop. A pop first wins one unit of `available` and only then takes a ticket, so that no ticket is
-   ever without an entry to come. Ticket t is served by slot t mod capacity, which tells the ticket beside the
-   value; tickets begin at the capacity, and so does no fresh slot pass for a pushed one. Nothing is ever reset.
-   The caller's part: entry t + capacity is pushed only when entry t has been popped and what it led to has been
-   waited for. (A plan's ring has room for all tasks of a step that can be pushed to it, and a step begins when
-   the one before has ended.) Then no push finds its slot taken, and none has to look. */
-typedef struct fleeti_ring {
-    fleeti_line available, head, tail;
-} fleeti_ring; /* then: uint64_t slots[capacity], ticket << 32 | value */
-
-FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
-{
-    return (uint64_t *)(void *)(ring + 1);
-}
-
-/* Pushes the values first, first + stride, ..., `count` of them, by all lanes of one wave. What the wave has
-   observed is published with them. mask: capacity - 1, capacity a power of two. */
-FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t first,
-                                   uint32_t stride, uint32_t count)
-{
-    uint32_t ticket = 0;
-    if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
-    ticket = fleeti_first(ticket);
-    /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire of
-       fleeti_ring_pop. */
-    fleeti_post_order();
-    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
-        fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + i) & mask],
-                             (uint64_t)(ticket + i) << 32 | (first + i * stride));
-    if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
-    fleet_wave_barrier();
-}
-
-/* Pops one entry into *value, by one thread: 1; 0: there is none, or *status tells why the wait for the slot, for
-   a push that has begun, was given up. No acquire: before data is read, the caller does. eager: do not look
-   first, there was an entry just now. */
-FLEET_DEVICE uint32_t fleeti_ring_pop(fleeti_ring *ring, uint32_t mask, uint32_t eager,
-                                      const fleet_watch *watch, uint32_t *value,
-                                      fleet_status *status)
-{
-    const uint64_t *slot;
-    uint64_t entry, since = 0;
-    uint32_t ticket, tries = 0;
-    if (!eager && (int32_t)fleet_load_relaxed_device(&ring->available.word) <= 0) return 0;
-    if ((int32_t)fleet_add_relaxed_device(&ring->available.word, ~0u) <= 0) {
-        fleet_add_relaxed_device(&ring->available.word, 1);
-        return 0;
-    }
-    ticket = fleet_add_relaxed_device(&ring->head.word, 1);
-    slot = &fleeti_ring_slots(ring)[ticket & mask];
-    for (;;) {
-        entry = fleeti_poll64_device(slot);
-        if ((uint32_t)(entry >> 32) == ticket) break;
-        *status = fleeti_again(slot, watch, &tries, &since);
-        if (*status) return 0;
-    }
-    *value = (uint32_t)entry;
-    return 1;
 }
 
 /* ---- fleet sched: scheduler of a chiplet --------------------------------------------------------------------- */
@@ -655,11 +796,11 @@ typedef struct fleeti_slot {
 
 FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
 {
-    const fleet_task *t = w->tasks + index;
+    const fleet_task *t = fleeti_tasks_of(w) + index;
     slot->index = index;
     slot->waits = t->waits;
     slot->n_waits = t->n_waits;
-    if (t->n_waits) slot->first = w->waits[t->waits];
+    if (t->n_waits) slot->first = fleeti_waits_of(w)[t->waits];
     slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
                  (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
                  (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | (uint32_t)t->acquire << 4 |
@@ -671,8 +812,9 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
                                         fleeti_seen *seen)
 {
     fleeti_counters c = fleeti_counters_of(w->counters, w->state);
+    fleeti_wait r = slot->first;
     for (uint32_t i = 0; i < slot->n_waits; i++) {
-        fleeti_wait r = i ? w->waits[slot->waits + i] : slot->first;
+        if (i) r = fleeti_waits_of(w)[slot->waits + i];
         uint32_t want = (r.count & FLEETI_PREVIOUS ? w->epoch - 1 : w->epoch) * r.target;
         for (uint32_t k = 0; k < (r.count & ~FLEETI_PREVIOUS); k++) {
             uint32_t counter = r.counter + k * r.stride;
@@ -695,7 +837,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
                                       uint32_t index, uint32_t acquire, uint32_t batch,
                                       uint32_t *taken)
 {
-    fleeti_mailbox *box = w->mailbox + j;
+    fleeti_mailbox *box = fleeti_mailbox_of(w) + j;
     if (entry - *taken >= FLEETI_MAILBOX) {
         uint32_t tries = 0, least = entry;
         uint64_t since = 0;
@@ -705,7 +847,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
             if (status) return status;
         }
         for (uint32_t i = fleet_lane(); i < w->workers; i += fleet_wave_size()) {
-            uint32_t n = fleet_load_relaxed_device(&w->mailbox[i].taken.word);
+            uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
             if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
         }
         *taken = least;
@@ -726,7 +868,10 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
     uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
     uint32_t deal = 0;                 /* whose turn it is */
     uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
-    uint32_t taken = 0, tries = 0, rounds = 0;
+    uint32_t taken = 0, tries = 0;
+#if !defined(FLEET_NO_WATCHDOG)
+    uint32_t rounds = 0;
+#endif
     uint64_t since = 0;
     for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
@@ -753,8 +898,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
                 while (posted >> held & 1) held++;
                 if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[base + held].id,
-                                   w->epoch, seen, 0);
+                    fleeti_give_up(w->state, total_workers + w->chiplet,
+                                   fleeti_tasks_of(w)[base + held].id, w->epoch, seen, 0);
                 }
                 return;
             }
@@ -769,8 +914,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             if (asked) {
                 seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
                 seen.expected = 0;
-                fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[base].id, w->epoch,
-                               seen, 0);
+                fleeti_give_up(w->state, total_workers + w->chiplet, fleeti_tasks_of(w)[base].id,
+                               w->epoch, seen, 0);
             }
             if (fleeti_any(asked)) return;
         }
@@ -807,8 +952,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
                     seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(w->state, total_workers + w->chiplet, w->tasks[index].id,
-                                   w->epoch, seen, 0);
+                    fleeti_give_up(w->state, total_workers + w->chiplet,
+                                   fleeti_tasks_of(w)[index].id, w->epoch, seen, 0);
                 }
                 return;
             }
@@ -831,7 +976,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
    when the tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
 FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
 {
-    const fleet_task *task = w->tasks + index;
+    const fleet_task *task = fleeti_tasks_of(w) + index;
     uint32_t slot = FLEETI_SLOT(w->number);
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
         fleeti_inbound_begin(&w->inbound, w->slots, slot + q * 4,
@@ -844,7 +989,7 @@ FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
         uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
         fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
         fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
-                             w->notifies + (n ? at : 0));
+                             fleeti_notifies_of(w) + (n ? at : 0));
     }
     fleet_wave_barrier();
 }
@@ -862,7 +1007,7 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 {
     uint32_t batch = 0;
     if (fleet_wave_id() == 0) {
-        fleeti_mailbox *box = w->mailbox;
+        fleeti_mailbox *box = fleeti_mailbox_of(w);
         const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
         fleet_watch patient = w->state->config.watch;
         uint32_t tries = 0, guess = fleeti_cold_value(w->guess), first, end;
@@ -899,22 +1044,114 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
     return batch != 0;
 }
 
+/* DYNAMIC: pops a ready task into the next slot: what is bound to this chiplet, what is at home here, what others
+   have; of wavefront-tasks as many as there are waves, whose descriptors' numbers go to the batch words. The
+   ticket tells the step, for every step pushes each descriptor once. Returns 0 when the run ends: the step event
+   tells, and it counts whoever nobody waits for. */
+FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
+{
+    uint32_t got = 0, step;
+    if (fleet_wave_id() == 0) {
+        const fleet_plan *plan = fleeti_plan_of(w);
+        const fleeti_ready_ring *ready = w->state->config.ready;
+        const fleeti_event *end =
+            (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
+        const uint32_t target =
+            ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1];
+        const uint32_t last = fleeti_cold_value(w->last), rings = 1 + 2 * plan->chiplets;
+        uint32_t looked = fleeti_cold_value(w->looked);
+        uint32_t tries = 0, over = 0, which = 0, ticket = 0, index = 0;
+        uint64_t since = 0;
+        fleet_status status = FLEET_OK;
+        fleeti_seen seen;
+        seen.counter = end->counter;
+        seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
+        do {
+            if (fleet_lane() == 0) {
+                status = (fleet_status)fleet_load_relaxed_device(&w->state->stop.word);
+#if !defined(FLEET_NO_WATCHDOG)
+                /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds. */
+                const uint32_t now = fleeti_cycles();
+                if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
+                    looked = now;
+                    if (!status && fleet_load_relaxed_system(w->state->config.watch.host_abort))
+                        status = FLEET_ERROR_ABORTED;
+                }
+#endif
+                for (uint32_t i = 0; i < rings && !got && !status; i++) {
+                    const uint32_t k = i ? (w->chiplet + (i - 1) / 2) % plan->chiplets : w->chiplet;
+                    const uint32_t kind = !i      ? FLEETI_RING_CHIPLET
+                                          : i % 2 ? FLEETI_RING_CU
+                                                  : FLEETI_RING_WAVE;
+                    which = FLEETI_RINGS * k + kind;
+                    if (ready[which].entries)
+                        got = fleeti_ring_win(ready[which].ring,
+                                              kind == FLEETI_RING_WAVE ? fleeti_batch_most() : 1, 0,
+                                              &ticket);
+                }
+                if (!got && !status) {
+                    seen.seen = fleeti_poll_device(w->counters + end->counter);
+                    over = (int32_t)(seen.seen - last * target) >= 0;
+                    if (!over) status = fleeti_again(NULL, &w->state->config.watch, &tries, &since);
+                }
+            }
+            got = fleeti_first(got);
+            over = fleeti_first(over | (uint32_t)status);
+        } while (!got && !over);
+        w->looked = fleeti_cold_of(fleeti_first(looked));
+        if (got) {
+            which = fleeti_first(which);
+            ticket = fleeti_first(ticket);
+            for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
+                status = fleeti_ring_take(ready[which].ring, ready[which].mask, ticket + i,
+                                          &w->state->config.watch, &index);
+                fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
+            }
+            if (fleeti_any((uint32_t)status)) got = 0;
+        }
+        if (status) { /* in the step that has not ended */
+            const uint32_t begun = fleeti_cold_value(w->begun);
+            const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
+            seen.status = status;
+            seen.expected = epoch * target;
+            fleeti_give_up(w->state, w->id, ~0u, epoch, seen, 0);
+        }
+        fleet_wave_barrier();
+        if (got) {
+            /* Pair: the releases of the producers. */
+            fleeti_acquire(FLEET_SCOPE_DEVICE);
+            fleeti_mail_fetch(w, fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
+            if (fleet_lane() == 0)
+                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1,
+                               (ticket - fleet_load_relaxed_device(&ready[which].ring->base.word)) /
+                                   ready[which].entries);
+        }
+    }
+    got = fleeti_broadcast(w->me, got, 0);
+    if (!got) return 0;
+    step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
+    w->mailed = fleeti_cold_of(got);
+    w->epoch = fleeti_cold_value(w->begun) + step;
+    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->last) - w->epoch + 1);
+    return 1;
+}
+
 /* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
    Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
 FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
 {
     const uint32_t next = fleeti_cold_value(w->batch_at);
     if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
-        w->task = fleeti_held_memory(w->tasks + next);
+        w->task = fleeti_held_memory(fleeti_tasks_of(w) + next);
         w->batch_at = fleeti_cold_of(next + fleet_wave_count());
         return 1;
     }
-    if (w->schedule == FLEETI_ONLY && w->done) return 0; /* the other waves have left */
+    if (fleeti_schedule_of(w) == FLEETI_ONLY && w->done) return 0; /* the other waves have left */
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
         w->group = FLEET_BLOCK;
         w->turn ^= 1;
-        w->done = fleeti_block_vote(w->me, w->veto, w->turn);
-        if (!w->done && w->schedule == FLEET_SCHEDULE_STATIC) {
+        w->done = fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn);
+        if (!w->done && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
             w->slow = 0;
             if (w->looks) fleeti_look_up(w);
             fleet_block_barrier();
@@ -922,9 +1159,10 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
         }
     }
     if (w->done) return 0;
-    if (w->schedule == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
     w->done = 1;
-    w->task = fleeti_held_memory(w->tasks + fleeti_cold_value(w->first));
+    w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->first));
     if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
@@ -938,8 +1176,8 @@ FLEET_DEVICE void fleeti_look(fleeti_worker *w)
     uint32_t now = fleeti_cycles();
     if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
         uint32_t ran = fleeti_cold_value(w->ran) + 1;
-        w->stop = fleeti_cold_value(w->coming);
-        w->coming.value = fleet_load_relaxed_device(&w->state->stop.word);
+        w->stop = fleeti_later_end(w->me, &w->later);
+        fleeti_later_begin(w->me, &w->later, &w->state->stop.word);
         w->looked = fleeti_cold_of(now);
         w->ran = fleeti_cold_of(ran);
 #if !defined(FLEET_NO_WATCHDOG)
@@ -962,14 +1200,14 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
         w->done = w->slow = 1;
     } else {
         w->batch_at = w->batch_end;
-        w->veto = 1;
+        w->veto = fleeti_cold_of(1);
     }
 }
 
 /* STATIC: waits for the events of the task in hand; 0: the run ends, the tile must not run. */
 FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
 {
-    const fleeti_wait *waits = w->waits + FLEETI_TASK(w, waits);
+    const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
     fleeti_wait first;
     fleeti_seen seen;
     fleet_status status;
@@ -1025,21 +1263,27 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
             w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
             w->number++;
             if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) {
-                /* A batch: all of a STATIC queue's run, or as many as the mail says. */
-                uint32_t index =
-                    fleeti_cold_value(w->first) + (w->number - 1 - fleeti_cold_value(w->head));
-                uint32_t batch = FLEETI_TASK(w, level) >> 16;
-                if (w->schedule == FLEET_SCHEDULE_CHIPLET) {
+                /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
+                uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
+                if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
+                    index =
+                        fleeti_cold_value(w->first) + (w->number - 1 - fleeti_cold_value(w->head));
+                    batch = FLEETI_TASK(w, level) >> 16;
+                    w->number += batch - 1;
+                } else if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) {
                     index = fleeti_uniform(
                         fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) +
                                                      FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
-                    batch = fleeti_cold_value(w->mailed);
-                } else {
-                    w->number += batch - 1;
+                } else { /* one for each of the first waves, wherever it stands */
+                    index = wave < batch
+                                ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave)))
+                                : 0;
+                    batch = wave < batch;
+                    wave = 0;
                 }
                 w->group = FLEET_WAVE;
                 w->slow = 1;
-                w->batch_at = fleeti_cold_of(index + fleet_wave_id());
+                w->batch_at = fleeti_cold_of(index + wave);
                 w->batch_end = fleeti_cold_of(index + batch);
                 continue;
             }
@@ -1047,7 +1291,8 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
         fleeti_tell(w, w->group);
         n = FLEETI_TASK(w, n_waits) & 0xffff;
         /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
-        if (n == 0 || w->schedule != FLEET_SCHEDULE_STATIC || fleeti_ready(w, n)) return 1;
+        if (n == 0 || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC || fleeti_ready(w, n))
+            return 1;
     }
 }
 
@@ -1070,10 +1315,11 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 /* The part of fleeti_finish for all tasks but plain ones. */
 FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
 {
-    const fleeti_notify *notifies = w->notifies + FLEETI_TASK(w, notifies);
+    const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
+    const fleeti_trigger *triggers = NULL;
     fleeti_notify first;
-    uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
-    if (w->schedule == FLEETI_ONLY) {
+    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, from = 0, some = n;
+    if (fleeti_schedule_of(w) == FLEETI_ONLY) {
         if (tile_status)
             fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
         return 0;
@@ -1087,9 +1333,29 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (w->slow) fleeti_mail_end(w);
         if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
     }
-    return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first,
-                             notifies, n, w->epoch, 0, 1, w->stop || tile_status != FLEET_OK,
-                             w->turn);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
+        const fleet_plan *plan = fleeti_plan_of(w);
+        triggers = (const fleeti_trigger *)((const char *)plan + plan->triggers) +
+                   FLEETI_TASK(w, notifies);
+        if (n > 32) some = 32;
+    }
+    for (;;) { /* once; under DYNAMIC for each 32 records */
+        fleeti_told told = fleeti_notify_all(
+            w->me, w->group, fleeti_counters_of(w->counters, w->state), first, notifies + from,
+            some, w->epoch, triggers, 1, w->stop || tile_status != FLEET_OK, w->turn);
+        if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
+        if (!triggers) return 0;
+        if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
+            uint32_t completed = fleeti_first(told.completed);
+            for (uint32_t i = 0; completed; i++, completed >>= 1)
+                if (completed & 1) fleeti_completed(w, triggers[i].element);
+        }
+        from += some, triggers += some;
+        if (from >= n) return 0;
+        some = n - from < 32 ? n - from : 32;
+        first = notifies[from];
+        w->turn ^= w->group == FLEET_BLOCK;
+    }
 }
 
 /* After the tile: publishes its data, counts steps, and looks ahead. */
@@ -1102,7 +1368,8 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         w->tile_status = tile_status;
         w->vetoed =
             fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w->counters, w->state), none,
-                              NULL, 0, w->epoch, 0, 1, w->stop | (uint32_t)tile_status, w->turn);
+                              NULL, 0, w->epoch, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
+                .flags;
         if (w->looks) fleeti_look(w);
     } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
@@ -1121,7 +1388,9 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     uint32_t parts = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_CHIPLET;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = parts ? w->worker : 0;
+    ctx.tile_index = !parts                                            ? 0
+                     : fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? FLEETI_TASK(w, level) >> 16
+                                                                       : w->worker;
     ctx.tile_num = parts ? w->workers : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = FLEETI_TASK(w, slices);
@@ -1136,19 +1405,19 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count();
         ctx.lds = w->lds;
-        ctx.lds_bytes = w->lds_bytes;
+        ctx.lds_bytes = fleeti_cold_value(w->lds_bytes);
     } else {
         ctx.thread = fleet_lane();
         ctx.threads = fleet_wave_size();
-        ctx.lds_bytes = w->lds_bytes / fleet_wave_count() & ~15u;
+        ctx.lds_bytes = fleeti_cold_value(w->lds_bytes) / fleet_wave_count() & ~15u;
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
     }
     return ctx;
 }
 
-FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
+FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
 {
-    return role >= FLEETI_ROLE_FIRST && w->worker == w->workers;
+    return fleeti_cold_value(w->role) >= FLEETI_ROLE_FIRST && w->worker == w->workers;
 }
 
 /* The loop, for any kernel: `run` is its fleet_run, `args` its array of `set`. All threads of the workgroup come
@@ -1159,8 +1428,8 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
         fleeti_worker fleeti_w;                                                                    \
         const fleet_run fleeti_r = (run);                                                          \
         const set *const fleeti_args = (args);                                                     \
-        const uint32_t fleeti_role = fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));       \
-        if (fleeti_is_scheduler(&fleeti_w, fleeti_role)) {                                         \
+        fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));                                    \
+        if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w, fleeti_r.plan->total_workers);   \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w))                                                         \
@@ -1169,7 +1438,7 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w, uint32_t role)
                                              fleeti_context(&fleeti_w, fleeti_r.steps),            \
                                              fleeti_args + FLEETI_TASK(&fleeti_w, args)));         \
         }                                                                                          \
-        fleeti_leave(&fleeti_w, &fleeti_r, fleeti_role);                                           \
+        fleeti_leave(&fleeti_w, &fleeti_r);                                                        \
     } while (0)
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
@@ -1231,8 +1500,8 @@ typedef struct fleet_state {
     uint32_t blocks; /* workgroups of a launch */
     uint32_t next_token;
     uint32_t first_epoch;
-    size_t running, mailboxes, chiplet_of, counters; /* offsets in device */
-    size_t failures, system;                         /* offsets in host */
+    size_t running, mailboxes, chiplet_of, counters, rings; /* offsets in device */
+    size_t failures, system;                                /* offsets in host */
 } fleet_state;
 
 size_t fleet_state_bytes(const fleet_plan *plan);
@@ -1373,6 +1642,12 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
         fleet_store_relaxed_device(&state->exited.word, 0);
         state->config.watch.limit_ticks = run.limit_ticks;
     }
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
+        for (uint32_t i = fleet_thread_id(); i < FLEETI_RINGS * plan->chiplets;
+             i += fleet_thread_count())
+            fleet_store_relaxed_device(
+                &state->config.ready[i].ring->base.word,
+                fleet_load_relaxed_device(&state->config.ready[i].ring->head.word));
     if (plan->schedule != FLEET_SCHEDULE_CHIPLET) return;
     for (uint32_t i = fleet_thread_id(); i < plan->total_workers * FLEETI_MAILBOX;
          i += fleet_thread_count()) {
@@ -1637,6 +1912,17 @@ static uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
 }
 
 /* Where things lie; returns the bytes of the device part. */
+/* The power of two that holds a step's entries. */
+static uint32_t fleeti_ring_capacity(uint32_t entries)
+{
+    uint32_t capacity = 1;
+    while (capacity < entries) capacity *= 2;
+    return capacity;
+}
+static size_t fleeti_ring_bytes(uint32_t entries)
+{
+    return sizeof(fleeti_ring) + fleeti_lines((size_t)fleeti_ring_capacity(entries) * 8);
+}
 static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
 {
     size_t at = sizeof(fleeti_state), blocks = 0;
@@ -1650,6 +1936,10 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
     at += fleeti_lines(blocks);
     s->counters = at;
     at += fleeti_lines((size_t)plan->counter_words * 4);
+    s->rings = at;
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
+        for (uint32_t i = 0; i < FLEETI_RINGS * plan->chiplets; i++)
+            at += fleeti_ring_bytes(plan->ring_entries[i]);
     s->failures = sizeof(fleeti_host);
     s->system =
         s->failures + fleeti_lines((plan->total_workers + plan->chiplets) * sizeof(fleet_failure));
@@ -1711,6 +2001,12 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
             else
                 counters[word] = value;
         }
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+        const fleeti_consumer *consumers = (const fleeti_consumer *)(block + plan->consumers);
+        for (uint32_t i = 0; i < plan->n_consumers; i++)
+            counters[plan->joins + consumers[i].desc] =
+                epoch * (consumers[i].need & FLEETI_CONSUMER_NEED);
+    }
     for (uint32_t d = 0; d < plan->n_descs; d++)
         for (uint32_t i = 0; i < tasks[d].n_notifies; i++) {
             fleeti_notify r = notifies[tasks[d].notifies + i];
@@ -1759,6 +2055,15 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     header->config.system = (uint32_t *)(void *)((char *)s->host_device + s->system);
     header->config.host = s->host_device;
     header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+        size_t at = s->rings;
+        for (uint32_t i = 0; i < FLEETI_RINGS * plan->chiplets; i++) {
+            header->config.ready[i].ring = (fleeti_ring *)(void *)(s->device + at);
+            header->config.ready[i].mask = fleeti_ring_capacity(plan->ring_entries[i]) - 1;
+            header->config.ready[i].entries = plan->ring_entries[i];
+            at += fleeti_ring_bytes(plan->ring_entries[i]);
+        }
+    }
     header->config.chiplet_of =
         s->virtual_chiplets ? (const uint8_t *)s->device + s->chiplet_of : NULL;
     header->config.watch.stop = &((fleeti_state *)(void *)s->device)->stop.word;

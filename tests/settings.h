@@ -73,10 +73,10 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
     uint32_t engines, shape, k;
     setting_engines(&first, &last);
     engines = 1 + (uint32_t)(last - first);
-    shape = i / (2 * engines);
+    shape = i / (3 * engines);
     memset(s, 0, sizeof *s);
     s->engine = i % engines ? last : first;
-    s->schedule = i / engines % 2 ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
+    s->schedule = (fleet_schedule)(i / engines % 3);
     s->seed = i + 1;
     s->levels = shape % 3 == 2 ? 1 : 2;
     s->waves = 1 + shape % 2;
@@ -101,7 +101,8 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
 static inline void setting_print(const setting *s)
 {
     uint32_t k;
-    printf("    in: %s, %s engine, %u chiplets of", s->schedule ? "CHIPLET" : "STATIC",
+    static const char *const schedules[3] = {"STATIC", "CHIPLET", "DYNAMIC"};
+    printf("    in: %s, %s engine, %u chiplets of", schedules[s->schedule],
            s->engine ? "deterministic" : "threads", s->topology.chiplets);
     for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
     printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,

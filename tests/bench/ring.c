@@ -18,7 +18,7 @@ FLEET_GLOBAL(64) void fill(job j)
 {
     for (uint32_t i = fleet_block_id() * fleet_thread_count() + fleet_thread_id(); i < j.entries;
          i += fleet_block_count() * fleet_thread_count())
-        fleeti_ring_slots(j.ring)[i] = (uint64_t)(j.capacity + i) << 32 | i;
+        fleeti_ring_slots(j.ring)[i] = (uint64_t)(j.capacity + i + 1) << 32 | i;
     if (fleet_block_id() == 0 && fleet_thread_id() == 0) {
         fleet_store_relaxed_device(&j.ring->head.word, j.capacity);
         fleet_store_relaxed_device(&j.ring->tail.word, j.capacity + j.entries);
@@ -41,14 +41,15 @@ FLEET_DEVICE uint32_t pop_by_cas(const job *j, uint32_t *value)
 }
 FLEET_GLOBAL(64) void drain_all(job j, uint32_t *sums)
 {
-    uint32_t sum = 0, value = 0, got = 1;
+    uint32_t sum = 0, value = 0, ticket, got = 1;
     fleet_status status = FLEET_OK;
     fleet_watch watch;
     watch.stop = NULL, watch.host_abort = NULL, watch.limit_ticks = 0;
     if (fleet_thread_id() != 0) return;
     while (got && !status) {
         if (j.kind == READY_RING) {
-            got = fleeti_ring_pop(j.ring, j.capacity - 1, got, &watch, &value, &status);
+            got = fleeti_ring_win(j.ring, 1, got, &ticket);
+            if (got) status = fleeti_ring_take(j.ring, j.capacity - 1, ticket, &watch, &value);
         } else if (j.kind == CAS_RING) {
             got = pop_by_cas(&j, &value);
         } else {
@@ -69,17 +70,19 @@ FLEET_GLOBAL(64) void to_and_fro(job a, job b, uint32_t n)
     fleet_watch watch;
     fleet_status status = FLEET_OK;
     watch.stop = NULL, watch.host_abort = NULL, watch.limit_ticks = 0;
-    if (!second) fleeti_ring_push(to, a.capacity - 1, 0, 1, 1);
+    if (!second) fleeti_ring_push(to, a.capacity - 1, fleet_lane() == 0, 0);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t got = 0, value, tries = 0;
+        uint32_t got = 0, value, ticket, tries = 0;
         while (!got) {
-            if (fleet_lane() == 0)
-                got = fleeti_ring_pop(from, a.capacity - 1, 0, &watch, &value, &status);
+            if (fleet_lane() == 0) {
+                got = fleeti_ring_win(from, 1, 0, &ticket);
+                if (got) status = fleeti_ring_take(from, a.capacity - 1, ticket, &watch, &value);
+            }
             got = fleeti_first(got);
-            if (!got && fleet_pause(&tries)) return;
+            if (status || (!got && fleet_pause(&tries))) return;
         }
         if (!second && i + 1 == n) return;
-        fleeti_ring_push(to, a.capacity - 1, 0, 1, 1);
+        fleeti_ring_push(to, a.capacity - 1, fleet_lane() == 0, 0);
     }
 }
 FLEET_THUNK3(to_and_fro, job, job, uint32_t)

@@ -271,6 +271,7 @@ static void outside_host(test_run *t, const setting *s, void *model_)
 {
     rig r;
     uint32_t epoch, done = 7, k;
+    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* refuses events of the outside */
     if (!rig_open(t, &r, (model *)model_, s)) return;
     /* Ahead of the launch: the counter knows. */
     for (k = 0; k < 2; k++)
@@ -326,6 +327,7 @@ static void outside_device(test_run *t, const setting *s, void *model_)
     fleet_kernel_desc d = fleet_kernel_desc_default();
     uint32_t epoch, wrong;
     void *words = NULL, *args[4];
+    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* refuses events of the outside */
     if (!rig_open(t, &r, (model *)model_, s)) return;
     memset(&none, 0, sizeof none);
     d.threads = 64;

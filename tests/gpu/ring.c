@@ -13,6 +13,12 @@ typedef struct ring_job {
     uint32_t *wrong;
 } ring_job;
 
+/* That push together. */
+FLEET_DEVICE uint32_t lanes(void)
+{
+    return fleet_wave_size() < 32 ? fleet_wave_size() : 32;
+}
+
 FLEET_GLOBAL(64) void churn(ring_job job)
 {
     const uint32_t mask = job.capacity - 1;
@@ -21,9 +27,10 @@ FLEET_GLOBAL(64) void churn(ring_job job)
     watch.stop = NULL, watch.host_abort = NULL, watch.limit_ticks = 0;
     for (;;) {
         fleet_status status = FLEET_OK;
-        uint32_t got = 0, entry = 0, round = 0, more = 0, first, last;
+        uint32_t got = 0, entry = 0, ticket = 0, round = 0, more = 0, first, last;
         if (fleet_lane() == 0) {
-            got = fleeti_ring_pop(job.ring, mask, eager, &watch, &entry, &status);
+            got = fleeti_ring_win(job.ring, 1, eager, &ticket);
+            if (got) status = fleeti_ring_take(job.ring, mask, ticket, &watch, &entry);
             if (!got && fleet_load_relaxed_device(job.done + 32)) status = FLEET_ERROR_ABORTED;
         }
         if (fleeti_any((uint32_t)status)) return;
@@ -47,11 +54,13 @@ FLEET_GLOBAL(64) void churn(ring_job job)
         more = fleeti_first(more);
         first = entry * job.fan + 1;
         last = first + job.fan < job.entries ? first + job.fan : job.entries;
-        if (first < last) fleeti_ring_push(job.ring, mask, first, 1, last - first);
+        for (; first < last; first += lanes())
+            fleeti_ring_push(job.ring, mask, fleet_lane() < lanes() && first + fleet_lane() < last,
+                             first + fleet_lane());
         if (more == job.entries * job.rounds) {
             if (fleet_lane() == 0) fleet_store_relaxed_device(job.done + 32, 1);
         } else if (more % job.entries == 0) {
-            fleeti_ring_push(job.ring, mask, 0, 1, 1);
+            fleeti_ring_push(job.ring, mask, fleet_lane() == 0, 0);
         }
     }
 }
@@ -66,7 +75,7 @@ FLEET_GLOBAL(64) void begin(ring_job job, uint32_t ticket)
     }
     fleeti_drain();
     fleet_wave_barrier();
-    fleeti_ring_push(job.ring, job.capacity - 1, 0, 1, 1);
+    fleeti_ring_push(job.ring, job.capacity - 1, fleet_lane() == 0, 0);
 }
 FLEET_THUNK2(begin, ring_job, uint32_t)
 

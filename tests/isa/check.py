@@ -7,6 +7,7 @@ added. Properties are checked over all paths of each kernel's control flow graph
 
 Prints "pass NAME" or "FAIL NAME: why".
 """
+import bisect
 import concurrent.futures
 import os
 import re
@@ -19,15 +20,16 @@ import mutants
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-FLAGS = ["-x", "hip", "-std=c++17", "-O2", "--offload-device-only", "-S"]
+FLAGS = ["-x", "hip", "-std=c++17", "-O2", "-gline-tables-only", "--offload-device-only", "-S"]
 L1 = "-DFLEET_CHIPLET_ACQUIRE_L1"
 
 # ---- kernels ---------------------------------------------------------------------------------------
 
 
 class Instruction:
-    def __init__(self, text, own):
+    def __init__(self, text, own, functions):
         self.text, self.own = text, own  # own: inline assembly of the kit
+        self.functions = functions  # the kit's functions that it came from, inlined into one another
         self.op, _, rest = text.partition(" ")
         self.operands = [o.strip() for o in rest.split(",")] if rest else []
         # Modifiers (off, sc0, sc1, offset:16) stand behind the last operand, without a comma.
@@ -51,17 +53,42 @@ class Instruction:
     scalar_load = property(lambda i: i.op.startswith(("s_load_", "s_buffer_load")))
     sleep = property(lambda i: i.op == "s_sleep")
 
+    def inside(self, prefix):
+        return any(f.startswith(prefix) for f in self.functions)
+
     def scope(self):
         """Of a load, write-back or invalidate: "", "sc0", "sc1" or "sc0 sc1"."""
         words = self.modifiers + self.text.split()[1:]
         return " ".join(s for s in ("sc0", "sc1") if s in words)
 
 
+class Sources:
+    """Which function of the headers a line belongs to."""
+
+    def __init__(self, folder):
+        self.starts = {}
+        for header in (mutants.DEVICE, mutants.SCHED):
+            with open(os.path.join(folder, header), encoding="utf-8") as f:
+                found = [(n, re.match(r"FLEET_\w+ .*?\b(\w+)\(", line)) for n, line in enumerate(f, 1)]
+            self.starts[header] = [(n, m.group(1)) for n, m in found if m]
+
+    def functions(self, location):
+        """Of a comment "fleet_device.h:12:3 @[ fleet_sched.h:34:5 ]", which lists calls from the inside."""
+        names = set()
+        for path, line in re.findall(r"([^\s/]+\.h):(\d+):", location):
+            starts = self.starts.get(path, [])
+            k = bisect.bisect_right(starts, (int(line), "~"))
+            names |= {starts[k - 1][1]} if k else set()
+        return names
+
+
 class Kernel:
-    def __init__(self, name, lines):
+    def __init__(self, name, lines, sources):
         self.name, self.code, self.numbers = name, [], {}
-        labels, own = {}, False
+        labels, own, functions = {}, False, set()
         for line in lines:
+            if line.strip().startswith(".loc"):
+                functions = sources.functions(line)
             if "ASMSTART" in line or "ASMEND" in line:
                 own = "ASMSTART" in line
                 continue
@@ -70,7 +97,7 @@ class Kernel:
             if label:
                 labels[label.group(1)] = len(self.code)
             elif re.match(r"\s+[a-z]", line):
-                self.code.append(Instruction(" ".join(line.split()), own))
+                self.code.append(Instruction(" ".join(line.split()), own, functions))
         for n, i in enumerate(self.code):
             if i.op.startswith("s_cbranch") or i.op == "s_branch":
                 i.successors.append(labels[i.operands[0]])
@@ -262,7 +289,7 @@ def registers(i):
 
 
 class Listing:
-    def __init__(self, text):
+    def __init__(self, text, include):
         self.kernels, self.facts = {}, {}
         for block in re.split(r"\n  - \.agpr_count:|\n  - \.args:", text)[1:]:
             name = re.search(r"\n    \.name: +(\S+)", block)
@@ -271,9 +298,10 @@ class Listing:
                 facts["buffers"] = [int(o) for o in re.findall(r"\.offset: +(\d+)\s+\.size: +8\s+\.value_kind: +global_buffer", block)]
                 facts["values"] = [int(o) for o in re.findall(r"\.offset: +(\d+)\s+\.size: +\d+\s+\.value_kind: +by_value", block)]
                 self.facts[name.group(1)] = facts
+        sources = Sources(include)
         for name in self.facts:
             body = re.search(r"\n%s:.*?\n(.*?)\n\.Lfunc_end\d+:" % re.escape(name), text, re.S)
-            self.kernels[name] = Kernel(name, body.group(1).split("\n"))
+            self.kernels[name] = Kernel(name, body.group(1).split("\n"), sources)
 
 
 # ---- checks ------------------------------------------------------------------------------------------
@@ -511,7 +539,11 @@ def check_loop(listing, name, r, l1):
         return None if i.own_wait else "! before the write-back has ended" if i.atomic or i.store or i.barrier else q
     r.check("release_ends", k.walk(ended, [s for n in k.find(lambda i: i.writeback) for s in k.code[n].successors], "writing"))
 
+    # A ring publishes nothing but its slots, each of which carries all its news, and whose readers poll it; a join
+    # counts events whose arrivals were released.
     def drained(q, i):
+        if i.inside("fleeti_ring_") or i.inside("fleeti_make_ready"):
+            return q
         if i.store:
             return "stored"
         if i.own_wait:
@@ -529,16 +561,21 @@ def check_loop(listing, name, r, l1):
     r.check("poll_scope", all(any(k.code[n].load and k.code[n].has("sc1") for n in l) for l in polls), "a loop without a poll")
     waits = [l for l in polls if {"sc1", "sc0 sc1"} <= {k.code[n].scope() for n in l if k.code[n].load and is_first_test(k, n, l)}]
     r.check("acquire_outside_loop", not any(k.code[n].invalidate for l in polls for n in l), "an acquire in a polling loop")
-    # The mailbox is polled by 64-bit loads, events by 32-bit ones; behind each stand acquires of every scope.
+    # The mailbox and a ring's slots are polled by 64-bit loads, events by 32-bit ones; behind the polls of mailbox
+    # and events stand acquires of every scope, behind a slot's that of device scope.
     wide = re.compile(r"(global|flat)_(load|store)_dwordx2$")
     mail = [l for l in polls if any(k.code[n].load and k.code[n].scope() == "sc1" and wide.match(k.code[n].op) for n in l)]
+    ring = [l for l in mail if any(k.code[n].inside("fleeti_ring_take") for n in l)]
+    mail = [l for l in mail if l not in ring]
     r.check("mailbox_poll", len(mail) == 1, "%d loops that poll a mailbox" % len(mail))
+    r.check("ring_poll", len(ring) == 1, "%d loops that poll a ring" % len(ring))
     r.check("mailbox_post", bool(k.find(lambda i: i.store and i.scope() == "sc1" and wide.match(i.op))), "no post of device scope")
     r.check("event_poll", len(waits) >= 1, "no loop that polls events of either scope")
     narrow = "sc0" if l1 else "sc1"
-    for what, loops in (("mailbox", mail), ("wait", waits)):
+    for what, loops in (("mailbox", mail), ("ring", ring), ("wait", waits)):
         found = [{k.code[n].scope() for n in k.reach(l, avoid=lambda i: i.barrier) if k.code[n].invalidate} for l in loops]
-        r.check(what + "_acquire", {"sc1", "sc0 sc1", narrow} in found, "behind the poll: %s" % [sorted(f) for f in found])
+        wanted = {"sc1"} if what == "ring" else {"sc1", "sc0 sc1", narrow}
+        r.check(what + "_acquire", wanted in found, "behind the poll: %s" % [sorted(f) for f in found])
 
     def ends(q, i):
         return None if i.own_wait else "! before the acquire has ended" if i.barrier or i.load or i.op.startswith("ds_write") else q
@@ -591,7 +628,7 @@ def compile_text(source, arch, out, include, flags=()):
 def compile_listing(source, arch, out, include, flags=()):
     compile_text(source, arch, out, include, flags)
     with open(out, encoding="utf-8") as f:
-        return Listing(f.read())
+        return Listing(f.read(), include)
 
 
 def disassembles(listing, arch, path, r):

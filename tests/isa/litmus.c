@@ -312,10 +312,10 @@ FLEET_TILE(split, tiles)
    the host. */
 FLEET_TILE(gather, tiles)
 {
-    uint32_t wrong = args->in[ctx.thread & 63] != ctx.epoch;
+    uint32_t wrong = args->in && args->in[ctx.thread & 63] != ctx.epoch;
     for (uint32_t i = ctx.thread; i < args->tasks * ROWS * 64; i += ctx.threads)
         wrong += args->rows[i] != ctx.epoch;
-    if (ctx.tile_index == 0 && ctx.thread < 64)
+    if (args->out && ctx.tile_index == 0 && ctx.thread < 64)
         args->out[(uint32_t)at[0] * 64 + ctx.thread] = ctx.epoch;
     if (wrong) fleet_add_relaxed_device(args->errors, wrong);
     return FLEET_OK;
@@ -488,7 +488,9 @@ static fleet_status told(fleet_state *state)
 static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32_t steps,
                         uint32_t slices)
 {
-    const uint32_t whole = !strcmp(name, "static") || !strcmp(name, "dealt");
+    const uint32_t dynamic = !strcmp(name, "ready"); /* has no events of the outside */
+    const uint32_t whole = dynamic || !strcmp(name, "static") || !strcmp(name, "dealt");
+    const uint32_t outside = whole && !dynamic;
     const uint32_t launches = whole ? 3 : !strcmp(name, "census") ? 16 : 1;
     const uint32_t workers = !strcmp(name, "census")  ? topology->units[0]
                              : topology->units[0] < 4 ? topology->units[0] - 1
@@ -516,9 +518,6 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
         fleet_etensor made = fleet_event_tensor(g, "made", fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_etensor mixed = fleet_event_tensor(g, "mixed", fleet_shape1(n), FLEET_COUNT_DERIVED);
         fleet_etensor rows = fleet_event_tensor(g, "rows", fleet_shape0(), FLEET_COUNT_DERIVED);
-        fleet_etensor go = fleet_event_tensor(g, "go", fleet_shape0(), FLEET_COUNT_DERIVED);
-        fleet_etensor gathered =
-            fleet_event_tensor(g, "gathered", fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_grid mix_grid = fleet_call_device(g, "mix", tiles_mix, fleet_shape1(n), 0);
         fleet_grid split_grid =
             fleet_call_device(g, "split", tiles_split, fleet_shape2(n, fleet_dim_of(ROWS)), 0);
@@ -532,15 +531,22 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
         fleet_in_edge(g, split_grid, mixed, "ij->i");
         fleet_out_edge(g, split_grid, rows, "ij->");
         fleet_in_edge(g, gather_grid, rows, "i->");
-        fleet_in_edge(g, gather_grid, go, "i->");
-        fleet_out_edge(g, gather_grid, gathered, "i->");
-        fleet_event_outside(g, go, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
-        fleet_event_outside(g, gathered, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+        if (dynamic) fleet_in_edge(g, gather_grid, made, "i->"); /* two events: a join */
+        if (outside) {
+            fleet_etensor go = fleet_event_tensor(g, "go", fleet_shape0(), FLEET_COUNT_DERIVED);
+            fleet_etensor gathered =
+                fleet_event_tensor(g, "gathered", fleet_shape0(), FLEET_COUNT_DERIVED);
+            fleet_in_edge(g, gather_grid, go, "i->");
+            fleet_out_edge(g, gather_grid, gathered, "i->");
+            fleet_event_outside(g, go, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+            fleet_event_outside(g, gathered, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+        }
     }
     desc.topology = *topology;
     desc.workers_per_chiplet = workers;
-    desc.schedule = !strcmp(name, "static") || !strcmp(name, "census") ? FLEET_SCHEDULE_STATIC
-                                                                       : FLEET_SCHEDULE_CHIPLET;
+    desc.schedule = dynamic                                              ? FLEET_SCHEDULE_DYNAMIC
+                    : !strcmp(name, "static") || !strcmp(name, "census") ? FLEET_SCHEDULE_STATIC
+                                                                         : FLEET_SCHEDULE_CHIPLET;
     if (fleet_plan_build(g, &desc, &plan)) {
         printf("wrong: %s\n", fleet_graph_error(g));
         return 1;
@@ -552,7 +558,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     t.rows = (uint32_t *)device_zeros((size_t)t.tasks * ROWS * 64 * 4);
     host_in = (uint32_t *)pinned_zeros(4096, &in);
     host_out = (uint32_t *)pinned_zeros((size_t)t.chiplets * 256, &out);
-    t.in = (uint32_t *)in, t.out = (uint32_t *)out;
+    if (outside) t.in = (uint32_t *)in, t.out = (uint32_t *)out;
     args = device_zeros(sizeof t);
     must("copy", fleet_to_device(args, &t, sizeof t, NULL));
     must("upload", fleet_upload(&image, plan, NULL));
@@ -562,7 +568,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     d.threads = THREADS;
     for (uint32_t k = 0; k < launches; k++) {
         must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
-        for (uint32_t e = k * steps + 1; e <= (k + 1) * steps && whole; e++) {
+        for (uint32_t e = k * steps + 1; e <= (k + 1) * steps && outside; e++) {
             for (uint32_t i = 0; i < 64; i++) __atomic_store_n(host_in + i, e, __ATOMIC_RELAXED);
             must("go", fleet_event_notify(&state, fleet_plan_event(plan, "go"), 0));
             for (uint32_t done = 0, alive = 1; !done;) {
@@ -587,8 +593,8 @@ int main(int argc, char **argv)
     uint32_t slices = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
     fleet_topology topology;
     must("query", fleet_query_topology(&topology));
-    plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "small") ||
-           !strcmp(name, "census");
+    plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
+           !strcmp(name, "small") || !strcmp(name, "census");
     if (plan ? by_plan(name, &topology, epochs, slices) : by_hand(name, &topology, epochs))
         return 1;
     printf("ok %s\n", name);

@@ -123,6 +123,9 @@ MUTANTS = [
     M("mailbox: acquire", SCHED, "fleeti_take_mail", "fleeti_acquire((fleet_scope)(mail >> 46 & 3));", sim="dealt"),
     M("mailbox: a plain store", DEVICE, "fleeti_post64_device", "__hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);",
       "*at = value;", sim=None, why=SAME_L2),
+    M("ready ring: acquire", SCHED, "fleeti_take_ready", "fleeti_acquire(FLEET_SCOPE_DEVICE);", ";", sim="ready"),
+    M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
+    M("join: one too early", SCHED, "fleeti_make_ready", "+ 1 == epoch * need", "+ 2 == epoch * need", sim="ready", isa=False),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
 ]

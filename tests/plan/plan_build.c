@@ -208,6 +208,58 @@ static void eight_arrivals_per_event(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* DYNAMIC: who becomes ready by what, who ends the step, and how much a ring gets. */
+static void ready_tables(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape0(), 0);
+    fleet_grid a = fleet_call_device(g, "a", 0, fleet_shape2(fleet_dim_of(4), fleet_dim_of(3)), 0);
+    fleet_grid b = fleet_call_device(g, "b", 1, fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_grid c = fleet_call_device(g, "c", 2, fleet_shape0(), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    const fleeti_consumer *consumers;
+    const uint32_t *first;
+    fleet_plan *plan;
+    uint32_t i;
+    fleet_grid_level(g, a, FLEET_LEVEL_WAVE);
+    fleet_grid_level(g, c, FLEET_LEVEL_DEVICE);
+    fleet_out_edge(g, a, E, "ij->i");
+    fleet_in_edge(g, b, E, "i->i");
+    fleet_out_edge(g, b, F, "i->");
+    fleet_in_edge(g, c, E, "->e");
+    fleet_in_edge(g, c, F, "->");
+    desc.topology = fleet_topology_make(2, 5);
+    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+    CHECK_INT(plan->n_descs, 12 + 4 + 2 * 5); /* a chiplet-task has a part for each worker */
+    consumers = (const fleeti_consumer *)(const void *)((char *)plan + plan->consumers);
+    first = (const uint32_t *)(const void *)((char *)plan + plan->first_consumers);
+    for (i = 0; i < 4;
+         i++) { /* E[i]: b(i) alone, and all parts of c, which waits for five events */
+        uint32_t k, ones = 0;
+        CHECK_INT(first[i + 1] - first[i], 1 + 10);
+        for (k = first[i]; k < first[i + 1]; k++) {
+            uint32_t need = consumers[k].need & FLEETI_CONSUMER_NEED;
+            CHECK(need == 1 || need == 5);
+            ones += need == 1;
+        }
+        CHECK_INT(ones, 1);
+    }
+    CHECK_INT(first[5] - first[4], 10); /* F: the parts of c */
+    CHECK_INT(first[6] - first[5], 12); /* a step begins with a */
+    CHECK_INT(target(plan, "E", 0), 3);
+    CHECK_INT(target(plan, "step", 0), 2); /* and ends with c, once for each chiplet */
+    for (i = 0; i < 2; i++) {
+        CHECK_INT(plan->ring_entries[FLEETI_RINGS * i + FLEETI_RING_CHIPLET], 5);
+        CHECK_INT(plan->ring_entries[FLEETI_RINGS * i + FLEETI_RING_CU], 2);
+        CHECK_INT(plan->ring_entries[FLEETI_RINGS * i + FLEETI_RING_WAVE], 6);
+    }
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 /* The same layer as CU-tasks: with one counter level each of the 256 arrivals is global. */
 static void chiplet_unaware_layer(test_run *t)
 {
@@ -568,6 +620,7 @@ static void list(test_run *t)
     TEST(split_row_sum);
     TEST(one_counter_level);
     TEST(eight_arrivals_per_event);
+    TEST(ready_tables);
     TEST(chiplet_unaware_layer);
     TEST(slices_and_idle_chiplets);
     TEST(wavefront_batches);

@@ -578,9 +578,9 @@ static void topologies(test_run *t)
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOO_MANY_WORKERS);
     CHECK_TEXT(fleet_graph_error(g), "chiplet 3 has room for 29 and the scheduler");
     desc = fleet_plan_desc_default();
-    desc.schedule = (fleet_schedule)2;
+    desc.schedule = (fleet_schedule)3;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
-    CHECK_TEXT(fleet_graph_error(g), "schedule 2");
+    CHECK_TEXT(fleet_graph_error(g), "schedule 3");
     desc = fleet_plan_desc_default();
     desc.counter_levels = 3;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
@@ -590,12 +590,28 @@ static void topologies(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "counter_stride_bytes is 24");
 }
 
+/* Nobody of the launch would push what the outside makes ready. */
+static void no_outside_under_dynamic(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape0(), 0);
+    fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape0(), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_in_edge(g, x, E, "->");
+    fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "event tensor E: the DYNAMIC schedule");
+}
+
 static void placements(test_run *t)
 {
     static const char *const text[] = {
-        "task x(2,0) names chiplet 8 of 8", "task x(0,0) names worker -1 of 38",
-        "a device-task's slices",           "all workers run a chiplet-task",
-        "the scheduler chooses the worker", "task x(0,0) has 2 chiplets, not one",
+        "task x(2,0) names chiplet 8 of 8",
+        "task x(0,0) names worker -1 of 38",
+        "a device-task's slices",
+        "all workers run a chiplet-task",
+        "a worker may be named under STATIC only",
+        "task x(0,0) has 2 chiplets, not one",
     };
     int i;
     for (i = 0; i < 6; i++) {
@@ -649,7 +665,8 @@ static fleet_plan *small_plan(fleet_schedule schedule)
     fleet_out_edge(g, d, F, "->");
     fleet_in_edge(g, c, F, "i->");
     fleet_in_edge(g, c, E, "i->i");
-    fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    if (schedule != FLEET_SCHEDULE_DYNAMIC)
+        fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
     desc.topology = fleet_topology_make(2, 3);
     desc.schedule = schedule;
     fleet_plan_build(g, &desc, &plan);
@@ -716,7 +733,7 @@ static void hostile_images(test_run *t)
     static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
     static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
     int schedule;
-    for (schedule = 0; schedule < 2; schedule++) {
+    for (schedule = 0; schedule < 3; schedule++) {
         fleet_plan *plan = small_plan((fleet_schedule)schedule);
         size_t bytes = (size_t)plan->bytes, i, k;
         unsigned char *image = (unsigned char *)malloc(bytes);
@@ -766,6 +783,7 @@ static void list(test_run *t)
     TEST(static_orders);
     TEST(large_knots);
     TEST(topologies);
+    TEST(no_outside_under_dynamic);
     TEST(placements);
     TEST(images);
     TEST(hostile_images);

@@ -1,0 +1,105 @@
+/* Tasks of uneven length without events: how near each schedule comes to the time in which nobody would ever be
+   idle. One task in sixteen takes sixteen times as long as the others.
+
+   nvcc -x cu -arch=sm_90 -std=c++17 -O3 -I. tests/bench/balance.c -o balance && ./balance
+   On the CPU it measures the threads engine, which says nothing of a GPU. */
+#include "bench.h"
+
+typedef struct work {
+    uint32_t short_ticks;
+} work;
+
+static uint32_t is_long(uint32_t task)
+{
+    return task * 2654435761u >> 28 == 0;
+}
+FLEET_DEVICE uint32_t length_of(uint32_t task)
+{
+    return task * 2654435761u >> 28 == 0 ? 16 : 1;
+}
+FLEET_TILE(spin, work)
+{
+    const uint64_t begun = fleet_clock_ticks();
+    const uint64_t ticks = (uint64_t)args->short_ticks * length_of((uint32_t)at[0]);
+    FLEET_UNUSED(ctx);
+    while (fleet_clock_ticks() - begun < ticks) {
+    }
+    return FLEET_OK;
+}
+#define WORK_TILES(TILE, P) TILE(P, spin)
+FLEET_DISPATCH(work, WORK_TILES)
+FLEET_KERNEL(work_kernel, work, 256)
+{
+    FLEET_WORKER_LOOP(work);
+}
+
+typedef struct planned {
+    fleet_state state;
+    void *args;
+} planned;
+
+static void run_planned(uint32_t steps, void *context)
+{
+    planned *p = (planned *)context;
+    fleet_launch_desc d = fleet_launch_desc_default();
+    d.steps = steps;
+    CHECKED(fleet_launch(&p->state, &d, FLEET_KERNEL_OF(work_kernel), p->args));
+}
+
+static double step_us(const fleet_topology *t, fleet_schedule schedule, uint32_t tasks,
+                      uint32_t short_us)
+{
+    planned p;
+    work w;
+    fleet_image image;
+    fleet_plan *plan;
+    fleet_plan_desc d = fleet_plan_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    double us;
+    d.topology = *t;
+    d.schedule = schedule;
+    fleet_call_device(g, "spin", work_spin, fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
+    if (fleet_plan_build(g, &d, &plan)) {
+        fprintf(stderr, "%s\n", fleet_graph_error(g));
+        exit(1);
+    }
+    w.short_ticks = short_us * 1000 / FLEETI_CLOCK_NS;
+    CHECKED(fleet_device_alloc(&p.args, sizeof w));
+    CHECKED(fleet_to_device(p.args, &w, sizeof w, 0));
+    CHECKED(fleet_upload(&image, plan, 0));
+    CHECKED(fleet_state_create(&p.state, &image, NULL, 0));
+    us = per_unit_us(run_planned, 5, &p);
+    CHECKED(fleet_wait_state(&p.state, 0));
+    fleet_state_free(&p.state);
+    fleet_image_free(&image);
+    fleet_device_free(p.args);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+    return us;
+}
+
+int main(void)
+{
+    static const uint32_t lengths[] = {2, 10, 50};
+    fleet_topology topology;
+    uint32_t workers = 0, tasks, units = 0;
+    CHECKED(fleet_query_topology(&topology));
+    for (uint32_t k = 0; k < topology.chiplets; k++) workers += topology.units[k];
+    printf("%s: %u workgroups\n", topology.name, workers);
+    tasks = 16 * workers;
+    for (uint32_t i = 0; i < tasks; i++) units += is_long(i) ? 16 : 1;
+    for (uint32_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const double never_idle = (double)units * lengths[i] / workers;
+        const double fixed = step_us(&topology, FLEET_SCHEDULE_STATIC, tasks, lengths[i]);
+        const double dealt = step_us(&topology, FLEET_SCHEDULE_CHIPLET, tasks, lengths[i]);
+        const double popped = step_us(&topology, FLEET_SCHEDULE_DYNAMIC, tasks, lengths[i]);
+        char name[80];
+        snprintf(name, sizeof name, "16 tasks a worker, %u or %u us, STATIC", lengths[i],
+                 16 * lengths[i]);
+        line(name, fixed, "us", "nobody ever idle", never_idle);
+        line("  the same, CHIPLET", dealt, "us", "nobody ever idle", never_idle);
+        line("  the same, DYNAMIC", popped, "us", "nobody ever idle", never_idle);
+        line("  the same, DYNAMIC", popped, "us", "STATIC", fixed);
+    }
+    return 0;
+}
