@@ -72,6 +72,7 @@ FLEET_C_BEGIN
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
+#define FLEET_MAX_BUCKETS 64  /* sets of queues in one plan, for the values of its symbols */
 #define FLEET_LINE_BYTES 128  /* cache line: counters never share one with a stored flag */
 
 /* ---- fleet: status --------------------------------------------------------------------------- */
@@ -176,7 +177,8 @@ fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; only of a dim wi
 fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
 fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
 
-/* A named extent whose value, within [min, max], is bound when a plan is built. */
+/* A named extent whose value, within [min, max], is bound when a plan is built (fleet_bind_at_build) or, by
+   default, before a launch (fleet_bind): then one plan serves all values. */
 fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max);
 
 fleet_shape fleet_shape0(void); /* one element, no axis */
@@ -370,6 +372,12 @@ typedef struct fleet_binding {
     int64_t value;
 } fleet_binding;
 
+typedef struct fleet_buckets {
+    uint32_t symbol;
+    uint32_t count;
+    const int64_t *values;
+} fleet_buckets;
+
 typedef struct fleet_plan_desc {
     fleet_topology topology;      /* default: the preset MI300X */
     fleet_schedule schedule;      /* default: FLEET_SCHEDULE_STATIC */
@@ -382,12 +390,20 @@ typedef struct fleet_plan_desc {
     uint32_t counter_stride_bytes;
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
+    fleet_buckets buckets[FLEET_MAX_SYMBOLS];
+    uint32_t n_buckets; /* default 0: powers of two, and the symbol's max */
 } fleet_plan_desc;
 
 fleet_plan_desc fleet_plan_desc_default(void);
 
 /* Binds a symbol in a descriptor; the value is checked by fleet_plan_build. */
 void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value);
+
+/* Names the values of a symbol that is bound at launch for which the plan has queues, ascending; its max is added.
+   A launch uses the next larger one: tasks outside the shape that its symbols give are skipped. `values` must
+   stay until fleet_plan_build. At most FLEET_MAX_BUCKETS in all, the product over the symbols. */
+void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
+                            uint32_t count);
 
 /* DYNAMIC: the ready rings of a chiplet. */
 typedef enum fleeti_ring_kind {
@@ -428,11 +444,31 @@ typedef struct fleet_plan {
     uint32_t n_consumers;
     uint32_t joins; /* counter word of descriptor 0's join */
     uint32_t ring_entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* of a step */
+    /* Symbols. A plan with buckets is that of the largest one; behind it in its block stand the others, each a
+       plan like this one, with counters of its own. */
+    uint32_t n_symbols, n_buckets;
+    uint64_t symbols; /* fleeti_symbol entries */
+    uint64_t buckets; /* uint64_t offsets of the plans, ascending; the last one is 0, this plan */
+    uint64_t guards;  /* per grid a fleeti_guard, where a symbol is bound at launch */
+    int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
     fleet_topology topology;
 } fleet_plan;
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
 #define FLEET_PLAN_VERSION 1u
+
+typedef struct fleeti_symbol {
+    uint64_t name; /* offset in the block */
+    int32_t min, max;
+    uint32_t at_launch;
+    uint32_t pad;
+} fleeti_symbol;
+
+/* The shape of a grid, as its symbols give it. */
+typedef struct fleeti_guard {
+    fleet_dim extent[FLEET_MAX_RANK];
+    fleet_dim slices;
+} fleeti_guard;
 
 /* A run of descriptors. */
 typedef struct fleeti_queue {
@@ -451,7 +487,7 @@ typedef struct fleet_task {
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
     uint8_t level;   /* fleet_level, but DEVICE: a slice is a chiplet-task */
-    uint8_t acquire; /* fleet_scope: the widest among its waits */
+    uint8_t acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED */
     /* wavefront-tasks: so many stand in a row from this one on; else 1. DYNAMIC: 1, but
        chiplet-tasks: which of its W parts this is */
     uint16_t batch;
@@ -459,6 +495,9 @@ typedef struct fleet_task {
     uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
     uint32_t grid;          /* index of its grid's info */
 } fleet_task;
+
+#define FLEETI_SCOPE_MASK 3u
+#define FLEETI_GUARDED 0x80u /* the launch's symbols tell whether there is such a task */
 
 /* DYNAMIC: descriptor `desc` waits for this element among `need` in all. */
 typedef struct fleeti_consumer {
@@ -553,6 +592,9 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
    the length it would need without the 0, as snprintf does. */
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
 
+/* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It lies in the same block.
+   Null: there is none. */
+const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
 /* Finds the event tensor of that name; its index, or -1. */
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
 /* Finds a task by its grid's name and its coordinate, a number for each axis; its id, or -1. */
@@ -1654,7 +1696,10 @@ typedef struct fleeti_build {
     fleet_graph *g;
     const fleet_plan_desc *desc;
     fleeti_scratch *scratch;
-    int64_t symbol[FLEET_MAX_SYMBOLS];
+    int64_t symbol[FLEET_MAX_SYMBOLS]; /* of this bucket */
+    const uint8_t *at_launch;          /* per symbol */
+    uint32_t n_at_launch, n_buckets;
+    uint32_t first_word; /* where the device counters of this bucket begin */
 
     uint32_t chiplets, n_grids, n_events; /* the step event included */
     uint32_t is_static, is_dynamic, levels;
@@ -1800,13 +1845,19 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
 
 /* ---- pass "bind": all numbers become known --------------------------------------------------- */
 
-static fleet_status fleeti_bind_symbols(fleeti_build *b)
+/* The values for which queues are made: per symbol one, or its buckets. */
+typedef struct fleeti_bucketing {
+    int64_t value[FLEET_MAX_SYMBOLS][FLEET_MAX_BUCKETS];
+    uint32_t count[FLEET_MAX_SYMBOLS];
+    uint8_t at_launch[FLEET_MAX_SYMBOLS];
+    uint32_t n_at_launch, total;
+} fleeti_bucketing;
+
+static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
 {
     const fleet_graph *g = b->g;
     const fleet_plan_desc *desc = b->desc;
     uint32_t n = FLEETI_LEN(g->symbols), i, s;
-    uint8_t bound[FLEET_MAX_SYMBOLS];
-    memset(bound, 0, sizeof bound);
     if (desc->n_bindings > FLEET_MAX_SYMBOLS)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: n_bindings is %u, at most %d", desc->n_bindings,
@@ -1816,21 +1867,103 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b)
         if (s >= n)
             return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
                                  "plan: binding %u is not of a symbol of this graph", i);
-        b->symbol[s] = desc->bindings[i].value;
-        bound[s] = 1;
+        all->value[s][0] = desc->bindings[i].value;
+        all->count[s] = 1;
     }
     for (s = 0; s < n; s++) {
         const fleeti_symbol_def *def = &g->symbols[s];
-        if (!bound[s])
-            return fleeti_reject(b, FLEET_ERROR_SYMBOL_UNBOUND, fleeti_nowhere(),
-                                 "symbol %s has no value: bind it with fleet_bind_at_build",
-                                 def->name);
-        if (b->symbol[s] < def->min || b->symbol[s] > def->max)
+        if (!all->count[s]) {
+            all->at_launch[s] = 1;
+            all->n_at_launch++;
+            if (def->max > FLEETI_MOST)
+                return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
+                                     "symbol %s: its max is %lld, over 2^31-1: too large for a "
+                                     "symbol that is bound at launch",
+                                     def->name, (long long)def->max);
+        } else if (all->value[s][0] < def->min || all->value[s][0] > def->max) {
             return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
                                  "symbol %s is %lld, outside [%lld, %lld]", def->name,
-                                 (long long)b->symbol[s], (long long)def->min, (long long)def->max);
+                                 (long long)all->value[s][0], (long long)def->min,
+                                 (long long)def->max);
+        }
     }
     return FLEET_OK;
+}
+
+/* Appends a bucket; values that are no larger than the one before are left out. */
+static fleet_status fleeti_add_bucket(fleeti_build *b, fleeti_bucketing *all, uint32_t s,
+                                      int64_t value)
+{
+    uint32_t n = all->count[s];
+    if (n && value <= all->value[s][n - 1]) return FLEET_OK;
+    if (n == FLEET_MAX_BUCKETS)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "symbol %s has over %d buckets", b->g->symbols[s].name,
+                             FLEET_MAX_BUCKETS);
+    all->value[s][n] = value;
+    all->count[s] = n + 1;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
+{
+    const fleet_plan_desc *desc = b->desc;
+    uint32_t n = FLEETI_LEN(b->g->symbols), i, s, k;
+    uint64_t total = 1;
+    int64_t value;
+    fleet_status status = FLEET_OK;
+    if (desc->n_buckets > FLEET_MAX_SYMBOLS)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: n_buckets is %u, at most %d", desc->n_buckets,
+                             FLEET_MAX_SYMBOLS);
+    for (i = 0; i < desc->n_buckets; i++) {
+        const fleet_buckets *list = &desc->buckets[i];
+        const fleeti_symbol_def *def;
+        s = list->symbol - 1u;
+        if (s >= n || !all->at_launch[s] || (list->count && !list->values))
+            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
+                                 "plan: buckets %u are not of a symbol that is bound at launch", i);
+        def = &b->g->symbols[s];
+        for (k = 0; k < list->count && status == FLEET_OK; k++) {
+            value = list->values[k];
+            if (value < def->min || value > def->max || (k && value <= list->values[k - 1]))
+                return fleeti_reject(
+                    b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
+                    "symbol %s: bucket %lld is outside [%lld, %lld], or not above the one before",
+                    def->name, (long long)value, (long long)def->min, (long long)def->max);
+            status = fleeti_add_bucket(b, all, s, value);
+        }
+        if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
+        if (status != FLEET_OK) return status;
+    }
+    for (s = 0; s < n && status == FLEET_OK; s++) {
+        const fleeti_symbol_def *def = &b->g->symbols[s];
+        if (!all->count[s]) {
+            for (value = 1; value < def->max && status == FLEET_OK; value *= 2)
+                if (value >= def->min) status = fleeti_add_bucket(b, all, s, value);
+            if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
+        }
+        total *= all->count[s];
+        if (total > FLEET_MAX_BUCKETS)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                                 "the buckets of the symbols are over %d in all, with those of %s: "
+                                 "name fewer with fleet_buckets_at_build",
+                                 FLEET_MAX_BUCKETS, def->name);
+    }
+    all->total = (uint32_t)total;
+    return status;
+}
+
+/* Bucket i of all: the last symbol's values change the fastest. */
+static void fleeti_take_bucket(fleeti_build *b, const fleeti_bucketing *all, uint32_t i)
+{
+    uint32_t s;
+    for (s = FLEETI_LEN(b->g->symbols); s-- > 0;) {
+        b->symbol[s] = all->value[s][i % all->count[s]];
+        i /= all->count[s];
+    }
+    b->at_launch = all->at_launch;
+    b->n_at_launch = all->n_at_launch;
 }
 
 static fleet_status fleeti_bind_topology(fleeti_build *b)
@@ -1920,6 +2053,22 @@ static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape,
     return FLEET_OK;
 }
 
+/* A launch leaves out what lies beyond its shape, so that the shape must grow with each of its symbols. */
+static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *def)
+{
+    uint32_t k;
+    for (k = 0; k <= def->shape.rank; k++) {
+        const fleet_dim *d = k < def->shape.rank ? &def->shape.extent[k] : &def->slices;
+        if (k == def->shape.rank && !def->slices_given) break;
+        if (d->symbol && b->at_launch[d->symbol - 1u] && d->mul < 0)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                 "grid %s: an extent shrinks as symbol %s grows, which is bound at "
+                                 "launch: bind it at build",
+                                 def->name, b->g->symbols[d->symbol - 1u].name);
+    }
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
     uint64_t tasks = 0, pieces = 0;
@@ -1933,6 +2082,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         int64_t slices = b->chiplets;
         fleet_status status = fleeti_bind_shape(b, &def->shape, "grid", def->name, def->site,
                                                 grid->extent, &grid->count);
+        if (status == FLEET_OK) status = fleeti_check_growth(b, def);
         if (status != FLEET_OK) return status;
         grid->def = def;
         grid->rank = def->shape.rank;
@@ -2592,6 +2742,13 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
     uint32_t i, waited = 0;
+    if (b->n_buckets > 1 && def->outside)
+        return fleeti_reject(
+            b, FLEET_ERROR_UNSUPPORTED, def->site,
+            "event tensor %s: the outside cannot know which bucket of the launch's "
+            "symbols counts: bind them at build, or name their max as the only "
+            "bucket",
+            def->name);
     if (b->is_dynamic && (def->outside || (def->scope_given && def->scope > FLEET_SCOPE_DEVICE)))
         return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
                              "event tensor %s: the DYNAMIC schedule has no events of the outside: "
@@ -2750,7 +2907,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
 static fleet_status fleeti_settle(fleeti_build *b)
 {
     /* The first line of both regions stays unused: word 0 means "none". */
-    uint64_t device = FLEETI_LINE_WORDS, system = FLEETI_LINE_WORDS;
+    uint64_t device = b->first_word, system = FLEETI_LINE_WORDS;
     uint32_t i, e;
     if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
     for (i = 0; i < b->n_events; i++) {
@@ -3261,6 +3418,7 @@ static uint64_t fleeti_name_bytes(const fleeti_build *b)
     uint64_t bytes = sizeof "step";
     uint32_t i;
     for (i = 0; i + 1 < b->n_events; i++) bytes += strlen(b->events[i].def->name) + 1;
+    for (i = 0; i < FLEETI_LEN(b->g->symbols); i++) bytes += strlen(b->g->symbols[i].name) + 1;
     for (i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
     return bytes;
 }
@@ -3310,6 +3468,12 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
         head.first_consumers = fleeti_section(&bytes, head.n_elements + 1u, sizeof(uint32_t));
         head.triggers = fleeti_section(&bytes, head.n_notifies, sizeof(fleeti_trigger));
     }
+    head.n_symbols = FLEETI_LEN(b->g->symbols);
+    head.n_buckets = 1;
+    for (i = 0; i < head.n_symbols; i++)
+        head.bound[i] = (int32_t)(b->symbol[i] > FLEETI_MOST ? FLEETI_MOST : b->symbol[i]);
+    head.symbols = fleeti_section(&bytes, head.n_symbols, sizeof(fleeti_symbol));
+    head.guards = fleeti_section(&bytes, b->n_at_launch ? head.n_grids : 0, sizeof(fleeti_guard));
     head.names = fleeti_section(&bytes, fleeti_name_bytes(b), 1);
     head.bytes = bytes;
     if (bytes > SIZE_MAX) return NULL;
@@ -3341,11 +3505,23 @@ static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, u
     for (j = 0; j < b->workers[chiplet]; j++) tasks[end[b->base[chiplet] + j]++] = *desc;
 }
 
+/* Whether the grid's shape is known at launch only. */
+static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
+{
+    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
+    if (symbol && b->at_launch[symbol - 1u]) return 1;
+    for (k = 0; k < def->shape.rank; k++) {
+        symbol = def->shape.extent[k].symbol;
+        if (symbol && b->at_launch[symbol - 1u]) return 1;
+    }
+    return 0;
+}
+
 static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *tasks,
                              uint32_t *end)
 {
     const fleeti_bound_grid *grid = &b->grids[index];
-    uint32_t level = (uint32_t)grid->def->level, i, s;
+    uint32_t level = (uint32_t)grid->def->level, guarded, i, s;
     fleet_task desc;
     memset(&desc, 0, sizeof desc);
     desc.tile = grid->def->tile;
@@ -3354,13 +3530,14 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices;
     desc.grid = index;
+    guarded = fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0;
     for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
         const fleeti_list *notifies =
             &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
         desc.id = grid->first + i;
         desc.waits = b->task_waits[desc.id].first;
         desc.n_waits = b->task_waits[desc.id].count;
-        desc.acquire = b->task_waits[desc.id].scope;
+        desc.acquire = (uint8_t)(b->task_waits[desc.id].scope | guarded);
         for (s = 0; s < grid->slices; s++) {
             uint32_t k = s % b->chiplets;
             desc.slice = s;
@@ -3455,6 +3632,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
     fleeti_event *events = (fleeti_event *)fleeti_at(plan, plan->events);
     fleeti_grid *grids = (fleeti_grid *)fleeti_at(plan, plan->grids);
     uint32_t *targets = (uint32_t *)fleeti_at(plan, plan->targets);
+    fleeti_symbol *symbols = (fleeti_symbol *)fleeti_at(plan, plan->symbols);
     uint64_t name = plan->names;
     uint32_t i;
     for (i = 0; i < b->n_events; i++) {
@@ -3485,6 +3663,21 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->first_id = from->first;
         grid->count = from->count;
         grid->runs_ahead = b->runs_ahead[i];
+    }
+    for (i = 0; i < plan->n_symbols; i++) {
+        const fleeti_symbol_def *from = &b->g->symbols[i];
+        symbols[i].name = fleeti_emit_name(plan, &name, from->name);
+        symbols[i].at_launch = b->at_launch[i];
+        symbols[i].min = b->at_launch[i] ? (int32_t)from->min : plan->bound[i];
+        symbols[i].max = b->at_launch[i] ? (int32_t)from->max : plan->bound[i];
+    }
+    for (i = 0; b->n_at_launch && i < b->n_grids; i++) {
+        const fleeti_grid_def *def = b->grids[i].def;
+        fleeti_guard *guard = (fleeti_guard *)fleeti_at(plan, plan->guards) + i;
+        uint32_t k;
+        for (k = 0; k < FLEET_MAX_RANK; k++)
+            guard->extent[k] = k < def->shape.rank ? def->shape.extent[k] : fleet_dim_of(1);
+        guard->slices = def->slices_given ? def->slices : fleet_dim_of(b->grids[i].slices);
     }
     for (i = 0; i < b->n_elements; i++) targets[i] = b->elements[i].target;
     if (b->waits.count)
@@ -3957,7 +4150,6 @@ static fleet_status fleeti_bind(fleeti_build *b)
 {
     fleet_status status = fleeti_bind_desc(b);
     if (status == FLEET_OK) status = fleeti_bind_topology(b);
-    if (status == FLEET_OK) status = fleeti_bind_symbols(b);
     if (status == FLEET_OK) status = fleeti_bind_grids(b);
     if (status == FLEET_OK) status = fleeti_bind_events(b);
     if (status == FLEET_OK) status = fleeti_bind_edges(b);
@@ -3988,12 +4180,68 @@ void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
     if (i >= desc->n_bindings) desc->n_bindings = i + 1;
 }
 
+void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
+                            uint32_t count)
+{
+    if (!desc) return;
+    if (desc->n_buckets < FLEET_MAX_SYMBOLS) {
+        fleet_buckets *list = &desc->buckets[desc->n_buckets];
+        list->symbol = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0;
+        list->values = values;
+        list->count = count;
+    }
+    desc->n_buckets++;
+}
+
+/* The plan of one bucket. */
+static fleet_status fleeti_build_bucket(fleeti_build *b, fleet_plan **plan)
+{
+    fleet_status status = fleeti_bind(b);
+    if (status == FLEET_OK) status = fleeti_place_tasks(b);
+    if (status == FLEET_OK) status = fleeti_meet(b);
+    if (status == FLEET_OK) status = fleeti_settle(b);
+    if (status == FLEET_OK) status = fleeti_overlap(b);
+    if (status == FLEET_OK) status = fleeti_list_tasks(b);
+    if (status == FLEET_OK) status = fleeti_emit(b, plan);
+    if (status == FLEET_OK) status = fleeti_check_order(b, *plan);
+    fleeti_free_scratch(b);
+    return status;
+}
+
+/* Puts the plans of all buckets into one block, the last one first. */
+static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint32_t n,
+                                        fleet_plan **out)
+{
+    uint64_t bytes = plan[n - 1]->bytes, table, *offset;
+    fleet_plan *whole;
+    uint32_t i;
+    table = fleeti_section(&bytes, n, sizeof *offset);
+    for (i = 0; i + 1 < n; i++) (void)fleeti_section(&bytes, plan[i]->bytes, 1);
+    whole = bytes < SIZE_MAX ? (fleet_plan *)FLEET_MALLOC((size_t)bytes + 1) : NULL;
+    if (!whole) return fleeti_no_memory(b);
+    memset(whole, 0, (size_t)bytes + 1);
+    memcpy(whole, plan[n - 1], (size_t)plan[n - 1]->bytes);
+    whole->n_buckets = n;
+    whole->buckets = table;
+    offset = (uint64_t *)fleeti_at(whole, table);
+    bytes = table + n * sizeof *offset;
+    for (i = 0; i + 1 < n; i++) {
+        offset[i] = fleeti_section(&bytes, plan[i]->bytes, 1);
+        memcpy(fleeti_at(whole, offset[i]), plan[i], (size_t)plan[i]->bytes);
+    }
+    whole->bytes = bytes + 1; /* the last byte of a block is 0 */
+    *out = whole;
+    return FLEET_OK;
+}
+
 fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out)
 {
     fleet_plan_desc defaults = fleet_plan_desc_default();
+    fleet_plan *plan[FLEET_MAX_BUCKETS];
+    fleeti_bucketing *all;
     fleeti_build build, *b = &build;
-    fleet_plan *plan = NULL;
     fleet_status status;
+    uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS;
     if (out) *out = NULL;
     if (!g || !out) return FLEET_ERROR_NULL;
     if (g->status != FLEET_OK) return g->status;
@@ -4002,20 +4250,31 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     memset(b, 0, sizeof *b);
     b->g = g;
     b->desc = desc ? desc : &defaults;
-    status = fleeti_bind(b);
-    if (status == FLEET_OK) status = fleeti_place_tasks(b);
-    if (status == FLEET_OK) status = fleeti_meet(b);
-    if (status == FLEET_OK) status = fleeti_settle(b);
-    if (status == FLEET_OK) status = fleeti_overlap(b);
-    if (status == FLEET_OK) status = fleeti_list_tasks(b);
-    if (status == FLEET_OK) status = fleeti_emit(b, &plan);
-    if (status == FLEET_OK) status = fleeti_check_order(b, plan);
-    if (status != FLEET_OK) {
-        fleet_plan_free(plan);
-        plan = NULL;
+    all = (fleeti_bucketing *)FLEET_MALLOC(sizeof *all);
+    if (!all) return fleeti_no_memory(b);
+    memset(all, 0, sizeof *all);
+    status = fleeti_bind_symbols(b, all);
+    if (status == FLEET_OK) status = fleeti_fill_buckets(b, all);
+    for (i = 0; status == FLEET_OK && i < all->total; i++) {
+        memset(b, 0, sizeof *b);
+        b->g = g;
+        b->desc = desc ? desc : &defaults;
+        b->first_word = first_word;
+        b->n_buckets = all->total;
+        fleeti_take_bucket(b, all, i);
+        plan[i] = NULL;
+        n = i + 1;
+        status = fleeti_build_bucket(b, &plan[i]);
+        if (status == FLEET_OK) first_word = plan[i]->counter_words;
     }
-    fleeti_free_scratch(b);
-    *out = plan;
+    if (status == FLEET_OK && n > 1) {
+        status = fleeti_join_buckets(b, plan, n, out);
+    } else if (status == FLEET_OK) {
+        *out = plan[0];
+        n = 0;
+    }
+    while (n > 0) fleet_plan_free(plan[--n]);
+    FLEET_FREE(all);
     return status;
 }
 
@@ -4146,6 +4405,39 @@ static int fleeti_check_records(const fleet_plan *plan)
     return 1;
 }
 
+/* Symbols, and the shapes that they give. */
+static int fleeti_has_guards(const fleet_plan *plan)
+{
+    const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+    uint32_t i;
+    for (i = 0; i < plan->n_symbols; i++)
+        if (symbols[i].at_launch) return 1;
+    return 0;
+}
+
+static int fleeti_check_symbols(const fleet_plan *plan)
+{
+    const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+    const fleeti_guard *guards;
+    uint32_t i, k;
+    for (i = 0; i < plan->n_symbols; i++)
+        if (!fleeti_name_fits(plan, symbols[i].name) || symbols[i].at_launch > 1 ||
+            symbols[i].min < 0 || symbols[i].min > symbols[i].max ||
+            plan->bound[i] < symbols[i].min || plan->bound[i] > symbols[i].max)
+            return 0;
+    if (!fleeti_has_guards(plan)) return 1;
+    if (!fleeti_section_fits(plan, plan->guards, plan->n_grids, sizeof *guards)) return 0;
+    guards = (const fleeti_guard *)fleeti_at(plan, plan->guards);
+    for (i = 0; i < plan->n_grids; i++)
+        for (k = 0; k <= FLEET_MAX_RANK; k++) {
+            const fleet_dim *d = k < FLEET_MAX_RANK ? &guards[i].extent[k] : &guards[i].slices;
+            if (d->div <= 0 || d->symbol > plan->n_symbols || fleeti_is_huge(d->div) ||
+                fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MOST)) || fleeti_is_huge(d->add))
+                return 0;
+        }
+    return 1;
+}
+
 /* The descriptor of a task of the graph: its grid, its coordinate, its slice. */
 static int fleeti_check_task(const fleet_plan *plan, const fleet_task *task)
 {
@@ -4176,7 +4468,9 @@ static int fleeti_check_queues(const fleet_plan *plan)
         descs += queues[q].count;
         for (i = descs - queues[q].count; i < descs; i++) {
             const fleet_task *task = &tasks[i];
-            if (!fleeti_check_task(plan, task) || task->acquire > FLEET_SCOPE_SYSTEM ||
+            if (!fleeti_check_task(plan, task) ||
+                task->acquire & ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED) ||
+                (task->acquire & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
                 !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
                 !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
                 return 0;
@@ -4238,7 +4532,7 @@ static int fleeti_check_consumers(const fleet_plan *plan)
     return 1;
 }
 
-fleet_status fleet_plan_check(const void *block, size_t bytes)
+static fleet_status fleeti_check_one(const void *block, size_t bytes)
 {
     const fleet_plan *plan = (const fleet_plan *)block;
     uint64_t magic;
@@ -4261,12 +4555,53 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
         !fleeti_section_fits(plan, plan->events, plan->n_events, sizeof(fleeti_event)) ||
         !fleeti_section_fits(plan, plan->grids, plan->n_grids, sizeof(fleeti_grid)) ||
         !fleeti_section_fits(plan, plan->targets, plan->n_elements, sizeof(uint32_t)) ||
+        plan->n_symbols > FLEET_MAX_SYMBOLS ||
+        !fleeti_section_fits(plan, plan->symbols, plan->n_symbols, sizeof(fleeti_symbol)) ||
         !fleeti_section_fits(plan, plan->names, 1, 1) || ((const char *)block)[plan->bytes - 1])
         return FLEET_ERROR_IMAGE_SIZE;
     if (!fleeti_check_workers(plan) || !fleeti_check_events(plan) || !fleeti_check_grids(plan) ||
-        !fleeti_check_records(plan) || !fleeti_check_queues(plan) || !fleeti_check_consumers(plan))
+        !fleeti_check_symbols(plan) || !fleeti_check_records(plan) || !fleeti_check_queues(plan) ||
+        !fleeti_check_consumers(plan))
         return FLEET_ERROR_IMAGE_INDEX;
     return FLEET_OK;
+}
+
+/* Whether the plan of a bucket runs where the whole one does. */
+static int fleeti_check_bucket(const fleet_plan *plan, const fleet_plan *bucket)
+{
+    return bucket->n_buckets == 1 && bucket->schedule == plan->schedule &&
+           bucket->chiplets == plan->chiplets && bucket->n_grids == plan->n_grids &&
+           bucket->n_events == plan->n_events && bucket->n_symbols == plan->n_symbols &&
+           bucket->counter_words <= plan->counter_words &&
+           bucket->system_words == plan->system_words &&
+           !memcmp(bucket->workers, plan->workers, sizeof plan->workers);
+}
+
+fleet_status fleet_plan_check(const void *block, size_t bytes)
+{
+    const fleet_plan *plan = (const fleet_plan *)block;
+    const fleeti_symbol *symbols;
+    const uint64_t *offset;
+    uint32_t i;
+    fleet_status status = fleeti_check_one(block, bytes);
+    if (status != FLEET_OK) return status;
+    symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+    for (i = 0; i < plan->n_symbols; i++) /* the whole plan serves all values */
+        if (plan->bound[i] != symbols[i].max) return FLEET_ERROR_IMAGE_INDEX;
+    if (plan->n_buckets < 1 || plan->n_buckets > FLEET_MAX_BUCKETS) return FLEET_ERROR_IMAGE_INDEX;
+    if (plan->n_buckets == 1) return FLEET_OK;
+    if (!fleeti_section_fits(plan, plan->buckets, plan->n_buckets, sizeof *offset))
+        return FLEET_ERROR_IMAGE_SIZE;
+    offset = (const uint64_t *)fleeti_at(plan, plan->buckets);
+    for (i = 0; i + 1 < plan->n_buckets && status == FLEET_OK; i++) {
+        const fleet_plan *bucket;
+        if (!fleeti_section_fits(plan, offset[i], 1, sizeof *bucket)) return FLEET_ERROR_IMAGE_SIZE;
+        bucket = (const fleet_plan *)fleeti_at(plan, offset[i]);
+        status = fleeti_check_one(bucket, (size_t)(plan->bytes - offset[i]));
+        if (status == FLEET_OK && !fleeti_check_bucket(plan, bucket))
+            status = FLEET_ERROR_IMAGE_INDEX;
+    }
+    return status == FLEET_OK && offset[i] ? FLEET_ERROR_IMAGE_INDEX : status;
 }
 
 /* ---- questions to a plan --------------------------------------------------------------------- */
@@ -4284,6 +4619,14 @@ static const fleeti_grid *fleeti_plan_grids(const fleet_plan *plan)
 static const char *fleeti_plan_text(const fleet_plan *plan, uint64_t offset)
 {
     return (const char *)fleeti_at(plan, offset);
+}
+
+const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i)
+{
+    if (!plan || i >= plan->n_buckets) return NULL;
+    if (plan->n_buckets == 1) return plan;
+    return (const fleet_plan *)fleeti_at(plan,
+                                         ((const uint64_t *)fleeti_at(plan, plan->buckets))[i]);
 }
 
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name)
@@ -4442,7 +4785,7 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
         if (!i || n < stats.shortest_queue) stats.shortest_queue = n;
         if (n > stats.longest_queue) stats.longest_queue = n;
         for (j = queues[i].first; j < queues[i].first + n; j++) {
-            if (tasks[j].acquire < FLEET_SCOPE_DEVICE) continue;
+            if ((tasks[j].acquire & FLEETI_SCOPE_MASK) < FLEET_SCOPE_DEVICE) continue;
             stats.acquires +=
                 plan->schedule == FLEET_SCHEDULE_CHIPLET && tasks[j].level == FLEET_LEVEL_CHIPLET
                     ? plan->workers[i]
@@ -4533,6 +4876,29 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
                         "prove that they may run ahead\n");
 }
 
+/* The plans for other values of the symbols. */
+static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
+{
+    const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+    uint32_t i, k;
+    if (!fleeti_has_guards(plan)) return;
+    fleeti_put(out, "symbols at launch:");
+    for (k = 0; k < plan->n_symbols; k++)
+        if (symbols[k].at_launch)
+            fleeti_put(out, " %s in %d..%d", fleeti_plan_text(plan, symbols[k].name),
+                       (int)symbols[k].min, (int)symbols[k].max);
+    fleeti_put(out, "; above: the largest of %u buckets\n", plan->n_buckets);
+    for (i = 0; i < plan->n_buckets; i++) {
+        const fleet_plan *bucket = fleet_plan_bucket(plan, i);
+        fleeti_put(out, "bucket %u:", i);
+        for (k = 0; k < plan->n_symbols; k++)
+            if (symbols[k].at_launch)
+                fleeti_put(out, " %s <= %d", fleeti_plan_text(plan, symbols[k].name),
+                           (int)bucket->bound[k]);
+        fleeti_put(out, ", %u tasks\n", bucket->n_tasks);
+    }
+}
+
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
 {
     fleeti_text out = fleeti_text_at(text, bytes);
@@ -4556,6 +4922,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
     fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)stats.plan_bytes,
                (unsigned long long)stats.counter_bytes);
     fleeti_report_overlap(plan, &out);
+    fleeti_report_buckets(plan, &out);
     for (i = 0; i < plan->n_events; i++)
         if (fleeti_plan_events(plan)[i].warnings & FLEETI_WARN_NO_WAITER)
             fleeti_put(&out, "warning: event tensor %s: nobody waits for it\n",

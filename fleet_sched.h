@@ -69,8 +69,8 @@ typedef struct fleeti_ring fleeti_ring;
 /* Where a ready ring is: of chiplet k FLEETI_RINGS from FLEETI_RINGS * k on. */
 typedef struct fleeti_ready_ring {
     fleeti_ring *ring;
-    uint32_t mask;    /* capacity - 1 */
-    uint32_t entries; /* in a step */
+    uint32_t mask; /* capacity - 1 */
+    uint32_t pad;
 } fleeti_ready_ring;
 
 /* What workers look up when they need it, rather than keep it in registers. */
@@ -84,11 +84,16 @@ typedef struct fleeti_config {
     const uint8_t
         *chiplet_of; /* virtual chiplet of each workgroup; null: the hardware's chiplet id counts */
     fleet_watch watch; /* limit_ticks is set by each launch, the rest by fleet_state_init */
-    uint32_t pad[FLEETI_EVENT_LINE - 16];
-} fleeti_config; /* whole lines */
+    int32_t *shapes;   /* per grid FLEETI_SHAPE words */
+    uint32_t pad[FLEETI_EVENT_LINE - 18];
+    int32_t asked[FLEET_MAX_SYMBOLS]; /* values of the symbols for launches to come */
+} fleeti_config;                      /* whole lines */
+
+/* The shape of a grid in this launch: its extents, 1 behind them, and its slices. */
+#define FLEETI_SHAPE (FLEET_MAX_RANK + 2u)
 
 /* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
-   counters, rings, each on lines of its own. */
+   counters, rings, shapes, each on lines of its own. */
 typedef struct fleeti_state {
     fleeti_line owner;   /* token of the launch that holds the state, 0: free */
     fleeti_line epoch;   /* steps completed; stored by the last workgroup to leave */
@@ -97,8 +102,12 @@ typedef struct fleeti_state {
     fleeti_line arrived, exited;
     uint32_t chiplet_index
         [FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
-    fleeti_config config;    /* constant during a launch */
-    fleeti_line census[FLEET_MAX_CHIPLETS]; /* workgroups by hardware id */
+    /* Set by each launch before its workgroups start: which bucket of the plan runs, and the symbols. */
+    fleeti_line bucket;
+    int32_t symbols[FLEET_MAX_SYMBOLS];
+    uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* the steps of each bucket; as epoch */
+    fleeti_config config;                     /* constant during a launch */
+    fleeti_line census[FLEET_MAX_CHIPLETS];   /* workgroups by hardware id */
 } fleeti_state;
 
 #define FLEETI_CENSUS_OK 0xffffffffu
@@ -122,7 +131,9 @@ typedef struct fleet_failure {
     uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
     uint32_t seen, expected; /* arrivals in this step's terms: expected is the element's target */
     uint32_t epoch;
-    uint32_t tile_status; /* what the tile returned */
+    uint32_t tile_status;  /* what the tile returned */
+    uint32_t bucket;       /* of the plan: task is of fleet_plan_bucket(plan, bucket) */
+    uint32_t bucket_epoch; /* epoch among the steps of that bucket */
 } fleet_failure;
 
 /* What the host sees of a run, in memory of its own: readable while the kernel hangs. */
@@ -137,7 +148,7 @@ struct fleeti_host {
     uint32_t epoch;
     uint32_t task_status; /* of fleet_run_task */
     fleet_failure first;  /* whose status is that above */
-    uint32_t pad[FLEETI_EVENT_LINE - 18];
+    uint32_t pad[FLEETI_EVENT_LINE - 20];
     /* then: fleet_failure per worker and scheduler, then the system counters */
 };
 
@@ -155,13 +166,6 @@ typedef struct fleet_run {
 
 FLEET_C_END
 
-FLEET_DEVICE fleeti_counters fleeti_counters_of(uint32_t *counters, const fleeti_state *state)
-{
-    fleeti_counters c;
-    c.device = counters;
-    c.system = &state->config.system;
-    return c;
-}
 /* Per worker: 1 + id of the last task it began. One more for a task that runs alone. */
 FLEET_DEVICE uint32_t *fleeti_running(fleeti_state *state)
 {
@@ -183,6 +187,7 @@ typedef struct fleet_ctx {
     uint32_t chiplet, chiplets; /* k, X */
     uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
     uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
+    const int32_t *symbols;     /* their values in this launch, in the order of fleet_symbol */
     uint32_t step;              /* of this launch, from 0 on */
     uint32_t task;              /* id in the graph */
     uint32_t lds_bytes;
@@ -233,15 +238,17 @@ typedef struct fleeti_worker {
     fleeti_state *state;
     fleeti_cold role;     /* FLEETI_ROLE_... */
     fleeti_cold schedule; /* fleet_schedule, or FLEETI_ONLY */
-    uint32_t *counters;
+    fleeti_cold_pointer counters;
     fleeti_cold_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
     fleeti_cold_pointer
         mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
     fleeti_cold chiplets, steps_left;
-    uint32_t chiplet, worker, workers, id;
-    uint32_t epoch;
-    fleeti_cold begun;        /* DYNAMIC: the launch's first epoch */
-    fleeti_cold first, count; /* the worker's queue; CHIPLET: the chiplet's */
+    fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
+    fleeti_cold id;                       /* its number among all */
+    uint32_t epoch;                       /* among the steps of the bucket that runs */
+    fleeti_cold ahead;                    /* the state's epoch less the bucket's */
+    fleeti_cold begun;                    /* DYNAMIC: the launch's first epoch */
+    fleeti_cold first, count;             /* the worker's queue; CHIPLET: the chiplet's */
     uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
     uint32_t turn;
     fleeti_cold veto;
@@ -253,14 +260,15 @@ typedef struct fleeti_worker {
     uint32_t group;                  /* of the task in hand */
     uint32_t slow;                   /* 0: STATIC, no batch, not done */
     uint32_t plain;                  /* the task in hand */
-    uint32_t vetoed;                 /* the plain task before */
+    uint32_t absent; /* the task in hand is outside its grid's shape in this launch */
+    uint32_t vetoed; /* the plain task before */
     fleet_status tile_status;
     /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
     uint32_t looks, look_at, stop;
     fleeti_cold stage, loading, offset, looked, ran;
     uint32_t later;
     fleeti_inbound inbound;
-    uint32_t done;
+    fleeti_cold done;
     fleeti_cold lds_bytes;
     void *lds;
     fleeti_held task; /* the descriptor in hand: FLEETI_TASK reads it */
@@ -276,6 +284,13 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 FLEET_DEVICE const fleet_plan *fleeti_plan_of(const fleeti_worker *w)
 {
     return (const fleet_plan *)fleeti_cold_at(w->plan);
+}
+FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleeti_worker *w)
+{
+    fleeti_counters c;
+    c.device = (uint32_t *)(uintptr_t)fleeti_cold_at(w->counters);
+    c.system = &w->state->config.system;
+    return c;
 }
 FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
 {
@@ -294,12 +309,13 @@ FLEET_DEVICE fleeti_mailbox *fleeti_mailbox_of(const fleeti_worker *w)
     return (fleeti_mailbox *)(uintptr_t)fleeti_cold_at(w->mailbox);
 }
 
-/* One thread's account of why it gives up; the first one's status ends the run for all. */
+/* One thread's account of why it gives up, in an epoch of the bucket; the first one's status ends the run for all. */
 FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t task,
                                  uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
 {
     fleeti_host *host = state->config.host;
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
+    uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
     fleet_failure *f = first ? &host->first : fleeti_failures(host) + worker;
     /* Several waves and threads of a worker may come here: the first one's account stays. */
     if (!first && fleet_load_relaxed_system(&f->status)) return;
@@ -308,7 +324,11 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
     fleet_store_relaxed_system(&f->counter, seen.counter);
     fleet_store_relaxed_system(&f->seen, seen.seen);
     fleet_store_relaxed_system(&f->expected, seen.expected);
-    fleet_store_relaxed_system(&f->epoch, epoch);
+    fleet_store_relaxed_system(&f->bucket, bucket);
+    fleet_store_relaxed_system(&f->bucket_epoch, epoch);
+    fleet_store_relaxed_system(&f->epoch,
+                               epoch + fleet_load_relaxed_device(&state->epoch.word) -
+                                   fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
@@ -391,6 +411,12 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
 }
 
+FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
+{
+    return fleeti_cold_value(w->role) >= FLEETI_ROLE_FIRST &&
+           fleeti_cold_value(w->worker) == fleeti_cold_value(w->workers);
+}
+
 /* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
    the host, and gives the state free. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
@@ -401,8 +427,8 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
     if (role == FLEETI_ROLE_NONE) return;
     fleet_block_barrier();
     if (fleet_thread_id() != 0) return;
-    if (role >= FLEETI_ROLE_FIRST && w->worker < w->workers)
-        fleet_store_relaxed_device(fleeti_running(state) + w->id, 0);
+    if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
+        fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->id), 0);
     fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
     if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleet_block_count()) return;
     {
@@ -410,8 +436,10 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
         uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
         if (!stop && verdict == FLEETI_CENSUS_OK) {
+            uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
             epoch += run->steps;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
+            fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + run->steps);
         }
         if (verdict == FLEET_ERROR_ABORTED) {
             fleet_cas_relaxed_device(&state->stop.word, 0, verdict);
@@ -545,7 +573,9 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, ui
             ring = FLEETI_CONSUMER_RING(consumers[i].need);
             /* Acquire and release: the last of them pushes what all of them published. */
             if (need > 1)
-                ready = fleeti_rmw_device(w->counters + plan->joins + desc, 1) + 1 == epoch * need;
+                ready =
+                    fleeti_rmw_device(fleeti_counters_of(w).device + plan->joins + desc, 1) + 1 ==
+                    epoch * need;
         }
         while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
             const uint32_t which =
@@ -688,23 +718,36 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
     return left == 0;
 }
 
+FLEET_DEVICE void fleeti_use_plan(fleeti_worker *w, const fleet_plan *plan)
+{
+    const char *block = (const char *)plan;
+    w->plan = fleeti_cold_to(plan);
+    w->tasks = fleeti_cold_to(block + plan->tasks);
+    w->waits = fleeti_cold_to(block + plan->waits);
+    w->notifies = fleeti_cold_to(block + plan->notifies);
+}
+/* The plan of the bucket that this launch runs, and the steps that it has behind it. */
+FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epoch)
+{
+    const char *block = (const char *)run->plan;
+    const uint32_t bucket = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket.word));
+    *epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket_epoch[bucket]));
+    if (run->plan->n_buckets == 1) return run->plan;
+    return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
+}
+
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
 FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
                                uint32_t lds_bytes)
 {
     const fleet_plan *plan = run->plan;
-    const char *block = (const char *)plan;
     const fleeti_queue *queue;
-    uint32_t role, rank;
+    uint32_t role, chiplet, rank, epoch, done;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
     w->state = run->state;
-    w->plan = fleeti_cold_to(plan);
-    w->counters = run->state->config.counters;
+    w->counters = fleeti_cold_to(run->state->config.counters);
     w->steps_left = fleeti_cold_of(run->steps);
-    w->tasks = fleeti_cold_to(block + plan->tasks);
-    w->waits = fleeti_cold_to(block + plan->waits);
-    w->notifies = fleeti_cold_to(block + plan->notifies);
     w->schedule = fleeti_cold_of(plan->schedule);
     w->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
@@ -721,15 +764,16 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         fleeti_lds_put(w->me.lds, FLEETI_LDS_LATER, 0);
     }
     if (run->only) {
+        fleeti_use_plan(w, plan);
         fleet_block_barrier();
         w->schedule = fleeti_cold_of(FLEETI_ONLY);
         w->slow = 1;
         w->first = fleeti_cold_of(run->only - 1);
         w->epoch = 1;
-        w->chiplet = run->only_chiplet;
-        w->workers = plan->workers[w->chiplet];
-        w->worker = fleet_block_id();
-        w->id = plan->total_workers;
+        w->chiplet = fleeti_cold_of(run->only_chiplet);
+        w->workers = fleeti_cold_of(plan->workers[run->only_chiplet]);
+        w->worker = fleeti_cold_of(fleet_block_id());
+        w->id = fleeti_cold_of(plan->total_workers);
         w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
         return;
     }
@@ -737,33 +781,40 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     role = fleeti_broadcast(w->me, role, 1);
     w->role = fleeti_cold_of(role);
     if (role < FLEETI_ROLE_FIRST) {
-        w->done = w->slow = 1;
+        w->done = fleeti_cold_of(1);
+        w->slow = 1;
         return;
     }
-    w->epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) + 1;
-    w->chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
+    plan = fleeti_choice(run, &epoch);
+    fleeti_use_plan(w, plan);
+    w->epoch = epoch + 1;
+    w->ahead =
+        fleeti_cold_of(fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) - epoch);
+    chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
-    w->workers = plan->workers[w->chiplet];
-    w->worker = rank;
-    w->id = plan->worker_base[w->chiplet] + rank;
-    w->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[w->chiplet] +
-                                (rank < w->workers ? rank : 0));
-    queue = (const fleeti_queue *)(block + plan->queues) +
-            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? w->chiplet : w->id);
+    w->chiplet = fleeti_cold_of(chiplet);
+    w->workers = fleeti_cold_of(plan->workers[chiplet]);
+    w->worker = fleeti_cold_of(rank);
+    w->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
+    w->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
+                                (rank < plan->workers[chiplet] ? rank : 0));
+    queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
+            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : fleeti_cold_value(w->id));
     w->first = fleeti_cold_of(queue->first);
     w->guess = fleeti_cold_of(queue->first);
     w->count = fleeti_cold_of(queue->count);
     w->begun = fleeti_cold_of(w->epoch);
     w->last = fleeti_cold_of(w->epoch - 1 + run->steps);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
-    w->done = queue->count == 0 || run->steps == 0;
+    done = queue->count == 0 || run->steps == 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
-        w->done = plan->n_consumers == 0 || run->steps == 0;
+        done = plan->n_consumers == 0 || run->steps == 0;
         /* The sources of the first step are ready. */
-        if (w->id == 0 && !w->done && fleeti_my_wave(w->me) == 0)
+        if (fleeti_cold_value(w->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
             fleeti_make_ready(w, plan->n_elements - 1, w->epoch);
     }
-    w->slow = w->done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
+    w->done = fleeti_cold_of(fleeti_uniform(done));
+    w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
     w->looks = fleeti_my_wave(w->me) == fleet_wave_count() - 1;
     if (!w->slow) {
         w->look_at = 0u - (FLEETI_CHUNK - 1);
@@ -803,15 +854,15 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     if (t->n_waits) slot->first = fleeti_waits_of(w)[t->waits];
     slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
                  (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | (uint32_t)t->acquire << 4 |
-                 (uint32_t)t->batch << 8;
+                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |
+                 (uint32_t)(t->acquire & FLEETI_SCOPE_MASK) << 4 | (uint32_t)t->batch << 8;
 }
 
 /* One look at a task's events: no wait, no acquire, for the scheduler reads no data. */
 FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
                                         fleeti_seen *seen)
 {
-    fleeti_counters c = fleeti_counters_of(w->counters, w->state);
+    fleeti_counters c = fleeti_counters_of(w);
     fleeti_wait r = slot->first;
     for (uint32_t i = 0; i < slot->n_waits; i++) {
         if (i) r = fleeti_waits_of(w)[slot->waits + i];
@@ -846,7 +897,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
                 fleeti_again(&box->taken.word, &w->state->config.watch, &tries, &since);
             if (status) return status;
         }
-        for (uint32_t i = fleet_lane(); i < w->workers; i += fleet_wave_size()) {
+        for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->workers); i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
             if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
         }
@@ -861,6 +912,8 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
 /* Runs in the first wave of the scheduler's workgroup. */
 FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 {
+    const uint32_t workers = fleeti_cold_value(w->workers);
+    const uint32_t self = total_workers + fleeti_cold_value(w->chiplet);
     fleeti_slot slot[FLEETI_SLOTS];
     fleeti_seen seen;
     const uint32_t first = fleeti_cold_value(w->first);
@@ -875,7 +928,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
     uint64_t since = 0;
     for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
-    while (!w->done) {
+    while (!fleeti_cold_value(w->done)) {
         uint32_t lanes = 0, ready;
         for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
             uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
@@ -898,8 +951,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
                 while (posted >> held & 1) held++;
                 if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(w->state, total_workers + w->chiplet,
-                                   fleeti_tasks_of(w)[base + held].id, w->epoch, seen, 0);
+                    fleeti_give_up(w->state, self, fleeti_tasks_of(w)[base + held].id, w->epoch,
+                                   seen, 0);
                 }
                 return;
             }
@@ -914,8 +967,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             if (asked) {
                 seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
                 seen.expected = 0;
-                fleeti_give_up(w->state, total_workers + w->chiplet, fleeti_tasks_of(w)[base].id,
-                               w->epoch, seen, 0);
+                fleeti_give_up(w->state, self, fleeti_tasks_of(w)[base].id, w->epoch, seen, 0);
             }
             if (fleeti_any(asked)) return;
         }
@@ -941,25 +993,24 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
                 }
             }
             if (info & FLEETI_INFO_CHIPLET) {
-                for (uint32_t j = fleet_lane(); j < w->workers && !status; j += fleet_wave_size())
+                for (uint32_t j = fleet_lane(); j < workers && !status; j += fleet_wave_size())
                     status = fleeti_post(w, j, sent + (j < deal), index, acquire, 1, &taken);
                 sent++;
             } else {
                 if (fleet_lane() == deal % fleet_wave_size())
                     status = fleeti_post(w, deal, sent, index, acquire, count, &taken);
-                if (++deal == w->workers) deal = 0, sent++;
+                if (++deal == workers) deal = 0, sent++;
             }
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
                     seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(w->state, total_workers + w->chiplet,
-                                   fleeti_tasks_of(w)[index].id, w->epoch, seen, 0);
+                    fleeti_give_up(w->state, self, fleeti_tasks_of(w)[index].id, w->epoch, seen, 0);
                 }
                 return;
             }
             for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
             offset += count;
-            if (info & FLEETI_INFO_END) w->done = fleeti_step_ends(w);
+            if (info & FLEETI_INFO_END) w->done = fleeti_cold_of(fleeti_step_ends(w));
             if (offset >= FLEETI_WINDOW) break;
         }
         while (posted & 1) {
@@ -996,7 +1047,7 @@ FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
 /* The record for the leader, who is the lane that fetched it. */
 FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
 {
-    if (fleet_thread_id() == 0)
+    if (fleeti_leads(w->me, FLEET_BLOCK))
         fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
 }
 
@@ -1036,7 +1087,8 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
             fleeti_seen seen;
             seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+            fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen,
+                           0);
         }
     }
     batch = fleeti_broadcast(w->me, batch, 0);
@@ -1079,18 +1131,20 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 }
 #endif
                 for (uint32_t i = 0; i < rings && !got && !status; i++) {
-                    const uint32_t k = i ? (w->chiplet + (i - 1) / 2) % plan->chiplets : w->chiplet;
+                    const uint32_t k =
+                        i ? (fleeti_cold_value(w->chiplet) + (i - 1) / 2) % plan->chiplets
+                          : fleeti_cold_value(w->chiplet);
                     const uint32_t kind = !i      ? FLEETI_RING_CHIPLET
                                           : i % 2 ? FLEETI_RING_CU
                                                   : FLEETI_RING_WAVE;
                     which = FLEETI_RINGS * k + kind;
-                    if (ready[which].entries)
+                    if (plan->ring_entries[which])
                         got = fleeti_ring_win(ready[which].ring,
                                               kind == FLEETI_RING_WAVE ? fleeti_batch_most() : 1, 0,
                                               &ticket);
                 }
                 if (!got && !status) {
-                    seen.seen = fleeti_poll_device(w->counters + end->counter);
+                    seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + end->counter);
                     over = (int32_t)(seen.seen - last * target) >= 0;
                     if (!over) status = fleeti_again(NULL, &w->state->config.watch, &tries, &since);
                 }
@@ -1114,7 +1168,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
             seen.status = status;
             seen.expected = epoch * target;
-            fleeti_give_up(w->state, w->id, ~0u, epoch, seen, 0);
+            fleeti_give_up(w->state, fleeti_cold_value(w->id), ~0u, epoch, seen, 0);
         }
         fleet_wave_barrier();
         if (got) {
@@ -1124,7 +1178,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1,
                                (ticket - fleet_load_relaxed_device(&ready[which].ring->base.word)) /
-                                   ready[which].entries);
+                                   plan->ring_entries[which]);
         }
     }
     got = fleeti_broadcast(w->me, got, 0);
@@ -1146,22 +1200,23 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
         w->batch_at = fleeti_cold_of(next + fleet_wave_count());
         return 1;
     }
-    if (fleeti_schedule_of(w) == FLEETI_ONLY && w->done) return 0; /* the other waves have left */
+    if (fleeti_schedule_of(w) == FLEETI_ONLY && fleeti_cold_value(w->done))
+        return 0;                 /* the other waves have left */
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
         w->group = FLEET_BLOCK;
         w->turn ^= 1;
-        w->done = fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn);
-        if (!w->done && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
+        w->done = fleeti_cold_of(fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn));
+        if (!fleeti_cold_value(w->done) && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
             w->slow = 0;
             if (w->looks) fleeti_look_up(w);
             fleet_block_barrier();
             return 2;
         }
     }
-    if (w->done) return 0;
+    if (fleeti_cold_value(w->done)) return 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
-    w->done = 1;
+    w->done = fleeti_cold_of(1);
     w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->first));
     if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
@@ -1181,11 +1236,12 @@ FLEET_DEVICE void fleeti_look(fleeti_worker *w)
         w->looked = fleeti_cold_of(now);
         w->ran = fleeti_cold_of(ran);
 #if !defined(FLEET_NO_WATCHDOG)
-        if ((ran + w->id * 61) % 1024 == 0 && fleeti_my_lane(w->me) == 0 &&
+        if ((ran + fleeti_cold_value(w->id) * 61) % 1024 == 0 && fleeti_my_lane(w->me) == 0 &&
             fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
             fleeti_seen seen;
             seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+            fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen,
+                           0);
         }
 #endif
     }
@@ -1197,7 +1253,8 @@ FLEET_DEVICE void fleeti_look(fleeti_worker *w)
 FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 {
     if (w->group == FLEET_BLOCK) {
-        w->done = w->slow = 1;
+        w->done = fleeti_cold_of(1);
+        w->slow = 1;
     } else {
         w->batch_at = w->batch_end;
         w->veto = fleeti_cold_of(1);
@@ -1216,11 +1273,11 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
         first = fleeti_slot_wait(w, w->number - 1);
     else
         first = waits[0];
-    status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w->counters, w->state), first,
-                             waits, n, w->epoch, (fleet_scope)(FLEETI_TASK(w, level) >> 8 & 0xff),
+    status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
+                             (fleet_scope)(FLEETI_TASK(w, level) >> 8 & FLEETI_SCOPE_MASK),
                              &w->state->config.watch, &seen);
     if (seen.status) /* the lane whose event it was */
-        fleeti_give_up(w->state, w->id, FLEETI_TASK(w, id), w->epoch, seen, 0);
+        fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen, 0);
     if (!status) return 1;
     fleeti_stop(w);
     return 0;
@@ -1231,7 +1288,8 @@ FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
     if (fleeti_leads(w->me, group))
-        fleet_store_relaxed_device(fleeti_running(w->state) + w->id, FLEETI_TASK(w, id) + 1);
+        fleet_store_relaxed_device(fleeti_running(w->state) + fleeti_cold_value(w->id),
+                                   FLEETI_TASK(w, id) + 1);
 #else
     (void)w, (void)group;
 #endif
@@ -1243,7 +1301,23 @@ FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
 {
     fleeti_seen seen;
     seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    fleeti_give_up(w->state, w->id, task, w->epoch, seen, (uint32_t)tile_status);
+    fleeti_give_up(w->state, fleeti_cold_value(w->id), task, w->epoch, seen, (uint32_t)tile_status);
+}
+
+/* Whether there is no such task in this launch: it waits and notifies as ever, so that all counts are those of the
+   bucket, but no tile runs. */
+FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
+{
+    const int32_t *shape = w->state->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
+    uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
+        absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
+    return absent && fleeti_schedule_of(w) != FLEETI_ONLY;
+}
+/* The tile to be called. */
+FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
+{
+    return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
 }
 
 /* The part of fleeti_take for all tasks but plain ones. */
@@ -1289,6 +1363,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
             }
         }
         fleeti_tell(w, w->group);
+        w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
         n = FLEETI_TASK(w, n_waits) & 0xffff;
         /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
         if (n == 0 || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC || fleeti_ready(w, n))
@@ -1304,8 +1379,10 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
-    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits)) == 0 &&
+    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) |
+                (FLEETI_TASK(w, level) & FLEETI_GUARDED << 8)) == 0 &&
                (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
+    w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
     w->number++;
     fleeti_tell(w, FLEET_BLOCK);
@@ -1340,9 +1417,9 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (n > 32) some = 32;
     }
     for (;;) { /* once; under DYNAMIC for each 32 records */
-        fleeti_told told = fleeti_notify_all(
-            w->me, w->group, fleeti_counters_of(w->counters, w->state), first, notifies + from,
-            some, w->epoch, triggers, 1, w->stop || tile_status != FLEET_OK, w->turn);
+        fleeti_told told =
+            fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from, some,
+                              w->epoch, triggers, 1, w->stop || tile_status != FLEET_OK, w->turn);
         if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (!triggers) return 0;
         if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
@@ -1366,10 +1443,9 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         __builtin_memset(&none, 0, sizeof none);
         w->turn ^= 1;
         w->tile_status = tile_status;
-        w->vetoed =
-            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w->counters, w->state), none,
-                              NULL, 0, w->epoch, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
-                .flags;
+        w->vetoed = fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), none, NULL, 0,
+                                      w->epoch, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
+                        .flags;
         if (w->looks) fleeti_look(w);
     } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
@@ -1377,7 +1453,10 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         if (w->looks && !w->slow) fleeti_look(w);
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
             w->head = fleeti_cold_of(w->number);
-            if (fleeti_step_ends(w)) w->done = w->slow = 1;
+            if (fleeti_step_ends(w)) {
+                w->done = fleeti_cold_of(1);
+                w->slow = 1;
+            }
         }
     }
 }
@@ -1388,17 +1467,19 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     uint32_t parts = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_CHIPLET;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts                                            ? 0
-                     : fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? FLEETI_TASK(w, level) >> 16
-                                                                       : w->worker;
-    ctx.tile_num = parts ? w->workers : 1;
+    ctx.tile_index = !parts ? 0
+                     : fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC
+                         ? FLEETI_TASK(w, level) >> 16
+                         : fleeti_cold_value(w->worker);
+    ctx.tile_num = parts ? fleeti_cold_value(w->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = FLEETI_TASK(w, slices);
-    ctx.chiplet = w->chiplet;
+    ctx.chiplet = fleeti_cold_value(w->chiplet);
     ctx.chiplets = fleeti_cold_value(w->chiplets);
-    ctx.worker = w->worker;
-    ctx.workers = w->workers;
-    ctx.epoch = w->epoch;
+    ctx.worker = fleeti_cold_value(w->worker);
+    ctx.workers = fleeti_cold_value(w->workers);
+    ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
+    ctx.symbols = w->state->symbols;
     ctx.step = steps - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
     if (w->group == FLEET_BLOCK) {
@@ -1415,11 +1496,6 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     return ctx;
 }
 
-FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
-{
-    return fleeti_cold_value(w->role) >= FLEETI_ROLE_FIRST && w->worker == w->workers;
-}
-
 /* The loop, for any kernel: `run` is its fleet_run, `args` its array of `set`. All threads of the workgroup come
    here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS that tiles get through ctx, or
    NULL, 0. When it returns, all tasks of this workgroup are done; other workgroups may still run. */
@@ -1434,7 +1510,7 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w))                                                         \
                 fleeti_finish(&fleeti_w,                                                           \
-                              set##_dispatch(FLEETI_TASK(&fleeti_w, tile),                         \
+                              set##_dispatch(fleeti_tile_of(&fleeti_w),                            \
                                              fleeti_context(&fleeti_w, fleeti_r.steps),            \
                                              fleeti_args + FLEETI_TASK(&fleeti_w, args)));         \
         }                                                                                          \
@@ -1500,8 +1576,10 @@ typedef struct fleet_state {
     uint32_t blocks; /* workgroups of a launch */
     uint32_t next_token;
     uint32_t first_epoch;
-    size_t running, mailboxes, chiplet_of, counters, rings; /* offsets in device */
-    size_t failures, system;                                /* offsets in host */
+    uint32_t bound; /* the symbols that have a value, a bit each */
+    size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
+    size_t failures, system;                                        /* offsets in host */
+    char message[160]; /* of the last fleet_bind or launch that was refused; in the report */
 } fleet_state;
 
 size_t fleet_state_bytes(const fleet_plan *plan);
@@ -1552,6 +1630,11 @@ fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc
    tile's status. */
 fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                             const void *args, uint32_t task, uint32_t slice);
+
+/* Gives a symbol its value for all launches behind it in stream order: no rebuild, no upload, no wait; a captured
+   call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch;
+   FLEET_ERROR_SYMBOL_RANGE: the value is outside its bounds. fleet_report names the symbol. */
+fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
 
 /* What became of the launches so far, without waiting: the first failure of the run, which stays until
    fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
@@ -1610,6 +1693,40 @@ FLEET_C_END
 
 /* ---- fleet sched: kernels around a run ------------------------------------------------------------------------ */
 
+/* The smallest bucket that serves these values. */
+FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *asked)
+{
+    const uint64_t *offset = (const uint64_t *)((const char *)plan + plan->buckets);
+    uint32_t bucket = 0;
+    for (; bucket + 1 < plan->n_buckets; bucket++) {
+        const fleet_plan *p = (const fleet_plan *)((const char *)plan + offset[bucket]);
+        uint32_t fits = 1;
+        for (uint32_t i = 0; i < plan->n_symbols; i++) fits &= asked[i] <= p->bound[i];
+        if (fits) break;
+    }
+    return bucket;
+}
+FLEET_DEVICE int32_t fleeti_extent_of(fleet_dim d, const int32_t *asked)
+{
+    int64_t v = d.add + (d.symbol ? d.mul * asked[d.symbol - 1] : 0);
+    return v < 0 ? 0 : (int32_t)(v / d.div);
+}
+/* What the launch is for: its bucket, its symbols, and the shapes that they give its grids. */
+FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan, uint32_t bucket)
+{
+    const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
+    const fleeti_symbol *symbols = (const fleeti_symbol *)((const char *)plan + plan->symbols);
+    uint32_t guarded = 0;
+    if (fleet_thread_id() == 0) fleet_store_relaxed_device(&state->bucket.word, bucket);
+    for (uint32_t i = 0; i < plan->n_symbols; i++) guarded |= symbols[i].at_launch;
+    for (uint32_t i = fleet_thread_id(); i < plan->n_symbols; i += fleet_thread_count())
+        state->symbols[i] = state->config.asked[i];
+    for (uint32_t g = fleet_thread_id(); guarded && g < plan->n_grids; g += fleet_thread_count())
+        for (uint32_t k = 0; k <= FLEET_MAX_RANK; k++)
+            state->config.shapes[FLEETI_SHAPE * g + k] = fleeti_extent_of(
+                k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices, state->config.asked);
+}
+
 /* One workgroup, before the run in stream order: takes the state for this launch, or refuses it, for all of its
    workgroups at once. The end of this kernel publishes what it wrote to the next. */
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
@@ -1628,10 +1745,12 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
         } else if (fleet_cas_relaxed_device(&state->owner.word, 0, run.token)) {
             fleeti_publish_system(&host->busy, fleet_load_relaxed_system(&host->busy) + 1);
         } else {
-            mine = 1;
+            mine = 1 + fleeti_smallest_bucket(plan, state->config.asked);
         }
     }
-    if (!fleeti_broadcast(fleeti_me_now(), mine, 0)) return;
+    mine = fleeti_broadcast(fleeti_me_now(), mine, 0);
+    if (!mine) return;
+    fleeti_set_shapes(state, plan, mine - 1);
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
         fleet_store_relaxed_device(&state->census[i].word, 0);
         fleet_store_relaxed_device(&state->chiplet_index[i], 0);
@@ -1657,6 +1776,13 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
     }
 }
 FLEET_THUNK1(fleeti_claim, fleet_run)
+
+/* fleet_bind: the value is that of all launches behind it in stream order. */
+FLEET_GLOBAL(64) void fleeti_ask(fleeti_state *state, uint32_t symbol, int32_t value)
+{
+    if (fleet_thread_id() == 0) state->config.asked[symbol] = value;
+}
+FLEET_THUNK3(fleeti_ask, fleeti_state *, uint32_t, int32_t)
 
 /* After a launch that failed on the host: gives back what fleeti_claim took. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
@@ -1911,18 +2037,19 @@ static uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
     return plan->workers[chiplet] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
 }
 
-/* Where things lie; returns the bytes of the device part. */
-/* The power of two that holds a step's entries. */
-static uint32_t fleeti_ring_capacity(uint32_t entries)
+/* The power of two that holds a step's entries, in any bucket. */
+static uint32_t fleeti_ring_capacity(const fleet_plan *plan, uint32_t ring)
 {
     uint32_t capacity = 1;
-    while (capacity < entries) capacity *= 2;
+    for (uint32_t i = 0; i < plan->n_buckets; i++)
+        while (capacity < fleet_plan_bucket(plan, i)->ring_entries[ring]) capacity *= 2;
     return capacity;
 }
-static size_t fleeti_ring_bytes(uint32_t entries)
+static size_t fleeti_ring_bytes(const fleet_plan *plan, uint32_t ring)
 {
-    return sizeof(fleeti_ring) + fleeti_lines((size_t)fleeti_ring_capacity(entries) * 8);
+    return sizeof(fleeti_ring) + fleeti_lines((size_t)fleeti_ring_capacity(plan, ring) * 8);
 }
+/* Where things lie; returns the bytes of the device part. */
 static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
 {
     size_t at = sizeof(fleeti_state), blocks = 0;
@@ -1939,7 +2066,9 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
     s->rings = at;
     if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
         for (uint32_t i = 0; i < FLEETI_RINGS * plan->chiplets; i++)
-            at += fleeti_ring_bytes(plan->ring_entries[i]);
+            at += fleeti_ring_bytes(plan, i);
+    s->shapes = at;
+    at += fleeti_lines((size_t)plan->n_grids * FLEETI_SHAPE * 4);
     s->failures = sizeof(fleeti_host);
     s->system =
         s->failures + fleeti_lines((plan->total_workers + plan->chiplets) * sizeof(fleet_failure));
@@ -1981,6 +2110,11 @@ static void fleeti_deal_blocks(const fleet_plan *plan, const fleet_state_desc *d
         chiplet_of[b - 1] = chiplet_of[other];
         chiplet_of[other] = t;
     }
+}
+
+static const fleeti_symbol *fleeti_symbols_of(const fleet_plan *plan)
+{
+    return (const fleeti_symbol *)(const void *)((const char *)plan + plan->symbols);
 }
 
 /* The counters as `epoch` steps would have left them. */
@@ -2055,13 +2189,18 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     header->config.system = (uint32_t *)(void *)((char *)s->host_device + s->system);
     header->config.host = s->host_device;
     header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
+    header->config.shapes = (int32_t *)(void *)(s->device + s->shapes);
+    for (uint32_t i = 0; i < plan->n_symbols; i++) {
+        if (fleeti_symbols_of(plan)[i].at_launch) continue;
+        header->config.asked[i] = plan->bound[i];
+        s->bound |= 1u << i;
+    }
     if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
         size_t at = s->rings;
         for (uint32_t i = 0; i < FLEETI_RINGS * plan->chiplets; i++) {
             header->config.ready[i].ring = (fleeti_ring *)(void *)(s->device + at);
-            header->config.ready[i].mask = fleeti_ring_capacity(plan->ring_entries[i]) - 1;
-            header->config.ready[i].entries = plan->ring_entries[i];
-            at += fleeti_ring_bytes(plan->ring_entries[i]);
+            header->config.ready[i].mask = fleeti_ring_capacity(plan, i) - 1;
+            at += fleeti_ring_bytes(plan, i);
         }
     }
     header->config.chiplet_of =
@@ -2069,9 +2208,12 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     header->config.watch.stop = &((fleeti_state *)(void *)s->device)->stop.word;
     header->config.watch.host_abort = &s->host_device->abort.word;
     s->host->epoch = d.first_epoch;
-    if (d.first_epoch)
-        fleeti_advance_counters(plan, (uint32_t *)(void *)(initial + s->counters),
+    for (uint32_t i = 0; d.first_epoch && i < plan->n_buckets; i++) {
+        header->bucket_epoch[i] = d.first_epoch;
+        fleeti_advance_counters(fleet_plan_bucket(plan, i),
+                                (uint32_t *)(void *)(initial + s->counters),
                                 (uint32_t *)(void *)((char *)pinned + s->system), d.first_epoch);
+    }
     status = fleet_to_device(device_memory, initial, bytes, stream);
     free(initial);
     return status;
@@ -2164,13 +2306,71 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     return FLEET_OK;
 }
 
+/* Says in the report why a call was refused. */
+static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(s->message, sizeof s->message, format, list);
+    va_end(list);
+    return status;
+}
+
+static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
+{
+    return (const char *)plan + fleeti_symbols_of(plan)[symbol].name;
+}
+
+static fleet_status fleeti_check_bound(fleet_state *s)
+{
+    const fleet_plan *plan;
+    if (!s || !s->image) return FLEET_ERROR_NULL;
+    plan = s->image->plan;
+    for (uint32_t i = 0; i < plan->n_symbols; i++)
+        if (!(s->bound >> i & 1))
+            return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
+                                 "symbol %s has no value: fleet_bind before the first launch",
+                                 fleeti_symbol_name(plan, i));
+    return FLEET_OK;
+}
+
+fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet_stream stream)
+{
+    const fleet_plan *plan;
+    const fleeti_symbol *found;
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    fleeti_state *device;
+    uint32_t i = 0;
+    int32_t asked = (int32_t)value;
+    void *args[3];
+    if (!s || !s->image || !symbol) return FLEET_ERROR_NULL;
+    plan = s->image->plan;
+    while (i < plan->n_symbols && strcmp(fleeti_symbol_name(plan, i), symbol) != 0) i++;
+    found = fleeti_symbols_of(plan) + i;
+    if (i == plan->n_symbols || !found->at_launch)
+        return fleeti_refuse(s, FLEET_ERROR_NAME, "symbol %s %s", symbol,
+                             i < plan->n_symbols ? "was bound when the plan was built"
+                                                 : "is not one of the plan");
+    if (value < found->min || value > found->max)
+        return fleeti_refuse(s, FLEET_ERROR_SYMBOL_RANGE, "symbol %s is %lld, outside [%d, %d]",
+                             symbol, (long long)value, (int)found->min, (int)found->max);
+    s->bound |= 1u << i;
+    s->message[0] = 0;
+    device = (fleeti_state *)(void *)s->device;
+    args[0] = &device, args[1] = &i, args[2] = &asked;
+    k.threads = 64;
+    k.stream = stream;
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_ask), args, &k);
+}
+
 fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
                                fleet_kernel kernel, void **args)
 {
     fleet_kernel_desc claim, main;
     void *claim_args[1];
     fleet_run copy;
-    fleet_status status;
+    fleet_status status = fleeti_check_bound(s);
+    if (status) return status;
     if (!s || !d || !run || !kernel || !args || !s->image) return FLEET_ERROR_NULL;
     copy = *run;
     claim_args[0] = &copy;
@@ -2346,9 +2546,11 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
     f.expected = fleeti_host_word(&from->expected);
     f.epoch = fleeti_host_word(&from->epoch);
     f.tile_status = fleeti_host_word(&from->tile_status);
+    f.bucket = fleeti_host_word(&from->bucket);
+    f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
     if (f.counter) { /* from the counter's own terms to those of the step */
-        uint32_t target = fleeti_target_of(s->image->plan, f.counter);
-        uint32_t base = (f.epoch - 1) * target;
+        uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image->plan, f.bucket), f.counter);
+        uint32_t base = (f.bucket_epoch - 1) * target;
         if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
         f.seen -= base;
         f.expected -= base;
@@ -2383,7 +2585,7 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     const fleet_plan *plan;
     char name[160];
     fleet_failure first;
-    uint32_t *running, status;
+    uint32_t *running, status, bucket = 0;
     t = fleeti_text_at(text, bytes);
     if (!s || !s->host || !s->image) return 0;
     plan = s->image->plan;
@@ -2391,6 +2593,7 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
                fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
                fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
+    if (s->message[0]) fleeti_put(&t, "refused: %s\n", s->message);
     if (fleeti_host_word(&s->host->census_need)) {
         uint32_t k = fleeti_host_word(&s->host->census_chiplet);
         if (k == FLEETI_CENSUS_ALL)
@@ -2410,10 +2613,11 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
             continue;
         fleeti_put(&t, w ? "also:  " : "first: ");
         fleeti_put_worker(&t, plan, f.worker);
-        fleet_plan_task_name(plan, f.task, name, sizeof name);
+        fleet_plan_task_name(fleet_plan_bucket(plan, f.bucket), f.task, name, sizeof name);
         fleeti_put(&t, ", task %s, step %u: ", name, f.epoch);
         if (f.counter) {
-            fleet_plan_counter_name(plan, f.counter, name, sizeof name);
+            fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
+                                    sizeof name);
             fleeti_put(&t, "waits for %s, which has %u of %u arrivals (%s)\n", name, f.seen,
                        f.expected, fleet_status_name((fleet_status)f.status));
         } else if (f.status == FLEET_ERROR_TILE) {
@@ -2425,12 +2629,14 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     }
     running = (uint32_t *)calloc(plan->total_workers + 1u, 4);
     if (running &&
+        !fleeti_snapshot(&bucket, s->device + offsetof(fleeti_state, bucket), sizeof bucket) &&
         !fleeti_snapshot(running, s->device + s->running, (size_t)plan->total_workers * 4))
         for (uint32_t w = 0; w < plan->total_workers; w++) {
             if (!running[w] || fleeti_read_failure(s, w).status ||
                 (first.status && first.worker == w))
                 continue;
-            fleet_plan_task_name(plan, running[w] - 1, name, sizeof name);
+            fleet_plan_task_name(fleet_plan_bucket(plan, bucket), running[w] - 1, name,
+                                 sizeof name);
             fleeti_put(&t, "still: ");
             fleeti_put_worker(&t, plan, w);
             fleeti_put(&t, " has not come back from %s\n", name);

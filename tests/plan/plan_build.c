@@ -615,6 +615,43 @@ static void consumer_added_first(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* Each bucket is a plan of its own, and no two have a counter in common. */
+static void buckets(test_run *t)
+{
+    int schedule;
+    for (schedule = 0; schedule < 3; schedule++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_dim n = fleet_symbol(g, "n", 1, 6), m = fleet_symbol(g, "m", 2, 4);
+        fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), 0);
+        fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape2(n, m), 0);
+        fleet_grid f = fleet_call_device(g, "f", 1, fleet_shape1(n), 0);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan;
+        uint32_t i, end = FLEETI_LINE_WORDS;
+        fleet_out_edge(g, p, E, "ij->i");
+        fleet_in_edge(g, f, E, "i->i");
+        desc.topology = fleet_topology_make(2, 3);
+        desc.schedule = (fleet_schedule)schedule;
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+        CHECK_INT(plan->n_buckets, 8); /* n: 1, 2, 4, 6; m: 2, 4 */
+        for (i = 0; i < plan->n_buckets; i++) {
+            const fleet_plan *bucket = fleet_plan_bucket(plan, i);
+            static const int32_t ns[4] = {1, 2, 4, 6};
+            CHECK_INT(bucket->bound[0], ns[i / 2]);
+            CHECK_INT(bucket->bound[1], 2 + i % 2 * 2);
+            CHECK_INT(bucket->n_tasks, (uint32_t)ns[i / 2] * (3 + i % 2 * 2));
+            CHECK_INT(events_of(bucket)[0].counter, end);
+            CHECK(bucket->counter_words > end);
+            end = bucket->counter_words;
+            check_plan(t, bucket);
+            if (t->failed_here) return;
+        }
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(split_row_sum);
@@ -634,6 +671,7 @@ static void list(test_run *t)
     TEST(presets);
     TEST(report);
     TEST(consumer_added_first);
+    TEST(buckets);
 }
 
 TEST_MAIN(list)

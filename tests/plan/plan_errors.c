@@ -380,8 +380,6 @@ static void symbols(test_run *t)
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan;
     fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
-    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_UNBOUND);
-    CHECK_TEXT(fleet_graph_error(g), "symbol batch has no value");
     fleet_bind_at_build(&desc, n, 9);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_RANGE);
     CHECK_TEXT(fleet_graph_error(g), "symbol batch is 9, outside [2, 8]");
@@ -391,6 +389,58 @@ static void symbols(test_run *t)
     CHECK_TEXT(fleet_graph_error(g), "binding 1 is not of a symbol");
     desc.n_bindings = 33;
     REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "n_bindings is 33");
+}
+
+/* Symbols that are bound at launch. */
+static void symbols_at_launch(test_run *t)
+{
+    static const int64_t down[2] = {4, 2}, far[2] = {4, 9}, near[3] = {2, 3, 5};
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "batch", 2, 8), less = n, m;
+    fleet_dim large = fleet_symbol(g, "large", 1, (int64_t)1 << 33);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_etensor E;
+    fleet_plan *plan;
+    fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_RANGE);
+    CHECK_TEXT(fleet_graph_error(g), "symbol large: its max is 8589934592");
+    fleet_bind_at_build(&desc, large, 7);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->n_buckets, 3); /* 2, 4, 8 */
+    fleet_plan_free(plan);
+    fleet_buckets_at_build(&desc, n, down, 2);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_RANGE);
+    CHECK_TEXT(fleet_graph_error(g), "symbol batch: bucket 2 is outside [2, 8], or not above");
+    desc.n_buckets = 0;
+    fleet_buckets_at_build(&desc, n, far, 2);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_SYMBOL_RANGE);
+    CHECK_TEXT(fleet_graph_error(g), "symbol batch: bucket 9 is outside [2, 8]");
+    desc.n_buckets = 0;
+    fleet_buckets_at_build(&desc, large, near, 1);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_HANDLE);
+    CHECK_TEXT(fleet_graph_error(g), "buckets 0 are not of a symbol that is bound at launch");
+    desc.n_buckets = 0;
+    fleet_buckets_at_build(&desc, n, near, 3);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->n_buckets, 4); /* 2, 3, 5, 8 */
+    CHECK_INT(fleet_plan_bucket(plan, 2)->bound[0], 5);
+    CHECK(fleet_plan_bucket(plan, 3) == plan && !fleet_plan_bucket(plan, 4));
+    fleet_plan_free(plan);
+    E = fleet_event_tensor(g, "E", fleet_shape0(), 0);
+    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    fleet_out_edge(g, x, E, "i->");
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_UNSUPPORTED);
+    CHECK_TEXT(fleet_graph_error(g), "event tensor E: the outside cannot know which bucket");
+    m = fleet_symbol(g, "many", 1, 1 << 20);
+    fleet_call_device(g, "y", 0, fleet_shape1(m), 0);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
+    CHECK_TEXT(fleet_graph_error(g),
+               "buckets of the symbols are over 64 in all, with those of many");
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL);
+    less = fleet_dim_plus(fleet_dim_times(fleet_symbol(g, "n", 1, 8), -1), 9);
+    fleet_call_device(g, "z", 0, fleet_shape1(less), 0);
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid z: an extent shrinks as symbol n grows");
 }
 
 static void too_many(test_run *t)
@@ -647,10 +697,10 @@ static void placements(test_run *t)
 
 /* ---- blocks from outside --------------------------------------------------------------------------------- */
 
-static fleet_plan *small_plan(fleet_schedule schedule)
+static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
 {
     fleet_graph *g = fleet_graph_create(NULL);
-    fleet_dim two = fleet_dim_of(2);
+    fleet_dim two = buckets ? fleet_symbol(g, "n", 1, 2) : fleet_dim_of(2);
     fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(two), 0);
     fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape0(), 0);
     fleet_grid w = fleet_call_device(g, "w", 0, fleet_shape2(two, fleet_dim_of(3)), 0);
@@ -665,7 +715,7 @@ static fleet_plan *small_plan(fleet_schedule schedule)
     fleet_out_edge(g, d, F, "->");
     fleet_in_edge(g, c, F, "i->");
     fleet_in_edge(g, c, E, "i->i");
-    if (schedule != FLEET_SCHEDULE_DYNAMIC)
+    if (schedule != FLEET_SCHEDULE_DYNAMIC && !buckets)
         fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
     desc.topology = fleet_topology_make(2, 3);
     desc.schedule = schedule;
@@ -686,11 +736,12 @@ static void ask_everything(const fleet_plan *plan)
     fleet_plan_task(plan, "w", at);
     for (i = 0; i < 40; i++) fleet_plan_task_name(plan, i, text, sizeof text);
     for (i = 0; i < 600; i += 7) fleet_plan_counter_name(plan, i, text, sizeof text);
+    for (i = 0; i + 1 < plan->n_buckets; i++) ask_everything(fleet_plan_bucket(plan, i));
 }
 
 static void images(test_run *t)
 {
-    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC), *other;
+    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0), *other;
     size_t bytes = (size_t)plan->bytes, n;
     CHECK_INT(fleet_plan_check(plan, bytes), FLEET_OK);
     CHECK_INT(fleet_plan_check(plan, bytes + 100), FLEET_OK); /* a larger buffer holds it too */
@@ -732,9 +783,9 @@ static void hostile_images(test_run *t)
 {
     static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
     static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
-    int schedule;
-    for (schedule = 0; schedule < 3; schedule++) {
-        fleet_plan *plan = small_plan((fleet_schedule)schedule);
+    int kind;
+    for (kind = 0; kind < 4; kind++) { /* each schedule, and one with buckets */
+        fleet_plan *plan = small_plan((fleet_schedule)(kind % 3), kind == 3);
         size_t bytes = (size_t)plan->bytes, i, k;
         unsigned char *image = (unsigned char *)malloc(bytes);
         memcpy(image, plan, bytes);
@@ -777,6 +828,7 @@ static void list(test_run *t)
     TEST(never_notified);
     TEST(nobody_waits);
     TEST(symbols);
+    TEST(symbols_at_launch);
     TEST(too_many);
     TEST(scope_too_narrow);
     TEST(cycles);
