@@ -173,13 +173,12 @@ static void check_batches(test_run *t, const fleet_plan *plan)
     }
 }
 
-static void check_plan(test_run *t, const fleet_plan *plan)
+static void check_bucket(test_run *t, const fleet_plan *plan)
 {
     plan_words words;
     fleet_plan_stats stats = fleet_plan_get_stats(plan);
     uint64_t local = 0, global = 0;
     uint32_t pass, q, d, i, w;
-    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
     words.device = (counter_use *)calloc(plan->counter_words, sizeof *words.device);
     words.system = (counter_use *)calloc(plan->system_words + 1u, sizeof *words.system);
     check_placement(t, plan);
@@ -221,6 +220,14 @@ static void check_plan(test_run *t, const fleet_plan *plan)
     CHECK_INT(stats.global_signals, global);
     free(words.device);
     free(words.system);
+}
+
+static void check_plan(test_run *t, const fleet_plan *plan)
+{
+    uint32_t i;
+    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+    for (i = 0; i < plan->n_buckets && !t->failed_here; i++)
+        check_bucket(t, fleet_plan_bucket(plan, i));
 }
 
 #endif
