@@ -249,9 +249,11 @@ FLEET_C_END
 #define FLEETI_GFX9 1
 #endif
 
-#define FLEETI_CLOCK_NS 10u     /* s_memrealtime counts at 100 MHz */
-#define FLEETI_SPIN 1u          /* polls in a row before fleeti_again */
-#define FLEETI_POLL_TOGETHER 0  /* 1: a lone counter is polled by all lanes at once */
+#define FLEETI_CLOCK_NS 10u    /* s_memrealtime counts at 100 MHz */
+#define FLEETI_SPIN 1u         /* polls in a row before fleeti_again */
+#define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
+/* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
+#define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_LOOK_CYCLES 2000 /* of fleeti_cycles: a load has arrived by then */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -529,6 +531,7 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
 /* A lone counter is polled by all lanes at once: one request, and the wave does not diverge, which would take
    longer than the code around a poll. */
 #define FLEETI_POLL_TOGETHER 1
+#define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_LOOK_CYCLES 2000 /* of fleeti_cycles: a load has arrived by then */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -887,6 +890,7 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 #define FLEETI_CLOCK_NS 1u
 #define FLEETI_SPIN 1u
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
+#define FLEETI_ROLLED
 #define FLEETI_LOOK_CYCLES 0
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -1397,9 +1401,11 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
 {
     fleeti_told told;
     told.flags = told.completed = 0;
+    FLEETI_ROLLED
     for (uint32_t from = 0; from < n; from += 32) {
         uint32_t due = 0, system = 0;
         uint32_t end = n - from < 32 ? n - from : 32;
+        FLEETI_ROLLED
         for (uint32_t i = 0; i < end; i++) {
             fleeti_notify r = from + i ? records[from + i] : first;
             if (r.sub & FLEETI_LOCAL) {
@@ -1424,6 +1430,7 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
             fleeti_release_system();
         else
             fleeti_release_device();
+        FLEETI_ROLLED
         for (uint32_t i = 0; i < end; i++) {
             fleeti_notify r = from + i ? records[from + i] : first;
             uint32_t old = 0;
@@ -1554,6 +1561,7 @@ FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
                                        const fleet_watch *watch, fleeti_seen *seen)
 {
     uint32_t k = fleet_lane();
+    FLEETI_ROLLED
     for (uint32_t i = 0; i < n; i++) {
         fleeti_wait r = i ? records[i] : first;
         uint32_t count = r.count & ~FLEETI_PREVIOUS;

@@ -345,6 +345,7 @@ FLEET_DEVICE void fleeti_judge(const fleet_run *run)
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
     uint32_t found = 0, verdict = FLEETI_CENSUS_OK;
+    FLEETI_ROLLED
     for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) {
         uint32_t have = fleet_load_relaxed_device(&state->census[raw].word), need = 0;
         if (state->config.chiplet_of ? raw >= plan->chiplets : !have) continue;
@@ -497,6 +498,7 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
     if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
     ticket = fleeti_first(ticket);
     fleeti_post_order(); /* as in fleeti_ring_push */
+    FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
         fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + i) & mask],
                              (uint64_t)(ticket + i + 1) << 32 | consumers[i].desc);
@@ -548,11 +550,13 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, ui
     const uint32_t end = first[1];
     uint32_t from = first[0];
     /* Leading runs for one ring that wait for nothing else go there in one piece: a step's sources, above all. */
+    FLEETI_ROLLED
     while (from < end) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
         const fleeti_ready_ring *to = &w->state->config.ready[FLEETI_CONSUMER_RING(need)];
         uint32_t count = 0, same = lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
+        FLEETI_ROLLED
         while (same == lanes) {
             const uint32_t i = from + count + fleet_lane();
             const uint32_t others =
@@ -564,6 +568,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, ui
         fleeti_ring_push_run(to->ring, to->mask, consumers + from, count);
         from += count;
     }
+    FLEETI_ROLLED
     for (; from < end; from += lanes) {
         const uint32_t i = from + fleet_lane();
         uint32_t ready = fleet_lane() < lanes && i < end, waiting, desc = 0, ring = 0;
@@ -577,6 +582,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, ui
                     fleeti_rmw_device(fleeti_counters_of(w).device + plan->joins + desc, 1) + 1 ==
                     epoch * need;
         }
+        FLEETI_ROLLED
         while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
             const uint32_t which =
                 fleeti_shuffle(ring, fleeti_ones((waiting & (0u - waiting)) - 1));
@@ -653,6 +659,7 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
     w->stage = fleeti_cold_of((stage + 1) % 3);
     w->look_at += stage == 0 ? 2 : 3;
     if (stage == 0) {
+        FLEETI_ROLLED
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes) {
             uint32_t at = offset + q / 4; /* a queue is walked round and round */
             const fleet_task *task;
@@ -662,9 +669,11 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
                                  (const fleeti_quad *)(const void *)task + q % 4);
         }
     } else if (stage == 1) {
+        FLEETI_ROLLED
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
             fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
         fleet_wave_barrier();
+        FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
             /* A task without waits or notifies gets what stands first there, and does not look at it. */
             uint32_t slot = FLEETI_SLOT(loading + q / 2);
@@ -678,6 +687,7 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
                                  (const fleeti_quad *)records + (n ? at : 0));
         }
     } else {
+        FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
             fleeti_inbound_end(&w->inbound, w->slots,
                                FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
@@ -864,9 +874,11 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
 {
     fleeti_counters c = fleeti_counters_of(w);
     fleeti_wait r = slot->first;
+    FLEETI_ROLLED
     for (uint32_t i = 0; i < slot->n_waits; i++) {
         if (i) r = fleeti_waits_of(w)[slot->waits + i];
         uint32_t want = (r.count & FLEETI_PREVIOUS ? w->epoch - 1 : w->epoch) * r.target;
+        FLEETI_ROLLED
         for (uint32_t k = 0; k < (r.count & ~FLEETI_PREVIOUS); k++) {
             uint32_t counter = r.counter + k * r.stride;
             uint32_t value = counter & FLEETI_SYSTEM
@@ -892,11 +904,13 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
     if (entry - *taken >= FLEETI_MAILBOX) {
         uint32_t tries = 0, least = entry;
         uint64_t since = 0;
+        FLEETI_ROLLED
         while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
             fleet_status status =
                 fleeti_again(&box->taken.word, &w->state->config.watch, &tries, &since);
             if (status) return status;
         }
+        FLEETI_ROLLED
         for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->workers); i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
             if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
@@ -1029,6 +1043,7 @@ FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
     uint32_t slot = FLEETI_SLOT(w->number);
+    FLEETI_ROLLED
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
         fleeti_inbound_begin(&w->inbound, w->slots, slot + q * 4,
                              (const fleeti_quad *)(const void *)task + q);
@@ -1130,6 +1145,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                         status = FLEET_ERROR_ABORTED;
                 }
 #endif
+                FLEETI_ROLLED
                 for (uint32_t i = 0; i < rings && !got && !status; i++) {
                     const uint32_t k =
                         i ? (fleeti_cold_value(w->chiplet) + (i - 1) / 2) % plan->chiplets
@@ -1156,6 +1172,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         if (got) {
             which = fleeti_first(which);
             ticket = fleeti_first(ticket);
+            FLEETI_ROLLED
             for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
                 status = fleeti_ring_take(ready[which].ring, ready[which].mask, ticket + i,
                                           &w->state->config.watch, &index);
@@ -1416,6 +1433,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
                    FLEETI_TASK(w, notifies);
         if (n > 32) some = 32;
     }
+    FLEETI_ROLLED
     for (;;) { /* once; under DYNAMIC for each 32 records */
         fleeti_told told =
             fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from, some,
@@ -1424,6 +1442,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (!triggers) return 0;
         if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
             uint32_t completed = fleeti_first(told.completed);
+            FLEETI_ROLLED
             for (uint32_t i = 0; completed; i++, completed >>= 1)
                 if (completed & 1) fleeti_completed(w, triggers[i].element);
         }
