@@ -72,6 +72,7 @@ FLEET_C_BEGIN
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
+#define FLEET_MAX_TENSORS 16  /* run-time tensors of one graph */
 #define FLEET_MAX_BUCKETS 64  /* sets of queues in one plan, for the values of its symbols */
 #define FLEET_LINE_BYTES 128  /* cache line: counters never share one with a stored flag */
 
@@ -113,7 +114,10 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_LAUNCH, "the kernel cannot be launched")                                         \
     X(FLEET_ERROR_DEVICE, "a call of the GPU runtime failed")                                      \
     X(FLEET_ERROR_UNSUPPORTED, "this device or runtime cannot do that")                            \
-    X(FLEET_ERROR_IMAGE_INDEX, "an index in the plan points outside it")
+    X(FLEET_ERROR_IMAGE_INDEX, "an index in the plan points outside it")                           \
+    X(FLEET_ERROR_TENSOR_ORDER, "a map may read a run-time tensor before it is written")           \
+    X(FLEET_ERROR_TENSOR_UNBOUND, "a run-time tensor has no memory")                               \
+    X(FLEET_ERROR_TENSOR_VALUE, "a run-time tensor holds a value that its map cannot take")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;
@@ -201,6 +205,9 @@ typedef struct fleet_grid {
 typedef struct fleet_buffer {
     uint32_t id;
 } fleet_buffer;
+typedef struct fleet_tensor {
+    uint32_t id;
+} fleet_tensor;
 
 typedef enum fleet_scope {
     FLEET_SCOPE_BLOCK,
@@ -318,6 +325,43 @@ void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, f
 void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
                         const char *file, int line);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
+
+/* ---- fleet: maps that are known at run time only ------------------------------------------------ */
+
+/* A run-time tensor: int32 in device memory, row-major, which the tasks of one grid write, and by which maps find
+   events and tasks in the same launch. A writer of one CU-task writes it all; a writer of as many tasks as the
+   tensor has rows writes row i by task i. fleet_bind_tensor gives it its memory. The builder refuses a map that may
+   be read before it is written (FLEET_ERROR_TENSOR_ORDER); what the writer left is checked before anybody uses it
+   (FLEET_ERROR_TENSOR_VALUE, with tensor, index and value in the report).
+   An event tensor that such maps reach has one axis and no other out edges. Under DYNAMIC it is used as told. Under
+   STATIC and CHIPLET, where queues are fixed, it collapses to one event: whoever notifies any of its elements
+   notifies that, and who waits for one waits for all (Event Tensor, papers B). */
+fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
+                                   fleet_grid writer, const char *file, int line);
+#define fleet_runtime_tensor(g, name, shape, writer)                                               \
+    fleeti_runtime_tensor(g, name, shape, writer, FLEETI_HERE)
+
+/* Updates by index: task i notifies event[topk[i, j]] for all j. topk: [tasks of the grid, k], values in
+   [0, elements); the grid has one axis. */
+void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor topk,
+                            const char *file, int line);
+#define fleet_out_edge_gather(g, grid, event, topk)                                                \
+    fleeti_out_edge_gather(g, grid, event, topk, FLEETI_HERE)
+
+/* Triggers by range: the tasks with indptr[e] <= at[0] < indptr[e + 1] wait for event[e]; tasks with at[0] at or
+   behind indptr's last value do not exist in this step. indptr: [elements + 1], never decreasing, values in
+   [0, extent of the grid's first axis], written by one CU-task. */
+void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
+                          const char *file, int line);
+#define fleet_in_edge_range(g, grid, event, indptr)                                                \
+    fleeti_in_edge_range(g, grid, event, indptr, FLEETI_HERE)
+
+/* Wait counts by tensor: element e is complete after counts[e] notifies, and after the task that writes counts has
+   ended. counts: [elements], values in [0, the event tensor's count], which is their bound; written by one CU-task.
+   An element of count 0 completes too. */
+void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *file,
+                         int line);
+#define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
 /* ---- fleet: placement, scope, buffers, the outside ------------------------------------------- */
 
@@ -449,7 +493,10 @@ typedef struct fleet_plan {
     uint32_t n_symbols, n_buckets;
     uint64_t symbols; /* fleeti_symbol entries */
     uint64_t buckets; /* uint64_t offsets of the plans, ascending; the last one is 0, this plan */
-    uint64_t guards;  /* per grid a fleeti_guard, where a symbol is bound at launch */
+    uint64_t maps;    /* fleeti_runtime_map entries, by grid */
+    uint64_t tensors; /* uint64_t offsets of the names of the run-time tensors */
+    uint32_t n_maps, n_tensors;
+    uint64_t guards; /* per grid a fleeti_guard, where a symbol is bound at launch */
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
     fleet_topology topology;
 } fleet_plan;
@@ -497,6 +544,7 @@ typedef struct fleet_task {
 } fleet_task;
 
 #define FLEETI_SCOPE_MASK 3u
+#define FLEETI_MAPPED 0x40u  /* its grid has run-time maps */
 #define FLEETI_GUARDED 0x80u /* the launch's symbols tell whether there is such a task */
 
 /* DYNAMIC: descriptor `desc` waits for this element among `need` in all. */
@@ -524,6 +572,26 @@ typedef struct fleeti_notify {
     uint32_t share;
     uint32_t weight;
 } fleeti_notify;
+
+/* What a grid has to do with a run-time tensor. Under STATIC and CHIPLET tensors are checked, and tell which tasks
+   exist, but the arrivals are those of the plan. */
+typedef enum fleeti_map_kind {
+    FLEETI_MAP_GATHER, /* a task notifies the elements that its row names */
+    FLEETI_MAP_COUNTS, /* the writer adds what is missing from each element's bound */
+    FLEETI_MAP_RANGES, /* the writer sees to the tasks that do not exist; elements find their tasks */
+    FLEETI_MAP_EXISTS /* of the grid of these tasks */
+} fleeti_map_kind;
+typedef struct fleeti_runtime_map {
+    uint32_t kind;
+    uint32_t tensor;
+    uint32_t values; /* GATHER: of a row; else of the tensor */
+    uint32_t bound;  /* the largest value allowed */
+    uint32_t first_element, elements;
+    uint32_t counter, stride,
+        target;            /* of the elements; target 0: the plan's records notify them */
+    uint32_t grid;         /* RANGES: whose tasks */
+    uint32_t first, inner; /* RANGES: consumer entry of the first task, and tasks per value */
+} fleeti_runtime_map;
 
 /* The element of a notify record, and the arrivals per step that complete it: who brings them to that makes its
    consumers ready. */
@@ -559,6 +627,9 @@ typedef struct fleeti_grid {
     uint32_t rank;
     uint32_t first_id, count; /* tasks of the graph */
     uint32_t runs_ahead;      /* 1: its sources need not wait for the step before */
+    uint32_t first_map, n_maps;
+    uint32_t guarded; /* 1: symbols that are bound at launch are in its shape */
+    uint32_t pad;
 } fleeti_grid;
 
 /* Builds a plan. On success *out is a block from FLEET_MALLOC that the caller frees with
@@ -999,7 +1070,16 @@ typedef struct fleeti_event_def {
     fleet_scope scope;
     uint32_t outside, outside_notifies;
     fleet_scope outside_scope;
+    uint32_t by_tensor; /* 1: run-time maps reach it */
+    uint32_t counts;    /* 1 + tensor */
 } fleeti_event_def;
+
+typedef struct fleeti_tensor_def {
+    char name[FLEETI_NAME_BYTES];
+    fleeti_site site;
+    fleet_shape shape;
+    uint32_t writer; /* grid, from 0 */
+} fleeti_tensor_def;
 
 typedef struct fleeti_grid_def {
     char name[FLEETI_NAME_BYTES];
@@ -1018,6 +1098,7 @@ typedef struct fleeti_edge_def {
     fleeti_site site;
     uint32_t grid, event; /* from 0 */
     uint32_t out;         /* 1: notifies, 0: waits */
+    uint32_t tensor; /* 1 + the run-time tensor that is its map: a gather, or a range; 0: map */
     fleet_map map;
 } fleeti_edge_def;
 
@@ -1042,6 +1123,7 @@ struct fleet_graph {
     fleeti_grid_def *grids;
     fleeti_edge_def *edges;
     fleeti_use_def *uses;
+    fleeti_tensor_def *tensors;
     uint32_t n_buffers;
 };
 
@@ -1118,6 +1200,7 @@ void fleet_graph_destroy(fleet_graph *g)
     stbds_arrfree(g->events);
     stbds_arrfree(g->grids);
     stbds_arrfree(g->edges);
+    stbds_arrfree(g->tensors);
     stbds_arrfree(g->uses);
     FLEET_FREE(g);
 }
@@ -1485,6 +1568,119 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
     fleeti_add_edge(g, grid, event, &map, NULL, 0, fleeti_site_at(file, line));
 }
 
+fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
+                                   fleet_grid writer, const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_tensor_def def;
+    fleet_tensor handle;
+    char owner[96];
+    handle.id = 0;
+    if (!fleeti_grid_of(g, writer, site)) return handle;
+    if (!fleeti_take_name(g, "run-time tensor", name, FLEETI_LEN(g->tensors), site)) return handle;
+    if (FLEETI_LEN(g->tensors) >= FLEET_MAX_TENSORS) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "run-time tensor %s: a graph has at most %d of them", name, FLEET_MAX_TENSORS);
+        return handle;
+    }
+    snprintf(owner, sizeof owner, "run-time tensor %.64s", name);
+    if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
+    memset(&def, 0, sizeof def);
+    memcpy(def.name, name, strlen(name));
+    def.site = site;
+    def.shape = shape;
+    def.writer = writer.id - 1u;
+    if (FLEETI_PUSH(g, g->tensors, def)) handle.id = FLEETI_LEN(g->tensors);
+    return handle;
+}
+
+static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, uint32_t rank,
+                                           const char *owner, fleeti_site site)
+{
+    fleeti_tensor_def *def;
+    if (!fleeti_open(g)) return NULL;
+    if (tensor.id - 1u >= FLEETI_LEN(g->tensors)) {
+        fleeti_fail(g, FLEET_ERROR_HANDLE, site,
+                    "%s: run-time tensor handle %u is not of this graph", owner, tensor.id);
+        return NULL;
+    }
+    def = &g->tensors[tensor.id - 1u];
+    if (def->shape.rank == rank) return def;
+    fleeti_fail(g, FLEET_ERROR_MAP, site, "%s: run-time tensor %s has %u axes, not %u", owner,
+                def->name, def->shape.rank, rank);
+    return NULL;
+}
+
+/* The event tensor that a run-time map reaches, marked as such. */
+static fleeti_event_def *fleeti_event_by_tensor(fleet_graph *g, fleet_etensor event,
+                                                const char *owner, fleeti_site site)
+{
+    fleeti_event_def *def = fleeti_event_of(g, event, site);
+    if (!def) return NULL;
+    if (def->shape.rank == 1) {
+        def->by_tensor = 1;
+        return def;
+    }
+    fleeti_fail(g, FLEET_ERROR_MAP, site, "%s: event tensor %s has %u axes, not one", owner,
+                def->name, def->shape.rank);
+    return NULL;
+}
+
+static void fleeti_add_tensor_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
+                                   fleet_tensor tensor, uint32_t out, fleeti_site site)
+{
+    const fleeti_grid_def *from = fleeti_grid_of(g, grid, site);
+    fleeti_edge_def def;
+    char owner[96];
+    if (!from) return;
+    snprintf(owner, sizeof owner, "%s edge of grid %s", out ? "gather" : "range", from->name);
+    if (!fleeti_tensor_of(g, tensor, out ? 2 : 1, owner, site) ||
+        !fleeti_event_by_tensor(g, event, owner, site))
+        return;
+    if (out ? from->shape.rank != 1 : from->shape.rank < 1) {
+        fleeti_fail(g, FLEET_ERROR_MAP, site, "%s: the grid has %u axes, not %s", owner,
+                    from->shape.rank, out ? "one" : "one or more");
+        return;
+    }
+    memset(&def, 0, sizeof def);
+    def.site = site;
+    def.grid = grid.id - 1u;
+    def.event = event.id - 1u;
+    def.out = out;
+    def.tensor = tensor.id;
+    (void)FLEETI_PUSH(g, g->edges, def);
+}
+
+void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor topk,
+                            const char *file, int line)
+{
+    fleeti_add_tensor_edge(g, grid, event, topk, 1, fleeti_site_at(file, line));
+}
+
+void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
+                          const char *file, int line)
+{
+    fleeti_add_tensor_edge(g, grid, event, indptr, 0, fleeti_site_at(file, line));
+}
+
+void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *file,
+                         int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_event_def *def = fleeti_event_of(g, event, site);
+    char owner[96];
+    if (!def) return;
+    snprintf(owner, sizeof owner, "counts of event tensor %s", def->name);
+    if (!fleeti_tensor_of(g, counts, 1, owner, site) ||
+        !fleeti_event_by_tensor(g, event, owner, site))
+        return;
+    if (def->counts) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: it has counts already", owner);
+        return;
+    }
+    def->counts = counts.id;
+}
+
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
 {
     fleeti_site site = fleeti_site_at(file, line);
@@ -1593,6 +1789,7 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
        meet      who notifies and who waits for each event element, and where
        settle    counts checked, scopes inferred, counters laid out, targets and notify records made
        overlap   whether sources may run ahead of the step before
+       tensors   no run-time map reads what is not written
        list      each task's waits and notifies
        emit      the block: queues of descriptors, tables, names
        order     no queue order and no cycle can deadlock
@@ -1633,6 +1830,7 @@ typedef struct fleeti_bound_grid {
     uint32_t pieces;       /* chiplets that run slices of one device-task, else 1 */
     uint32_t first_piece;  /* its entries in the table of notify lists: pieces for each task */
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
+    uint32_t first_map, n_maps;
 } fleeti_bound_grid;
 
 typedef struct fleeti_bound_event {
@@ -1642,6 +1840,8 @@ typedef struct fleeti_bound_event {
     uint32_t first, elements;
     uint32_t counter, stride; /* words; FLEETI_SYSTEM */
     uint32_t may_be_empty;    /* 1: a grid without tasks notifies it */
+    uint32_t
+        by_tensor;    /* 1: its elements are notified or awaited by run-time maps, not collapsed */
     uint32_t uniform; /* 1: all its elements have one scope and one target, from tasks only */
     uint32_t target;  /* where uniform */
     uint32_t scoped[4];
@@ -1709,6 +1909,8 @@ typedef struct fleeti_build {
     fleeti_bound_grid *grids;
     fleeti_bound_event *events;
     fleeti_edge *outs, *ins; /* sorted by grid */
+    fleeti_runtime_map *maps;
+    uint32_t n_maps;
     uint32_t n_tasks, n_pieces, n_elements;
 
     uint32_t *where; /* per task: worker (CU and wave under STATIC), else chiplet */
@@ -2134,6 +2336,11 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         if (status != FLEET_OK) return status;
         event->def = def;
         event->rank = def->shape.rank;
+        event->by_tensor = def->by_tensor && b->is_dynamic;
+        if (def->by_tensor && !b->is_dynamic) { /* queues are fixed: one event for all */
+            event->rank = 0;
+            event->elements = 1;
+        }
         event->first = (uint32_t)elements;
         elements += event->elements;
         if (elements >= FLEETI_MOST)
@@ -2356,16 +2563,44 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     return FLEET_OK;
 }
 
+/* Whether an edge is one of the plan's records. A collapsed event makes a plain edge of a run-time map. */
+static int fleeti_is_plain(const fleeti_build *b, const fleeti_edge_def *def)
+{
+    return !def->tensor || !b->is_dynamic;
+}
+
+/* Calls for each edge of the plan: those of the graph, and one from the writer of a collapsed event's counts. */
+static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
+                                             fleeti_edge_def *made)
+{
+    const fleet_graph *g = b->g;
+    const fleeti_event_def *event;
+    uint32_t n = FLEETI_LEN(g->edges);
+    if (i < n) return fleeti_is_plain(b, &g->edges[i]) ? &g->edges[i] : NULL;
+    event = &g->events[i - n];
+    if (!event->counts || b->is_dynamic) return NULL;
+    memset(made, 0, sizeof *made);
+    made->site = event->site;
+    made->grid = g->tensors[event->counts - 1u].writer;
+    made->event = i - n;
+    made->out = 1;
+    return made;
+}
+
 /* Sorts the edges by grid, in the order of their calls, and binds them. */
 static fleet_status fleeti_bind_edges(fleeti_build *b)
 {
-    const fleeti_edge_def *defs = b->g->edges;
-    uint32_t n = FLEETI_LEN(defs), n_outs = 0, n_ins = 0, i;
+    uint32_t n = FLEETI_LEN(b->g->edges) + FLEETI_LEN(b->g->events), n_outs = 0, n_ins = 0, i;
+    fleeti_edge_def *made =
+        (fleeti_edge_def *)fleeti_new(b, FLEETI_LEN(b->g->events), sizeof *made);
+    if (!made) return fleeti_no_memory(b);
     for (i = 0; i < n; i++) {
-        if (defs[i].out)
-            b->grids[defs[i].grid].n_outs++;
+        const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
+        if (!def) continue;
+        if (def->out)
+            b->grids[def->grid].n_outs++;
         else
-            b->grids[defs[i].grid].n_ins++;
+            b->grids[def->grid].n_ins++;
     }
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
@@ -2379,13 +2614,196 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     b->ins = (fleeti_edge *)fleeti_new(b, n_ins, sizeof *b->ins);
     if (!b->outs || !b->ins) return fleeti_no_memory(b);
     for (i = 0; i < n; i++) {
-        fleeti_bound_grid *grid = &b->grids[defs[i].grid];
-        fleeti_edge *edge = defs[i].out ? &b->outs[grid->first_out + grid->n_outs++]
-                                        : &b->ins[grid->first_in + grid->n_ins++];
-        fleet_status status = fleeti_bind_edge(b, &defs[i], edge);
+        const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
+        fleeti_bound_grid *grid;
+        fleeti_edge *edge;
+        fleet_status status;
+        if (!def) continue;
+        if (def == made) made++;
+        grid = &b->grids[def->grid];
+        edge = def->out ? &b->outs[grid->first_out + grid->n_outs++]
+                        : &b->ins[grid->first_in + grid->n_ins++];
+        status = fleeti_bind_edge(b, def, edge);
         if (status != FLEET_OK) return status;
-        if (defs[i].out && !grid->count) b->events[defs[i].event].may_be_empty = 1;
+        if (def->out && !grid->count) b->events[def->event].may_be_empty = 1;
     }
+    return FLEET_OK;
+}
+
+/* Whether the grid's shape is known at launch only. */
+static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
+{
+    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
+    if (symbol && b->at_launch[symbol - 1u]) return 1;
+    for (k = 0; k < def->shape.rank; k++) {
+        symbol = def->shape.extent[k].symbol;
+        if (symbol && b->at_launch[symbol - 1u]) return 1;
+    }
+    return 0;
+}
+
+/* ---- run-time maps ---------------------------------------------------------------------------- */
+
+static fleet_status fleeti_reject_tensor(fleeti_build *b, const fleeti_tensor_def *tensor,
+                                         fleet_status status, const char *format, ...)
+{
+    char why[256];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    return fleeti_reject(b, status, tensor->site, "run-time tensor %s: %s", tensor->name, why);
+}
+
+/* The extents of a tensor in this bucket; one CU-task writes it all, or task i row i. */
+static fleet_status fleeti_bind_tensor_shape(fleeti_build *b, uint32_t tensor, uint32_t one_writer,
+                                             int32_t *extent)
+{
+    const fleeti_tensor_def *def = &b->g->tensors[tensor];
+    const fleeti_bound_grid *writer = &b->grids[def->writer];
+    uint32_t count;
+    fleet_status status =
+        fleeti_bind_shape(b, &def->shape, "run-time tensor", def->name, def->site, extent, &count);
+    if (status != FLEET_OK) return status;
+    if (writer->count == 1 && writer->def->level == FLEET_LEVEL_CU &&
+        !fleeti_is_guarded(b, writer->def))
+        return FLEET_OK;
+    if (one_writer)
+        return fleeti_reject_tensor(b, def, FLEET_ERROR_UNSUPPORTED,
+                                    "counts and ranges are written by one CU-task, but grid %s has "
+                                    "%u tasks, or another level, or a symbol in its shape",
+                                    writer->def->name, writer->count);
+    if (writer->rank == 1 && writer->count == (uint32_t)extent[0]) return FLEET_OK;
+    return fleeti_reject_tensor(b, def, FLEET_ERROR_UNSUPPORTED,
+                                "its %d rows are not written by one task, nor row i by task i of "
+                                "grid %s, which has %u",
+                                (int)extent[0], writer->def->name, writer->count);
+}
+
+static fleeti_runtime_map *fleeti_add_map(fleeti_build *b, uint32_t grid, uint32_t kind,
+                                          uint32_t tensor, uint32_t event)
+{
+    const fleeti_bound_event *e = &b->events[event];
+    fleeti_runtime_map *map = &b->maps[b->n_maps++];
+    memset(map, 0, sizeof *map);
+    map->kind = kind;
+    map->tensor = tensor;
+    map->grid = grid;
+    map->first_element = e->first;
+    map->elements = (uint32_t)e->extent[0];
+    map->inner = event;
+    return map;
+}
+
+/* Gathers of a grid: each row names elements of the event. */
+static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *def)
+{
+    const fleeti_tensor_def *tensor = &b->g->tensors[def->tensor - 1u];
+    int32_t extent[FLEET_MAX_RANK];
+    fleeti_runtime_map *map;
+    fleet_status status = fleeti_bind_tensor_shape(b, def->tensor - 1u, 0, extent);
+    if (status != FLEET_OK) return status;
+    if ((uint32_t)extent[0] != b->grids[def->grid].count)
+        return fleeti_reject_tensor(
+            b, tensor, FLEET_ERROR_MAP_RANGE,
+            "it has %d rows, but grid %s, which gathers by it, has %u tasks", (int)extent[0],
+            b->grids[def->grid].def->name, b->grids[def->grid].count);
+    map = fleeti_add_map(b, def->grid, FLEETI_MAP_GATHER, def->tensor - 1u, def->event);
+    map->values = (uint32_t)extent[1];
+    map->bound = map->elements ? map->elements - 1 : 0;
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_bind_counts(fleeti_build *b, uint32_t event)
+{
+    const fleeti_event_def *def = &b->g->events[event];
+    const fleeti_tensor_def *tensor = &b->g->tensors[def->counts - 1u];
+    int32_t extent[FLEET_MAX_RANK];
+    fleeti_runtime_map *map;
+    fleet_status status = fleeti_bind_tensor_shape(b, def->counts - 1u, 1, extent);
+    if (status != FLEET_OK) return status;
+    if (extent[0] != b->events[event].extent[0] || def->count < 1 || def->count > FLEETI_MOST)
+        return fleeti_reject_tensor(
+            b, tensor, FLEET_ERROR_WAIT_COUNT,
+            "it has %d counts for the %d elements of event tensor %s, whose count %lld is their "
+            "bound",
+            (int)extent[0], (int)b->events[event].extent[0], def->name, (long long)def->count);
+    map = fleeti_add_map(b, tensor->writer, FLEETI_MAP_COUNTS, def->counts - 1u, event);
+    map->values = (uint32_t)extent[0];
+    map->bound = (uint32_t)def->count;
+    return FLEET_OK;
+}
+
+/* Ranges: one map for the writer, who checks the tensor, and one for the grid whose tasks it names. */
+static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *def)
+{
+    const fleeti_tensor_def *tensor = &b->g->tensors[def->tensor - 1u];
+    const fleeti_bound_grid *grid = &b->grids[def->grid];
+    const uint32_t kind[2] = {FLEETI_MAP_RANGES, FLEETI_MAP_EXISTS};
+    int32_t extent[FLEET_MAX_RANK];
+    uint32_t i;
+    fleet_status status = fleeti_bind_tensor_shape(b, def->tensor - 1u, 1, extent);
+    if (status != FLEET_OK) return status;
+    if (extent[0] != b->events[def->event].extent[0] + 1)
+        return fleeti_reject_tensor(b, tensor, FLEET_ERROR_MAP_RANGE,
+                                    "it has %d values, not one more than the %d elements of event "
+                                    "tensor %s",
+                                    (int)extent[0], (int)b->events[def->event].extent[0],
+                                    b->events[def->event].def->name);
+    for (i = 0; i < 2; i++) {
+        fleeti_runtime_map *map = fleeti_add_map(b, i ? def->grid : tensor->writer, kind[i],
+                                                 def->tensor - 1u, def->event);
+        map->grid = i ? map->grid : tensor->writer;
+        map->values = (uint32_t)extent[0];
+        map->bound = (uint32_t)grid->extent[0];
+        map->first = def->grid;
+    }
+    return FLEET_OK;
+}
+
+/* Binds the run-time maps and sorts them by the grid that has to do with them. While the plan is built, map.grid is
+   that grid, map.first the grid whose tasks a range names, and map.inner the event. */
+static fleet_status fleeti_bind_maps(fleeti_build *b)
+{
+    const fleet_graph *g = b->g;
+    uint32_t n = 0, i, k;
+    fleeti_runtime_map *sorted;
+    fleet_status status = FLEET_OK;
+    for (i = 0; i < FLEETI_LEN(g->edges); i++) n += g->edges[i].tensor ? 2 : 0;
+    for (i = 0; i < FLEETI_LEN(g->events); i++) n += g->events[i].counts != 0;
+    b->maps = (fleeti_runtime_map *)fleeti_new(b, n, sizeof *b->maps);
+    sorted = (fleeti_runtime_map *)fleeti_new(b, n, sizeof *sorted);
+    if (!b->maps || !sorted) return fleeti_no_memory(b);
+    for (i = 0; i < FLEETI_LEN(g->events) && status == FLEET_OK; i++) {
+        if (g->events[i].by_tensor && g->events[i].outside)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, g->events[i].site,
+                                 "event tensor %s: the outside takes no part in events that "
+                                 "run-time maps reach",
+                                 g->events[i].name);
+        if (g->events[i].counts) status = fleeti_bind_counts(b, i);
+    }
+    for (i = 0; i < FLEETI_LEN(g->edges) && status == FLEET_OK; i++) {
+        const fleeti_edge_def *def = &g->edges[i];
+        if (def->out && !def->tensor && g->events[def->event].by_tensor)
+            return fleeti_reject(b, FLEET_ERROR_MAP, def->site,
+                                 "event tensor %s: run-time maps reach it, so that it is notified "
+                                 "by gather edges only",
+                                 g->events[def->event].name);
+        if (!def->tensor || !b->grids[def->grid].count) continue;
+        if (b->grids[def->grid].def->level > FLEET_LEVEL_CU)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "grid %s: run-time maps are of CU- and wavefront-tasks",
+                                 b->grids[def->grid].def->name);
+        status = def->out ? fleeti_bind_gather(b, def) : fleeti_bind_range(b, def);
+    }
+    if (status != FLEET_OK) return status;
+    for (i = 0, n = 0; i < b->n_grids; i++) {
+        b->grids[i].first_map = n;
+        for (k = 0; k < b->n_maps; k++)
+            if (b->maps[k].grid == i) sorted[n++] = b->maps[k];
+        b->grids[i].n_maps = n - b->grids[i].first_map;
+    }
+    b->maps = sorted;
     return FLEET_OK;
 }
 
@@ -2571,7 +2989,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
                 fleeti_touch(element, chiplets, worker);
                 element->notifies++;
                 element->producers |= chiplets;
-                element->last_producer = id;
+                element->last_producer = id; /* ids ascend */
             }
         }
     }
@@ -2583,7 +3001,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
             for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
                 fleeti_element *element = &b->elements[e];
                 fleeti_touch(element, chiplets, worker);
-                if (element->first_waiter == FLEETI_NONE) element->first_waiter = id;
+                if (id < element->first_waiter) element->first_waiter = id;
             }
         }
     }
@@ -2630,6 +3048,15 @@ static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uin
     }
 }
 
+/* Whether a task of the grid has arrivals of its own to make, by run-time maps: it ends the step itself, after them. */
+static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *grid)
+{
+    uint32_t i;
+    for (i = grid->first_map; b->is_dynamic && i < grid->first_map + grid->n_maps; i++)
+        if (b->maps[i].kind != FLEETI_MAP_EXISTS) return 1;
+    return 0;
+}
+
 /* DYNAMIC: the tasks that nobody waits for end the step. */
 static void fleeti_meet_sinks(fleeti_build *b, fleeti_element *step, int arrive)
 {
@@ -2639,7 +3066,7 @@ static void fleeti_meet_sinks(fleeti_build *b, fleeti_element *step, int arrive)
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
         for (j = 0; j < grid->count; j++, fleeti_next(grid, at)) {
-            if (!fleeti_is_sink(b, grid, at)) continue;
+            if (!fleeti_has_arrivals(b, grid) && !fleeti_is_sink(b, grid, at)) continue;
             if (arrive) {
                 fleeti_arrive_at(b, grid, grid->first + j, step);
                 continue;
@@ -2689,6 +3116,25 @@ static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, u
     }
 }
 
+/* DYNAMIC: who comes first and last at the elements that run-time maps reach. */
+static void fleeti_meet_maps(fleeti_build *b)
+{
+    uint32_t i, e;
+    for (i = 0; i < b->n_maps && b->is_dynamic; i++) {
+        const fleeti_runtime_map *map = &b->maps[i];
+        const fleeti_bound_grid *grid = &b->grids[map->grid];
+        for (e = map->first_element; e < map->first_element + map->elements; e++) {
+            fleeti_element *element = &b->elements[e];
+            uint32_t last = grid->first + grid->count - 1;
+            if (map->kind == FLEETI_MAP_EXISTS)
+                element->first_waiter =
+                    grid->first < element->first_waiter ? grid->first : element->first_waiter;
+            else if (element->last_producer == FLEETI_NONE || last > element->last_producer)
+                element->last_producer = last;
+        }
+    }
+}
+
 static fleet_status fleeti_meet(fleeti_build *b)
 {
     fleeti_element *step;
@@ -2704,8 +3150,10 @@ static fleet_status fleeti_meet(fleeti_build *b)
             b->elements[e].worker = FLEETI_WORKER_NONE;
             b->elements[e].last_producer = b->elements[e].first_waiter = FLEETI_NONE;
             b->elements[e].notifies = event->def ? event->def->outside_notifies : 0;
+            if (event->by_tensor) b->elements[e].notifies = (uint64_t)event->def->count;
         }
     }
+    fleeti_meet_maps(b);
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
@@ -2754,9 +3202,14 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
                              "event tensor %s: the DYNAMIC schedule has no events of the outside: "
                              "nobody would push what they make ready",
                              def->name);
+    if (event->by_tensor && def->count < 1)
+        return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
+                             "event tensor %s: gather edges notify it, so that its count must be "
+                             "given: of each element, or where it has counts their bound",
+                             def->name);
     for (i = 0; i < event->elements; i++) {
         const fleeti_element *element = &b->elements[event->first + i];
-        if (def->count && element->notifies != (uint64_t)def->count)
+        if (def->count && !def->by_tensor && element->notifies != (uint64_t)def->count)
             return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
                                  "event tensor %s: %llu notifies reach %s but count is %lld",
                                  def->name, (unsigned long long)element->notifies,
@@ -2828,7 +3281,9 @@ static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *elem
 static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event *event,
                                       fleeti_element *element)
 {
-    uint64_t target = event->def ? event->def->outside_notifies : 0;
+    uint64_t target = event->by_tensor ? (uint64_t)event->def->count
+                      : event->def     ? event->def->outside_notifies
+                                       : 0;
     uint32_t i, n = fleeti_bits(element->producers);
     char text[FLEETI_POINT_BYTES];
     for (i = 0; i < n; i++) {
@@ -3091,22 +3546,33 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
            facts->first_out && facts->next_out && facts->stamp;
 }
 
-static void fleeti_find_facts(const fleeti_build *b, fleeti_facts *facts)
+/* all[] and done[], which hold under any schedule. */
+static void fleeti_find_order(const fleeti_build *b, fleeti_facts *facts)
 {
-    uint32_t g, i, v, n = b->n_grids, gw = facts->grid_words, ww = facts->worker_words;
-    for (g = 0; g < n; g++) {
+    uint32_t g, i;
+    for (g = 0; g < b->n_grids; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
         for (i = grid->first_out; i < grid->first_out + grid->n_outs; i++) {
             facts->next_out[i] = facts->first_out[b->outs[i].event];
             facts->first_out[b->outs[i].event] = i + 1;
         }
     }
+    for (g = 0; g < b->n_grids; g++) {
+        const fleeti_bound_grid *grid = &b->grids[g];
+        for (i = 0; grid->count && i < grid->n_ins; i++)
+            fleeti_learn(b, facts, g, grid->first_in + i);
+    }
+}
+
+static void fleeti_find_facts(const fleeti_build *b, fleeti_facts *facts)
+{
+    uint32_t g, i, v, n = b->n_grids, gw = facts->grid_words, ww = facts->worker_words;
+    fleeti_find_order(b, facts);
     for (g = 0; g < n; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
         uint64_t *on = facts->on + (size_t)g * ww;
         if (!grid->count) continue;
         fleeti_find_workers(b, grid, on);
-        for (i = 0; i < grid->n_ins; i++) fleeti_learn(b, facts, g, grid->first_in + i);
         for (i = 0; i < n; i++)
             if (fleeti_set_has(facts->all + (size_t)g * gw, i))
                 fleeti_set_join(facts->reach + (size_t)g * ww, facts->on + (size_t)i * ww, ww);
@@ -3206,6 +3672,65 @@ static fleet_status fleeti_overlap(fleeti_build *b)
         b->runs_ahead[i] = grid->count != 0;
         for (j = 0; j < grid->n_ins; j++)
             if (!b->events[b->ins[grid->first_in + j].event].may_be_empty) b->runs_ahead[i] = 0;
+    }
+    return FLEET_OK;
+}
+
+/* ---- pass "tensors": no map reads what is not written ----------------------------------------- */
+
+/* Whether grid k runs after all tasks of the writer: an event path leads from each of them to each of its tasks. */
+static int fleeti_after_writer(const fleeti_facts *facts, uint32_t k, uint32_t writer)
+{
+    return fleeti_set_has(facts->all + (size_t)k * facts->grid_words, writer);
+}
+
+/* The ranges of an event are read when an element is complete: after the writer where the same task has set its
+   counts, or where whoever notifies it comes after the writer. */
+static int fleeti_range_is_written(const fleeti_build *b, const fleeti_facts *facts, uint32_t event,
+                                   uint32_t writer)
+{
+    const fleet_graph *g = b->g;
+    uint32_t i, n = 0;
+    if (g->events[event].counts && g->tensors[g->events[event].counts - 1u].writer == writer)
+        return 1;
+    for (i = 0; i < b->n_maps; i++) {
+        const fleeti_runtime_map *map = &b->maps[i];
+        if (map->kind != FLEETI_MAP_GATHER || map->inner != event) continue;
+        if (map->grid != writer && !fleeti_after_writer(facts, map->grid, writer)) return 0;
+        n++;
+    }
+    return n != 0;
+}
+
+static fleet_status fleeti_check_tensors(fleeti_build *b)
+{
+    fleeti_facts facts;
+    uint32_t i;
+    if (!b->n_maps) return FLEET_OK;
+    if (b->n_grids > FLEETI_MOST_OVERLAP_GRIDS)
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_nowhere(),
+                             "plan: run-time maps in a graph of over %u grids",
+                             FLEETI_MOST_OVERLAP_GRIDS);
+    if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
+    fleeti_find_order(b, &facts);
+    for (i = 0; i < b->n_maps; i++) {
+        const fleeti_runtime_map *map = &b->maps[i];
+        const fleeti_tensor_def *tensor = &b->g->tensors[map->tensor];
+        const char *writer = b->grids[tensor->writer].def->name;
+        if (map->kind == FLEETI_MAP_GATHER && map->grid != tensor->writer &&
+            !fleeti_after_writer(&facts, map->grid, tensor->writer))
+            return fleeti_reject_tensor(b, tensor, FLEET_ERROR_TENSOR_ORDER,
+                                        "no event path leads from each task of grid %s, which "
+                                        "writes it, to each of grid %s, which gathers by it",
+                                        writer, b->grids[map->grid].def->name);
+        if (map->kind == FLEETI_MAP_RANGES &&
+            !fleeti_range_is_written(b, &facts, map->inner, tensor->writer))
+            return fleeti_reject_tensor(
+                b, tensor, FLEET_ERROR_TENSOR_ORDER,
+                "elements of event tensor %s may be complete before grid %s has written it: let "
+                "the "
+                "same task write counts of the event, or lead events from it to who notifies them",
+                b->g->events[map->inner].name, writer);
     }
     return FLEET_OK;
 }
@@ -3318,7 +3843,7 @@ static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_gri
     fleeti_records *notifies = &b->notifies;
     uint32_t start = notifies->count, single = 0, i, r, e, end;
     uint64_t n = 0;
-    if (b->is_dynamic && fleeti_is_sink(b, grid, at)) {
+    if (b->is_dynamic && !fleeti_has_arrivals(b, grid) && fleeti_is_sink(b, grid, at)) {
         const uint32_t *item;
         if (!fleeti_reserve(notifies, 1)) return fleeti_no_memory(b);
         single = fleeti_record_of(&b->elements[b->n_elements - 1], chiplet);
@@ -3419,6 +3944,7 @@ static uint64_t fleeti_name_bytes(const fleeti_build *b)
     uint32_t i;
     for (i = 0; i + 1 < b->n_events; i++) bytes += strlen(b->events[i].def->name) + 1;
     for (i = 0; i < FLEETI_LEN(b->g->symbols); i++) bytes += strlen(b->g->symbols[i].name) + 1;
+    for (i = 0; i < FLEETI_LEN(b->g->tensors); i++) bytes += strlen(b->g->tensors[i].name) + 1;
     for (i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
     return bytes;
 }
@@ -3474,6 +4000,10 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
         head.bound[i] = (int32_t)(b->symbol[i] > FLEETI_MOST ? FLEETI_MOST : b->symbol[i]);
     head.symbols = fleeti_section(&bytes, head.n_symbols, sizeof(fleeti_symbol));
     head.guards = fleeti_section(&bytes, b->n_at_launch ? head.n_grids : 0, sizeof(fleeti_guard));
+    head.n_maps = b->n_maps;
+    head.n_tensors = FLEETI_LEN(b->g->tensors);
+    head.maps = fleeti_section(&bytes, head.n_maps, sizeof(fleeti_runtime_map));
+    head.tensors = fleeti_section(&bytes, head.n_tensors, sizeof(uint64_t));
     head.names = fleeti_section(&bytes, fleeti_name_bytes(b), 1);
     head.bytes = bytes;
     if (bytes > SIZE_MAX) return NULL;
@@ -3505,18 +4035,6 @@ static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, u
     for (j = 0; j < b->workers[chiplet]; j++) tasks[end[b->base[chiplet] + j]++] = *desc;
 }
 
-/* Whether the grid's shape is known at launch only. */
-static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
-{
-    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
-    if (symbol && b->at_launch[symbol - 1u]) return 1;
-    for (k = 0; k < def->shape.rank; k++) {
-        symbol = def->shape.extent[k].symbol;
-        if (symbol && b->at_launch[symbol - 1u]) return 1;
-    }
-    return 0;
-}
-
 static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *tasks,
                              uint32_t *end)
 {
@@ -3530,7 +4048,8 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices;
     desc.grid = index;
-    guarded = fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0;
+    guarded =
+        (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) | (grid->n_maps ? FLEETI_MAPPED : 0);
     for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
         const fleeti_list *notifies =
             &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
@@ -3627,6 +4146,24 @@ static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *nam
     return offset;
 }
 
+/* From the builder's terms to the device's. */
+static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
+{
+    const fleeti_runtime_map *from = &b->maps[i];
+    const fleeti_bound_event *event = &b->events[from->inner];
+    fleeti_runtime_map *map = (fleeti_runtime_map *)fleeti_at(plan, plan->maps) + i;
+    *map = *from;
+    map->first = map->inner = 0;
+    if (from->kind == FLEETI_MAP_RANGES || from->kind == FLEETI_MAP_EXISTS) {
+        map->grid = from->first;
+        map->inner = b->grids[from->first].count / (uint32_t)b->grids[from->first].extent[0];
+    }
+    if (!event->by_tensor) return;
+    map->counter = event->counter;
+    map->stride = event->stride;
+    map->target = (uint32_t)event->def->count;
+}
+
 static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
 {
     fleeti_event *events = (fleeti_event *)fleeti_at(plan, plan->events);
@@ -3663,7 +4200,14 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->first_id = from->first;
         grid->count = from->count;
         grid->runs_ahead = b->runs_ahead[i];
+        grid->guarded = (uint32_t)fleeti_is_guarded(b, from->def);
+        grid->first_map = from->first_map;
+        grid->n_maps = from->n_maps;
     }
+    for (i = 0; i < plan->n_maps; i++) fleeti_emit_map(b, plan, i);
+    for (i = 0; i < plan->n_tensors; i++)
+        ((uint64_t *)fleeti_at(plan, plan->tensors))[i] =
+            fleeti_emit_name(plan, &name, b->g->tensors[i].name);
     for (i = 0; i < plan->n_symbols; i++) {
         const fleeti_symbol_def *from = &b->g->symbols[i];
         symbols[i].name = fleeti_emit_name(plan, &name, from->name);
@@ -3710,6 +4254,8 @@ static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *g
                 next[e]++;
             }
     }
+    for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
+        n += b->maps[i].kind == FLEETI_MAP_EXISTS; /* the range that holds it has one element */
     return n;
 }
 
@@ -3732,7 +4278,7 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
             if (grid->def->level == FLEET_LEVEL_DEVICE)
                 for (k = 0, copies = 0; k < grid->pieces; k++)
                     copies += (uint64_t)fleeti_slices_on(b, grid, k) * b->workers[k];
-            b->n_consumers += copies * (n ? n : 1);
+            b->n_consumers += copies * (n ? n : 1); /* a range lists each task once, too */
             if (b->n_consumers > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
                                      "grid %s brings the plan to over 2^31-1 pairs of a task and "
@@ -3748,6 +4294,31 @@ static uint32_t fleeti_ring_of(const fleet_task *task)
     return task->level == FLEET_LEVEL_CHIPLET ? FLEETI_RING_CHIPLET
            : task->level == FLEET_LEVEL_WAVE  ? FLEETI_RING_WAVE
                                               : FLEETI_RING_CU;
+}
+
+/* Behind the consumers of all elements: for each range its grid's tasks, in their order. */
+static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t end)
+{
+    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    fleeti_runtime_map *maps = (fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    fleeti_consumer none, *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
+    uint32_t i, q, d;
+    memset(&none, 0, sizeof none);
+    for (i = 0; i < plan->n_maps; i++) {
+        const fleeti_bound_grid *grid = &b->grids[maps[i].grid];
+        if (maps[i].kind != FLEETI_MAP_RANGES) continue;
+        maps[i].first = end;
+        end += grid->count;
+        for (q = 0; q < b->n_queues; q++)
+            for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
+                fleeti_consumer *c = &consumers[maps[i].first + tasks[d].id - grid->first];
+                if (tasks[d].grid != maps[i].grid) continue;
+                c->desc = d;
+                c->need = (uint32_t)fleeti_awaited(b, grid, tasks[d].at, NULL, NULL, none) |
+                          (FLEETI_RINGS * q + fleeti_ring_of(&tasks[d])) << 24;
+            }
+    }
 }
 
 static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
@@ -3785,6 +4356,7 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
         for (e = 0; e < b->n_elements; e++) first[e + 1] = first[e] + next[e];
         for (e = 0; e < b->n_elements; e++) next[e] = first[e];
     }
+    fleeti_emit_ranges(b, plan, first[b->n_elements]);
     for (i = 0; i < b->n_events; i++)
         for (e = 0; e < b->events[i].elements; e++)
             of_counter[b->events[i].counter + e * b->events[i].stride] = b->events[i].first + e;
@@ -3922,14 +4494,19 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     const fleeti_bound_grid *grid = &b->grids[g];
     int32_t at[FLEET_MAX_RANK];
     memset(at, 0, sizeof at);
+    /* On paper, run-time maps reach all elements: the first one stands for them. */
+    for (i = grid->first_map; b->is_dynamic && i < grid->first_map + grid->n_maps; i++)
+        if ((b->maps[i].kind != FLEETI_MAP_EXISTS) == (out != 0))
+            visit(b, run, node, b->maps[i].first_element);
     fleeti_unravel((node - run->first_node[g]) / grid->slices, grid->extent, grid->rank, at);
     for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
+        const fleeti_bound_event *event = &b->events[edge->event];
         fleeti_box box = edge->box;
         fleeti_reach(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++)
             for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
-                visit(b, run, node, e);
+                visit(b, run, node, event->by_tensor ? event->first : e);
     }
 }
 
@@ -4153,6 +4730,7 @@ static fleet_status fleeti_bind(fleeti_build *b)
     if (status == FLEET_OK) status = fleeti_bind_grids(b);
     if (status == FLEET_OK) status = fleeti_bind_events(b);
     if (status == FLEET_OK) status = fleeti_bind_edges(b);
+    if (status == FLEET_OK) status = fleeti_bind_maps(b);
     return status;
 }
 
@@ -4201,6 +4779,7 @@ static fleet_status fleeti_build_bucket(fleeti_build *b, fleet_plan **plan)
     if (status == FLEET_OK) status = fleeti_meet(b);
     if (status == FLEET_OK) status = fleeti_settle(b);
     if (status == FLEET_OK) status = fleeti_overlap(b);
+    if (status == FLEET_OK) status = fleeti_check_tensors(b);
     if (status == FLEET_OK) status = fleeti_list_tasks(b);
     if (status == FLEET_OK) status = fleeti_emit(b, plan);
     if (status == FLEET_OK) status = fleeti_check_order(b, *plan);
@@ -4438,6 +5017,41 @@ static int fleeti_check_symbols(const fleet_plan *plan)
     return 1;
 }
 
+/* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. */
+static int fleeti_check_maps(const fleet_plan *plan)
+{
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    const fleeti_grid *grids = (const fleeti_grid *)fleeti_at(plan, plan->grids);
+    const uint64_t *tensors = (const uint64_t *)fleeti_at(plan, plan->tensors);
+    uint32_t i;
+    for (i = 0; i < plan->n_tensors; i++)
+        if (!fleeti_name_fits(plan, tensors[i])) return 0;
+    for (i = 0; i < plan->n_grids; i++)
+        if (!fleeti_range_fits(grids[i].first_map, grids[i].n_maps, plan->n_maps) ||
+            grids[i].guarded > 1 || (grids[i].guarded && !fleeti_has_guards(plan)))
+            return 0;
+    for (i = 0; i < plan->n_maps; i++) {
+        const fleeti_runtime_map *m = &maps[i];
+        if (m->kind > FLEETI_MAP_EXISTS || m->tensor >= plan->n_tensors ||
+            m->grid >= plan->n_grids || m->bound > FLEETI_MOST || m->values > FLEETI_MOST)
+            return 0;
+        if (m->kind == FLEETI_MAP_GATHER && m->values && m->bound >= m->elements) return 0;
+        if ((m->kind == FLEETI_MAP_COUNTS && m->values != m->elements) ||
+            (m->kind >= FLEETI_MAP_RANGES && m->values != m->elements + 1))
+            return 0;
+        if (m->target && (plan->schedule != FLEET_SCHEDULE_DYNAMIC || !m->stride ||
+                          m->stride > FLEETI_LINE_WORDS || m->target > FLEETI_MOST ||
+                          !fleeti_range_fits(m->first_element, m->elements, plan->n_elements) ||
+                          !fleeti_counters_fit(plan, m->counter, m->elements, m->stride)))
+            return 0;
+        if (m->kind == FLEETI_MAP_RANGES && m->target &&
+            (!m->inner || (uint64_t)m->bound * m->inner > plan->n_consumers ||
+             !fleeti_range_fits(m->first, m->bound * m->inner, plan->n_consumers)))
+            return 0;
+    }
+    return 1;
+}
+
 /* The descriptor of a task of the graph: its grid, its coordinate, its slice. */
 static int fleeti_check_task(const fleet_plan *plan, const fleet_task *task)
 {
@@ -4469,7 +5083,7 @@ static int fleeti_check_queues(const fleet_plan *plan)
         for (i = descs - queues[q].count; i < descs; i++) {
             const fleet_task *task = &tasks[i];
             if (!fleeti_check_task(plan, task) ||
-                task->acquire & ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED) ||
+                task->acquire & ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED | FLEETI_MAPPED) ||
                 (task->acquire & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
                 !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
                 !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
@@ -4512,7 +5126,7 @@ static int fleeti_check_consumers(const fleet_plan *plan)
     consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
     first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    if (first[0] || first[plan->n_elements] != plan->n_consumers) return 0;
+    if (first[0] || first[plan->n_elements] > plan->n_consumers) return 0;
     for (i = 0; i < plan->n_elements; i++)
         if (first[i] > first[i + 1]) return 0;
     for (i = 0; i < plan->n_notifies; i++)
@@ -4557,11 +5171,14 @@ static fleet_status fleeti_check_one(const void *block, size_t bytes)
         !fleeti_section_fits(plan, plan->targets, plan->n_elements, sizeof(uint32_t)) ||
         plan->n_symbols > FLEET_MAX_SYMBOLS ||
         !fleeti_section_fits(plan, plan->symbols, plan->n_symbols, sizeof(fleeti_symbol)) ||
+        plan->n_tensors > FLEET_MAX_TENSORS ||
+        !fleeti_section_fits(plan, plan->tensors, plan->n_tensors, sizeof(uint64_t)) ||
+        !fleeti_section_fits(plan, plan->maps, plan->n_maps, sizeof(fleeti_runtime_map)) ||
         !fleeti_section_fits(plan, plan->names, 1, 1) || ((const char *)block)[plan->bytes - 1])
         return FLEET_ERROR_IMAGE_SIZE;
     if (!fleeti_check_workers(plan) || !fleeti_check_events(plan) || !fleeti_check_grids(plan) ||
-        !fleeti_check_symbols(plan) || !fleeti_check_records(plan) || !fleeti_check_queues(plan) ||
-        !fleeti_check_consumers(plan))
+        !fleeti_check_symbols(plan) || !fleeti_check_maps(plan) || !fleeti_check_records(plan) ||
+        !fleeti_check_queues(plan) || !fleeti_check_consumers(plan))
         return FLEET_ERROR_IMAGE_INDEX;
     return FLEET_OK;
 }
@@ -4572,7 +5189,7 @@ static int fleeti_check_bucket(const fleet_plan *plan, const fleet_plan *bucket)
     return bucket->n_buckets == 1 && bucket->schedule == plan->schedule &&
            bucket->chiplets == plan->chiplets && bucket->n_grids == plan->n_grids &&
            bucket->n_events == plan->n_events && bucket->n_symbols == plan->n_symbols &&
-           bucket->counter_words <= plan->counter_words &&
+           bucket->n_tensors == plan->n_tensors && bucket->counter_words <= plan->counter_words &&
            bucket->system_words == plan->system_words &&
            !memcmp(bucket->workers, plan->workers, sizeof plan->workers);
 }
@@ -4899,6 +5516,24 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
     }
 }
 
+/* What run-time tensors decide. */
+static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
+{
+    static const char *const what[] = {"notifies by", "sets wait counts by", "names tasks by",
+                                       "exists by"};
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    const uint64_t *tensors = (const uint64_t *)fleeti_at(plan, plan->tensors);
+    uint32_t i, k;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        for (k = grid->first_map; k < grid->first_map + grid->n_maps; k++)
+            fleeti_put(out, "run-time map: grid %s %s tensor %s%s\n",
+                       fleeti_plan_text(plan, grid->name), what[maps[k].kind],
+                       fleeti_plan_text(plan, tensors[maps[k].tensor]),
+                       maps[k].target ? "" : ", its events collapsed to one, as queues are fixed");
+    }
+}
+
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
 {
     fleeti_text out = fleeti_text_at(text, bytes);
@@ -4923,6 +5558,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
                (unsigned long long)stats.counter_bytes);
     fleeti_report_overlap(plan, &out);
     fleeti_report_buckets(plan, &out);
+    fleeti_report_maps(plan, &out);
     for (i = 0; i < plan->n_events; i++)
         if (fleeti_plan_events(plan)[i].warnings & FLEETI_WARN_NO_WAITER)
             fleeti_put(&out, "warning: event tensor %s: nobody waits for it\n",

@@ -1394,15 +1394,15 @@ typedef struct fleeti_told {
 /* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
    which so comes after every RMW that observed other workgroups' arrivals, then the counters. The first
    record comes by value, since it is mostly the only one. triggers: for each record what completes its element,
-   n at most 32; or null. */
+   n at most 32; or null. also: release whatever the records say, for arrivals that the caller makes next. */
 FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
                                        const fleeti_notify *records, uint32_t n, uint32_t epoch,
-                                       const fleeti_trigger *triggers)
+                                       const fleeti_trigger *triggers, uint32_t also)
 {
     fleeti_told told;
     told.flags = told.completed = 0;
     FLEETI_ROLLED
-    for (uint32_t from = 0; from < n; from += 32) {
+    for (uint32_t from = 0; from < n || (also && !from); from += 32) {
         uint32_t due = 0, system = 0;
         uint32_t end = n - from < 32 ? n - from : 32;
         FLEETI_ROLLED
@@ -1423,7 +1423,7 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
             due |= 1u << i;
             system |= r.counter & FLEETI_SYSTEM;
         }
-        if (!due) continue;
+        if (!due && !also) continue;
         told.flags = FLEETI_RELEASED;
         /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all. */
         if (system)
@@ -1456,12 +1456,12 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
 /* The one notify. Every thread of the group calls it; its stores before the call are published to
    whoever waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means
    that there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0 and
-   1. Records and triggers as in fleeti_arrive, read by the leader alone, who alone gets the rest of the answer. */
+   1. Records, triggers and also as in fleeti_arrive, read by the leader alone, who alone gets the rest of the answer. */
 FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
                                            fleeti_notify first, const fleeti_notify *records,
                                            uint32_t n, uint32_t epoch,
-                                           const fleeti_trigger *triggers, uint32_t may_veto,
-                                           uint32_t veto, uint32_t turn)
+                                           const fleeti_trigger *triggers, uint32_t also,
+                                           uint32_t may_veto, uint32_t veto, uint32_t turn)
 {
     fleeti_told told;
     told.flags = told.completed = 0;
@@ -1476,10 +1476,10 @@ FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_
         fleet_wave_barrier();
     }
     if (may_veto && veto) told.flags = FLEETI_VETOED;
-    if ((may_veto && veto) || n == 0 || !fleeti_leads(me, group)) return told;
+    if ((may_veto && veto) || (n == 0 && !also) || !fleeti_leads(me, group)) return told;
     /* ... before the leader arrives for all of them. */
     c.device += fleeti_my_lead(me);
-    return fleeti_arrive(c, first, records, n, epoch, triggers);
+    return fleeti_arrive(c, first, records, n, epoch, triggers, also);
 }
 
 /* ---- fleet device: wait ------------------------------------------------------------------------------------- */
@@ -1716,7 +1716,7 @@ FLEET_DEVICE fleeti_told fleeti_event_notify(uint32_t group, fleet_event e, uint
     /* With the old value, which nobody may need: a caller that waits at once then polls no earlier than its
        own arrival is through, which leaves the counter to the others. */
     trigger.element = 0, trigger.target = e.target;
-    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, &trigger, 0, 0, 0);
+    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, &trigger, 0, 0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)

@@ -86,8 +86,9 @@ typedef struct fleeti_config {
     fleet_watch watch; /* limit_ticks is set by each launch, the rest by fleet_state_init */
     int32_t *shapes;   /* per grid FLEETI_SHAPE words */
     uint32_t pad[FLEETI_EVENT_LINE - 18];
-    int32_t asked[FLEET_MAX_SYMBOLS]; /* values of the symbols for launches to come */
-} fleeti_config;                      /* whole lines */
+    int32_t asked[FLEET_MAX_SYMBOLS];           /* values of the symbols for launches to come */
+    const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
+} fleeti_config;                                /* whole lines */
 
 /* The shape of a grid in this launch: its extents, 1 behind them, and its slices. */
 #define FLEETI_SHAPE (FLEET_MAX_RANK + 2u)
@@ -129,7 +130,9 @@ typedef struct fleet_failure {
     uint32_t worker;  /* number of the worker; total_workers + k: the scheduler of chiplet k */
     uint32_t task;    /* id in the graph; see fleet_plan_task_name */
     uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
-    uint32_t seen, expected; /* arrivals in this step's terms: expected is the element's target */
+    /* Arrivals in this step's terms: expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is
+       the run-time tensor, `seen` the index and `expected` the value that stands there. */
+    uint32_t seen, expected;
     uint32_t epoch;
     uint32_t tile_status;  /* what the tile returned */
     uint32_t bucket;       /* of the plan: task is of fleet_plan_bucket(plan, bucket) */
@@ -217,15 +220,16 @@ typedef struct fleet_ctx {
 #define FLEETI_TILE_ENUM(set, name) set##_##name,
 #define FLEETI_TILE_CASE(set, name)                                                                \
     case set##_##name:                                                                             \
-        return name(ctx, args);
+        return name(fleeti_c, fleeti_a);
 #define FLEET_DISPATCH(set, LIST)                                                                  \
     enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
-    FLEET_DEVICE fleet_status set##_dispatch(uint32_t tile, const fleet_ctx ctx, const set *args)  \
+    FLEET_DEVICE fleet_status set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
+                                             const set *fleeti_a)                                  \
     {                                                                                              \
-        switch (tile) {                                                                            \
+        switch (fleeti_t) {                                                                        \
             LIST(FLEETI_TILE_CASE, set)                                                            \
         }                                                                                          \
-        return tile == FLEETI_TILE_NONE ? FLEET_OK : FLEET_ERROR_ARGUMENT;                         \
+        return fleeti_t == FLEETI_TILE_NONE ? FLEET_OK : FLEET_ERROR_ARGUMENT;                     \
     }
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
@@ -276,6 +280,10 @@ typedef struct fleeti_worker {
     size_t lds_mark;
 #endif
 } fleeti_worker;
+
+/* Words of a fleet_task. */
+#define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
+#define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
 
 FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
@@ -538,17 +546,21 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     }
 }
 
-/* DYNAMIC, by all lanes of a wave: the element is complete. Whoever waited for it alone, or now has its last event,
-   goes to its ring. */
-FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, uint32_t epoch)
+/* A value of a run-time tensor, as its writer's release and this wave's observation of it left it. */
+FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
+{
+    return fleet_load_relaxed_device(w->state->config.tensors[tensor] + index);
+}
+
+/* DYNAMIC, by all lanes of a wave: consumers [from, end) have seen one more of their events complete in this epoch.
+   Those for which it was the last go to their rings. */
+FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, uint32_t end,
+                                        uint32_t epoch)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_consumer *consumers = (const fleeti_consumer *)(block + plan->consumers);
-    const uint32_t *first = (const uint32_t *)(block + plan->first_consumers) + element;
+    const fleeti_consumer *consumers =
+        (const fleeti_consumer *)((const char *)plan + plan->consumers);
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
-    const uint32_t end = first[1];
-    uint32_t from = first[0];
     /* Leading runs for one ring that wait for nothing else go there in one piece: a step's sources, above all. */
     FLEETI_ROLLED
     while (from < end) {
@@ -594,13 +606,116 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, uint32_t element, ui
     }
 }
 
-/* The same for an element that this wave's task completed: the step event begins the next step. */
-FLEET_DEVICE void fleeti_completed(const fleeti_worker *w, uint32_t element)
+/* What arrivals made ready: consumers [from, end), and those of complete elements, of which `mask` has a bit each:
+   bit k is the element of triggers[k], or where that is null the one that lane k holds. */
+typedef struct fleeti_news {
+    const fleeti_trigger *triggers;
+    uint32_t mask, element, from, end;
+} fleeti_news;
+
+/* DYNAMIC, by all lanes of a wave: makes it known. The consumers of an element are its own, and the tasks that a
+   range names. The step event begins the next step. */
+FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, uint32_t epoch)
 {
-    if (element != fleeti_plan_of(w)->n_elements - 1)
-        fleeti_make_ready(w, element, w->epoch);
-    else if (w->epoch != fleeti_cold_value(w->last))
-        fleeti_make_ready(w, element, w->epoch + 1);
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const uint32_t *first = (const uint32_t *)(block + plan->first_consumers);
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
+    uint32_t e = 0, map = plan->n_maps, then = epoch, from = news.from, end = news.end;
+    FLEETI_ROLLED
+    for (;;) {
+        fleeti_push_consumers(w, from, end, then);
+        from = end = 0;
+        if (map < plan->n_maps) {
+            const fleeti_runtime_map *m = &maps[map++];
+            const uint32_t i = e - m->first_element;
+            if (m->kind != FLEETI_MAP_RANGES || i >= m->elements) continue;
+            from = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i));
+            end = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i + 1));
+            from = m->first + from * m->inner, end = m->first + end * m->inner;
+        } else if (news.mask) {
+            const uint32_t bit = fleeti_ones((news.mask & (0u - news.mask)) - 1);
+            e = news.triggers ? fleeti_uniform(news.triggers[bit].element)
+                              : fleeti_shuffle(news.element, bit);
+            news.mask &= news.mask - 1;
+            then = epoch;
+            if (e == plan->n_elements - 1) {
+                then = epoch + 1;
+                if (epoch == fleeti_cold_value(w->last)) continue;
+            }
+            from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
+            map = 0;
+        } else {
+            return;
+        }
+    }
+}
+
+FLEET_DEVICE fleeti_news fleeti_step_ended(const fleet_plan *plan)
+{
+    fleeti_news news;
+    news.triggers = NULL;
+    news.mask = 1, news.element = plan->n_elements - 1;
+    news.from = news.end = 0;
+    return news;
+}
+
+/* Where a task is in the arrivals that run-time maps have it make. */
+typedef struct fleeti_cursor {
+    uint32_t map, base, ends;
+} fleeti_cursor;
+
+/* DYNAMIC, by all lanes of a wave, after the release: the next arrivals of the task in hand, by its run-time maps,
+   and at last the one that ends its step. Returns 1 with news, 0 when there are no more. */
+FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor *at,
+                                           fleeti_news *news)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
+    uint32_t *counters = fleeti_counters_of(w).device;
+    news->triggers = NULL;
+    news->mask = news->from = news->end = 0;
+    FLEETI_ROLLED
+    while (at->map < grid->n_maps) {
+        const fleeti_runtime_map *m = &maps[at->map];
+        const uint32_t i = at->base + lane, by_row = m->kind == FLEETI_MAP_GATHER;
+        uint32_t here = lane < lanes && i < m->values, value, old = 0, add;
+        at->ends |= m->kind != FLEETI_MAP_EXISTS;
+        at->base += lanes;
+        if (at->base >= m->values || m->kind >= FLEETI_MAP_RANGES) at->map++, at->base = 0;
+        if (m->kind == FLEETI_MAP_EXISTS || (by_row && w->absent)) continue;
+        if (m->kind == FLEETI_MAP_RANGES) { /* the tasks behind the last range: there are none */
+            const uint32_t last = fleeti_uniform(fleeti_tensor_value(w, m->tensor, m->values - 1));
+            news->from = m->first + last * m->inner;
+            news->end = m->first + m->bound * m->inner;
+            return 1;
+        }
+        value = here ? fleeti_tensor_value(w, m->tensor,
+                                           i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
+                     : 0;
+        add = by_row ? 1 : m->target - value;
+        value = by_row ? value : i;
+        here = here && add;
+        if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
+        news->element = m->first_element + value;
+        news->mask = fleeti_ballot(here && old + add == w->epoch * m->target);
+        if (news->mask) return 1;
+    }
+    if (at->ends) {
+        const fleeti_event *step = (const fleeti_event *)(block + plan->events) + plan->step_event;
+        const uint32_t target = ((const uint32_t *)(block + plan->targets))[plan->n_elements - 1];
+        uint32_t old = 0;
+        at->ends = 0;
+        if (lane == 0) old = fleeti_rmw_device(counters + step->counter, 1);
+        news->element = plan->n_elements - 1;
+        news->mask = fleeti_ballot(lane == 0 && old + 1 == w->epoch * target);
+        return news->mask != 0;
+    }
+    return 0;
 }
 
 /* ---- fleet sched: look-ahead -------------------------------------------------------------------------- */
@@ -625,10 +740,6 @@ FLEET_DEVICE uint32_t fleeti_batch_most(void)
 {
     return fleet_wave_count() < FLEETI_BATCH_MOST ? fleet_wave_count() : FLEETI_BATCH_MOST;
 }
-
-/* Words of a fleet_task. */
-#define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
-#define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
 
 FLEET_DEVICE fleeti_wait fleeti_slot_wait(const fleeti_worker *w, uint32_t number)
 {
@@ -821,7 +932,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         done = plan->n_consumers == 0 || run->steps == 0;
         /* The sources of the first step are ready. */
         if (fleeti_cold_value(w->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
-            fleeti_make_ready(w, plan->n_elements - 1, w->epoch);
+            fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
     }
     w->done = fleeti_cold_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
@@ -1331,6 +1442,31 @@ FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
         absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
     return absent && fleeti_schedule_of(w) != FLEETI_ONLY;
 }
+/* The extent of a grid's first axis in this launch, where its shape has a symbol; else as given. */
+FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
+    if (!g->guarded) return given;
+    return (uint32_t)w->state->config.shapes[FLEETI_SHAPE * grid];
+}
+/* The same for tasks that a run-time tensor names, once their events are complete: those at or behind the tensor's
+   last value do not exist in this step. */
+FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    uint32_t missing = 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_ONLY; k++)
+        if (maps[k].kind == FLEETI_MAP_EXISTS)
+            missing |= FLEETI_TASK(w, at) >=
+                       fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
+    return missing;
+}
 /* The tile to be called. */
 FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
 {
@@ -1383,8 +1519,10 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
         w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
         n = FLEETI_TASK(w, n_waits) & 0xffff;
         /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
-        if (n == 0 || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC || fleeti_ready(w, n))
-            return 1;
+        if (n && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC && !fleeti_ready(w, n)) continue;
+        if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent)
+            w->absent = fleeti_is_missing(w);
+        return 1;
     }
 }
 
@@ -1397,7 +1535,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
     w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) |
-                (FLEETI_TASK(w, level) & FLEETI_GUARDED << 8)) == 0 &&
+                (FLEETI_TASK(w, level) & (FLEETI_GUARDED | FLEETI_MAPPED) << 8)) == 0 &&
                (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
@@ -1406,19 +1544,61 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     return 1;
 }
 
+/* By all threads of the group: looks at what the task has left in run-time tensors, before anybody else does. Returns
+   1, in the thread that found it, for a value that its map cannot take. */
+FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    /* The tile's stores are in the L2, where these loads look. */
+    fleeti_drain();
+    if (w->group == FLEET_BLOCK)
+        fleet_block_barrier();
+    else
+        fleet_wave_barrier();
+    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < grid->n_maps; k++) {
+        const fleeti_runtime_map *m = &maps[k];
+        const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
+        uint32_t bound = m->bound;
+        if (m->kind == FLEETI_MAP_EXISTS) continue;
+        if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
+        FLEETI_ROLLED
+        for (uint32_t i = fleet_lane(); i < m->values; i += fleet_wave_size()) {
+            const uint32_t value = fleeti_tensor_value(w, m->tensor, row + i);
+            const uint32_t least =
+                m->kind == FLEETI_MAP_RANGES && i ? fleeti_tensor_value(w, m->tensor, i - 1) : 0;
+            fleeti_seen seen;
+            if (value <= bound && (value >= least || (int32_t)least < 0)) continue;
+            seen.status = FLEET_ERROR_TENSOR_VALUE;
+            seen.counter = m->tensor, seen.seen = row + i, seen.expected = value;
+            fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen,
+                           0);
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* The part of fleeti_finish for all tasks but plain ones. */
 FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
 {
     const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
     const fleeti_trigger *triggers = NULL;
     fleeti_notify first;
-    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, from = 0, some = n;
+    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, from = 0, some = n, wrong = 0;
+    const uint32_t mapped = FLEETI_TASK(w, level) & FLEETI_MAPPED << 8;
     if (fleeti_schedule_of(w) == FLEETI_ONLY) {
         if (tile_status)
             fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
         return 0;
     }
     if (tile_status) fleeti_tile_failed(w, FLEETI_TASK(w, id), tile_status);
+    if (mapped && !w->absent) wrong = fleeti_tensors_wrong(w);
     __builtin_memset(&first, 0, sizeof first);
     if (w->group == FLEET_WAVE) {
         if (n) first = notifies[0];
@@ -1437,14 +1617,20 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
     for (;;) { /* once; under DYNAMIC for each 32 records */
         fleeti_told told =
             fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from, some,
-                              w->epoch, triggers, 1, w->stop || tile_status != FLEET_OK, w->turn);
+                              w->epoch, triggers, triggers && mapped && from + some >= n, 1,
+                              w->stop || tile_status != FLEET_OK || wrong, w->turn);
         if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (!triggers) return 0;
         if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
-            uint32_t completed = fleeti_first(told.completed);
+            fleeti_news news;
+            fleeti_cursor at;
+            at.map = at.base = at.ends = 0;
+            news.triggers = triggers;
+            news.mask = fleeti_first(told.completed);
+            news.element = news.from = news.end = 0;
             FLEETI_ROLLED
-            for (uint32_t i = 0; completed; i++, completed >>= 1)
-                if (completed & 1) fleeti_completed(w, triggers[i].element);
+            do fleeti_make_ready(w, news, w->epoch);
+            while (mapped && from + some >= n && fleeti_next_arrivals(w, &at, &news));
         }
         from += some, triggers += some;
         if (from >= n) return 0;
@@ -1462,9 +1648,10 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         __builtin_memset(&none, 0, sizeof none);
         w->turn ^= 1;
         w->tile_status = tile_status;
-        w->vetoed = fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), none, NULL, 0,
-                                      w->epoch, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
-                        .flags;
+        w->vetoed =
+            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), none, NULL, 0, w->epoch,
+                              NULL, 0, 1, w->stop | (uint32_t)tile_status, w->turn)
+                .flags;
         if (w->looks) fleeti_look(w);
     } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
@@ -1595,7 +1782,8 @@ typedef struct fleet_state {
     uint32_t blocks; /* workgroups of a launch */
     uint32_t next_token;
     uint32_t first_epoch;
-    uint32_t bound; /* the symbols that have a value, a bit each */
+    uint32_t bound,
+        lent; /* the symbols that have a value, the tensors that have memory: a bit each */
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
     char message[160]; /* of the last fleet_bind or launch that was refused; in the report */
@@ -1654,6 +1842,11 @@ fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, f
    call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch;
    FLEET_ERROR_SYMBOL_RANGE: the value is outside its bounds. fleet_report names the symbol. */
 fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
+
+/* Gives a run-time tensor its device memory, as fleet_bind gives a symbol its value: an int32 for each value of its
+   shape, at the largest values of its symbols. FLEET_ERROR_NAME: the plan has no such tensor. */
+fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
+                               fleet_stream stream);
 
 /* What became of the launches so far, without waiting: the first failure of the run, which stays until
    fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
@@ -1802,6 +1995,11 @@ FLEET_GLOBAL(64) void fleeti_ask(fleeti_state *state, uint32_t symbol, int32_t v
     if (fleet_thread_id() == 0) state->config.asked[symbol] = value;
 }
 FLEET_THUNK3(fleeti_ask, fleeti_state *, uint32_t, int32_t)
+FLEET_GLOBAL(64) void fleeti_lend(fleeti_state *state, uint32_t tensor, const uint32_t *memory)
+{
+    if (fleet_thread_id() == 0) state->config.tensors[tensor] = memory;
+}
+FLEET_THUNK3(fleeti_lend, fleeti_state *, uint32_t, const uint32_t *)
 
 /* After a launch that failed on the host: gives back what fleeti_claim took. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
@@ -2340,6 +2538,12 @@ static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
     return (const char *)plan + fleeti_symbols_of(plan)[symbol].name;
 }
 
+static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
+{
+    const char *block = (const char *)plan;
+    return block + ((const uint64_t *)(const void *)(block + plan->tensors))[tensor];
+}
+
 static fleet_status fleeti_check_bound(fleet_state *s)
 {
     const fleet_plan *plan;
@@ -2350,7 +2554,36 @@ static fleet_status fleeti_check_bound(fleet_state *s)
             return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
                                  "symbol %s has no value: fleet_bind before the first launch",
                                  fleeti_symbol_name(plan, i));
+    for (uint32_t i = 0; i < plan->n_tensors; i++)
+        if (!(s->lent >> i & 1))
+            return fleeti_refuse(s, FLEET_ERROR_TENSOR_UNBOUND,
+                                 "run-time tensor %s has no memory: fleet_bind_tensor before the "
+                                 "first launch",
+                                 fleeti_tensor_name(plan, i));
     return FLEET_OK;
+}
+
+fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memory,
+                               fleet_stream stream)
+{
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    const fleet_plan *plan;
+    fleeti_state *device;
+    uint32_t i = 0;
+    void *args[3];
+    if (!s || !s->image || !tensor || !memory) return FLEET_ERROR_NULL;
+    plan = s->image->plan;
+    while (i < plan->n_tensors && strcmp(fleeti_tensor_name(plan, i), tensor) != 0) i++;
+    if (i == plan->n_tensors)
+        return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
+                             tensor);
+    s->lent |= 1u << i;
+    s->message[0] = 0;
+    device = (fleeti_state *)(void *)s->device;
+    args[0] = &device, args[1] = &i, args[2] = &memory;
+    k.threads = 64;
+    k.stream = stream;
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_lend), args, &k);
 }
 
 fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet_stream stream)
@@ -2567,7 +2800,9 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
     f.tile_status = fleeti_host_word(&from->tile_status);
     f.bucket = fleeti_host_word(&from->bucket);
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
-    if (f.counter) { /* from the counter's own terms to those of the step */
+    if (f.counter &&
+        f.status !=
+            FLEET_ERROR_TENSOR_VALUE) { /* from the counter's own terms to those of the step */
         uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image->plan, f.bucket), f.counter);
         uint32_t base = (f.bucket_epoch - 1) * target;
         if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
@@ -2634,7 +2869,10 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         fleeti_put_worker(&t, plan, f.worker);
         fleet_plan_task_name(fleet_plan_bucket(plan, f.bucket), f.task, name, sizeof name);
         fleeti_put(&t, ", task %s, step %u: ", name, f.epoch);
-        if (f.counter) {
+        if (f.status == FLEET_ERROR_TENSOR_VALUE && f.counter < plan->n_tensors) {
+            fleeti_put(&t, "it left run-time tensor %s with %d at index %u\n",
+                       fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
+        } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);
             fleeti_put(&t, "waits for %s, which has %u of %u arrivals (%s)\n", name, f.seen,

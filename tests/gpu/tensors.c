@@ -1,0 +1,354 @@
+/* Maps by run-time tensors: updates by index, tasks by range, wait counts, all written in the same launch. The graph
+   is the routing of a mixture of experts; papers.md B, test 4. Broken tensors end the launch and are named. */
+// run: asan engine=both timeout=120
+// run: tsan timeout=240
+#include "settings.h"
+
+#define MOST 12 /* tokens */
+#define EXPERTS 4
+#define K 2
+#define ROWS 2 /* of a tile */
+#define TILES (EXPERTS + (MOST * K + ROWS - 1) / ROWS)
+#define HALVES 2
+enum { RAN_ROUTE, RAN_GROUP, RAN_SCATTER, RAN_TILE, RAN_COMBINE, GRIDS };
+#define CELLS 64
+
+/* How the writers go wrong. */
+enum { FINE, TOPK_LARGE, TOPK_NEGATIVE, COUNT_LARGE, INDPTR_FALLS, INDPTR_LARGE, INDPTR_NEGATIVE };
+
+typedef struct moe {
+    const int32_t *choice; /* [MOST][K]: what the router shall say */
+    int32_t *topk, *counts, *indptr;
+    uint32_t *ran;       /* [GRIDS][CELLS] */
+    uint32_t *scattered; /* [MOST]: epoch */
+    uint32_t *tiled;     /* [TILES][HALVES]: epoch */
+    uint32_t fault;
+} moe;
+
+FLEET_DEVICE void count_run(const fleet_ctx *ctx, const moe *m, uint32_t grid, uint32_t cell)
+{
+    if (ctx->thread == 0) fleet_add_relaxed_device(m->ran + grid * CELLS + cell, 1);
+}
+
+FLEET_TILE(route, moe)
+{
+    if (ctx.thread == 0)
+        for (uint32_t j = 0; j < K; j++)
+            args->topk[at[0] * K + (int32_t)j] = args->choice[at[0] * K + (int32_t)j];
+    if (ctx.thread == 0 && args->fault == TOPK_LARGE && at[0] == 1) args->topk[K + 1] = EXPERTS;
+    if (ctx.thread == 0 && args->fault == TOPK_NEGATIVE && at[0] == 1) args->topk[K] = -7;
+    count_run(&ctx, args, RAN_ROUTE, (uint32_t)at[0]);
+    return FLEET_OK;
+}
+FLEET_TILE(group, moe)
+{
+    const int32_t tokens = ctx.symbols[0];
+    if (ctx.thread == 0) {
+        int32_t tiles = 0;
+        for (int32_t e = 0; e < EXPERTS; e++) {
+            int32_t n = 0;
+            for (int32_t i = 0; i < tokens * K; i++) n += args->topk[i] == e;
+            args->counts[e] = n;
+            args->indptr[e] = tiles;
+            tiles += (n + ROWS - 1) / ROWS;
+        }
+        args->indptr[EXPERTS] = tiles;
+        if (args->fault == COUNT_LARGE) args->counts[2] = MOST + 1;
+        if (args->fault == INDPTR_FALLS) args->indptr[2] = args->indptr[EXPERTS] + 1;
+        if (args->fault == INDPTR_LARGE) args->indptr[EXPERTS] = TILES + 1;
+        if (args->fault == INDPTR_NEGATIVE) args->indptr[0] = -1;
+    }
+    count_run(&ctx, args, RAN_GROUP, 0);
+    FLEET_UNUSED(at);
+    return FLEET_OK;
+}
+FLEET_TILE(scatter, moe)
+{
+    if (ctx.thread == 0) args->scattered[at[0]] = ctx.epoch;
+    count_run(&ctx, args, RAN_SCATTER, (uint32_t)at[0]);
+    return FLEET_OK;
+}
+FLEET_TILE(tile, moe)
+{
+    int32_t expert = 0;
+    while (expert < EXPERTS && args->indptr[expert + 1] <= at[0]) expert++;
+    if (expert == EXPERTS) return FLEET_ERROR_TILE; /* there is no such tile */
+    for (int32_t i = 0; i < ctx.symbols[0] * K; i++)
+        if (args->topk[i] == expert && args->scattered[i / K] != ctx.epoch) return FLEET_ERROR_TILE;
+    if (ctx.thread == 0) args->tiled[at[0] * HALVES + at[1]] = ctx.epoch;
+    count_run(&ctx, args, RAN_TILE, (uint32_t)(at[0] * HALVES + at[1]));
+    return FLEET_OK;
+}
+FLEET_TILE(combine, moe)
+{
+    for (int32_t j = 0; j < K; j++) {
+        const int32_t expert = args->topk[at[0] * K + j];
+        for (int32_t i = args->indptr[expert] * HALVES; i < args->indptr[expert + 1] * HALVES; i++)
+            if (args->tiled[i] != ctx.epoch) return FLEET_ERROR_TILE;
+    }
+    count_run(&ctx, args, RAN_COMBINE, (uint32_t)at[0]);
+    return FLEET_OK;
+}
+#define MOE_TILES(TILE, P)                                                                         \
+    TILE(P, route) TILE(P, group) TILE(P, scatter) TILE(P, tile) TILE(P, combine)
+FLEET_DISPATCH(moe, MOE_TILES)
+FLEET_KERNEL(moe_kernel, moe, 256)
+{
+    FLEET_WORKER_LOOP(moe);
+}
+
+/* ---- the host ---- */
+
+typedef struct moe_rig {
+    fleet_graph *g;
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    fleet_launch_desc launch;
+    moe m;
+    void *memory, *args;
+    int32_t choice[MOST * K];
+    uint32_t want[GRIDS * CELLS];
+} moe_rig;
+
+static fleet_graph *moe_graph(const setting *s)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "tokens", 0, MOST), experts = fleet_dim_of(EXPERTS);
+    fleet_dim tiles = fleet_dim_plus(fleet_dim_ceil_div(fleet_dim_times(n, K), ROWS), EXPERTS);
+    fleet_etensor routed = fleet_event_tensor(g, "routed", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor grouped = fleet_event_tensor(g, "grouped", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor filled = fleet_event_tensor(g, "filled", fleet_shape1(experts), MOST);
+    fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_grid route = fleet_call_device(g, "route", moe_route, fleet_shape1(n), 0);
+    fleet_grid group = fleet_call_device(g, "group", moe_group, fleet_shape0(), 0);
+    fleet_grid scatter = fleet_call_device(g, "scatter", moe_scatter, fleet_shape1(n), 0);
+    fleet_grid tile =
+        fleet_call_device(g, "tile", moe_tile, fleet_shape2(tiles, fleet_dim_of(HALVES)), 0);
+    fleet_grid combine = fleet_call_device(g, "combine", moe_combine, fleet_shape1(n), 0);
+    fleet_tensor topk = fleet_runtime_tensor(g, "topk", fleet_shape2(n, fleet_dim_of(K)), route);
+    fleet_tensor counts = fleet_runtime_tensor(g, "counts", fleet_shape1(experts), group);
+    fleet_tensor indptr =
+        fleet_runtime_tensor(g, "indptr", fleet_shape1(fleet_dim_plus(experts, 1)), group);
+    if (s->seed % 2) fleet_grid_level(g, scatter, FLEET_LEVEL_WAVE);
+    if (s->seed % 3 == 0) fleet_grid_level(g, tile, FLEET_LEVEL_WAVE);
+    fleet_out_edge(g, route, routed, "i->");
+    fleet_in_edge(g, group, routed, "->");
+    fleet_out_edge(g, group, grouped, "->");
+    fleet_in_edge(g, scatter, grouped, "i->");
+    fleet_out_edge_gather(g, scatter, filled, topk);
+    fleet_event_counts(g, filled, counts);
+    fleet_in_edge_range(g, tile, filled, indptr);
+    fleet_out_edge(g, tile, done, "th->");
+    fleet_in_edge(g, combine, done, "i->");
+    return g;
+}
+
+static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch)
+{
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_state_desc state = fleet_state_desc_default();
+    const size_t words = GRIDS * CELLS + 2 * MOST * K + EXPERTS + (EXPERTS + 1) + MOST + TILES * 2;
+    uint32_t *at;
+    memset(r, 0, sizeof *r);
+    r->g = moe_graph(s);
+    desc.topology = s->topology;
+    desc.schedule = s->schedule;
+    desc.workers_per_chiplet = s->workers;
+    desc.counter_levels = s->levels;
+    if (fleet_plan_build(r->g, &desc, &r->plan)) {
+        test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(r->g));
+        return 0;
+    }
+    NEED_STATUS(fleet_plan_check(r->plan, (size_t)r->plan->bytes), FLEET_OK);
+    NEED_STATUS(fleet_device_alloc(&r->memory, words * 4), FLEET_OK);
+    NEED_STATUS(fleet_device_clear(r->memory, words * 4, NULL), FLEET_OK);
+    at = (uint32_t *)r->memory;
+    r->m.ran = at, at += GRIDS * CELLS;
+    r->m.choice = (const int32_t *)at, at += MOST * K;
+    r->m.topk = (int32_t *)at, at += MOST * K;
+    r->m.counts = (int32_t *)at, at += EXPERTS;
+    r->m.indptr = (int32_t *)at, at += EXPERTS + 1;
+    r->m.scattered = at, at += MOST;
+    r->m.tiled = at;
+    NEED_STATUS(fleet_device_alloc(&r->args, sizeof r->m), FLEET_OK);
+    NEED_STATUS(fleet_upload(&r->image, r->plan, NULL), FLEET_OK);
+    state.placement = s->placement;
+    state.seed = s->seed;
+    state.first_epoch = epoch;
+    NEED_STATUS(fleet_state_create(&r->state, &r->image, &state, NULL), FLEET_OK);
+    r->launch = fleet_launch_desc_default();
+    r->launch.threads = TEST_THREADS;
+    r->launch.host.engine = s->engine;
+    r->launch.host.seed = s->seed;
+    r->launch.host.waves = s->waves;
+    return 1;
+}
+
+static int moe_lend(test_run *t, moe_rig *r)
+{
+    NEED_STATUS(fleet_bind_tensor(&r->state, "topk", r->m.topk, NULL), FLEET_OK);
+    NEED_STATUS(fleet_bind_tensor(&r->state, "counts", r->m.counts, NULL), FLEET_OK);
+    NEED_STATUS(fleet_bind_tensor(&r->state, "indptr", r->m.indptr, NULL), FLEET_OK);
+    return 1;
+}
+
+static void moe_close(moe_rig *r)
+{
+    fleet_state_free(&r->state);
+    fleet_image_free(&r->image);
+    fleet_device_free(r->memory);
+    fleet_device_free(r->args);
+    fleet_plan_free(r->plan);
+    fleet_graph_destroy(r->g);
+}
+
+static uint32_t moe_random(uint64_t *rng, uint32_t n)
+{
+    *rng = *rng * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(*rng >> 33) % n;
+}
+
+/* Routing: at random; all tokens to the same experts; or one expert without any. */
+static void moe_choose(moe_rig *r, uint32_t how, uint64_t *rng)
+{
+    for (uint32_t i = 0; i < MOST; i++) {
+        const uint32_t first = how == 1   ? 3
+                               : how == 2 ? moe_random(rng, 2)
+                                          : moe_random(rng, EXPERTS);
+        const uint32_t other = how == 1   ? 1
+                               : how == 2 ? 2
+                                          : first + 1 + moe_random(rng, EXPERTS - 1);
+        r->choice[i * K] = (int32_t)first;
+        r->choice[i * K + 1] = (int32_t)(other % EXPERTS);
+    }
+}
+
+static void moe_expect(moe_rig *r, uint32_t tokens, uint32_t steps)
+{
+    uint32_t tiles = 0;
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < tokens * K; i++) n += r->choice[i] == (int32_t)e;
+        tiles += (n + ROWS - 1) / ROWS;
+    }
+    for (uint32_t i = 0; i < tokens; i++) {
+        r->want[RAN_ROUTE * CELLS + i] += steps;
+        r->want[RAN_SCATTER * CELLS + i] += steps;
+        r->want[RAN_COMBINE * CELLS + i] += steps;
+    }
+    r->want[RAN_GROUP * CELLS] += steps;
+    for (uint32_t i = 0; i < tiles * HALVES; i++) r->want[RAN_TILE * CELLS + i] += steps;
+}
+
+static int moe_run(test_run *t, moe_rig *r, uint32_t tokens, uint32_t steps, fleet_status want)
+{
+    uint32_t have[GRIDS * CELLS];
+    fleet_status status;
+    NEED_STATUS(fleet_to_device((void *)(uintptr_t)r->m.choice, r->choice, sizeof r->choice, NULL),
+                FLEET_OK);
+    NEED_STATUS(fleet_to_device(r->args, &r->m, sizeof r->m, NULL), FLEET_OK);
+    NEED_STATUS(fleet_bind(&r->state, "tokens", tokens, NULL), FLEET_OK);
+    r->launch.steps = steps;
+    r->launch.host.seed++;
+    NEED_STATUS(fleet_launch(&r->state, &r->launch, FLEET_KERNEL_OF(moe_kernel), r->args),
+                FLEET_OK);
+    status = fleet_wait_state(&r->state, NULL);
+    if (status != want) {
+        char report[2048];
+        fleet_report(&r->state, report, sizeof report);
+        test_fail(t, __FILE__, __LINE__, "%s", report);
+        return 0;
+    }
+    if (status) return 1;
+    NEED_STATUS(fleet_to_host(have, r->m.ran, sizeof have, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < GRIDS * CELLS; i++)
+        if (have[i] != r->want[i]) {
+            test_fail(t, __FILE__, __LINE__, "%u tokens: grid %u cell %u ran %u times, not %u",
+                      tokens, i / CELLS, i % CELLS, have[i], r->want[i]);
+            return 0;
+        }
+    return 1;
+}
+
+static void run_routing(test_run *t, const setting *s, void *epoch)
+{
+    static const uint32_t sizes[] = {3, 0, 12, 1, 8, 5, 12, 2, 7};
+    moe_rig r;
+    uint64_t rng = s->seed;
+    if (!moe_open(t, &r, s, *(const uint32_t *)epoch) || !moe_lend(t, &r)) return;
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const uint32_t steps = 1 + i % 3;
+        moe_choose(&r, i % 3, &rng);
+        moe_expect(&r, sizes[i], steps);
+        if (!moe_run(t, &r, sizes[i], steps, FLEET_OK)) return;
+    }
+    moe_close(&r);
+}
+
+static void routing_on_the_device(test_run *t)
+{
+    uint32_t epoch = 0;
+    in_settings(t, 12, run_routing, &epoch);
+}
+
+static void run_time_counts_wrap(test_run *t)
+{
+    uint32_t epoch = 0xfffffffau;
+    in_settings(t, 3, run_routing, &epoch);
+}
+
+/* No tile runs out of shape, and the report names tensor, index and value. */
+static void run_broken(test_run *t, const setting *s, void *unused)
+{
+    static const char *const says[] = {"",
+                                       "topk with 4 at index 3",
+                                       "topk with -7 at index 2",
+                                       "counts with 13 at index 2",
+                                       "indptr with ",
+                                       "indptr with 17 at index 4",
+                                       "indptr with -1 at index 0"};
+    moe_rig r;
+    char report[4096];
+    uint64_t rng = s->seed;
+    (void)unused;
+    if (!moe_open(t, &r, s, 0)) return;
+    CHECK_STATUS(fleet_bind(&r.state, "tokens", 1, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_launch(&r.state, &r.launch, FLEET_KERNEL_OF(moe_kernel), r.args),
+                 FLEET_ERROR_TENSOR_UNBOUND);
+    fleet_report(&r.state, report, sizeof report);
+    CHECK_TEXT(report, "run-time tensor topk has no memory");
+    CHECK_STATUS(fleet_bind_tensor(&r.state, "top", r.m.topk, NULL), FLEET_ERROR_NAME);
+    if (!moe_lend(t, &r)) return;
+    moe_choose(&r, 0, &rng);
+    for (r.m.fault = 1; r.m.fault <= INDPTR_NEGATIVE; r.m.fault++) {
+        fleet_failure failure;
+        if (!moe_run(t, &r, MOST, 2, FLEET_ERROR_TENSOR_VALUE)) return;
+        fleet_report(&r.state, report, sizeof report);
+        CHECK_TEXT(report, says[r.m.fault]);
+        CHECK(fleet_get_failure(&r.state, &failure));
+        CHECK_INT(failure.status, FLEET_ERROR_TENSOR_VALUE);
+        CHECK_STATUS(fleet_recover(&r.state, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
+    }
+    /* Nothing is left of it. */
+    r.m.fault = FINE;
+    CHECK_STATUS(fleet_device_clear(r.m.ran, sizeof r.want, NULL), FLEET_OK);
+    moe_expect(&r, 9, 2);
+    if (!moe_run(t, &r, 9, 2, FLEET_OK)) return;
+    moe_close(&r);
+}
+
+static void broken_tensors_are_named(test_run *t)
+{
+    in_settings(t, 4, run_broken, NULL);
+}
+
+static void all(test_run *t)
+{
+    TEST(routing_on_the_device);
+    TEST(run_time_counts_wrap);
+    TEST(broken_tensors_are_named);
+}
+
+TEST_MAIN(all)
