@@ -239,7 +239,7 @@ typedef struct fleet_ctx {
 typedef struct fleeti_worker {
     fleeti_me me;
     fleeti_lds slots; /* in LDS, FLEETI_SLOT: the descriptors to come */
-    fleeti_state *state;
+    fleeti_cold_pointer state;
     fleeti_cold role;     /* FLEETI_ROLE_... */
     fleeti_cold schedule; /* fleet_schedule, or FLEETI_ONLY */
     fleeti_cold_pointer counters;
@@ -289,6 +289,10 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
     return fleeti_cold_value(w->schedule);
 }
+FLEET_DEVICE fleeti_state *fleeti_state_of(const fleeti_worker *w)
+{
+    return (fleeti_state *)(uintptr_t)fleeti_cold_at(w->state);
+}
 FLEET_DEVICE const fleet_plan *fleeti_plan_of(const fleeti_worker *w)
 {
     return (const fleet_plan *)fleeti_cold_at(w->plan);
@@ -297,7 +301,7 @@ FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleeti_worker *w)
 {
     fleeti_counters c;
     c.device = (uint32_t *)(uintptr_t)fleeti_cold_at(w->counters);
-    c.system = &w->state->config.system;
+    c.system = &fleeti_state_of(w)->config.system;
     return c;
 }
 FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
@@ -431,7 +435,7 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
 {
     const uint32_t role = fleeti_cold_value(w->role);
-    fleeti_state *state = w->state;
+    fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
     fleet_block_barrier();
@@ -549,7 +553,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
 /* A value of a run-time tensor, as its writer's release and this wave's observation of it left it. */
 FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
 {
-    return fleet_load_relaxed_device(w->state->config.tensors[tensor] + index);
+    return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
 }
 
 /* DYNAMIC, by all lanes of a wave: consumers [from, end) have seen one more of their events complete in this epoch.
@@ -565,7 +569,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     FLEETI_ROLLED
     while (from < end) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
-        const fleeti_ready_ring *to = &w->state->config.ready[FLEETI_CONSUMER_RING(need)];
+        const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[FLEETI_CONSUMER_RING(need)];
         uint32_t count = 0, same = lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
         FLEETI_ROLLED
@@ -598,7 +602,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
         while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
             const uint32_t which =
                 fleeti_shuffle(ring, fleeti_ones((waiting & (0u - waiting)) - 1));
-            const fleeti_ready_ring *to = &w->state->config.ready[which];
+            const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[which];
             const uint32_t here = ready && ring == which;
             fleeti_ring_push(to->ring, to->mask, here, desc);
             if (here) ready = 0;
@@ -866,7 +870,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     uint32_t role, chiplet, rank, epoch, done;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
-    w->state = run->state;
+    w->state = fleeti_cold_to(run->state);
     w->counters = fleeti_cold_to(run->state->config.counters);
     w->steps_left = fleeti_cold_of(run->steps);
     w->schedule = fleeti_cold_of(plan->schedule);
@@ -1018,7 +1022,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
         FLEETI_ROLLED
         while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
             fleet_status status =
-                fleeti_again(&box->taken.word, &w->state->config.watch, &tries, &since);
+                fleeti_again(&box->taken.word, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (status) return status;
         }
         FLEETI_ROLLED
@@ -1069,15 +1073,16 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
                                            lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
                                      : lanes;
         if (!ready) {
-            fleet_status status = fleeti_again(NULL, &w->state->config.watch, &tries, &since);
+            fleet_status status =
+                fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits tells for what. */
                 uint32_t held = 0;
                 while (posted >> held & 1) held++;
                 if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(w->state, self, fleeti_tasks_of(w)[base + held].id, w->epoch,
-                                   seen, 0);
+                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base + held].id,
+                                   w->epoch, seen, 0);
                 }
                 return;
             }
@@ -1087,12 +1092,13 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 #if !defined(FLEET_NO_WATCHDOG)
         /* Where nobody ever waits for long, the host's word is looked at here. */
         if (++rounds % 256 == 0) {
-            uint32_t asked =
-                fleet_lane() == 0 && fleet_load_relaxed_system(w->state->config.watch.host_abort);
+            uint32_t asked = fleet_lane() == 0 &&
+                             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
             if (asked) {
                 seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
                 seen.expected = 0;
-                fleeti_give_up(w->state, self, fleeti_tasks_of(w)[base].id, w->epoch, seen, 0);
+                fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id, w->epoch,
+                               seen, 0);
             }
             if (fleeti_any(asked)) return;
         }
@@ -1129,7 +1135,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
                     seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(w->state, self, fleeti_tasks_of(w)[index].id, w->epoch, seen, 0);
+                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id, w->epoch,
+                                   seen, 0);
                 }
                 return;
             }
@@ -1186,7 +1193,7 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
     if (fleet_wave_id() == 0) {
         fleeti_mailbox *box = fleeti_mailbox_of(w);
         const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
-        fleet_watch patient = w->state->config.watch;
+        fleet_watch patient = fleeti_state_of(w)->config.watch;
         uint32_t tries = 0, guess = fleeti_cold_value(w->guess), first, end;
         uint64_t since = 0, mail = 0;
         fleet_status status = FLEET_OK;
@@ -1213,8 +1220,8 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
             fleeti_seen seen;
             seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen,
-                           0);
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id),
+                           w->epoch, seen, 0);
         }
     }
     batch = fleeti_broadcast(w->me, batch, 0);
@@ -1231,7 +1238,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
     uint32_t got = 0, step;
     if (fleet_wave_id() == 0) {
         const fleet_plan *plan = fleeti_plan_of(w);
-        const fleeti_ready_ring *ready = w->state->config.ready;
+        const fleeti_ready_ring *ready = fleeti_state_of(w)->config.ready;
         const fleeti_event *end =
             (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
         const uint32_t target =
@@ -1246,13 +1253,14 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
         do {
             if (fleet_lane() == 0) {
-                status = (fleet_status)fleet_load_relaxed_device(&w->state->stop.word);
+                status = (fleet_status)fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word);
 #if !defined(FLEET_NO_WATCHDOG)
                 /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds. */
                 const uint32_t now = fleeti_cycles();
                 if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
                     looked = now;
-                    if (!status && fleet_load_relaxed_system(w->state->config.watch.host_abort))
+                    if (!status &&
+                        fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                         status = FLEET_ERROR_ABORTED;
                 }
 #endif
@@ -1273,7 +1281,9 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 if (!got && !status) {
                     seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + end->counter);
                     over = (int32_t)(seen.seen - last * target) >= 0;
-                    if (!over) status = fleeti_again(NULL, &w->state->config.watch, &tries, &since);
+                    if (!over)
+                        status =
+                            fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
                 }
             }
             got = fleeti_first(got);
@@ -1286,7 +1296,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             FLEETI_ROLLED
             for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
                 status = fleeti_ring_take(ready[which].ring, ready[which].mask, ticket + i,
-                                          &w->state->config.watch, &index);
+                                          &fleeti_state_of(w)->config.watch, &index);
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
@@ -1296,7 +1306,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
             seen.status = status;
             seen.expected = epoch * target;
-            fleeti_give_up(w->state, fleeti_cold_value(w->id), ~0u, epoch, seen, 0);
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), ~0u, epoch, seen, 0);
         }
         fleet_wave_barrier();
         if (got) {
@@ -1360,16 +1370,16 @@ FLEET_DEVICE void fleeti_look(fleeti_worker *w)
     if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
         uint32_t ran = fleeti_cold_value(w->ran) + 1;
         w->stop = fleeti_later_end(w->me, &w->later);
-        fleeti_later_begin(w->me, &w->later, &w->state->stop.word);
+        fleeti_later_begin(w->me, &w->later, &fleeti_state_of(w)->stop.word);
         w->looked = fleeti_cold_of(now);
         w->ran = fleeti_cold_of(ran);
 #if !defined(FLEET_NO_WATCHDOG)
         if ((ran + fleeti_cold_value(w->id) * 61) % 1024 == 0 && fleeti_my_lane(w->me) == 0 &&
-            fleet_load_relaxed_system(w->state->config.watch.host_abort)) {
+            fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
             fleeti_seen seen;
             seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen,
-                           0);
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id),
+                           w->epoch, seen, 0);
         }
 #endif
     }
@@ -1403,9 +1413,10 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
         first = waits[0];
     status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
                              (fleet_scope)(FLEETI_TASK(w, level) >> 8 & FLEETI_SCOPE_MASK),
-                             &w->state->config.watch, &seen);
+                             &fleeti_state_of(w)->config.watch, &seen);
     if (seen.status) /* the lane whose event it was */
-        fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen, 0);
+        fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch,
+                       seen, 0);
     if (!status) return 1;
     fleeti_stop(w);
     return 0;
@@ -1416,7 +1427,7 @@ FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
     if (fleeti_leads(w->me, group))
-        fleet_store_relaxed_device(fleeti_running(w->state) + fleeti_cold_value(w->id),
+        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) + fleeti_cold_value(w->id),
                                    FLEETI_TASK(w, id) + 1);
 #else
     (void)w, (void)group;
@@ -1429,14 +1440,15 @@ FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
 {
     fleeti_seen seen;
     seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    fleeti_give_up(w->state, fleeti_cold_value(w->id), task, w->epoch, seen, (uint32_t)tile_status);
+    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), task, w->epoch, seen,
+                   (uint32_t)tile_status);
 }
 
 /* Whether there is no such task in this launch: it waits and notifies as ever, so that all counts are those of the
    bucket, but no tile runs. */
 FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
 {
-    const int32_t *shape = w->state->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
+    const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
     uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
@@ -1448,7 +1460,7 @@ FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, u
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
     if (!g->guarded) return given;
-    return (uint32_t)w->state->config.shapes[FLEETI_SHAPE * grid];
+    return (uint32_t)fleeti_state_of(w)->config.shapes[FLEETI_SHAPE * grid];
 }
 /* The same for tasks that a run-time tensor names, once their events are complete: those at or behind the tensor's
    last value do not exist in this step. */
@@ -1576,8 +1588,8 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
             if (value <= bound && (value >= least || (int32_t)least < 0)) continue;
             seen.status = FLEET_ERROR_TENSOR_VALUE;
             seen.counter = m->tensor, seen.seen = row + i, seen.expected = value;
-            fleeti_give_up(w->state, fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch, seen,
-                           0);
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id),
+                           w->epoch, seen, 0);
             return 1;
         }
     }
@@ -1594,7 +1606,8 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
     const uint32_t mapped = FLEETI_TASK(w, level) & FLEETI_MAPPED << 8;
     if (fleeti_schedule_of(w) == FLEETI_ONLY) {
         if (tile_status)
-            fleeti_publish_system(&w->state->config.host->task_status, (uint32_t)tile_status);
+            fleeti_publish_system(&fleeti_state_of(w)->config.host->task_status,
+                                  (uint32_t)tile_status);
         return 0;
     }
     if (tile_status) fleeti_tile_failed(w, FLEETI_TASK(w, id), tile_status);
@@ -1685,7 +1698,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     ctx.worker = fleeti_cold_value(w->worker);
     ctx.workers = fleeti_cold_value(w->workers);
     ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
-    ctx.symbols = w->state->symbols;
+    ctx.symbols = fleeti_state_of(w)->symbols;
     ctx.step = steps - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
     if (w->group == FLEET_BLOCK) {

@@ -443,9 +443,10 @@ hip_seeds() { # FILE NAME
 
 # Seeds 1 to 20, each with stores that stay in flight for a long and for a short time; by turns (in
 # deep runs: each) with 1, 2 and 8 XCDs, in another placement, and every third seed with early
-# evictions, stalls and late starts.
+# evictions, stalls and late starts. Each seed runs one half of a program's settings with the one delay
+# and the other half with the other (deep runs: all with both).
 hip_settings() {
-    local seed delay n xcds more seeds=20
+    local seed delay n xcds more part seeds=20
     [ -n "${FLEET_HIP_RUNTIME:-}" ] || seeds=3
     for seed in $(seq $seeds); do
         more=
@@ -454,7 +455,9 @@ hip_settings() {
             for n in 0 1 2; do
                 [ -n "${FLEET_DEEP:-}" ] || [ $(((seed + delay) % 3)) = $n ] || continue
                 case $n in 0) xcds="1 AMDSIM_CUS=7" ;; 1) xcds="2 AMDSIM_CUS=4" ;; 2) xcds="8 AMDSIM_CUS=3" ;; esac
-                echo "AMDSIM_SEED=$seed AMDSIM_DELAY=$delay AMDSIM_XCDS=$xcds AMDSIM_XCD_MAP=rotate:$((seed % 8))$more"
+                part=
+                [ -n "${FLEET_DEEP:-}" ] || part=" FLEET_TEST_PART=$(((seed + delay) % 2))"
+                echo "AMDSIM_SEED=$seed AMDSIM_DELAY=$delay AMDSIM_XCDS=$xcds AMDSIM_XCD_MAP=rotate:$((seed % 8))$more$part"
             done
         done
     done

@@ -225,7 +225,7 @@ class Kernel:
                     value = value | seeds[n](k)
                 if value:
                     state[r] = value
-                elif r not in ("exec", "scc") or not read:
+                elif r != "exec" or not read:
                     state.pop(r, None)
             for s in i.successors:
                 if s >= len(self.code):

@@ -443,6 +443,115 @@ static void symbols_at_launch(test_run *t)
     REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid z: an extent shrinks as symbol n grows");
 }
 
+/* ---- run-time tensors ---- */
+
+/* Tokens are routed by one grid, grouped by one task and scattered by another grid, each after the one before. What
+   `wrong` names is not so. */
+enum {
+    ALL_RIGHT,
+    NO_PATH,
+    NO_COUNTS,
+    NO_BOUND,
+    TWO_GROUPS,
+    FEW_ROWS,
+    SHORT_RANGE,
+    PLAIN_EDGE,
+    BY_CHIPLETS
+};
+
+static fleet_graph *routed(int wrong)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_dim_of(6), experts = fleet_dim_of(3);
+    fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), 0);
+    fleet_etensor grouped = fleet_event_tensor(g, "grouped", fleet_shape0(), 0);
+    fleet_etensor filled =
+        fleet_event_tensor(g, "filled", fleet_shape1(experts), wrong == NO_BOUND ? 0 : 6);
+    fleet_grid route = fleet_call_device(g, "route", 0, fleet_shape1(n), 0);
+    fleet_grid group = fleet_call_device(
+        g, "group", 1, fleet_shape1(fleet_dim_of(wrong == TWO_GROUPS ? 2 : 1)), 0);
+    fleet_grid scatter = fleet_call_device(g, "scatter", 2, fleet_shape1(n), 0);
+    fleet_grid tile = fleet_call_device(g, "tile", 3, fleet_shape2(fleet_dim_of(9), experts), 0);
+    fleet_tensor topk = fleet_runtime_tensor(
+        g, "topk", fleet_shape2(fleet_dim_of(wrong == FEW_ROWS ? 5 : 6), fleet_dim_of(2)), route);
+    fleet_tensor counts = fleet_runtime_tensor(g, "counts", fleet_shape1(experts), group);
+    fleet_tensor indptr = fleet_runtime_tensor(
+        g, "indptr", fleet_shape1(fleet_dim_of(wrong == SHORT_RANGE ? 3 : 4)), group);
+    if (wrong == BY_CHIPLETS) fleet_grid_level(g, tile, FLEET_LEVEL_CHIPLET);
+    fleet_out_edge(g, route, done, "i->");
+    fleet_in_edge(g, group, done, "i->");
+    fleet_out_edge(g, group, grouped, "i->");
+    if (wrong != NO_PATH) fleet_in_edge(g, scatter, grouped, "i->");
+    fleet_out_edge_gather(g, scatter, filled, topk);
+    if (wrong == PLAIN_EDGE) fleet_out_edge(g, route, filled, "i->j");
+    if (wrong != NO_COUNTS) fleet_event_counts(g, filled, counts);
+    fleet_in_edge_range(g, tile, filled, indptr);
+    return g;
+}
+
+static void run_time_maps(test_run *t)
+{
+    static const struct {
+        fleet_status status;
+        const char *text;
+    } want[] = {
+        {FLEET_OK, ""},
+        {FLEET_ERROR_TENSOR_ORDER, "topk: no event path leads from each task of grid route"},
+        {FLEET_OK, ""}, /* whoever notifies comes after the writer */
+        {FLEET_ERROR_WAIT_COUNT, "counts: it has 3 counts for the 3 elements"},
+        {FLEET_ERROR_UNSUPPORTED, "are written by one CU-task, but grid group has 2 tasks"},
+        {FLEET_ERROR_UNSUPPORTED, "topk: its 5 rows are not written by one task, nor row i"},
+        {FLEET_ERROR_MAP_RANGE, "indptr: it has 3 values, not one more than the 3 elements"},
+        {FLEET_ERROR_MAP, "event tensor filled: run-time maps reach it"},
+        {FLEET_ERROR_UNSUPPORTED, "grid tile: run-time maps are of CU- and wavefront-tasks"},
+    };
+    int wrong, schedule;
+    for (schedule = 0; schedule < 3; schedule++)
+        for (wrong = ALL_RIGHT; wrong <= BY_CHIPLETS; wrong++) {
+            fleet_graph *g = routed(wrong);
+            fleet_plan_desc desc = fleet_plan_desc_default();
+            fleet_plan *plan;
+            desc.topology = fleet_topology_make(2, 3);
+            desc.schedule = (fleet_schedule)schedule;
+            CHECK_INT(fleet_plan_build(g, &desc, &plan), want[wrong].status);
+            CHECK_TEXT(fleet_graph_error(g), want[wrong].text);
+            if (plan) CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+            fleet_plan_free(plan);
+            fleet_graph_destroy(g);
+        }
+}
+
+/* Calls that are refused at once. */
+static void run_time_handles(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim two = fleet_dim_of(2);
+    fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape1(two), 0);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(two), 2);
+    fleet_tensor none = {0}, flat = fleet_runtime_tensor(g, "flat", fleet_shape1(two), x);
+    CHECK_INT(fleet_graph_status(g), FLEET_OK);
+    fleet_out_edge_gather(g, x, E, flat);
+    CHECK_INT(fleet_graph_status(g), FLEET_ERROR_MAP);
+    CHECK_TEXT(fleet_graph_error(g),
+               "gather edge of grid x: run-time tensor flat has 1 axes, not 2");
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(two), 0);
+    E = fleet_event_tensor(g, "E", fleet_shape2(two, two), 2);
+    fleet_in_edge_range(g, x, E, none);
+    CHECK_INT(fleet_graph_status(g), FLEET_ERROR_HANDLE);
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(two), 0);
+    E = fleet_event_tensor(g, "E", fleet_shape2(two, two), 2);
+    flat = fleet_runtime_tensor(g, "flat", fleet_shape1(two), x);
+    fleet_event_counts(g, E, flat);
+    CHECK_INT(fleet_graph_status(g), FLEET_ERROR_MAP);
+    CHECK_TEXT(fleet_graph_error(g),
+               "counts of event tensor E: event tensor E has 2 axes, not one");
+    fleet_graph_destroy(g);
+}
+
 static void too_many(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -724,6 +833,18 @@ static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
     return plan;
 }
 
+static fleet_plan *mapped_plan(void)
+{
+    fleet_graph *g = routed(ALL_RIGHT);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan = NULL;
+    desc.topology = fleet_topology_make(2, 2);
+    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+    fleet_plan_build(g, &desc, &plan);
+    fleet_graph_destroy(g);
+    return plan;
+}
+
 /* Asks an accepted plan everything; the sanitizers watch. */
 static void ask_everything(const fleet_plan *plan)
 {
@@ -784,8 +905,9 @@ static void hostile_images(test_run *t)
     static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
     static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
     int kind;
-    for (kind = 0; kind < 4; kind++) { /* each schedule, and one with buckets */
-        fleet_plan *plan = small_plan((fleet_schedule)(kind % 3), kind == 3);
+    for (kind = 0; kind < 5; kind++) { /* each schedule, one with buckets, one with run-time maps */
+        fleet_plan *plan =
+            kind == 4 ? mapped_plan() : small_plan((fleet_schedule)(kind % 3), kind == 3);
         size_t bytes = (size_t)plan->bytes, i, k;
         unsigned char *image = (unsigned char *)malloc(bytes);
         memcpy(image, plan, bytes);
@@ -829,6 +951,8 @@ static void list(test_run *t)
     TEST(nobody_waits);
     TEST(symbols);
     TEST(symbols_at_launch);
+    TEST(run_time_maps);
+    TEST(run_time_handles);
     TEST(too_many);
     TEST(scope_too_narrow);
     TEST(cycles);
