@@ -432,6 +432,10 @@ typedef struct fleet_plan_desc {
     /* distance of two counters of one tensor, a power of two in 4..128; default 0: 128, and 16 in
        tensors of over 4096 elements */
     uint32_t counter_stride_bytes;
+    /* 1: instead of the graph's events, a device-wide one between each grid and the next: what fine-grained events
+       gain is measured against this, with the same tiles. STATIC only; grids in an order that their edges allow.
+       Default 0 */
+    uint32_t unfused;
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
     fleet_buckets buckets[FLEET_MAX_SYMBOLS];
@@ -1902,13 +1906,14 @@ typedef struct fleeti_build {
     uint32_t first_word; /* where the device counters of this bucket begin */
 
     uint32_t chiplets, n_grids, n_events; /* the step event included */
-    uint32_t is_static, is_dynamic, levels;
+    uint32_t is_static, is_dynamic, unfused, levels;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
 
     fleeti_bound_grid *grids;
     fleeti_bound_event *events;
-    fleeti_edge *outs, *ins; /* sorted by grid */
+    fleeti_event_def *barriers; /* unfused: per grid the event before it, behind the graph's own */
+    fleeti_edge *outs, *ins;    /* sorted by grid */
     fleeti_runtime_map *maps;
     uint32_t n_maps;
     uint32_t n_tasks, n_pieces, n_elements;
@@ -2222,6 +2227,11 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     b->is_static = desc->schedule == FLEET_SCHEDULE_STATIC;
     b->is_dynamic = desc->schedule == FLEET_SCHEDULE_DYNAMIC;
     b->levels = desc->counter_levels ? desc->counter_levels : 2;
+    b->unfused = desc->unfused;
+    if (desc->unfused > 1 || (desc->unfused && !b->is_static))
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: unfused is %u; 0, or 1 under the STATIC schedule",
+                             desc->unfused);
     return FLEET_OK;
 }
 
@@ -2323,13 +2333,20 @@ static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
 static fleet_status fleeti_bind_events(fleeti_build *b)
 {
     uint64_t elements = 0, words = 0;
-    uint32_t i, n = FLEETI_LEN(b->g->events);
+    uint32_t own = FLEETI_LEN(b->g->events), n = own + (b->unfused ? b->n_grids : 0), i;
     fleeti_bound_event *step;
     b->n_events = n + 1;
     b->events = (fleeti_bound_event *)fleeti_new(b, b->n_events, sizeof *b->events);
-    if (!b->events) return fleeti_no_memory(b);
+    b->barriers = (fleeti_event_def *)fleeti_new(b, n - own, sizeof *b->barriers);
+    if (!b->events || !b->barriers) return fleeti_no_memory(b);
+    for (i = own; i < n; i++) {
+        const fleeti_grid_def *grid = &b->g->grids[i - own];
+        fleeti_event_def *def = &b->barriers[i - own];
+        def->site = grid->site;
+        snprintf(def->name, sizeof def->name, "before %.*s", (int)sizeof def->name - 8, grid->name);
+    }
     for (i = 0; i < n; i++) {
-        const fleeti_event_def *def = &b->g->events[i];
+        const fleeti_event_def *def = i < own ? &b->g->events[i] : &b->barriers[i - own];
         fleeti_bound_event *event = &b->events[i];
         fleet_status status = fleeti_bind_shape(b, &def->shape, "event tensor", def->name,
                                                 def->site, event->extent, &event->elements);
@@ -2563,37 +2580,75 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     return FLEET_OK;
 }
 
-/* Whether an edge is one of the plan's records. A collapsed event makes a plain edge of a run-time map. */
-static int fleeti_is_plain(const fleeti_build *b, const fleeti_edge_def *def)
+/* Whether an edge of the graph is one of the plan's records. A collapsed event makes a plain edge of a run-time map;
+   an unfused plan keeps only what the outside takes part in. */
+static int fleeti_is_kept(const fleeti_build *b, const fleeti_edge_def *def)
 {
+    if (b->unfused) return b->g->events[def->event].outside != 0;
     return !def->tensor || !b->is_dynamic;
 }
 
-/* Calls for each edge of the plan: those of the graph, and one from the writer of a collapsed event's counts. */
+/* The edges of the plan, by number: those of the graph; one from the writer of each collapsed event's counts; and in
+   an unfused plan two for each grid, from the grid before it and to it. Null: that number has none. */
+static uint32_t fleeti_edge_numbers(const fleeti_build *b)
+{
+    return FLEETI_LEN(b->g->edges) + FLEETI_LEN(b->g->events) + (b->unfused ? 2 * b->n_grids : 0);
+}
 static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
                                              fleeti_edge_def *made)
 {
     const fleet_graph *g = b->g;
-    const fleeti_event_def *event;
-    uint32_t n = FLEETI_LEN(g->edges);
-    if (i < n) return fleeti_is_plain(b, &g->edges[i]) ? &g->edges[i] : NULL;
-    event = &g->events[i - n];
-    if (!event->counts || b->is_dynamic) return NULL;
+    uint32_t n = FLEETI_LEN(g->edges), events = FLEETI_LEN(g->events), grid, before;
+    if (i < n) return fleeti_is_kept(b, &g->edges[i]) ? &g->edges[i] : NULL;
     memset(made, 0, sizeof *made);
-    made->site = event->site;
-    made->grid = g->tensors[event->counts - 1u].writer;
-    made->event = i - n;
-    made->out = 1;
+    i -= n;
+    if (i < events) {
+        if (!g->events[i].counts || b->is_dynamic || b->unfused) return NULL;
+        made->site = g->events[i].site;
+        made->grid = g->tensors[g->events[i].counts - 1u].writer;
+        made->event = i;
+        made->out = 1;
+        return made;
+    }
+    i -= events;
+    grid = i / 2;
+    for (before = grid; before > 0 && !b->grids[before - 1].count;) before--;
+    if (!before || !b->grids[grid].count) return NULL; /* nobody stands before it */
+    made->site = g->grids[grid].site;
+    made->grid = i % 2 ? grid : before - 1;
+    made->event = events + grid;
+    made->out = i % 2 == 0;
     return made;
+}
+
+/* Unfused: grids run in the order in which they were added, which their events must allow. */
+static fleet_status fleeti_check_unfused(fleeti_build *b)
+{
+    const fleeti_edge_def *edges = b->g->edges;
+    uint32_t *last = (uint32_t *)fleeti_new(b, FLEETI_LEN(b->g->events), sizeof *last), i;
+    if (!last) return fleeti_no_memory(b);
+    for (i = 0; i < FLEETI_LEN(edges); i++)
+        if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
+            last[edges[i].event] = edges[i].grid + 1;
+    for (i = 0; i < FLEETI_LEN(edges); i++)
+        if (!edges[i].out && last[edges[i].event] > edges[i].grid)
+            return fleeti_reject(b, FLEET_ERROR_ORDER, edges[i].site,
+                                 "unfused: grid %s waits for event tensor %s, which grid %s "
+                                 "notifies: add that one before it",
+                                 b->grids[edges[i].grid].def->name,
+                                 b->g->events[edges[i].event].name,
+                                 b->grids[last[edges[i].event] - 1].def->name);
+    return FLEET_OK;
 }
 
 /* Sorts the edges by grid, in the order of their calls, and binds them. */
 static fleet_status fleeti_bind_edges(fleeti_build *b)
 {
-    uint32_t n = FLEETI_LEN(b->g->edges) + FLEETI_LEN(b->g->events), n_outs = 0, n_ins = 0, i;
+    uint32_t n = fleeti_edge_numbers(b), n_outs = 0, n_ins = 0, i;
     fleeti_edge_def *made =
-        (fleeti_edge_def *)fleeti_new(b, FLEETI_LEN(b->g->events), sizeof *made);
+        (fleeti_edge_def *)fleeti_new(b, n - FLEETI_LEN(b->g->edges) + 1u, sizeof *made);
     if (!made) return fleeti_no_memory(b);
+    if (b->unfused && fleeti_check_unfused(b) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < n; i++) {
         const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
         if (!def) continue;
@@ -3190,6 +3245,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
     uint32_t i, waited = 0;
+    if (b->unfused && !def->outside) return FLEET_OK; /* a barrier, or without edges in this plan */
     if (b->n_buckets > 1 && def->outside)
         return fleeti_reject(
             b, FLEET_ERROR_UNSUPPORTED, def->site,

@@ -460,6 +460,7 @@ static inline fleet_plan_desc setting_plan_desc(const setting *s)
     d.schedule = s->schedule;
     d.workers_per_chiplet = s->workers;
     d.counter_levels = s->levels;
+    d.unfused = s->unfused;
     return d;
 }
 static inline fleet_launch_desc setting_launch_desc(const setting *s)

@@ -24,7 +24,7 @@ typedef struct setting {
     fleet_topology topology;
     fleet_schedule schedule;
     uint32_t workers; /* per chiplet, 0: all units */
-    uint32_t levels;
+    uint32_t levels, unfused;
     fleet_placement placement;
     uint64_t seed;
     uint32_t waves;
@@ -109,8 +109,9 @@ static inline void setting_print(const setting *s)
 {
     uint32_t k;
     static const char *const schedules[3] = {"STATIC", "CHIPLET", "DYNAMIC"};
-    printf("    in: %s, %s engine, %u chiplets of", schedules[s->schedule],
-           s->engine ? "deterministic" : "threads", s->topology.chiplets);
+    printf("    in: %s%s, %s engine, %u chiplets of", schedules[s->schedule],
+           s->unfused ? " unfused" : "", s->engine ? "deterministic" : "threads",
+           s->topology.chiplets);
     for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
     printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,
            s->levels, (int)s->placement, (unsigned long long)s->seed, s->waves);

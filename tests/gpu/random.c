@@ -67,6 +67,7 @@ static void any_setting(setting *s, uint64_t *seed)
     s->seed = 1 + draw(seed, 1000000);
     s->levels = 1 + draw(seed, 2);
     s->waves = 1 + draw(seed, 3);
+    s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && draw(seed, 3) == 0;
 }
 
 static void one_graph(test_run *t, uint64_t seed)

@@ -129,6 +129,7 @@ static int shapes_open(test_run *t, shapes_rig *r, const setting *s, uint32_t ep
     desc.schedule = s->schedule;
     desc.workers_per_chiplet = s->workers;
     desc.counter_levels = s->levels;
+    desc.unfused = s->unfused;
     fleet_buckets_at_build(&desc, m, few, 1); /* 2, 3; n has 1, 2, 4, 8, 13 */
     NEED_STATUS(fleet_plan_build(r->g, &desc, &r->plan), FLEET_OK);
     NEED(r->plan->n_buckets == 10);

@@ -156,6 +156,7 @@ static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch)
     desc.schedule = s->schedule;
     desc.workers_per_chiplet = s->workers;
     desc.counter_levels = s->levels;
+    desc.unfused = s->unfused;
     if (fleet_plan_build(r->g, &desc, &r->plan)) {
         test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(r->g));
         return 0;
@@ -292,6 +293,21 @@ static void routing_on_the_device(test_run *t)
     in_settings(t, 12, run_routing, &epoch);
 }
 
+/* A device-wide event between grids does as well. */
+static void run_unfused(test_run *t, const setting *s_, void *epoch)
+{
+    setting s = *s_;
+    if (s.schedule != FLEET_SCHEDULE_STATIC) return;
+    s.unfused = 1;
+    run_routing(t, &s, epoch);
+}
+
+static void unfused_routing(test_run *t)
+{
+    uint32_t epoch = 0;
+    in_settings(t, 6, run_unfused, &epoch);
+}
+
 static void run_time_counts_wrap(test_run *t)
 {
     uint32_t epoch = 0xfffffffau;
@@ -347,6 +363,7 @@ static void broken_tensors_are_named(test_run *t)
 static void all(test_run *t)
 {
     TEST(routing_on_the_device);
+    TEST(unfused_routing);
     TEST(run_time_counts_wrap);
     TEST(broken_tensors_are_named);
 }

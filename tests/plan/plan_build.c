@@ -615,6 +615,39 @@ static void consumer_added_first(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* From the same graph: a device-wide event between each grid and the next that has tasks. */
+static void unfused(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim four = fleet_dim_of(4);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(four), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(four), 0), f;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    fleet_call_device(g, "none", 1, fleet_shape1(fleet_dim_of(0)), 0);
+    f = fleet_call_device(g, "f", 2, fleet_shape1(four), 0);
+    fleet_out_edge(g, p, E, "i->i");
+    fleet_in_edge(g, f, E, "i->i");
+    desc.topology = fleet_topology_make(2, 2);
+    desc.unfused = 1;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    check_plan(t, plan);
+    if (t->failed_here) return;
+    CHECK_INT(fleet_plan_event(plan, "E"), 0);
+    CHECK_INT(targets_of(plan)[0], 0); /* nobody uses it */
+    CHECK_INT(fleet_plan_event(plan, "before f"), 3);
+    CHECK_INT(events_of(plan)[3].scoped[FLEET_SCOPE_DEVICE], 1);
+    CHECK_INT(targets_of(plan)[events_of(plan)[3].first_target], 4);
+    fleet_plan_free(plan);
+    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
+    desc.schedule = FLEET_SCHEDULE_STATIC;
+    fleet_in_edge(g, p, E, "i->i");
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
+    CHECK_TEXT(fleet_graph_error(g), "unfused: grid p waits for event tensor E, which grid p");
+    fleet_graph_destroy(g);
+}
+
 /* Each bucket is a plan of its own, and no two have a counter in common. */
 static void buckets(test_run *t)
 {
@@ -672,6 +705,7 @@ static void list(test_run *t)
     TEST(report);
     TEST(consumer_added_first);
     TEST(buckets);
+    TEST(unfused);
 }
 
 TEST_MAIN(list)
