@@ -221,7 +221,7 @@ typedef struct fleet_ctx {
 #define FLEETI_TILE_CASE(set, name)                                                                \
     case set##_##name:                                                                             \
         return name(fleeti_c, fleeti_a);
-#define FLEET_DISPATCH(set, LIST)                                                                  \
+#define FLEETI_DISPATCH(set, LIST)                                                                 \
     enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
     FLEET_DEVICE fleet_status set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
                                              const set *fleeti_a)                                  \
@@ -230,6 +230,36 @@ typedef struct fleet_ctx {
             LIST(FLEETI_TILE_CASE, set)                                                            \
         }                                                                                          \
         return fleeti_t == FLEETI_TILE_NONE ? FLEET_OK : FLEET_ERROR_ARGUMENT;                     \
+    }
+#define FLEET_DISPATCH(set, LIST)                                                                  \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    enum { set##_prefetches = 0 };                                                                 \
+    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
+                                     const set *fleeti_a)                                          \
+    {                                                                                              \
+        (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
+    }
+
+/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type) { ... }
+   gets what the tile `name` gets and runs just before the task waits, on a worker that must: not where a scheduler
+   or a ready queue hands out tasks whose events are complete. It may read only what no task of this launch writes.
+   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that
+   have one. */
+#define FLEET_PREFETCH(name, args_type)                                                            \
+    FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
+#define FLEETI_PREFETCH_CASE(set, name)                                                            \
+    case set##_##name:                                                                             \
+        name##_prefetch(fleeti_c, fleeti_a, fleeti_c.at);                                          \
+        break;
+#define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    enum { set##_prefetches = 1 };                                                                 \
+    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
+                                     const set *fleeti_a)                                          \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
+        }                                                                                          \
     }
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
@@ -1496,7 +1526,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
         return 0;
     }
     for (;;) {
-        uint32_t how = w->slow ? fleeti_take_elsewhere(w) : 2, n;
+        uint32_t how = w->slow ? fleeti_take_elsewhere(w) : 2;
         if (how == 0) return 0;
         if (how == 2) {
             w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
@@ -1527,18 +1557,30 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
                 continue;
             }
         }
-        fleeti_tell(w, w->group);
-        w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
-        n = FLEETI_TASK(w, n_waits) & 0xffff;
-        /* Under CHIPLET the scheduler saw the events complete, and the worker acquired. */
-        if (n && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC && !fleeti_ready(w, n)) continue;
-        if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent)
-            w->absent = fleeti_is_missing(w);
         return 1;
     }
 }
 
-/* The next task of this group into w->task, with its events complete; 0: the run is over for this worker. A plain
+/* Whether the task in hand has events to wait for. */
+FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
+{
+    return !w->plain && FLEETI_TASK(w, n_waits) & 0xffff &&
+           fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+}
+
+/* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
+   arrival saw them complete, and the worker has acquired. */
+FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
+{
+    if (w->plain) return 1;
+    fleeti_tell(w, w->group);
+    w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
+    if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
+    if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent) w->absent = fleeti_is_missing(w);
+    return 1;
+}
+
+/* The next task of this group into w->task; 0: the run is over for this worker. A plain
    task stands in the next slot, has the whole workgroup for itself, waits for nothing and notifies nobody. */
 FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 {
@@ -1727,11 +1769,17 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
         if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w, fleeti_r.plan->total_workers);   \
         } else {                                                                                   \
-            while (fleeti_take(&fleeti_w))                                                         \
-                fleeti_finish(&fleeti_w,                                                           \
-                              set##_dispatch(fleeti_tile_of(&fleeti_w),                            \
-                                             fleeti_context(&fleeti_w, fleeti_r.steps),            \
-                                             fleeti_args + FLEETI_TASK(&fleeti_w, args)));         \
+            while (fleeti_take(&fleeti_w)) {                                                       \
+                if (set##_prefetches && fleeti_must_wait(&fleeti_w))                               \
+                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile),                                   \
+                                   fleeti_context(&fleeti_w, fleeti_r.steps),                      \
+                                   fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
+                if (fleeti_begin(&fleeti_w))                                                       \
+                    fleeti_finish(&fleeti_w,                                                       \
+                                  set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
+                                                 fleeti_context(&fleeti_w, fleeti_r.steps),        \
+                                                 fleeti_args + FLEETI_TASK(&fleeti_w, args)));     \
+            }                                                                                      \
         }                                                                                          \
         fleeti_leave(&fleeti_w, &fleeti_r);                                                        \
     } while (0)

@@ -1,0 +1,119 @@
+/* The prefetch of a tile runs once before its events, where its worker waits for them, and nowhere else. */
+// run: asan engine=both
+// run: tsan
+#include "settings.h"
+
+#define MOST 256
+
+typedef struct pair {                   /* what every tile sees */
+    uint32_t *prefetched, *made, *used; /* [MOST]: epoch */
+    uint32_t *times;                    /* prefetches in all */
+    uint32_t last, spin;
+} pair;
+
+/* The last of them ends only when the first consumer has prefetched: it must not wait for its events first. */
+FLEET_TILE(make, pair)
+{
+    uint32_t tries = 0;
+    if (args->spin && (uint32_t)at[0] == args->last && ctx.thread == 0)
+        while (fleet_load_relaxed_device(args->prefetched) != ctx.epoch)
+            if (fleet_pause(&tries)) return FLEET_ERROR_TILE;
+    if (ctx.thread == 0) args->made[at[0]] = ctx.epoch;
+    return FLEET_OK;
+}
+FLEET_PREFETCH(use, pair)
+{
+    if (ctx.thread != 0) return;
+    fleet_add_relaxed_device(args->times, 1);
+    fleet_store_relaxed_device(args->prefetched + at[0], ctx.epoch);
+}
+FLEET_TILE(use, pair)
+{
+    for (uint32_t i = 0; i <= args->last; i++)
+        if (args->made[i] != ctx.epoch) return FLEET_ERROR_TILE;
+    if (args->spin && fleet_load_relaxed_device(args->prefetched + at[0]) != ctx.epoch)
+        return FLEET_ERROR_TILE;
+    if (ctx.thread == 0) args->used[at[0]] = ctx.epoch;
+    return FLEET_OK;
+}
+#define PAIR_TILES(TILE, P) TILE(P, make) TILE(P, use)
+#define PAIR_PREFETCHES(TILE, P) TILE(P, use)
+FLEET_DISPATCH_WITH_PREFETCH(pair, PAIR_TILES, PAIR_PREFETCHES)
+FLEET_KERNEL(pair_kernel, pair, 256)
+{
+    FLEET_WORKER_LOOP(pair);
+}
+
+static void run_pair(test_run *t, const setting *s, void *unused)
+{
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_state_desc state_desc = fleet_state_desc_default();
+    fleet_launch_desc launch = fleet_launch_desc_default();
+    fleet_graph *g;
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    fleet_dim n;
+    fleet_etensor E;
+    fleet_grid make, use;
+    pair p;
+    void *memory, *args;
+    uint32_t workers = 0, times, steps = 3;
+    (void)unused;
+    for (uint32_t k = 0; k < s->topology.chiplets; k++)
+        workers += s->workers ? s->workers
+                              : s->topology.units[k] - (s->schedule == FLEET_SCHEDULE_CHIPLET);
+    if (workers > MOST) workers = MOST;
+    g = fleet_graph_create(NULL);
+    n = fleet_dim_of(workers);
+    E = fleet_event_tensor(g, "E", fleet_shape0(), FLEET_COUNT_DERIVED);
+    make = fleet_call_device(g, "make", pair_make, fleet_shape1(n), 0);
+    use = fleet_call_device(g, "use", pair_use, fleet_shape1(n), 0);
+    fleet_out_edge(g, make, E, "i->");
+    fleet_in_edge(g, use, E, "i->");
+    desc.topology = s->topology;
+    desc.schedule = s->schedule;
+    desc.workers_per_chiplet = s->workers;
+    CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 1) * 4), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 1) * 4, NULL), FLEET_OK);
+    p.prefetched = (uint32_t *)memory;
+    p.made = p.prefetched + MOST;
+    p.used = p.made + MOST;
+    p.times = p.used + MOST;
+    p.last = workers - 1;
+    p.spin = s->schedule == FLEET_SCHEDULE_STATIC && workers > 1;
+    CHECK_STATUS(fleet_device_alloc(&args, sizeof p), FLEET_OK);
+    CHECK_STATUS(fleet_to_device(args, &p, sizeof p, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
+    state_desc.placement = s->placement;
+    state_desc.seed = s->seed;
+    CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
+    launch.threads = TEST_THREADS;
+    launch.steps = steps;
+    launch.host.engine = s->engine;
+    launch.host.seed = s->seed;
+    launch.host.waves = s->waves;
+    CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(pair_kernel), args), FLEET_OK);
+    CHECK_STATUS(fleet_wait_state(&state, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&times, p.times, sizeof times, NULL), FLEET_OK);
+    CHECK_INT(times, s->schedule == FLEET_SCHEDULE_STATIC ? workers * steps : 0);
+    fleet_state_free(&state);
+    fleet_image_free(&image);
+    fleet_device_free(memory);
+    fleet_device_free(args);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+static void prefetch_before_the_wait(test_run *t)
+{
+    in_settings(t, 12, run_pair, NULL);
+}
+
+static void all(test_run *t)
+{
+    TEST(prefetch_before_the_wait);
+}
+
+TEST_MAIN(all)
