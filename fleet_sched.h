@@ -1638,13 +1638,44 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     return 0;
 }
 
+/* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
+   Returns FLEETI_VETOED or 0. */
+FLEET_DEVICE uint32_t fleeti_notify_ready(fleeti_worker *w, fleeti_notify first,
+                                          const fleeti_notify *notifies, uint32_t n,
+                                          uint32_t mapped, uint32_t veto)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_trigger *triggers =
+        (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
+    FLEETI_ROLLED
+    for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
+        const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
+        fleeti_told told;
+        if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
+        told = fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from,
+                                 some, w->epoch, triggers + from, mapped && last, 1, veto, w->turn);
+        if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
+        if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
+            fleeti_news news;
+            fleeti_cursor at;
+            at.map = at.base = at.ends = 0;
+            news.triggers = triggers + from;
+            news.mask = fleeti_first(told.completed);
+            news.element = news.from = news.end = 0;
+            FLEETI_ROLLED
+            do fleeti_make_ready(w, news, w->epoch);
+            while (mapped && last && fleeti_next_arrivals(w, &at, &news));
+        }
+    }
+    return 0;
+}
+
 /* The part of fleeti_finish for all tasks but plain ones. */
 FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
 {
     const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
-    const fleeti_trigger *triggers = NULL;
     fleeti_notify first;
-    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, from = 0, some = n, wrong = 0;
+    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, veto = 0;
     const uint32_t mapped = FLEETI_TASK(w, level) & FLEETI_MAPPED << 8;
     if (fleeti_schedule_of(w) == FLEETI_ONLY) {
         if (tile_status)
@@ -1653,7 +1684,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         return 0;
     }
     if (tile_status) fleeti_tile_failed(w, FLEETI_TASK(w, id), tile_status);
-    if (mapped && !w->absent) wrong = fleeti_tensors_wrong(w);
+    if (mapped && !w->absent) veto = fleeti_tensors_wrong(w);
     __builtin_memset(&first, 0, sizeof first);
     if (w->group == FLEET_WAVE) {
         if (n) first = notifies[0];
@@ -1662,37 +1693,12 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (w->slow) fleeti_mail_end(w);
         if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
     }
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
-        const fleet_plan *plan = fleeti_plan_of(w);
-        triggers = (const fleeti_trigger *)((const char *)plan + plan->triggers) +
-                   FLEETI_TASK(w, notifies);
-        if (n > 32) some = 32;
-    }
-    FLEETI_ROLLED
-    for (;;) { /* once; under DYNAMIC for each 32 records */
-        fleeti_told told =
-            fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from, some,
-                              w->epoch, triggers, triggers && mapped && from + some >= n, 1,
-                              w->stop || tile_status != FLEET_OK || wrong, w->turn);
-        if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
-        if (!triggers) return 0;
-        if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
-            fleeti_news news;
-            fleeti_cursor at;
-            at.map = at.base = at.ends = 0;
-            news.triggers = triggers;
-            news.mask = fleeti_first(told.completed);
-            news.element = news.from = news.end = 0;
-            FLEETI_ROLLED
-            do fleeti_make_ready(w, news, w->epoch);
-            while (mapped && from + some >= n && fleeti_next_arrivals(w, &at, &news));
-        }
-        from += some, triggers += some;
-        if (from >= n) return 0;
-        some = n - from < 32 ? n - from : 32;
-        first = notifies[from];
-        w->turn ^= w->group == FLEET_BLOCK;
-    }
+    veto |= w->stop || tile_status != FLEET_OK;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC)
+        return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
+    return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
+                             NULL, 0, 1, veto, w->turn)
+        .flags;
 }
 
 /* After the tile: publishes its data, counts steps, and looks ahead. */
