@@ -767,7 +767,10 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
 /* Behind the slots: under DYNAMIC the numbers of the descriptors of a batch. */
 #define FLEETI_BATCH_MOST 32u
 #define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
-#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4)
+/* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
+#define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_MOST) + 8 * (kind))
+#define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
+#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 1)
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
 #define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS)
 FLEET_DEVICE uint32_t fleeti_batch_most(void)
@@ -863,6 +866,99 @@ FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
         fleeti_look_ahead(w);
     }
 }
+
+/* ---- fleet sched: where ready tasks come from --------------------------------------------------------- */
+
+/* A ring, as who pops from it needs it. */
+typedef struct fleeti_source {
+    fleeti_ring *ring;
+    uint32_t mask, entries; /* of a step, 0: nobody pushes to it */
+    uint32_t base;          /* the head when the launch began */
+} fleeti_source;
+
+FLEET_DEVICE fleeti_source fleeti_source_of(const fleeti_worker *w, uint32_t which)
+{
+    const fleeti_ready_ring *ready = &fleeti_state_of(w)->config.ready[which];
+    fleeti_source source;
+    source.ring = ready->ring;
+    source.mask = ready->mask;
+    source.entries = fleeti_plan_of(w)->ring_entries[which];
+    source.base = source.entries ? fleet_load_relaxed_device(&ready->ring->base.word) : 0;
+    return source;
+}
+/* Those of its own chiplet, and the step event, a worker keeps in LDS: every acquire empties the L1. */
+FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_event *step =
+        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
+    if (fleet_thread_id() == 0) {
+        FLEETI_ROLLED
+        for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
+            const fleeti_source s =
+                fleeti_source_of(w, FLEETI_RINGS * fleeti_cold_value(w->chiplet) + kind);
+            const uint64_t at = (uint64_t)(uintptr_t)s.ring;
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind), (uint32_t)at);
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 1, (uint32_t)(at >> 32));
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 2, s.mask);
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 3, s.entries);
+            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 4, s.base);
+        }
+        fleeti_lds_put(w->slots, FLEETI_STEP_WORD, step->counter);
+        fleeti_lds_put(
+            w->slots, FLEETI_STEP_WORD + 1,
+            ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
+    }
+    fleet_wave_barrier(); /* the wave that pops is the wave of thread 0 */
+}
+FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t kind)
+{
+    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_HOME_WORD(kind));
+    fleeti_source source;
+    source.ring = (fleeti_ring *)(uintptr_t)((uint64_t)q.word[1] << 32 | q.word[0]);
+    source.mask = q.word[2];
+    source.entries = q.word[3];
+    source.base = fleeti_lds_get(w->slots, FLEETI_HOME_WORD(kind) + 4);
+    return source;
+}
+
+/* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of wavefront-tasks
+   as many as there are waves. Returns how many entries, with the first one's ticket. */
+FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, uint32_t *ticket,
+                                 fleet_status *status)
+{
+    const uint32_t chiplets = fleeti_cold_value(w->chiplets);
+    fleeti_source home[FLEETI_RINGS];
+    int32_t there[FLEETI_RINGS];
+    uint32_t got = 0;
+    /* All looks at once: they take as long as one. */
+    uint32_t stop = fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word);
+    for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
+        home[kind] = fleeti_home_source(w, kind);
+        there[kind] = home[kind].entries
+                          ? (int32_t)fleet_load_relaxed_device(&home[kind].ring->available.word)
+                          : 0;
+    }
+    *status = (fleet_status)stop;
+    if (stop) return 0;
+    for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
+        if (got || there[kind] <= 0) continue;
+        *from = home[kind];
+        got = fleeti_ring_win(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_most() : 1, 1,
+                              ticket);
+    }
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < 2 * (chiplets - 1) && !got; i++) {
+        const uint32_t k = (fleeti_cold_value(w->chiplet) + 1 + i / 2) % chiplets;
+        const uint32_t kind = i % 2 ? FLEETI_RING_WAVE : FLEETI_RING_CU;
+        *from = fleeti_source_of(w, FLEETI_RINGS * k + kind);
+        if (from->entries)
+            got = fleeti_ring_win(from->ring, i % 2 ? fleeti_batch_most() : 1, 0, ticket);
+    }
+    return got;
+}
+
+/* ---- fleet sched: the start of a worker ---------------------------------------------------------------- */
 
 /* Whether that was the launch's last step. */
 FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
@@ -963,6 +1059,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     done = queue->count == 0 || run->steps == 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
+        fleeti_keep_sources(w);
         done = plan->n_consumers == 0 || run->steps == 0;
         /* The sources of the first step are ready. */
         if (fleeti_cold_value(w->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
@@ -1259,57 +1356,39 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
     return batch != 0;
 }
 
-/* DYNAMIC: pops a ready task into the next slot: what is bound to this chiplet, what is at home here, what others
-   have; of wavefront-tasks as many as there are waves, whose descriptors' numbers go to the batch words. The
-   ticket tells the step, for every step pushes each descriptor once. Returns 0 when the run ends: the step event
+/* DYNAMIC: pops a ready task into the next slot; of wavefront-tasks the descriptors' numbers go to the batch words.
+   The ticket tells the step, for every step pushes each descriptor once. Returns 0 when the run ends: the step event
    tells, and it counts whoever nobody waits for. */
 FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
 {
     uint32_t got = 0, step;
     if (fleet_wave_id() == 0) {
-        const fleet_plan *plan = fleeti_plan_of(w);
-        const fleeti_ready_ring *ready = fleeti_state_of(w)->config.ready;
-        const fleeti_event *end =
-            (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
-        const uint32_t target =
-            ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1];
-        const uint32_t last = fleeti_cold_value(w->last), rings = 1 + 2 * plan->chiplets;
+        const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
+        const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
+        const uint32_t last = fleeti_cold_value(w->last);
         uint32_t looked = fleeti_cold_value(w->looked);
-        uint32_t tries = 0, over = 0, which = 0, ticket = 0, index = 0;
+        uint32_t tries = 0, over = 0, ticket = 0, index = 0;
         uint64_t since = 0;
         fleet_status status = FLEET_OK;
+        fleeti_source from;
         fleeti_seen seen;
-        seen.counter = end->counter;
+        __builtin_memset(&from, 0, sizeof from);
+        seen.counter = counter;
         seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
         do {
             if (fleet_lane() == 0) {
-                status = (fleet_status)fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word);
 #if !defined(FLEET_NO_WATCHDOG)
                 /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds. */
                 const uint32_t now = fleeti_cycles();
                 if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
                     looked = now;
-                    if (!status &&
-                        fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
+                    if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                         status = FLEET_ERROR_ABORTED;
                 }
 #endif
-                FLEETI_ROLLED
-                for (uint32_t i = 0; i < rings && !got && !status; i++) {
-                    const uint32_t k =
-                        i ? (fleeti_cold_value(w->chiplet) + (i - 1) / 2) % plan->chiplets
-                          : fleeti_cold_value(w->chiplet);
-                    const uint32_t kind = !i      ? FLEETI_RING_CHIPLET
-                                          : i % 2 ? FLEETI_RING_CU
-                                                  : FLEETI_RING_WAVE;
-                    which = FLEETI_RINGS * k + kind;
-                    if (plan->ring_entries[which])
-                        got = fleeti_ring_win(ready[which].ring,
-                                              kind == FLEETI_RING_WAVE ? fleeti_batch_most() : 1, 0,
-                                              &ticket);
-                }
+                if (!status) got = fleeti_pop(w, &from, &ticket, &status);
                 if (!got && !status) {
-                    seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + end->counter);
+                    seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
                     over = (int32_t)(seen.seen - last * target) >= 0;
                     if (!over)
                         status =
@@ -1321,12 +1400,13 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         } while (!got && !over);
         w->looked = fleeti_cold_of(fleeti_first(looked));
         if (got) {
-            which = fleeti_first(which);
-            ticket = fleeti_first(ticket);
+            const uint32_t mask = fleeti_first(from.mask), first = fleeti_first(ticket);
+            fleeti_ring *ring =
+                (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)from.ring);
             FLEETI_ROLLED
             for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
-                status = fleeti_ring_take(ready[which].ring, ready[which].mask, ticket + i,
-                                          &fleeti_state_of(w)->config.watch, &index);
+                status = fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch,
+                                          &index);
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
@@ -1345,8 +1425,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             fleeti_mail_fetch(w, fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1,
-                               (ticket - fleet_load_relaxed_device(&ready[which].ring->base.word)) /
-                                   plan->ring_entries[which]);
+                               (ticket - from.base) / from.entries);
         }
     }
     got = fleeti_broadcast(w->me, got, 0);
