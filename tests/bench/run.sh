@@ -21,7 +21,7 @@ fi
 
 stb=(${STB_DS:+-I"$(dirname "$STB_DS")"})
 cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/plan_build.c" -o "$build/plan_build"
-for name in sync ring balance; do
+for name in sync ring balance symbols; do
     case $platform in
     hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" ;;
     cuda) nvcc -x cu -arch=native -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" ;;
@@ -32,3 +32,4 @@ done
 "$build/sync"
 "$build/ring"
 "$build/balance"
+"$build/symbols"
