@@ -2808,7 +2808,6 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
     for (i = 0; i < 2; i++) {
         fleeti_runtime_map *map = fleeti_add_map(b, i ? def->grid : tensor->writer, kind[i],
                                                  def->tensor - 1u, def->event);
-        map->grid = i ? map->grid : tensor->writer;
         map->values = (uint32_t)extent[0];
         map->bound = (uint32_t)grid->extent[0];
         map->first = def->grid;
@@ -4095,7 +4094,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
                              uint32_t *end)
 {
     const fleeti_bound_grid *grid = &b->grids[index];
-    uint32_t level = (uint32_t)grid->def->level, guarded, i, s;
+    uint32_t level = (uint32_t)grid->def->level, flags, i, s;
     fleet_task desc;
     memset(&desc, 0, sizeof desc);
     desc.tile = grid->def->tile;
@@ -4104,7 +4103,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices;
     desc.grid = index;
-    guarded =
+    flags =
         (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) | (grid->n_maps ? FLEETI_MAPPED : 0);
     for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
         const fleeti_list *notifies =
@@ -4112,7 +4111,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
         desc.id = grid->first + i;
         desc.waits = b->task_waits[desc.id].first;
         desc.n_waits = b->task_waits[desc.id].count;
-        desc.acquire = (uint8_t)(b->task_waits[desc.id].scope | guarded);
+        desc.acquire = (uint8_t)(b->task_waits[desc.id].scope | flags);
         for (s = 0; s < grid->slices; s++) {
             uint32_t k = s % b->chiplets;
             desc.slice = s;

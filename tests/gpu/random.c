@@ -1,6 +1,7 @@
 /* Random layered graphs in random settings: each task once a step and after all its producers, by tickets and by
    data. FLEET_TEST_SEED replays one graph, FLEET_TEST_GRAPHS says how many. */
 // run: asan engine=both timeout=120
+// run: asan engine=deterministic -DMANY timeout=120
 // run: tsan -DFEW timeout=120
 #include "model.h"
 
@@ -105,6 +106,8 @@ static void random_graphs(test_run *t)
     uint64_t n = 20;
 #elif defined(FEW)
     uint64_t n = 60;
+#elif defined(MANY)
+    uint64_t n = deep() ? 50000 : 2000;
 #else
     uint64_t n = deep() ? 5000 : 400;
 #endif
