@@ -244,6 +244,60 @@ static void all_buckets_wrap(test_run *t)
     in_settings(t, 3, run_shapes, &epoch);
 }
 
+#if defined(FLEET_HIP)
+#define API(name) hip##name
+#elif defined(FLEET_CUDA)
+#define API(name) cuda##name
+#endif
+
+#if !defined(FLEET_HOST)
+/* A captured fleet_bind is part of the graph: its replay finds the values that were bound in it. */
+static void run_captured(test_run *t, const setting *s, void *unused)
+{
+    shapes_rig r;
+    fleet_stream stream;
+    uint32_t k;
+#if defined(FLEET_HIP)
+    hipGraph_t graph;
+    hipGraphExec_t exec;
+#else
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+#endif
+    (void)unused;
+    if (!shapes_open(t, &r, s, 0) || !shapes_bind(t, &r, 2, 1)) return;
+    CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
+    CHECK(!API(StreamCreateWithFlags)(&stream, API(StreamNonBlocking)));
+    CHECK(!API(StreamBeginCapture)(stream, API(StreamCaptureModeGlobal)));
+    r.launch.stream = stream;
+    for (k = 0; k < 2; k++) {
+        CHECK_STATUS(fleet_bind(&r.state, "n", k ? 11 : 3, stream), FLEET_OK);
+        if (!shapes_launch(t, &r, 2)) return;
+    }
+    CHECK(!API(StreamEndCapture)(stream, &graph));
+    CHECK(!API(GraphInstantiate)(&exec, graph, NULL, NULL, 0));
+    for (k = 0; k < 3; k++) {
+        CHECK(!API(GraphLaunch)(exec, stream));
+        shapes_expect(&r, 3, 1, 2);
+        shapes_expect(&r, 11, 1, 2);
+    }
+    CHECK_STATUS(fleet_bind(&r.state, "n", 7, stream), FLEET_OK);
+    if (!shapes_launch(t, &r, 1)) return;
+    shapes_expect(&r, 7, 1, 1);
+    CHECK_STATUS(fleet_wait_state(&r.state, stream), FLEET_OK);
+    if (!shapes_check(t, &r)) return;
+    (void)API(GraphExecDestroy)(exec);
+    (void)API(GraphDestroy)(graph);
+    (void)API(StreamDestroy)(stream);
+    shapes_close(&r);
+}
+
+static void captured_values(test_run *t)
+{
+    in_settings(t, 2, run_captured, NULL);
+}
+#endif
+
 static void run_errors(test_run *t, const setting *s, void *unused)
 {
     shapes_rig r;
@@ -284,6 +338,9 @@ static void all(test_run *t)
     TEST(one_plan_for_all_values);
     TEST(all_buckets_wrap);
     TEST(values_are_checked);
+#if !defined(FLEET_HOST)
+    TEST(captured_values);
+#endif
 }
 
 TEST_MAIN(all)
