@@ -453,34 +453,6 @@ static inline fleet_status rig_clear(rig *r)
     return fleet_to_device(r->memory, r->initial, r->bytes, r->stream);
 }
 
-static inline fleet_plan_desc setting_plan_desc(const setting *s)
-{
-    fleet_plan_desc d = fleet_plan_desc_default();
-    d.topology = s->topology;
-    d.schedule = s->schedule;
-    d.workers_per_chiplet = s->workers;
-    d.counter_levels = s->levels;
-    d.unfused = s->unfused;
-    return d;
-}
-static inline fleet_launch_desc setting_launch_desc(const setting *s)
-{
-    fleet_launch_desc d = fleet_launch_desc_default();
-    d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
-    d.host.engine = s->engine;
-    d.host.seed = s->seed;
-    d.host.waves = s->waves;
-    d.host.stack_bytes = 65536;
-    return d;
-}
-static inline fleet_state_desc setting_state_desc(const setting *s)
-{
-    fleet_state_desc d = fleet_state_desc_default();
-    d.placement = s->placement;
-    d.seed = s->seed;
-    return d;
-}
-
 /* Plan, image, state and data of a model (with its graph) on this device. 0: the test has failed. */
 static inline int rig_open_at(test_run *t, rig *r, model *m, const setting *s, uint32_t first_epoch)
 {

@@ -130,6 +130,60 @@ static inline void in_settings(test_run *t, uint32_t few,
     }
 }
 
+/* The descriptors of a setting. */
+static inline fleet_plan_desc setting_plan_desc(const setting *s)
+{
+    fleet_plan_desc d = fleet_plan_desc_default();
+    d.topology = s->topology;
+    d.schedule = s->schedule;
+    d.workers_per_chiplet = s->workers;
+    d.counter_levels = s->levels;
+    d.unfused = s->unfused;
+    return d;
+}
+static inline fleet_launch_desc setting_launch_desc(const setting *s)
+{
+    fleet_launch_desc d = fleet_launch_desc_default();
+    d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
+    d.host.engine = s->engine;
+    d.host.seed = s->seed;
+    d.host.waves = s->waves;
+    d.host.stack_bytes = 65536;
+    return d;
+}
+static inline fleet_state_desc setting_state_desc(const setting *s)
+{
+    fleet_state_desc d = fleet_state_desc_default();
+    d.placement = s->placement;
+    d.seed = s->seed;
+    return d;
+}
+
+/* Whether tasks ran as often as they shall, by counts for each cell of several grids. */
+static inline int runs_are(test_run *t, const uint32_t *device, const uint32_t *want,
+                           uint32_t grids, uint32_t cells)
+{
+    uint32_t *have = (uint32_t *)malloc((size_t)grids * cells * 4), i;
+    fleet_status status = fleet_to_host(have, device, (size_t)grids * cells * 4, NULL);
+    if (status) test_fail(t, __FILE__, __LINE__, "%s", fleet_status_name(status));
+    for (i = 0; i < grids * cells && !status; i++)
+        if (have[i] != want[i])
+            test_fail(t, __FILE__, __LINE__, "grid %u cell %u ran %u times, not %u", i / cells,
+                      i % cells, have[i], want[i]);
+    free(have);
+    return !t->failed_here;
+}
+
+/* Whether the run ended so; otherwise the test fails with the report. */
+static inline int ended_with(test_run *t, fleet_state *state, fleet_status want)
+{
+    static char report[4096];
+    if (fleet_wait_state(state, NULL) == want) return 1;
+    fleet_report(state, report, sizeof report);
+    test_fail(t, __FILE__, __LINE__, "not %s: %s", fleet_status_name(want), report);
+    return 0;
+}
+
 static inline uint64_t now_ns(void)
 {
     struct timespec now;

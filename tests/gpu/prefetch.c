@@ -46,9 +46,9 @@ FLEET_KERNEL(pair_kernel, pair, 256)
 
 static void run_pair(test_run *t, const setting *s, void *unused)
 {
-    fleet_plan_desc desc = fleet_plan_desc_default();
-    fleet_state_desc state_desc = fleet_state_desc_default();
-    fleet_launch_desc launch = fleet_launch_desc_default();
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_state_desc state_desc = setting_state_desc(s);
+    fleet_launch_desc launch = setting_launch_desc(s);
     fleet_graph *g;
     fleet_plan *plan;
     fleet_image image;
@@ -71,9 +71,6 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     use = fleet_call_device(g, "use", pair_use, fleet_shape1(n), 0);
     fleet_out_edge(g, make, E, "i->");
     fleet_in_edge(g, use, E, "i->");
-    desc.topology = s->topology;
-    desc.schedule = s->schedule;
-    desc.workers_per_chiplet = s->workers;
     CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 1) * 4), FLEET_OK);
     CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 1) * 4, NULL), FLEET_OK);
@@ -86,14 +83,8 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_device_alloc(&args, sizeof p), FLEET_OK);
     CHECK_STATUS(fleet_to_device(args, &p, sizeof p, NULL), FLEET_OK);
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
-    state_desc.placement = s->placement;
-    state_desc.seed = s->seed;
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
-    launch.threads = TEST_THREADS;
     launch.steps = steps;
-    launch.host.engine = s->engine;
-    launch.host.seed = s->seed;
-    launch.host.waves = s->waves;
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(pair_kernel), args), FLEET_OK);
     CHECK_STATUS(fleet_wait_state(&state, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_host(&times, p.times, sizeof times, NULL), FLEET_OK);

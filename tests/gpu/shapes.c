@@ -118,18 +118,13 @@ typedef struct shapes_rig {
 
 static int shapes_open(test_run *t, shapes_rig *r, const setting *s, uint32_t epoch)
 {
-    fleet_plan_desc desc = fleet_plan_desc_default();
-    fleet_state_desc state = fleet_state_desc_default();
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_state_desc state = setting_state_desc(s);
     fleet_dim n, m;
     void *memory = NULL;
     static const int64_t few[1] = {2};
     memset(r, 0, sizeof *r);
     r->g = shapes_graph(&n, &m);
-    desc.topology = s->topology;
-    desc.schedule = s->schedule;
-    desc.workers_per_chiplet = s->workers;
-    desc.counter_levels = s->levels;
-    desc.unfused = s->unfused;
     fleet_buckets_at_build(&desc, m, few, 1); /* 2, 3; n has 1, 2, 4, 8, 13 */
     NEED_STATUS(fleet_plan_build(r->g, &desc, &r->plan), FLEET_OK);
     NEED(r->plan->n_buckets == 10);
@@ -141,15 +136,9 @@ static int shapes_open(test_run *t, shapes_rig *r, const setting *s, uint32_t ep
     NEED_STATUS(fleet_device_alloc(&r->args, sizeof r->s), FLEET_OK);
     NEED_STATUS(fleet_to_device(r->args, &r->s, sizeof r->s, NULL), FLEET_OK);
     NEED_STATUS(fleet_upload(&r->image, r->plan, NULL), FLEET_OK);
-    state.placement = s->placement;
-    state.seed = s->seed;
     state.first_epoch = epoch;
     NEED_STATUS(fleet_state_create(&r->state, &r->image, &state, NULL), FLEET_OK);
-    r->launch = fleet_launch_desc_default();
-    r->launch.threads = TEST_THREADS;
-    r->launch.host.engine = s->engine;
-    r->launch.host.seed = s->seed;
-    r->launch.host.waves = s->waves;
+    r->launch = setting_launch_desc(s);
     return 1;
 }
 
@@ -195,22 +184,7 @@ static int shapes_launch(test_run *t, shapes_rig *r, uint32_t steps)
 
 static int shapes_check(test_run *t, shapes_rig *r)
 {
-    uint32_t have[GRIDS * CELLS];
-    fleet_status status = fleet_wait_state(&r->state, NULL);
-    if (status) {
-        char report[2048];
-        fleet_report(&r->state, report, sizeof report);
-        test_fail(t, __FILE__, __LINE__, "%s", report);
-        return 0;
-    }
-    NEED_STATUS(fleet_to_host(have, r->s.ran, sizeof have, NULL), FLEET_OK);
-    for (uint32_t i = 0; i < GRIDS * CELLS; i++)
-        if (have[i] != r->want[i]) {
-            test_fail(t, __FILE__, __LINE__, "grid %u cell %u ran %u times, not %u", i / CELLS,
-                      i % CELLS, have[i], r->want[i]);
-            return 0;
-        }
-    return 1;
+    return ended_with(t, &r->state, FLEET_OK) && runs_are(t, r->s.ran, r->want, GRIDS, CELLS);
 }
 
 static void run_shapes(test_run *t, const setting *s, void *epoch)
