@@ -552,6 +552,17 @@ def check_loop(listing, name, r, l1):
         return "! stores in flight" if i.add and q == "stored" else q
     r.check("drain", k.walk(drained, [0], "nothing"))
 
+    def looked(q, i):
+        if i.store and not i.inside("fleeti_ring_") and not i.inside("fleeti_give_up"):
+            return "stored"
+        if i.own_wait:
+            return "drained"
+        if i.load and i.scope() == "sc1" and i.inside("fleeti_tensors_wrong"):
+            return "! a tensor is looked at with stores in flight" if q == "stored" else q
+        return q
+    r.check("tensors_drain", k.walk(looked, [0], "nothing"))
+    r.check("tensors_look", bool(k.find(lambda i: i.load and i.scope() == "sc1" and i.inside("fleeti_tensors_wrong"))), "no look of device scope")
+
     def census(q, i):
         return None if i.own_wait or i.barrier else "! the count of all before the count of the chiplet" if i.add else q
     first = k.find(lambda i: i.add and i.returning)[0]

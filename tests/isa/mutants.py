@@ -23,6 +23,7 @@ OLDER_STORES = "it lets buffer_wbl2 cover the workgroup's older stores, in fligh
 ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and nobody looks between"
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
+NO_TENSORS = "its litmus programs have no run-time tensors"
 SAME_L2 = "both sides share one L2"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
@@ -126,6 +127,7 @@ MUTANTS = [
     M("ready ring: acquire", SCHED, "fleeti_take_ready", "fleeti_acquire(FLEET_SCOPE_DEVICE);", ";", sim="ready"),
     M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
     M("join: one too early", SCHED, "fleeti_make_ready", "+ 1 == epoch * need", "+ 2 == epoch * need", sim="ready", isa=False),
+    M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=NO_TENSORS),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
 ]
