@@ -5,6 +5,8 @@
    event tensors and the maps between them; fleet_plan_build binds that graph to a topology (how
    many chiplets, how many workers each), derives every wait count, infers the narrowest scope of
    every event, proves that the schedule cannot deadlock, and writes one flat block, the plan.
+   What is known later has its place in it: symbols that are bound before a launch, and maps by
+   tensors that the launch itself writes.
 
    RECIPE
        In exactly one source file:

@@ -4,6 +4,8 @@
    a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
    own queue. Under CHIPLET one workgroup of each chiplet polls events and deals that chiplet's tasks.
    Under DYNAMIC whoever completes a task's last event pushes it to a ready queue, and idle workers pop.
+   Symbols that the plan left open get their values before a launch (fleet_bind), run-time tensors their
+   memory (fleet_bind_tensor); both stay with the state.
 
    RECIPE
        In exactly one file that your GPU compiler compiles (on the CPU: any, link with -pthread):
