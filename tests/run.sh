@@ -409,7 +409,7 @@ group_hip() {
         skip run "needs an AMD GPU or FLEET_HIP_RUNTIME"
         return 0
     fi
-    for file in $(gpu_files); do
+    for file in $(gpu_files | tac); do # the longest are among the last: one alone would end late
         name=$(stem "$file")
         [ "$(cat "$out/build/$name.rc")" != 0 ] || program "$name" hip_seeds "$file" "$name"
     done
