@@ -126,7 +126,7 @@ MUTANTS = [
       "*at = value;", sim=None, why=SAME_L2),
     M("ready ring: acquire", SCHED, "fleeti_take_ready", "fleeti_acquire(FLEET_SCOPE_DEVICE);", ";", sim="ready"),
     M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
-    M("join: one too early", SCHED, "fleeti_make_ready", "+ 1 == epoch * need", "+ 2 == epoch * need", sim="ready", isa=False),
+    M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need;", "epoch * need - 1;", sim="ready", isa=False),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=NO_TENSORS),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
