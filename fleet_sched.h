@@ -244,7 +244,8 @@ typedef struct fleet_ctx {
 
 /* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type) { ... }
    gets what the tile `name` gets and runs just before the task waits, on a worker that must: not where a scheduler
-   or a ready queue hands out tasks whose events are complete. It may read only what no task of this launch writes.
+   or a ready queue hands out tasks whose events are complete, and not in grids with run-time maps, whose tasks may
+   turn out not to exist. It may read only what no task of this launch writes.
    FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that
    have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
@@ -582,7 +583,8 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     }
 }
 
-/* A value of a run-time tensor, as its writer's release and this wave's observation of it left it. */
+/* A value of a run-time tensor, past the L1: its writer released it before the arrival that this wave has observed, by
+   the value that its own arrival brought back or by an acquire. */
 FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
 {
     return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
@@ -736,6 +738,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
         here = here && add;
+        /* Published by the release of fleeti_arrive (also). Pair: the acquire of who pops. */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
         news->element = m->first_element + value;
         news->mask = fleeti_ballot(here && old + add == w->epoch * m->target);
@@ -1638,6 +1641,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
                 continue;
             }
         }
+        w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
         return 1;
     }
 }
@@ -1649,13 +1653,18 @@ FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
            fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
 }
 
+/* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
+FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
+{
+    return fleeti_must_wait(w) && !w->absent && !(FLEETI_TASK(w, level) & FLEETI_MAPPED << 8);
+}
+
 /* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
    arrival saw them complete, and the worker has acquired. */
 FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
 {
     if (w->plain) return 1;
     fleeti_tell(w, w->group);
-    w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
     if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
     if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent) w->absent = fleeti_is_missing(w);
     return 1;
@@ -1688,7 +1697,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
     const fleeti_runtime_map *maps =
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
-    /* The tile's stores are in the L2, where these loads look. */
+    /* Each wave's stores are in the L2 before the barrier, for the wave behind it that looks there. */
     fleeti_drain();
     if (w->group == FLEET_BLOCK)
         fleet_block_barrier();
@@ -1857,7 +1866,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w, fleeti_r.plan->total_workers);   \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w)) {                                                       \
-                if (set##_prefetches && fleeti_must_wait(&fleeti_w))                               \
+                if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile),                                   \
                                    fleeti_context(&fleeti_w, fleeti_r.steps),                      \
                                    fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \

@@ -58,14 +58,16 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     fleet_grid make, use;
     pair p;
     void *memory, *args;
-    uint32_t workers = 0, times, steps = 3;
+    uint32_t workers = 0, tasks, times, steps = 3;
     (void)unused;
     for (uint32_t k = 0; k < s->topology.chiplets; k++)
         workers += s->workers ? s->workers
                               : s->topology.units[k] - (s->schedule == FLEET_SCHEDULE_CHIPLET);
     if (workers > MOST) workers = MOST;
     g = fleet_graph_create(NULL);
-    n = fleet_dim_of(workers);
+    tasks = workers > 2 ? workers - 1 : workers; /* one of the bucket's is left out */
+    n = fleet_symbol(g, "n", 1, workers);
+    fleet_buckets_at_build(&desc, n, NULL, 0);
     E = fleet_event_tensor(g, "E", fleet_shape0(), FLEET_COUNT_DERIVED);
     make = fleet_call_device(g, "make", pair_make, fleet_shape1(n), 0);
     use = fleet_call_device(g, "use", pair_use, fleet_shape1(n), 0);
@@ -78,17 +80,18 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     p.made = p.prefetched + MOST;
     p.used = p.made + MOST;
     p.times = p.used + MOST;
-    p.last = workers - 1;
+    p.last = tasks - 1;
     p.spin = s->schedule == FLEET_SCHEDULE_STATIC && workers > 1;
     CHECK_STATUS(fleet_device_alloc(&args, sizeof p), FLEET_OK);
     CHECK_STATUS(fleet_to_device(args, &p, sizeof p, NULL), FLEET_OK);
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_bind(&state, "n", tasks, NULL), FLEET_OK);
     launch.steps = steps;
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(pair_kernel), args), FLEET_OK);
     CHECK_STATUS(fleet_wait_state(&state, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_host(&times, p.times, sizeof times, NULL), FLEET_OK);
-    CHECK_INT(times, s->schedule == FLEET_SCHEDULE_STATIC ? workers * steps : 0);
+    CHECK_INT(times, s->schedule == FLEET_SCHEDULE_STATIC ? tasks * steps : 0);
     fleet_state_free(&state);
     fleet_image_free(&image);
     fleet_device_free(memory);
