@@ -2632,6 +2632,12 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
     for (i = 0; i < FLEETI_LEN(edges); i++)
         if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
             last[edges[i].event] = edges[i].grid + 1;
+    for (i = 0; i < FLEETI_LEN(b->g->events);
+         i++) { /* the writer of counts completes elements, too */
+        uint32_t counts = b->g->events[i].counts;
+        if (counts && b->g->tensors[counts - 1u].writer + 1 > last[i])
+            last[i] = b->g->tensors[counts - 1u].writer + 1;
+    }
     for (i = 0; i < FLEETI_LEN(edges); i++)
         if (!edges[i].out && last[edges[i].event] > edges[i].grid)
             return fleeti_reject(b, FLEET_ERROR_ORDER, edges[i].site,

@@ -521,6 +521,37 @@ static void run_time_maps(test_run *t)
         }
 }
 
+/* Unfused, grids run in the order in which they were added: the writer before the tasks that its tensor names. */
+static void run_time_maps_unfused(test_run *t)
+{
+    int late;
+    for (late = 0; late < 2; late++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_dim n = fleet_dim_of(3);
+        fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), 3);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_grid move = fleet_call_device(g, "move", 0, fleet_shape1(n), 0), group, tile;
+        fleet_tensor topk, counts, indptr;
+        fleet_plan *plan;
+        if (!late) group = fleet_call_device(g, "group", 1, fleet_shape0(), 0);
+        tile = fleet_call_device(g, "tile", 2, fleet_shape1(fleet_dim_of(6)), 0);
+        if (late) group = fleet_call_device(g, "group", 1, fleet_shape0(), 0);
+        topk = fleet_runtime_tensor(g, "topk", fleet_shape2(n, fleet_dim_of(1)), move);
+        counts = fleet_runtime_tensor(g, "counts", fleet_shape1(n), group);
+        indptr = fleet_runtime_tensor(g, "indptr", fleet_shape1(fleet_dim_of(4)), group);
+        fleet_out_edge_gather(g, move, E, topk);
+        fleet_event_counts(g, E, counts);
+        fleet_in_edge_range(g, tile, E, indptr);
+        desc.topology = fleet_topology_make(2, 2);
+        desc.unfused = 1;
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), late ? FLEET_ERROR_ORDER : FLEET_OK);
+        CHECK_TEXT(fleet_graph_error(g),
+                   late ? "unfused: grid tile waits for event tensor E, which grid group" : "");
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
 /* Calls that are refused at once. */
 static void run_time_handles(test_run *t)
 {
@@ -952,6 +983,7 @@ static void list(test_run *t)
     TEST(symbols);
     TEST(symbols_at_launch);
     TEST(run_time_maps);
+    TEST(run_time_maps_unfused);
     TEST(run_time_handles);
     TEST(too_many);
     TEST(scope_too_narrow);
