@@ -277,6 +277,23 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
                         int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
+/* Who decides where and when a grid's tasks run. */
+typedef enum fleet_schedule {
+    FLEET_SCHEDULE_STATIC,  /* per-worker queues in the plan; no scheduler workgroup */
+    FLEET_SCHEDULE_CHIPLET, /* one scheduler workgroup per chiplet deals that chiplet's tasks */
+    /* Ready queues on the device: the arrival that completes a task's last event pushes it to its
+       chiplet's; idle workers pop there, then steal elsewhere, but no chiplet-task. A task may run
+       anywhere, so that its events have device scope. It cannot wait for the outside. */
+    FLEET_SCHEDULE_DYNAMIC
+} fleet_schedule;
+
+/* Sets the schedule of one grid, STATIC or DYNAMIC; default: the plan's. Where a plan has grids of
+   both, a worker that is free looks at the head of its own queue first, then at the ready queues: it
+   never waits for one task while it could run another. A plan under CHIPLET is so as a whole. */
+void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
+                          const char *file, int line);
+#define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
+
 /* ---- fleet: coordinate maps ------------------------------------------------------------------ */
 
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of
@@ -371,7 +388,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
    second (where it has one) the worker on that chiplet; values out of range are an error, so that a
    map must say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets
    in contiguous runs of equal length, and over a chiplet's workers in turn; chiplet-task k goes to
-   chiplet k mod X. A worker may be named under the STATIC schedule only. */
+   chiplet k mod X. A worker may be named for grids under the STATIC schedule only. */
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
@@ -403,15 +420,6 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
 #define fleet_writes(g, grid, buffer) fleeti_writes(g, grid, buffer, FLEETI_HERE)
 
 /* ---- fleet: plan ----------------------------------------------------------------------------- */
-
-typedef enum fleet_schedule {
-    FLEET_SCHEDULE_STATIC,  /* per-worker queues in the plan; no scheduler workgroup */
-    FLEET_SCHEDULE_CHIPLET, /* one scheduler workgroup per chiplet deals that chiplet's tasks */
-    /* Ready queues on the device: the arrival that completes a task's last event pushes it to its
-       chiplet's; idle workers pop there, then steal elsewhere, but no chiplet-task. A task may run
-       anywhere, so that every event has device scope. Events from outside are refused. */
-    FLEET_SCHEDULE_DYNAMIC
-} fleet_schedule;
 
 typedef struct fleet_binding {
     uint32_t symbol;
@@ -469,15 +477,16 @@ typedef struct fleet_plan {
     uint64_t magic;
     uint32_t version;
     uint32_t header_bytes;
-    uint64_t bytes; /* of the whole block */
-    uint32_t schedule;
+    uint64_t bytes;    /* of the whole block */
+    uint32_t schedule; /* DYNAMIC: of some grids at least */
     uint32_t chiplets;
     uint32_t workers[FLEET_MAX_CHIPLETS];     /* W of each chiplet, without the scheduler */
     uint32_t worker_base[FLEET_MAX_CHIPLETS]; /* number of the chiplet's first worker */
     uint32_t total_workers;
-    uint32_t n_tasks;  /* tasks of the graph (a device-task is one) */
-    uint32_t n_queues; /* STATIC: one per worker; else one per chiplet */
-    uint32_t n_descs;  /* fleet_task entries, step ends included */
+    uint32_t n_tasks; /* tasks of the graph (a device-task is one) */
+    uint32_t
+        n_queues; /* STATIC: one per worker; CHIPLET: one per chiplet; DYNAMIC: both, workers first */
+    uint32_t n_descs; /* fleet_task entries, step ends included */
     uint32_t n_waits, n_notifies;
     uint32_t n_events, n_grids;
     uint32_t n_elements;    /* event elements, and so entries of the target table */
@@ -531,7 +540,8 @@ typedef struct fleeti_queue {
 #define FLEETI_TILE_NONE 0xffffffffu /* the end of a step: no tile, only its notify */
 
 /* What a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per
-   worker under STATIC and DYNAMIC; descriptors of one queue are contiguous. */
+   worker under STATIC and DYNAMIC; descriptors of one queue are contiguous. A worker's queue and a
+   scheduler's end with the end of the step, but in a plan under DYNAMIC. */
 typedef struct fleet_task {
     uint32_t tile;
     uint32_t args;
@@ -541,8 +551,8 @@ typedef struct fleet_task {
     uint16_t n_waits, n_notifies;
     uint8_t level;   /* fleet_level, but DEVICE: a slice is a chiplet-task */
     uint8_t acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED */
-    /* wavefront-tasks: so many stand in a row from this one on; else 1. DYNAMIC: 1, but
-       chiplet-tasks: which of its W parts this is */
+    /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
+       but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is */
     uint16_t batch;
     uint32_t slice, slices; /* of a device-task; 0, 1 otherwise */
     uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
@@ -1097,6 +1107,8 @@ typedef struct fleeti_grid_def {
     fleet_dim slices;
     uint32_t placed; /* 1: place was set by hand */
     fleet_map place;
+    uint32_t scheduled; /* 1: schedule was set by hand */
+    fleet_schedule schedule;
     uint32_t declares; /* 1: says what it reads or writes */
 } fleeti_grid_def;
 
@@ -1415,6 +1427,22 @@ void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const
         return;
     }
     def->level = level;
+}
+
+void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
+                          const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    if (!def) return;
+    if (schedule != FLEET_SCHEDULE_STATIC && schedule != FLEET_SCHEDULE_DYNAMIC) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "grid %s: schedule %u is not one of a single grid: STATIC or DYNAMIC",
+                    def->name, (unsigned)schedule);
+        return;
+    }
+    def->scheduled = 1;
+    def->schedule = schedule;
 }
 
 void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
@@ -1837,6 +1865,7 @@ typedef struct fleeti_bound_grid {
     uint32_t first_piece;  /* its entries in the table of notify lists: pieces for each task */
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
     uint32_t first_map, n_maps;
+    fleet_schedule schedule;
 } fleeti_bound_grid;
 
 typedef struct fleeti_bound_event {
@@ -1861,6 +1890,7 @@ typedef struct fleeti_element {
     uint64_t notifies;      /* tasks that notify it, and the outside */
     uint32_t producers;     /* chiplets, a bit each */
     uint32_t touched;       /* chiplets of producers and waiters */
+    uint32_t roams;         /* 1: some of them may run anywhere */
     uint32_t worker;        /* the one worker of them all, or FLEETI_WORKER_... */
     uint32_t last_producer; /* largest id, FLEETI_NONE: none */
     uint32_t first_waiter;  /* smallest id, FLEETI_NONE: none */
@@ -1873,7 +1903,7 @@ typedef struct fleeti_element {
 typedef struct fleeti_arrivals {
     uint64_t arrivals; /* every worker of a chiplet-task arrives */
     uint64_t units;    /* CU-, wavefront- and chiplet-tasks, slices */
-    uint64_t roaming;  /* of tasks that another chiplet may steal */
+    uint64_t roaming;  /* of tasks that may run elsewhere or arrive by themselves */
 } fleeti_arrivals;
 
 /* Records of four words (waits, notifies) under construction. */
@@ -1908,7 +1938,9 @@ typedef struct fleeti_build {
     uint32_t first_word; /* where the device counters of this bucket begin */
 
     uint32_t chiplets, n_grids, n_events; /* the step event included */
-    uint32_t is_static, is_dynamic, unfused, levels;
+    fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
+    uint32_t is_static, is_dynamic;       /* the same */
+    uint32_t unfused, levels;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
 
@@ -1922,6 +1954,8 @@ typedef struct fleeti_build {
 
     uint32_t *where; /* per task: worker (CU and wave under STATIC), else chiplet */
     uint32_t n_queues, n_descs;
+    uint32_t
+        chiplet_queues; /* number of the first chiplet's queue; those of the workers stand before it */
     fleeti_list *queue;
 
     fleeti_element *elements;
@@ -2226,11 +2260,9 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: counter_stride_bytes is %u, not a power of two in 4..128",
                              stride);
-    b->is_static = desc->schedule == FLEET_SCHEDULE_STATIC;
-    b->is_dynamic = desc->schedule == FLEET_SCHEDULE_DYNAMIC;
     b->levels = desc->counter_levels ? desc->counter_levels : 2;
     b->unfused = desc->unfused;
-    if (desc->unfused > 1 || (desc->unfused && !b->is_static))
+    if (desc->unfused > 1 || (desc->unfused && desc->schedule != FLEET_SCHEDULE_STATIC))
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: unfused is %u; 0, or 1 under the STATIC schedule",
                              desc->unfused);
@@ -2283,11 +2315,34 @@ static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *
     return FLEET_OK;
 }
 
+/* An unfused plan is STATIC whatever its grids ask for, so that it can be had from any graph. */
+static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *grid)
+{
+    const fleeti_grid_def *def = grid->def;
+    grid->schedule = b->desc->schedule;
+    if (b->unfused || !def->scheduled || def->schedule == grid->schedule) return FLEET_OK;
+    if (grid->schedule == FLEET_SCHEDULE_CHIPLET)
+        return fleeti_reject(
+            b, FLEET_ERROR_UNSUPPORTED, def->site,
+            "grid %s has a schedule of its own, but the plan is under CHIPLET, where "
+            "the schedulers deal all tasks",
+            def->name);
+    grid->schedule = def->schedule;
+    return FLEET_OK;
+}
+
+/* Whether the grid's tasks stand in the queues of workers. */
+static int fleeti_is_static(const fleeti_bound_grid *grid)
+{
+    return grid->schedule == FLEET_SCHEDULE_STATIC;
+}
+
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
     uint64_t tasks = 0, pieces = 0;
     uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
+    b->schedule = b->n_grids ? FLEET_SCHEDULE_STATIC : b->desc->schedule;
     b->grids = (fleeti_bound_grid *)fleeti_new(b, b->n_grids, sizeof *b->grids);
     if (!b->grids) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++) {
@@ -2297,8 +2352,10 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         fleet_status status = fleeti_bind_shape(b, &def->shape, "grid", def->name, def->site,
                                                 grid->extent, &grid->count);
         if (status == FLEET_OK) status = fleeti_check_growth(b, def);
-        if (status != FLEET_OK) return status;
         grid->def = def;
+        if (status == FLEET_OK) status = fleeti_bind_schedule(b, grid);
+        if (status != FLEET_OK) return status;
+        if (grid->schedule != FLEET_SCHEDULE_STATIC) b->schedule = grid->schedule;
         grid->rank = def->shape.rank;
         grid->first = (uint32_t)tasks;
         grid->first_piece = (uint32_t)pieces;
@@ -2322,6 +2379,8 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     }
     b->n_tasks = (uint32_t)tasks;
     b->n_pieces = (uint32_t)pieces;
+    b->is_static = b->schedule == FLEET_SCHEDULE_STATIC;
+    b->is_dynamic = b->schedule == FLEET_SCHEDULE_DYNAMIC;
     return FLEET_OK;
 }
 
@@ -2330,6 +2389,19 @@ static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
 {
     if (b->desc->counter_stride_bytes) return b->desc->counter_stride_bytes / 4;
     return elements > 4096 ? 4 : FLEETI_LINE_WORDS;
+}
+
+/* Whether run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait
+   for an element that only the run knows. */
+static int fleeti_follows_tensors(const fleeti_build *b, uint32_t event)
+{
+    const fleeti_edge_def *edges = b->g->edges;
+    uint32_t i;
+    for (i = 0; i < FLEETI_LEN(edges); i++)
+        if (edges[i].event == event && edges[i].tensor && !edges[i].out &&
+            b->grids[edges[i].grid].schedule != FLEET_SCHEDULE_DYNAMIC)
+            return 0;
+    return b->is_dynamic != 0;
 }
 
 static fleet_status fleeti_bind_events(fleeti_build *b)
@@ -2355,8 +2427,8 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         if (status != FLEET_OK) return status;
         event->def = def;
         event->rank = def->shape.rank;
-        event->by_tensor = def->by_tensor && b->is_dynamic;
-        if (def->by_tensor && !b->is_dynamic) { /* queues are fixed: one event for all */
+        event->by_tensor = def->by_tensor && fleeti_follows_tensors(b, i);
+        if (def->by_tensor && !event->by_tensor) { /* queues are fixed: one event for all */
             event->rank = 0;
             event->elements = 1;
         }
@@ -2587,7 +2659,7 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
 static int fleeti_is_kept(const fleeti_build *b, const fleeti_edge_def *def)
 {
     if (b->unfused) return b->g->events[def->event].outside != 0;
-    return !def->tensor || !b->is_dynamic;
+    return !def->tensor || !b->events[def->event].by_tensor;
 }
 
 /* The edges of the plan, by number: those of the graph; one from the writer of each collapsed event's counts; and in
@@ -2605,7 +2677,7 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
     memset(made, 0, sizeof *made);
     i -= n;
     if (i < events) {
-        if (!g->events[i].counts || b->is_dynamic || b->unfused) return NULL;
+        if (!g->events[i].counts || b->events[i].by_tensor || b->unfused) return NULL;
         made->site = g->events[i].site;
         made->grid = g->tensors[g->events[i].counts - 1u].writer;
         made->event = i;
@@ -2758,6 +2830,12 @@ static fleeti_runtime_map *fleeti_add_map(fleeti_build *b, uint32_t grid, uint32
     return map;
 }
 
+/* Whether the launch does what the map says: where its event has collapsed, records of the plan stand for it. */
+static int fleeti_is_followed(const fleeti_build *b, const fleeti_runtime_map *map)
+{
+    return b->events[map->inner].by_tensor != 0;
+}
+
 /* Gathers of a grid: each row names elements of the event. */
 static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *def)
 {
@@ -2899,7 +2977,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: a device-task's slices have their chiplets",
                              def->name);
-    if (def->place.rank == 2 && !b->is_static)
+    if (def->place.rank == 2 && !fleeti_is_static(grid))
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: a worker may be named under STATIC only",
                              def->name);
@@ -2909,12 +2987,13 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
     return fleeti_bind_map(b, &def->place, grid, "placement", def->site, axis);
 }
 
-/* Counts a task's descriptors into the queues of its chiplet; n copies. */
-static void fleeti_count_chiplet(fleeti_build *b, uint32_t chiplet, uint64_t n, uint64_t *count)
+/* Counts a chiplet-task's descriptors into the queues of its chiplet; n copies. */
+static void fleeti_count_chiplet(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t chiplet,
+                                 uint64_t n, uint64_t *count)
 {
     uint32_t j;
-    if (!b->is_static) {
-        count[chiplet] += b->is_dynamic ? n * b->workers[chiplet] : n;
+    if (!fleeti_is_static(grid)) {
+        count[b->chiplet_queues + chiplet] += b->is_dynamic ? n * b->workers[chiplet] : n;
         return;
     }
     for (j = 0; j < b->workers[chiplet]; j++) count[b->base[chiplet] + j] += n;
@@ -2944,7 +3023,8 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     if (status != FLEET_OK) return status;
     if (def->level == FLEET_LEVEL_DEVICE) {
         for (k = 0; k < grid->pieces; k++)
-            fleeti_count_chiplet(b, k, (uint64_t)grid->count * fleeti_slices_on(b, grid, k), count);
+            fleeti_count_chiplet(b, grid, k, (uint64_t)grid->count * fleeti_slices_on(b, grid, k),
+                                 count);
         return FLEET_OK;
     }
     for (i = 0; i < grid->count; i++) {
@@ -2959,8 +3039,8 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
         }
         where[i] = k;
         if (def->level == FLEET_LEVEL_CHIPLET) {
-            fleeti_count_chiplet(b, k, 1, count);
-        } else if (b->is_static) {
+            fleeti_count_chiplet(b, grid, k, 1, count);
+        } else if (fleeti_is_static(grid)) {
             if (def->placed && def->place.rank == 2) {
                 status = fleeti_place_value(b, grid, &axis[1], grid->first + i, at, "worker",
                                             b->workers[k], &worker);
@@ -2972,20 +3052,22 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
             where[i] = b->base[k] + worker;
             count[where[i]]++;
         } else {
-            count[k]++;
+            count[b->chiplet_queues + k]++;
         }
         if (def->placed) fleeti_next(grid, at);
     }
     return FLEET_OK;
 }
 
-/* Places all tasks and sizes the queues; a queue that is not empty also ends the step. */
+/* Places all tasks and sizes the queues. A queue that is not empty also ends the step, but in a plan under DYNAMIC,
+   where its last tasks do. */
 static fleet_status fleeti_place_tasks(fleeti_build *b)
 {
     uint32_t next[FLEET_MAX_CHIPLETS], i;
     uint64_t *count, descs = 0;
     memset(next, 0, sizeof next);
-    b->n_queues = b->is_static ? b->total_workers : b->chiplets;
+    b->chiplet_queues = b->is_static || b->is_dynamic ? b->total_workers : 0;
+    b->n_queues = b->chiplet_queues + (b->is_static ? 0 : b->chiplets);
     b->where = (uint32_t *)fleeti_new(b, b->n_tasks, sizeof *b->where);
     b->queue = (fleeti_list *)fleeti_new(b, b->n_queues, sizeof *b->queue);
     count = (uint64_t *)fleeti_new(b, b->n_queues, sizeof *count);
@@ -3016,21 +3098,23 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
     uint32_t where = b->where[id], chiplet = where;
     *worker = FLEETI_WORKER_MANY;
     if (grid->def->level == FLEET_LEVEL_DEVICE) {
-        if (grid->pieces == 1 && b->is_static && b->workers[0] == 1) *worker = 0;
+        if (grid->pieces == 1 && fleeti_is_static(grid) && b->workers[0] == 1) *worker = 0;
         return grid->pieces == 32 ? 0xffffffffu : (1u << grid->pieces) - 1u;
     }
-    if (b->is_static && grid->def->level != FLEET_LEVEL_CHIPLET) {
+    if (fleeti_is_static(grid) && grid->def->level != FLEET_LEVEL_CHIPLET) {
         *worker = where;
         chiplet = b->chiplet_of[where];
-    } else if (b->is_static && b->workers[chiplet] == 1) {
+    } else if (fleeti_is_static(grid) && b->workers[chiplet] == 1) {
         *worker = b->base[chiplet];
     }
     return 1u << chiplet;
 }
 
-static void fleeti_touch(fleeti_element *element, uint32_t chiplets, uint32_t worker)
+static void fleeti_touch(fleeti_element *element, uint32_t chiplets, uint32_t worker,
+                         uint32_t roams)
 {
     element->touched |= chiplets;
+    element->roams |= roams;
     if (element->worker == FLEETI_WORKER_NONE)
         element->worker = worker;
     else if (element->worker != worker)
@@ -3041,6 +3125,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
                              const int32_t *at)
 {
     uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i, r, e, end;
+    const uint32_t roams = grid->schedule == FLEET_SCHEDULE_DYNAMIC;
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
@@ -3048,7 +3133,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
         for (r = 0; r < box.runs; r++) {
             for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
                 fleeti_element *element = &b->elements[e];
-                fleeti_touch(element, chiplets, worker);
+                fleeti_touch(element, chiplets, worker, roams);
                 element->notifies++;
                 element->producers |= chiplets;
                 element->last_producer = id; /* ids ascend */
@@ -3062,7 +3147,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
         for (r = 0; r < box.runs; r++) {
             for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
                 fleeti_element *element = &b->elements[e];
-                fleeti_touch(element, chiplets, worker);
+                fleeti_touch(element, chiplets, worker, roams);
                 if (id < element->first_waiter) element->first_waiter = id;
             }
         }
@@ -3090,15 +3175,26 @@ static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, 
     return 1;
 }
 
+/* Whether a task of the grid has arrivals of its own to make, by run-time maps: it ends the step itself, after them. */
+static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *grid)
+{
+    uint32_t i;
+    for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
+        if (fleeti_is_followed(b, &b->maps[i]) && b->maps[i].kind != FLEETI_MAP_EXISTS) return 1;
+    return 0;
+}
+
 /* Counts what a task adds to an element, on each chiplet that it runs on. */
 static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                              fleeti_element *element)
 {
     uint32_t level = (uint32_t)grid->def->level, first = b->where[id], last = first, k;
+    /* Who makes arrivals of its own ends the step after them, by an arrival of its own, too. */
+    const int alone = element == &b->elements[b->n_elements - 1] && fleeti_has_arrivals(b, grid);
     if (level == FLEET_LEVEL_DEVICE) {
         first = 0;
         last = grid->pieces - 1;
-    } else if (b->is_static && level != FLEET_LEVEL_CHIPLET) {
+    } else if (fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET) {
         first = last = b->chiplet_of[first];
     }
     for (k = first; k <= last; k++) {
@@ -3106,17 +3202,9 @@ static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uin
         fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
         a->units += units;
         a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
-        if (b->is_dynamic && level < FLEET_LEVEL_CHIPLET) a->roaming += units;
+        if ((grid->schedule == FLEET_SCHEDULE_DYNAMIC && level < FLEET_LEVEL_CHIPLET) || alone)
+            a->roaming += units;
     }
-}
-
-/* Whether a task of the grid has arrivals of its own to make, by run-time maps: it ends the step itself, after them. */
-static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *grid)
-{
-    uint32_t i;
-    for (i = grid->first_map; b->is_dynamic && i < grid->first_map + grid->n_maps; i++)
-        if (b->maps[i].kind != FLEETI_MAP_EXISTS) return 1;
-    return 0;
 }
 
 /* DYNAMIC: the tasks that nobody waits for end the step. */
@@ -3145,6 +3233,7 @@ static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arriv
 {
     uint32_t q;
     if (b->is_dynamic) {
+        step->roams = 1;
         fleeti_meet_sinks(b, step, arrivals != NULL);
         return;
     }
@@ -3158,7 +3247,7 @@ static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arriv
             continue;
         }
         if (b->is_static) worker = q;
-        fleeti_touch(step, 1u << k, worker);
+        fleeti_touch(step, 1u << k, worker, 0);
         step->producers |= 1u << k;
         step->notifies++;
     }
@@ -3182,12 +3271,14 @@ static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, u
 static void fleeti_meet_maps(fleeti_build *b)
 {
     uint32_t i, e;
-    for (i = 0; i < b->n_maps && b->is_dynamic; i++) {
+    for (i = 0; i < b->n_maps; i++) {
         const fleeti_runtime_map *map = &b->maps[i];
         const fleeti_bound_grid *grid = &b->grids[map->grid];
+        if (!fleeti_is_followed(b, map)) continue;
         for (e = map->first_element; e < map->first_element + map->elements; e++) {
             fleeti_element *element = &b->elements[e];
             uint32_t last = grid->first + grid->count - 1;
+            element->roams = 1; /* who comes here is known at run time only */
             if (map->kind == FLEETI_MAP_EXISTS)
                 element->first_waiter =
                     grid->first < element->first_waiter ? grid->first : element->first_waiter;
@@ -3246,6 +3337,19 @@ static fleet_status fleeti_meet(fleeti_build *b)
 
 /* ---- pass "settle": counts, scopes, counters, targets ---------------------------------------- */
 
+/* A grid under DYNAMIC that waits for the event; null: none does. */
+static const fleeti_bound_grid *fleeti_dynamic_waiter(const fleeti_build *b,
+                                                      const fleeti_bound_event *event)
+{
+    uint32_t i, k;
+    for (i = 0; i < b->n_grids; i++)
+        for (k = b->grids[i].first_in; k < b->grids[i].first_in + b->grids[i].n_ins; k++)
+            if (&b->events[b->ins[k].event] == event && b->grids[i].count &&
+                b->grids[i].schedule == FLEET_SCHEDULE_DYNAMIC)
+                return &b->grids[i];
+    return NULL;
+}
+
 /* A given count must agree with the maps, and whoever waits must be notified. */
 static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *event)
 {
@@ -3260,11 +3364,11 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
             "symbols counts: bind them at build, or name their max as the only "
             "bucket",
             def->name);
-    if (b->is_dynamic && (def->outside || (def->scope_given && def->scope > FLEET_SCOPE_DEVICE)))
+    if (b->is_dynamic && def->outside & FLEET_OUTSIDE_NOTIFIES && fleeti_dynamic_waiter(b, event))
         return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
-                             "event tensor %s: the DYNAMIC schedule has no events of the outside: "
-                             "nobody would push what they make ready",
-                             def->name);
+                             "event tensor %s: the outside notifies it, which makes nobody ready: "
+                             "grid %s, which waits for it under DYNAMIC, must be STATIC",
+                             def->name, fleeti_dynamic_waiter(b, event)->def->name);
     if (event->by_tensor && def->count < 1)
         return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
                              "event tensor %s: gather edges notify it, so that its count must be "
@@ -3302,9 +3406,9 @@ static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_ev
                                     const fleeti_element *element)
 {
     uint32_t scope = FLEET_SCOPE_DEVICE;
-    if (!b->is_dynamic && fleeti_bits(element->touched) <= 1)
-        scope = b->is_static && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
-                                                                      : FLEET_SCOPE_CHIPLET;
+    if (!element->roams && fleeti_bits(element->touched) <= 1)
+        scope = b->chiplet_queues && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
+                                                                           : FLEET_SCOPE_CHIPLET;
     if (event->def && event->def->outside && scope < (uint32_t)event->def->outside_scope)
         scope = (uint32_t)event->def->outside_scope;
     return scope;
@@ -3957,7 +4061,7 @@ static fleet_status fleeti_list_grid(fleeti_build *b, const fleeti_bound_grid *g
         uint32_t id = grid->first + i, chiplet = b->where[id];
         fleeti_list *list = &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
         fleet_status status = fleeti_list_waits(b, grid, id, at, &waits_before);
-        if (b->is_static && grid->def->level < FLEET_LEVEL_CHIPLET)
+        if (fleeti_is_static(grid) && grid->def->level < FLEET_LEVEL_CHIPLET)
             chiplet = b->chiplet_of[chiplet];
         for (k = 0; k < grid->pieces && status == FLEET_OK; k++) {
             uint32_t on = grid->def->level == FLEET_LEVEL_DEVICE ? k : chiplet;
@@ -4022,7 +4126,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.magic = FLEET_PLAN_MAGIC;
     head.version = FLEET_PLAN_VERSION;
     head.header_bytes = (uint32_t)sizeof head;
-    head.schedule = (uint32_t)b->desc->schedule;
+    head.schedule = (uint32_t)b->schedule;
     head.chiplets = b->chiplets;
     memcpy(head.workers, b->workers, sizeof head.workers);
     memcpy(head.worker_base, b->base, sizeof head.worker_base);
@@ -4082,20 +4186,17 @@ static void *fleeti_at(const fleet_plan *plan, uint64_t offset)
     return (char *)(uintptr_t)plan + offset;
 }
 
-/* Appends a descriptor to the queues of a chiplet: to each worker's under STATIC. */
+/* Appends a chiplet-task's descriptors to the queues of its chiplet: under STATIC to each worker's. */
 static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, uint32_t chiplet,
                                 fleet_task *tasks, uint32_t *end)
 {
+    const int is_static = fleeti_is_static(&b->grids[desc->grid]);
+    fleet_task part = *desc;
     uint32_t j;
-    if (!b->is_static) {
-        fleet_task part = *desc;
-        for (j = 0; j < (b->is_dynamic ? b->workers[chiplet] : 1); j++) {
-            if (b->is_dynamic) part.batch = (uint16_t)j;
-            tasks[end[chiplet]++] = part;
-        }
-        return;
+    for (j = 0; j < (is_static || b->is_dynamic ? b->workers[chiplet] : 1); j++) {
+        if (b->is_dynamic) part.batch = (uint16_t)j;
+        tasks[end[is_static ? b->base[chiplet] + j : b->chiplet_queues + chiplet]++] = part;
     }
-    for (j = 0; j < b->workers[chiplet]; j++) tasks[end[b->base[chiplet] + j]++] = *desc;
 }
 
 static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *tasks,
@@ -4130,7 +4231,8 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
             else if (level == FLEET_LEVEL_CHIPLET)
                 fleeti_emit_chiplet(b, &desc, b->where[desc.id], tasks, end);
             else
-                tasks[end[b->where[desc.id]]++] = desc;
+                tasks[end[b->where[desc.id] + (fleeti_is_static(grid) ? 0 : b->chiplet_queues)]++] =
+                    desc;
         }
     }
 }
@@ -4161,13 +4263,13 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
     }
 }
 
-/* Lets the sources of a queue wait for the step before. Under STATIC a worker that has waited once
-   in a step need not again: the tasks behind the first such task are ordered by the queue, but for
-   the wavefront-tasks that run at once with it. */
+/* Lets the sources of a queue wait for the step before. A worker that has waited once in a step need
+   not again: the tasks behind the first such task are ordered by its queue, but for the
+   wavefront-tasks that run at once with it. */
 static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)
 {
     uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
-    for (i = 0; i < n && (!b->is_static || i < known_from); i++) {
+    for (i = 0; i < n && (!b->chiplet_queues || i < known_from); i++) {
         fleet_task *task = &tasks[i];
         if (!task->n_waits) {
             task->waits = b->step_wait;
@@ -4176,7 +4278,8 @@ static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint3
         } else if (!(b->waits.item[task->waits + task->n_waits - 1u][1] & FLEETI_PREVIOUS)) {
             continue;
         }
-        if (known_from == FLEETI_NONE) known_from = i + task->batch;
+        if (known_from == FLEETI_NONE)
+            known_from = i + (task->level == FLEET_LEVEL_WAVE ? task->batch : 1u);
     }
 }
 
@@ -4193,10 +4296,10 @@ static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t
     for (i = 0; i < b->n_queues; i++) {
         uint32_t n = queues[i].count;
         fleet_task *first = tasks + queues[i].first;
-        if (!n || b->is_dynamic) continue;
-        fleeti_set_batches(first, n - 1);
-        if (b->step_wait != FLEETI_NONE) fleeti_wait_for_step(b, first, n - 1);
-        fleeti_emit_step_end(b, i, first + n - 1);
+        if (!n || (b->is_dynamic && i >= b->chiplet_queues)) continue;
+        if (!b->is_dynamic) fleeti_emit_step_end(b, i, first + --n);
+        fleeti_set_batches(first, n);
+        if (b->step_wait != FLEETI_NONE) fleeti_wait_for_step(b, first, n);
     }
 }
 
@@ -4318,7 +4421,8 @@ static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *g
             }
     }
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
-        n += b->maps[i].kind == FLEETI_MAP_EXISTS; /* the range that holds it has one element */
+        n += b->maps[i].kind == FLEETI_MAP_EXISTS &&
+             fleeti_is_followed(b, &b->maps[i]); /* the range that holds it has one element */
     return n;
 }
 
@@ -4332,7 +4436,7 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; j < grid->count; j++, fleeti_next(grid, at)) {
+        for (j = 0; !fleeti_is_static(grid) && j < grid->count; j++, fleeti_next(grid, at)) {
             uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = 1;
             if (n > FLEETI_CONSUMER_NEED)
                 return fleeti_too_many_edges(b, grid->first + j, n, "events to wait for");
@@ -4370,16 +4474,17 @@ static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t
     memset(&none, 0, sizeof none);
     for (i = 0; i < plan->n_maps; i++) {
         const fleeti_bound_grid *grid = &b->grids[maps[i].grid];
-        if (maps[i].kind != FLEETI_MAP_RANGES) continue;
+        if (maps[i].kind != FLEETI_MAP_RANGES || !fleeti_is_followed(b, &b->maps[i])) continue;
         maps[i].first = end;
         end += grid->count;
-        for (q = 0; q < b->n_queues; q++)
+        for (q = b->chiplet_queues; q < b->n_queues; q++)
             for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
                 fleeti_consumer *c = &consumers[maps[i].first + tasks[d].id - grid->first];
                 if (tasks[d].grid != maps[i].grid) continue;
                 c->desc = d;
                 c->need = (uint32_t)fleeti_awaited(b, grid, tasks[d].at, NULL, NULL, none) |
-                          (FLEETI_RINGS * q + fleeti_ring_of(&tasks[d])) << 24;
+                          (FLEETI_RINGS * (q - b->chiplet_queues) + fleeti_ring_of(&tasks[d]))
+                              << 24;
             }
     }
 }
@@ -4394,14 +4499,16 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
     uint32_t *next = (uint32_t *)fleeti_new(b, b->n_elements + 1u, sizeof *next);
     uint32_t *of_counter = (uint32_t *)fleeti_new(b, b->counter_words, sizeof *of_counter);
+    uint32_t *of_system = (uint32_t *)fleeti_new(b, b->system_words, sizeof *of_system);
     const uint32_t step = b->n_elements - 1;
     uint32_t fill, q, d, i, e;
-    if (!next || !of_counter) return fleeti_no_memory(b);
+    if (!next || !of_counter || !of_system) return fleeti_no_memory(b);
     for (fill = 0; fill < 2; fill++) {
-        for (q = 0; q < b->n_queues; q++)
+        for (q = b->chiplet_queues; q < b->n_queues; q++)
             for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
                 const fleeti_bound_grid *grid = &b->grids[tasks[d].grid];
-                const uint32_t ring = FLEETI_RINGS * q + fleeti_ring_of(&tasks[d]);
+                const uint32_t ring =
+                    FLEETI_RINGS * (q - b->chiplet_queues) + fleeti_ring_of(&tasks[d]);
                 fleeti_consumer c;
                 uint32_t need;
                 c.desc = d, c.need = 0;
@@ -4421,10 +4528,15 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     }
     fleeti_emit_ranges(b, plan, first[b->n_elements]);
     for (i = 0; i < b->n_events; i++)
-        for (e = 0; e < b->events[i].elements; e++)
-            of_counter[b->events[i].counter + e * b->events[i].stride] = b->events[i].first + e;
+        for (e = 0; e < b->events[i].elements; e++) {
+            const uint32_t word = b->events[i].counter + e * b->events[i].stride;
+            (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM] =
+                b->events[i].first + e;
+        }
     for (i = 0; i < plan->n_notifies; i++) {
-        triggers[i].element = of_counter[notifies[i].counter];
+        const uint32_t word = notifies[i].counter;
+        triggers[i].element =
+            (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM];
         triggers[i].target = b->elements[triggers[i].element].target;
     }
     return FLEET_OK;
@@ -4501,7 +4613,7 @@ static uint32_t fleeti_node_task(const fleeti_build *b, const fleeti_dry_run *ru
     return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].slices;
 }
 
-/* The queues in which a node stands: from *first, so many as it returns. */
+/* The queues in which a node stands in order: from *first, so many as it returns. A ready queue has no order. */
 static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node,
                                    uint32_t *first)
 {
@@ -4510,7 +4622,8 @@ static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *
     k = b->where[b->grids[g].first + at / slices];
     if (level == FLEET_LEVEL_DEVICE) k = at % slices % b->chiplets;
     *first = k;
-    if (!b->is_static || level < FLEET_LEVEL_CHIPLET) return 1;
+    if (b->grids[g].schedule == FLEET_SCHEDULE_DYNAMIC) return 0;
+    if (!b->chiplet_queues || level < FLEET_LEVEL_CHIPLET) return 1;
     *first = b->base[k];
     return b->workers[k];
 }
@@ -4526,7 +4639,7 @@ static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run 
 static uint32_t fleeti_head(const fleeti_build *b, const fleeti_dry_run *run, uint32_t queue)
 {
     const fleet_task *task = &run->tasks[run->queues[queue].first + run->position[queue]];
-    if (run->position[queue] + 1 >= run->queues[queue].count) return FLEETI_NONE;
+    if (run->position[queue] + !b->is_dynamic >= run->queues[queue].count) return FLEETI_NONE;
     return fleeti_node_of_desc(b, run, task);
 }
 
@@ -4558,8 +4671,9 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     int32_t at[FLEET_MAX_RANK];
     memset(at, 0, sizeof at);
     /* On paper, run-time maps reach all elements: the first one stands for them. */
-    for (i = grid->first_map; b->is_dynamic && i < grid->first_map + grid->n_maps; i++)
-        if ((b->maps[i].kind != FLEETI_MAP_EXISTS) == (out != 0))
+    for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
+        if (fleeti_is_followed(b, &b->maps[i]) &&
+            (b->maps[i].kind != FLEETI_MAP_EXISTS) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
     fleeti_unravel((node - run->first_node[g]) / grid->slices, grid->extent, grid->rank, at);
     for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
@@ -4646,10 +4760,11 @@ static fleet_status fleeti_dry_run_start(fleeti_build *b, const fleet_plan *plan
     run->waiter = (uint32_t *)fleeti_new(b, run->first_waiter[b->n_elements], sizeof *run->waiter);
     if (!run->waiter) return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 0, fleeti_visit_wait);
-    if (sequential)
-        for (i = 0; i < b->n_queues; i++) fleeti_reach_head(b, run, i);
-    else
-        for (node = 0; node < run->n_nodes; node++) fleeti_try_ready(b, run, node);
+    for (node = 0; node < run->n_nodes; node++)
+        if (!sequential || !fleeti_node_queues(b, run, node, &first))
+            fleeti_try_ready(b, run, node);
+    for (i = 0; sequential && i < (b->is_dynamic ? b->chiplet_queues : b->n_queues); i++)
+        fleeti_reach_head(b, run, i);
     while (run->n_ready) {
         uint32_t n;
         node = run->ready[--run->n_ready];
@@ -4756,7 +4871,7 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
     q = blocked.queue[i];
     after = blocked.path[i];
     before = blocked.path[i + 1 < blocked.count ? i + 1 : blocked.from];
-    if (b->is_static)
+    if (b->chiplet_queues)
         snprintf(queue, sizeof queue, "worker %u of chiplet %u", q - b->base[b->chiplet_of[q]],
                  b->chiplet_of[q]);
     else
@@ -4778,7 +4893,6 @@ static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
     status = fleeti_dry_run_start(b, plan, &run, 0);
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
-    if (b->is_dynamic) return FLEET_OK; /* whatever is ready runs */
     status = fleeti_dry_run_start(b, plan, &run, 1);
     if (status != FLEET_OK) return status;
     return run.n_done < run.n_nodes ? fleeti_report_order(b, &run) : FLEET_OK;
@@ -4967,6 +5081,12 @@ static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t cou
     return points == count;
 }
 
+/* The number of the first chiplet's queue: those of the workers stand before it. */
+static uint32_t fleeti_chiplet_queues(const fleet_plan *plan)
+{
+    return plan->schedule == FLEET_SCHEDULE_CHIPLET ? 0 : plan->total_workers;
+}
+
 static int fleeti_check_workers(const fleet_plan *plan)
 {
     uint32_t k, workers = 0;
@@ -4982,8 +5102,8 @@ static int fleeti_check_workers(const fleet_plan *plan)
         workers += plan->workers[k];
     }
     return workers == plan->total_workers &&
-           plan->n_queues ==
-               (plan->schedule == FLEET_SCHEDULE_STATIC ? plan->total_workers : plan->chiplets);
+           plan->n_queues == fleeti_chiplet_queues(plan) +
+                                 (plan->schedule == FLEET_SCHEDULE_STATIC ? 0 : plan->chiplets);
 }
 
 static int fleeti_check_events(const fleet_plan *plan)
@@ -5139,8 +5259,14 @@ static int fleeti_check_queues(const fleet_plan *plan)
 {
     const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
     const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    uint32_t q, i, descs = 0;
+    uint32_t q, i, descs = 0, chiplet = 0;
     for (q = 0; q < plan->n_queues; q++) {
+        const int in_order =
+            plan->schedule == FLEET_SCHEDULE_CHIPLET || q < fleeti_chiplet_queues(plan);
+        if (q >= fleeti_chiplet_queues(plan))
+            chiplet = q - fleeti_chiplet_queues(plan);
+        else if (chiplet + 1 < plan->chiplets && q >= plan->worker_base[chiplet + 1])
+            chiplet++;
         if (queues[q].first != descs || queues[q].count > plan->n_descs - descs) return 0;
         descs += queues[q].count;
         for (i = descs - queues[q].count; i < descs; i++) {
@@ -5155,15 +5281,14 @@ static int fleeti_check_queues(const fleet_plan *plan)
             if ((task->tile == FLEETI_TILE_NONE) !=
                 (i + 1 == descs && plan->schedule != FLEET_SCHEDULE_DYNAMIC))
                 return 0;
-            if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
-                if (task->level == FLEET_LEVEL_CHIPLET ? task->batch >= plan->workers[q]
-                                                       : task->batch != 1)
-                    return 0;
+            if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && task->level == FLEET_LEVEL_CHIPLET) {
+                if (task->batch >= plan->workers[chiplet]) return 0;
                 continue;
             }
-            if (!task->batch || (task->batch > 1 && (task->level != FLEET_LEVEL_WAVE ||
-                                                     task[1].level != FLEET_LEVEL_WAVE ||
-                                                     task[1].batch != task->batch - 1)))
+            if (!task->batch ||
+                (task->batch > 1 &&
+                 (!in_order || i + 1 == descs || task->level != FLEET_LEVEL_WAVE ||
+                  task[1].level != FLEET_LEVEL_WAVE || task[1].batch != task->batch - 1)))
                 return 0;
         }
     }
@@ -5200,10 +5325,10 @@ static int fleeti_check_consumers(const fleet_plan *plan)
             !(consumers[i].need & FLEETI_CONSUMER_NEED))
             return 0;
     }
-    for (q = 0; q < plan->n_queues; q++) {
+    for (q = 0; q < plan->chiplets; q++) {
+        const fleeti_queue *queue = &queues[plan->total_workers + q];
         uint32_t n[FLEETI_RINGS] = {0, 0, 0};
-        for (d = queues[q].first; d < queues[q].first + queues[q].count; d++)
-            n[fleeti_ring_of(&tasks[d])]++;
+        for (d = queue->first; d < queue->first + queue->count; d++) n[fleeti_ring_of(&tasks[d])]++;
         if (memcmp(n, plan->ring_entries + FLEETI_RINGS * q, sizeof n) != 0) return 0;
     }
     return 1;
@@ -5249,7 +5374,9 @@ static fleet_status fleeti_check_one(const void *block, size_t bytes)
 /* Whether the plan of a bucket runs where the whole one does. */
 static int fleeti_check_bucket(const fleet_plan *plan, const fleet_plan *bucket)
 {
-    return bucket->n_buckets == 1 && bucket->schedule == plan->schedule &&
+    return bucket->n_buckets == 1 &&
+           (bucket->schedule == FLEET_SCHEDULE_CHIPLET) ==
+               (plan->schedule == FLEET_SCHEDULE_CHIPLET) &&
            bucket->chiplets == plan->chiplets && bucket->n_grids == plan->n_grids &&
            bucket->n_events == plan->n_events && bucket->n_symbols == plan->n_symbols &&
            bucket->n_tensors == plan->n_tensors && bucket->counter_words <= plan->counter_words &&

@@ -2933,8 +2933,9 @@ void fleeti_host_barrier(void)
             fleeti_host_changed(g);
         } else {
             uint32_t tries = 0;
-            while (g->generation == generation && !fleeti_host_park(g, &tries)) {
-            }
+            /* In a deadlock, too: who waits for events gives up, and comes. */
+            while (g->generation == generation) (void)fleeti_host_park(g, &tries);
+            a->idle_parks = 0;
         }
         return;
     }

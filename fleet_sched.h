@@ -286,6 +286,7 @@ typedef struct fleeti_worker {
     fleeti_cold ahead;                    /* the state's epoch less the bucket's */
     fleeti_cold begun;                    /* DYNAMIC: the launch's first epoch */
     fleeti_cold first, count;             /* the worker's queue; CHIPLET: the chiplet's */
+    fleeti_cold own, own_epoch;           /* DYNAMIC: the head of that queue, and its step */
     uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
     uint32_t turn;
     fleeti_cold veto;
@@ -667,7 +668,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
         if (map < plan->n_maps) {
             const fleeti_runtime_map *m = &maps[map++];
             const uint32_t i = e - m->first_element;
-            if (m->kind != FLEETI_MAP_RANGES || i >= m->elements) continue;
+            if (m->kind != FLEETI_MAP_RANGES || !m->target || i >= m->elements) continue;
             from = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i));
             end = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i + 1));
             from = m->first + from * m->inner, end = m->first + end * m->inner;
@@ -722,10 +723,10 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         const fleeti_runtime_map *m = &maps[at->map];
         const uint32_t i = at->base + lane, by_row = m->kind == FLEETI_MAP_GATHER;
         uint32_t here = lane < lanes && i < m->values, value, old = 0, add;
-        at->ends |= m->kind != FLEETI_MAP_EXISTS;
+        at->ends |= m->kind != FLEETI_MAP_EXISTS && m->target;
         at->base += lanes;
         if (at->base >= m->values || m->kind >= FLEETI_MAP_RANGES) at->map++, at->base = 0;
-        if (m->kind == FLEETI_MAP_EXISTS || (by_row && w->absent)) continue;
+        if (m->kind == FLEETI_MAP_EXISTS || !m->target || (by_row && w->absent)) continue;
         if (m->kind == FLEETI_MAP_RANGES) { /* the tasks behind the last range: there are none */
             const uint32_t last = fleeti_uniform(fleeti_tensor_value(w, m->tensor, m->values - 1));
             news->from = m->first + last * m->inner;
@@ -775,7 +776,9 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
 /* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
 #define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_MOST) + 8 * (kind))
 #define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
-#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 1)
+/* And the head of its own queue: a fleeti_slot. */
+#define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
+#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 3)
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
 #define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS)
 FLEET_DEVICE uint32_t fleeti_batch_most(void)
@@ -913,6 +916,7 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
         fleeti_lds_put(
             w->slots, FLEETI_STEP_WORD + 1,
             ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
+        fleeti_lds_put(w->slots, FLEETI_OWN_WORD, ~0u);
     }
     fleet_wave_barrier(); /* the wave that pops is the wave of thread 0 */
 }
@@ -961,6 +965,106 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, ui
             got = fleeti_ring_win(from->ring, i % 2 ? fleeti_batch_most() : 1, 0, ticket);
     }
     return got;
+}
+
+/* ---- fleet sched: whether a task may run --------------------------------------------------------------- */
+
+/* What tells whether a task may run. */
+typedef struct fleeti_slot {
+    uint32_t index; /* descriptor; ~0: none */
+    uint32_t waits, n_waits;
+    uint32_t info;     /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
+    fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
+} fleeti_slot;
+#define FLEETI_INFO_WAVE 1u
+#define FLEETI_INFO_CHIPLET 2u
+#define FLEETI_INFO_END 4u
+
+FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
+{
+    const fleet_task *t = fleeti_tasks_of(w) + index;
+    slot->index = index;
+    slot->waits = t->waits;
+    slot->n_waits = t->n_waits;
+    if (t->n_waits) slot->first = fleeti_waits_of(w)[t->waits];
+    slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
+                 (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
+                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |
+                 (uint32_t)(t->acquire & FLEETI_SCOPE_MASK) << 4 | (uint32_t)t->batch << 8;
+}
+
+/* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
+   acquire. */
+FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
+                                        uint32_t epoch, uint32_t from, uint32_t step,
+                                        fleeti_seen *seen)
+{
+    fleeti_counters c = fleeti_counters_of(w);
+    fleeti_wait r = slot->first;
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < slot->n_waits; i++) {
+        if (i) r = fleeti_waits_of(w)[slot->waits + i];
+        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
+        FLEETI_ROLLED
+        for (uint32_t k = from; k < (r.count & ~FLEETI_PREVIOUS); k += step) {
+            uint32_t counter = r.counter + k * r.stride;
+            uint32_t value = counter & FLEETI_SYSTEM
+                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
+                                 : fleeti_poll_device(c.device + counter);
+            if ((int32_t)(value - want) >= 0) continue;
+            seen->counter = counter, seen->seen = value, seen->expected = want;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* DYNAMIC, by all lanes of a wave: how many tasks at the head of the worker's own queue may run now: one, or of
+   wavefront-tasks so many in a row. *scope: what they must acquire. */
+FLEET_DEVICE uint32_t fleeti_own_ready(const fleeti_worker *w, uint32_t *scope, fleeti_seen *seen)
+{
+    const uint32_t lane = fleet_lane(), lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
+    const uint32_t index = fleeti_cold_value(w->first) + fleeti_cold_value(w->own);
+    const uint32_t epoch = fleeti_cold_value(w->own_epoch);
+    const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
+    uint32_t count, bad;
+    fleeti_quad head = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD), wait;
+    fleeti_slot slot;
+    if (fleeti_uniform(head.word[0]) != index) { /* once for each task */
+        fleeti_slot_load(&slot, w, index);
+        fleet_wave_barrier();
+        if (lane == 0) {
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD, index);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 1, slot.waits);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 2, slot.n_waits);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 3, slot.info);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 4, slot.first.counter);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 5, slot.first.count);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 6, slot.first.stride);
+            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 7, slot.first.target);
+        }
+        fleet_wave_barrier();
+        head = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD);
+    }
+    wait = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD + 4);
+    slot.index = index;
+    slot.waits = head.word[1], slot.n_waits = head.word[2], slot.info = head.word[3];
+    slot.first.counter = wait.word[0], slot.first.count = wait.word[1];
+    slot.first.stride = wait.word[2], slot.first.target = wait.word[3];
+    count = slot.info & FLEETI_INFO_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
+    if (count > fleeti_batch_most()) count = fleeti_batch_most();
+    if (count > lanes) count = lanes;
+    /* One task: all lanes share its counters. Several: each lane looks after one. */
+    if (count > 1 && lane && lane < count) fleeti_slot_load(&slot, w, index + lane);
+    bad = fleeti_ballot(
+        lane < (count > 1 ? count : lanes) &&
+        (!fleeti_slot_ready(&slot, w, epoch, count > 1 ? 0 : lane, count > 1 ? 1 : lanes, seen) ||
+         stop));
+    if (bad) count = count > 1 ? fleeti_ones((bad & (0u - bad)) - 1) : 0;
+    for (*scope = FLEET_SCOPE_SYSTEM;
+         *scope && !fleeti_any(lane < count && (slot.info >> 4 & 3) >= *scope);)
+        --*scope;
+    return count;
 }
 
 /* ---- fleet sched: the start of a worker ---------------------------------------------------------------- */
@@ -1043,6 +1147,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     }
     plan = fleeti_choice(run, &epoch);
     fleeti_use_plan(w, plan);
+    w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
     w->epoch = epoch + 1;
     w->ahead =
         fleeti_cold_of(fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) - epoch);
@@ -1061,11 +1166,12 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     w->count = fleeti_cold_of(queue->count);
     w->begun = fleeti_cold_of(w->epoch);
     w->last = fleeti_cold_of(w->epoch - 1 + run->steps);
+    w->own_epoch = fleeti_cold_of(w->epoch);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     done = queue->count == 0 || run->steps == 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
         fleeti_keep_sources(w);
-        done = plan->n_consumers == 0 || run->steps == 0;
+        done = plan->n_tasks == 0 || run->steps == 0;
         /* The sources of the first step are ready. */
         if (fleeti_cold_value(w->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
             fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
@@ -1091,53 +1197,6 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
 #else
 #define FLEETI_SLOTS 1u
 #endif
-
-typedef struct fleeti_slot {
-    uint32_t index; /* descriptor; ~0: none */
-    uint32_t waits, n_waits;
-    fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
-    uint32_t info;     /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
-} fleeti_slot;
-#define FLEETI_INFO_WAVE 1u
-#define FLEETI_INFO_CHIPLET 2u
-#define FLEETI_INFO_END 4u
-
-FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
-{
-    const fleet_task *t = fleeti_tasks_of(w) + index;
-    slot->index = index;
-    slot->waits = t->waits;
-    slot->n_waits = t->n_waits;
-    if (t->n_waits) slot->first = fleeti_waits_of(w)[t->waits];
-    slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
-                 (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |
-                 (uint32_t)(t->acquire & FLEETI_SCOPE_MASK) << 4 | (uint32_t)t->batch << 8;
-}
-
-/* One look at a task's events: no wait, no acquire, for the scheduler reads no data. */
-FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
-                                        fleeti_seen *seen)
-{
-    fleeti_counters c = fleeti_counters_of(w);
-    fleeti_wait r = slot->first;
-    FLEETI_ROLLED
-    for (uint32_t i = 0; i < slot->n_waits; i++) {
-        if (i) r = fleeti_waits_of(w)[slot->waits + i];
-        uint32_t want = (r.count & FLEETI_PREVIOUS ? w->epoch - 1 : w->epoch) * r.target;
-        FLEETI_ROLLED
-        for (uint32_t k = 0; k < (r.count & ~FLEETI_PREVIOUS); k++) {
-            uint32_t counter = r.counter + k * r.stride;
-            uint32_t value = counter & FLEETI_SYSTEM
-                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
-                                 : fleeti_poll_device(c.device + counter);
-            if ((int32_t)(value - want) >= 0) continue;
-            seen->counter = counter, seen->seen = value, seen->expected = want;
-            return 0;
-        }
-    }
-    return 1;
-}
 
 /* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
    is looked after by lane j mod wave size; *taken is the least that the workers of this lane had taken when
@@ -1197,7 +1256,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
             uint32_t here = v < FLEETI_WINDOW && index < end && !(posted >> offset & 1);
             if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
             here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) &&
-                   fleeti_slot_ready(&slot[k], w, &seen);
+                   fleeti_slot_ready(&slot[k], w, w->epoch, 0, 1, &seen);
             lanes |= fleeti_ballot(here) << k;
         }
         /* From lanes to plan order: bit o is descriptor base + o. */
@@ -1361,26 +1420,31 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
     return batch != 0;
 }
 
-/* DYNAMIC: pops a ready task into the next slot; of wavefront-tasks the descriptors' numbers go to the batch words.
-   The ticket tells the step, for every step pushes each descriptor once. Returns 0 when the run ends: the step event
-   tells, and it counts whoever nobody waits for. */
+/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that is popped; of
+   wavefront-tasks the descriptors' numbers go to the batch words. A ticket tells the step, for every step pushes each
+   descriptor once. Returns 0 when the run ends: the step event tells, and it counts whoever nobody waits for. */
 FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
 {
-    uint32_t got = 0, step;
+    uint32_t got = 0, step = 0;
     if (fleet_wave_id() == 0) {
         const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
         const uint32_t last = fleeti_cold_value(w->last);
         uint32_t looked = fleeti_cold_value(w->looked);
-        uint32_t tries = 0, over = 0, ticket = 0, index = 0;
+        const uint32_t has_own =
+            fleeti_cold_value(w->count) && (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
+        uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = FLEET_SCOPE_DEVICE;
         uint64_t since = 0;
         fleet_status status = FLEET_OK;
         fleeti_source from;
-        fleeti_seen seen;
+        fleeti_seen seen, held;
         __builtin_memset(&from, 0, sizeof from);
         seen.counter = counter;
         seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
         do {
+            held.counter = 0;
+            if (has_own) mine = fleeti_own_ready(w, &scope, &held);
+            if (mine) break;
             if (fleet_lane() == 0) {
 #if !defined(FLEET_NO_WATCHDOG)
                 /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds. */
@@ -1415,8 +1479,30 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
+            scope = FLEET_SCOPE_DEVICE;
+            step = (first - fleeti_first(from.base)) / fleeti_first(from.entries);
         }
-        if (status) { /* in the step that has not ended */
+        if (mine) {
+            const uint32_t own = fleeti_cold_value(w->own), epoch = fleeti_cold_value(w->own_epoch);
+            const uint32_t ends = own + mine == fleeti_cold_value(w->count);
+            FLEETI_ROLLED
+            for (uint32_t i = fleet_lane(); i < mine; i += fleet_wave_size())
+                fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
+                               fleeti_cold_value(w->first) + own + i);
+            w->own = fleeti_cold_of(ends ? 0 : own + mine);
+            w->own_epoch = fleeti_cold_of(epoch + ends);
+            got = mine;
+            step = epoch - fleeti_cold_value(w->begun);
+        }
+        if (fleeti_any((uint32_t)status) && fleeti_any(has_own && held.counter)) {
+            /* The lane whose event it is tells what the head of the own queue waits for. */
+            held.status = (fleet_status)fleeti_first((uint32_t)status);
+            if (held.counter)
+                fleeti_give_up(
+                    fleeti_state_of(w), fleeti_cold_value(w->id),
+                    fleeti_tasks_of(w)[fleeti_cold_value(w->first) + fleeti_cold_value(w->own)].id,
+                    fleeti_cold_value(w->own_epoch), held, 0);
+        } else if (status) { /* in the step that has not ended */
             const uint32_t begun = fleeti_cold_value(w->begun);
             const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
             seen.status = status;
@@ -1426,11 +1512,10 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         fleet_wave_barrier();
         if (got) {
             /* Pair: the releases of the producers. */
-            fleeti_acquire(FLEET_SCOPE_DEVICE);
+            fleeti_acquire((fleet_scope)scope);
             fleeti_mail_fetch(w, fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
             if (fleet_lane() == 0)
-                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1,
-                               (ticket - from.base) / from.entries);
+                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
     }
     got = fleeti_broadcast(w->me, got, 0);
@@ -2130,7 +2215,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
         fleet_store_relaxed_device(&state->exited.word, 0);
         state->config.watch.limit_ticks = run.limit_ticks;
     }
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
+    if (state->config.ready[0].ring)
         for (uint32_t i = fleet_thread_id(); i < FLEETI_RINGS * plan->chiplets;
              i += fleet_thread_count())
             fleet_store_relaxed_device(
@@ -2419,6 +2504,14 @@ static uint32_t fleeti_ring_capacity(const fleet_plan *plan, uint32_t ring)
         while (capacity < fleet_plan_bucket(plan, i)->ring_entries[ring]) capacity *= 2;
     return capacity;
 }
+/* Whether some bucket is under DYNAMIC. */
+static uint32_t fleeti_has_rings(const fleet_plan *plan)
+{
+    uint32_t has = 0;
+    for (uint32_t i = 0; i < plan->n_buckets; i++)
+        has |= fleet_plan_bucket(plan, i)->schedule == FLEET_SCHEDULE_DYNAMIC;
+    return has;
+}
 static size_t fleeti_ring_bytes(const fleet_plan *plan, uint32_t ring)
 {
     return sizeof(fleeti_ring) + fleeti_lines((size_t)fleeti_ring_capacity(plan, ring) * 8);
@@ -2438,7 +2531,7 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
     s->counters = at;
     at += fleeti_lines((size_t)plan->counter_words * 4);
     s->rings = at;
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
+    if (fleeti_has_rings(plan))
         for (uint32_t i = 0; i < FLEETI_RINGS * plan->chiplets; i++)
             at += fleeti_ring_bytes(plan, i);
     s->shapes = at;
@@ -2569,7 +2662,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
         header->config.asked[i] = plan->bound[i];
         s->bound |= 1u << i;
     }
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+    if (fleeti_has_rings(plan)) {
         size_t at = s->rings;
         for (uint32_t i = 0; i < FLEETI_RINGS * plan->chiplets; i++) {
             header->config.ready[i].ring = (fleeti_ring *)(void *)(s->device + at);
@@ -2830,10 +2923,13 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     for (uint32_t q = 0; q < s->image->plan->n_queues && !run.only; q++)
         for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count && !run.only;
              i++) {
-            uint32_t chiplet = q;
+            const uint32_t workers = s->image->plan->schedule == FLEET_SCHEDULE_CHIPLET
+                                         ? 0
+                                         : s->image->plan->total_workers;
+            uint32_t chiplet = q - workers;
             if (tasks[i].tile == FLEETI_TILE_NONE || tasks[i].id != task || tasks[i].slice != slice)
                 continue;
-            if (s->image->plan->schedule == FLEET_SCHEDULE_STATIC)
+            if (q < workers)
                 for (chiplet = 0;
                      q >= s->image->plan->worker_base[chiplet] + s->image->plan->workers[chiplet];)
                     chiplet++;

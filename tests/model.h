@@ -460,10 +460,12 @@ static inline int rig_open_at(test_run *t, rig *r, model *m, const setting *s, u
     fleet_state_desc state = setting_state_desc(s);
     void *flags = NULL, *device_flags = NULL;
     fleet_status status;
+    uint32_t i;
     memset(r, 0, sizeof *r);
     r->s = *s;
     r->m = m;
     if (!m->graph) model_graph(m);
+    for (i = 0; i < m->n_grids; i++) setting_mix(s, m->graph, m->grids[i].handle, i);
     status = fleet_plan_build(m->graph, &d, &r->plan);
     if (status) {
         test_fail(t, __FILE__, __LINE__, "plan: %s", fleet_graph_error(m->graph));

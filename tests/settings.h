@@ -25,6 +25,7 @@ typedef struct setting {
     fleet_schedule schedule;
     uint32_t workers; /* per chiplet, 0: all units */
     uint32_t levels, unfused;
+    uint32_t mixed; /* a bit for each grid: DYNAMIC whatever the plan's schedule is; 0: none */
     fleet_placement placement;
     uint64_t seed;
     uint32_t waves;
@@ -109,8 +110,8 @@ static inline void setting_print(const setting *s)
 {
     uint32_t k;
     static const char *const schedules[3] = {"STATIC", "CHIPLET", "DYNAMIC"};
-    printf("    in: %s%s, %s engine, %u chiplets of", schedules[s->schedule],
-           s->unfused ? " unfused" : "", s->engine ? "deterministic" : "threads",
+    printf("    in: %s%s, mixed %#x, %s engine, %u chiplets of", schedules[s->schedule],
+           s->unfused ? " unfused" : "", s->mixed, s->engine ? "deterministic" : "threads",
            s->topology.chiplets);
     for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
     printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,
@@ -128,6 +129,22 @@ static inline void in_settings(test_run *t, uint32_t few,
         function(t, &s, user);
         if (t->failed_here) setting_print(&s);
     }
+}
+
+/* Gives grid i of a graph the schedule that the setting has for it. */
+static inline void setting_mix(const setting *s, fleet_graph *g, fleet_grid grid, uint32_t i)
+{
+    if (s->mixed >> i % 32 & 1) fleet_grid_schedule(g, grid, FLEET_SCHEDULE_DYNAMIC);
+}
+
+/* Grids that wait for the outside cannot be DYNAMIC: for that schedule a mixture in which only those of `mixed` are. */
+static inline setting setting_for_outside(const setting *s, uint32_t mixed)
+{
+    setting other = *s;
+    if (s->schedule != FLEET_SCHEDULE_DYNAMIC) return other;
+    other.schedule = FLEET_SCHEDULE_STATIC;
+    other.mixed = mixed;
+    return other;
 }
 
 /* The descriptors of a setting. */

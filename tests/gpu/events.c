@@ -267,12 +267,15 @@ static void model_outside(model *m, fleet_scope scope)
     fleet_event_outside(m->graph, m->events[2].handle, FLEET_OUTSIDE_WAITS, 0, scope);
 }
 
-static void outside_host(test_run *t, const setting *s, void *model_)
+static void outside_host(test_run *t, const setting *s, void *unused)
 {
+    const setting mixed = setting_for_outside(s, 1u << 1);
+    model m;
     rig r;
     uint32_t epoch, done = 7, k;
-    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* refuses events of the outside */
-    if (!rig_open(t, &r, (model *)model_, s)) return;
+    (void)unused;
+    model_outside(&m, FLEET_SCOPE_SYSTEM);
+    if (!rig_open(t, &r, &m, &mixed)) return;
     /* Ahead of the launch: the counter knows. */
     for (k = 0; k < 2; k++)
         CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0), FLEET_OK);
@@ -299,14 +302,12 @@ static void outside_host(test_run *t, const setting *s, void *model_)
         if (!rig_check(t, &r, 5)) return;
     }
     rig_close(&r);
+    model_end(&m);
 }
 
 static void the_host_notifies_and_awaits(test_run *t)
 {
-    model m;
-    model_outside(&m, FLEET_SCOPE_SYSTEM);
-    in_settings(t, 3, outside_host, &m);
-    model_end(&m);
+    in_settings(t, 3, outside_host, NULL);
 }
 
 FLEET_GLOBAL(64)
@@ -320,15 +321,18 @@ void outside_kernel(fleet_event to, fleet_event from, uint32_t *words, uint32_t 
 FLEET_THUNK4(outside_kernel, fleet_event, fleet_event, uint32_t *, uint32_t)
 
 /* Ordinary kernels on the same stream: before the run one that notifies, after it one that waits. */
-static void outside_device(test_run *t, const setting *s, void *model_)
+static void outside_device(test_run *t, const setting *s, void *unused)
 {
+    const setting mixed = setting_for_outside(s, 1u << 1);
+    model m;
     rig r;
     fleet_event to, from, none;
     fleet_kernel_desc d = fleet_kernel_desc_default();
     uint32_t epoch, wrong;
     void *words = NULL, *args[4];
-    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* refuses events of the outside */
-    if (!rig_open(t, &r, (model *)model_, s)) return;
+    (void)unused;
+    model_outside(&m, FLEET_SCOPE_DEVICE);
+    if (!rig_open(t, &r, &m, &mixed)) return;
     memset(&none, 0, sizeof none);
     d.threads = 64;
     d.host.engine = s->engine;
@@ -351,14 +355,12 @@ static void outside_device(test_run *t, const setting *s, void *model_)
     if (!rig_check(t, &r, 3)) return;
     fleet_device_free(words);
     rig_close(&r);
+    model_end(&m);
 }
 
 static void an_ordinary_kernel_notifies_and_awaits(test_run *t)
 {
-    model m;
-    model_outside(&m, FLEET_SCOPE_DEVICE);
-    in_settings(t, 3, outside_device, &m);
-    model_end(&m);
+    in_settings(t, 3, outside_device, NULL);
 }
 
 /* ---- one task alone ---- */

@@ -103,16 +103,17 @@ static void no_step_after_a_wave_that_failed(test_run *t)
 
 /* ---- events that never come ---- */
 
-static void time_out(test_run *t, const setting *s, void *model_)
+static void time_out(test_run *t, const setting *s, void *level)
 {
-    model *m = (model *)model_;
+    const setting mixed = setting_for_outside(s, 1u << 0);
+    model owed, *m = &owed;
     fleet_status expected =
         s->engine == FLEET_ENGINE_DETERMINISTIC ? FLEET_ERROR_DEADLOCK : FLEET_ERROR_TIMEOUT;
     rig r;
     fleet_failure f;
     char text[8192], name[64];
-    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* refuses events of the outside */
-    if (!rig_open(t, &r, m, s)) return;
+    model_owed(m, 3, *(const fleet_level *)level);
+    if (!rig_open(t, &r, m, &mixed)) return;
     r.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(rig_run(&r, 2), expected);
     CHECK(fleet_get_failure(&r.state, &f));
@@ -137,32 +138,32 @@ static void time_out(test_run *t, const setting *s, void *model_)
     CHECK_INT(rig_runs(&r, 1), 0);
     if (!rig_recover(t, &r)) return;
     rig_close(&r);
+    model_end(m);
 }
 
 static void invariant_9_every_wait_is_bounded(test_run *t)
 {
-    static const fleet_level levels[3] = {FLEET_LEVEL_CU, FLEET_LEVEL_WAVE, FLEET_LEVEL_CHIPLET};
+    fleet_level levels[3] = {FLEET_LEVEL_CU, FLEET_LEVEL_WAVE, FLEET_LEVEL_CHIPLET};
     uint32_t k;
-    for (k = 0; k < 3 && !t->failed_here; k++) {
-        model m;
-        model_owed(&m, 3, levels[k]);
-        in_settings(t, SHAPES, time_out, &m);
-        model_end(&m);
-    }
+    for (k = 0; k < 3 && !t->failed_here; k++) in_settings(t, SHAPES, time_out, &levels[k]);
 }
 
 /* ---- aborts ---- */
 
-static void abort_waiting(test_run *t, const setting *s, void *model_)
+static void abort_waiting(test_run *t, const setting *s, void *unused)
 {
+    const setting mixed = setting_for_outside(s, 1u << 0);
+    model m;
     rig r;
-    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* refuses events of the outside */
-    if (!rig_open(t, &r, (model *)model_, s)) return;
+    (void)unused;
+    model_owed(&m, 3, FLEET_LEVEL_CU);
+    if (!rig_open(t, &r, &m, &mixed)) return;
     if (!rig_odd(t, &r, ODD_ABORT, 0, ODD_EVERY, 0)) return;
     CHECK_STATUS(rig_run(&r, 2), FLEET_ERROR_ABORTED);
     CHECK_INT(rig_runs(&r, 1), 0);
     if (!rig_recover(t, &r)) return;
     rig_close(&r);
+    model_end(&m);
 }
 
 static void abort_running(test_run *t, const setting *s, void *model_)
@@ -191,10 +192,7 @@ static void abort_running(test_run *t, const setting *s, void *model_)
 
 static void invariant_9_abort_while_all_wait(test_run *t)
 {
-    model m;
-    model_owed(&m, 3, FLEET_LEVEL_CU);
-    in_settings(t, SHAPES, abort_waiting, &m);
-    model_end(&m);
+    in_settings(t, SHAPES, abort_waiting, NULL);
 }
 
 static void invariant_9_abort_in_the_middle(test_run *t)

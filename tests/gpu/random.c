@@ -68,7 +68,11 @@ static void any_setting(setting *s, uint64_t *seed)
     s->seed = 1 + draw(seed, 1000000);
     s->levels = 1 + draw(seed, 2);
     s->waves = 1 + draw(seed, 3);
-    s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && draw(seed, 3) == 0;
+    if (s->schedule == FLEET_SCHEDULE_DYNAMIC && draw(seed, 2)) {
+        s->schedule = FLEET_SCHEDULE_STATIC;
+        s->mixed = draw(seed, 0xffffffffu) | 1u << draw(seed, 4);
+    }
+    s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && !s->mixed && draw(seed, 3) == 0;
 }
 
 static void one_graph(test_run *t, uint64_t seed)

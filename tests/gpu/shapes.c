@@ -72,7 +72,7 @@ FLEET_KERNEL(shapes_kernel, shapes, 256)
 
 /* ---- the host ---- */
 
-static fleet_graph *shapes_graph(fleet_dim *n, fleet_dim *m)
+static fleet_graph *shapes_graph(const setting *s, fleet_dim *n, fleet_dim *m)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_dim blocks;
@@ -94,6 +94,7 @@ static fleet_graph *shapes_graph(fleet_dim *n, fleet_dim *m)
     fleet_grid_level(g, grid[2], FLEET_LEVEL_WAVE);
     fleet_grid_level(g, grid[3], FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, grid[3], *n);
+    for (uint32_t i = 0; i < GRIDS; i++) setting_mix(s, g, grid[i], i);
     fleet_out_edge(g, grid[0], parts, "ij->i");
     fleet_in_edge(g, grid[1], parts, "i->i");
     fleet_out_edge(g, grid[1], block_done, "i->i");
@@ -124,7 +125,7 @@ static int shapes_open(test_run *t, shapes_rig *r, const setting *s, uint32_t ep
     void *memory = NULL;
     static const int64_t few[1] = {2};
     memset(r, 0, sizeof *r);
-    r->g = shapes_graph(&n, &m);
+    r->g = shapes_graph(s, &n, &m);
     fleet_buckets_at_build(&desc, m, few, 1); /* 2, 3; n has 1, 2, 4, 8, 13 */
     NEED_STATUS(fleet_plan_build(r->g, &desc, &r->plan), FLEET_OK);
     NEED(r->plan->n_buckets == 10);
@@ -210,6 +211,21 @@ static void one_plan_for_all_values(test_run *t)
 {
     uint32_t epoch = 0;
     in_settings(t, 12, run_shapes, &epoch);
+}
+
+static void run_mixed(test_run *t, const setting *s_, void *epoch)
+{
+    setting s = *s_;
+    if (s.schedule != FLEET_SCHEDULE_STATIC) return;
+    for (s.mixed = 1; s.mixed < 1u << GRIDS && !t->failed_here; s.mixed += 6)
+        run_shapes(t, &s, epoch);
+    if (t->failed_here) setting_print(&s);
+}
+
+static void mixed_schedules(test_run *t)
+{
+    uint32_t epoch = 0xfffffff0u;
+    in_settings(t, 6, run_mixed, &epoch);
 }
 
 static void all_buckets_wrap(test_run *t)
@@ -311,6 +327,7 @@ static void all(test_run *t)
 {
     TEST(one_plan_for_all_values);
     TEST(all_buckets_wrap);
+    TEST(mixed_schedules);
     TEST(values_are_checked);
 #if !defined(FLEET_HOST)
     TEST(captured_values);

@@ -132,6 +132,8 @@ static fleet_graph *moe_graph(const setting *s)
         fleet_runtime_tensor(g, "indptr", fleet_shape1(fleet_dim_plus(experts, 1)), group);
     if (s->seed % 2) fleet_grid_level(g, scatter, FLEET_LEVEL_WAVE);
     if (s->seed % 3 == 0) fleet_grid_level(g, tile, FLEET_LEVEL_WAVE);
+    setting_mix(s, g, route, 0), setting_mix(s, g, group, 1), setting_mix(s, g, scatter, 2);
+    setting_mix(s, g, tile, 3), setting_mix(s, g, combine, 4);
     fleet_out_edge(g, route, routed, "i->");
     fleet_in_edge(g, group, routed, "->");
     fleet_out_edge(g, group, grouped, "->");
@@ -281,6 +283,27 @@ static void unfused_routing(test_run *t)
     in_settings(t, 6, run_unfused, &epoch);
 }
 
+/* Who follows the tensors, and for whom their events collapse, are neighbours. */
+static void run_mixed(test_run *t, const setting *s_, void *epoch)
+{
+    setting s = *s_;
+    uint32_t i;
+    if (s.schedule != FLEET_SCHEDULE_STATIC) return;
+    for (i = 0; i < 4 && !t->failed_here; i++) {
+        static const uint32_t grids[4] = {1u << 3, 1u << 2 | 1u << 4, 0x1fu ^ 1u << 3, 0x0f};
+        s.mixed = grids[i];
+        s.seed += 101 * i;
+        run_routing(t, &s, epoch);
+    }
+    if (t->failed_here) setting_print(&s);
+}
+
+static void mixed_routing(test_run *t)
+{
+    uint32_t epoch = 0xfffffff0u;
+    in_settings(t, 6, run_mixed, &epoch);
+}
+
 static void run_time_counts_wrap(test_run *t)
 {
     uint32_t epoch = 0xfffffffau;
@@ -337,6 +360,7 @@ static void all(test_run *t)
 {
     TEST(routing_on_the_device);
     TEST(unfused_routing);
+    TEST(mixed_routing);
     TEST(run_time_counts_wrap);
     TEST(broken_tensors_are_named);
 }
