@@ -986,7 +986,8 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     slot->index = index;
     slot->waits = t->waits;
     slot->n_waits = t->n_waits;
-    if (t->n_waits) slot->first = fleeti_waits_of(w)[t->waits];
+    /* A task without waits gets what stands there first, and does not look at it. */
+    slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
     slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
                  (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
                  (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |

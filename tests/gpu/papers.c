@@ -20,6 +20,8 @@ static const schedule_row schedule_rows[] = {
     {"unfused", FLEET_SCHEDULE_STATIC, 1, 0},
     {"chiplet", FLEET_SCHEDULE_CHIPLET, 0, 0},
     {"dynamic", FLEET_SCHEDULE_DYNAMIC, 0, 3},
+    {"mixed: even grids dynamic", FLEET_SCHEDULE_STATIC, 0, 1},
+    {"mixed: odd grids dynamic", FLEET_SCHEDULE_STATIC, 0, 2},
 };
 #define SCHEDULE_ROWS (sizeof schedule_rows / sizeof *schedule_rows)
 
@@ -62,6 +64,7 @@ static void vary_grids(fleet_graph *g, const trial *x, const fleet_grid *grids, 
     for (uint32_t k = 0; k < n; k++) {
         const uint32_t drawn = draw(&seed, 3);
         if (waves >> k & 1 && drawn == 0) fleet_grid_level(g, grids[k], FLEET_LEVEL_WAVE);
+        if (x->row->dynamic >> k % 2 & 1) fleet_grid_schedule(g, grids[k], FLEET_SCHEDULE_DYNAMIC);
     }
 }
 
