@@ -284,15 +284,24 @@ typedef enum fleet_schedule {
     /* Ready queues on the device: the arrival that completes a task's last event pushes it to its
        chiplet's; idle workers pop there, then steal elsewhere, but no chiplet-task. A task may run
        anywhere, so that its events have device scope. It cannot wait for the outside. */
-    FLEET_SCHEDULE_DYNAMIC
+    FLEET_SCHEDULE_DYNAMIC,
+    FLEET_SCHEDULE_AUTO /* STATIC or DYNAMIC, by fleet_grid_time and fleet_costs; the report says why */
 } fleet_schedule;
 
-/* Sets the schedule of one grid, STATIC or DYNAMIC; default: the plan's. Where a plan has grids of
+/* Sets the schedule of one grid, but not to CHIPLET; default: the plan's. Where a plan has grids of
    both, a worker that is free looks at the head of its own queue first, then at the ready queues: it
    never waits for one task while it could run another. A plan under CHIPLET is so as a whole. */
 void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
                           const char *file, int line);
 #define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
+
+/* For AUTO: how long a tile of the grid runs, in nanoseconds, and by how much that varies from tile to tile, as
+   standard deviation in percent of it. Measured or estimated; default: 5 us, and 0, or 50 where run-time maps
+   name the tasks. Of these, half are taken to exist. */
+void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
+                      const char *file, int line);
+#define fleet_grid_time(g, grid, mean_ns, variation_percent)                                       \
+    fleeti_grid_time(g, grid, mean_ns, variation_percent, FLEETI_HERE)
 
 /* ---- fleet: coordinate maps ------------------------------------------------------------------ */
 
@@ -387,8 +396,8 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
 /* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its
    second (where it has one) the worker on that chiplet; values out of range are an error, so that a
    map must say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets
-   in contiguous runs of equal length, and over a chiplet's workers in turn; chiplet-task k goes to
-   chiplet k mod X. A worker may be named for grids under the STATIC schedule only. */
+   in contiguous runs of equal length, or in turn where a launch may leave tasks out (symbols, run-time
+   tensors), and over a chiplet's workers in turn; chiplet-task k goes to chiplet k mod X. A worker may be named for grids under the STATIC schedule only. */
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
@@ -421,6 +430,14 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
 
 /* ---- fleet: plan ----------------------------------------------------------------------------- */
 
+/* What the kit itself takes, in nanoseconds: for a task that waits for nothing, and from the end of a grid to the
+   start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h) measures them. */
+typedef struct fleet_costs {
+    float static_task, static_hop;   /* from a worker's queue, in a plan that is STATIC */
+    float mixed_task, mixed_hop;     /* the same, in a plan with DYNAMIC grids */
+    float dynamic_task, dynamic_hop; /* from a ready queue */
+} fleet_costs;
+
 typedef struct fleet_binding {
     uint32_t symbol;
     int64_t value;
@@ -443,9 +460,10 @@ typedef struct fleet_plan_desc {
        tensors of over 4096 elements */
     uint32_t counter_stride_bytes;
     /* 1: instead of the graph's events, a device-wide one between each grid and the next: what fine-grained events
-       gain is measured against this, with the same tiles. STATIC only; grids in an order that their edges allow.
-       Default 0 */
+       gain is measured against this, with the same tiles. STATIC, whatever the grids ask for; grids in an order that
+       their edges allow. Default 0 */
     uint32_t unfused;
+    fleet_costs costs; /* for AUTO; default: as measured on an H200 */
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
     fleet_buckets buckets[FLEET_MAX_SYMBOLS];
@@ -537,7 +555,8 @@ typedef struct fleeti_queue {
     uint32_t first, count;
 } fleeti_queue;
 
-#define FLEETI_TILE_NONE 0xffffffffu /* the end of a step: no tile, only its notify */
+#define FLEETI_TILE_NONE 0xffffffffu  /* the end of a step: no tile, only its notify */
+#define FLEETI_TILE_EMPTY 0xfffffffeu /* of fleet_calibrate: a tile that does nothing */
 
 /* What a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per
    worker under STATIC and DYNAMIC; descriptors of one queue are contiguous. A worker's queue and a
@@ -644,8 +663,10 @@ typedef struct fleeti_grid {
     uint32_t first_id, count; /* tasks of the graph */
     uint32_t runs_ahead;      /* 1: its sources need not wait for the step before */
     uint32_t first_map, n_maps;
-    uint32_t guarded; /* 1: symbols that are bound at launch are in its shape */
-    uint32_t pad;
+    uint32_t guarded;  /* 1: symbols that are bound at launch are in its shape */
+    uint32_t schedule; /* fleet_schedule */
+    uint32_t chosen;   /* 1: by AUTO, from these estimates of a step's share in nanoseconds */
+    float static_ns, dynamic_ns;
 } fleeti_grid;
 
 /* Builds a plan. On success *out is a block from FLEET_MALLOC that the caller frees with
@@ -1109,6 +1130,9 @@ typedef struct fleeti_grid_def {
     fleet_map place;
     uint32_t scheduled; /* 1: schedule was set by hand */
     fleet_schedule schedule;
+    uint32_t timed; /* 1: the next two were given */
+    uint32_t variation_percent;
+    uint64_t mean_ns;
     uint32_t declares; /* 1: says what it reads or writes */
 } fleeti_grid_def;
 
@@ -1435,14 +1459,24 @@ void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedu
     fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
     if (!def) return;
-    if (schedule != FLEET_SCHEDULE_STATIC && schedule != FLEET_SCHEDULE_DYNAMIC) {
+    if ((unsigned)schedule > FLEET_SCHEDULE_AUTO || schedule == FLEET_SCHEDULE_CHIPLET) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
-                    "grid %s: schedule %u is not one of a single grid: STATIC or DYNAMIC",
+                    "grid %s: schedule %u is not one of a single grid: STATIC, DYNAMIC or AUTO",
                     def->name, (unsigned)schedule);
         return;
     }
     def->scheduled = 1;
     def->schedule = schedule;
+}
+
+void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
+                      const char *file, int line)
+{
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, fleeti_site_at(file, line));
+    if (!def) return;
+    def->timed = 1;
+    def->mean_ns = mean_ns;
+    def->variation_percent = variation_percent;
 }
 
 void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
@@ -1866,6 +1900,8 @@ typedef struct fleeti_bound_grid {
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
     uint32_t first_map, n_maps;
     fleet_schedule schedule;
+    uint32_t chosen; /* 1: by AUTO, from these estimates */
+    double static_ns, dynamic_ns;
 } fleeti_bound_grid;
 
 typedef struct fleeti_bound_event {
@@ -1941,6 +1977,7 @@ typedef struct fleeti_build {
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
     uint32_t is_static, is_dynamic;       /* the same */
     uint32_t unfused, levels;
+    fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
 
@@ -2246,11 +2283,18 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
     return FLEET_OK;
 }
 
+/* Those given, or an H200's: 132 workgroups of 256 threads. */
+static fleet_costs fleeti_costs_of(const fleet_plan_desc *desc)
+{
+    static const fleet_costs none, h200 = {250, 1300, 1800, 2600, 5000, 3500};
+    return memcmp(&desc->costs, &none, sizeof none) == 0 ? h200 : desc->costs;
+}
+
 static fleet_status fleeti_bind_desc(fleeti_build *b)
 {
     const fleet_plan_desc *desc = b->desc;
     uint32_t stride = desc->counter_stride_bytes;
-    if ((unsigned)desc->schedule > FLEET_SCHEDULE_DYNAMIC)
+    if ((unsigned)desc->schedule > FLEET_SCHEDULE_AUTO)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: schedule %u does not exist", (unsigned)desc->schedule);
     if (desc->counter_levels > 2)
@@ -2266,6 +2310,11 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: unfused is %u; 0, or 1 under the STATIC schedule",
                              desc->unfused);
+    b->costs = fleeti_costs_of(desc);
+    if (!(b->costs.static_task >= 0 && b->costs.static_hop >= 0 && b->costs.mixed_task >= 0 &&
+          b->costs.mixed_hop >= 0 && b->costs.dynamic_task >= 0 && b->costs.dynamic_hop >= 0))
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: costs hold a number below 0, or none");
     return FLEET_OK;
 }
 
@@ -2337,12 +2386,121 @@ static int fleeti_is_static(const fleeti_bound_grid *grid)
     return grid->schedule == FLEET_SCHEDULE_STATIC;
 }
 
+/* Whether the grid's shape is known at launch only. */
+static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
+{
+    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
+    if (symbol && b->at_launch[symbol - 1u]) return 1;
+    for (k = 0; k < def->shape.rank; k++) {
+        symbol = def->shape.extent[k].symbol;
+        if (symbol && b->at_launch[symbol - 1u]) return 1;
+    }
+    return 0;
+}
+
+/* What AUTO needs to know of a grid's in-edges. */
+typedef struct fleeti_inputs {
+    uint32_t any;     /* 1: it waits for something */
+    uint32_t named;   /* 1: a run-time tensor names which of its tasks exist */
+    uint32_t outside; /* 1: the outside notifies something that it waits for */
+} fleeti_inputs;
+
+static fleeti_inputs fleeti_inputs_of(const fleeti_build *b, uint32_t grid)
+{
+    const fleeti_edge_def *edges = b->g->edges;
+    fleeti_inputs in;
+    uint32_t i;
+    memset(&in, 0, sizeof in);
+    for (i = 0; i < FLEETI_LEN(edges); i++) {
+        if (edges[i].grid != grid || edges[i].out) continue;
+        in.any = 1;
+        in.named |= edges[i].tensor != 0;
+        in.outside |= b->g->events[edges[i].event].outside & FLEET_OUTSIDE_NOTIFIES;
+    }
+    return in;
+}
+
+static double fleeti_root(double v)
+{
+    double root = v > 1 ? v : 1;
+    uint32_t i;
+    for (i = 0; v > 0 && i < 64; i++) root = (root + v / root) / 2;
+    return v > 0 ? root : 0;
+}
+
+/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them. From fixed queues
+   the last worker is the one whose tasks happen to be long: about the largest of P sums of n / P tasks, the normal
+   distribution's 2 ln P. From ready queues the tasks of that worker go to others, but for the last one. */
+static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
+                            double *ready)
+{
+    const fleeti_bound_grid *grid = &b->grids[index];
+    const fleeti_grid_def *def = grid->def;
+    const fleeti_inputs in = fleeti_inputs_of(b, index);
+    uint32_t k;
+    double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 1, tail;
+    double mean = def->timed ? (double)def->mean_ns : 5000;
+    double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
+    *fixed = *ready = 0;
+    if (!grid->count) return;
+    if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
+    if (def->level >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
+    if (def->level == FLEET_LEVEL_DEVICE) tasks *= grid->slices;
+    exist = in.named ? tasks / 2 : tasks;
+    rounds = (double)(uint64_t)((exist + places - 1) / places);
+    if (rounds < 1) rounds = 1;
+    turns = (double)(uint64_t)((tasks + places - 1) / places);
+    for (k = (uint32_t)places; k > 1; k /= 2) log += 0.7;
+    tail = mean * varies * fleeti_root(2 * log);
+    *fixed = rounds * mean + tail * fleeti_root(rounds) +
+             turns * (double)(mixed ? b->costs.mixed_task : b->costs.static_task) +
+             in.any * (double)(mixed ? b->costs.mixed_hop : b->costs.static_hop);
+    *ready = rounds * mean + tail + rounds * (double)b->costs.dynamic_task +
+             in.any * (double)b->costs.dynamic_hop;
+}
+
+/* Whether the grid's placement names the workers themselves. */
+static int fleeti_names_workers(const fleeti_grid_def *def)
+{
+    return def->placed && def->place.rank == 2;
+}
+
+/* AUTO: ready queues make the fixed ones dearer, too, so that they must pay for the plan as a whole. */
+static void fleeti_choose_schedules(fleeti_build *b)
+{
+    double all_fixed = 0, best = 0, fixed, ready, mixed;
+    uint32_t pass, i, must = 0;
+    for (i = 0; i < b->n_grids; i++) {
+        fleeti_bound_grid *grid = &b->grids[i];
+        fleeti_estimate(b, i, 0, &fixed, &ready);
+        fleeti_estimate(b, i, 1, &mixed, &ready);
+        grid->chosen = grid->schedule == FLEET_SCHEDULE_AUTO;
+        if (grid->chosen && (fleeti_inputs_of(b, i).outside || fleeti_names_workers(grid->def))) {
+            grid->chosen = 0; /* nothing to choose */
+            grid->schedule = FLEET_SCHEDULE_STATIC;
+        }
+        must |= grid->schedule == FLEET_SCHEDULE_DYNAMIC;
+        all_fixed += fixed;
+        best += grid->schedule == FLEET_SCHEDULE_STATIC || (grid->chosen && mixed <= ready) ? mixed
+                                                                                            : ready;
+    }
+    pass = must || best < all_fixed;
+    for (i = 0; i < b->n_grids; i++) {
+        fleeti_bound_grid *grid = &b->grids[i];
+        fleeti_estimate(b, i, pass, &grid->static_ns, &grid->dynamic_ns);
+        if (!grid->chosen) continue;
+        grid->schedule = pass && grid->dynamic_ns < grid->static_ns ? FLEET_SCHEDULE_DYNAMIC
+                                                                    : FLEET_SCHEDULE_STATIC;
+    }
+}
+
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
     uint64_t tasks = 0, pieces = 0;
     uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
-    b->schedule = b->n_grids ? FLEET_SCHEDULE_STATIC : b->desc->schedule;
+    b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
+                                                              : FLEET_SCHEDULE_STATIC;
     b->grids = (fleeti_bound_grid *)fleeti_new(b, b->n_grids, sizeof *b->grids);
     if (!b->grids) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++) {
@@ -2355,7 +2513,6 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         grid->def = def;
         if (status == FLEET_OK) status = fleeti_bind_schedule(b, grid);
         if (status != FLEET_OK) return status;
-        if (grid->schedule != FLEET_SCHEDULE_STATIC) b->schedule = grid->schedule;
         grid->rank = def->shape.rank;
         grid->first = (uint32_t)tasks;
         grid->first_piece = (uint32_t)pieces;
@@ -2379,6 +2536,9 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     }
     b->n_tasks = (uint32_t)tasks;
     b->n_pieces = (uint32_t)pieces;
+    fleeti_choose_schedules(b);
+    for (i = 0; i < b->n_grids; i++)
+        if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
     b->is_static = b->schedule == FLEET_SCHEDULE_STATIC;
     b->is_dynamic = b->schedule == FLEET_SCHEDULE_DYNAMIC;
     return FLEET_OK;
@@ -2765,18 +2925,6 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* Whether the grid's shape is known at launch only. */
-static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
-{
-    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
-    if (symbol && b->at_launch[symbol - 1u]) return 1;
-    for (k = 0; k < def->shape.rank; k++) {
-        symbol = def->shape.extent[k].symbol;
-        if (symbol && b->at_launch[symbol - 1u]) return 1;
-    }
-    return 0;
-}
-
 /* ---- run-time maps ---------------------------------------------------------------------------- */
 
 static fleet_status fleeti_reject_tensor(fleeti_build *b, const fleeti_tensor_def *tensor,
@@ -2977,7 +3125,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: a device-task's slices have their chiplets",
                              def->name);
-    if (def->place.rank == 2 && !fleeti_is_static(grid))
+    if (fleeti_names_workers(def) && !fleeti_is_static(grid))
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: a worker may be named under STATIC only",
                              def->name);
@@ -3015,6 +3163,9 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     fleeti_axis axis[FLEET_MAX_RANK];
     int32_t at[FLEET_MAX_RANK];
     uint32_t *where = b->where + grid->first;
+    /* What a launch leaves out are the last ones: no chiplet shall go without. */
+    const int in_turn =
+        fleeti_is_guarded(b, def) || fleeti_inputs_of(b, (uint32_t)(grid - b->grids)).named;
     uint32_t i, k, worker;
     fleet_status status;
     memset(axis, 0, sizeof axis);
@@ -3032,7 +3183,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
             status = fleeti_place_value(b, grid, &axis[0], grid->first + i, at, "chiplet",
                                         b->chiplets, &k);
             if (status != FLEET_OK) return status;
-        } else if (def->level == FLEET_LEVEL_CHIPLET) {
+        } else if (def->level == FLEET_LEVEL_CHIPLET || in_turn) {
             k = i % b->chiplets;
         } else {
             k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
@@ -4366,6 +4517,10 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->first_id = from->first;
         grid->count = from->count;
         grid->runs_ahead = b->runs_ahead[i];
+        grid->schedule = (uint32_t)from->schedule;
+        grid->chosen = from->chosen;
+        grid->static_ns = (float)from->static_ns;
+        grid->dynamic_ns = (float)from->dynamic_ns;
         grid->guarded = (uint32_t)fleeti_is_guarded(b, from->def);
         grid->first_map = from->first_map;
         grid->n_maps = from->n_maps;
@@ -5136,7 +5291,8 @@ static int fleeti_check_grids(const fleet_plan *plan)
         const fleeti_grid *grid = &grids[i];
         if (!fleeti_name_fits(plan, grid->name) || grid->level > FLEET_LEVEL_DEVICE ||
             !grid->slices || grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
-            grid->runs_ahead > 1 || !fleeti_extents_fit(grid->extent, grid->rank, grid->count))
+            grid->runs_ahead > 1 || grid->schedule > FLEET_SCHEDULE_DYNAMIC || grid->chosen > 1 ||
+            !fleeti_extents_fit(grid->extent, grid->rank, grid->count))
             return 0;
         tasks += grid->count;
     }
@@ -5604,6 +5760,13 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
     return stats;
 }
 
+static const char *fleeti_schedule_name(uint32_t schedule)
+{
+    return schedule == FLEET_SCHEDULE_CHIPLET   ? "CHIPLET"
+           : schedule == FLEET_SCHEDULE_DYNAMIC ? "DYNAMIC"
+                                                : "STATIC";
+}
+
 static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
 {
     uint32_t k, least = plan->workers[0], most = plan->workers[0];
@@ -5619,10 +5782,30 @@ static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
     fleeti_put(out, least == most ? "%u" : "%u to %u", least, most);
     fleeti_put(out, " a chiplet%s), %s schedule, L2s %s\n",
                plan->schedule == FLEET_SCHEDULE_CHIPLET ? ", and its scheduler" : "",
-               plan->schedule == FLEET_SCHEDULE_CHIPLET   ? "CHIPLET"
-               : plan->schedule == FLEET_SCHEDULE_DYNAMIC ? "DYNAMIC"
-                                                          : "STATIC",
-               plan->private_l2 ? "private" : "coherent");
+               fleeti_schedule_name(plan->schedule), plan->private_l2 ? "private" : "coherent");
+}
+
+/* Grids that the plan's schedule is not of, and why AUTO chose as it did. */
+static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
+{
+    uint32_t i, mixed = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        const char *name = fleeti_plan_text(plan, grid->name);
+        if (grid->chosen)
+            fleeti_put(out,
+                       "schedule: AUTO makes grid %s %s: its %u tasks take about %.1f us a step "
+                       "from ready queues, %.1f us from fixed ones%s\n",
+                       name, fleeti_schedule_name(grid->schedule), grid->count,
+                       (double)grid->dynamic_ns / 1e3, (double)grid->static_ns / 1e3,
+                       mixed ? " beside ready ones"
+                       : grid->dynamic_ns < grid->static_ns
+                           ? ", but that does not pay for what ready queues cost the other grids"
+                           : "");
+        else if (grid->schedule != plan->schedule)
+            fleeti_put(out, "schedule: grid %s is %s\n", name,
+                       fleeti_schedule_name(grid->schedule));
+    }
 }
 
 static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
@@ -5702,7 +5885,8 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
             if (symbols[k].at_launch)
                 fleeti_put(out, " %s <= %d", fleeti_plan_text(plan, symbols[k].name),
                            (int)bucket->bound[k]);
-        fleeti_put(out, ", %u tasks\n", bucket->n_tasks);
+        fleeti_put(out, ", %u tasks, %s\n", bucket->n_tasks,
+                   fleeti_schedule_name(bucket->schedule));
     }
 }
 
@@ -5746,6 +5930,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
                stats.shortest_queue, stats.longest_queue, stats.descs);
     fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)stats.plan_bytes,
                (unsigned long long)stats.counter_bytes);
+    fleeti_report_schedules(plan, &out);
     fleeti_report_overlap(plan, &out);
     fleeti_report_buckets(plan, &out);
     fleeti_report_maps(plan, &out);

@@ -231,7 +231,7 @@ typedef struct fleet_ctx {
         switch (fleeti_t) {                                                                        \
             LIST(FLEETI_TILE_CASE, set)                                                            \
         }                                                                                          \
-        return fleeti_t == FLEETI_TILE_NONE ? FLEET_OK : FLEET_ERROR_ARGUMENT;                     \
+        return fleeti_t >= FLEETI_TILE_EMPTY ? FLEET_OK : FLEET_ERROR_ARGUMENT;                    \
     }
 #define FLEET_DISPATCH(set, LIST)                                                                  \
     FLEETI_DISPATCH(set, LIST)                                                                     \
@@ -1421,6 +1421,20 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
     return batch != 0;
 }
 
+/* DYNAMIC, by the first wave: takes `count` tasks from the head of the worker's own queue, whose events it has seen
+   complete; acquires what they published. Pair: the releases of the producers. */
+FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t scope)
+{
+    const uint32_t own = fleeti_cold_value(w->own), next = own + count;
+    const uint32_t ends = next == fleeti_cold_value(w->count);
+    FLEETI_ROLLED
+    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
+        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), fleeti_cold_value(w->first) + own + i);
+    w->own = fleeti_cold_of(ends ? 0 : next);
+    w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
+    fleeti_acquire((fleet_scope)scope);
+}
+
 /* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that is popped; of
    wavefront-tasks the descriptors' numbers go to the batch words. A ticket tells the step, for every step pushes each
    descriptor once. Returns 0 when the run ends: the step event tells, and it counts whoever nobody waits for. */
@@ -1434,7 +1448,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         uint32_t looked = fleeti_cold_value(w->looked);
         const uint32_t has_own =
             fleeti_cold_value(w->count) && (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
-        uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = FLEET_SCOPE_DEVICE;
+        uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = 0;
         uint64_t since = 0;
         fleet_status status = FLEET_OK;
         fleeti_source from;
@@ -1469,7 +1483,11 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             over = fleeti_first(over | (uint32_t)status);
         } while (!got && !over);
         w->looked = fleeti_cold_of(fleeti_first(looked));
-        if (got) {
+        if (mine) {
+            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->begun);
+            fleeti_take_own(w, mine, scope);
+            got = mine;
+        } else if (got) {
             const uint32_t mask = fleeti_first(from.mask), first = fleeti_first(ticket);
             fleeti_ring *ring =
                 (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)from.ring);
@@ -1480,20 +1498,9 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
-            scope = FLEET_SCOPE_DEVICE;
+            /* Pair: the releases of the producers. */
+            if (got) fleeti_acquire(FLEET_SCOPE_DEVICE);
             step = (first - fleeti_first(from.base)) / fleeti_first(from.entries);
-        }
-        if (mine) {
-            const uint32_t own = fleeti_cold_value(w->own), epoch = fleeti_cold_value(w->own_epoch);
-            const uint32_t ends = own + mine == fleeti_cold_value(w->count);
-            FLEETI_ROLLED
-            for (uint32_t i = fleet_lane(); i < mine; i += fleet_wave_size())
-                fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
-                               fleeti_cold_value(w->first) + own + i);
-            w->own = fleeti_cold_of(ends ? 0 : own + mine);
-            w->own_epoch = fleeti_cold_of(epoch + ends);
-            got = mine;
-            step = epoch - fleeti_cold_value(w->begun);
         }
         if (fleeti_any((uint32_t)status) && fleeti_any(has_own && held.counter)) {
             /* The lane whose event it is tells what the head of the own queue waits for. */
@@ -1512,8 +1519,6 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         }
         fleet_wave_barrier();
         if (got) {
-            /* Pair: the releases of the producers. */
-            fleeti_acquire((fleet_scope)scope);
             fleeti_mail_fetch(w, fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
@@ -2124,6 +2129,15 @@ fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t 
 /* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system... take it. */
 fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
                             fleet_event *out);
+
+/* ---- fleet sched: what the kit takes ----------------------------------------------------------------------------------- */
+
+/* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile does nothing,
+   d->steps steps of each and three times as many, so that 100 steps take some 50 ms on a GPU. d as for fleet_launch, t as
+   for your plans; args is passed on, but no tile of yours is called. Waits for d->stream. Use it once for each kernel and
+   device; plans that are built with these costs choose schedules for this device. */
+fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
+                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
 
 /* ---- fleet sched: device query -------------------------------------------------------------------------------------- */
 
@@ -3156,6 +3170,104 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
+/* ---- fleet sched: what the kit takes ----------------------------------------------------------------------------------- */
+
+static uint64_t fleeti_now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A plan of `grids` grids of empty tasks, each of which waits for all of the one before it. mixed: and one DYNAMIC task. */
+static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule schedule,
+                                      uint32_t mixed, uint32_t grids, uint32_t per_worker,
+                                      fleet_plan **plan)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc d = fleet_plan_desc_default();
+    fleet_etensor before;
+    fleet_status status;
+    uint32_t workers = 0;
+    if (!g) return FLEET_ERROR_MEMORY;
+    memset(&before, 0, sizeof before);
+    for (uint32_t k = 0; k < t->chiplets && k < FLEET_MAX_CHIPLETS; k++) workers += t->units[k];
+    d.topology = *t;
+    d.schedule = schedule;
+    for (uint32_t i = 0; i < grids; i++) {
+        const fleet_dim n = fleet_dim_of((int32_t)(workers * per_worker));
+        fleet_grid grid = fleet_call_device(g, "empty", FLEETI_TILE_EMPTY, fleet_shape1(n), 0);
+        char name[24];
+        if (i) fleet_in_edge(g, grid, before, "i->");
+        if (i + 1 == grids) break;
+        snprintf(name, sizeof name, "after %u", i);
+        before = fleet_event_tensor(g, name, fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_out_edge(g, grid, before, "i->");
+    }
+    if (mixed)
+        fleet_grid_schedule(g, fleet_call_device(g, "popped", FLEETI_TILE_EMPTY, fleet_shape0(), 0),
+                            FLEET_SCHEDULE_DYNAMIC);
+    status = fleet_plan_build(g, &d, plan);
+    fleet_graph_destroy(g);
+    return status;
+}
+
+/* Nanoseconds of a step: the least of five times of 3 n steps less the least of n. */
+static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_desc *d,
+                                   fleet_kernel kernel, const void *args, double *ns)
+{
+    const uint32_t n = d->steps ? d->steps : 1;
+    fleet_launch_desc launch = *d;
+    fleet_image image;
+    fleet_state state;
+    uint64_t least[2] = {~0ull, ~0ull};
+    fleet_status status = fleet_upload(&image, plan, d->stream);
+    if (status) return status;
+    status = fleet_state_create(&state, &image, NULL, d->stream);
+    for (uint32_t i = 0; i < 10 && !status; i++) {
+        const uint64_t begun = fleeti_now_ns();
+        uint64_t took;
+        launch.steps = i % 2 ? 3 * n : n;
+        status = fleet_launch(&state, &launch, kernel, args);
+        if (!status) status = fleet_wait_state(&state, d->stream);
+        took = fleeti_now_ns() - begun;
+        if (took < least[i % 2]) least[i % 2] = took;
+    }
+    fleet_state_free(&state);
+    fleet_image_free(&image);
+    *ns = ((double)least[1] - (double)least[0]) / (2.0 * n);
+    return status;
+}
+
+fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
+                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
+{
+    /* Three plans each: 16 and 48 tasks a worker, and a chain of 9 grids of 16. */
+    static const uint32_t grids[3] = {1, 1, 9}, per_worker[3] = {16, 48, 16};
+    float *out[3][2];
+    if (!costs || !t || !d || !kernel) return FLEET_ERROR_NULL;
+    out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
+    out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
+    out[2][0] = &costs->dynamic_task, out[2][1] = &costs->dynamic_hop;
+    for (uint32_t how = 0; how < 3; how++) {
+        double ns[3], task, hop;
+        for (uint32_t i = 0; i < 3; i++) {
+            fleet_plan *plan = NULL;
+            fleet_status status =
+                fleeti_empty_plan(t, how == 2 ? FLEET_SCHEDULE_DYNAMIC : FLEET_SCHEDULE_STATIC,
+                                  how == 1, grids[i], per_worker[i], &plan);
+            if (!status) status = fleeti_step_ns(plan, d, kernel, args, &ns[i]);
+            fleet_plan_free(plan);
+            if (status) return status;
+        }
+        task = (ns[1] - ns[0]) / 32;
+        hop = (ns[2] - ns[0]) / 8 - 16 * task;
+        *out[how][0] = (float)(task > 0 ? task : 0);
+        *out[how][1] = (float)(hop > 0 ? hop : 0);
+    }
+    return FLEET_OK;
+}
+
 /* ---- fleet sched: events from outside ------------------------------------------------------------------------------- */
 
 static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
@@ -3205,13 +3317,6 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
     /* Pair: fleeti_release_system before the arrival. */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
     return status;
-}
-
-static uint64_t fleeti_now_ns(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,

@@ -589,6 +589,9 @@ def check_loop(listing, name, r, l1):
         wanted = {"sc1"} if what == "ring" else {"sc1", "sc0 sc1", narrow}
         r.check(what + "_acquire", wanted in found, "behind the poll: %s" % [sorted(f) for f in found])
 
+    own = {i.scope() for i in k.code if i.invalidate and i.inside("fleeti_take_own")}
+    r.check("own_acquire", own == {"sc1", "sc0 sc1", narrow}, "before a task of the own queue: %s" % sorted(own))
+
     def ends(q, i):
         return None if i.own_wait else "! before the acquire has ended" if i.barrier or i.load or i.op.startswith("ds_write") else q
     r.check("acquire_ends", k.walk(ends, [s for n in k.find(lambda i: i.invalidate) for s in k.code[n].successors], "acquiring"))

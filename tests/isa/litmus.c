@@ -489,7 +489,9 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
                         uint32_t slices)
 {
     const uint32_t dynamic = !strcmp(name, "ready"); /* has no events of the outside */
-    const uint32_t whole = dynamic || !strcmp(name, "static") || !strcmp(name, "dealt");
+    const uint32_t some =
+        !strcmp(name, "some"); /* one grid from ready queues, the others from fixed ones */
+    const uint32_t whole = dynamic || some || !strcmp(name, "static") || !strcmp(name, "dealt");
     const uint32_t outside = whole && !dynamic;
     const uint32_t launches = whole ? 3 : !strcmp(name, "census") ? 16 : 1;
     const uint32_t workers = !strcmp(name, "census")  ? topology->units[0]
@@ -525,6 +527,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
             fleet_call_device(g, "gather", tiles_gather, fleet_shape1(fleet_dim_of(t.chiplets)), 0);
         fleet_grid_level(g, split_grid, FLEET_LEVEL_WAVE);
         fleet_grid_level(g, gather_grid, FLEET_LEVEL_CHIPLET);
+        if (some) fleet_grid_schedule(g, mix_grid, FLEET_SCHEDULE_DYNAMIC);
         fleet_out_edge(g, make_grid, made, "->");
         fleet_in_edge(g, mix_grid, made, "i->");
         fleet_out_edge(g, mix_grid, mixed, "i->i");
@@ -544,9 +547,10 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     }
     desc.topology = *topology;
     desc.workers_per_chiplet = workers;
-    desc.schedule = dynamic                                              ? FLEET_SCHEDULE_DYNAMIC
-                    : !strcmp(name, "static") || !strcmp(name, "census") ? FLEET_SCHEDULE_STATIC
-                                                                         : FLEET_SCHEDULE_CHIPLET;
+    desc.schedule = dynamic ? FLEET_SCHEDULE_DYNAMIC
+                    : some || !strcmp(name, "static") || !strcmp(name, "census")
+                        ? FLEET_SCHEDULE_STATIC
+                        : FLEET_SCHEDULE_CHIPLET;
     if (fleet_plan_build(g, &desc, &plan)) {
         printf("wrong: %s\n", fleet_graph_error(g));
         return 1;
@@ -594,7 +598,7 @@ int main(int argc, char **argv)
     fleet_topology topology;
     must("query", fleet_query_topology(&topology));
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
-           !strcmp(name, "small") || !strcmp(name, "census");
+           !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census");
     if (plan ? by_plan(name, &topology, epochs, slices) : by_hand(name, &topology, epochs))
         return 1;
     printf("ok %s\n", name);

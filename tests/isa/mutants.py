@@ -125,6 +125,7 @@ MUTANTS = [
     M("mailbox: a plain store", DEVICE, "fleeti_post64_device", "__hip_atomic_store(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);",
       "*at = value;", sim=None, why=SAME_L2),
     M("ready ring: acquire", SCHED, "fleeti_take_ready", "fleeti_acquire(FLEET_SCOPE_DEVICE);", ";", sim="ready"),
+    M("own queue: acquire", SCHED, "fleeti_take_own", "fleeti_acquire((fleet_scope)scope);", ";", sim="some"),
     M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
     M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need;", "epoch * need - 1;", sim="ready", isa=False),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=NO_TENSORS),

@@ -20,7 +20,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
 DEEP = bool(os.environ.get("FLEET_DEEP"))
 TESTS = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes",
-         "static", "dealt", "ready", "census"]
+         "static", "dealt", "ready", "some", "census"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
 
 
