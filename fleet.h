@@ -463,6 +463,9 @@ typedef struct fleet_plan_desc {
        gain is measured against this, with the same tiles. STATIC, whatever the grids ask for; grids in an order that
        their edges allow. Default 0 */
     uint32_t unfused;
+    /* 1: tasks go to ready queues when all their producers have been taken, rather than have ended; who pops one runs
+       its prefetch, waits for its events and then runs its tile. Two atomics more for each task and event. Default 0 */
+    uint32_t early_push;
     fleet_costs costs; /* for AUTO; default: as measured on an H200 */
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
@@ -516,10 +519,15 @@ typedef struct fleet_plan {
     uint64_t queues, tasks, waits, notifies, events, grids, targets, names;
     /* DYNAMIC: who becomes ready by what. */
     uint64_t consumers; /* fleeti_consumer entries, by element; those of the step event: sources */
-    uint64_t first_consumers; /* per element its first entry, and the end */
-    uint64_t triggers;        /* fleeti_trigger of each notify record */
+    /* per element its first entry, and the end. With early pushes the same once more before the end: who becomes ready
+       when all tasks that notify the element have been taken */
+    uint64_t first_consumers;
+    uint64_t triggers; /* fleeti_trigger of each notify record */
     uint32_t n_consumers;
     uint32_t joins; /* counter word of descriptor 0's join */
+    uint32_t early; /* 1: early pushes */
+    uint32_t taken; /* with them: counter word of element 0's count of tasks that have been taken */
+    uint64_t taken_targets; /* with them: per element how many there are in a step, uint32_t */
     uint32_t ring_entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* of a step */
     /* Symbols. A plan with buckets is that of the largest one; behind it in its block stand the others, each a
        plan like this one, with counters of its own. */
@@ -569,7 +577,7 @@ typedef struct fleet_task {
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
     uint8_t level;   /* fleet_level, but DEVICE: a slice is a chiplet-task */
-    uint8_t acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED */
+    uint8_t acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED, MAPPED, EARLY */
     /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
        but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is */
     uint16_t batch;
@@ -579,6 +587,7 @@ typedef struct fleet_task {
 } fleet_task;
 
 #define FLEETI_SCOPE_MASK 3u
+#define FLEETI_EARLY 0x20u   /* pushed early: its events must be waited for */
 #define FLEETI_MAPPED 0x40u  /* its grid has run-time maps */
 #define FLEETI_GUARDED 0x80u /* the launch's symbols tell whether there is such a task */
 
@@ -1976,7 +1985,7 @@ typedef struct fleeti_build {
     uint32_t chiplets, n_grids, n_events; /* the step event included */
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
     uint32_t is_static, is_dynamic;       /* the same */
-    uint32_t unfused, levels;
+    uint32_t unfused, levels, early;
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
@@ -1998,7 +2007,7 @@ typedef struct fleeti_build {
     fleeti_element *elements;
     fleeti_arrivals *arrivals;
     uint32_t n_arrivals;
-    uint32_t counter_words, system_words, joins;
+    uint32_t counter_words, system_words, joins, taken;
     uint64_t n_consumers;
 
     fleeti_records waits, notifies;
@@ -2310,6 +2319,10 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: unfused is %u; 0, or 1 under the STATIC schedule",
                              desc->unfused);
+    b->early = desc->early_push;
+    if (desc->early_push > 1)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: early_push is %u, not 0 or 1", desc->early_push);
     b->costs = fleeti_costs_of(desc);
     if (!(b->costs.static_task >= 0 && b->costs.static_hop >= 0 && b->costs.mixed_task >= 0 &&
           b->costs.mixed_hop >= 0 && b->costs.dynamic_task >= 0 && b->costs.dynamic_hop >= 0))
@@ -3695,6 +3708,10 @@ static fleet_status fleeti_settle(fleeti_build *b)
     if (b->is_dynamic) {
         b->joins = (uint32_t)device;
         device += (b->n_descs + FLEETI_LINE_WORDS - 1u) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
+        b->taken = (uint32_t)device;
+        if (b->early)
+            device +=
+                (b->n_elements + FLEETI_LINE_WORDS - 1u) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
         if (device > FLEETI_MOST)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
                                  "plan: the counters are over 2^31-1 words");
@@ -4308,8 +4325,13 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     if (b->is_dynamic) {
         head.n_consumers = (uint32_t)b->n_consumers;
         head.joins = b->joins;
+        head.early = b->early;
+        head.taken = b->early ? b->taken : 0;
         head.consumers = fleeti_section(&bytes, head.n_consumers, sizeof(fleeti_consumer));
-        head.first_consumers = fleeti_section(&bytes, head.n_elements + 1u, sizeof(uint32_t));
+        head.first_consumers =
+            fleeti_section(&bytes, head.n_elements * (1ull + b->early) + 1u, sizeof(uint32_t));
+        head.taken_targets =
+            fleeti_section(&bytes, b->early ? head.n_elements : 0, sizeof(uint32_t));
         head.triggers = fleeti_section(&bytes, head.n_notifies, sizeof(fleeti_trigger));
     }
     head.n_symbols = FLEETI_LEN(b->g->symbols);
@@ -4363,8 +4385,9 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices;
     desc.grid = index;
-    flags =
-        (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) | (grid->n_maps ? FLEETI_MAPPED : 0);
+    flags = (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) |
+            (grid->n_maps ? FLEETI_MAPPED : 0) |
+            (b->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
     for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
         const fleeti_list *notifies =
             &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
@@ -4555,7 +4578,8 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
 /* ---- pass "emit": who becomes ready by what, under DYNAMIC -------------------------------------- */
 
 /* Calls visit for each element that a task waits for; elements that nobody ever notifies do not count. Returns
-   how many there are. */
+   how many there are. With early pushes it is there for what happens when the element's producers have been taken, if
+   these are known: then behind all elements. */
 static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *grid,
                                const int32_t *at, uint32_t *next, fleeti_consumer *out,
                                fleeti_consumer consumer)
@@ -4568,11 +4592,14 @@ static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *g
         fleeti_reach(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++)
             for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+                uint32_t *at_once;
                 if (!b->elements[e].target) continue;
                 n++;
                 if (!next) continue;
-                if (out) out[next[e]] = consumer;
-                next[e]++;
+                at_once =
+                    &next[e + (b->early && !b->events[edge->event].by_tensor ? b->n_elements : 0)];
+                if (out) out[*at_once] = consumer;
+                ++*at_once;
             }
     }
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
@@ -4652,7 +4679,8 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     fleeti_consumer *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
     uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
     fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    uint32_t *next = (uint32_t *)fleeti_new(b, b->n_elements + 1u, sizeof *next);
+    const uint32_t lists = b->n_elements * (1 + b->early);
+    uint32_t *next = (uint32_t *)fleeti_new(b, lists + 1u, sizeof *next);
     uint32_t *of_counter = (uint32_t *)fleeti_new(b, b->counter_words, sizeof *of_counter);
     uint32_t *of_system = (uint32_t *)fleeti_new(b, b->system_words, sizeof *of_system);
     const uint32_t step = b->n_elements - 1;
@@ -4678,10 +4706,14 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
                 }
             }
         if (fill) break;
-        for (e = 0; e < b->n_elements; e++) first[e + 1] = first[e] + next[e];
-        for (e = 0; e < b->n_elements; e++) next[e] = first[e];
+        for (e = 0; e < lists; e++) first[e + 1] = first[e] + next[e];
+        for (e = 0; e < lists; e++) next[e] = first[e];
     }
-    fleeti_emit_ranges(b, plan, first[b->n_elements]);
+    fleeti_emit_ranges(b, plan, first[lists]);
+    for (e = 0; b->early && e < b->n_elements; e++)
+        for (i = 0; i < fleeti_bits(b->elements[e].producers); i++)
+            ((uint32_t *)fleeti_at(plan, plan->taken_targets))[e] +=
+                (uint32_t)b->arrivals[b->elements[e].record + i].arrivals;
     for (i = 0; i < b->n_events; i++)
         for (e = 0; e < b->events[i].elements; e++) {
             const uint32_t word = b->events[i].counter + e * b->events[i].stride;
@@ -5428,7 +5460,9 @@ static int fleeti_check_queues(const fleet_plan *plan)
         for (i = descs - queues[q].count; i < descs; i++) {
             const fleet_task *task = &tasks[i];
             if (!fleeti_check_task(plan, task) ||
-                task->acquire & ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED | FLEETI_MAPPED) ||
+                task->acquire &
+                    ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED | FLEETI_MAPPED | FLEETI_EARLY) ||
+                (task->acquire & FLEETI_EARLY && !plan->early) ||
                 (task->acquire & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
                 !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
                 !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
@@ -5460,18 +5494,22 @@ static int fleeti_check_consumers(const fleet_plan *plan)
     const fleeti_trigger *triggers;
     const uint32_t *first;
     uint32_t i, q, d;
-    if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return !plan->n_consumers;
+    if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return !plan->n_consumers && !plan->early;
     if (!fleeti_section_fits(plan, plan->consumers, plan->n_consumers, sizeof(fleeti_consumer)) ||
-        !fleeti_section_fits(plan, plan->first_consumers, plan->n_elements + 1ull,
-                             sizeof(uint32_t)) ||
+        plan->early > 1 ||
+        !fleeti_section_fits(plan, plan->first_consumers,
+                             plan->n_elements * (1ull + plan->early) + 1, sizeof(uint32_t)) ||
+        (plan->early &&
+         (!fleeti_section_fits(plan, plan->taken_targets, plan->n_elements, sizeof(uint32_t)) ||
+          !fleeti_range_fits(plan->taken, plan->n_elements, plan->counter_words))) ||
         !fleeti_section_fits(plan, plan->triggers, plan->n_notifies, sizeof(fleeti_trigger)) ||
         !fleeti_range_fits(plan->joins, plan->n_descs, plan->counter_words))
         return 0;
     consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
     first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    if (first[0] || first[plan->n_elements] > plan->n_consumers) return 0;
-    for (i = 0; i < plan->n_elements; i++)
+    if (first[0] || first[plan->n_elements * (1 + plan->early)] > plan->n_consumers) return 0;
+    for (i = 0; i < plan->n_elements * (1 + plan->early); i++)
         if (first[i] > first[i + 1]) return 0;
     for (i = 0; i < plan->n_notifies; i++)
         if (triggers[i].element >= plan->n_elements) return 0;
@@ -5857,7 +5895,9 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
     if (n)
         fleeti_put(out, "\n");
     else if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
-        fleeti_put(out, "steps: the last task of a step makes the sources of the next one ready\n");
+        fleeti_put(out,
+                   "steps: the last task of a step makes the sources of the next one ready%s\n",
+                   plan->early ? "; the others when all before them have been taken" : "");
     else if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
         fleeti_put(out, "steps: sources wait for the step before: a scheduler deals ahead, so they "
                         "always do under CHIPLET\n");

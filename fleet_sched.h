@@ -245,7 +245,8 @@ typedef struct fleet_ctx {
 /* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type) { ... }
    gets what the tile `name` gets and runs just before the task waits, on a worker that must: not where a scheduler
    or a ready queue hands out tasks whose events are complete, and not in grids with run-time maps, whose tasks may
-   turn out not to exist. It may read only what no task of this launch writes.
+   turn out not to exist. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
+   task of this launch writes.
    FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that
    have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
@@ -1176,6 +1177,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         /* The sources of the first step are ready. */
         if (fleeti_cold_value(w->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
             fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
+        fleet_block_barrier(); /* before word 1 is used again */
     }
     w->done = fleeti_cold_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
@@ -1524,7 +1526,8 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
     }
-    got = fleeti_broadcast(w->me, got, 0);
+    /* The wait of a task that was pushed early is next to use word 0. */
+    got = fleeti_broadcast(w->me, got, 1);
     if (!got) return 0;
     step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
     w->mailed = fleeti_cold_of(got);
@@ -1604,7 +1607,7 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
     }
 }
 
-/* STATIC: waits for the events of the task in hand; 0: the run ends, the tile must not run. */
+/* Waits for the events of the task in hand; 0: the run ends, the tile must not run. */
 FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
 {
     const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
@@ -1612,7 +1615,7 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
     fleeti_seen seen;
     fleet_status status;
     seen.status = FLEET_OK;
-    if (w->group == FLEET_BLOCK)
+    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
         first = fleeti_slot_wait(w, w->number - 1);
     else
         first = waits[0];
@@ -1741,7 +1744,39 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
     return !w->plain && FLEETI_TASK(w, n_waits) & 0xffff &&
-           fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || FLEETI_TASK(w, level) & FLEETI_EARLY
+                                                                                          << 8);
+}
+
+/* Early pushes, by all threads of the group: the task in hand has been taken. Who waits for its events and has no other
+   producer to come becomes ready, and will wait for them. Nothing is published by that. */
+FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_trigger *triggers =
+        (const fleeti_trigger *)(block + plan->triggers) + FLEETI_TASK(w, notifies);
+    const uint32_t *targets = (const uint32_t *)(block + plan->taken_targets);
+    const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
+    const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
+    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return;
+    FLEETI_ROLLED
+    for (uint32_t from = 0; from < n; from += lanes) {
+        const uint32_t here = lane < lanes && from + lane < n;
+        uint32_t e = 0, last = 0;
+        fleeti_news news;
+        if (here) {
+            e = triggers[from + lane].element;
+            last =
+                fleet_add_relaxed_device(fleeti_counters_of(w).device + plan->taken + e, 1) + 1 ==
+                w->epoch * targets[e];
+        }
+        news.triggers = NULL;
+        news.mask = fleeti_ballot(last);
+        news.element = plan->n_elements + e;
+        news.from = news.end = 0;
+        if (news.mask) fleeti_make_ready(w, news, w->epoch);
+    }
 }
 
 /* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
@@ -1751,11 +1786,13 @@ FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
 }
 
 /* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
-   arrival saw them complete, and the worker has acquired. */
+   arrival saw them complete, and the worker has acquired; but for early pushes. */
 FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
 {
     if (w->plain) return 1;
     fleeti_tell(w, w->group);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
+        fleeti_taken(w);
     if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
     if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent) w->absent = fleeti_is_missing(w);
     return 1;
@@ -2622,6 +2659,9 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
         for (uint32_t i = 0; i < plan->n_consumers; i++)
             counters[plan->joins + consumers[i].desc] =
                 epoch * (consumers[i].need & FLEETI_CONSUMER_NEED);
+        for (uint32_t i = 0; plan->early && i < plan->n_elements; i++)
+            counters[plan->taken + i] =
+                epoch * ((const uint32_t *)(block + plan->taken_targets))[i];
     }
     for (uint32_t d = 0; d < plan->n_descs; d++)
         for (uint32_t i = 0; i < tasks[d].n_notifies; i++) {
@@ -3195,13 +3235,15 @@ static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule sc
     d.topology = *t;
     d.schedule = schedule;
     for (uint32_t i = 0; i < grids; i++) {
-        const fleet_dim n = fleet_dim_of((int32_t)(workers * per_worker));
-        fleet_grid grid = fleet_call_device(g, "empty", FLEETI_TILE_EMPTY, fleet_shape1(n), 0);
-        char name[24];
+        char name[2][24];
+        fleet_grid grid;
+        snprintf(name[0], sizeof name[0], "empty %u", i);
+        snprintf(name[1], sizeof name[1], "after %u", i);
+        grid = fleet_call_device(g, name[0], FLEETI_TILE_EMPTY,
+                                 fleet_shape1(fleet_dim_of((int32_t)(workers * per_worker))), 0);
         if (i) fleet_in_edge(g, grid, before, "i->");
         if (i + 1 == grids) break;
-        snprintf(name, sizeof name, "after %u", i);
-        before = fleet_event_tensor(g, name, fleet_shape0(), FLEET_COUNT_DERIVED);
+        before = fleet_event_tensor(g, name[1], fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_out_edge(g, grid, before, "i->");
     }
     if (mixed)

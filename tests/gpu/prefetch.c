@@ -11,12 +11,20 @@ typedef struct pair {                   /* what every tile sees */
     uint32_t last, spin;
 } pair;
 
-/* The last of them ends only when the first consumer has prefetched: it must not wait for its events first. */
+FLEET_DEVICE uint32_t any_prefetched(const pair *p, uint32_t epoch)
+{
+    uint32_t any = 0;
+    for (uint32_t i = 0; i <= p->last; i++)
+        any |= fleet_load_relaxed_device(p->prefetched + i) == epoch;
+    return any;
+}
+
+/* The last of them ends only when some consumer has prefetched: it must not wait for its events first. */
 FLEET_TILE(make, pair)
 {
     uint32_t tries = 0;
     if (args->spin && (uint32_t)at[0] == args->last && ctx.thread == 0)
-        while (fleet_load_relaxed_device(args->prefetched) != ctx.epoch)
+        while (!any_prefetched(args, ctx.epoch))
             if (fleet_pause(&tries)) return FLEET_ERROR_TILE;
     if (ctx.thread == 0) args->made[at[0]] = ctx.epoch;
     return FLEET_OK;
@@ -58,6 +66,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     fleet_grid make, use;
     pair p;
     void *memory, *args;
+    const uint32_t waits = s->schedule == FLEET_SCHEDULE_STATIC || s->early; /* workers do */
     uint32_t workers = 0, tasks, times, steps = 3;
     (void)unused;
     for (uint32_t k = 0; k < s->topology.chiplets; k++)
@@ -81,7 +90,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     p.used = p.made + MOST;
     p.times = p.used + MOST;
     p.last = tasks - 1;
-    p.spin = s->schedule == FLEET_SCHEDULE_STATIC && workers > 1;
+    p.spin = waits && workers > 1;
     CHECK_STATUS(fleet_device_alloc(&args, sizeof p), FLEET_OK);
     CHECK_STATUS(fleet_to_device(args, &p, sizeof p, NULL), FLEET_OK);
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
@@ -91,7 +100,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(pair_kernel), args), FLEET_OK);
     CHECK_STATUS(fleet_wait_state(&state, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_host(&times, p.times, sizeof times, NULL), FLEET_OK);
-    CHECK_INT(times, s->schedule == FLEET_SCHEDULE_STATIC ? tasks * steps : 0);
+    CHECK_INT(times, waits ? tasks * steps : 0);
     fleet_state_free(&state);
     fleet_image_free(&image);
     fleet_device_free(memory);
@@ -105,9 +114,24 @@ static void prefetch_before_the_wait(test_run *t)
     in_settings(t, 12, run_pair, NULL);
 }
 
+/* Early pushes: a consumer is popped while its last producer still runs. */
+static void run_early(test_run *t, const setting *s_, void *unused)
+{
+    setting s = *s_;
+    if (s.schedule != FLEET_SCHEDULE_DYNAMIC) return;
+    s.early = 1;
+    run_pair(t, &s, unused);
+}
+
+static void prefetch_after_an_early_push(test_run *t)
+{
+    in_settings(t, 12, run_early, NULL);
+}
+
 static void all(test_run *t)
 {
     TEST(prefetch_before_the_wait);
+    TEST(prefetch_after_an_early_push);
 }
 
 TEST_MAIN(all)

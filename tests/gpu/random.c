@@ -72,6 +72,7 @@ static void any_setting(setting *s, uint64_t *seed)
         s->schedule = FLEET_SCHEDULE_STATIC;
         s->mixed = draw(seed, 0xffffffffu) | 1u << draw(seed, 4);
     }
+    s->early = (s->schedule == FLEET_SCHEDULE_DYNAMIC || s->mixed) && draw(seed, 3) == 0;
     s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && !s->mixed && draw(seed, 3) == 0;
 }
 

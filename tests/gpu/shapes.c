@@ -95,6 +95,7 @@ static fleet_graph *shapes_graph(const setting *s, fleet_dim *n, fleet_dim *m)
     fleet_grid_level(g, grid[3], FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, grid[3], *n);
     for (uint32_t i = 0; i < GRIDS; i++) setting_mix(s, g, grid[i], i);
+    fleet_grid_time(g, grid[0], 50000, 200); /* for AUTO: many of these want ready queues */
     fleet_out_edge(g, grid[0], parts, "ij->i");
     fleet_in_edge(g, grid[1], parts, "i->i");
     fleet_out_edge(g, grid[1], block_done, "i->i");
@@ -228,6 +229,58 @@ static void mixed_schedules(test_run *t)
     in_settings(t, 6, run_mixed, &epoch);
 }
 
+/* AUTO: few tasks of uneven length go to fixed queues, many to ready ones, in the same image. */
+static void run_chosen(test_run *t, const setting *s_, void *seen)
+{
+    setting s = *s_;
+    shapes_rig r;
+    uint32_t epoch = 0;
+    if (s.schedule != FLEET_SCHEDULE_STATIC) return;
+    s.schedule = FLEET_SCHEDULE_AUTO;
+    run_shapes(t, &s, &epoch);
+    if (!t->failed_here && shapes_open(t, &r, &s, 0)) {
+        for (uint32_t i = 0; i < r.plan->n_buckets; i++)
+            *(uint32_t *)seen |= 1u << fleet_plan_bucket(r.plan, i)->schedule;
+        shapes_close(&r);
+    }
+    if (t->failed_here) setting_print(&s);
+}
+
+static void schedules_are_chosen_by_value(test_run *t)
+{
+    uint32_t seen = 0;
+    in_settings(t, 6, run_chosen, &seen);
+#if !defined(FLEET_HIP) /* whose workers are too many for these few tasks */
+    if (!t->failed_here)
+        CHECK_INT(seen, 1u << FLEET_SCHEDULE_STATIC | 1u << FLEET_SCHEDULE_DYNAMIC);
+#endif
+}
+
+#if !defined(FLEET_HIP) /* its simulator knows no time */
+/* What the kit takes is measured with a kernel whose tiles are not called. */
+static void costs_are_measured(test_run *t)
+{
+    setting s;
+    shapes_rig r;
+    fleet_costs c;
+    CHECK(setting_get(0, 1, &s));
+    if (!shapes_open(t, &r, &s, 0)) return;
+    r.launch.steps = 2;
+    memset(&c, 0xff, sizeof c);
+    CHECK_STATUS(
+        fleet_calibrate(&c, &s.topology, &r.launch, FLEET_KERNEL_OF(shapes_kernel), r.args),
+        FLEET_OK);
+    CHECK(c.static_task >= 0 && c.static_hop >= 0 && c.mixed_task >= 0 && c.mixed_hop >= 0);
+    CHECK(c.dynamic_task >= 0 && c.dynamic_hop >= 0);
+    CHECK(c.static_task + c.static_hop > 0 && c.dynamic_task + c.dynamic_hop > 0);
+    CHECK(c.dynamic_hop < 1e9f && c.dynamic_task < 1e9f);
+    if (!runs_are(t, r.s.ran, r.want, GRIDS, CELLS)) return;
+    CHECK_STATUS(fleet_calibrate(&c, &s.topology, NULL, FLEET_KERNEL_OF(shapes_kernel), NULL),
+                 FLEET_ERROR_NULL);
+    shapes_close(&r);
+}
+#endif
+
 static void all_buckets_wrap(test_run *t)
 {
     uint32_t epoch = 0xfffffffdu;
@@ -328,6 +381,10 @@ static void all(test_run *t)
     TEST(one_plan_for_all_values);
     TEST(all_buckets_wrap);
     TEST(mixed_schedules);
+    TEST(schedules_are_chosen_by_value);
+#if !defined(FLEET_HIP)
+    TEST(costs_are_measured);
+#endif
     TEST(values_are_checked);
 #if !defined(FLEET_HOST)
     TEST(captured_values);

@@ -293,6 +293,7 @@ static void run_mixed(test_run *t, const setting *s_, void *epoch)
         static const uint32_t grids[4] = {1u << 3, 1u << 2 | 1u << 4, 0x1fu ^ 1u << 3, 0x0f};
         s.mixed = grids[i];
         s.seed += 101 * i;
+        s.early = i % 2;
         run_routing(t, &s, epoch);
     }
     if (t->failed_here) setting_print(&s);

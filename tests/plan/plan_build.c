@@ -570,6 +570,56 @@ static void presets(test_run *t)
     CHECK_TEXT(fleet_status_text(FLEET_STATUS_COUNT), "not a status");
 }
 
+/* AUTO: what pays for ready queues gets them, and the report says why. */
+static void chosen_schedules(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), 0);
+    fleet_etensor owed = fleet_event_tensor(g, "owed", fleet_shape0(), 0);
+    fleet_grid even = fleet_call_device(g, "even", 0, fleet_shape1(fleet_dim_of(128)), 0);
+    fleet_grid uneven = fleet_call_device(g, "uneven", 0, fleet_shape1(fleet_dim_of(256)), 0);
+    fleet_grid bound = fleet_call_device(g, "bound", 0, fleet_shape1(fleet_dim_of(256)), 0);
+    fleet_plan *plan;
+    char text[8192];
+    fleet_out_edge(g, even, done, "i->");
+    fleet_in_edge(g, uneven, done, "i->");
+    fleet_in_edge(g, bound, owed, "i->");
+    fleet_event_outside(g, owed, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+    fleet_grid_time(g, even, 1000, 0);
+    fleet_grid_time(g, uneven, 100000, 150);
+    fleet_grid_time(g, bound, 100000, 150);
+    desc.topology = fleet_topology_make(2, 8);
+    desc.schedule = FLEET_SCHEDULE_AUTO;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->schedule, FLEET_SCHEDULE_DYNAMIC);
+    CHECK_INT(grids_of(plan)[0].schedule, FLEET_SCHEDULE_STATIC);
+    CHECK_INT(grids_of(plan)[1].schedule, FLEET_SCHEDULE_DYNAMIC);
+    CHECK_INT(grids_of(plan)[2].schedule, FLEET_SCHEDULE_STATIC); /* it waits for the outside */
+    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+    fleet_plan_report(plan, text, sizeof text);
+    CHECK_TEXT(text, "AUTO makes grid even STATIC: its 128 tasks take about");
+    CHECK_TEXT(text, "AUTO makes grid uneven DYNAMIC: its 256 tasks take about");
+    CHECK_TEXT(text, "schedule: grid bound is STATIC");
+    fleet_plan_free(plan);
+    /* Queues that cost more than they gain. */
+    desc.costs.static_task = desc.costs.static_hop = desc.costs.mixed_task = 1;
+    desc.costs.mixed_hop = 1, desc.costs.dynamic_task = 1e7f, desc.costs.dynamic_hop = 1;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->schedule, FLEET_SCHEDULE_STATIC);
+    fleet_plan_report(plan, text, sizeof text);
+    CHECK_TEXT(text, "AUTO makes grid uneven STATIC");
+    fleet_plan_free(plan);
+    /* Ready queues that pay for themselves, but not for what they cost the others. */
+    desc.costs.dynamic_task = 1, desc.costs.mixed_task = 1e7f;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->schedule, FLEET_SCHEDULE_STATIC);
+    fleet_plan_report(plan, text, sizeof text);
+    CHECK_TEXT(text, "that does not pay for what ready queues cost the other grids");
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 static void report(test_run *t)
 {
     fleet_dim n;
@@ -703,6 +753,7 @@ static void list(test_run *t)
     TEST(many_plans_from_one_graph);
     TEST(presets);
     TEST(report);
+    TEST(chosen_schedules);
     TEST(consumer_added_first);
     TEST(buckets);
     TEST(unfused);

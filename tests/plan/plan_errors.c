@@ -768,9 +768,9 @@ static void topologies(test_run *t)
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_TOO_MANY_WORKERS);
     CHECK_TEXT(fleet_graph_error(g), "chiplet 3 has room for 29 and the scheduler");
     desc = fleet_plan_desc_default();
-    desc.schedule = (fleet_schedule)3;
+    desc.schedule = (fleet_schedule)4;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
-    CHECK_TEXT(fleet_graph_error(g), "schedule 3");
+    CHECK_TEXT(fleet_graph_error(g), "schedule 4");
     desc = fleet_plan_desc_default();
     desc.counter_levels = 3;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
@@ -791,6 +791,50 @@ static void no_outside_under_dynamic(test_run *t)
     fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
     desc.schedule = FLEET_SCHEDULE_DYNAMIC;
     REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x, which waits for it under DYNAMIC");
+}
+
+/* A schedule of one grid: which there are, and where it may be. */
+static void schedules_of_grids(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
+    desc.schedule = FLEET_SCHEDULE_CHIPLET;
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x has a schedule of its own");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_grid_schedule(g, x, FLEET_SCHEDULE_CHIPLET);
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: schedule 1 is not one of a single grid");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
+    fleet_place(g, x, fleet_map2(fleet_axis(0, 0, 0, 1), fleet_axis(0, 0, 0, 1)));
+    REFUSED(g, NULL, FLEET_ERROR_PLACEMENT, "a worker may be named under STATIC only");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
+    desc.schedule = FLEET_SCHEDULE_AUTO;
+    desc.costs.static_task = -1;
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "costs hold a number below 0");
+}
+
+/* A fixed queue beside ready ones can still stand in its own way. */
+static void order_in_a_mixed_plan(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_etensor a = fleet_event_tensor(g, "a", fleet_shape0(), 0);
+    fleet_etensor b = fleet_event_tensor(g, "b", fleet_shape0(), 0);
+    fleet_grid last = fleet_call_device(g, "last", 0, fleet_shape0(), 0);
+    fleet_grid first = fleet_call_device(g, "first", 0, fleet_shape0(), 0);
+    fleet_grid between = fleet_call_device(g, "between", 0, fleet_shape0(), 0);
+    fleet_out_edge(g, first, a, "->");
+    fleet_in_edge(g, between, a, "->");
+    fleet_out_edge(g, between, b, "->");
+    fleet_in_edge(g, last, b, "->");
+    fleet_grid_schedule(g, between, FLEET_SCHEDULE_DYNAMIC);
+    desc.topology = fleet_topology_make(1, 1);
+    REFUSED(g, &desc, FLEET_ERROR_ORDER, "task last() stands before first()");
 }
 
 static void placements(test_run *t)
@@ -992,6 +1036,8 @@ static void list(test_run *t)
     TEST(large_knots);
     TEST(topologies);
     TEST(no_outside_under_dynamic);
+    TEST(schedules_of_grids);
+    TEST(order_in_a_mixed_plan);
     TEST(placements);
     TEST(images);
     TEST(hostile_images);
