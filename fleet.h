@@ -2295,7 +2295,9 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
 /* Those given, or an H200's: 132 workgroups of 256 threads. */
 static fleet_costs fleeti_costs_of(const fleet_plan_desc *desc)
 {
-    static const fleet_costs none, h200 = {250, 1300, 1800, 2600, 5000, 3500};
+    static const fleet_costs h200 = {250, 1300, 1800, 2600, 5000, 3500};
+    fleet_costs none;
+    memset(&none, 0, sizeof none);
     return memcmp(&desc->costs, &none, sizeof none) == 0 ? h200 : desc->costs;
 }
 

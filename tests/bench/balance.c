@@ -46,8 +46,9 @@ static void run_planned(uint32_t steps, void *context)
     CHECKED(fleet_launch(&p->state, &d, FLEET_KERNEL_OF(work_kernel), p->args));
 }
 
-static double step_us(const fleet_topology *t, fleet_schedule schedule, uint32_t tasks,
-                      uint32_t short_us)
+/* AUTO is told what these lengths are on average, and how they vary. */
+static double step_us(const fleet_topology *t, fleet_schedule schedule, const fleet_costs *costs,
+                      uint32_t tasks, uint32_t short_us)
 {
     planned p;
     work w;
@@ -55,10 +56,13 @@ static double step_us(const fleet_topology *t, fleet_schedule schedule, uint32_t
     fleet_plan *plan;
     fleet_plan_desc d = fleet_plan_desc_default();
     fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid spin;
     double us;
     d.topology = *t;
     d.schedule = schedule;
-    fleet_call_device(g, "spin", work_spin, fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
+    d.costs = *costs;
+    spin = fleet_call_device(g, "spin", work_spin, fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
+    fleet_grid_time(g, spin, short_us * 31 * 1000 / 16, 187);
     if (fleet_plan_build(g, &d, &plan)) {
         fprintf(stderr, "%s\n", fleet_graph_error(g));
         exit(1);
@@ -78,21 +82,39 @@ static double step_us(const fleet_topology *t, fleet_schedule schedule, uint32_t
     return us;
 }
 
+static fleet_costs measured(const fleet_topology *t)
+{
+    fleet_costs c;
+    fleet_launch_desc d = fleet_launch_desc_default();
+    d.steps = 100;
+    CHECKED(fleet_calibrate(&c, t, &d, FLEET_KERNEL_OF(work_kernel), NULL));
+    line("a task from a fixed queue (fleet_calibrate)", (double)c.static_task / 1e3, "us", "", 0);
+    line("  to the next grid", (double)c.static_hop / 1e3, "us", "", 0);
+    line("a task from a fixed queue beside ready queues", (double)c.mixed_task / 1e3, "us", "", 0);
+    line("  to the next grid", (double)c.mixed_hop / 1e3, "us", "", 0);
+    line("a task from a ready queue", (double)c.dynamic_task / 1e3, "us", "", 0);
+    line("  to the next grid", (double)c.dynamic_hop / 1e3, "us", "", 0);
+    return c;
+}
+
 int main(void)
 {
     static const uint32_t lengths[] = {2, 10, 50};
     fleet_topology topology;
+    fleet_costs costs;
     uint32_t workers = 0, tasks, units = 0;
     CHECKED(fleet_query_topology(&topology));
     for (uint32_t k = 0; k < topology.chiplets; k++) workers += topology.units[k];
     printf("%s: %u workgroups\n", topology.name, workers);
+    costs = measured(&topology);
     tasks = 16 * workers;
     for (uint32_t i = 0; i < tasks; i++) units += is_long(i) ? 16 : 1;
     for (uint32_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         const double never_idle = (double)units * lengths[i] / workers;
-        const double fixed = step_us(&topology, FLEET_SCHEDULE_STATIC, tasks, lengths[i]);
-        const double dealt = step_us(&topology, FLEET_SCHEDULE_CHIPLET, tasks, lengths[i]);
-        const double popped = step_us(&topology, FLEET_SCHEDULE_DYNAMIC, tasks, lengths[i]);
+        const double fixed = step_us(&topology, FLEET_SCHEDULE_STATIC, &costs, tasks, lengths[i]);
+        const double dealt = step_us(&topology, FLEET_SCHEDULE_CHIPLET, &costs, tasks, lengths[i]);
+        const double popped = step_us(&topology, FLEET_SCHEDULE_DYNAMIC, &costs, tasks, lengths[i]);
+        const double chosen = step_us(&topology, FLEET_SCHEDULE_AUTO, &costs, tasks, lengths[i]);
         char name[80];
         snprintf(name, sizeof name, "16 tasks a worker, %u or %u us, STATIC", lengths[i],
                  16 * lengths[i]);
@@ -100,6 +122,8 @@ int main(void)
         line("  the same, CHIPLET", dealt, "us", "nobody ever idle", never_idle);
         line("  the same, DYNAMIC", popped, "us", "nobody ever idle", never_idle);
         line("  the same, DYNAMIC", popped, "us", "STATIC", fixed);
+        line("  the same, AUTO", chosen, "us", "the better of both",
+             fixed < popped ? fixed : popped);
     }
     return 0;
 }
