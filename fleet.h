@@ -430,8 +430,8 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
 
 /* ---- fleet: plan ----------------------------------------------------------------------------- */
 
-/* What the kit itself takes, in nanoseconds: for a task that waits for nothing, and from the end of a grid to the
-   start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h) measures them. */
+/* What the kit itself takes, in nanoseconds: for a task with an event before and one behind it, and from the end of a
+   grid to the start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h) measures them. */
 typedef struct fleet_costs {
     float static_task, static_hop;   /* from a worker's queue, in a plan that is STATIC */
     float mixed_task, mixed_hop;     /* the same, in a plan with DYNAMIC grids */

@@ -3219,32 +3219,39 @@ static uint64_t fleeti_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A plan of `grids` grids of empty tasks, each of which waits for all of the one before it. mixed: and one DYNAMIC task. */
+#define FLEETI_EMPTY_GRIDS 9u
+
+/* A chain of grids of empty tasks, so many for each worker: each waits for `group` tasks of the grid before it, and as
+   many wait for each. mixed: and one DYNAMIC task. */
 static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule schedule,
-                                      uint32_t mixed, uint32_t grids, uint32_t per_worker,
-                                      fleet_plan **plan)
+                                      uint32_t mixed, uint32_t per_worker, fleet_plan **plan)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_plan_desc d = fleet_plan_desc_default();
     fleet_etensor before;
     fleet_status status;
-    uint32_t workers = 0;
+    uint32_t tasks = 0, group;
     if (!g) return FLEET_ERROR_MEMORY;
     memset(&before, 0, sizeof before);
-    for (uint32_t k = 0; k < t->chiplets && k < FLEET_MAX_CHIPLETS; k++) workers += t->units[k];
+    for (uint32_t k = 0; k < t->chiplets && k < FLEET_MAX_CHIPLETS; k++)
+        tasks += t->units[k] * per_worker;
+    group = per_worker > 1 ? 16 : tasks;
     d.topology = *t;
     d.schedule = schedule;
-    for (uint32_t i = 0; i < grids; i++) {
+    for (uint32_t i = 0; i < FLEETI_EMPTY_GRIDS; i++) {
+        const fleet_shape groups =
+            fleet_shape1(fleet_dim_of((int32_t)((tasks + group - 1) / group)));
+        const fleet_map map = fleet_map1(fleet_axis(0, 1, 0, group));
         char name[2][24];
         fleet_grid grid;
         snprintf(name[0], sizeof name[0], "empty %u", i);
         snprintf(name[1], sizeof name[1], "after %u", i);
         grid = fleet_call_device(g, name[0], FLEETI_TILE_EMPTY,
-                                 fleet_shape1(fleet_dim_of((int32_t)(workers * per_worker))), 0);
-        if (i) fleet_in_edge(g, grid, before, "i->");
-        if (i + 1 == grids) break;
-        before = fleet_event_tensor(g, name[1], fleet_shape0(), FLEET_COUNT_DERIVED);
-        fleet_out_edge(g, grid, before, "i->");
+                                 fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
+        if (i) fleet_in_edge_map(g, grid, before, map);
+        if (i + 1 == FLEETI_EMPTY_GRIDS) break;
+        before = fleet_event_tensor(g, name[1], groups, FLEET_COUNT_DERIVED);
+        fleet_out_edge_map(g, grid, before, map);
     }
     if (mixed)
         fleet_grid_schedule(g, fleet_call_device(g, "popped", FLEETI_TILE_EMPTY, fleet_shape0(), 0),
@@ -3284,8 +3291,7 @@ static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_de
 fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
 {
-    /* Three plans each: 16 and 48 tasks a worker, and a chain of 9 grids of 16. */
-    static const uint32_t grids[3] = {1, 1, 9}, per_worker[3] = {16, 48, 16};
+    static const uint32_t per_worker[3] = {4, 12, 1};
     float *out[3][2];
     if (!costs || !t || !d || !kernel) return FLEET_ERROR_NULL;
     out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
@@ -3297,13 +3303,13 @@ fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
             fleet_plan *plan = NULL;
             fleet_status status =
                 fleeti_empty_plan(t, how == 2 ? FLEET_SCHEDULE_DYNAMIC : FLEET_SCHEDULE_STATIC,
-                                  how == 1, grids[i], per_worker[i], &plan);
+                                  how == 1, per_worker[i], &plan);
             if (!status) status = fleeti_step_ns(plan, d, kernel, args, &ns[i]);
             fleet_plan_free(plan);
             if (status) return status;
         }
-        task = (ns[1] - ns[0]) / 32;
-        hop = (ns[2] - ns[0]) / 8 - 16 * task;
+        task = (ns[1] - ns[0]) / (8 * FLEETI_EMPTY_GRIDS);
+        hop = ns[2] / FLEETI_EMPTY_GRIDS - task;
         *out[how][0] = (float)(task > 0 ? task : 0);
         *out[how][1] = (float)(hop > 0 ? hop : 0);
     }
