@@ -3,7 +3,8 @@
    Turns a plan (fleet.h) and your tile functions into a megakernel. Your kernel stays yours: the loop is
    a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
    own queue. Under CHIPLET one workgroup of each chiplet polls events and deals that chiplet's tasks.
-   Under DYNAMIC whoever completes a task's last event pushes it to a ready queue, and idle workers pop.
+   Under DYNAMIC whoever completes a task's last event pushes it to a ready queue, and idle workers pop;
+   grids with queues of their own may stand beside those.
    Symbols that the plan left open get their values before a launch (fleet_bind), run-time tensors their
    memory (fleet_bind_tensor); both stay with the state.
 

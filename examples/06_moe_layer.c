@@ -12,7 +12,8 @@
 
    Three run-time tensors say what the plan cannot: scatter notifies the experts that `topk` names, an expert is
    complete after as many notifies as `counts` says, and then exactly the tiles that `indptr` gives it may run. Under
-   DYNAMIC an expert's tiles begin as soon as its own tokens are there; under STATIC and CHIPLET, when all are. The
+   DYNAMIC an expert's tiles begin as soon as its own tokens are there; under STATIC and CHIPLET, when all are. A grid
+   may have a schedule of its own: here the experts' tiles come from ready queues while AUTO chooses for the others. The
    number of tokens is a symbol, as in example 05; an expert may have none. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
@@ -206,6 +207,11 @@ static fleet_plan *build(const layer *l, fleet_schedule schedule)
     fleet_out_edge(g, down, downed, "tc->");
     fleet_in_edge(g, combine, downed, "i->");
 
+    if (schedule == FLEET_SCHEDULE_AUTO) {
+        fleet_grid_schedule(g, up, FLEET_SCHEDULE_DYNAMIC);
+        fleet_grid_schedule(g, down, FLEET_SCHEDULE_DYNAMIC);
+        fleet_grid_time(g, route, 3000, 0); /* nanoseconds of a tile, and that they hardly vary */
+    }
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan = NULL;
     desc.schedule = schedule;
@@ -362,7 +368,7 @@ int main(void)
     static const uint32_t tokens[][4] = {{8, 0, 17, 1}, {9, 2, 5, 7}, {33, 3, 0, 20}};
     uint32_t right = 0;
     for (uint32_t i = 0; i < sizeof layers / sizeof *layers; i++)
-        for (uint32_t schedule = 0; schedule < 3; schedule++)
+        for (uint32_t schedule = 0; schedule <= FLEET_SCHEDULE_AUTO; schedule++)
             right += run(&layers[i], (fleet_schedule)schedule, tokens[i], 4);
     printf("ok: %u launches of three layers with 0 to 33 tokens, routed on the device\n", right);
     return 0;
