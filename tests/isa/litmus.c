@@ -18,6 +18,8 @@
      lanes              lanes of a wave hand values over through LDS
    Plans (steps in one launch, and three launches):
      static, dealt      device-, chiplet-, CU- and wavefront-tasks under STATIC and CHIPLET
+     ready, some        the same under DYNAMIC, and with one grid DYNAMIC and the others STATIC
+     routed             run-time maps under DYNAMIC: tasks that tensors name read what gathers have published
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
      census             only the device-task under STATIC, in many launches */
 #include "fleet_sched.h"
@@ -267,6 +269,7 @@ typedef struct tiles {
     uint32_t *errors; /* [0] wrong values */
     uint32_t *in, *out;
     uint32_t chiplets, tasks;
+    int32_t *topk, *counts, *indptr; /* routed: [TOKENS][2], [EXPERTS], [EXPERTS + 1] */
 } tiles;
 
 /* A slab for each slice: the workers of a chiplet share its writing. */
@@ -321,7 +324,61 @@ FLEET_TILE(gather, tiles)
     return FLEET_OK;
 }
 
-#define TILES(TILE, P) TILE(P, make) TILE(P, mix) TILE(P, split) TILE(P, gather)
+#define TOKENS 24
+#define EXPERTS 6
+
+/* Two experts for a token, others in each step. The last wave writes, the first one looks at what it wrote. */
+FLEET_TILE(route, tiles)
+{
+    const uint32_t i = (uint32_t)at[0], first = (i + ctx.epoch) % EXPERTS;
+    if (ctx.thread == ctx.threads - 1) {
+        args->topk[2 * i] = (int32_t)first;
+        args->topk[2 * i + 1] = (int32_t)((first + 1 + i % (EXPERTS - 1)) % EXPERTS);
+    }
+    return FLEET_OK;
+}
+
+/* A tile for each expert that has tokens. */
+FLEET_TILE(count, tiles)
+{
+    FLEET_UNUSED(at);
+    if (ctx.thread != ctx.threads - 1) return FLEET_OK;
+    args->indptr[0] = 0;
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        int32_t n = 0;
+        for (uint32_t i = 0; i < 2 * TOKENS; i++) n += args->topk[i] == (int32_t)e;
+        args->counts[e] = n;
+        args->indptr[e + 1] = args->indptr[e] + (n > 0);
+    }
+    return FLEET_OK;
+}
+
+FLEET_TILE(scatter, tiles)
+{
+    for (uint32_t i = ctx.thread; i < SLAB; i += ctx.threads)
+        args->mixed[(uint32_t)at[0] * SLAB + i] = value_of(ctx.epoch, (uint32_t)at[0], i);
+    return FLEET_OK;
+}
+
+/* Tile t: the slabs of all tokens of its expert. */
+FLEET_TILE(use, tiles)
+{
+    uint32_t wrong = 0;
+    int32_t e = 0;
+    while (args->indptr[e + 1] <= at[0]) e++;
+    for (uint32_t i = 0; i < 2 * TOKENS; i++) {
+        if (args->topk[i] != e) continue;
+        for (uint32_t k = ctx.thread; k < SLAB; k += ctx.threads)
+            wrong += args->mixed[i / 2 * SLAB + k] != value_of(ctx.epoch, i / 2, k);
+    }
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    return FLEET_OK;
+}
+
+#define TILES(TILE, P)                                                                             \
+    TILE(P, make)                                                                                  \
+    TILE(P, mix)                                                                                   \
+    TILE(P, split) TILE(P, gather) TILE(P, route) TILE(P, count) TILE(P, scatter) TILE(P, use)
 FLEET_DISPATCH(tiles, TILES)
 
 FLEET_KERNEL(run_tiles, tiles, THREADS)
@@ -590,6 +647,78 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     return errors_of(&l) || wrong;
 }
 
+static fleet_graph *routed_graph(void)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_dim_of(TOKENS), experts = fleet_dim_of(EXPERTS);
+    fleet_etensor routed = fleet_event_tensor(g, "routed", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor counted = fleet_event_tensor(g, "counted", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor filled = fleet_event_tensor(g, "filled", fleet_shape1(experts), TOKENS);
+    fleet_grid route_grid = fleet_call_device(g, "route", tiles_route, fleet_shape1(n), 0);
+    fleet_grid count_grid = fleet_call_device(g, "count", tiles_count, fleet_shape0(), 0);
+    fleet_grid scatter_grid = fleet_call_device(g, "scatter", tiles_scatter, fleet_shape1(n), 0);
+    fleet_grid use_grid = fleet_call_device(g, "use", tiles_use, fleet_shape1(experts), 0);
+    fleet_tensor topk =
+        fleet_runtime_tensor(g, "topk", fleet_shape2(n, fleet_dim_of(2)), route_grid);
+    fleet_tensor counts = fleet_runtime_tensor(g, "counts", fleet_shape1(experts), count_grid);
+    fleet_tensor indptr =
+        fleet_runtime_tensor(g, "indptr", fleet_shape1(fleet_dim_plus(experts, 1)), count_grid);
+    fleet_out_edge(g, route_grid, routed, "i->");
+    fleet_in_edge(g, count_grid, routed, "->");
+    fleet_out_edge(g, count_grid, counted, "->");
+    fleet_in_edge(g, scatter_grid, counted, "i->");
+    fleet_out_edge_gather(g, scatter_grid, filled, topk);
+    fleet_event_counts(g, filled, counts);
+    fleet_in_edge_range(g, use_grid, filled, indptr);
+    return g;
+}
+
+static uint32_t by_tensors(const fleet_topology *topology, uint32_t steps)
+{
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_graph *g = routed_graph();
+    int32_t wrong[TOKENS * 2];
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    tiles t;
+    litmus l;
+    void *args;
+    memset(&t, 0, sizeof t);
+    memset(&l, 0, sizeof l);
+    desc.topology = *topology;
+    desc.workers_per_chiplet = topology->units[0] < 3 ? topology->units[0] : 3;
+    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+    if (fleet_plan_build(g, &desc, &plan)) {
+        printf("wrong: %s\n", fleet_graph_error(g));
+        return 1;
+    }
+    t.errors = l.errors = (uint32_t *)device_zeros(512);
+    t.mixed = (uint32_t *)device_zeros((size_t)TOKENS * SLAB * 4);
+    t.topk = (int32_t *)device_zeros(TOKENS * 2 * 4);
+    t.counts = (int32_t *)device_zeros(EXPERTS * 4);
+    t.indptr = (int32_t *)device_zeros((EXPERTS + 1) * 4);
+    memset(wrong, 0xff, sizeof wrong); /* what no map takes */
+    must("topk", fleet_to_device(t.topk, wrong, TOKENS * 2 * 4, NULL));
+    must("counts", fleet_to_device(t.counts, wrong, EXPERTS * 4, NULL));
+    must("indptr", fleet_to_device(t.indptr, wrong, (EXPERTS + 1) * 4, NULL));
+    args = device_zeros(sizeof t);
+    must("copy", fleet_to_device(args, &t, sizeof t, NULL));
+    must("upload", fleet_upload(&image, plan, NULL));
+    must("state", fleet_state_create(&state, &image, NULL, NULL));
+    must("topk", fleet_bind_tensor(&state, "topk", t.topk, NULL));
+    must("counts", fleet_bind_tensor(&state, "counts", t.counts, NULL));
+    must("indptr", fleet_bind_tensor(&state, "indptr", t.indptr, NULL));
+    must("set-up", fleet_stream_wait(NULL));
+    d.steps = steps;
+    d.threads = THREADS;
+    for (uint32_t k = 0; k < 3; k++)
+        must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
+    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    return errors_of(&l);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
@@ -599,7 +728,9 @@ int main(int argc, char **argv)
     must("query", fleet_query_topology(&topology));
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
            !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census");
-    if (plan ? by_plan(name, &topology, epochs, slices) : by_hand(name, &topology, epochs))
+    if (!strcmp(name, "routed") ? by_tensors(&topology, epochs)
+        : plan                  ? by_plan(name, &topology, epochs, slices)
+                                : by_hand(name, &topology, epochs))
         return 1;
     printf("ok %s\n", name);
     return 0;

@@ -23,7 +23,7 @@ OLDER_STORES = "it lets buffer_wbl2 cover the workgroup's older stores, in fligh
 ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and nobody looks between"
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
-NO_TENSORS = "its litmus programs have no run-time tensors"
+LONG_WAY = "from the stores to the look it is longer than its stores are in flight"
 SAME_L2 = "both sides share one L2"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
@@ -128,7 +128,8 @@ MUTANTS = [
     M("own queue: acquire", SCHED, "fleeti_take_own", "fleeti_acquire((fleet_scope)scope);", ";", sim="some"),
     M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
     M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need;", "epoch * need - 1;", sim="ready", isa=False),
-    M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=NO_TENSORS),
+    M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=LONG_WAY),
+    M("run-time maps: release", SCHED, "fleeti_notify_ready", "mapped && last, 1, veto", "0, 1, veto", sim="routed", isa=False),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
 ]

@@ -20,7 +20,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
 DEEP = bool(os.environ.get("FLEET_DEEP"))
 TESTS = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes",
-         "static", "dealt", "ready", "some", "census"]
+         "static", "dealt", "ready", "some", "routed", "census"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
 
 
@@ -37,7 +37,7 @@ def settings(seeds):
 # A launch that comes to no end is ended after this many wave instructions. The longest that ends takes 4 million;
 # more where the device spins until the host, which may have to wait for a processor, has answered.
 LIMIT, LIMIT_WITH_HOST = "12000000", "80000000"
-WITH_HOST = ("system", "publish", "static", "dealt")
+WITH_HOST = ("system", "publish", "static", "dealt", "some")
 
 
 def hipcc(*words):
