@@ -111,8 +111,10 @@ static inline void setting_print(const setting *s)
     uint32_t k;
     static const char *const schedules[4] = {"STATIC", "CHIPLET", "DYNAMIC", "AUTO"};
     printf("    in: %s%s, mixed %#x, %s engine, %u chiplets of", schedules[s->schedule],
-           s->unfused ? " unfused" : s->early ? " early" : "", s->mixed, s->engine ? "deterministic" : "threads",
-           s->topology.chiplets);
+           s->unfused ? " unfused"
+           : s->early ? " early"
+                      : "",
+           s->mixed, s->engine ? "deterministic" : "threads", s->topology.chiplets);
     for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
     printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,
            s->levels, (int)s->placement, (unsigned long long)s->seed, s->waves);
