@@ -576,8 +576,9 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t level;   /* fleet_level, but DEVICE: a slice is a chiplet-task */
-    uint8_t acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED, MAPPED, EARLY */
+    uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task */
+    uint8_t
+        acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
     /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
        but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is */
     uint16_t batch;
@@ -587,6 +588,7 @@ typedef struct fleet_task {
 } fleet_task;
 
 #define FLEETI_SCOPE_MASK 3u
+#define FLEETI_FEEDS 0x10u   /* DYNAMIC: its arrivals may make others ready */
 #define FLEETI_EARLY 0x20u   /* pushed early: its events must be waited for */
 #define FLEETI_MAPPED 0x40u  /* its grid has run-time maps */
 #define FLEETI_GUARDED 0x80u /* the launch's symbols tell whether there is such a task */
@@ -4673,6 +4675,23 @@ static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t
     }
 }
 
+/* Marks the tasks that have somebody to look after when they have notified. */
+static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
+{
+    fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
+    const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
+    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    uint32_t d, i;
+    for (d = 0; d < plan->n_descs; d++) {
+        uint32_t feeds = (uint32_t)fleeti_has_arrivals(b, &b->grids[tasks[d].grid]);
+        for (i = 0; i < tasks[d].n_notifies && !feeds; i++) {
+            const uint32_t e = triggers[tasks[d].notifies + i].element;
+            feeds = first[e] < first[e + 1] || e == b->n_elements - 1;
+        }
+        if (feeds) tasks[d].acquire |= FLEETI_FEEDS;
+    }
+}
+
 static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
 {
     const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
@@ -4728,6 +4747,7 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
             (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM];
         triggers[i].target = b->elements[triggers[i].element].target;
     }
+    fleeti_mark_feeders(b, plan);
     return FLEET_OK;
 }
 
@@ -5462,8 +5482,8 @@ static int fleeti_check_queues(const fleet_plan *plan)
         for (i = descs - queues[q].count; i < descs; i++) {
             const fleet_task *task = &tasks[i];
             if (!fleeti_check_task(plan, task) ||
-                task->acquire &
-                    ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED | FLEETI_MAPPED | FLEETI_EARLY) ||
+                task->acquire & ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED | FLEETI_MAPPED |
+                                  FLEETI_EARLY | FLEETI_FEEDS) ||
                 (task->acquire & FLEETI_EARLY && !plan->early) ||
                 (task->acquire & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
                 !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||

@@ -778,9 +778,10 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
 /* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
 #define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_MOST) + 8 * (kind))
 #define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
-/* And the head of its own queue: a fleeti_slot. */
+/* And the head of its own queue: the descriptor, its first wait record, its number. */
 #define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
-#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 3)
+#define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
+#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 7)
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
 #define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS)
 FLEET_DEVICE uint32_t fleeti_batch_most(void)
@@ -918,7 +919,7 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
         fleeti_lds_put(
             w->slots, FLEETI_STEP_WORD + 1,
             ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
-        fleeti_lds_put(w->slots, FLEETI_OWN_WORD, ~0u);
+        fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
     }
     fleet_wave_barrier(); /* the wave that pops is the wave of thread 0 */
 }
@@ -982,6 +983,14 @@ typedef struct fleeti_slot {
 #define FLEETI_INFO_CHIPLET 2u
 #define FLEETI_INFO_END 4u
 
+/* As the words of a fleet_task tell. */
+FLEET_DEVICE uint32_t fleeti_slot_info(uint32_t level, uint32_t tile)
+{
+    return ((level & 0xff) == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
+           ((level & 0xff) == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
+           (tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |
+           (level >> 8 & FLEETI_SCOPE_MASK) << 4 | level >> 16 << 8;
+}
 FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
 {
     const fleet_task *t = fleeti_tasks_of(w) + index;
@@ -990,10 +999,8 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     slot->n_waits = t->n_waits;
     /* A task without waits gets what stands there first, and does not look at it. */
     slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
-    slot->info = (t->level == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
-                 (t->level == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-                 (t->tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |
-                 (uint32_t)(t->acquire & FLEETI_SCOPE_MASK) << 4 | (uint32_t)t->batch << 8;
+    slot->info =
+        fleeti_slot_info(t->level | (uint32_t)t->acquire << 8 | (uint32_t)t->batch << 16, t->tile);
 }
 
 /* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
@@ -1022,36 +1029,46 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
     return 1;
 }
 
+/* The head of the worker's own queue into LDS, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
+{
+    const fleet_task *task = fleeti_tasks_of(w) + index;
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
+        fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_OWN_WORD + q * 4,
+                             (const fleeti_quad *)(const void *)task + q);
+        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_OWN_WORD + q * 4);
+    }
+    fleet_wave_barrier();
+    if (fleet_lane() == 0) {
+        uint32_t n = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
+        uint32_t at = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
+        fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT,
+                             (const fleeti_quad *)(const void *)fleeti_waits_of(w) + (n ? at : 0));
+        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
+        fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, index);
+    }
+    fleet_wave_barrier();
+}
+
 /* DYNAMIC, by all lanes of a wave: how many tasks at the head of the worker's own queue may run now: one, or of
    wavefront-tasks so many in a row. *scope: what they must acquire. */
-FLEET_DEVICE uint32_t fleeti_own_ready(const fleeti_worker *w, uint32_t *scope, fleeti_seen *seen)
+FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti_seen *seen)
 {
     const uint32_t lane = fleet_lane(), lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
     const uint32_t index = fleeti_cold_value(w->first) + fleeti_cold_value(w->own);
     const uint32_t epoch = fleeti_cold_value(w->own_epoch);
     const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
     uint32_t count, bad;
-    fleeti_quad head = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD), wait;
+    fleeti_quad wait;
     fleeti_slot slot;
-    if (fleeti_uniform(head.word[0]) != index) { /* once for each task */
-        fleeti_slot_load(&slot, w, index);
-        fleet_wave_barrier();
-        if (lane == 0) {
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD, index);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 1, slot.waits);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 2, slot.n_waits);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 3, slot.info);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 4, slot.first.counter);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 5, slot.first.count);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 6, slot.first.stride);
-            fleeti_lds_put(w->slots, FLEETI_OWN_WORD + 7, slot.first.target);
-        }
-        fleet_wave_barrier();
-        head = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD);
-    }
-    wait = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD + 4);
+    if (fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_OWN_INDEX)) != index)
+        fleeti_own_load(w, index); /* once for each task */
+    wait = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
     slot.index = index;
-    slot.waits = head.word[1], slot.n_waits = head.word[2], slot.info = head.word[3];
+    slot.waits = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
+    slot.n_waits = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
+    slot.info = fleeti_slot_info(fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(level)), 0);
     slot.first.counter = wait.word[0], slot.first.count = wait.word[1];
     slot.first.stride = wait.word[2], slot.first.target = wait.word[3];
     count = slot.info & FLEETI_INFO_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
@@ -1350,8 +1367,21 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
 
 /* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
 
-/* CHIPLET, the first wave: descriptor `index` into the next slot. Its first notify record is still on its way
-   when the tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
+/* The first wave, when a descriptor has come into the next slot: its first notify record is still on its way when the
+   tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
+FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
+{
+    const uint32_t slot = FLEETI_SLOT(w->number);
+    if (fleet_lane() == 0) {
+        uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
+        uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
+        fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
+        fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
+                             fleeti_notifies_of(w) + (n ? at : 0));
+    }
+    fleet_wave_barrier();
+}
+/* The first wave: descriptor `index` into the next slot. */
 FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
@@ -1363,14 +1393,7 @@ FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
         fleeti_inbound_end(&w->inbound, w->slots, slot + q * 4);
     }
     fleet_wave_barrier();
-    if (fleet_lane() == 0) {
-        uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
-        uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
-        fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
-        fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
-                             fleeti_notifies_of(w) + (n ? at : 0));
-    }
-    fleet_wave_barrier();
+    fleeti_mail_notify(w, index);
 }
 /* The record for the leader, who is the lane that fetched it. */
 FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
@@ -1425,7 +1448,7 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 }
 
 /* DYNAMIC, by the first wave: takes `count` tasks from the head of the worker's own queue, whose events it has seen
-   complete; acquires what they published. Pair: the releases of the producers. */
+   complete, the first one into the next slot; acquires what they published. Pair: the releases of the producers. */
 FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t scope)
 {
     const uint32_t own = fleeti_cold_value(w->own), next = own + count;
@@ -1433,6 +1456,12 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
         fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), fleeti_cold_value(w->first) + own + i);
+    FLEETI_ROLLED
+    for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
+        fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
+                       fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
+    fleet_wave_barrier();
+    fleeti_mail_notify(w, fleeti_cold_value(w->first) + own);
     w->own = fleeti_cold_of(ends ? 0 : next);
     w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
     fleeti_acquire((fleet_scope)scope);
@@ -1522,7 +1551,9 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         }
         fleet_wave_barrier();
         if (got) {
-            fleeti_mail_fetch(w, fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
+            if (!mine)
+                fleeti_mail_fetch(w,
+                                  fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
@@ -1913,7 +1944,8 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
     }
     veto |= w->stop || tile_status != FLEET_OK;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC)
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && FLEETI_TASK(w, level) & FLEETI_FEEDS
+                                                                                       << 8)
         return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
     return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
                              NULL, 0, 1, veto, w->turn)
