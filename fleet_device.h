@@ -1892,7 +1892,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
     blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
     threads.x = d->threads, threads.y = 1, threads.z = 1;
-    if (d->lds_bytes > 49152 &&
+    if (d->lds_bytes && /* beside static LDS it may be too much without, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;

@@ -99,10 +99,11 @@ typedef struct fleeti_config {
 /* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
    counters, rings, shapes, each on lines of its own. */
 typedef struct fleeti_state {
-    fleeti_line owner;   /* token of the launch that holds the state, 0: free */
-    fleeti_line epoch;   /* steps completed; stored by the last workgroup to leave */
-    fleeti_line stop;    /* fleet_status that ends the run; stays until fleet_recover */
-    fleeti_line verdict; /* of the census: 0 pending, FLEETI_CENSUS_OK, or a fleet_status */
+    fleeti_line owner;    /* token of the launch that holds the state, 0: free */
+    fleeti_line epoch;    /* steps completed; stored by the last workgroup to leave */
+    fleeti_line finished; /* launches; stored by the last workgroup to leave */
+    fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_recover */
+    fleeti_line verdict;  /* of the census: 0 pending, FLEETI_CENSUS_OK, or a fleet_status */
     fleeti_line arrived, exited;
     uint32_t chiplet_index
         [FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
@@ -281,7 +282,8 @@ typedef struct fleeti_worker {
     fleeti_cold_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
     fleeti_cold_pointer
         mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
-    fleeti_cold chiplets, steps_left;
+    fleeti_cold chiplets, steps, steps_left;
+    fleeti_cold token;                    /* of this launch */
     fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
     fleeti_cold id;                       /* its number among all */
     uint32_t epoch;                       /* among the steps of the bucket that runs */
@@ -392,20 +394,27 @@ FLEET_DEVICE void fleeti_judge(const fleet_run *run)
     const fleet_plan *plan = run->plan;
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
+    const uint32_t ids = state->config.chiplet_of ? plan->chiplets : FLEET_MAX_CHIPLETS;
     uint32_t found = 0, verdict = FLEETI_CENSUS_OK;
     FLEETI_ROLLED
-    for (uint32_t raw = 0; raw < FLEET_MAX_CHIPLETS; raw++) {
-        uint32_t have = fleet_load_relaxed_device(&state->census[raw].word), need = 0;
-        if (state->config.chiplet_of ? raw >= plan->chiplets : !have) continue;
-        if (found < plan->chiplets)
-            need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
-        if (have < need && verdict == FLEETI_CENSUS_OK) {
-            verdict = FLEET_ERROR_CENSUS;
-            fleet_store_relaxed_system(&host->census_chiplet, found);
-            fleet_store_relaxed_system(&host->census_have, have);
-            fleet_store_relaxed_system(&host->census_need, need);
+    for (uint32_t first = 0; first < ids; first += 8) {
+        uint32_t have[8]; /* all eight on their way at once */
+        for (uint32_t k = 0; k < 8; k++)
+            have[k] = fleet_load_relaxed_device(&state->census[first + k].word);
+        for (uint32_t k = 0; k < 8; k++) {
+            const uint32_t raw = first + k;
+            uint32_t need = 0;
+            if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
+            if (found < plan->chiplets)
+                need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
+            if (have[k] < need && verdict == FLEETI_CENSUS_OK) {
+                verdict = FLEET_ERROR_CENSUS;
+                fleet_store_relaxed_system(&host->census_chiplet, found);
+                fleet_store_relaxed_system(&host->census_have, have[k]);
+                fleet_store_relaxed_system(&host->census_need, need);
+            }
+            fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
         }
-        fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
     }
     if (found < plan->chiplets && verdict == FLEETI_CENSUS_OK) {
         verdict = FLEET_ERROR_CENSUS;
@@ -468,8 +477,9 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
 
 /* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
    the host, and gives the state free. */
-FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
+FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
+    const uint32_t steps = fleeti_cold_value(w->steps);
     const uint32_t role = fleeti_cold_value(w->role);
     fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
@@ -484,11 +494,13 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
         uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
         uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
+        uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
+        fleet_store_relaxed_device(&state->finished.word, finished);
         if (!stop && verdict == FLEETI_CENSUS_OK) {
             uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
-            epoch += run->steps;
+            epoch += steps;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
-            fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + run->steps);
+            fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + steps);
         }
         if (verdict == FLEET_ERROR_ABORTED) {
             fleet_cas_relaxed_device(&state->stop.word, 0, verdict);
@@ -497,9 +509,9 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w, const fleet_run *run)
             fleet_store_relaxed_system(&host->census, fleet_load_relaxed_system(&host->census) + 1);
         }
         fleet_store_relaxed_system(&host->epoch, epoch);
-        fleeti_publish_system(&host->finished, fleet_load_relaxed_system(&host->finished) + 1);
+        fleeti_publish_system(&host->finished, finished);
         fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
-        fleeti_rmw_device(&state->owner.word, 0u - run->token);
+        fleeti_rmw_device(&state->owner.word, 0u - fleeti_cold_value(w->token));
     }
 }
 
@@ -547,9 +559,19 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
     ticket = fleeti_first(ticket);
     fleeti_post_order(); /* as in fleeti_ring_push */
     FLEETI_ROLLED
-    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
-        fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + i) & mask],
-                             (uint64_t)(ticket + i + 1) << 32 | consumers[i].desc);
+    for (uint32_t i = fleet_lane(); i < count; i += 8 * fleet_wave_size()) {
+        uint32_t desc[8]; /* all eight on their way at once */
+        for (uint32_t k = 0; k < 8; k++) {
+            const uint32_t at = i + k * fleet_wave_size();
+            desc[k] = consumers[at < count ? at : i].desc;
+        }
+        for (uint32_t k = 0; k < 8; k++) {
+            const uint32_t at = i + k * fleet_wave_size();
+            if (at < count)
+                fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + at) & mask],
+                                     (uint64_t)(ticket + at + 1) << 32 | desc[k]);
+        }
+    }
     fleet_wave_barrier();
     if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
 }
@@ -607,15 +629,22 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     while (from < end) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
         const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[FLEETI_CONSUMER_RING(need)];
-        uint32_t count = 0, same = lanes;
+        uint32_t count = 0, same = 8 * lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
         FLEETI_ROLLED
-        while (same == lanes) {
-            const uint32_t i = from + count + fleet_lane();
-            const uint32_t others =
-                ~fleeti_ballot(fleet_lane() < lanes && i < end && consumers[i].need == need);
-            same = others ? fleeti_ones((others & (0u - others)) - 1) : 32;
-            if (same > lanes) same = lanes;
+        while (same == 8 * lanes) { /* the entries of a round are all on their way at once */
+            uint32_t here[8];
+            for (uint32_t k = 0; k < 8; k++) {
+                const uint32_t i = from + count + k * lanes + fleet_lane();
+                here[k] = fleet_lane() < lanes && i < end ? consumers[i].need : ~need;
+            }
+            same = 0;
+            for (uint32_t k = 0; k < 8; k++) {
+                const uint32_t others = ~fleeti_ballot(here[k] == need);
+                uint32_t ones = others ? fleeti_ones((others & (0u - others)) - 1) : 32;
+                if (ones > lanes) ones = lanes;
+                if (same == k * lanes) same += ones;
+            }
             count += same;
         }
         fleeti_ring_push_run(to->ring, to->mask, consumers + from, count);
@@ -1127,7 +1156,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     __builtin_memset(w, 0, sizeof *w);
     w->state = fleeti_cold_to(run->state);
     w->counters = fleeti_cold_to(run->state->config.counters);
-    w->steps_left = fleeti_cold_of(run->steps);
+    w->steps = w->steps_left = fleeti_cold_of(run->steps);
+    w->token = fleeti_cold_of(run->token);
     w->schedule = fleeti_cold_of(plan->schedule);
     w->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
@@ -1199,6 +1229,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     }
     w->done = fleeti_cold_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
+    w->looked = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
     w->looks = fleeti_my_wave(w->me) == fleet_wave_count() - 1;
     if (!w->slow) {
         w->look_at = 0u - (FLEETI_CHUNK - 1);
@@ -1251,10 +1282,10 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
 }
 
 /* Runs in the first wave of the scheduler's workgroup. */
-FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w, uint32_t total_workers)
+FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 {
     const uint32_t workers = fleeti_cold_value(w->workers);
-    const uint32_t self = total_workers + fleeti_cold_value(w->chiplet);
+    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->chiplet);
     fleeti_slot slot[FLEETI_SLOTS];
     fleeti_seen seen;
     const uint32_t first = fleeti_cold_value(w->first);
@@ -1979,7 +2010,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
     }
 }
 
-FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
+FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 {
     fleet_ctx ctx;
     uint32_t parts = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_CHIPLET;
@@ -1998,7 +2029,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     ctx.workers = fleeti_cold_value(w->workers);
     ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
     ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = steps - fleeti_cold_value(w->steps_left);
+    ctx.step = fleeti_cold_value(w->steps) - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
@@ -2014,31 +2045,30 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w, uint32_t steps)
     return ctx;
 }
 
-/* The loop, for any kernel: `run` is its fleet_run, `args` its array of `set`. All threads of the workgroup come
+/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of the workgroup come
    here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS that tiles get through ctx, or
    NULL, 0. When it returns, all tasks of this workgroup are done; other workgroups may still run. */
-#define FLEET_WORKER_LOOP_IN(set, run, args, lds, lds_bytes)                                       \
+#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
-        const fleet_run fleeti_r = (run);                                                          \
-        const set *const fleeti_args = (args);                                                     \
+        const fleet_run fleeti_r = (fleet_run_);                                                   \
+        const set *const fleeti_args = (set_args);                                                 \
         fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));                                    \
         if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
-            if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w, fleeti_r.plan->total_workers);   \
+            if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w)) {                                                       \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
-                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile),                                   \
-                                   fleeti_context(&fleeti_w, fleeti_r.steps),                      \
+                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),        \
                                    fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
                 if (fleeti_begin(&fleeti_w))                                                       \
                     fleeti_finish(&fleeti_w,                                                       \
                                   set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
-                                                 fleeti_context(&fleeti_w, fleeti_r.steps),        \
+                                                 fleeti_context(&fleeti_w),                        \
                                                  fleeti_args + FLEETI_TASK(&fleeti_w, args)));     \
             }                                                                                      \
         }                                                                                          \
-        fleeti_leave(&fleeti_w, &fleeti_r);                                                        \
+        fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
@@ -2443,7 +2473,7 @@ static uint32_t fleeti_units(void)
 static fleet_status fleeti_fits(fleet_kernel kernel, const fleet_kernel_desc *d)
 {
     int per_unit = 0;
-    if (d->lds_bytes > 49152 &&
+    if (d->lds_bytes && /* beside static LDS it may be too much without, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;

@@ -541,9 +541,9 @@ def check_loop(listing, name, r, l1):
     r.check("release_ends", k.walk(ended, [s for n in k.find(lambda i: i.writeback) for s in k.code[n].successors], "writing"))
 
     # A ring publishes nothing but its slots, each of which carries all its news, and whose readers poll it; a join
-    # counts events whose arrivals were released.
+    # counts events whose arrivals were released; that a task has been taken tells of no data.
     def drained(q, i):
-        if i.inside("fleeti_ring_") or i.inside("fleeti_make_ready"):
+        if i.inside("fleeti_ring_") or i.inside("fleeti_make_ready") or i.inside("fleeti_taken"):
             return q
         if i.store:
             return "stored"
