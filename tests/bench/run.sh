@@ -21,6 +21,11 @@ fi
 
 stb=(${STB_DS:+-I"$(dirname "$STB_DS")"})
 cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/plan_build.c" -o "$build/plan_build"
+# The tiles of moe.c for tensor cores are those of compute capability 9.0; elsewhere, and on the CPU, it has plain loops.
+moe=(-arch=native -DMOE_PORTABLE)
+if [ "$platform" = cuda ] && [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then
+    moe=(-gencode=arch=compute_90a,code=sm_90a)
+fi
 for name in sync ring balance symbols; do
     case $platform in
     hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" ;;
@@ -28,8 +33,14 @@ for name in sync ring balance symbols; do
     host) cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" -pthread ;;
     esac
 done
+case $platform in
+hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/moe.c" -o "$build/moe" ;;
+cuda) nvcc -x cu "${moe[@]}" -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/moe.c" -o "$build/moe" ;;
+host) cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/moe.c" -o "$build/moe" -pthread -lm ;;
+esac
 "$build/plan_build"
 "$build/sync"
 "$build/ring"
 "$build/balance"
 "$build/symbols"
+"$build/moe"
