@@ -283,7 +283,7 @@ typedef struct fleeti_worker {
     fleeti_cold_pointer
         mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
     fleeti_cold chiplets, steps, steps_left;
-    fleeti_cold token;                    /* of this launch */
+    fleeti_cold token, blocks;            /* of this launch */
     fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
     fleeti_cold id;                       /* its number among all */
     uint32_t epoch;                       /* among the steps of the bucket that runs */
@@ -489,7 +489,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
         fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->id), 0);
     fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
-    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleet_block_count()) return;
+    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_cold_value(w->blocks)) return;
     {
         uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
         uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
@@ -559,17 +559,18 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
     ticket = fleeti_first(ticket);
     fleeti_post_order(); /* as in fleeti_ring_push */
     FLEETI_ROLLED
-    for (uint32_t i = fleet_lane(); i < count; i += 8 * fleet_wave_size()) {
-        uint32_t desc[8]; /* all eight on their way at once */
-        for (uint32_t k = 0; k < 8; k++) {
+    for (uint32_t i = fleet_lane(); i < count; i += 4 * fleet_wave_size()) {
+        uint32_t desc[4]; /* all four on their way at once */
+        for (uint32_t k = 0; k < 4; k++) {
             const uint32_t at = i + k * fleet_wave_size();
             desc[k] = consumers[at < count ? at : i].desc;
         }
-        for (uint32_t k = 0; k < 8; k++) {
-            const uint32_t at = i + k * fleet_wave_size();
-            if (at < count)
-                fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + at) & mask],
-                                     (uint64_t)(ticket + at + 1) << 32 | desc[k]);
+        FLEETI_ROLLED
+        for (uint32_t at = i; at < count && at < i + 4 * fleet_wave_size();
+             at += fleet_wave_size()) {
+            fleeti_post64_device(&fleeti_ring_slots(ring)[(ticket + at) & mask],
+                                 (uint64_t)(ticket + at + 1) << 32 | desc[0]);
+            desc[0] = desc[1], desc[1] = desc[2], desc[2] = desc[3];
         }
     }
     fleet_wave_barrier();
@@ -629,21 +630,25 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     while (from < end) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
         const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[FLEETI_CONSUMER_RING(need)];
-        uint32_t count = 0, same = 8 * lanes;
+        uint32_t count = 0, same = 4 * lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
         FLEETI_ROLLED
-        while (same == 8 * lanes) { /* the entries of a round are all on their way at once */
-            uint32_t here[8];
-            for (uint32_t k = 0; k < 8; k++) {
+        while (same == 4 * lanes) { /* the entries of a round are all on their way at once */
+            uint32_t here[4];
+            for (uint32_t k = 0; k < 4; k++) {
                 const uint32_t i = from + count + k * lanes + fleet_lane();
-                here[k] = fleet_lane() < lanes && i < end ? consumers[i].need : ~need;
+                here[k] = consumers[i < end ? i : from].need;
             }
             same = 0;
-            for (uint32_t k = 0; k < 8; k++) {
-                const uint32_t others = ~fleeti_ballot(here[k] == need);
+            FLEETI_ROLLED
+            for (uint32_t k = 0; k < 4; k++) {
+                const uint32_t i = from + count + k * lanes + fleet_lane();
+                const uint32_t others =
+                    ~fleeti_ballot(fleet_lane() < lanes && i < end && here[0] == need);
                 uint32_t ones = others ? fleeti_ones((others & (0u - others)) - 1) : 32;
                 if (ones > lanes) ones = lanes;
                 if (same == k * lanes) same += ones;
+                here[0] = here[1], here[1] = here[2], here[2] = here[3];
             }
             count += same;
         }
@@ -1158,6 +1163,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     w->counters = fleeti_cold_to(run->state->config.counters);
     w->steps = w->steps_left = fleeti_cold_of(run->steps);
     w->token = fleeti_cold_of(run->token);
+    w->blocks = fleeti_cold_of(fleet_block_count());
     w->schedule = fleeti_cold_of(plan->schedule);
     w->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
@@ -1919,28 +1925,33 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     return 0;
 }
 
+/* DYNAMIC: of the notify records of the task in hand. */
+FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
+}
+
 /* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
    Returns FLEETI_VETOED or 0. */
 FLEET_DEVICE uint32_t fleeti_notify_ready(fleeti_worker *w, fleeti_notify first,
                                           const fleeti_notify *notifies, uint32_t n,
                                           uint32_t mapped, uint32_t veto)
 {
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_trigger *triggers =
-        (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
     FLEETI_ROLLED
     for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
         const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
         fleeti_told told;
         if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
         told = fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from,
-                                 some, w->epoch, triggers + from, mapped && last, 1, veto, w->turn);
+                                 some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, 1,
+                                 veto, w->turn);
         if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
             fleeti_news news;
             fleeti_cursor at;
             at.map = at.base = at.ends = 0;
-            news.triggers = triggers + from;
+            news.triggers = fleeti_triggers_of(w) + from;
             news.mask = fleeti_first(told.completed);
             news.element = news.from = news.end = 0;
             FLEETI_ROLLED

@@ -77,13 +77,13 @@ static double median_us(work_fn run, uint32_t n, void *context)
     return t[3];
 }
 /* Per unit, with the cost of the launch taken out: the difference of two lengths. */
-static double per_unit_us(work_fn run, uint32_t n, void *context)
+static __attribute__((unused)) double per_unit_us(work_fn run, uint32_t n, void *context)
 {
     double shorter = median_us(run, n, context), longer = median_us(run, 3 * n, context);
     return (longer - shorter) / (2.0 * n);
 }
-static void line(const char *name, double value, const char *unit, const char *baseline,
-                 double base)
+static __attribute__((unused)) void line(const char *name, double value, const char *unit,
+                                         const char *baseline, double base)
 {
     if (base > 0)
         printf("%-58s %9.3f %-7s %-28s %9.3f  ratio %.2f\n", name, value, unit, baseline, base,

@@ -25,20 +25,17 @@
 #endif
 FLEET_GLOBAL(MOE_THREADS) void few_kernel(fleet_run run, BY_VALUE moe m)
 {
-    const moe *args = &m;
-    FLEET_WORKER_LOOP_IN(moe_few, run, args, fleeti_dynamic_lds(), run.lds_bytes);
+    FLEET_WORKER_LOOP_IN(moe_few, run, &m, fleeti_dynamic_lds(), run.lds_bytes);
 }
 FLEET_THUNK2(few_kernel, fleet_run, moe)
 FLEET_GLOBAL(MOE_THREADS) void some_kernel(fleet_run run, BY_VALUE moe m)
 {
-    const moe *args = &m;
-    FLEET_WORKER_LOOP_IN(moe_some, run, args, fleeti_dynamic_lds(), run.lds_bytes);
+    FLEET_WORKER_LOOP_IN(moe_some, run, &m, fleeti_dynamic_lds(), run.lds_bytes);
 }
 FLEET_THUNK2(some_kernel, fleet_run, moe)
 FLEET_GLOBAL(MOE_THREADS) void many_kernel(fleet_run run, BY_VALUE moe m)
 {
-    const moe *args = &m;
-    FLEET_WORKER_LOOP_IN(moe_many, run, args, fleeti_dynamic_lds(), run.lds_bytes);
+    FLEET_WORKER_LOOP_IN(moe_many, run, &m, fleeti_dynamic_lds(), run.lds_bytes);
 }
 FLEET_THUNK2(many_kernel, fleet_run, moe)
 
@@ -365,10 +362,18 @@ static const schedule_of schedules[] = {{"unfused", FLEET_SCHEDULE_STATIC, 1, 0,
                                         {"STATIC, shares", FLEET_SCHEDULE_STATIC, 0, 0, 1},
                                         {"STATIC, ranges", FLEET_SCHEDULE_STATIC, 0, 1, 0},
                                         {"DYNAMIC", FLEET_SCHEDULE_DYNAMIC, 0, 0, 0},
-                                        {"DYNAMIC, ranges", FLEET_SCHEDULE_DYNAMIC, 0, 1, 0}};
+                                        {"DYNAMIC, ranges", FLEET_SCHEDULE_DYNAMIC, 0, 1, 0},
+                                        {"AUTO", FLEET_SCHEDULE_AUTO, 0, 0, 0}};
 #define SCHEDULES (sizeof schedules / sizeof *schedules)
 
 #define MOST_GRIDS 6
+
+/* What AUTO is told: how long the tiles of each grid take. */
+typedef struct told {
+    uint64_t mean_ns[MOST_GRIDS];
+    uint32_t variation_percent[MOST_GRIDS];
+} told;
+
 typedef struct planned {
     moe m;
     fleet_plan *plan;
@@ -380,15 +385,20 @@ typedef struct planned {
     uint32_t n_grids, workers;
     const char *grid[MOST_GRIDS];
     uint32_t tasks[MOST_GRIDS];
+    const told *known;
 } planned;
 
 static fleet_grid add_grid(planned *p, fleet_graph *g, const char *name, uint32_t tile, uint32_t a,
                            uint32_t b)
 {
+    const uint32_t i = p->n_grids++;
     fleet_shape shape = fleet_shape1(fleet_dim_of(a));
+    fleet_grid grid;
     if (b) shape = fleet_shape_and(shape, fleet_dim_of(b));
-    p->grid[p->n_grids] = name, p->tasks[p->n_grids++] = a * (b ? b : 1);
-    return fleet_call_device(g, name, tile, shape, 0);
+    p->grid[i] = name, p->tasks[i] = a * (b ? b : 1);
+    grid = fleet_call_device(g, name, tile, shape, 0);
+    if (p->known) fleet_grid_time(g, grid, p->known->mean_ns[i], p->known->variation_percent[i]);
+    return grid;
 }
 
 static fleet_plan *build(planned *p, const schedule_of *s)
@@ -473,9 +483,12 @@ static void finish(planned *p)
     exit(1);
 }
 
-static void prepare(planned *p, const memory *all, uint32_t tokens, const schedule_of *s)
+/* known: for AUTO, or null. */
+static void prepare(planned *p, const memory *all, uint32_t tokens, const schedule_of *s,
+                    const told *known)
 {
     memset(p, 0, sizeof *p);
+    p->known = known;
     CHECKED(fleet_query_topology(&p->topology));
     for (uint32_t i = 0; i < p->topology.chiplets; i++) p->workers += p->topology.units[i];
     p->m = layer_of(all, tokens, s->shares ? p->workers : 0);
@@ -665,9 +678,13 @@ static double graph_us(planned *p)
     return (us[REPLAYS / 2 - 1] + us[REPLAYS / 2]) / 2;
 }
 
-/* Where the time of one launch goes: when each grid's first tile begins and its last ends, and how long a worker is
-   busy with its tiles in the mean. */
-static void print_grids(planned *p, const memory *all)
+/* When each grid's first tile begins and its last ends, and how long its tiles take. */
+typedef struct grid_time {
+    uint32_t ran;
+    uint64_t from, to, busy, longest;
+    double squares;
+} grid_time;
+static void time_grids(planned *p, const memory *all, grid_time *times)
 {
     uint32_t n = 0, task = 0;
     uint64_t begun = UINT64_MAX, *stamps;
@@ -681,23 +698,48 @@ static void print_grids(planned *p, const memory *all)
     for (uint32_t i = 0; i < n; i++)
         if (stamps[2 * i] && stamps[2 * i] < begun) begun = stamps[2 * i];
     for (uint32_t i = 0; i < p->n_grids; i++) {
-        uint64_t from = UINT64_MAX, to = 0, busy = 0, longest = 0;
-        uint32_t ran = 0;
+        grid_time *t = &times[i];
+        memset(t, 0, sizeof *t);
+        t->from = UINT64_MAX;
         for (const uint32_t end = task + p->tasks[i]; task < end; task++) {
             const uint64_t a = stamps[2 * task], b = stamps[2 * task + 1];
             if (!a) continue;
-            ran++, busy += b - a;
-            if (b - a > longest) longest = b - a;
-            if (a < from) from = a;
-            if (b > to) to = b;
+            t->ran++, t->busy += b - a;
+            t->squares += (double)(b - a) * (double)(b - a);
+            if (b - a > t->longest) t->longest = b - a;
+            if (a - begun < t->from) t->from = a - begun;
+            if (b - begun > t->to) t->to = b - begun;
         }
-        printf("    %-8s %5u of %5u tasks, from %8.1f to %8.1f us, a worker is busy for %8.1f us, "
-               "a task for %6.1f, at most %6.1f\n",
-               p->grid[i], ran, p->tasks[i], (double)(from - begun) / 1e3,
-               (double)(to - begun) / 1e3, (double)busy / 1e3 / p->workers,
-               ran ? (double)busy / 1e3 / ran : 0, (double)longest / 1e3);
     }
     free(stamps);
+}
+
+static void print_grids(planned *p, const memory *all)
+{
+    grid_time times[MOST_GRIDS];
+    time_grids(p, all, times);
+    for (uint32_t i = 0; i < p->n_grids; i++) {
+        const grid_time *t = &times[i];
+        printf("    %-8s %5u of %5u tasks, from %8.1f to %8.1f us, a worker is busy for %8.1f us, "
+               "a task for %6.1f, at most %6.1f\n",
+               p->grid[i], t->ran, p->tasks[i], (double)t->from / 1e3, (double)t->to / 1e3,
+               (double)t->busy / 1e3 / p->workers, t->ran ? (double)t->busy / 1e3 / t->ran : 0,
+               (double)t->longest / 1e3);
+    }
+}
+
+/* For AUTO: by a run of the STATIC plan. Tasks that turn out to have nothing to do are a part of how they vary. */
+static void learn(planned *p, const memory *all, told *known)
+{
+    grid_time times[MOST_GRIDS];
+    time_grids(p, all, times);
+    for (uint32_t i = 0; i < p->n_grids; i++) {
+        const double n = p->tasks[i], mean = (double)times[i].busy / n;
+        const double variance = times[i].squares / n - mean * mean;
+        known->mean_ns[i] = (uint64_t)mean;
+        known->variation_percent[i] =
+            mean > 0 && variance > 0 ? (uint32_t)(100 * sqrt(variance) / mean) : 0;
+    }
 }
 
 /* PyTorch's torch._grouped_mm for the same layer, in one CUDA graph on an H200: the time between two events around one
@@ -738,7 +780,7 @@ static double launch_alone_us(const memory *all)
 
 static void time_all(planned *plans, const uint32_t *wanted, const memory *all, uint32_t tokens)
 {
-    double step[SCHEDULES], whole[SCHEDULES];
+    double step[SCHEDULES], whole[SCHEDULES], fixed = 0, popped = 0;
     uint32_t best = SCHEDULES;
     char name[80];
     for (uint32_t i = 0; i < SCHEDULES; i++) {
@@ -754,6 +796,15 @@ static void time_all(planned *plans, const uint32_t *wanted, const memory *all, 
         line(name, step[i], "us", i && wanted[0] ? "unfused" : "", i && wanted[0] ? step[0] : 0);
         line("  the same, one launch in a graph", whole[i], "us", i && wanted[0] ? "unfused" : "",
              i && wanted[0] ? whole[0] : 0);
+    }
+    for (uint32_t i = 0; i < SCHEDULES; i++) {
+        if (!wanted[i] || schedules[i].ranges || schedules[i].shares) continue;
+        if (schedules[i].schedule == FLEET_SCHEDULE_STATIC && !schedules[i].unfused)
+            fixed = step[i];
+        if (schedules[i].schedule == FLEET_SCHEDULE_DYNAMIC) popped = step[i];
+        if (schedules[i].schedule != FLEET_SCHEDULE_AUTO || !(fixed > 0 && popped > 0)) continue;
+        snprintf(name, sizeof name, "%u tokens, AUTO, a step of many", tokens);
+        line(name, step[i], "us", "STATIC or DYNAMIC, the better", fixed < popped ? fixed : popped);
     }
     for (uint32_t i = 0; i < SCHEDULES; i++) {
         if (!wanted[i] || !(schedules[i].unfused || i == best)) continue;
@@ -792,12 +843,18 @@ int main(int argc, char **argv)
 #endif
     for (uint32_t i = 0; i < sizeof token_counts / sizeof token_counts[0]; i++) {
         planned plans[SCHEDULES];
+        told known;
         int32_t *chosen = NULL;
+        memset(&known, 0, sizeof known);
         if (only && token_counts[i] != only) continue;
         for (uint32_t j = 0; j < SCHEDULES; j++) {
             if (!wanted[j]) continue;
-            prepare(&plans[j], &all, token_counts[i], &schedules[j]);
+            prepare(&plans[j], &all, token_counts[i], &schedules[j],
+                    schedules[j].schedule == FLEET_SCHEDULE_AUTO ? &known : NULL);
             check(&plans[j], &all, &schedules[j], &chosen);
+#if !defined(FLEET_HOST)
+            if (strcmp(schedules[j].name, "STATIC") == 0) learn(&plans[j], &all, &known);
+#endif
         }
 #if !defined(FLEET_HOST)
         time_all(plans, wanted, &all, token_counts[i]);
