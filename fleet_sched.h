@@ -2314,14 +2314,12 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
     fleeti_state *state = run.state;
     fleeti_host *host = state->config.host;
     const fleet_plan *plan = run.plan;
-    uint32_t mine = 0;
+    uint32_t mine = 0, aborted = 0;
     if (fleet_thread_id() == 0) {
         uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
+        aborted = fleet_load_relaxed_system(&host->abort.word); /* across the bus: for the end */
         if (stop) {
             fleeti_publish_system(&host->poisoned, fleet_load_relaxed_system(&host->poisoned) + 1);
-        } else if (fleet_load_relaxed_system(&host->abort.word)) {
-            fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
-            fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
         } else if (fleet_cas_relaxed_device(&state->owner.word, 0, run.token)) {
             fleeti_publish_system(&host->busy, fleet_load_relaxed_system(&host->busy) + 1);
         } else {
@@ -2347,12 +2345,17 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
             fleet_store_relaxed_device(
                 &state->config.ready[i].ring->base.word,
                 fleet_load_relaxed_device(&state->config.ready[i].ring->head.word));
-    if (plan->schedule != FLEET_SCHEDULE_CHIPLET) return;
-    for (uint32_t i = fleet_thread_id(); i < plan->total_workers * FLEETI_MAILBOX;
+    for (uint32_t i = fleet_thread_id();
+         plan->schedule == FLEET_SCHEDULE_CHIPLET && i < plan->total_workers * FLEETI_MAILBOX;
          i += fleet_thread_count()) {
         fleeti_post64_device(&state->config.mailboxes[i / FLEETI_MAILBOX].slot[i % FLEETI_MAILBOX],
                              0);
         fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
+    }
+    if (aborted) { /* thread 0: this launch, which now finds the state not its own, and those to come */
+        fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
+        fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
+        fleet_cas_relaxed_device(&state->owner.word, run.token, 0);
     }
 }
 FLEET_THUNK1(fleeti_claim, fleet_run)

@@ -728,13 +728,14 @@ static void print_grids(planned *p, const memory *all)
     }
 }
 
-/* For AUTO: by a run of the STATIC plan. Tasks that turn out to have nothing to do are a part of how they vary. */
+/* For AUTO: by a run of the STATIC plan. Tasks that turn out to have nothing to do, the last ones of each grid, do not
+   count. */
 static void learn(planned *p, const memory *all, told *known)
 {
     grid_time times[MOST_GRIDS];
     time_grids(p, all, times);
     for (uint32_t i = 0; i < p->n_grids; i++) {
-        const double n = p->tasks[i], mean = (double)times[i].busy / n;
+        const double n = times[i].ran ? times[i].ran : 1, mean = (double)times[i].busy / n;
         const double variance = times[i].squares / n - mean * mean;
         known->mean_ns[i] = (uint64_t)mean;
         known->variation_percent[i] =
