@@ -295,13 +295,13 @@ void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedu
                           const char *file, int line);
 #define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
 
-/* For AUTO: how long a tile of the grid runs, in nanoseconds, and by how much that varies from tile to tile, as
-   standard deviation in percent of it. Measured or estimated; default: 5 us, and 0, or 50 where run-time maps
-   name the tasks. Of these, half are taken to exist. */
+/* For AUTO: how long a tile of the grid runs, in nanoseconds, by how much that varies from tile to tile, as standard
+   deviation in percent of it, and how many of the grid's tasks have a tile to run (the first ones; 0: all). Measured
+   or estimated; default: 5 us and 0, all; where run-time maps name the tasks, 50 and half of them. */
 void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
-                      const char *file, int line);
-#define fleet_grid_time(g, grid, mean_ns, variation_percent)                                       \
-    fleeti_grid_time(g, grid, mean_ns, variation_percent, FLEETI_HERE)
+                      uint32_t tasks, const char *file, int line);
+#define fleet_grid_time(g, grid, mean_ns, variation_percent, tasks)                                \
+    fleeti_grid_time(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
 
 /* ---- fleet: coordinate maps ------------------------------------------------------------------ */
 
@@ -1142,7 +1142,7 @@ typedef struct fleeti_grid_def {
     uint32_t scheduled; /* 1: schedule was set by hand */
     fleet_schedule schedule;
     uint32_t timed; /* 1: the next two were given */
-    uint32_t variation_percent;
+    uint32_t variation_percent, expected;
     uint64_t mean_ns;
     uint32_t declares; /* 1: says what it reads or writes */
 } fleeti_grid_def;
@@ -1481,13 +1481,14 @@ void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedu
 }
 
 void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
-                      const char *file, int line)
+                      uint32_t tasks, const char *file, int line)
 {
     fleeti_grid_def *def = fleeti_grid_of(g, grid, fleeti_site_at(file, line));
     if (!def) return;
     def->timed = 1;
     def->mean_ns = mean_ns;
     def->variation_percent = variation_percent;
+    def->expected = tasks;
 }
 
 void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
@@ -2297,7 +2298,7 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
 /* Those given, or an H200's: 132 workgroups of 256 threads. */
 static fleet_costs fleeti_costs_of(const fleet_plan_desc *desc)
 {
-    static const fleet_costs h200 = {250, 1300, 1800, 2600, 5000, 3500};
+    static const fleet_costs h200 = {1500, 220, 3080, 1010, 5000, 3200};
     fleet_costs none;
     memset(&none, 0, sizeof none);
     return memcmp(&desc->costs, &none, sizeof none) == 0 ? h200 : desc->costs;
@@ -2463,7 +2464,8 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
     if (def->level >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
     if (def->level == FLEET_LEVEL_DEVICE) tasks *= grid->slices;
-    exist = in.named ? tasks / 2 : tasks;
+    exist = in.named && !def->timed ? tasks / 2 : tasks;
+    if (def->timed && def->expected && def->expected < exist) exist = def->expected;
     rounds = (double)(uint64_t)((exist + places - 1) / places);
     if (rounds < 1) rounds = 1;
     turns = (double)(uint64_t)((tasks + places - 1) / places);
@@ -2482,7 +2484,14 @@ static int fleeti_names_workers(const fleeti_grid_def *def)
     return def->placed && def->place.rank == 2;
 }
 
-/* AUTO: ready queues make the fixed ones dearer, too, so that they must pay for the plan as a whole. */
+/* AUTO: ready queues must promise a tenth for a grid. They make the fixed ones dearer, too, so that they must pay for
+   the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate has
+   it: what promises little is likely to lose. */
+static int fleeti_pays(double fixed, double ready)
+{
+    return ready < 0.9 * fixed;
+}
+
 static void fleeti_choose_schedules(fleeti_build *b)
 {
     double all_fixed = 0, best = 0, fixed, ready, mixed;
@@ -2498,16 +2507,19 @@ static void fleeti_choose_schedules(fleeti_build *b)
         }
         must |= grid->schedule == FLEET_SCHEDULE_DYNAMIC;
         all_fixed += fixed;
-        best += grid->schedule == FLEET_SCHEDULE_STATIC || (grid->chosen && mixed <= ready) ? mixed
-                                                                                            : ready;
+        best +=
+            grid->schedule == FLEET_SCHEDULE_STATIC || (grid->chosen && !fleeti_pays(mixed, ready))
+                ? mixed
+                : ready;
     }
-    pass = must || best < all_fixed;
+    pass = must || best < 0.95 * all_fixed;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, pass, &grid->static_ns, &grid->dynamic_ns);
         if (!grid->chosen) continue;
-        grid->schedule = pass && grid->dynamic_ns < grid->static_ns ? FLEET_SCHEDULE_DYNAMIC
-                                                                    : FLEET_SCHEDULE_STATIC;
+        grid->schedule = pass && fleeti_pays(grid->static_ns, grid->dynamic_ns)
+                             ? FLEET_SCHEDULE_DYNAMIC
+                             : FLEET_SCHEDULE_STATIC;
     }
 }
 
@@ -5859,7 +5871,7 @@ static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
                        name, fleeti_schedule_name(grid->schedule), grid->count,
                        (double)grid->dynamic_ns / 1e3, (double)grid->static_ns / 1e3,
                        mixed ? " beside ready ones"
-                       : grid->dynamic_ns < grid->static_ns
+                       : fleeti_pays((double)grid->static_ns, (double)grid->dynamic_ns)
                            ? ", but that does not pay for what ready queues cost the other grids"
                            : "");
         else if (grid->schedule != plan->schedule)

@@ -1144,7 +1144,10 @@ FLEET_DEVICE void fleeti_use_plan(fleeti_worker *w, const fleet_plan *plan)
 FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epoch)
 {
     const char *block = (const char *)run->plan;
-    const uint32_t bucket = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket.word));
+    const uint32_t bucket =
+        run->plan->n_buckets == 1
+            ? 0
+            : fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket.word));
     *epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket_epoch[bucket]));
     if (run->plan->n_buckets == 1) return run->plan;
     return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);

@@ -210,7 +210,7 @@ static fleet_plan *build(const layer *l, fleet_schedule schedule)
     if (schedule == FLEET_SCHEDULE_AUTO) {
         fleet_grid_schedule(g, up, FLEET_SCHEDULE_DYNAMIC);
         fleet_grid_schedule(g, down, FLEET_SCHEDULE_DYNAMIC);
-        fleet_grid_time(g, route, 3000, 0); /* nanoseconds of a tile, and that they hardly vary */
+        fleet_grid_time(g, route, 3000, 0, 0); /* 3 us a tile, without much variation */
     }
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan = NULL;

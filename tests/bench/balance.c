@@ -63,7 +63,7 @@ static double step_us(const fleet_topology *t, fleet_schedule schedule, const fl
     d.schedule = schedule;
     d.costs = *costs;
     spin = fleet_call_device(g, "spin", work_spin, fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
-    fleet_grid_time(g, spin, short_us * 31 * 1000 / 16, 187);
+    fleet_grid_time(g, spin, short_us * 31 * 1000 / 16, 187, 0);
     if (fleet_plan_build(g, &d, &plan)) {
         fprintf(stderr, "%s\n", fleet_graph_error(g));
         exit(1);

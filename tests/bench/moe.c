@@ -371,7 +371,7 @@ static const schedule_of schedules[] = {{"unfused", FLEET_SCHEDULE_STATIC, 1, 0,
 /* What AUTO is told: how long the tiles of each grid take. */
 typedef struct told {
     uint64_t mean_ns[MOST_GRIDS];
-    uint32_t variation_percent[MOST_GRIDS];
+    uint32_t variation_percent[MOST_GRIDS], ran[MOST_GRIDS];
 } told;
 
 typedef struct planned {
@@ -397,7 +397,9 @@ static fleet_grid add_grid(planned *p, fleet_graph *g, const char *name, uint32_
     if (b) shape = fleet_shape_and(shape, fleet_dim_of(b));
     p->grid[i] = name, p->tasks[i] = a * (b ? b : 1);
     grid = fleet_call_device(g, name, tile, shape, 0);
-    if (p->known) fleet_grid_time(g, grid, p->known->mean_ns[i], p->known->variation_percent[i]);
+    if (p->known)
+        fleet_grid_time(g, grid, p->known->mean_ns[i], p->known->variation_percent[i],
+                        p->known->ran[i]);
     return grid;
 }
 
@@ -728,8 +730,7 @@ static void print_grids(planned *p, const memory *all)
     }
 }
 
-/* For AUTO: by a run of the STATIC plan. Tasks that turn out to have nothing to do, the last ones of each grid, do not
-   count. */
+/* For AUTO: by a run of the STATIC plan. */
 static void learn(planned *p, const memory *all, told *known)
 {
     grid_time times[MOST_GRIDS];
@@ -737,6 +738,7 @@ static void learn(planned *p, const memory *all, told *known)
     for (uint32_t i = 0; i < p->n_grids; i++) {
         const double n = times[i].ran ? times[i].ran : 1, mean = (double)times[i].busy / n;
         const double variance = times[i].squares / n - mean * mean;
+        known->ran[i] = times[i].ran;
         known->mean_ns[i] = (uint64_t)mean;
         known->variation_percent[i] =
             mean > 0 && variance > 0 ? (uint32_t)(100 * sqrt(variance) / mean) : 0;

@@ -95,7 +95,7 @@ static fleet_graph *shapes_graph(const setting *s, fleet_dim *n, fleet_dim *m)
     fleet_grid_level(g, grid[3], FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, grid[3], *n);
     for (uint32_t i = 0; i < GRIDS; i++) setting_mix(s, g, grid[i], i);
-    fleet_grid_time(g, grid[0], 50000, 200); /* for AUTO: many of these want ready queues */
+    fleet_grid_time(g, grid[0], 50000, 200, 0); /* for AUTO: many of these want ready queues */
     fleet_out_edge(g, grid[0], parts, "ij->i");
     fleet_in_edge(g, grid[1], parts, "i->i");
     fleet_out_edge(g, grid[1], block_done, "i->i");

@@ -586,9 +586,9 @@ static void chosen_schedules(test_run *t)
     fleet_in_edge(g, uneven, done, "i->");
     fleet_in_edge(g, bound, owed, "i->");
     fleet_event_outside(g, owed, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
-    fleet_grid_time(g, even, 1000, 0);
-    fleet_grid_time(g, uneven, 100000, 150);
-    fleet_grid_time(g, bound, 100000, 150);
+    fleet_grid_time(g, even, 1000, 0, 0);
+    fleet_grid_time(g, uneven, 100000, 150, 0);
+    fleet_grid_time(g, bound, 100000, 150, 0);
     desc.topology = fleet_topology_make(2, 8);
     desc.schedule = FLEET_SCHEDULE_AUTO;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
