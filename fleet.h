@@ -2447,8 +2447,8 @@ static double fleeti_root(double v)
 }
 
 /* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them. From fixed queues
-   the last worker is the one whose tasks happen to be long: about the largest of P sums of n / P tasks, the normal
-   distribution's 2 ln P. From ready queues the tasks of that worker go to others, but for the last one. */
+   the last worker is the one whose tasks happen to be long: the largest of P sums of n / P tasks, for a normal
+   distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the tasks of that worker go to others, but for the last one. */
 static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
                             double *ready)
 {
@@ -2456,7 +2456,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     const fleeti_grid_def *def = grid->def;
     const fleeti_inputs in = fleeti_inputs_of(b, index);
     uint32_t k;
-    double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 1, tail;
+    double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 0, tail;
     double mean = def->timed ? (double)def->mean_ns : 5000;
     double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
     *fixed = *ready = 0;
@@ -2470,7 +2470,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     if (rounds < 1) rounds = 1;
     turns = (double)(uint64_t)((tasks + places - 1) / places);
     for (k = (uint32_t)places; k > 1; k /= 2) log += 0.7;
-    tail = mean * varies * fleeti_root(2 * log);
+    tail = log > 0 ? mean * varies * (fleeti_root(2 * log) - 0.65) : 0;
     *fixed = rounds * mean + tail * fleeti_root(rounds) +
              turns * (double)(mixed ? b->costs.mixed_task : b->costs.static_task) +
              in.any * (double)(mixed ? b->costs.mixed_hop : b->costs.static_hop);
@@ -2484,12 +2484,12 @@ static int fleeti_names_workers(const fleeti_grid_def *def)
     return def->placed && def->place.rank == 2;
 }
 
-/* AUTO: ready queues must promise a tenth for a grid. They make the fixed ones dearer, too, so that they must pay for
+/* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay for
    the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate has
    it: what promises little is likely to lose. */
 static int fleeti_pays(double fixed, double ready)
 {
-    return ready < 0.9 * fixed;
+    return ready < 0.85 * fixed;
 }
 
 static void fleeti_choose_schedules(fleeti_build *b)
