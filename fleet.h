@@ -524,8 +524,9 @@ typedef struct fleet_plan {
     uint64_t first_consumers;
     uint64_t triggers; /* fleeti_trigger of each notify record */
     uint32_t n_consumers;
-    uint32_t joins; /* counter word of descriptor 0's join */
-    uint32_t early; /* 1: early pushes */
+    uint32_t joins;   /* counter word of descriptor 0's join */
+    uint32_t guarded; /* 1: launches may leave tasks out */
+    uint32_t early;   /* 1: early pushes */
     uint32_t taken; /* with them: counter word of element 0's count of tasks that have been taken */
     uint64_t taken_targets; /* with them: per element how many there are in a step, uint32_t */
     uint32_t ring_entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* of a step */
@@ -4341,6 +4342,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     if (b->is_dynamic) {
         head.n_consumers = (uint32_t)b->n_consumers;
         head.joins = b->joins;
+        head.guarded = b->n_at_launch != 0;
         head.early = b->early;
         head.taken = b->early ? b->taken : 0;
         head.consumers = fleeti_section(&bytes, head.n_consumers, sizeof(fleeti_consumer));
@@ -5530,7 +5532,7 @@ static int fleeti_check_consumers(const fleet_plan *plan)
     uint32_t i, q, d;
     if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return !plan->n_consumers && !plan->early;
     if (!fleeti_section_fits(plan, plan->consumers, plan->n_consumers, sizeof(fleeti_consumer)) ||
-        plan->early > 1 ||
+        plan->early > 1 || plan->guarded > (uint32_t)fleeti_has_guards(plan) ||
         !fleeti_section_fits(plan, plan->first_consumers,
                              plan->n_elements * (1ull + plan->early) + 1, sizeof(uint32_t)) ||
         (plan->early &&

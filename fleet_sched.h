@@ -525,8 +525,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
    the one before has ended.) Then no push finds its slot taken, and none has to look. */
 struct fleeti_ring {
     fleeti_line available, head, tail;
-    fleeti_line base; /* the head when the launch began */
-};                    /* then: uint64_t slots[capacity], (ticket + 1) << 32 | value */
+}; /* then: uint64_t slots[capacity], (ticket + 1) << 32 | value */
 
 FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
 {
@@ -616,10 +615,59 @@ FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tenso
     return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
 }
 
+/* Elements that tasks outside their shape have completed, one in each lane below `count`, with its epoch. */
+typedef struct fleeti_todo {
+    uint32_t element, epoch, count;
+} fleeti_todo;
+
+/* Whether the task of a descriptor is outside its grid's shape in this launch. */
+FLEET_DEVICE uint32_t fleeti_desc_absent(const fleeti_worker *w, uint32_t desc)
+{
+    const fleet_task *task = fleeti_tasks_of(w) + desc;
+    const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * task->grid;
+    uint32_t absent = (int32_t)task->slice >= shape[FLEET_MAX_RANK];
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) absent |= task->at[i] >= shape[i];
+    return absent && task->acquire & FLEETI_GUARDED;
+}
+
+/* DYNAMIC, by all lanes of a wave: makes the arrivals of a task that does not exist in this launch, whose events are
+   complete; no worker shall see it. Returns 0 where somebody must: when it has too many, when they count on its
+   chiplet, where the last one releases, or when run-time maps make more. It published nothing, and whoever waits for it
+   and for others has their releases; what the arrivals complete goes to *todo. */
+FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, uint32_t epoch,
+                                       fleeti_todo *todo)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleet_task *task = fleeti_tasks_of(w) + desc;
+    const fleeti_trigger *triggers =
+        (const fleeti_trigger *)((const char *)plan + plan->triggers) + task->notifies;
+    const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
+    const uint32_t n = fleeti_uniform(task->n_notifies), here = lane < lanes && lane < n;
+    fleeti_notify r;
+    uint32_t completed = 0, e = 0, mask;
+    if (task->acquire & FLEETI_MAPPED || plan->early || n > lanes - todo->count) return 0;
+    r.sub = 0;
+    if (here) r = fleeti_notifies_of(w)[task->notifies + lane];
+    if (fleeti_any(here && (r.sub || r.counter & FLEETI_SYSTEM))) return 0;
+    if (here) {
+        e = triggers[lane].element;
+        completed =
+            fleeti_rmw_device(fleeti_counters_of(w).device + r.counter, r.weight) + r.weight ==
+            epoch * triggers[lane].target;
+    }
+    FLEETI_ROLLED
+    for (mask = fleeti_ballot(completed); mask; mask &= mask - 1) {
+        const uint32_t next = fleeti_shuffle(e, fleeti_ones((mask & (0u - mask)) - 1));
+        if (lane == todo->count) todo->element = next, todo->epoch = epoch;
+        todo->count++;
+    }
+    return 1;
+}
+
 /* DYNAMIC, by all lanes of a wave: consumers [from, end) have seen one more of their events complete in this epoch.
-   Those for which it was the last go to their rings. */
+   Those for which it was the last go to their rings, if they exist in this launch. */
 FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, uint32_t end,
-                                        uint32_t epoch)
+                                        uint32_t epoch, fleeti_todo *todo)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_consumer *consumers =
@@ -627,7 +675,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
     /* Leading runs for one ring that wait for nothing else go there in one piece: a step's sources, above all. */
     FLEETI_ROLLED
-    while (from < end) {
+    while (from < end && !plan->guarded) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
         const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[FLEETI_CONSUMER_RING(need)];
         uint32_t count = 0, same = 4 * lanes;
@@ -669,6 +717,16 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
                     fleeti_rmw_device(fleeti_counters_of(w).device + plan->joins + desc, 1) + 1 ==
                     epoch * need;
         }
+        if (plan->guarded) {
+            uint32_t absent = fleeti_ballot(ready && fleeti_desc_absent(w, desc));
+            FLEETI_ROLLED
+            for (; absent; absent &= absent - 1) {
+                const uint32_t lane = fleeti_ones((absent & (0u - absent)) - 1);
+                if (fleeti_pass_over(w, fleeti_shuffle(desc, lane), epoch, todo) &&
+                    fleet_lane() == lane)
+                    ready = 0;
+            }
+        }
         FLEETI_ROLLED
         while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
             const uint32_t which =
@@ -697,9 +755,11 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
     const uint32_t *first = (const uint32_t *)(block + plan->first_consumers);
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
     uint32_t e = 0, map = plan->n_maps, then = epoch, from = news.from, end = news.end;
+    fleeti_todo todo;
+    todo.element = todo.epoch = todo.count = 0;
     FLEETI_ROLLED
     for (;;) {
-        fleeti_push_consumers(w, from, end, then);
+        fleeti_push_consumers(w, from, end, then, &todo);
         from = end = 0;
         if (map < plan->n_maps) {
             const fleeti_runtime_map *m = &maps[map++];
@@ -708,21 +768,24 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
             from = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i));
             end = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i + 1));
             from = m->first + from * m->inner, end = m->first + end * m->inner;
-        } else if (news.mask) {
+            continue;
+        }
+        if (news.mask) {
             const uint32_t bit = fleeti_ones((news.mask & (0u - news.mask)) - 1);
             e = news.triggers ? fleeti_uniform(news.triggers[bit].element)
                               : fleeti_shuffle(news.element, bit);
             news.mask &= news.mask - 1;
             then = epoch;
-            if (e == plan->n_elements - 1) {
-                then = epoch + 1;
-                if (epoch == fleeti_cold_value(w->last)) continue;
-            }
-            from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
-            map = 0;
+        } else if (todo.count) {
+            todo.count--;
+            e = fleeti_shuffle(todo.element, todo.count);
+            then = fleeti_shuffle(todo.epoch, todo.count);
         } else {
             return;
         }
+        if (e == plan->n_elements - 1 && then++ == fleeti_cold_value(w->last)) continue;
+        from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
+        map = 0;
     }
 }
 
@@ -917,8 +980,7 @@ FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
 /* A ring, as who pops from it needs it. */
 typedef struct fleeti_source {
     fleeti_ring *ring;
-    uint32_t mask, entries; /* of a step, 0: nobody pushes to it */
-    uint32_t base;          /* the head when the launch began */
+    uint32_t mask, entries; /* of a step at most, 0: nobody pushes to it */
 } fleeti_source;
 
 FLEET_DEVICE fleeti_source fleeti_source_of(const fleeti_worker *w, uint32_t which)
@@ -928,7 +990,6 @@ FLEET_DEVICE fleeti_source fleeti_source_of(const fleeti_worker *w, uint32_t whi
     source.ring = ready->ring;
     source.mask = ready->mask;
     source.entries = fleeti_plan_of(w)->ring_entries[which];
-    source.base = source.entries ? fleet_load_relaxed_device(&ready->ring->base.word) : 0;
     return source;
 }
 /* Those of its own chiplet, and the step event, a worker keeps in LDS: every acquire empties the L1. */
@@ -947,7 +1008,6 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 1, (uint32_t)(at >> 32));
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 2, s.mask);
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 3, s.entries);
-            fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 4, s.base);
         }
         fleeti_lds_put(w->slots, FLEETI_STEP_WORD, step->counter);
         fleeti_lds_put(
@@ -964,7 +1024,6 @@ FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t k
     source.ring = (fleeti_ring *)(uintptr_t)((uint64_t)q.word[1] << 32 | q.word[0]);
     source.mask = q.word[2];
     source.entries = q.word[3];
-    source.base = fleeti_lds_get(w->slots, FLEETI_HOME_WORD(kind) + 4);
     return source;
 }
 
@@ -1508,8 +1567,9 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
 }
 
 /* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that is popped; of
-   wavefront-tasks the descriptors' numbers go to the batch words. A ticket tells the step, for every step pushes each
-   descriptor once. Returns 0 when the run ends: the step event tells, and it counts whoever nobody waits for. */
+   wavefront-tasks the descriptors' numbers go to the batch words. The
+   step event tells which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody
+   waits for. */
 FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
 {
     uint32_t got = 0, step = 0;
@@ -1572,7 +1632,9 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             if (fleeti_any((uint32_t)status)) got = 0;
             /* Pair: the releases of the producers. */
             if (got) fleeti_acquire(FLEET_SCOPE_DEVICE);
-            step = (first - fleeti_first(from.base)) / fleeti_first(from.entries);
+            /* A step begins when the one before has ended, and does not end without this task. Behind the acquire: the
+               count that began the step is there. */
+            step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
         }
         if (fleeti_any((uint32_t)status) && fleeti_any(has_own && held.counter)) {
             /* The lane whose event it is tells what the head of the own queue waits for. */
@@ -1594,6 +1656,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             if (!mine)
                 fleeti_mail_fetch(w,
                                   fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
+            if (!mine) step = (step - (fleeti_cold_value(w->begun) - 1) * target) / target;
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
@@ -2342,12 +2405,6 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
         fleet_store_relaxed_device(&state->exited.word, 0);
         state->config.watch.limit_ticks = run.limit_ticks;
     }
-    if (state->config.ready[0].ring)
-        for (uint32_t i = fleet_thread_id(); i < FLEETI_RINGS * plan->chiplets;
-             i += fleet_thread_count())
-            fleet_store_relaxed_device(
-                &state->config.ready[i].ring->base.word,
-                fleet_load_relaxed_device(&state->config.ready[i].ring->head.word));
     for (uint32_t i = fleet_thread_id();
          plan->schedule == FLEET_SCHEDULE_CHIPLET && i < plan->total_workers * FLEETI_MAILBOX;
          i += fleet_thread_count()) {

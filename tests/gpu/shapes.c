@@ -272,7 +272,6 @@ static void costs_are_measured(test_run *t)
         FLEET_OK);
     CHECK(c.static_task >= 0 && c.static_hop >= 0 && c.mixed_task >= 0 && c.mixed_hop >= 0);
     CHECK(c.dynamic_task >= 0 && c.dynamic_hop >= 0);
-    CHECK(c.static_task + c.static_hop > 0 && c.dynamic_task + c.dynamic_hop > 0);
     CHECK(c.dynamic_hop < 1e9f && c.dynamic_task < 1e9f);
     if (!runs_are(t, r.s.ran, r.want, GRIDS, CELLS)) return;
     CHECK_STATUS(fleet_calibrate(&c, &s.topology, NULL, FLEET_KERNEL_OF(shapes_kernel), NULL),
