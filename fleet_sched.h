@@ -439,9 +439,10 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     fleeti_host *host = state->config.host;
     uint32_t raw, rank, chiplet, verdict, tries = 0;
     uint64_t since = 0;
-    if (fleet_load_relaxed_device(&state->owner.word) != run->token) return FLEETI_ROLE_NONE;
-    raw =
-        state->config.chiplet_of ? state->config.chiplet_of[fleet_block_id()] : fleet_chiplet_id();
+    const uint8_t *table = state->config.chiplet_of;
+    const uint32_t owner = fleet_load_relaxed_device(&state->owner.word);
+    raw = table ? table[fleet_block_id()] : fleet_chiplet_id();
+    if (owner != run->token) return FLEETI_ROLE_NONE;
 #if defined(FLEET_HOST)
     fleeti_host_sit(raw);
 #endif
@@ -462,7 +463,8 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
         if (status) fleet_cas_relaxed_device(&state->verdict.word, 0, (uint32_t)status);
     }
     if (verdict != FLEETI_CENSUS_OK) return FLEETI_ROLE_IDLE;
-    chiplet = fleet_load_relaxed_device(&state->chiplet_index[raw]);
+    /* Virtual chiplets have their numbers already. */
+    chiplet = table ? raw : fleet_load_relaxed_device(&state->chiplet_index[raw]);
     if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
     if (rank >= run->plan->workers[chiplet] + (run->plan->schedule == FLEET_SCHEDULE_CHIPLET))
         return FLEETI_ROLE_IDLE;
@@ -508,8 +510,8 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
         } else if (verdict != FLEETI_CENSUS_OK) {
             fleet_store_relaxed_system(&host->census, fleet_load_relaxed_system(&host->census) + 1);
         }
-        fleet_store_relaxed_system(&host->epoch, epoch);
-        fleeti_publish_system(&host->finished, finished);
+        fleet_store_relaxed_system(&host->epoch, epoch); /* the kernel's end publishes both */
+        fleet_store_relaxed_system(&host->finished, finished);
         fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
         fleeti_rmw_device(&state->owner.word, 0u - fleeti_cold_value(w->token));
     }
@@ -1218,7 +1220,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
 {
     const fleet_plan *plan = run->plan;
     const fleeti_queue *queue;
-    uint32_t role, chiplet, rank, epoch, done;
+    uint32_t role, chiplet, rank, epoch, ahead, done;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
     w->state = fleeti_cold_to(run->state);
@@ -1255,6 +1257,9 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
         return;
     }
+    /* On their way during the census. They are this launch's, if its role is one. */
+    plan = fleeti_choice(run, &epoch);
+    ahead = fleet_load_relaxed_device(&run->state->epoch.word);
     role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
     role = fleeti_broadcast(w->me, role, 1);
     w->role = fleeti_cold_of(role);
@@ -1263,12 +1268,10 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->slow = 1;
         return;
     }
-    plan = fleeti_choice(run, &epoch);
     fleeti_use_plan(w, plan);
     w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
     w->epoch = epoch + 1;
-    w->ahead =
-        fleeti_cold_of(fleeti_uniform(fleet_load_relaxed_device(&run->state->epoch.word)) - epoch);
+    w->ahead = fleeti_cold_of(fleeti_uniform(ahead) - epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
     w->chiplet = fleeti_cold_of(chiplet);
