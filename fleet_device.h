@@ -254,7 +254,7 @@ FLEET_C_END
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
 /* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
 #define FLEETI_ROLLED _Pragma("unroll 1")
-#define FLEETI_LOOK_CYCLES 2000 /* of fleeti_cycles: a load has arrived by then */
+#define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -532,7 +532,7 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
    longer than the code around a poll. */
 #define FLEETI_POLL_TOGETHER 1
 #define FLEETI_ROLLED _Pragma("unroll 1")
-#define FLEETI_LOOK_CYCLES 2000 /* of fleeti_cycles: a load has arrived by then */
+#define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
