@@ -129,7 +129,7 @@ MUTANTS = [
     M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
     M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need;", "epoch * need - 1;", sim="ready", isa=False),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=LONG_WAY),
-    M("run-time maps: release", SCHED, "fleeti_notify_ready", "mapped && last, 1, veto", "0, 1, veto", sim="routed", isa=False),
+    M("run-time maps: release", SCHED, "fleeti_notify_ready", "+ from, mapped && last,", "+ from, 0,", sim="routed", isa=False),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
 ]
