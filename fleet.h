@@ -67,6 +67,14 @@
 #define FLEET_C_END
 #endif
 
+/* Arithmetic that tiles and the host need alike. */
+#if defined(__CUDACC__) || defined(__HIP__)
+#define FLEET_BOTH                                                                                 \
+    static __attribute__((host)) __attribute__((device)) inline __attribute__((unused))
+#else
+#define FLEET_BOTH static inline __attribute__((unused))
+#endif
+
 FLEET_C_BEGIN
 
 /* ---- fleet: limits --------------------------------------------------------------------------- */
@@ -722,6 +730,106 @@ int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t 
 /* Writes "final(3)" for a task id, "E[3]" for a counter word; returns as snprintf does. */
 size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
 size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes);
+
+/* ---- fleet: linear layers ------------------------------------------------------------------------ */
+
+/* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is cut over its slices,
+   which run on different chiplets, and in which order the workers of a chiplet take the tiles of theirs. Plain data:
+   it may stand in a tile's arguments. FLEET (papers.md A). */
+typedef enum fleet_split {
+    FLEET_SPLIT_N, /* each slice has a run of columns, and all rows ("M-tile") */
+    FLEET_SPLIT_M, /* slice s has the rows of tiles m = s mod S; where there are fewer than S rows of tiles, slices
+                      with the same one share the columns */
+    FLEET_SPLIT_K /* each slice has a run of k, and all tiles: partial sums, which a second grid adds up in order */
+} fleet_split;
+
+typedef enum fleet_traversal {
+    FLEET_TRAVERSAL_M_MAJOR, /* down the rows of one column, then the next: neighbours share a weight column */
+    FLEET_TRAVERSAL_N_MAJOR, /* along the columns of one row: neighbours share activations */
+    FLEET_TRAVERSAL_WINDOWED /* N_MAJOR within windows of `window` columns, one window after the other: activations
+                                are read once per window, and no more weight columns than that are in use */
+} fleet_traversal;
+
+typedef struct fleet_linear {
+    uint32_t m, n, k;                /* elements, > 0 */
+    uint32_t tile_m, tile_n, tile_k; /* elements, > 0: an output tile, and what k is cut by */
+    uint32_t element_bytes;          /* of weights and activations: 1, 2 or 4 */
+    uint32_t split;                  /* fleet_split */
+    uint32_t traversal;              /* fleet_traversal */
+    uint32_t window;                 /* WINDOWED: columns of tiles, > 0 */
+} fleet_linear;
+
+/* What one slice computes: rows of tiles first_m + i * step_m for i < m_tiles, columns of tiles first_n + j for
+   j < n_tiles, over k elements of K from first_k on. Empty: m_tiles * n_tiles == 0 or k == 0. */
+typedef struct fleet_part {
+    uint32_t first_m, step_m, m_tiles;
+    uint32_t first_n, n_tiles;
+    uint32_t first_k, k;
+} fleet_part;
+
+/* Part i of n in which `count` things are cut: contiguous, as even as can be. */
+FLEET_BOTH uint32_t fleet_cut(uint32_t count, uint32_t i, uint32_t n)
+{
+    return (uint32_t)((uint64_t)count * i / n);
+}
+
+FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l)
+{
+    return (l->m - 1) / l->tile_m + 1;
+}
+FLEET_BOTH uint32_t fleet_linear_n_tiles(const fleet_linear *l)
+{
+    return (l->n - 1) / l->tile_n + 1;
+}
+
+/* The part of slice `slice` of `slices`. */
+FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, uint32_t slices)
+{
+    const uint32_t m_tiles = fleet_linear_m_tiles(l), n_tiles = fleet_linear_n_tiles(l);
+    fleet_part p;
+    uint32_t turn = 0, turns = 1; /* which of how many slices with the same rows */
+    p.first_m = 0, p.step_m = 1, p.m_tiles = m_tiles;
+    p.first_k = 0, p.k = l->k;
+    if (l->split == FLEET_SPLIT_N) {
+        turn = slice, turns = slices;
+    } else if (l->split == FLEET_SPLIT_M) {
+        const uint32_t rows = m_tiles < slices ? m_tiles : slices;
+        p.first_m = slice % rows, p.step_m = rows;
+        p.m_tiles = (m_tiles - p.first_m - 1) / rows + 1;
+        turn = slice / rows, turns = (slices - p.first_m - 1) / rows + 1;
+    } else {
+        const uint32_t k_tiles = (l->k - 1) / l->tile_k + 1;
+        const uint32_t end = fleet_cut(k_tiles, slice + 1, slices) * l->tile_k;
+        p.first_k = fleet_cut(k_tiles, slice, slices) * l->tile_k;
+        p.k = (end < l->k ? end : l->k) - p.first_k;
+    }
+    p.first_n = fleet_cut(n_tiles, turn, turns);
+    p.n_tiles = fleet_cut(n_tiles, turn + 1, turns) - p.first_n;
+    return p;
+}
+
+/* One tile of a walk: its place among the tiles of the output. */
+typedef struct fleet_tile {
+    uint32_t m, n;
+} fleet_tile;
+
+/* Tile t < m_tiles * n_tiles of a part, in the order of the linear's traversal. */
+FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t)
+{
+    fleet_tile at;
+    if (l->traversal == FLEET_TRAVERSAL_M_MAJOR) {
+        at.m = t % p->m_tiles, at.n = t / p->m_tiles;
+    } else {
+        const uint32_t most = l->traversal == FLEET_TRAVERSAL_WINDOWED ? l->window : p->n_tiles;
+        const uint32_t before = t / (most * p->m_tiles) * most; /* columns of the windows before */
+        const uint32_t left = p->n_tiles - before, columns = left < most ? left : most;
+        t -= before * p->m_tiles;
+        at.m = t / columns, at.n = before + t % columns;
+    }
+    at.m = p->first_m + at.m * p->step_m;
+    at.n += p->first_n;
+    return at;
+}
 
 FLEET_C_END
 
