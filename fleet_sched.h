@@ -1593,18 +1593,21 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
         do {
             held.counter = 0;
-            if (has_own) mine = fleeti_own_ready(w, &scope, &held);
-            if (mine) break;
-            if (fleet_lane() == 0) {
 #if !defined(FLEET_NO_WATCHDOG)
-                /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds. */
+            /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds: before the own
+               queue, whose head may be ready every time. */
+            if (fleet_lane() == 0) {
                 const uint32_t now = fleeti_cycles();
                 if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
                     looked = now;
                     if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                         status = FLEET_ERROR_ABORTED;
                 }
+            }
 #endif
+            if (has_own && !fleeti_any((uint32_t)status)) mine = fleeti_own_ready(w, &scope, &held);
+            if (mine) break;
+            if (fleet_lane() == 0) {
                 if (!status) got = fleeti_pop(w, &from, &ticket, &status);
                 if (!got && !status) {
                     seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
