@@ -5440,6 +5440,7 @@ static int fleeti_check_workers(const fleet_plan *plan)
 static int fleeti_check_events(const fleet_plan *plan)
 {
     const fleeti_event *events = (const fleeti_event *)fleeti_at(plan, plan->events);
+    const uint32_t *targets = (const uint32_t *)fleeti_at(plan, plan->targets);
     uint32_t i, elements = 0;
     if (!plan->n_events || plan->step_event != plan->n_events - 1) return 0;
     for (i = 0; i < plan->n_events; i++) {
@@ -5456,7 +5457,9 @@ static int fleeti_check_events(const fleet_plan *plan)
             return 0;
         elements += event->elements;
     }
-    return elements == plan->n_elements && events[plan->step_event].elements == 1;
+    /* Workers divide by the arrivals that end a step. */
+    return elements == plan->n_elements && events[plan->step_event].elements == 1 &&
+           (!plan->n_tasks || targets[elements - 1]);
 }
 
 static int fleeti_check_grids(const fleet_plan *plan)

@@ -1006,6 +1006,9 @@ static void hostile_images(test_run *t)
             memcpy(image + i, &keep, 4);
         }
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_OK);
+        /* The arrivals that end a step: workers divide by them. */
+        ((uint32_t *)(void *)(image + plan->targets))[plan->n_elements - 1] = 0;
+        CHECK_INT(fleet_plan_check(image, bytes), FLEET_ERROR_IMAGE_INDEX);
         free(image);
         fleet_plan_free(plan);
     }
