@@ -244,13 +244,15 @@ typedef struct fleet_ctx {
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
     }
 
-/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type) { ... }
-   gets what the tile `name` gets and runs just before the task waits, on a worker that must: not where a scheduler
-   or a ready queue hands out tasks whose events are complete, and not in grids with run-time maps, whose tasks may
-   turn out not to exist. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
+/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type)
+   { ... } gets what the tile `name` gets and runs just before the task waits, on a worker that must: not
+   where a scheduler or a ready queue hands out tasks whose events are complete, and not in grids with
+   run-time maps, whose tasks may turn out not to exist. In a plan that has DYNAMIC grids those of STATIC
+   ones do not prefetch either: their worker looks for something else to run until their events are
+   complete. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
    task of this launch writes.
-   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that
-   have one. */
+   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the
+   tiles that have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
     FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
 #define FLEETI_PREFETCH_CASE(set, name)                                                            \
