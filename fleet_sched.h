@@ -1126,17 +1126,23 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
     return 1;
 }
 
-/* The head of the worker's own queue into LDS, by all lanes of a wave. */
-FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
+/* Descriptor `index` into LDS, from word `to` of the slots on, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
     FLEETI_ROLLED
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_OWN_WORD + q * 4,
+        fleeti_inbound_begin(&w->inbound, w->slots, to + q * 4,
                              (const fleeti_quad *)(const void *)task + q);
-        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_OWN_WORD + q * 4);
+        fleeti_inbound_end(&w->inbound, w->slots, to + q * 4);
     }
     fleet_wave_barrier();
+}
+
+/* The head of the worker's own queue into LDS, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
+{
+    fleeti_fetch_task(w, FLEETI_OWN_WORD, index);
     if (fleet_lane() == 0) {
         uint32_t n = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
         uint32_t at = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
@@ -1488,15 +1494,7 @@ FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
 /* The first wave: descriptor `index` into the next slot. */
 FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
 {
-    const fleet_task *task = fleeti_tasks_of(w) + index;
-    uint32_t slot = FLEETI_SLOT(w->number);
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_inbound_begin(&w->inbound, w->slots, slot + q * 4,
-                             (const fleeti_quad *)(const void *)task + q);
-        fleeti_inbound_end(&w->inbound, w->slots, slot + q * 4);
-    }
-    fleet_wave_barrier();
+    fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
     fleeti_mail_notify(w, index);
 }
 /* The record for the leader, who is the lane that fetched it. */
