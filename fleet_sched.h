@@ -1889,15 +1889,20 @@ FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
                                                                                           << 8);
 }
 
+/* DYNAMIC: of the notify records of the task in hand. */
+FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
+}
+
 /* Early pushes, by all threads of the group: the task in hand has been taken. Who waits for its events and has no other
    producer to come becomes ready, and will wait for them. Nothing is published by that. */
 FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_trigger *triggers =
-        (const fleeti_trigger *)(block + plan->triggers) + FLEETI_TASK(w, notifies);
-    const uint32_t *targets = (const uint32_t *)(block + plan->taken_targets);
+    const fleeti_trigger *triggers = fleeti_triggers_of(w);
+    const uint32_t *targets = (const uint32_t *)((const char *)plan + plan->taken_targets);
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
     if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return;
@@ -1995,13 +2000,6 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
         }
     }
     return 0;
-}
-
-/* DYNAMIC: of the notify records of the task in hand. */
-FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
 }
 
 /* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
