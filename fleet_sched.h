@@ -324,6 +324,11 @@ typedef struct fleeti_worker {
 /* Words of a fleet_task. */
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
 #define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
+/* Whether the task in hand has one of the flags FLEETI_GUARDED, MAPPED, EARLY, FEEDS. */
+FLEET_DEVICE uint32_t fleeti_task_has(const fleeti_worker *w, uint32_t flags)
+{
+    return FLEETI_TASK(w, level) & flags << 8;
+}
 
 FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
@@ -1876,7 +1881,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
                 continue;
             }
         }
-        w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
+        w->absent = fleeti_task_has(w, FLEETI_GUARDED) && fleeti_is_absent(w);
         return 1;
     }
 }
@@ -1885,8 +1890,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
     return !w->plain && FLEETI_TASK(w, n_waits) & 0xffff &&
-           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || FLEETI_TASK(w, level) & FLEETI_EARLY
-                                                                                          << 8);
+           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
 }
 
 /* DYNAMIC: of the notify records of the task in hand. */
@@ -1928,7 +1932,7 @@ FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 /* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
 FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
 {
-    return fleeti_must_wait(w) && !w->absent && !(FLEETI_TASK(w, level) & FLEETI_MAPPED << 8);
+    return fleeti_must_wait(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
 }
 
 /* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
@@ -1940,7 +1944,7 @@ FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
         fleeti_taken(w);
     if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
-    if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent) w->absent = fleeti_is_missing(w);
+    if (fleeti_task_has(w, FLEETI_MAPPED) && !w->absent) w->absent = fleeti_is_missing(w);
     return 1;
 }
 
@@ -1953,7 +1957,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
     w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) |
-                (FLEETI_TASK(w, level) & (FLEETI_GUARDED | FLEETI_MAPPED) << 8)) == 0 &&
+                fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
                (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
@@ -2038,7 +2042,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
     const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
     fleeti_notify first;
     uint32_t n = FLEETI_TASK(w, n_waits) >> 16, veto = 0;
-    const uint32_t mapped = FLEETI_TASK(w, level) & FLEETI_MAPPED << 8;
+    const uint32_t mapped = fleeti_task_has(w, FLEETI_MAPPED);
     if (fleeti_schedule_of(w) == FLEETI_ONLY) {
         if (tile_status)
             fleeti_publish_system(&fleeti_state_of(w)->config.host->task_status,
@@ -2056,8 +2060,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
     }
     veto |= w->stop || tile_status != FLEET_OK;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && FLEETI_TASK(w, level) & FLEETI_FEEDS
-                                                                                       << 8)
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
         return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
     return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
                              NULL, 0, 1, veto, w->turn)
