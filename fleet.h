@@ -2441,7 +2441,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     if (!(b->costs.static_task >= 0 && b->costs.static_hop >= 0 && b->costs.mixed_task >= 0 &&
           b->costs.mixed_hop >= 0 && b->costs.dynamic_task >= 0 && b->costs.dynamic_hop >= 0))
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
-                             "plan: costs hold a number below 0, or none");
+                             "plan: one of the costs is negative or NaN");
     return FLEET_OK;
 }
 
@@ -2604,7 +2604,7 @@ static int fleeti_pays(double fixed, double ready)
 static void fleeti_choose_schedules(fleeti_build *b)
 {
     double all_fixed = 0, best = 0, fixed, ready, mixed;
-    uint32_t pass, i, must = 0;
+    uint32_t has_ready, i, must = 0;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, 0, &fixed, &ready);
@@ -2621,12 +2621,12 @@ static void fleeti_choose_schedules(fleeti_build *b)
                 ? mixed
                 : ready;
     }
-    pass = must || best < 0.95 * all_fixed;
+    has_ready = must || best < 0.95 * all_fixed;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
-        fleeti_estimate(b, i, pass, &grid->static_ns, &grid->dynamic_ns);
+        fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
         if (!grid->chosen) continue;
-        grid->schedule = pass && fleeti_pays(grid->static_ns, grid->dynamic_ns)
+        grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
                              ? FLEET_SCHEDULE_DYNAMIC
                              : FLEET_SCHEDULE_STATIC;
     }

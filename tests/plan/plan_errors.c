@@ -815,7 +815,7 @@ static void schedules_of_grids(test_run *t)
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     desc.schedule = FLEET_SCHEDULE_AUTO;
     desc.costs.static_task = -1;
-    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "costs hold a number below 0");
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "one of the costs is negative or NaN");
 }
 
 /* A fixed queue beside ready ones can still stand in its own way. */
