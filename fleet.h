@@ -401,11 +401,12 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
 
 /* ---- fleet: placement, scope, buffers, the outside ------------------------------------------- */
 
-/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its
-   second (where it has one) the worker on that chiplet; values out of range are an error, so that a
-   map must say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets
-   in contiguous runs of equal length, or in turn where a launch may leave tasks out (symbols, run-time
-   tensors), and over a chiplet's workers in turn; chiplet-task k goes to chiplet k mod X. A worker may be named for grids under the STATIC schedule only. */
+/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its second
+   (where it has one) the worker on that chiplet; values out of range are an error, so that a map must
+   say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets in contiguous
+   runs of equal length, or in turn where a launch may leave tasks out (symbols, run-time tensors), and
+   over a chiplet's workers in turn; chiplet-task k goes to chiplet k mod X. A worker may be named for
+   grids under the STATIC schedule only. */
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
@@ -2555,9 +2556,10 @@ static double fleeti_root(double v)
     return v > 0 ? root : 0;
 }
 
-/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them. From fixed queues
-   the last worker is the one whose tasks happen to be long: the largest of P sums of n / P tasks, for a normal
-   distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the tasks of that worker go to others, but for the last one. */
+/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them.
+   From fixed queues the last worker is the one whose tasks happen to be long: the largest of P sums of
+   n / P tasks, for a normal distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the
+   tasks of that worker go to others, but for the last one. */
 static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
                             double *ready)
 {

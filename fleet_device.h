@@ -1453,10 +1453,11 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
     return told;
 }
 
-/* The one notify. Every thread of the group calls it; its stores before the call are published to
-   whoever waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means
-   that there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0 and
-   1. Records, triggers and also as in fleeti_arrive, read by the leader alone, who alone gets the rest of the answer. */
+/* The one notify. Every thread of the group calls it; its stores before the call are published to whoever
+   waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that
+   there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0
+   and 1. Records, triggers and also as in fleeti_arrive, read by the leader alone, who alone gets the rest
+   of the answer. */
 FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
                                            fleeti_notify first, const fleeti_notify *records,
                                            uint32_t n, uint32_t epoch,

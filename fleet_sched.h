@@ -1036,8 +1036,8 @@ FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t k
     return source;
 }
 
-/* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of wavefront-tasks
-   as many as there are waves. Returns how many entries, with the first one's ticket. */
+/* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of
+   wavefront-tasks as many as there are waves. Returns how many entries, with the first one's ticket. */
 FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, uint32_t *ticket,
                                  fleet_status *status)
 {
@@ -1574,10 +1574,10 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
     fleeti_acquire((fleet_scope)scope);
 }
 
-/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that is popped; of
-   wavefront-tasks the descriptors' numbers go to the batch words. The
-   step event tells which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody
-   waits for. */
+/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that
+   is popped; of wavefront-tasks the descriptors' numbers go to the batch words. The step event tells
+   which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody waits
+   for. */
 FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
 {
     uint32_t got = 0, step = 0;
@@ -2129,9 +2129,10 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     return ctx;
 }
 
-/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of the workgroup come
-   here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS that tiles get through ctx, or
-   NULL, 0. When it returns, all tasks of this workgroup are done; other workgroups may still run. */
+/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
+   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
+   that tiles get through ctx, or NULL, 0. When it returns, all tasks of this workgroup are done; other
+   workgroups may still run. */
 #define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
@@ -2241,9 +2242,9 @@ typedef struct fleet_launch_desc {
     uint32_t steps;     /* passes over the graph; default 1 */
     uint32_t threads;   /* per workgroup, on a GPU; default 256 */
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
-    uint32_t
-        ordinary; /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is
-                           quicker on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
+       on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    uint32_t ordinary;
     uint64_t limit_ns; /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
     fleet_stream stream;
     fleet_host_desc host; /* how the CPU plays the device */
@@ -2314,7 +2315,7 @@ fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t 
 fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
                             fleet_event *out);
 
-/* ---- fleet sched: what the kit takes ----------------------------------------------------------------------------------- */
+/* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
 
 /* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile
    does nothing, d->steps steps of each and three times as many. On an H200 20 steps take about half a
@@ -2324,7 +2325,7 @@ fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t el
 fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
 
-/* ---- fleet sched: device query -------------------------------------------------------------------------------------- */
+/* ---- fleet sched: device query ------------------------------------------------------------------------ */
 
 /* Describes the current device: chiplets as the hardware numbers them (device attributes where the HIP version
    has them, else a census kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of two workers. */
@@ -2917,7 +2918,7 @@ void fleet_state_free(fleet_state *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- fleet sched: launch ------------------------------------------------------------------------------------------ */
+/* ---- fleet sched: launch ------------------------------------------------------------------------------ */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
 
@@ -3212,7 +3213,7 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
-/* ---- fleet sched: report ------------------------------------------------------------------------------------------- */
+/* ---- fleet sched: report ------------------------------------------------------------------------------ */
 
 static uint32_t fleeti_host_word(const uint32_t *word)
 {
@@ -3355,7 +3356,7 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
-/* ---- fleet sched: what the kit takes ----------------------------------------------------------------------------------- */
+/* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
 
 static uint64_t fleeti_now_ns(void)
 {
@@ -3461,7 +3462,7 @@ fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
     return FLEET_OK;
 }
 
-/* ---- fleet sched: events from outside ------------------------------------------------------------------------------- */
+/* ---- fleet sched: events from outside ----------------------------------------------------------------- */
 
 static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
                                    uint32_t *word, uint32_t *target)
