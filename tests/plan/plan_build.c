@@ -347,6 +347,31 @@ static void wavefront_batches(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* Tasks have row-major numbers. */
+static void task_numbers(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan *plan;
+    int32_t at[3];
+    uint32_t d;
+    fleet_call_device(g, "before", 0, fleet_shape1(fleet_dim_of(5)), 0);
+    fleet_call_device(g, "cube", 0, fleet_shape3(fleet_dim_of(2), fleet_dim_of(3), fleet_dim_of(4)),
+                      0);
+    CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK);
+    CHECK_INT(plan->n_tasks, 5 + 24);
+    for (at[0] = 0; at[0] < 2; at[0]++)
+        for (at[1] = 0; at[1] < 3; at[1]++)
+            for (at[2] = 0; at[2] < 4; at[2]++)
+                CHECK_INT(fleet_plan_task(plan, "cube", at), 5 + (at[0] * 3 + at[1]) * 4 + at[2]);
+    for (d = 0; d < plan->n_descs; d++) {
+        const fleet_task *task = &tasks_of(plan)[d];
+        if (task->tile != FLEETI_TILE_NONE && task->id >= 5)
+            CHECK_INT(fleet_plan_task(plan, "cube", task->at), task->id);
+    }
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 /* Contiguous runs on chiplets, workers in turn, and the turn goes on from grid to grid. */
 static void default_placement(test_run *t)
 {
@@ -744,6 +769,7 @@ static void list(test_run *t)
     TEST(chiplet_unaware_layer);
     TEST(slices_and_idle_chiplets);
     TEST(wavefront_batches);
+    TEST(task_numbers);
     TEST(default_placement);
     TEST(placement_by_hand);
     TEST(scopes);
