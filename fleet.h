@@ -857,8 +857,8 @@ fleet_rates fleet_rates_preset(fleet_chip chip);
 
 /* One operator, for the planner: [m, n] = [m, k] x [k, n]. */
 typedef struct fleet_linear_desc {
-    int64_t m, n, k;                /* elements, 1 to 2^30; no default */
-    int64_t tile_m, tile_n, tile_k; /* elements, 1 to 2^30; default 16, 64, 256 */
+    int64_t m, n, k;                /* elements, 1 to 2^28; no default */
+    int64_t tile_m, tile_n, tile_k; /* elements, 1 to 2^28; default 16, 64, 256 */
     int64_t element_bytes;          /* of weights, activations and output: 1, 2 or 4; default 2 */
     fleet_rates rates;              /* default: the preset MI300X */
     uint64_t l2_budget_bytes;       /* of each chiplet's L2; default 0: the topology's l2_bytes */
@@ -887,7 +887,7 @@ fleet_linear_desc fleet_linear_desc_default(void);
        rows    = W / w, within 1..m_tiles, is how many tiles share one fetch of a weight column,
        columns = max(w, W / m_tiles), within 1..min(W, n_tiles), how many share a fetch of activations,
 
-   as long as one k chunk (tile_k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence, for
+   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence, for
    M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
    slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
    is spread over X chiplets: rows and columns are X times less, at least 1. What L2 still holds from an earlier step
@@ -902,9 +902,8 @@ typedef struct fleet_linear_plan {
     uint64_t weight_bytes;               /* k * n */
     uint64_t activation_bytes;           /* m * k */
     uint64_t chiplet_weight_bytes;       /* that the chiplet with most of them reads */
-    uint64_t
-        window_bytes; /* one k chunk (tile_k) of all columns of the largest slice (FLEET Table 5) */
-    uint64_t in_flight_bytes; /* one k chunk of the columns and rows that W workers are at */
+    uint64_t window_bytes;    /* one k chunk of all columns of the largest slice (FLEET, Table 5) */
+    uint64_t in_flight_bytes; /* one k chunk of the columns and rows that workers are at */
     uint32_t fits_l2;         /* in_flight_bytes <= l2_budget_bytes */
     uint32_t fits_llc;        /* weights and activations: then HBM sends each byte once */
     double hit_rate;          /* of weights in L2, 0 to 1 */
@@ -919,20 +918,21 @@ typedef struct fleet_linear_plan {
     double ridge;     /* of the rates, FLOP/B. MI300X: 247 (FLEET's 245: 1300 / 5.3); MI350X: 288 */
     double memory_us; /* HBM bytes at their rate */
     double compute_us; /* of the worker with most tiles, at its share of the rate */
-    double us;         /* the larger of the two: a bound, nothing is slower for other reasons */
+    double us;         /* the larger of the two, a lower bound: nothing else is counted */
     char why[320];     /* the choice in a sentence; after an error what to change */
 } fleet_linear_plan;
 
-/* Chooses what the descriptor leaves open: least us; where that is within 1%, fewest bytes into the L2s; where those
-   are too, fewest tasks; then the earlier of chiplet- and CU-tasks, split N, M, K, traversal M-major, N-major,
-   WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor), _TOPOLOGY, _TOO_MANY_WORKERS,
-   _TOO_MANY_TASKS; plan->why then names the field, and the rest of the plan is 0. */
+/* Chooses what the descriptor leaves open: least us, where split K must be better by a tenth; where that is within 1%,
+   fewest bytes into the L2s; where those are too, fewest tasks; then the earlier of split N, M, K of chiplet-tasks and
+   CU-tasks, and of M-major, N-major, WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor),
+   _TOPOLOGY, _TOO_MANY_WORKERS, _TOO_MANY_TASKS; plan->why then names the field, and the rest of the plan is 0. */
 fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
                                  fleet_linear_plan *plan);
 
 /* Writes two tables, a row for each of `count` operators and one for their sum: how they are cut, and what they cost;
-   then why. names: `count` texts, or null, as each of them may be. As snprintf does, writes at most `bytes` bytes with
-   the final 0 and returns the length without it. MB = 2^20 bytes. */
+   then why. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM bytes, MB is 2^20 bytes. names: `count` texts, or null,
+   as each of them may be. Writes at most `bytes` bytes with the final 0 and returns the length that it would need
+   without it, as snprintf does. */
 size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
                            char *text, size_t bytes);
 
@@ -6243,8 +6243,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-#define FLEETI_LINEAR_MOST                                                                         \
-    ((int64_t)1 << 30) /* elements of an axis: bytes of a matrix fit 64 bits */
+#define FLEETI_LINEAR_MOST ((int64_t)1 << 28) /* elements of an axis: bytes fit 64 bits */
 #define FLEETI_LINEAR_SLICES 4096
 #define FLEETI_LINEAR_WINDOWS 256 /* columns of the widest window that is tried */
 
@@ -6296,7 +6295,6 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
         {"splits", d->splits, 0, 7},
         {"traversals", d->traversals, 0, 7},
     };
-    const int64_t tiles = (d->m + d->tile_m - 1) / (d->tile_m > 0 ? d->tile_m : 1);
     uint32_t i;
     for (i = 0; i < sizeof field / sizeof field[0]; i++) {
         if (field[i].value >= field[i].least && field[i].value <= field[i].most) continue;
@@ -6309,7 +6307,7 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
                    (long long)d->element_bytes);
         return FLEET_ERROR_ARGUMENT;
     }
-    if (tiles * ((d->n - 1) / d->tile_n + 1) > FLEETI_MOST) {
+    if (((d->m - 1) / d->tile_m + 1) * ((d->n - 1) / d->tile_n + 1) > FLEETI_MOST) {
         fleeti_put(out, "tile_m and tile_n cut the output into more than %d tiles", FLEETI_MOST);
         return FLEET_ERROR_TOO_MANY_TASKS;
     }
@@ -6402,16 +6400,18 @@ static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan, const
     const double workers = plan->workers * over, busy = workers < m * n ? workers : m * n;
     const double most = workers < n ? workers : n;
     double window = n;
+    uint64_t columns, rows; /* in flight */
     fleeti_sharing s;
+
     if (l->traversal == FLEET_TRAVERSAL_M_MAJOR) window = 1;
     if (l->traversal == FLEET_TRAVERSAL_WINDOWED && l->window < n) window = l->window;
     s.rows = fleeti_within(workers / window, 1, m);
     s.columns = fleeti_within(window > workers / m ? window : workers / m, 1, most);
     s.rows = fleeti_within(s.rows / over, 1, m);
     s.columns = fleeti_within(s.columns / over, 1, most);
-    s.in_flight_bytes = (fleeti_ceil(busy / over / s.rows) * l->tile_n +
-                         fleeti_ceil(busy / over / s.columns) * l->tile_m) *
-                        l->tile_k * l->element_bytes;
+    columns = fleeti_ceil(busy / over / s.rows - 1e-6);
+    rows = fleeti_ceil(busy / over / s.columns - 1e-6);
+    s.in_flight_bytes = (columns * l->tile_n + rows * l->tile_m) * l->tile_k * l->element_bytes;
     if (s.in_flight_bytes > plan->l2_budget_bytes) s.rows = s.columns = 1;
     return s;
 }
@@ -6506,9 +6506,12 @@ static int fleeti_linear_order(double a, double b)
     return a * 1.01 < b ? -1 : a > b * 1.01 ? 1 : 0;
 }
 
+/* Split K must promise a tenth: the grid that adds up is not in its time. */
 static int fleeti_linear_better(const fleet_linear_plan *a, const fleet_linear_plan *b)
 {
-    int order = fleeti_linear_order(a->us, b->us);
+    const double more = a->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
+    const double less = b->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
+    int order = fleeti_linear_order(a->us * more, b->us * less);
     if (!order) order = fleeti_linear_order(fleeti_linear_l2(a), fleeti_linear_l2(b));
     return order ? order < 0 : fleeti_linear_tasks(a) < fleeti_linear_tasks(b);
 }
@@ -6557,6 +6560,11 @@ static const char *fleeti_traversal_name(uint32_t traversal)
                                                   : "windowed";
 }
 
+static char fleeti_split_letter(uint32_t split)
+{
+    return split == FLEET_SPLIT_N ? 'N' : split == FLEET_SPLIT_M ? 'M' : 'K';
+}
+
 /* "split M would take 12.3 us, not 10.2 us": what the choice has before another. */
 static void fleeti_linear_compare(fleeti_text *out, const fleet_linear_plan *plan,
                                   const fleet_linear_plan *other)
@@ -6564,9 +6572,11 @@ static void fleeti_linear_compare(fleeti_text *out, const fleet_linear_plan *pla
     if (other->level == FLEET_LEVEL_CU)
         fleeti_put(out, "; CU-tasks would ");
     else if (plan->level == FLEET_LEVEL_CU)
-        fleeti_put(out, "; chiplet-tasks, split %c, would ", "NMK"[other->linear.split]);
+        fleeti_put(out, "; chiplet-tasks, split %c, would ",
+                   fleeti_split_letter(other->linear.split));
     else
-        fleeti_put(out, "; split %c would ", "NMK"[other->linear.split]);
+        fleeti_put(out, "; split %c%s would ", fleeti_split_letter(other->linear.split),
+                   other->linear.split == FLEET_SPLIT_K ? ", a sum to follow," : "");
     if (fleeti_linear_order(plan->us, other->us)) {
         fleeti_put(out, "take %.1f us, not %.1f", other->us, plan->us);
     } else if (fleeti_linear_order(fleeti_linear_l2(plan), fleeti_linear_l2(other))) {
@@ -6577,7 +6587,7 @@ static void fleeti_linear_compare(fleeti_text *out, const fleet_linear_plan *pla
     } else if (fleeti_linear_tasks(plan) != fleeti_linear_tasks(other)) {
         fleeti_put(out, "be %llu tasks", (unsigned long long)fleeti_linear_tasks(other));
     } else {
-        fleeti_put(out, "cost the same");
+        fleeti_put(out, "save nothing");
     }
 }
 
@@ -6590,7 +6600,7 @@ static void fleeti_linear_explain(fleet_linear_plan *plan, const fleet_linear_pl
         fleeti_put(&out, "%llu CU-tasks", (unsigned long long)fleeti_linear_tasks(plan));
     else
         fleeti_put(&out, "%u chiplet-task%s, split %c", plan->slices, plan->slices > 1 ? "s" : "",
-                   "NMK"[plan->linear.split]);
+                   fleeti_split_letter(plan->linear.split));
     fleeti_put(&out, ", %s", fleeti_traversal_name(plan->linear.traversal));
     if (plan->linear.traversal == FLEET_TRAVERSAL_WINDOWED)
         fleeti_put(&out, " by %u columns", plan->linear.window);
@@ -6704,7 +6714,7 @@ static void fleeti_linear_report_cuts(const fleet_linear_plan *plans, const char
         fleeti_put_llc(out, (double)p->weight_bytes + (double)p->activation_bytes, p->llc_bytes);
         fleeti_put(out, " %9llu %6llu %6c %9s %6s\n", (unsigned long long)p->m_tiles * p->n_tiles,
                    (unsigned long long)fleeti_linear_tasks(p),
-                   p->level == FLEET_LEVEL_CU ? '-' : "NMK"[p->linear.split],
+                   p->level == FLEET_LEVEL_CU ? '-' : fleeti_split_letter(p->linear.split),
                    fleeti_traversal_name(p->linear.traversal), window);
         weights += (double)p->weight_bytes;
         mine += (double)p->chiplet_weight_bytes;
@@ -6906,7 +6916,7 @@ static void fleeti_svg_head(fleeti_text *out, const fleet_linear_plan *plan, con
         fleeti_put(out, ", chiplet 0 of %u, %u CU-tasks in all", plan->chiplets, d->tiles);
     else
         fleeti_put(out, ", chiplet %u of %u, slice %u of %u, split %c", d->slice % plan->chiplets,
-                   plan->chiplets, d->slice, plan->slices, "NMK"[l->split]);
+                   plan->chiplets, d->slice, plan->slices, fleeti_split_letter(l->split));
     fleeti_put(out, ": %u x %u tiles of %u x %u</text>\n", d->part.m_tiles, d->part.n_tiles,
                l->tile_m, l->tile_n);
     fleeti_put(out,
