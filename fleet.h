@@ -6448,8 +6448,8 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
         if (share.in_flight_bytes > plan->l2_budget_bytes) plan->fits_l2 = 0;
         /* a chiplet's share of columns: all, unless each row of CU-tasks goes elsewhere */
         mine = columns * fleeti_within(p.m_tiles / over, 0, 1);
-        if ((uint64_t)(mine * k * size) > plan->window_bytes)
-            plan->window_bytes = (uint64_t)(mine * k * size);
+        if (fleeti_ceil(mine * k * size) > plan->window_bytes)
+            plan->window_bytes = fleeti_ceil(mine * k * size);
         weights[c] += mine * p.k * size;
         requested += columns * p.k * size * p.m_tiles;
         plan->l2_weight_bytes += columns * p.k * size * p.m_tiles / share.rows;
@@ -6466,8 +6466,8 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
     for (c = 0; c < plan->chiplets; c++) {
         units += t->units[c];
         if (flops[c] > longest) longest = flops[c];
-        if ((uint64_t)weights[c] > plan->chiplet_weight_bytes)
-            plan->chiplet_weight_bytes = (uint64_t)weights[c];
+        if (fleeti_ceil(weights[c]) > plan->chiplet_weight_bytes)
+            plan->chiplet_weight_bytes = fleeti_ceil(weights[c]);
         if (activations[c] > plan->chiplet_activation_bytes)
             plan->chiplet_activation_bytes = activations[c];
     }
