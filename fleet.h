@@ -887,11 +887,12 @@ fleet_linear_desc fleet_linear_desc_default(void);
        rows    = W / w, within 1..m_tiles, is how many tiles share one fetch of a weight column,
        columns = max(w, W / m_tiles), within 1..min(W, n_tiles), how many share a fetch of activations,
 
-   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence, for
-   M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
+   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence,
+   for M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
    slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
-   is spread over X chiplets: rows and columns are X times less, at least 1. What L2 still holds from an earlier step
-   counts for activations only, where all those of a part fit beside the columns in flight. */
+   is spread evenly over X chiplets: rows and columns are X times less, at least 1. What L2 still holds from an earlier
+   step counts for activations only, where all those of a part fit beside the columns in flight. HBM sends what the L2s
+   fetch, or each byte once, where weights and activations fit the last-level cache. */
 typedef struct fleet_linear_plan {
     fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
     uint32_t level;             /* FLEET_LEVEL_DEVICE, `slices` chiplet-tasks; or FLEET_LEVEL_CU */
@@ -902,10 +903,12 @@ typedef struct fleet_linear_plan {
     uint64_t weight_bytes;               /* k * n */
     uint64_t activation_bytes;           /* m * k */
     uint64_t chiplet_weight_bytes;       /* that the chiplet with most of them reads */
-    uint64_t window_bytes;    /* one k chunk of all columns of the largest slice (FLEET, Table 5) */
+    /* FLEET's L2 window (Table 5): columns of the largest slice * tile_k * element_bytes; qkv there: 6144 / 8 columns *
+       256 * 2 bytes = 384 KB */
+    uint64_t window_bytes;
     uint64_t in_flight_bytes; /* one k chunk of the columns and rows that workers are at */
     uint32_t fits_l2;         /* in_flight_bytes <= l2_budget_bytes */
-    uint32_t fits_llc;        /* weights and activations: then HBM sends each byte once */
+    uint32_t fits_llc;        /* weights and activations fit llc_bytes */
     double hit_rate;          /* of weights in L2, 0 to 1 */
     double l2_weight_bytes;   /* that all L2s together fetch */
     double l2_activation_bytes;
@@ -6437,7 +6440,7 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
         const uint64_t end = (uint64_t)(p.first_n + p.n_tiles) * l->tile_n;
         double rows = (double)p.m_tiles * l->tile_m, columns, mine, held;
         fleeti_sharing share;
-        if (!tiles || !p.k) continue;
+        if (!p.m_tiles || !p.n_tiles || !p.k) continue;
         working++, c = s % plan->chiplets;
         columns = (double)((end < l->n ? end : l->n) - (uint64_t)p.first_n * l->tile_n);
         if (p.first_m + (p.m_tiles - 1) * p.step_m + 1 == plan->m_tiles)
@@ -6913,7 +6916,8 @@ static void fleeti_svg_head(fleeti_text *out, const fleet_linear_plan *plan, con
     fleeti_put(out, "<text x=\"16\" y=\"44\">");
     fleeti_put_xml(out, topology->name, sizeof topology->name);
     if (plan->level == FLEET_LEVEL_CU)
-        fleeti_put(out, ", chiplet 0 of %u, %u CU-tasks in all", plan->chiplets, d->tiles);
+        fleeti_put(out, ", chiplet 0 of %u, %u CU-tasks in all, drawn as dealt out in turn",
+                   plan->chiplets, d->tiles);
     else
         fleeti_put(out, ", chiplet %u of %u, slice %u of %u, split %c", d->slice % plan->chiplets,
                    plan->chiplets, d->slice, plan->slices, fleeti_split_letter(l->split));
