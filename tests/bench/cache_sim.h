@@ -56,9 +56,9 @@ static inline int cache_make(cache *c, uint64_t bytes)
 
 static inline uint32_t *cache_set(const cache *c, uint32_t line)
 {
-    uint32_t index = line;
-    if (!c->plain_index) index ^= line >> c->set_bits ^ line >> 2 * c->set_bits;
-    return c->way + (size_t)(index & ((1u << c->set_bits) - 1)) * CACHE_WAYS;
+    uint64_t index = line;
+    if (!c->plain_index) index ^= index >> c->set_bits ^ index >> 2 * c->set_bits;
+    return c->way + (size_t)(index & (((uint64_t)1 << c->set_bits) - 1)) * CACHE_WAYS;
 }
 
 /* Who leaves: an empty way, else the streamed line that was used longest ago, else the line that was. */
