@@ -881,7 +881,7 @@ static void placements(test_run *t)
 
 /* ---- blocks from outside --------------------------------------------------------------------------------- */
 
-static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
+static fleet_plan *small_plan(fleet_schedule schedule, int buckets, uint32_t unaware)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_dim two = buckets ? fleet_symbol(g, "n", 1, 2) : fleet_dim_of(2);
@@ -894,6 +894,7 @@ static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
     fleet_plan *plan = NULL;
     fleet_grid_level(g, w, FLEET_LEVEL_WAVE);
     fleet_grid_level(g, d, FLEET_LEVEL_DEVICE);
+    fleet_grid_tiles(g, d, fleet_dim_of(2));
     fleet_out_edge(g, w, E, "ij->i");
     fleet_in_edge(g, d, E, "->e");
     fleet_out_edge(g, d, F, "->");
@@ -903,6 +904,7 @@ static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
         fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
     desc.topology = fleet_topology_make(2, 3);
     desc.schedule = schedule;
+    desc.unaware = unaware;
     fleet_plan_build(g, &desc, &plan);
     fleet_graph_destroy(g);
     return plan;
@@ -937,7 +939,7 @@ static void ask_everything(const fleet_plan *plan)
 
 static void images(test_run *t)
 {
-    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0), *other;
+    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0, 0), *other;
     size_t bytes = (size_t)plan->bytes, n;
     CHECK_INT(fleet_plan_check(plan, bytes), FLEET_OK);
     CHECK_INT(fleet_plan_check(plan, bytes + 100), FLEET_OK); /* a larger buffer holds it too */
@@ -980,9 +982,11 @@ static void hostile_images(test_run *t)
     static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
     static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
     int kind;
-    for (kind = 0; kind < 5; kind++) { /* each schedule, one with buckets, one with run-time maps */
-        fleet_plan *plan =
-            kind == 4 ? mapped_plan() : small_plan((fleet_schedule)(kind % 3), kind == 3);
+    for (kind = 0; kind < 8; kind++) {
+        /* Each schedule, one with buckets, one with run-time maps; unaware under each schedule. */
+        fleet_plan *plan = kind == 4  ? mapped_plan()
+                           : kind > 4 ? small_plan((fleet_schedule)(kind - 5), 0, 1)
+                                      : small_plan((fleet_schedule)(kind % 3), kind == 3, 0);
         size_t bytes = (size_t)plan->bytes, i, k;
         unsigned char *image = (unsigned char *)malloc(bytes);
         memcpy(image, plan, bytes);
