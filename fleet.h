@@ -3821,7 +3821,7 @@ static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *eve
         fleeti_element *element = &b->elements[event->first + i];
         uint32_t scope = fleeti_needed_scope(b, event, element);
         if (def && def->scope_given) {
-            if ((uint32_t)def->scope < scope && !b->unaware)
+            if ((uint32_t)def->scope < scope && !(b->unaware && scope == FLEET_SCOPE_DEVICE))
                 return fleeti_reject(b, FLEET_ERROR_SCOPE, def->site,
                                      "event tensor %s: scope %s is given, but %s needs scope %s",
                                      def->name, fleeti_scope_name((uint32_t)def->scope),

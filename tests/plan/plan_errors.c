@@ -651,6 +651,79 @@ static void scope_too_narrow(test_run *t)
     REFUSED(g, NULL, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
 }
 
+/* The fields of an unaware plan; tiles are looked at in any plan, scopes by hand give way to it but not to the outside. */
+static void unaware(test_run *t)
+{
+    static const struct {
+        int64_t tiles;
+        fleet_level level;
+        const char *text;
+    } c[] = {{0, FLEET_LEVEL_DEVICE, "grid x: tiles is 0, not in 1..65535"},
+             {-3, FLEET_LEVEL_CHIPLET, "grid x: tiles is -3, not in 1..65535"},
+             {65536, FLEET_LEVEL_DEVICE, "grid x: tiles is 65536, not in 1..65535"},
+             {4, FLEET_LEVEL_CU, "grid x: tiles are of device- and chiplet-tasks only"},
+             {4, FLEET_LEVEL_WAVE, "grid x: tiles are of device- and chiplet-tasks only"}};
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_graph *g, *other;
+    fleet_plan *plan;
+    fleet_etensor E;
+    fleet_grid x;
+    fleet_dim n;
+    journal j;
+    size_t i;
+    for (i = 0; i < 2 * sizeof c / sizeof c[0]; i++) {
+        g = fleet_graph_create(NULL);
+        x = fleet_call_device(g, "x", 0, ONE, 0);
+        fleet_grid_level(g, x, c[i / 2].level);
+        fleet_grid_tiles(g, x, fleet_dim_of(c[i / 2].tiles));
+        desc.unaware = i % 2;
+        REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, c[i / 2].text);
+    }
+    desc.unaware = 2;
+    g = fleet_graph_create(NULL);
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "plan: unaware is 2, not 0 or 1");
+    desc.unaware = 1;
+    g = fleet_graph_create(NULL); /* a symbol may give 0 */
+    n = fleet_symbol(g, "n", 0, 4);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_tiles(g, x, n);
+    fleet_bind_at_build(&desc, n, 0);
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "grid x: tiles is 0");
+    desc.n_bindings = 0;
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_tiles(g, x, fleet_dim_ceil_div(fleet_dim_of(4), 0));
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: tiles is no extent");
+    g = graph(&j);
+    other = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_tiles(g, x, fleet_symbol(other, "n", 1, 2));
+    fleet_graph_destroy(other);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "grid x: tiles has a symbol of another graph");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_slices(g, x, fleet_dim_of(65536));
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x: slices is 65536, over the 65535 of");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_slices(g, x, fleet_dim_of(65535));
+    fleet_grid_tiles(g, x, fleet_dim_of(65535));
+    REFUSED(g, &desc, FLEET_ERROR_TOO_MANY_TASKS, "grid x brings the graph to over 2^31-1 tasks");
+    g = pair(fleet_dim_of(4), 0, &E);
+    fleet_event_scope(g, E, FLEET_SCOPE_DEVICE);
+    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    REFUSED(g, &desc, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
+    g = pair(fleet_dim_of(4), 0, &E);
+    fleet_event_scope(g, E, FLEET_SCOPE_CHIPLET);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(events_of(plan)[0].scoped[FLEET_SCOPE_DEVICE], 4);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 static void cycles(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -1035,6 +1108,7 @@ static void list(test_run *t)
     TEST(run_time_handles);
     TEST(too_many);
     TEST(scope_too_narrow);
+    TEST(unaware);
     TEST(cycles);
     TEST(static_orders);
     TEST(large_knots);
