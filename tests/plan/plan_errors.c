@@ -888,7 +888,7 @@ static void schedules_of_grids(test_run *t)
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     desc.schedule = FLEET_SCHEDULE_AUTO;
     desc.costs.static_task = -1;
-    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "costs hold a number below 0");
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "one of the costs is negative or NaN");
 }
 
 /* A fixed queue beside ready ones can still stand in its own way. */
@@ -1083,6 +1083,9 @@ static void hostile_images(test_run *t)
             memcpy(image + i, &keep, 4);
         }
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_OK);
+        /* The arrivals that end a step: workers divide by them. */
+        ((uint32_t *)(void *)(image + plan->targets))[plan->n_elements - 1] = 0;
+        CHECK_INT(fleet_plan_check(image, bytes), FLEET_ERROR_IMAGE_INDEX);
         free(image);
         fleet_plan_free(plan);
     }
