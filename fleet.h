@@ -285,6 +285,14 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
                         int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
+/* Sets how many tiles a slice of a device-task, or a chiplet-task, has at most. Read where the plan is unaware
+   (fleet_plan_desc), which makes a CU-task of each of so many; checked in every plan: 1..65535 when it is built. Default:
+   as many as the plan has workers on a chiplet, on the one with the most. Of a symbol that is bound at launch: by the
+   value of its bucket, so that a launch may have tasks without a tile. */
+void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file,
+                       int line);
+#define fleet_grid_tiles(g, grid, tiles) fleeti_grid_tiles(g, grid, tiles, FLEETI_HERE)
+
 /* Who decides where and when a grid's tasks run. */
 typedef enum fleet_schedule {
     FLEET_SCHEDULE_STATIC,  /* per-worker queues in the plan; no scheduler workgroup */
@@ -472,6 +480,16 @@ typedef struct fleet_plan_desc {
        gain is measured against this, with the same tiles. STATIC, whatever the grids ask for; grids in an order that
        their edges allow. Default 0 */
     uint32_t unfused;
+    /* 1: chiplets are not known: each device- or chiplet-task becomes independent CU-tasks, one for each tile t of its
+       fleet_grid_tiles in each slice s, slice after slice. Task number i of a grid goes to chiplet i mod X and there to
+       the workers in turn, so that tiles which would share an L2 land in different ones. ctx says slice = s, slices as
+       ever, tile_index = t, tile_num = tiles: a tile function that goes from tile to tile by stride (tile_index,
+       tile_index + tile_num, ...) computes the same tiles, unchanged. It must not count on its chiplet, nor on company:
+       there is no barrier among the tiles. Each CU-task arrives for itself; a placement of chiplet-tasks is not looked
+       at, and a scope that was given by hand for the chiplets is widened where it must be. Together with
+       counter_levels = 1, where each task releases to the device and arrives at the one counter, it is the baseline of
+       the FLEET paper (standard decomposition, direct signals). Under every schedule, and with unfused. Default 0 */
+    uint32_t unaware;
     /* 1: tasks go to ready queues when all their producers have been taken, rather than have ended; who pops one runs
        its prefetch, waits for its events and then runs its tile. Two atomics more for each task and event. Default 0 */
     uint32_t early_push;
@@ -586,16 +604,21 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task */
+    uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task; or FLEETI_LEVEL_PART */
     uint8_t
         acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
     /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
-       but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is */
+       but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is; PART: its tile */
     uint16_t batch;
-    uint32_t slice, slices; /* of a device-task; 0, 1 otherwise */
+    uint32_t slice, slices; /* of a device-task; 0, 1 otherwise. PART: slices | tiles << 16 */
     uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
     uint32_t grid;          /* index of its grid's info */
 } fleet_task;
+
+/* Unaware: a CU-task that is one tile of a slice. A number that levels of descriptors leave free. */
+#define FLEETI_LEVEL_PART 3u
+#define FLEETI_MOST_PARTS                                                                          \
+    65535u /* slices of a task, and tiles of a slice, that its descriptor can say */
 
 #define FLEETI_SCOPE_MASK 3u
 #define FLEETI_FEEDS 0x10u   /* DYNAMIC: its arrivals may make others ready */
@@ -679,6 +702,7 @@ typedef struct fleeti_event {
 typedef struct fleeti_grid {
     uint64_t name;
     uint32_t tile, args, level, slices;
+    uint32_t tiles; /* unaware: CU-tasks for each slice; 0: the tasks are of their level */
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
     uint32_t first_id, count; /* tasks of the graph */
@@ -704,8 +728,8 @@ fleet_status fleet_plan_check(const void *block, size_t bytes);
 
 /* The numbers of the report, per step. */
 typedef struct fleet_plan_stats {
-    uint32_t tasks[4];       /* per fleet_level */
-    uint32_t descs;          /* descriptors, the copies of chiplet-tasks and step ends included */
+    uint32_t tasks[4]; /* per fleet_level; unaware: the CU-tasks of device- and chiplet-tasks */
+    uint32_t descs;    /* descriptors, the copies of chiplet-tasks and step ends included */
     uint64_t local_signals;  /* arrivals at counters that stay within a chiplet */
     uint64_t global_signals; /* arrivals at counters that several chiplets read */
     uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
@@ -1361,6 +1385,8 @@ typedef struct fleeti_grid_def {
     fleet_level level;
     uint32_t slices_given; /* 1: slices was set by hand */
     fleet_dim slices;
+    uint32_t tiles_given; /* 1: tiles was set by hand */
+    fleet_dim tiles;
     uint32_t placed; /* 1: place was set by hand */
     fleet_map place;
     uint32_t scheduled; /* 1: schedule was set by hand */
@@ -1726,6 +1752,18 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
     if (!fleeti_check_dim(g, slices, owner, "slices", site)) return;
     def->slices_given = 1;
     def->slices = slices;
+}
+
+void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    char owner[96];
+    if (!def) return;
+    snprintf(owner, sizeof owner, "grid %s", def->name);
+    if (!fleeti_check_dim(g, tiles, owner, "tiles", site)) return;
+    def->tiles_given = 1;
+    def->tiles = tiles;
 }
 
 static int fleeti_is_letter(char c)
@@ -2131,8 +2169,12 @@ typedef struct fleeti_bound_grid {
     uint32_t rank;
     uint32_t first, count; /* its tasks */
     uint32_t slices;       /* of a device-task, else 1 */
-    uint32_t pieces;       /* chiplets that run slices of one device-task, else 1 */
+    uint32_t tiles;        /* unaware: of each slice; 0: the tasks are of their level */
+    uint32_t parts;        /* what one task falls into: slices, unaware slices * tiles */
+    uint32_t pieces;       /* chiplets that run parts of one task: part p is of piece p mod X */
     uint32_t first_piece;  /* its entries in the table of notify lists: pieces for each task */
+    uint32_t
+        first_place; /* its entries in `where`: unaware one for each part, else for each task */
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
     uint32_t first_map, n_maps;
     fleet_schedule schedule;
@@ -2212,7 +2254,7 @@ typedef struct fleeti_build {
     uint32_t chiplets, n_grids, n_events; /* the step event included */
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
     uint32_t is_static, is_dynamic;       /* the same */
-    uint32_t unfused, levels, early;
+    uint32_t unfused, unaware, levels, early;
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
@@ -2223,9 +2265,9 @@ typedef struct fleeti_build {
     fleeti_edge *outs, *ins;    /* sorted by grid */
     fleeti_runtime_map *maps;
     uint32_t n_maps;
-    uint32_t n_tasks, n_pieces, n_elements;
+    uint32_t n_tasks, n_pieces, n_places, n_elements;
 
-    uint32_t *where; /* per task: worker (CU and wave under STATIC), else chiplet */
+    uint32_t *where; /* per place: worker (CU and wave under STATIC), else chiplet */
     uint32_t n_queues, n_descs;
     uint32_t
         chiplet_queues; /* number of the first chiplet's queue; those of the workers stand before it */
@@ -2548,6 +2590,10 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: unfused is %u; 0, or 1 under the STATIC schedule",
                              desc->unfused);
+    b->unaware = desc->unaware;
+    if (desc->unaware > 1)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: unaware is %u, not 0 or 1", desc->unaware);
     b->early = desc->early_push;
     if (desc->early_push > 1)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
@@ -2628,6 +2674,12 @@ static int fleeti_is_static(const fleeti_bound_grid *grid)
     return grid->schedule == FLEET_SCHEDULE_STATIC;
 }
 
+/* The level at which the grid's tasks run. */
+static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
+{
+    return grid->tiles ? (uint32_t)FLEET_LEVEL_CU : (uint32_t)grid->def->level;
+}
+
 /* Whether the grid's shape is known at launch only. */
 static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
 {
@@ -2687,8 +2739,8 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     *fixed = *ready = 0;
     if (!grid->count) return;
     if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
-    if (def->level >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
-    if (def->level == FLEET_LEVEL_DEVICE) tasks *= grid->slices;
+    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
+    tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
     if (def->timed && def->expected && def->expected < exist) exist = def->expected;
     rounds = (double)(uint64_t)((exist + places - 1) / places);
@@ -2748,9 +2800,40 @@ static void fleeti_choose_schedules(fleeti_build *b)
     }
 }
 
+/* The parts of a grid's tasks. */
+static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
+{
+    const fleeti_grid_def *def = grid->def;
+    int64_t tiles = 0;
+    uint32_t k;
+    for (k = 0; k < b->chiplets; k++)
+        if (b->workers[k] > tiles) tiles = b->workers[k];
+    if (tiles > FLEETI_MOST_PARTS) tiles = FLEETI_MOST_PARTS;
+    if (def->tiles_given) {
+        tiles = fleeti_evaluate(b, def->tiles);
+        if (def->level < FLEET_LEVEL_CHIPLET)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                 "grid %s: tiles are of device- and chiplet-tasks only", def->name);
+        if (tiles < 1 || tiles > FLEETI_MOST_PARTS)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                 "grid %s: tiles is %lld, not in 1..%u", def->name,
+                                 (long long)tiles, FLEETI_MOST_PARTS);
+    }
+    if (b->unaware && def->level >= FLEET_LEVEL_CHIPLET) {
+        if (grid->slices > FLEETI_MOST_PARTS)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "grid %s: slices is %u, over the %u of an unaware plan", def->name,
+                                 grid->slices, FLEETI_MOST_PARTS);
+        grid->tiles = (uint32_t)tiles;
+    }
+    grid->parts = grid->slices * (grid->tiles ? grid->tiles : 1);
+    grid->pieces = grid->parts < b->chiplets ? grid->parts : b->chiplets;
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
-    uint64_t tasks = 0, pieces = 0;
+    uint64_t tasks = 0, pieces = 0, places = 0;
     uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
     b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
@@ -2770,6 +2853,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         grid->rank = def->shape.rank;
         grid->first = (uint32_t)tasks;
         grid->first_piece = (uint32_t)pieces;
+        grid->first_place = (uint32_t)places;
         if (def->slices_given) {
             slices = fleeti_evaluate(b, def->slices);
             if (def->level != FLEET_LEVEL_DEVICE)
@@ -2781,15 +2865,18 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
                                      (long long)slices);
         }
         grid->slices = def->level == FLEET_LEVEL_DEVICE ? (uint32_t)slices : 1;
-        grid->pieces = grid->slices < b->chiplets ? grid->slices : b->chiplets;
+        status = fleeti_bind_parts(b, grid);
+        if (status != FLEET_OK) return status;
         tasks += grid->count;
         pieces += (uint64_t)grid->count * grid->pieces;
-        if (tasks > FLEETI_MOST || pieces > FLEETI_MOST)
+        places += (uint64_t)grid->count * (grid->tiles ? grid->parts : 1);
+        if (tasks > FLEETI_MOST || pieces > FLEETI_MOST || places > FLEETI_MOST)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "grid %s brings the graph to over 2^31-1 tasks", def->name);
     }
     b->n_tasks = (uint32_t)tasks;
     b->n_pieces = (uint32_t)pieces;
+    b->n_places = (uint32_t)places;
     fleeti_choose_schedules(b);
     for (i = 0; i < b->n_grids; i++)
         if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
@@ -3401,11 +3488,30 @@ static void fleeti_count_chiplet(fleeti_build *b, const fleeti_bound_grid *grid,
     for (j = 0; j < b->workers[chiplet]; j++) count[b->base[chiplet] + j] += n;
 }
 
-/* Slices of a device-task on one of its chiplets. */
-static uint32_t fleeti_slices_on(const fleeti_build *b, const fleeti_bound_grid *grid,
-                                 uint32_t chiplet)
+/* Where a part of a task runs; of tasks that are placed as a whole part is 0. */
+static uint32_t fleeti_where(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                             uint32_t part)
 {
-    return (grid->slices - chiplet + b->chiplets - 1) / b->chiplets;
+    const uint32_t i = id - grid->first;
+    return b->where[grid->first_place + (grid->tiles ? i * grid->parts + part : i)];
+}
+
+/* The parts of one of a task's pieces. */
+static uint32_t fleeti_parts_of(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                uint32_t piece)
+{
+    return (grid->parts - piece + b->chiplets - 1) / b->chiplets;
+}
+
+/* The chiplet of one of a task's pieces. */
+static uint32_t fleeti_piece_chiplet(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                     uint32_t id, uint32_t piece)
+{
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t where;
+    if (level == FLEET_LEVEL_DEVICE) return piece;
+    where = fleeti_where(b, grid, id, piece);
+    return fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[where] : where;
 }
 
 /* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so
@@ -3416,7 +3522,9 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     const fleeti_grid_def *def = grid->def;
     fleeti_axis axis[FLEET_MAX_RANK];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t *where = b->where + grid->first;
+    uint32_t *where = b->where + grid->first_place;
+    const uint32_t level = fleeti_level_of(grid), n = grid->count * (grid->tiles ? grid->parts : 1);
+    const int placed = def->placed && !grid->tiles;
     /* What a launch leaves out are the last ones: no chiplet shall go without. */
     const int in_turn =
         fleeti_is_guarded(b, def) || fleeti_inputs_of(b, (uint32_t)(grid - b->grids)).named;
@@ -3426,27 +3534,27 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     memset(at, 0, sizeof at);
     status = fleeti_check_place(b, grid, axis);
     if (status != FLEET_OK) return status;
-    if (def->level == FLEET_LEVEL_DEVICE) {
+    if (level == FLEET_LEVEL_DEVICE) {
         for (k = 0; k < grid->pieces; k++)
-            fleeti_count_chiplet(b, grid, k, (uint64_t)grid->count * fleeti_slices_on(b, grid, k),
+            fleeti_count_chiplet(b, grid, k, (uint64_t)grid->count * fleeti_parts_of(b, grid, k),
                                  count);
         return FLEET_OK;
     }
-    for (i = 0; i < grid->count; i++) {
-        if (def->placed) {
+    for (i = 0; i < n; i++) {
+        if (placed) {
             status = fleeti_place_value(b, grid, &axis[0], grid->first + i, at, "chiplet",
                                         b->chiplets, &k);
             if (status != FLEET_OK) return status;
-        } else if (def->level == FLEET_LEVEL_CHIPLET || in_turn) {
+        } else if (level == FLEET_LEVEL_CHIPLET || grid->tiles || in_turn) {
             k = i % b->chiplets;
         } else {
             k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
         }
         where[i] = k;
-        if (def->level == FLEET_LEVEL_CHIPLET) {
+        if (level == FLEET_LEVEL_CHIPLET) {
             fleeti_count_chiplet(b, grid, k, 1, count);
         } else if (fleeti_is_static(grid)) {
-            if (def->placed && def->place.rank == 2) {
+            if (placed && def->place.rank == 2) {
                 status = fleeti_place_value(b, grid, &axis[1], grid->first + i, at, "worker",
                                             b->workers[k], &worker);
                 if (status != FLEET_OK) return status;
@@ -3459,7 +3567,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
         } else {
             count[b->chiplet_queues + k]++;
         }
-        if (def->placed) fleeti_next(grid, at);
+        if (placed) fleeti_next(grid, at);
     }
     return FLEET_OK;
 }
@@ -3473,7 +3581,7 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
     memset(next, 0, sizeof next);
     b->chiplet_queues = b->is_static || b->is_dynamic ? b->total_workers : 0;
     b->n_queues = b->chiplet_queues + (b->is_static ? 0 : b->chiplets);
-    b->where = (uint32_t *)fleeti_new(b, b->n_tasks, sizeof *b->where);
+    b->where = (uint32_t *)fleeti_new(b, b->n_places, sizeof *b->where);
     b->queue = (fleeti_list *)fleeti_new(b, b->n_queues, sizeof *b->queue);
     count = (uint64_t *)fleeti_new(b, b->n_queues, sizeof *count);
     if (!b->where || !b->queue || !count) return fleeti_no_memory(b);
@@ -3500,18 +3608,23 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
 static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
                                      uint32_t id, uint32_t *worker)
 {
-    uint32_t where = b->where[id], chiplet = where;
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t chiplet, chiplets = 0, piece;
     *worker = FLEETI_WORKER_MANY;
-    if (grid->def->level == FLEET_LEVEL_DEVICE) {
+    if (level == FLEET_LEVEL_DEVICE) {
         if (grid->pieces == 1 && fleeti_is_static(grid) && b->workers[0] == 1) *worker = 0;
         return grid->pieces == 32 ? 0xffffffffu : (1u << grid->pieces) - 1u;
     }
-    if (fleeti_is_static(grid) && grid->def->level != FLEET_LEVEL_CHIPLET) {
-        *worker = where;
-        chiplet = b->chiplet_of[where];
-    } else if (fleeti_is_static(grid) && b->workers[chiplet] == 1) {
-        *worker = b->base[chiplet];
+    if (grid->parts > 1) {
+        for (piece = 0; piece < grid->pieces; piece++)
+            chiplets |= 1u << fleeti_piece_chiplet(b, grid, id, piece);
+        return chiplets;
     }
+    chiplet = fleeti_piece_chiplet(b, grid, id, 0);
+    if (fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET)
+        *worker = fleeti_where(b, grid, id, 0);
+    else if (fleeti_is_static(grid) && b->workers[chiplet] == 1)
+        *worker = b->base[chiplet];
     return 1u << chiplet;
 }
 
@@ -3593,17 +3706,13 @@ static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *g
 static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                              fleeti_element *element)
 {
-    uint32_t level = (uint32_t)grid->def->level, first = b->where[id], last = first, k;
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t piece;
     /* Who makes arrivals of its own ends the step after them, by an arrival of its own, too. */
     const int alone = element == &b->elements[b->n_elements - 1] && fleeti_has_arrivals(b, grid);
-    if (level == FLEET_LEVEL_DEVICE) {
-        first = 0;
-        last = grid->pieces - 1;
-    } else if (fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET) {
-        first = last = b->chiplet_of[first];
-    }
-    for (k = first; k <= last; k++) {
-        uint64_t units = level == FLEET_LEVEL_DEVICE ? fleeti_slices_on(b, grid, k) : 1;
+    for (piece = 0; piece < grid->pieces; piece++) {
+        const uint32_t k = fleeti_piece_chiplet(b, grid, id, piece);
+        const uint64_t units = fleeti_parts_of(b, grid, piece);
         fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
         a->units += units;
         a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
@@ -3828,12 +3937,12 @@ static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *eve
         fleeti_element *element = &b->elements[event->first + i];
         uint32_t scope = fleeti_needed_scope(b, event, element);
         if (def && def->scope_given) {
-            if ((uint32_t)def->scope < scope)
+            if ((uint32_t)def->scope < scope && !(b->unaware && scope == FLEET_SCOPE_DEVICE))
                 return fleeti_reject(b, FLEET_ERROR_SCOPE, def->site,
                                      "event tensor %s: scope %s is given, but %s needs scope %s",
                                      def->name, fleeti_scope_name((uint32_t)def->scope),
                                      fleeti_element_text(event, i, text), fleeti_scope_name(scope));
-            scope = (uint32_t)def->scope;
+            if ((uint32_t)def->scope > scope) scope = (uint32_t)def->scope;
         }
         element->scope = scope;
         event->scoped[scope]++;
@@ -4089,9 +4198,10 @@ static void fleeti_find_workers(const fleeti_build *b, const fleeti_bound_grid *
 {
     uint32_t i, j, worker;
     for (i = 0; i < grid->count; i++) {
-        uint32_t level = (uint32_t)grid->def->level, k;
-        if (level < FLEET_LEVEL_CHIPLET) {
-            fleeti_set_put(on, b->where[grid->first + i]);
+        uint32_t k;
+        if (fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) {
+            for (k = 0; k < grid->parts; k++)
+                fleeti_set_put(on, fleeti_where(b, grid, grid->first + i, k));
             continue;
         }
         for (k = 0; k < b->chiplets; k++) {
@@ -4467,13 +4577,11 @@ static fleet_status fleeti_list_grid(fleeti_build *b, const fleeti_bound_grid *g
     memset(notifies_before, 0, sizeof notifies_before);
     memset(at, 0, sizeof at);
     for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
-        uint32_t id = grid->first + i, chiplet = b->where[id];
+        uint32_t id = grid->first + i;
         fleeti_list *list = &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
         fleet_status status = fleeti_list_waits(b, grid, id, at, &waits_before);
-        if (fleeti_is_static(grid) && grid->def->level < FLEET_LEVEL_CHIPLET)
-            chiplet = b->chiplet_of[chiplet];
         for (k = 0; k < grid->pieces && status == FLEET_OK; k++) {
-            uint32_t on = grid->def->level == FLEET_LEVEL_DEVICE ? k : chiplet;
+            const uint32_t on = fleeti_piece_chiplet(b, grid, id, k);
             status = fleeti_list_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
         }
         if (status != FLEET_OK) return status;
@@ -4618,14 +4726,17 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
                              uint32_t *end)
 {
     const fleeti_bound_grid *grid = &b->grids[index];
-    uint32_t level = (uint32_t)grid->def->level, flags, i, s;
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t flags, i, p;
     fleet_task desc;
     memset(&desc, 0, sizeof desc);
     desc.tile = grid->def->tile;
     desc.args = grid->def->args;
-    desc.level = (uint8_t)(level == FLEET_LEVEL_DEVICE ? (uint32_t)FLEET_LEVEL_CHIPLET : level);
+    desc.level = (uint8_t)(level == FLEET_LEVEL_DEVICE ? (uint32_t)FLEET_LEVEL_CHIPLET
+                           : grid->tiles               ? FLEETI_LEVEL_PART
+                                                       : level);
     desc.batch = 1;
-    desc.slices = grid->slices;
+    desc.slices = grid->slices | grid->tiles << 16;
     desc.grid = index;
     flags = (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) |
             (grid->n_maps ? FLEETI_MAPPED : 0) |
@@ -4637,18 +4748,17 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
         desc.waits = b->task_waits[desc.id].first;
         desc.n_waits = b->task_waits[desc.id].count;
         desc.acquire = (uint8_t)(b->task_waits[desc.id].scope | flags);
-        for (s = 0; s < grid->slices; s++) {
-            uint32_t k = s % b->chiplets;
-            desc.slice = s;
-            desc.notifies = notifies[s % grid->pieces].first;
-            desc.n_notifies = (uint16_t)notifies[s % grid->pieces].count;
-            if (level == FLEET_LEVEL_DEVICE)
-                fleeti_emit_chiplet(b, &desc, k, tasks, end);
-            else if (level == FLEET_LEVEL_CHIPLET)
-                fleeti_emit_chiplet(b, &desc, b->where[desc.id], tasks, end);
+        for (p = 0; p < grid->parts; p++) {
+            desc.slice = grid->tiles ? p / grid->tiles : p;
+            if (grid->tiles) desc.batch = (uint16_t)(p % grid->tiles);
+            desc.notifies = notifies[p % grid->pieces].first;
+            desc.n_notifies = (uint16_t)notifies[p % grid->pieces].count;
+            if (level >= FLEET_LEVEL_CHIPLET)
+                fleeti_emit_chiplet(
+                    b, &desc, fleeti_piece_chiplet(b, grid, desc.id, p % b->chiplets), tasks, end);
             else
-                tasks[end[b->where[desc.id] + (fleeti_is_static(grid) ? 0 : b->chiplet_queues)]++] =
-                    desc;
+                tasks[end[fleeti_where(b, grid, desc.id, p) +
+                          (fleeti_is_static(grid) ? 0 : b->chiplet_queues)]++] = desc;
         }
     }
 }
@@ -4777,6 +4887,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->args = from->def->args;
         grid->level = (uint32_t)from->def->level;
         grid->slices = from->slices;
+        grid->tiles = from->tiles;
         memcpy(grid->extent, from->extent, sizeof grid->extent);
         grid->rank = from->rank;
         grid->first_id = from->first;
@@ -4861,14 +4972,13 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
         for (j = 0; !fleeti_is_static(grid) && j < grid->count; j++, fleeti_next(grid, at)) {
-            uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = 1;
+            uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = grid->parts;
             if (n > FLEETI_CONSUMER_NEED)
                 return fleeti_too_many_edges(b, grid->first + j, n, "events to wait for");
-            if (grid->def->level == FLEET_LEVEL_CHIPLET)
-                copies = b->workers[b->where[grid->first + j]];
-            if (grid->def->level == FLEET_LEVEL_DEVICE)
+            if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET)
                 for (k = 0, copies = 0; k < grid->pieces; k++)
-                    copies += (uint64_t)fleeti_slices_on(b, grid, k) * b->workers[k];
+                    copies += (uint64_t)fleeti_parts_of(b, grid, k) *
+                              b->workers[fleeti_piece_chiplet(b, grid, grid->first + j, k)];
             b->n_consumers += copies * (n ? n : 1); /* a range lists each task once, too */
             if (b->n_consumers > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
@@ -5020,7 +5130,7 @@ static int fleeti_ids_are_ordered(const fleeti_build *b)
     return 1;
 }
 
-/* A dry run over nodes: a task, or a slice of a device-task, is one. A chiplet-task starts when it
+/* A dry run over nodes: a task, or a part of it, is one. A chiplet-task starts when it
    is at the head of all its workers' queues, so that its tile may use a barrier of the chiplet.
    What the outside completes is taken as complete. */
 typedef struct fleeti_dry_run {
@@ -5057,20 +5167,23 @@ static uint32_t fleeti_node_grid(const fleeti_build *b, const fleeti_dry_run *ru
 static uint32_t fleeti_node_task(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node)
 {
     uint32_t g = fleeti_node_grid(b, run, node);
-    return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].slices;
+    return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].parts;
 }
 
 /* The queues in which a node stands in order: from *first, so many as it returns. A ready queue has no order. */
 static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node,
                                    uint32_t *first)
 {
-    uint32_t g = fleeti_node_grid(b, run, node), level = (uint32_t)b->grids[g].def->level, k;
-    uint32_t at = node - run->first_node[g], slices = b->grids[g].slices;
-    k = b->where[b->grids[g].first + at / slices];
-    if (level == FLEET_LEVEL_DEVICE) k = at % slices % b->chiplets;
+    const uint32_t g = fleeti_node_grid(b, run, node), at = node - run->first_node[g];
+    const fleeti_bound_grid *grid = &b->grids[g];
+    const uint32_t id = grid->first + at / grid->parts, part = at % grid->parts;
+    uint32_t k;
+    k = fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET
+            ? fleeti_piece_chiplet(b, grid, id, part % b->chiplets)
+            : fleeti_where(b, grid, id, part);
     *first = k;
-    if (b->grids[g].schedule == FLEET_SCHEDULE_DYNAMIC) return 0;
-    if (!b->chiplet_queues || level < FLEET_LEVEL_CHIPLET) return 1;
+    if (grid->schedule == FLEET_SCHEDULE_DYNAMIC) return 0;
+    if (!b->chiplet_queues || fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) return 1;
     *first = b->base[k];
     return b->workers[k];
 }
@@ -5079,7 +5192,8 @@ static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run 
                                     const fleet_task *task)
 {
     const fleeti_bound_grid *grid = &b->grids[task->grid];
-    return run->first_node[task->grid] + (task->id - grid->first) * grid->slices + task->slice;
+    const uint32_t part = grid->tiles ? task->slice * grid->tiles + task->batch : task->slice;
+    return run->first_node[task->grid] + (task->id - grid->first) * grid->parts + part;
 }
 
 /* The node at the head of a queue; FLEETI_NONE: only the step end is left, or nothing. */
@@ -5122,7 +5236,7 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
         if (fleeti_is_followed(b, &b->maps[i]) &&
             (b->maps[i].kind != FLEETI_MAP_EXISTS) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
-    fleeti_unravel((node - run->first_node[g]) / grid->slices, grid->extent, grid->rank, at);
+    fleeti_unravel((node - run->first_node[g]) / grid->parts, grid->extent, grid->rank, at);
     for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
         const fleeti_bound_event *event = &b->events[edge->event];
@@ -5189,7 +5303,7 @@ static fleet_status fleeti_dry_run_start(fleeti_build *b, const fleet_plan *plan
     run->first_node = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *run->first_node);
     if (!run->first_node) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++)
-        run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].slices;
+        run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].parts;
     run->n_nodes = run->first_node[b->n_grids];
     run->done = (uint8_t *)fleeti_new(b, run->n_nodes, sizeof *run->done);
     run->pending = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->pending);
@@ -5585,7 +5699,10 @@ static int fleeti_check_grids(const fleet_plan *plan)
     for (i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &grids[i];
         if (!fleeti_name_fits(plan, grid->name) || grid->level > FLEET_LEVEL_DEVICE ||
-            !grid->slices || grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
+            !grid->slices || grid->tiles > FLEETI_MOST_PARTS ||
+            (grid->tiles &&
+             (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MOST_PARTS)) ||
+            grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
             grid->runs_ahead > 1 || grid->schedule > FLEET_SCHEDULE_DYNAMIC || grid->chosen > 1 ||
             !fleeti_extents_fit(grid->extent, grid->rank, grid->count))
             return 0;
@@ -5693,12 +5810,14 @@ static int fleeti_check_task(const fleet_plan *plan, const fleet_task *task)
     uint32_t k, id = 0, level;
     if (task->tile == FLEETI_TILE_NONE)
         return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
-               !task->slice && task->batch == 1 && task->level != FLEET_LEVEL_WAVE;
+               !task->slice && task->batch == 1 &&
+               (task->level == FLEET_LEVEL_CU || task->level == FLEET_LEVEL_CHIPLET);
     if (task->grid >= plan->n_grids) return 0;
     grid = (const fleeti_grid *)fleeti_at(plan, plan->grids) + task->grid;
-    if (task->slice >= task->slices || task->slices != grid->slices) return 0;
+    if (task->slice >= grid->slices || task->slices != (grid->slices | grid->tiles << 16)) return 0;
     level = grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
-    if (task->level != level) return 0;
+    if (grid->tiles) level = FLEETI_LEVEL_PART;
+    if (task->level != level || (grid->tiles && task->batch >= grid->tiles)) return 0;
     for (k = 0; k < grid->rank; k++) {
         if (task->at[k] < 0 || task->at[k] >= grid->extent[k]) return 0;
         id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
@@ -5734,6 +5853,7 @@ static int fleeti_check_queues(const fleet_plan *plan)
             if ((task->tile == FLEETI_TILE_NONE) !=
                 (i + 1 == descs && plan->schedule != FLEET_SCHEDULE_DYNAMIC))
                 return 0;
+            if (task->level == FLEETI_LEVEL_PART) continue;
             if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && task->level == FLEET_LEVEL_CHIPLET) {
                 if (task->batch >= plan->workers[chiplet]) return 0;
                 continue;
@@ -6035,8 +6155,13 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
     if (!plan) return stats;
     tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
     queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    for (i = 0; i < plan->n_grids; i++)
-        stats.tasks[fleeti_plan_grids(plan)[i].level] += fleeti_plan_grids(plan)[i].count;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        if (grid->tiles)
+            stats.tasks[FLEET_LEVEL_CU] += grid->count * grid->slices * grid->tiles;
+        else
+            stats.tasks[grid->level] += grid->count;
+    }
     stats.descs = plan->n_descs;
     for (i = 0; i < plan->n_events; i++) {
         fleeti_event_stats event = fleeti_count_event(plan, i, &next);
@@ -6121,6 +6246,21 @@ static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
                    level[grid->level & 3u], grid->count, grid->slices, grid->tile);
         for (k = 0; k < grid->rank; k++) fleeti_put(out, k ? " x %d" : "%d", (int)grid->extent[k]);
         fleeti_put(out, grid->rank ? "\n" : "1\n");
+    }
+}
+
+/* Unaware: what became of the tasks of chiplets. */
+static void fleeti_report_unaware(const fleet_plan *plan, fleeti_text *out)
+{
+    uint32_t i;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        if (grid->tiles)
+            fleeti_put(out,
+                       "unaware: each task of grid %s is %u CU-tasks, %u tiles of %u slices, dealt "
+                       "over all chiplets\n",
+                       fleeti_plan_text(plan, grid->name), grid->slices * grid->tiles, grid->tiles,
+                       grid->slices);
     }
 }
 
@@ -6234,6 +6374,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
     fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)stats.plan_bytes,
                (unsigned long long)stats.counter_bytes);
     fleeti_report_schedules(plan, &out);
+    fleeti_report_unaware(plan, &out);
     fleeti_report_overlap(plan, &out);
     fleeti_report_buckets(plan, &out);
     fleeti_report_maps(plan, &out);

@@ -190,7 +190,8 @@ typedef struct fleet_ctx {
     int32_t at[FLEET_MAX_RANK];    /* the task's coordinate */
     uint32_t thread, threads;      /* in the group that runs this task: a wave or the workgroup */
     uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
-    uint32_t slice, slices;     /* of a device-task: slice s runs on chiplet s mod X; else 0, 1 */
+    /* of a device-task: slice s runs on chiplet s mod X, unless the plan is unaware; else 0, 1 */
+    uint32_t slice, slices;
     uint32_t chiplet, chiplets; /* k, X */
     uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
     uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
@@ -2316,16 +2317,16 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
 FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 {
     fleet_ctx ctx;
-    uint32_t parts = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_CHIPLET;
+    const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
+    const uint32_t parts = (level & 0xff) >= FLEET_LEVEL_CHIPLET;
+    const uint32_t alone = (level & 0xff) == FLEETI_LEVEL_PART;
+    const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0
-                     : fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC
-                         ? FLEETI_TASK(w, level) >> 16
-                         : fleeti_cold_value(w->worker);
-    ctx.tile_num = parts ? fleeti_cold_value(w->workers) : 1;
+    ctx.tile_index = !parts ? 0 : told ? level >> 16 : fleeti_cold_value(w->worker);
+    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
-    ctx.slices = FLEETI_TASK(w, slices);
+    ctx.slices = alone ? slices & 0xffff : slices;
     ctx.chiplet = fleeti_cold_value(w->chiplet);
     ctx.chiplets = fleeti_cold_value(w->chiplets);
     ctx.worker = fleeti_cold_value(w->worker);
@@ -2506,8 +2507,8 @@ fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc
                                const fleet_run *run, fleet_kernel kernel, void **args);
 
 /* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
-   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task. Waits for the end and returns the
-   tile's status. */
+   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task, of which an unaware plan runs one tile
+   after the other. Waits for the end and returns the tile's status, the first that is not FLEET_OK. */
 fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                             const void *args, uint32_t task, uint32_t slice);
 
@@ -3363,41 +3364,39 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     fleet_run run;
     fleet_kernel_desc k;
     void *kernel_args[2];
+    const fleet_plan *plan;
     const fleeti_queue *queues;
     const fleet_task *tasks;
     fleet_status status = fleet_prepare(s, d, &run);
     if (status) return status;
     if (!kernel) return FLEET_ERROR_NULL;
-    queues =
-        (const fleeti_queue *)(const void *)((const char *)s->image->plan + s->image->plan->queues);
-    tasks =
-        (const fleet_task *)(const void *)((const char *)s->image->plan + s->image->plan->tasks);
-    for (uint32_t q = 0; q < s->image->plan->n_queues && !run.only; q++)
-        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count && !run.only;
-             i++) {
-            const uint32_t workers = s->image->plan->schedule == FLEET_SCHEDULE_CHIPLET
-                                         ? 0
-                                         : s->image->plan->total_workers;
+    plan = s->image->plan;
+    queues = (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
+    tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
+    kernel_args[0] = &run;
+    kernel_args[1] = &args;
+    for (uint32_t q = 0; q < plan->n_queues; q++)
+        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count; i++) {
+            const uint32_t workers =
+                plan->schedule == FLEET_SCHEDULE_CHIPLET ? 0 : plan->total_workers;
             uint32_t chiplet = q - workers;
             if (tasks[i].tile == FLEETI_TILE_NONE || tasks[i].id != task || tasks[i].slice != slice)
                 continue;
             if (q < workers)
-                for (chiplet = 0;
-                     q >= s->image->plan->worker_base[chiplet] + s->image->plan->workers[chiplet];)
+                for (chiplet = 0; q >= plan->worker_base[chiplet] + plan->workers[chiplet];)
                     chiplet++;
             run.only = i + 1;
             run.only_chiplet = chiplet;
+            k = fleeti_worker_desc(d, tasks[i].level == FLEET_LEVEL_CHIPLET ? plan->workers[chiplet]
+                                                                            : 1);
+            __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
+            if ((status = fleet_kernel_launch(kernel, kernel_args, &k))) return status;
+            if ((status = fleet_stream_wait(d->stream))) return status;
+            status = (fleet_status)__atomic_load_n(&s->host->task_status, __ATOMIC_ACQUIRE);
+            /* The other descriptors of a chiplet-task are copies of this one. */
+            if (status || tasks[i].level != FLEETI_LEVEL_PART) return status;
         }
-    if (!run.only) return FLEET_ERROR_ARGUMENT;
-    kernel_args[0] = &run;
-    kernel_args[1] = &args;
-    k = fleeti_worker_desc(d, tasks[run.only - 1].level == FLEET_LEVEL_CHIPLET
-                                  ? s->image->plan->workers[run.only_chiplet]
-                                  : 1);
-    __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
-    if ((status = fleet_kernel_launch(kernel, kernel_args, &k))) return status;
-    if ((status = fleet_stream_wait(d->stream))) return status;
-    return (fleet_status)__atomic_load_n(&s->host->task_status, __ATOMIC_ACQUIRE);
+    return run.only ? FLEET_OK : FLEET_ERROR_ARGUMENT;
 }
 
 static uint32_t fleeti_take_count(uint32_t *word)
