@@ -736,6 +736,10 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)(lds + word);
 }
+FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
+{
+    return lds + word;
+}
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here in registers on the way. */
 typedef uint32_t fleeti_inbound __attribute__((ext_vector_type(4)));
@@ -769,6 +773,10 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
+}
+FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
+{
+    return (const void *)__cvta_shared_to_generic(lds + word * 4);
 }
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here past the registers. */
@@ -984,6 +992,10 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
     fleeti_quad quad;
     for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
     return quad;
+}
+FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
+{
+    return lds + word;
 }
 /* A copy of 16 bytes from device memory to LDS: it is there when it has been ended. Here at once. */
 typedef struct fleeti_inbound {
@@ -1793,18 +1805,21 @@ typedef struct fleeti_stream {
     uint32_t slots, slot_bytes; /* constants of a set of tiles */
 } fleeti_stream;
 
-#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
-#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
+#define FLEETI_STREAM_TASKS 16u      /* how many tasks the producer may be ahead */
+#define FLEETI_STREAM_CHUNK 8u       /* descriptors that it fetches at once */
+#define FLEETI_STREAM_ARGS_WORDS 64u /* the arguments of a task, where they are no more */
 #define FLEETI_STREAM_BEGUN 0u
 #define FLEETI_STREAM_QUIT 1u
 #define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
 #define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
 #define FLEETI_STREAM_POSTED 8u
-#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u)
+#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
+#define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
+#define FLEETI_STREAM_ARGS(task)                                                                   \
+    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + FLEETI_STREAM_ARGS_WORDS * ((task) % 2u))
 #define FLEETI_STREAM_ENTRY(task)                                                                  \
-    (FLEETI_STREAM_QUEUE + 16u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
-#define FLEETI_STREAM_SLOT(slot)                                                                   \
-    (FLEETI_STREAM_QUEUE + 16u * FLEETI_STREAM_CHUNK + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
+    (FLEETI_STREAM_ARGS(0) + 2u * FLEETI_STREAM_ARGS_WORDS + 4u * ((task) % FLEETI_STREAM_TASKS))
+#define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
 #define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot) /* two words */
 #define FLEETI_STREAM_TAG(slot) (FLEETI_STREAM_SLOT(slot) + 2u)
 #define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 3u)
@@ -1826,6 +1841,7 @@ typedef struct fleeti_stream {
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
      fleeti_stream_settle      the producer may now wait for long: what is on its way gets its full flags
      fleeti_stream_is_full     whether the bytes of a use are there; then, what the taker reads
+     FLEETI_ARGS_AHEAD         1: a task's arguments are fetched while the spans before it are declared
    Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
 #if defined(FLEET_CUDA)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -1833,6 +1849,7 @@ typedef struct fleeti_stream {
 #else
 #define FLEETI_BULK 0
 #endif
+#define FLEETI_ARGS_AHEAD 1
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
@@ -1904,6 +1921,8 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
 #else
 #define FLEETI_LANE_POLICY " glc slc"
 #endif
+#define FLEETI_ARGS_AHEAD                                                                          \
+    0 /* on their way through registers, they would have all copies waited for */
 #define FLEETI_COPIES 16u /* instructions between two looks at what has arrived */
 typedef struct fleeti_flight {
     uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
@@ -1964,6 +1983,7 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
 }
 #else
 /* The span itself, no copy. */
+#define FLEETI_ARGS_AHEAD 1
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
@@ -2120,9 +2140,11 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
 typedef struct fleet_spans {
     fleeti_stream ring;
     fleeti_flight flight;
+    fleeti_inbound args; /* of the next task */
     uint32_t slot, use;  /* of the next piece */
     uint32_t pieces;     /* of the task in hand, so far */
     uint32_t task;       /* number of the task in hand */
+    uint32_t ahead;      /* 1: arguments are fetched ahead */
     uint32_t waves;      /* that run tasks */
     uint32_t over;       /* the task in hand takes nothing more, or the run ends */
     fleet_status status; /* what is wrong with the task's spans */
@@ -2208,7 +2230,7 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
 /* The task in hand has declared all. */
 FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
 {
-    fleeti_lds_release(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3, p->pieces + 1);
+    fleeti_lds_put(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3, p->pieces + 1);
 }
 
 /* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of
