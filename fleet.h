@@ -786,8 +786,9 @@ FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t 
     const uint32_t tiles = k.count / tile_k + (k.count % tile_k != 0);
     const uint32_t first = fleet_cut(tiles, i, n) * tile_k;
     const uint32_t end = fleet_cut(tiles, i + 1, n) * tile_k;
-    k.first += first;
-    k.count = (end < k.count ? end : k.count) - first;
+    const uint32_t before = first < k.count ? first : k.count; /* the last tile may be short */
+    k.first += before;
+    k.count = (end < k.count ? end : k.count) - before;
     return k;
 }
 

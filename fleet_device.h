@@ -241,7 +241,18 @@ typedef struct fleet_view {
 /* Memory of any type, by words. */
 typedef uint32_t __attribute__((may_alias)) fleeti_any4;
 typedef uint64_t __attribute__((may_alias)) fleeti_any8;
-typedef fleet_quad __attribute__((may_alias)) fleeti_any16;
+
+FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
+{
+    fleet_quad quad;
+    quad.word[0] = (uint32_t)low, quad.word[1] = (uint32_t)(low >> 32);
+    quad.word[2] = (uint32_t)high, quad.word[3] = (uint32_t)(high >> 32);
+    return quad;
+}
+FLEET_DEVICE uint64_t fleeti_quad_half(fleet_quad quad, uint32_t i)
+{
+    return (uint64_t)quad.word[2 * i + 1] << 32 | quad.word[2 * i];
+}
 
 /* ---- fleet device: backend AMD ------------------------------------------------------------------------- */
 
@@ -1384,7 +1395,8 @@ FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
 }
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
 {
-    return *(const fleeti_any16 *)at;
+    const fleeti_any8 *half = (const fleeti_any8 *)at;
+    return fleeti_quad_of_halves(half[0], half[1]);
 }
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
 {
@@ -1396,7 +1408,8 @@ FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
 }
 FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
 {
-    *(fleeti_any16 *)at = value;
+    fleeti_any8 *half = (fleeti_any8 *)at;
+    half[0] = fleeti_quad_half(value, 0), half[1] = fleeti_quad_half(value, 1);
 }
 FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
 {
@@ -1440,11 +1453,8 @@ FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
 #if defined(FLEET_HIP) || defined(FLEET_HOST)
 FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
 {
-    const uint64_t low = fleet_load_fresh8(at), high = fleet_load_fresh8((const char *)at + 8);
-    fleet_quad v;
-    v.word[0] = (uint32_t)low, v.word[1] = (uint32_t)(low >> 32);
-    v.word[2] = (uint32_t)high, v.word[3] = (uint32_t)(high >> 32);
-    return v;
+    const uint64_t low = fleet_load_fresh8(at);
+    return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
 }
 #endif
 #if !defined(FLEET_HIP)
