@@ -249,10 +249,6 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
     quad.word[2] = (uint32_t)high, quad.word[3] = (uint32_t)(high >> 32);
     return quad;
 }
-FLEET_DEVICE uint64_t fleeti_quad_half(fleet_quad quad, uint32_t i)
-{
-    return (uint64_t)quad.word[2 * i + 1] << 32 | quad.word[2 * i];
-}
 
 /* ---- fleet device: backend AMD ------------------------------------------------------------------------- */
 
@@ -560,24 +556,46 @@ FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
     return quad;
 }
 
-#if defined(FLEETI_GFX_CHIPLETS)
 /* sc1 nt has no builtin for an address of each lane's own. The wait stands in the same assembly: the compiler does
-   not count such a load, and could use or move its result too early. */
-#define FLEETI_LOAD_STREAMING(name, type, width)                                                   \
-    FLEET_DEVICE type name(const void *at)                                                         \
-    {                                                                                              \
-        type v;                                                                                    \
-        __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"          \
-                         : "=&v"(v)                                                                \
-                         : "v"(at)                                                                 \
-                         : "memory");                                                              \
-        return v;                                                                                  \
-    }
-FLEETI_LOAD_STREAMING(fleet_load_streaming4, uint32_t, "dword")
-FLEETI_LOAD_STREAMING(fleet_load_streaming8, uint64_t, "dwordx2")
-FLEETI_LOAD_STREAMING(fleeti_load_streaming16, fleeti_vector, "dwordx4")
+   not count such a load, and could use or move its result too early. gfx90a: glc slc. */
+#define FLEETI_LOAD_SC1_NT(v, at, width)                                                           \
+    __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
+                     : "=&v"(v)                                                                    \
+                     : "v"(at)                                                                     \
+                     : "memory")
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    uint32_t v;
+    FLEETI_LOAD_SC1_NT(v, at, "dword");
+    return v;
+#else
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
+#endif
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    uint64_t v;
+    FLEETI_LOAD_SC1_NT(v, at, "dwordx2");
+    return v;
+#else
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
+#endif
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    fleeti_vector v;
+    FLEETI_LOAD_SC1_NT(v, at, "dwordx4");
+    return fleeti_quad_of(v);
+#else
+    return fleeti_quad_of(__builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at)));
+#endif
+}
 FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
 {
+#if defined(FLEETI_GFX_CHIPLETS)
     const char *from = (const char *)at;
     fleeti_vector a, b, c, d;
     __asm__ volatile("global_load_dwordx4 %0, %4, off sc1 nt\n\t"
@@ -591,30 +609,10 @@ FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, si
                      : "memory");
     quads[0] = fleeti_quad_of(a), quads[1] = fleeti_quad_of(b);
     quads[2] = fleeti_quad_of(c), quads[3] = fleeti_quad_of(d);
-}
 #else
-/* glc slc on gfx90a. */
-FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
-{
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
-}
-FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
-{
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
-}
-FLEET_DEVICE fleeti_vector fleeti_load_streaming16(const void *at)
-{
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at));
-}
-FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
-{
     for (uint32_t i = 0; i < 4; i++)
-        quads[i] = fleeti_quad_of(fleeti_load_streaming16((const char *)at + i * stride_bytes));
-}
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
 #endif
-FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
-{
-    return fleeti_quad_of(fleeti_load_streaming16(at));
 }
 
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
@@ -649,29 +647,39 @@ FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
 #define FLEETI_BUFFER_LOADS 1
 #endif
 #endif
-#if defined(FLEETI_BUFFER_LOADS)
 /* Raw, without a stride, up to 4 GB: CDNA3 ISA, buffer resource. */
 #define FLEETI_BUFFER(view)                                                                        \
     __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(view).base, 0, -1, 0x00027000)
 #define FLEETI_SC1_NT (1 << 4 | 1 << 1)
-typedef uint32_t fleeti_vector2 __attribute__((ext_vector_type(2)));
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
+#if defined(FLEETI_BUFFER_LOADS)
     return __builtin_amdgcn_raw_buffer_load_b32(FLEETI_BUFFER(view), (int)offset_bytes, 0,
                                                 FLEETI_SC1_NT);
+#else
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+#endif
 }
 FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
 {
-    const fleeti_vector2 v = __builtin_amdgcn_raw_buffer_load_b64(
-        FLEETI_BUFFER(view), (int)offset_bytes, 0, FLEETI_SC1_NT);
+#if defined(FLEETI_BUFFER_LOADS)
+    typedef uint32_t two __attribute__((ext_vector_type(2)));
+    const two v = __builtin_amdgcn_raw_buffer_load_b64(FLEETI_BUFFER(view), (int)offset_bytes, 0,
+                                                       FLEETI_SC1_NT);
     return (uint64_t)v.y << 32 | v.x;
+#else
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+#endif
 }
 FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
 {
+#if defined(FLEETI_BUFFER_LOADS)
     return fleeti_quad_of(__builtin_amdgcn_raw_buffer_load_b128(
         FLEETI_BUFFER(view), (int)offset_bytes, 0, FLEETI_SC1_NT));
-}
+#else
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
 #endif
+}
 
 #endif /* FLEET_HIP */
 
@@ -1409,7 +1417,8 @@ FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
 FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
 {
     fleeti_any8 *half = (fleeti_any8 *)at;
-    half[0] = fleeti_quad_half(value, 0), half[1] = fleeti_quad_half(value, 1);
+    half[0] = (uint64_t)value.word[1] << 32 | value.word[0];
+    half[1] = (uint64_t)value.word[3] << 32 | value.word[2];
 }
 FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
 {
@@ -1457,13 +1466,6 @@ FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
     return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
 }
 #endif
-#if !defined(FLEET_HIP)
-FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
-{
-    for (uint32_t i = 0; i < 4; i++)
-        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
-}
-#endif
 FLEET_DEVICE fleet_view fleet_view_of(const void *base)
 {
     const uint64_t at = (uint64_t)(uintptr_t)base;
@@ -1472,7 +1474,12 @@ FLEET_DEVICE fleet_view fleet_view_of(const void *base)
     view.base = (const void *)(uintptr_t)(high << 32 | fleeti_uniform((uint32_t)at));
     return view;
 }
-#if !defined(FLEETI_BUFFER_LOADS)
+#if !defined(FLEET_HIP)
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
+}
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
     return fleet_load_streaming4((const char *)view.base + offset_bytes);
@@ -1485,7 +1492,7 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 {
     return fleet_load_streaming16((const char *)view.base + offset_bytes);
 }
-#endif
+#endif /* !FLEET_HIP */
 
 /* ---- fleet device: a block's words ---------------------------------------------------------------------- */
 
