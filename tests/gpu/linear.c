@@ -88,7 +88,7 @@ static int covered(test_run *t, const fleet_linear *l, uint32_t slices, uint32_t
         for (uint32_t w = 0; w < workers; w++)
             for (fleet_walk walk = fleet_walk_begin(l, &p, w, workers); walk.more;
                  fleet_walk_next(&walk))
-                done[walk.m][walk.n]++;
+                NEED(done[walk.m][walk.n]++ < slices);
     }
     NEED(next_k == l->k);
     if (l->split == FLEET_SPLIT_K)
