@@ -285,6 +285,14 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
                         int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
+/* Sets how many tiles a slice of a device-task, or a chiplet-task, has at most. Read where the plan is unaware
+   (fleet_plan_desc), which makes a CU-task of each of so many; checked in every plan: 1..65535 when it is built. Default:
+   as many as the plan has workers on a chiplet, on the one with the most. Of a symbol that is bound at launch: by the
+   value of its bucket, so that a launch may have tasks without a tile. */
+void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file,
+                       int line);
+#define fleet_grid_tiles(g, grid, tiles) fleeti_grid_tiles(g, grid, tiles, FLEETI_HERE)
+
 /* Who decides where and when a grid's tasks run. */
 typedef enum fleet_schedule {
     FLEET_SCHEDULE_STATIC,  /* per-worker queues in the plan; no scheduler workgroup */
@@ -401,11 +409,12 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
 
 /* ---- fleet: placement, scope, buffers, the outside ------------------------------------------- */
 
-/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its
-   second (where it has one) the worker on that chiplet; values out of range are an error, so that a
-   map must say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets
-   in contiguous runs of equal length, or in turn where a launch may leave tasks out (symbols, run-time
-   tensors), and over a chiplet's workers in turn; chiplet-task k goes to chiplet k mod X. A worker may be named for grids under the STATIC schedule only. */
+/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its second
+   (where it has one) the worker on that chiplet; values out of range are an error, so that a map must
+   say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets in contiguous
+   runs of equal length, or in turn where a launch may leave tasks out (symbols, run-time tensors), and
+   over a chiplet's workers in turn; chiplet-task k goes to chiplet k mod X. A worker may be named for
+   grids under the STATIC schedule only. */
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
@@ -471,6 +480,16 @@ typedef struct fleet_plan_desc {
        gain is measured against this, with the same tiles. STATIC, whatever the grids ask for; grids in an order that
        their edges allow. Default 0 */
     uint32_t unfused;
+    /* 1: chiplets are not known: each device- or chiplet-task becomes independent CU-tasks, one for each tile t of its
+       fleet_grid_tiles in each slice s, slice after slice. Task number i of a grid goes to chiplet i mod X and there to
+       the workers in turn, so that tiles which would share an L2 land in different ones. ctx says slice = s, slices as
+       ever, tile_index = t, tile_num = tiles: a tile function that goes from tile to tile by stride (tile_index,
+       tile_index + tile_num, ...) computes the same tiles, unchanged. It must not count on its chiplet, nor on company:
+       there is no barrier among the tiles. Each CU-task arrives for itself; a placement of chiplet-tasks is not looked
+       at, and a scope that was given by hand for the chiplets is widened where it must be. Together with
+       counter_levels = 1, where each task releases to the device and arrives at the one counter, it is the baseline of
+       the FLEET paper (standard decomposition, direct signals). Under every schedule, and with unfused. Default 0 */
+    uint32_t unaware;
     /* 1: tasks go to ready queues when all their producers have been taken, rather than have ended; who pops one runs
        its prefetch, waits for its events and then runs its tile. Two atomics more for each task and event. Default 0 */
     uint32_t early_push;
@@ -585,16 +604,21 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task */
+    uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task; or FLEETI_LEVEL_PART */
     uint8_t
         acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
     /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
-       but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is */
+       but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is; PART: its tile */
     uint16_t batch;
-    uint32_t slice, slices; /* of a device-task; 0, 1 otherwise */
+    uint32_t slice, slices; /* of a device-task; 0, 1 otherwise. PART: slices | tiles << 16 */
     uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
     uint32_t grid;          /* index of its grid's info */
 } fleet_task;
+
+/* Unaware: a CU-task that is one tile of a slice. A number that levels of descriptors leave free. */
+#define FLEETI_LEVEL_PART 3u
+#define FLEETI_MOST_PARTS                                                                          \
+    65535u /* slices of a task, and tiles of a slice, that its descriptor can say */
 
 #define FLEETI_SCOPE_MASK 3u
 #define FLEETI_FEEDS 0x10u   /* DYNAMIC: its arrivals may make others ready */
@@ -678,6 +702,7 @@ typedef struct fleeti_event {
 typedef struct fleeti_grid {
     uint64_t name;
     uint32_t tile, args, level, slices;
+    uint32_t tiles; /* unaware: CU-tasks for each slice; 0: the tasks are of their level */
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
     uint32_t first_id, count; /* tasks of the graph */
@@ -703,8 +728,8 @@ fleet_status fleet_plan_check(const void *block, size_t bytes);
 
 /* The numbers of the report, per step. */
 typedef struct fleet_plan_stats {
-    uint32_t tasks[4];       /* per fleet_level */
-    uint32_t descs;          /* descriptors, the copies of chiplet-tasks and step ends included */
+    uint32_t tasks[4]; /* per fleet_level; unaware: the CU-tasks of device- and chiplet-tasks */
+    uint32_t descs;    /* descriptors, the copies of chiplet-tasks and step ends included */
     uint64_t local_signals;  /* arrivals at counters that stay within a chiplet */
     uint64_t global_signals; /* arrivals at counters that several chiplets read */
     uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
@@ -935,6 +960,118 @@ FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p
     at.m = w.m, at.n = w.n;
     return at;
 }
+
+/* What a chip can do at most: the peaks of its data sheet, without sparsity. */
+typedef struct fleet_rates {
+    double hbm_bytes_per_s;
+    double flop_per_s[3]; /* of matrix units, with elements of 1, 2 and 4 bytes (fp8, bf16, fp32) */
+} fleet_rates;
+
+/* Presets: chip, HBM TB/s, TFLOP/s with 1, 2, 4 bytes. From the AMD Instinct MI300X, MI300A, MI350X and MI250X data
+   sheets (MI250X: one of its two dies, as its topology; its 1-byte rate is int8's) and the NVIDIA H100 SXM, H200 SXM
+   and HGX B200 data sheets (fp32 there without tensor cores). */
+#define FLEET_RATES_LIST(X)                                                                        \
+    X(MI300X, 5.3, 2614.9, 1307.4, 163.4)                                                          \
+    X(MI300A, 5.3, 1961.2, 980.6, 122.6)                                                           \
+    X(MI350X, 8.0, 4614.0, 2307.0, 144.2)                                                          \
+    X(MI250X, 1.6384, 191.5, 191.5, 47.9)                                                          \
+    X(H100, 3.35, 1978.9, 989.4, 66.9)                                                             \
+    X(H200, 4.8, 1978.9, 989.4, 66.9)                                                              \
+    X(B200, 7.7, 4500.0, 2250.0, 75.0)
+
+/* A preset; an unknown chip gives zeros, which no linear plan accepts. */
+fleet_rates fleet_rates_preset(fleet_chip chip);
+
+/* One operator, for the planner: [m, n] = [m, k] x [k, n]. */
+typedef struct fleet_linear_desc {
+    int64_t m, n, k;                /* elements, 1 to 2^28; no default */
+    int64_t tile_m, tile_n, tile_k; /* elements, 1 to 2^28; default 16, 64, 256 */
+    int64_t element_bytes;          /* of weights, activations and output: 1, 2 or 4; default 2 */
+    fleet_rates rates;              /* default: the preset MI300X */
+    uint64_t l2_budget_bytes;       /* of each chiplet's L2; default 0: the topology's l2_bytes */
+    uint32_t workers_per_chiplet;   /* W; default 0: the units of the chiplet that has fewest */
+    /* Sets of bits, 1u << value, of what the planner may choose from; default 0: all. Chiplet-tasks are those of a
+       device-task, FLEET_LEVEL_DEVICE; without them, FLEET_LEVEL_CU, each tile is a task on whichever chiplet. */
+    uint32_t levels;
+    uint32_t splits;     /* fleet_split; CU-tasks have none: given, chiplet-tasks are meant */
+    uint32_t traversals; /* fleet_traversal */
+    int64_t window; /* columns of tiles; default 0: the planner chooses; given, WINDOWED is meant */
+    int64_t slices; /* up to 4096; default 0: one per chiplet; given, chiplet-tasks are meant */
+    /* Buffers that the operator saves, for saved_bytes. fused_columns: those that a fused elementwise follower leaves
+       of n (a gate and what it gates: n / 2); default 0: there is none. fused_input: 1: activations are made as they
+       are loaded (a norm), by a predecessor that would else write them; default 0. */
+    int64_t fused_columns;
+    uint32_t fused_input;
+} fleet_linear_desc;
+
+fleet_linear_desc fleet_linear_desc_default(void);
+
+/* How an operator runs, and what that should cost. Plain data; bytes are of one execution.
+
+   Sharing is counted while workers run side by side: a chiplet's W workers take tiles t, t + 1, ... of its part, and
+   walk k together. With m_tiles x n_tiles in the part, windows of w columns (M-major: 1, N-major: n_tiles),
+
+       rows    = W / w, within 1..m_tiles, is how many tiles share one fetch of a weight column,
+       columns = max(w, W / m_tiles), within 1..min(W, n_tiles), how many share a fetch of activations,
+
+   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence,
+   for M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
+   slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
+   is spread evenly over X chiplets: rows and columns are X times less, at least 1. What L2 still holds from an earlier
+   step counts for activations only, where all those of a part fit beside the columns in flight. HBM sends what the L2s
+   fetch, or each byte once, where weights and activations fit the last-level cache. */
+typedef struct fleet_linear_plan {
+    fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
+    uint32_t level;             /* FLEET_LEVEL_DEVICE, `slices` chiplet-tasks; or FLEET_LEVEL_CU */
+    uint32_t slices;            /* CU: 1, the whole */
+    uint32_t chiplets, workers; /* X, W */
+    uint32_t m_tiles, n_tiles;  /* of the output: as CU-tasks, m_tiles * n_tiles */
+    uint64_t l2_budget_bytes, llc_bytes; /* of a chiplet; of the device */
+    uint64_t weight_bytes;               /* k * n */
+    uint64_t activation_bytes;           /* m * k */
+    uint64_t chiplet_weight_bytes;       /* that the chiplet with most of them reads */
+    /* FLEET's L2 window (Table 5): columns of the largest slice * tile_k * element_bytes; qkv there: 6144 / 8 columns *
+       256 * 2 bytes = 384 KB */
+    uint64_t window_bytes;
+    uint64_t in_flight_bytes; /* one k chunk of the columns and rows that workers are at */
+    uint32_t fits_l2;         /* in_flight_bytes <= l2_budget_bytes */
+    uint32_t fits_llc;        /* weights and activations fit llc_bytes */
+    double hit_rate;          /* of weights in L2, 0 to 1 */
+    double l2_weight_bytes;   /* that all L2s together fetch */
+    double l2_activation_bytes;
+    double chiplet_activation_bytes; /* that the L2 of one chiplet fetches, at most */
+    double hbm_weight_bytes, hbm_activation_bytes;
+    double hbm_output_bytes; /* written; SPLIT_K: and its partial sums, 4 bytes each, both ways */
+    double saved_bytes;      /* that fusion neither writes nor reads back */
+    double flops;            /* 2 * m * n * k */
+    double intensity; /* FLEET's effective one, FLOP/B: 2 m / (element_bytes (1 - hit_rate)) */
+    double ridge;     /* of the rates, FLOP/B. MI300X: 247 (FLEET's 245: 1300 / 5.3); MI350X: 288 */
+    double memory_us; /* HBM bytes at their rate */
+    double compute_us; /* of the worker with most tiles, at its share of the rate */
+    double us;         /* the larger of the two, a lower bound: nothing else is counted */
+    char why[320];     /* the choice in a sentence; after an error what to change */
+} fleet_linear_plan;
+
+/* Chooses what the descriptor leaves open: least us, where split K must be better by a tenth; where that is within 1%,
+   fewest bytes into the L2s; where those are too, fewest tasks; then the earlier of split N, M, K of chiplet-tasks and
+   CU-tasks, and of M-major, N-major, WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor),
+   _TOPOLOGY, _TOO_MANY_WORKERS, _TOO_MANY_TASKS; plan->why then names the field, and the rest of the plan is 0. */
+fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
+                                 fleet_linear_plan *plan);
+
+/* Writes two tables, a row for each of `count` operators and one for their sum: how they are cut, and what they cost;
+   then why. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM bytes, MB is 2^20 bytes. names: `count` texts, or null,
+   as each of them may be. Writes at most `bytes` bytes with the final 0 and returns the length that it would need
+   without it, as snprintf does. */
+size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
+                           char *text, size_t bytes);
+
+/* Writes a picture, SVG without scripts or fonts of its own: what the workers (down) of one chiplet, the one whose
+   slice has most tiles, are at in each tile step (right), in the plan's traversal and the two others; a colour is a
+   weight column. At most 32 workers and 24 steps are drawn. name: of the operator, or null. Characters outside ASCII
+   become '?'. A plan that is none gives "". Returns as snprintf does. */
+size_t fleet_linear_svg(const fleet_linear_plan *plan, const char *name,
+                        const fleet_topology *topology, char *text, size_t bytes);
 
 FLEET_C_END
 
@@ -1351,6 +1488,8 @@ typedef struct fleeti_grid_def {
     fleet_level level;
     uint32_t slices_given; /* 1: slices was set by hand */
     fleet_dim slices;
+    uint32_t tiles_given; /* 1: tiles was set by hand */
+    fleet_dim tiles;
     uint32_t placed; /* 1: place was set by hand */
     fleet_map place;
     uint32_t scheduled; /* 1: schedule was set by hand */
@@ -1716,6 +1855,18 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
     if (!fleeti_check_dim(g, slices, owner, "slices", site)) return;
     def->slices_given = 1;
     def->slices = slices;
+}
+
+void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    char owner[96];
+    if (!def) return;
+    snprintf(owner, sizeof owner, "grid %s", def->name);
+    if (!fleeti_check_dim(g, tiles, owner, "tiles", site)) return;
+    def->tiles_given = 1;
+    def->tiles = tiles;
 }
 
 static int fleeti_is_letter(char c)
@@ -2121,8 +2272,12 @@ typedef struct fleeti_bound_grid {
     uint32_t rank;
     uint32_t first, count; /* its tasks */
     uint32_t slices;       /* of a device-task, else 1 */
-    uint32_t pieces;       /* chiplets that run slices of one device-task, else 1 */
+    uint32_t tiles;        /* unaware: of each slice; 0: the tasks are of their level */
+    uint32_t parts;        /* what one task falls into: slices, unaware slices * tiles */
+    uint32_t pieces;       /* chiplets that run parts of one task: part p is of piece p mod X */
     uint32_t first_piece;  /* its entries in the table of notify lists: pieces for each task */
+    uint32_t
+        first_place; /* its entries in `where`: unaware one for each part, else for each task */
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
     uint32_t first_map, n_maps;
     fleet_schedule schedule;
@@ -2202,7 +2357,7 @@ typedef struct fleeti_build {
     uint32_t chiplets, n_grids, n_events; /* the step event included */
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
     uint32_t is_static, is_dynamic;       /* the same */
-    uint32_t unfused, levels, early;
+    uint32_t unfused, unaware, levels, early;
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
@@ -2213,9 +2368,9 @@ typedef struct fleeti_build {
     fleeti_edge *outs, *ins;    /* sorted by grid */
     fleeti_runtime_map *maps;
     uint32_t n_maps;
-    uint32_t n_tasks, n_pieces, n_elements;
+    uint32_t n_tasks, n_pieces, n_places, n_elements;
 
-    uint32_t *where; /* per task: worker (CU and wave under STATIC), else chiplet */
+    uint32_t *where; /* per place: worker (CU and wave under STATIC), else chiplet */
     uint32_t n_queues, n_descs;
     uint32_t
         chiplet_queues; /* number of the first chiplet's queue; those of the workers stand before it */
@@ -2538,6 +2693,10 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
                              "plan: unfused is %u; 0, or 1 under the STATIC schedule",
                              desc->unfused);
+    b->unaware = desc->unaware;
+    if (desc->unaware > 1)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+                             "plan: unaware is %u, not 0 or 1", desc->unaware);
     b->early = desc->early_push;
     if (desc->early_push > 1)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
@@ -2546,7 +2705,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     if (!(b->costs.static_task >= 0 && b->costs.static_hop >= 0 && b->costs.mixed_task >= 0 &&
           b->costs.mixed_hop >= 0 && b->costs.dynamic_task >= 0 && b->costs.dynamic_hop >= 0))
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
-                             "plan: costs hold a number below 0, or none");
+                             "plan: one of the costs is negative or NaN");
     return FLEET_OK;
 }
 
@@ -2618,6 +2777,12 @@ static int fleeti_is_static(const fleeti_bound_grid *grid)
     return grid->schedule == FLEET_SCHEDULE_STATIC;
 }
 
+/* The level at which the grid's tasks run. */
+static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
+{
+    return grid->tiles ? (uint32_t)FLEET_LEVEL_CU : (uint32_t)grid->def->level;
+}
+
 /* Whether the grid's shape is known at launch only. */
 static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
 {
@@ -2660,9 +2825,10 @@ static double fleeti_root(double v)
     return v > 0 ? root : 0;
 }
 
-/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them. From fixed queues
-   the last worker is the one whose tasks happen to be long: the largest of P sums of n / P tasks, for a normal
-   distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the tasks of that worker go to others, but for the last one. */
+/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them.
+   From fixed queues the last worker is the one whose tasks happen to be long: the largest of P sums of
+   n / P tasks, for a normal distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the
+   tasks of that worker go to others, but for the last one. */
 static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
                             double *ready)
 {
@@ -2676,8 +2842,8 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     *fixed = *ready = 0;
     if (!grid->count) return;
     if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
-    if (def->level >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
-    if (def->level == FLEET_LEVEL_DEVICE) tasks *= grid->slices;
+    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
+    tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
     if (def->timed && def->expected && def->expected < exist) exist = def->expected;
     rounds = (double)(uint64_t)((exist + places - 1) / places);
@@ -2709,7 +2875,7 @@ static int fleeti_pays(double fixed, double ready)
 static void fleeti_choose_schedules(fleeti_build *b)
 {
     double all_fixed = 0, best = 0, fixed, ready, mixed;
-    uint32_t pass, i, must = 0;
+    uint32_t has_ready, i, must = 0;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, 0, &fixed, &ready);
@@ -2726,20 +2892,51 @@ static void fleeti_choose_schedules(fleeti_build *b)
                 ? mixed
                 : ready;
     }
-    pass = must || best < 0.95 * all_fixed;
+    has_ready = must || best < 0.95 * all_fixed;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
-        fleeti_estimate(b, i, pass, &grid->static_ns, &grid->dynamic_ns);
+        fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
         if (!grid->chosen) continue;
-        grid->schedule = pass && fleeti_pays(grid->static_ns, grid->dynamic_ns)
+        grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
                              ? FLEET_SCHEDULE_DYNAMIC
                              : FLEET_SCHEDULE_STATIC;
     }
 }
 
+/* The parts of a grid's tasks. */
+static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
+{
+    const fleeti_grid_def *def = grid->def;
+    int64_t tiles = 0;
+    uint32_t k;
+    for (k = 0; k < b->chiplets; k++)
+        if (b->workers[k] > tiles) tiles = b->workers[k];
+    if (tiles > FLEETI_MOST_PARTS) tiles = FLEETI_MOST_PARTS;
+    if (def->tiles_given) {
+        tiles = fleeti_evaluate(b, def->tiles);
+        if (def->level < FLEET_LEVEL_CHIPLET)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                 "grid %s: tiles are of device- and chiplet-tasks only", def->name);
+        if (tiles < 1 || tiles > FLEETI_MOST_PARTS)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                 "grid %s: tiles is %lld, not in 1..%u", def->name,
+                                 (long long)tiles, FLEETI_MOST_PARTS);
+    }
+    if (b->unaware && def->level >= FLEET_LEVEL_CHIPLET) {
+        if (grid->slices > FLEETI_MOST_PARTS)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "grid %s: slices is %u, over the %u of an unaware plan", def->name,
+                                 grid->slices, FLEETI_MOST_PARTS);
+        grid->tiles = (uint32_t)tiles;
+    }
+    grid->parts = grid->slices * (grid->tiles ? grid->tiles : 1);
+    grid->pieces = grid->parts < b->chiplets ? grid->parts : b->chiplets;
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
-    uint64_t tasks = 0, pieces = 0;
+    uint64_t tasks = 0, pieces = 0, places = 0;
     uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
     b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
@@ -2759,6 +2956,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         grid->rank = def->shape.rank;
         grid->first = (uint32_t)tasks;
         grid->first_piece = (uint32_t)pieces;
+        grid->first_place = (uint32_t)places;
         if (def->slices_given) {
             slices = fleeti_evaluate(b, def->slices);
             if (def->level != FLEET_LEVEL_DEVICE)
@@ -2770,15 +2968,18 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
                                      (long long)slices);
         }
         grid->slices = def->level == FLEET_LEVEL_DEVICE ? (uint32_t)slices : 1;
-        grid->pieces = grid->slices < b->chiplets ? grid->slices : b->chiplets;
+        status = fleeti_bind_parts(b, grid);
+        if (status != FLEET_OK) return status;
         tasks += grid->count;
         pieces += (uint64_t)grid->count * grid->pieces;
-        if (tasks > FLEETI_MOST || pieces > FLEETI_MOST)
+        places += (uint64_t)grid->count * (grid->tiles ? grid->parts : 1);
+        if (tasks > FLEETI_MOST || pieces > FLEETI_MOST || places > FLEETI_MOST)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "grid %s brings the graph to over 2^31-1 tasks", def->name);
     }
     b->n_tasks = (uint32_t)tasks;
     b->n_pieces = (uint32_t)pieces;
+    b->n_places = (uint32_t)places;
     fleeti_choose_schedules(b);
     for (i = 0; i < b->n_grids; i++)
         if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
@@ -3390,11 +3591,30 @@ static void fleeti_count_chiplet(fleeti_build *b, const fleeti_bound_grid *grid,
     for (j = 0; j < b->workers[chiplet]; j++) count[b->base[chiplet] + j] += n;
 }
 
-/* Slices of a device-task on one of its chiplets. */
-static uint32_t fleeti_slices_on(const fleeti_build *b, const fleeti_bound_grid *grid,
-                                 uint32_t chiplet)
+/* Where a part of a task runs; of tasks that are placed as a whole part is 0. */
+static uint32_t fleeti_where(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                             uint32_t part)
 {
-    return (grid->slices - chiplet + b->chiplets - 1) / b->chiplets;
+    const uint32_t i = id - grid->first;
+    return b->where[grid->first_place + (grid->tiles ? i * grid->parts + part : i)];
+}
+
+/* The parts of one of a task's pieces. */
+static uint32_t fleeti_parts_of(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                uint32_t piece)
+{
+    return (grid->parts - piece + b->chiplets - 1) / b->chiplets;
+}
+
+/* The chiplet of one of a task's pieces. */
+static uint32_t fleeti_piece_chiplet(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                     uint32_t id, uint32_t piece)
+{
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t where;
+    if (level == FLEET_LEVEL_DEVICE) return piece;
+    where = fleeti_where(b, grid, id, piece);
+    return fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[where] : where;
 }
 
 /* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so
@@ -3405,7 +3625,9 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     const fleeti_grid_def *def = grid->def;
     fleeti_axis axis[FLEET_MAX_RANK];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t *where = b->where + grid->first;
+    uint32_t *where = b->where + grid->first_place;
+    const uint32_t level = fleeti_level_of(grid), n = grid->count * (grid->tiles ? grid->parts : 1);
+    const int placed = def->placed && !grid->tiles;
     /* What a launch leaves out are the last ones: no chiplet shall go without. */
     const int in_turn =
         fleeti_is_guarded(b, def) || fleeti_inputs_of(b, (uint32_t)(grid - b->grids)).named;
@@ -3415,27 +3637,27 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     memset(at, 0, sizeof at);
     status = fleeti_check_place(b, grid, axis);
     if (status != FLEET_OK) return status;
-    if (def->level == FLEET_LEVEL_DEVICE) {
+    if (level == FLEET_LEVEL_DEVICE) {
         for (k = 0; k < grid->pieces; k++)
-            fleeti_count_chiplet(b, grid, k, (uint64_t)grid->count * fleeti_slices_on(b, grid, k),
+            fleeti_count_chiplet(b, grid, k, (uint64_t)grid->count * fleeti_parts_of(b, grid, k),
                                  count);
         return FLEET_OK;
     }
-    for (i = 0; i < grid->count; i++) {
-        if (def->placed) {
+    for (i = 0; i < n; i++) {
+        if (placed) {
             status = fleeti_place_value(b, grid, &axis[0], grid->first + i, at, "chiplet",
                                         b->chiplets, &k);
             if (status != FLEET_OK) return status;
-        } else if (def->level == FLEET_LEVEL_CHIPLET || in_turn) {
+        } else if (level == FLEET_LEVEL_CHIPLET || grid->tiles || in_turn) {
             k = i % b->chiplets;
         } else {
             k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
         }
         where[i] = k;
-        if (def->level == FLEET_LEVEL_CHIPLET) {
+        if (level == FLEET_LEVEL_CHIPLET) {
             fleeti_count_chiplet(b, grid, k, 1, count);
         } else if (fleeti_is_static(grid)) {
-            if (def->placed && def->place.rank == 2) {
+            if (placed && def->place.rank == 2) {
                 status = fleeti_place_value(b, grid, &axis[1], grid->first + i, at, "worker",
                                             b->workers[k], &worker);
                 if (status != FLEET_OK) return status;
@@ -3448,7 +3670,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
         } else {
             count[b->chiplet_queues + k]++;
         }
-        if (def->placed) fleeti_next(grid, at);
+        if (placed) fleeti_next(grid, at);
     }
     return FLEET_OK;
 }
@@ -3462,7 +3684,7 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
     memset(next, 0, sizeof next);
     b->chiplet_queues = b->is_static || b->is_dynamic ? b->total_workers : 0;
     b->n_queues = b->chiplet_queues + (b->is_static ? 0 : b->chiplets);
-    b->where = (uint32_t *)fleeti_new(b, b->n_tasks, sizeof *b->where);
+    b->where = (uint32_t *)fleeti_new(b, b->n_places, sizeof *b->where);
     b->queue = (fleeti_list *)fleeti_new(b, b->n_queues, sizeof *b->queue);
     count = (uint64_t *)fleeti_new(b, b->n_queues, sizeof *count);
     if (!b->where || !b->queue || !count) return fleeti_no_memory(b);
@@ -3489,18 +3711,23 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
 static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
                                      uint32_t id, uint32_t *worker)
 {
-    uint32_t where = b->where[id], chiplet = where;
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t chiplet, chiplets = 0, piece;
     *worker = FLEETI_WORKER_MANY;
-    if (grid->def->level == FLEET_LEVEL_DEVICE) {
+    if (level == FLEET_LEVEL_DEVICE) {
         if (grid->pieces == 1 && fleeti_is_static(grid) && b->workers[0] == 1) *worker = 0;
         return grid->pieces == 32 ? 0xffffffffu : (1u << grid->pieces) - 1u;
     }
-    if (fleeti_is_static(grid) && grid->def->level != FLEET_LEVEL_CHIPLET) {
-        *worker = where;
-        chiplet = b->chiplet_of[where];
-    } else if (fleeti_is_static(grid) && b->workers[chiplet] == 1) {
-        *worker = b->base[chiplet];
+    if (grid->parts > 1) {
+        for (piece = 0; piece < grid->pieces; piece++)
+            chiplets |= 1u << fleeti_piece_chiplet(b, grid, id, piece);
+        return chiplets;
     }
+    chiplet = fleeti_piece_chiplet(b, grid, id, 0);
+    if (fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET)
+        *worker = fleeti_where(b, grid, id, 0);
+    else if (fleeti_is_static(grid) && b->workers[chiplet] == 1)
+        *worker = b->base[chiplet];
     return 1u << chiplet;
 }
 
@@ -3582,17 +3809,13 @@ static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *g
 static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                              fleeti_element *element)
 {
-    uint32_t level = (uint32_t)grid->def->level, first = b->where[id], last = first, k;
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t piece;
     /* Who makes arrivals of its own ends the step after them, by an arrival of its own, too. */
     const int alone = element == &b->elements[b->n_elements - 1] && fleeti_has_arrivals(b, grid);
-    if (level == FLEET_LEVEL_DEVICE) {
-        first = 0;
-        last = grid->pieces - 1;
-    } else if (fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET) {
-        first = last = b->chiplet_of[first];
-    }
-    for (k = first; k <= last; k++) {
-        uint64_t units = level == FLEET_LEVEL_DEVICE ? fleeti_slices_on(b, grid, k) : 1;
+    for (piece = 0; piece < grid->pieces; piece++) {
+        const uint32_t k = fleeti_piece_chiplet(b, grid, id, piece);
+        const uint64_t units = fleeti_parts_of(b, grid, piece);
         fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
         a->units += units;
         a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
@@ -3817,12 +4040,12 @@ static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *eve
         fleeti_element *element = &b->elements[event->first + i];
         uint32_t scope = fleeti_needed_scope(b, event, element);
         if (def && def->scope_given) {
-            if ((uint32_t)def->scope < scope)
+            if ((uint32_t)def->scope < scope && !(b->unaware && scope == FLEET_SCOPE_DEVICE))
                 return fleeti_reject(b, FLEET_ERROR_SCOPE, def->site,
                                      "event tensor %s: scope %s is given, but %s needs scope %s",
                                      def->name, fleeti_scope_name((uint32_t)def->scope),
                                      fleeti_element_text(event, i, text), fleeti_scope_name(scope));
-            scope = (uint32_t)def->scope;
+            if ((uint32_t)def->scope > scope) scope = (uint32_t)def->scope;
         }
         element->scope = scope;
         event->scoped[scope]++;
@@ -4078,9 +4301,10 @@ static void fleeti_find_workers(const fleeti_build *b, const fleeti_bound_grid *
 {
     uint32_t i, j, worker;
     for (i = 0; i < grid->count; i++) {
-        uint32_t level = (uint32_t)grid->def->level, k;
-        if (level < FLEET_LEVEL_CHIPLET) {
-            fleeti_set_put(on, b->where[grid->first + i]);
+        uint32_t k;
+        if (fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) {
+            for (k = 0; k < grid->parts; k++)
+                fleeti_set_put(on, fleeti_where(b, grid, grid->first + i, k));
             continue;
         }
         for (k = 0; k < b->chiplets; k++) {
@@ -4456,13 +4680,11 @@ static fleet_status fleeti_list_grid(fleeti_build *b, const fleeti_bound_grid *g
     memset(notifies_before, 0, sizeof notifies_before);
     memset(at, 0, sizeof at);
     for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
-        uint32_t id = grid->first + i, chiplet = b->where[id];
+        uint32_t id = grid->first + i;
         fleeti_list *list = &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
         fleet_status status = fleeti_list_waits(b, grid, id, at, &waits_before);
-        if (fleeti_is_static(grid) && grid->def->level < FLEET_LEVEL_CHIPLET)
-            chiplet = b->chiplet_of[chiplet];
         for (k = 0; k < grid->pieces && status == FLEET_OK; k++) {
-            uint32_t on = grid->def->level == FLEET_LEVEL_DEVICE ? k : chiplet;
+            const uint32_t on = fleeti_piece_chiplet(b, grid, id, k);
             status = fleeti_list_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
         }
         if (status != FLEET_OK) return status;
@@ -4607,14 +4829,17 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
                              uint32_t *end)
 {
     const fleeti_bound_grid *grid = &b->grids[index];
-    uint32_t level = (uint32_t)grid->def->level, flags, i, s;
+    const uint32_t level = fleeti_level_of(grid);
+    uint32_t flags, i, p;
     fleet_task desc;
     memset(&desc, 0, sizeof desc);
     desc.tile = grid->def->tile;
     desc.args = grid->def->args;
-    desc.level = (uint8_t)(level == FLEET_LEVEL_DEVICE ? (uint32_t)FLEET_LEVEL_CHIPLET : level);
+    desc.level = (uint8_t)(level == FLEET_LEVEL_DEVICE ? (uint32_t)FLEET_LEVEL_CHIPLET
+                           : grid->tiles               ? FLEETI_LEVEL_PART
+                                                       : level);
     desc.batch = 1;
-    desc.slices = grid->slices;
+    desc.slices = grid->slices | grid->tiles << 16;
     desc.grid = index;
     flags = (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) |
             (grid->n_maps ? FLEETI_MAPPED : 0) |
@@ -4626,18 +4851,17 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
         desc.waits = b->task_waits[desc.id].first;
         desc.n_waits = b->task_waits[desc.id].count;
         desc.acquire = (uint8_t)(b->task_waits[desc.id].scope | flags);
-        for (s = 0; s < grid->slices; s++) {
-            uint32_t k = s % b->chiplets;
-            desc.slice = s;
-            desc.notifies = notifies[s % grid->pieces].first;
-            desc.n_notifies = (uint16_t)notifies[s % grid->pieces].count;
-            if (level == FLEET_LEVEL_DEVICE)
-                fleeti_emit_chiplet(b, &desc, k, tasks, end);
-            else if (level == FLEET_LEVEL_CHIPLET)
-                fleeti_emit_chiplet(b, &desc, b->where[desc.id], tasks, end);
+        for (p = 0; p < grid->parts; p++) {
+            desc.slice = grid->tiles ? p / grid->tiles : p;
+            if (grid->tiles) desc.batch = (uint16_t)(p % grid->tiles);
+            desc.notifies = notifies[p % grid->pieces].first;
+            desc.n_notifies = (uint16_t)notifies[p % grid->pieces].count;
+            if (level >= FLEET_LEVEL_CHIPLET)
+                fleeti_emit_chiplet(
+                    b, &desc, fleeti_piece_chiplet(b, grid, desc.id, p % b->chiplets), tasks, end);
             else
-                tasks[end[b->where[desc.id] + (fleeti_is_static(grid) ? 0 : b->chiplet_queues)]++] =
-                    desc;
+                tasks[end[fleeti_where(b, grid, desc.id, p) +
+                          (fleeti_is_static(grid) ? 0 : b->chiplet_queues)]++] = desc;
         }
     }
 }
@@ -4766,6 +4990,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->args = from->def->args;
         grid->level = (uint32_t)from->def->level;
         grid->slices = from->slices;
+        grid->tiles = from->tiles;
         memcpy(grid->extent, from->extent, sizeof grid->extent);
         grid->rank = from->rank;
         grid->first_id = from->first;
@@ -4850,14 +5075,13 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
         for (j = 0; !fleeti_is_static(grid) && j < grid->count; j++, fleeti_next(grid, at)) {
-            uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = 1;
+            uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = grid->parts;
             if (n > FLEETI_CONSUMER_NEED)
                 return fleeti_too_many_edges(b, grid->first + j, n, "events to wait for");
-            if (grid->def->level == FLEET_LEVEL_CHIPLET)
-                copies = b->workers[b->where[grid->first + j]];
-            if (grid->def->level == FLEET_LEVEL_DEVICE)
+            if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET)
                 for (k = 0, copies = 0; k < grid->pieces; k++)
-                    copies += (uint64_t)fleeti_slices_on(b, grid, k) * b->workers[k];
+                    copies += (uint64_t)fleeti_parts_of(b, grid, k) *
+                              b->workers[fleeti_piece_chiplet(b, grid, grid->first + j, k)];
             b->n_consumers += copies * (n ? n : 1); /* a range lists each task once, too */
             if (b->n_consumers > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
@@ -5009,7 +5233,7 @@ static int fleeti_ids_are_ordered(const fleeti_build *b)
     return 1;
 }
 
-/* A dry run over nodes: a task, or a slice of a device-task, is one. A chiplet-task starts when it
+/* A dry run over nodes: a task, or a part of it, is one. A chiplet-task starts when it
    is at the head of all its workers' queues, so that its tile may use a barrier of the chiplet.
    What the outside completes is taken as complete. */
 typedef struct fleeti_dry_run {
@@ -5046,20 +5270,23 @@ static uint32_t fleeti_node_grid(const fleeti_build *b, const fleeti_dry_run *ru
 static uint32_t fleeti_node_task(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node)
 {
     uint32_t g = fleeti_node_grid(b, run, node);
-    return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].slices;
+    return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].parts;
 }
 
 /* The queues in which a node stands in order: from *first, so many as it returns. A ready queue has no order. */
 static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node,
                                    uint32_t *first)
 {
-    uint32_t g = fleeti_node_grid(b, run, node), level = (uint32_t)b->grids[g].def->level, k;
-    uint32_t at = node - run->first_node[g], slices = b->grids[g].slices;
-    k = b->where[b->grids[g].first + at / slices];
-    if (level == FLEET_LEVEL_DEVICE) k = at % slices % b->chiplets;
+    const uint32_t g = fleeti_node_grid(b, run, node), at = node - run->first_node[g];
+    const fleeti_bound_grid *grid = &b->grids[g];
+    const uint32_t id = grid->first + at / grid->parts, part = at % grid->parts;
+    uint32_t k;
+    k = fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET
+            ? fleeti_piece_chiplet(b, grid, id, part % b->chiplets)
+            : fleeti_where(b, grid, id, part);
     *first = k;
-    if (b->grids[g].schedule == FLEET_SCHEDULE_DYNAMIC) return 0;
-    if (!b->chiplet_queues || level < FLEET_LEVEL_CHIPLET) return 1;
+    if (grid->schedule == FLEET_SCHEDULE_DYNAMIC) return 0;
+    if (!b->chiplet_queues || fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) return 1;
     *first = b->base[k];
     return b->workers[k];
 }
@@ -5068,7 +5295,8 @@ static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run 
                                     const fleet_task *task)
 {
     const fleeti_bound_grid *grid = &b->grids[task->grid];
-    return run->first_node[task->grid] + (task->id - grid->first) * grid->slices + task->slice;
+    const uint32_t part = grid->tiles ? task->slice * grid->tiles + task->batch : task->slice;
+    return run->first_node[task->grid] + (task->id - grid->first) * grid->parts + part;
 }
 
 /* The node at the head of a queue; FLEETI_NONE: only the step end is left, or nothing. */
@@ -5111,7 +5339,7 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
         if (fleeti_is_followed(b, &b->maps[i]) &&
             (b->maps[i].kind != FLEETI_MAP_EXISTS) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
-    fleeti_unravel((node - run->first_node[g]) / grid->slices, grid->extent, grid->rank, at);
+    fleeti_unravel((node - run->first_node[g]) / grid->parts, grid->extent, grid->rank, at);
     for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
         const fleeti_bound_event *event = &b->events[edge->event];
@@ -5178,7 +5406,7 @@ static fleet_status fleeti_dry_run_start(fleeti_build *b, const fleet_plan *plan
     run->first_node = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *run->first_node);
     if (!run->first_node) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++)
-        run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].slices;
+        run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].parts;
     run->n_nodes = run->first_node[b->n_grids];
     run->done = (uint8_t *)fleeti_new(b, run->n_nodes, sizeof *run->done);
     run->pending = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->pending);
@@ -5545,6 +5773,7 @@ static int fleeti_check_workers(const fleet_plan *plan)
 static int fleeti_check_events(const fleet_plan *plan)
 {
     const fleeti_event *events = (const fleeti_event *)fleeti_at(plan, plan->events);
+    const uint32_t *targets = (const uint32_t *)fleeti_at(plan, plan->targets);
     uint32_t i, elements = 0;
     if (!plan->n_events || plan->step_event != plan->n_events - 1) return 0;
     for (i = 0; i < plan->n_events; i++) {
@@ -5561,7 +5790,9 @@ static int fleeti_check_events(const fleet_plan *plan)
             return 0;
         elements += event->elements;
     }
-    return elements == plan->n_elements && events[plan->step_event].elements == 1;
+    /* Workers divide by the arrivals that end a step. */
+    return elements == plan->n_elements && events[plan->step_event].elements == 1 &&
+           (!plan->n_tasks || targets[elements - 1]);
 }
 
 static int fleeti_check_grids(const fleet_plan *plan)
@@ -5571,7 +5802,10 @@ static int fleeti_check_grids(const fleet_plan *plan)
     for (i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &grids[i];
         if (!fleeti_name_fits(plan, grid->name) || grid->level > FLEET_LEVEL_DEVICE ||
-            !grid->slices || grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
+            !grid->slices || grid->tiles > FLEETI_MOST_PARTS ||
+            (grid->tiles &&
+             (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MOST_PARTS)) ||
+            grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
             grid->runs_ahead > 1 || grid->schedule > FLEET_SCHEDULE_DYNAMIC || grid->chosen > 1 ||
             !fleeti_extents_fit(grid->extent, grid->rank, grid->count))
             return 0;
@@ -5679,12 +5913,14 @@ static int fleeti_check_task(const fleet_plan *plan, const fleet_task *task)
     uint32_t k, id = 0, level;
     if (task->tile == FLEETI_TILE_NONE)
         return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
-               !task->slice && task->batch == 1 && task->level != FLEET_LEVEL_WAVE;
+               !task->slice && task->batch == 1 &&
+               (task->level == FLEET_LEVEL_CU || task->level == FLEET_LEVEL_CHIPLET);
     if (task->grid >= plan->n_grids) return 0;
     grid = (const fleeti_grid *)fleeti_at(plan, plan->grids) + task->grid;
-    if (task->slice >= task->slices || task->slices != grid->slices) return 0;
+    if (task->slice >= grid->slices || task->slices != (grid->slices | grid->tiles << 16)) return 0;
     level = grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
-    if (task->level != level) return 0;
+    if (grid->tiles) level = FLEETI_LEVEL_PART;
+    if (task->level != level || (grid->tiles && task->batch >= grid->tiles)) return 0;
     for (k = 0; k < grid->rank; k++) {
         if (task->at[k] < 0 || task->at[k] >= grid->extent[k]) return 0;
         id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
@@ -5720,6 +5956,7 @@ static int fleeti_check_queues(const fleet_plan *plan)
             if ((task->tile == FLEETI_TILE_NONE) !=
                 (i + 1 == descs && plan->schedule != FLEET_SCHEDULE_DYNAMIC))
                 return 0;
+            if (task->level == FLEETI_LEVEL_PART) continue;
             if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && task->level == FLEET_LEVEL_CHIPLET) {
                 if (task->batch >= plan->workers[chiplet]) return 0;
                 continue;
@@ -6021,8 +6258,13 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
     if (!plan) return stats;
     tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
     queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    for (i = 0; i < plan->n_grids; i++)
-        stats.tasks[fleeti_plan_grids(plan)[i].level] += fleeti_plan_grids(plan)[i].count;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        if (grid->tiles)
+            stats.tasks[FLEET_LEVEL_CU] += grid->count * grid->slices * grid->tiles;
+        else
+            stats.tasks[grid->level] += grid->count;
+    }
     stats.descs = plan->n_descs;
     for (i = 0; i < plan->n_events; i++) {
         fleeti_event_stats event = fleeti_count_event(plan, i, &next);
@@ -6107,6 +6349,21 @@ static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
                    level[grid->level & 3u], grid->count, grid->slices, grid->tile);
         for (k = 0; k < grid->rank; k++) fleeti_put(out, k ? " x %d" : "%d", (int)grid->extent[k]);
         fleeti_put(out, grid->rank ? "\n" : "1\n");
+    }
+}
+
+/* Unaware: what became of the tasks of chiplets. */
+static void fleeti_report_unaware(const fleet_plan *plan, fleeti_text *out)
+{
+    uint32_t i;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        if (grid->tiles)
+            fleeti_put(out,
+                       "unaware: each task of grid %s is %u CU-tasks, %u tiles of %u slices, dealt "
+                       "over all chiplets\n",
+                       fleeti_plan_text(plan, grid->name), grid->slices * grid->tiles, grid->tiles,
+                       grid->slices);
     }
 }
 
@@ -6220,6 +6477,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
     fleeti_put(&out, "bytes: plan %llu, counters %llu\n", (unsigned long long)stats.plan_bytes,
                (unsigned long long)stats.counter_bytes);
     fleeti_report_schedules(plan, &out);
+    fleeti_report_unaware(plan, &out);
     fleeti_report_overlap(plan, &out);
     fleeti_report_buckets(plan, &out);
     fleeti_report_maps(plan, &out);
@@ -6227,6 +6485,724 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
         if (fleeti_plan_events(plan)[i].warnings & FLEETI_WARN_NO_WAITER)
             fleeti_put(&out, "warning: event tensor %s: nobody waits for it\n",
                        fleeti_plan_text(plan, fleeti_plan_events(plan)[i].name));
+    return out.length;
+}
+
+/* ---- linear layers --------------------------------------------------------------------------- */
+
+#define FLEETI_LINEAR_MOST ((int64_t)1 << 28) /* elements of an axis: bytes fit 64 bits */
+#define FLEETI_LINEAR_SLICES 4096
+#define FLEETI_LINEAR_WINDOWS 256 /* columns of the widest window that is tried */
+
+#define FLEETI_RATES_CASE(n, tb, f1, f2, f4)                                                       \
+    case FLEET_##n:                                                                                \
+        r.hbm_bytes_per_s = (tb)*1e12;                                                             \
+        r.flop_per_s[0] = (f1)*1e12, r.flop_per_s[1] = (f2)*1e12, r.flop_per_s[2] = (f4)*1e12;     \
+        break;
+
+fleet_rates fleet_rates_preset(fleet_chip chip)
+{
+    fleet_rates r;
+    memset(&r, 0, sizeof r);
+    switch (chip) {
+        FLEET_RATES_LIST(FLEETI_RATES_CASE)
+    case FLEET_CHIP_COUNT:
+        break;
+    }
+    return r;
+}
+
+fleet_linear_desc fleet_linear_desc_default(void)
+{
+    fleet_linear_desc d;
+    memset(&d, 0, sizeof d);
+    d.tile_m = 16, d.tile_n = 64, d.tile_k = 256;
+    d.element_bytes = 2;
+    d.rates = fleet_rates_preset(FLEET_MI300X);
+    return d;
+}
+
+/* Numbers of the descriptor, each by its name, and their ranges. */
+static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, fleeti_text *out)
+{
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } field[] = {
+        {"m", d->m, 1, FLEETI_LINEAR_MOST},
+        {"n", d->n, 1, FLEETI_LINEAR_MOST},
+        {"k", d->k, 1, FLEETI_LINEAR_MOST},
+        {"tile_m", d->tile_m, 1, FLEETI_LINEAR_MOST},
+        {"tile_n", d->tile_n, 1, FLEETI_LINEAR_MOST},
+        {"tile_k", d->tile_k, 1, FLEETI_LINEAR_MOST},
+        {"window", d->window, 0, FLEETI_LINEAR_MOST},
+        {"slices", d->slices, 0, FLEETI_LINEAR_SLICES},
+        {"fused_columns", d->fused_columns, 0, d->n},
+        {"fused_input", d->fused_input, 0, 1},
+        {"splits", d->splits, 0, 7},
+        {"traversals", d->traversals, 0, 7},
+    };
+    uint32_t i;
+    for (i = 0; i < sizeof field / sizeof field[0]; i++) {
+        if (field[i].value >= field[i].least && field[i].value <= field[i].most) continue;
+        fleeti_put(out, "%s is %lld, but must be %lld to %lld", field[i].name,
+                   (long long)field[i].value, (long long)field[i].least, (long long)field[i].most);
+        return FLEET_ERROR_ARGUMENT;
+    }
+    if (d->element_bytes != 1 && d->element_bytes != 2 && d->element_bytes != 4) {
+        fleeti_put(out, "element_bytes is %lld, but must be 1, 2 or 4",
+                   (long long)d->element_bytes);
+        return FLEET_ERROR_ARGUMENT;
+    }
+    if (((d->m - 1) / d->tile_m + 1) * ((d->n - 1) / d->tile_n + 1) > FLEETI_MOST) {
+        fleeti_put(out, "tile_m and tile_n cut the output into more than %d tiles", FLEETI_MOST);
+        return FLEET_ERROR_TOO_MANY_TASKS;
+    }
+    return FLEET_OK;
+}
+
+/* Choices that exclude one another. */
+static fleet_status fleeti_linear_check_choices(const fleet_linear_desc *d, fleeti_text *out)
+{
+    const uint32_t cu = 1u << FLEET_LEVEL_CU, device = 1u << FLEET_LEVEL_DEVICE;
+    if (d->levels & ~(cu | device))
+        fleeti_put(out, "levels may hold only 1u << FLEET_LEVEL_CU and 1u << FLEET_LEVEL_DEVICE");
+    else if (d->levels == cu && d->splits)
+        fleeti_put(out, "splits are of chiplet-tasks, but levels allows only CU-tasks");
+    else if (d->levels == cu && d->slices)
+        fleeti_put(out, "slices are chiplet-tasks, but levels allows only CU-tasks");
+    else if (d->window && d->traversals && !(d->traversals >> FLEET_TRAVERSAL_WINDOWED & 1u))
+        fleeti_put(out, "window is given, but traversals does not allow WINDOWED");
+    else if (!(d->rates.hbm_bytes_per_s > 0))
+        fleeti_put(out, "rates.hbm_bytes_per_s must be over 0");
+    else if (!(d->rates.flop_per_s[d->element_bytes / 2] > 0))
+        fleeti_put(out, "rates.flop_per_s[%d], of elements of %d bytes, must be over 0",
+                   (int)d->element_bytes / 2, (int)d->element_bytes);
+    else
+        return FLEET_OK;
+    return FLEET_ERROR_ARGUMENT;
+}
+
+/* The chip: takes over what the plan needs of it. */
+static fleet_status fleeti_linear_check_chip(const fleet_linear_desc *d, const fleet_topology *t,
+                                             fleet_linear_plan *plan, fleeti_text *out)
+{
+    const uint64_t chunk = (uint64_t)(d->tile_k * d->element_bytes);
+    const uint64_t least = (uint64_t)(d->tile_m + d->tile_n) * chunk;
+    uint32_t c, units;
+    if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS) {
+        fleeti_put(out, "topology.chiplets is %u, but must be 1 to %d", t->chiplets,
+                   FLEET_MAX_CHIPLETS);
+        return FLEET_ERROR_TOPOLOGY;
+    }
+    units = t->units[0];
+    for (c = 1; c < t->chiplets; c++)
+        if (t->units[c] < units) units = t->units[c];
+    if (!units || !t->l2_bytes) {
+        fleeti_put(out, units ? "topology.l2_bytes is 0" : "topology.units of a chiplet is 0");
+        return FLEET_ERROR_TOPOLOGY;
+    }
+    if (d->workers_per_chiplet > units) {
+        fleeti_put(out, "workers_per_chiplet is %u, but a chiplet of the topology has %u units",
+                   d->workers_per_chiplet, units);
+        return FLEET_ERROR_TOO_MANY_WORKERS;
+    }
+    plan->chiplets = t->chiplets;
+    plan->workers = d->workers_per_chiplet ? d->workers_per_chiplet : units;
+    plan->l2_budget_bytes = d->l2_budget_bytes ? d->l2_budget_bytes : t->l2_bytes;
+    plan->llc_bytes = t->llc_bytes;
+    if (plan->l2_budget_bytes > t->l2_bytes || plan->l2_budget_bytes < least) {
+        fleeti_put(out,
+                   "l2_budget_bytes is %llu, but must be from %llu, one k chunk of a tile "
+                   "((tile_m + tile_n) * tile_k * element_bytes), to topology.l2_bytes, %llu",
+                   (unsigned long long)plan->l2_budget_bytes, (unsigned long long)least,
+                   (unsigned long long)t->l2_bytes);
+        return FLEET_ERROR_ARGUMENT;
+    }
+    return FLEET_OK;
+}
+
+static double fleeti_within(double v, double least, double most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+static uint64_t fleeti_ceil(double v)
+{
+    const uint64_t n = (uint64_t)v;
+    return (double)n < v ? n + 1 : n;
+}
+
+/* Who shares what on a chiplet that has (CU-tasks: is one of X that have) this part: the text at fleet_linear_plan. */
+typedef struct fleeti_sharing {
+    double rows, columns;
+    uint64_t in_flight_bytes;
+} fleeti_sharing;
+
+static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan, const fleet_part *part)
+{
+    const fleet_linear *l = &plan->linear;
+    const double m = part->m_tiles, n = part->n_tiles;
+    const double over = plan->level == FLEET_LEVEL_CU ? plan->chiplets : 1; /* chiplets */
+    const double workers = plan->workers * over, busy = workers < m * n ? workers : m * n;
+    const double most = workers < n ? workers : n;
+    double window = n;
+    uint64_t columns, rows; /* in flight */
+    fleeti_sharing s;
+
+    if (l->traversal == FLEET_TRAVERSAL_M_MAJOR) window = 1;
+    if (l->traversal == FLEET_TRAVERSAL_WINDOWED && l->window < n) window = l->window;
+    s.rows = fleeti_within(workers / window, 1, m);
+    s.columns = fleeti_within(window > workers / m ? window : workers / m, 1, most);
+    s.rows = fleeti_within(s.rows / over, 1, m);
+    s.columns = fleeti_within(s.columns / over, 1, most);
+    columns = fleeti_ceil(busy / over / s.rows - 1e-6);
+    rows = fleeti_ceil(busy / over / s.columns - 1e-6);
+    s.in_flight_bytes = (columns * l->tile_n + rows * l->tile_m) * l->tile_k * l->element_bytes;
+    if (s.in_flight_bytes > plan->l2_budget_bytes) s.rows = s.columns = 1;
+    return s;
+}
+
+/* Fills in what follows from linear, level and slices. */
+static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topology *t,
+                                  fleet_linear_plan *plan)
+{
+    const fleet_linear *l = &plan->linear;
+    const int cu = plan->level == FLEET_LEVEL_CU;
+    const double size = l->element_bytes, output = (double)l->m * l->n;
+    double requested = 0, weights[FLEET_MAX_CHIPLETS] = {0}, activations[FLEET_MAX_CHIPLETS] = {0};
+    double flops[FLEET_MAX_CHIPLETS] = {0}, longest = 0, partial = 0, rate, units = 0, hbm;
+    uint32_t s, c, working = 0;
+    plan->weight_bytes = (uint64_t)l->k * l->n * l->element_bytes;
+    plan->activation_bytes = (uint64_t)l->m * l->k * l->element_bytes;
+    plan->fits_l2 = 1;
+    plan->fits_llc = plan->weight_bytes + plan->activation_bytes <= plan->llc_bytes;
+    for (s = 0; s < plan->slices; s++) {
+        const fleet_part p = fleet_linear_part(l, s, plan->slices);
+        const double over = cu ? plan->chiplets : 1, tiles = (double)p.m_tiles * p.n_tiles;
+        const uint32_t k = p.k < l->tile_k ? p.k : l->tile_k;
+        const uint64_t end = (uint64_t)(p.first_n + p.n_tiles) * l->tile_n;
+        double rows = (double)p.m_tiles * l->tile_m, columns, mine, held;
+        fleeti_sharing share;
+        if (!p.m_tiles || !p.n_tiles || !p.k) continue;
+        working++, c = s % plan->chiplets;
+        columns = (double)((end < l->n ? end : l->n) - (uint64_t)p.first_n * l->tile_n);
+        if (p.first_m + (p.m_tiles - 1) * p.step_m + 1 == plan->m_tiles)
+            rows -= (double)((uint64_t)plan->m_tiles * l->tile_m - l->m);
+        share = fleeti_linear_sharing(plan, &p);
+        if (share.in_flight_bytes > plan->in_flight_bytes)
+            plan->in_flight_bytes = share.in_flight_bytes;
+        if (share.in_flight_bytes > plan->l2_budget_bytes) plan->fits_l2 = 0;
+        /* a chiplet's share of columns: all, unless each row of CU-tasks goes elsewhere */
+        mine = columns * fleeti_within(p.m_tiles / over, 0, 1);
+        if (fleeti_ceil(mine * k * size) > plan->window_bytes)
+            plan->window_bytes = fleeti_ceil(mine * k * size);
+        weights[c] += mine * p.k * size;
+        requested += columns * p.k * size * p.m_tiles;
+        plan->l2_weight_bytes += columns * p.k * size * p.m_tiles / share.rows;
+        held = rows * p.k * size;
+        if (held + (double)share.in_flight_bytes > (double)plan->l2_budget_bytes)
+            held *= p.n_tiles / share.columns;
+        else
+            held *= p.n_tiles < over ? p.n_tiles : over;
+        plan->l2_activation_bytes += held;
+        activations[c] += held / over;
+        flops[c] +=
+            (double)fleeti_ceil(tiles / (plan->workers * over)) * 2 * l->tile_m * l->tile_n * p.k;
+    }
+    for (c = 0; c < plan->chiplets; c++) {
+        units += t->units[c];
+        if (flops[c] > longest) longest = flops[c];
+        if (fleeti_ceil(weights[c]) > plan->chiplet_weight_bytes)
+            plan->chiplet_weight_bytes = fleeti_ceil(weights[c]);
+        if (activations[c] > plan->chiplet_activation_bytes)
+            plan->chiplet_activation_bytes = activations[c];
+    }
+    plan->hit_rate = 1 - plan->l2_weight_bytes / requested;
+    plan->hbm_weight_bytes = plan->fits_llc ? (double)plan->weight_bytes : plan->l2_weight_bytes;
+    plan->hbm_activation_bytes =
+        plan->fits_llc ? (double)plan->activation_bytes : plan->l2_activation_bytes;
+    if (l->split == FLEET_SPLIT_K && working > 1) partial = 4.0 * working * output;
+    plan->hbm_output_bytes =
+        2 * partial + (d->fused_columns ? (double)l->m * (double)d->fused_columns : output) * size;
+    if (d->fused_columns) plan->saved_bytes += 2 * output * size;
+    if (d->fused_input) plan->saved_bytes += 2 * (double)plan->activation_bytes;
+    rate = d->rates.flop_per_s[d->element_bytes / 2];
+    hbm = plan->hbm_weight_bytes + plan->hbm_activation_bytes + plan->hbm_output_bytes;
+    plan->flops = 2 * output * l->k;
+    plan->intensity = 2 * l->m / size / (1 - plan->hit_rate);
+    plan->ridge = rate / d->rates.hbm_bytes_per_s;
+    plan->memory_us = hbm / d->rates.hbm_bytes_per_s * 1e6;
+    plan->compute_us = longest / (rate / units) * 1e6;
+    plan->us = plan->memory_us > plan->compute_us ? plan->memory_us : plan->compute_us;
+}
+
+static double fleeti_linear_l2(const fleet_linear_plan *p)
+{
+    return p->l2_weight_bytes + p->l2_activation_bytes;
+}
+
+static uint64_t fleeti_linear_tasks(const fleet_linear_plan *p)
+{
+    return p->level == FLEET_LEVEL_CU ? (uint64_t)p->m_tiles * p->n_tiles : p->slices;
+}
+
+/* -1: a takes clearly less, 1: more, 0: within 1%. */
+static int fleeti_linear_order(double a, double b)
+{
+    return a * 1.01 < b ? -1 : a > b * 1.01 ? 1 : 0;
+}
+
+/* Split K must promise a tenth: the grid that adds up is not in its time. */
+static int fleeti_linear_better(const fleet_linear_plan *a, const fleet_linear_plan *b)
+{
+    const double more = a->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
+    const double less = b->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
+    int order = fleeti_linear_order(a->us * more, b->us * less);
+    if (!order) order = fleeti_linear_order(fleeti_linear_l2(a), fleeti_linear_l2(b));
+    return order ? order < 0 : fleeti_linear_tasks(a) < fleeti_linear_tasks(b);
+}
+
+/* The best walk of one level and split: starts from *base, whose linear has all but the walk. */
+static fleet_linear_plan fleeti_linear_walk(const fleet_linear_desc *d, const fleet_topology *t,
+                                            const fleet_linear_plan *base)
+{
+    fleet_linear_plan best = *base;
+    uint32_t traversals = d->traversals ? d->traversals : 7, traversal, window, found = 0;
+    if (d->window) traversals = 1u << FLEET_TRAVERSAL_WINDOWED;
+    for (traversal = 0; traversal <= FLEET_TRAVERSAL_WINDOWED; traversal++) {
+        const int windowed = traversal == FLEET_TRAVERSAL_WINDOWED;
+        uint32_t first = windowed ? 1 : 0, last = first;
+        if (!(traversals >> traversal & 1u)) continue;
+        if (d->window)
+            first = last = (uint32_t)d->window;
+        else if (windowed)
+            last = base->n_tiles < FLEETI_LINEAR_WINDOWS ? base->n_tiles : FLEETI_LINEAR_WINDOWS;
+        for (window = first; window <= last; window++) {
+            fleet_linear_plan one = *base;
+            one.linear.traversal = traversal;
+            one.linear.window = window;
+            fleeti_linear_predict(d, t, &one);
+            if (!found++ || fleeti_linear_better(&one, &best)) best = one;
+        }
+    }
+    return best;
+}
+
+static void fleeti_put_bytes(fleeti_text *out, double bytes)
+{
+    static const char *const unit[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    uint32_t i = 0;
+    while (bytes >= 1024 && i < 5) bytes /= 1024, i++;
+    if (i && bytes < 100 && bytes * 10 != (double)(uint64_t)bytes * 10)
+        fleeti_put(out, "%.1f %s", bytes, unit[i]);
+    else
+        fleeti_put(out, "%.0f %s", bytes, unit[i]);
+}
+
+static const char *fleeti_traversal_name(uint32_t traversal)
+{
+    return traversal == FLEET_TRAVERSAL_M_MAJOR   ? "M-major"
+           : traversal == FLEET_TRAVERSAL_N_MAJOR ? "N-major"
+                                                  : "windowed";
+}
+
+static char fleeti_split_letter(uint32_t split)
+{
+    return split == FLEET_SPLIT_N ? 'N' : split == FLEET_SPLIT_M ? 'M' : 'K';
+}
+
+/* "split M would take 12.3 us, not 10.2 us": what the choice has before another. */
+static void fleeti_linear_compare(fleeti_text *out, const fleet_linear_plan *plan,
+                                  const fleet_linear_plan *other)
+{
+    if (other->level == FLEET_LEVEL_CU)
+        fleeti_put(out, "; CU-tasks would ");
+    else if (plan->level == FLEET_LEVEL_CU)
+        fleeti_put(out, "; chiplet-tasks, split %c, would ",
+                   fleeti_split_letter(other->linear.split));
+    else
+        fleeti_put(out, "; split %c%s would ", fleeti_split_letter(other->linear.split),
+                   other->linear.split == FLEET_SPLIT_K ? ", a sum to follow," : "");
+    if (fleeti_linear_order(plan->us, other->us)) {
+        fleeti_put(out, "take %.1f us, not %.1f", other->us, plan->us);
+    } else if (fleeti_linear_order(fleeti_linear_l2(plan), fleeti_linear_l2(other))) {
+        fleeti_put(out, "bring ");
+        fleeti_put_bytes(out, fleeti_linear_l2(other));
+        fleeti_put(out, " into the L2s, not ");
+        fleeti_put_bytes(out, fleeti_linear_l2(plan));
+    } else if (fleeti_linear_tasks(plan) != fleeti_linear_tasks(other)) {
+        fleeti_put(out, "be %llu tasks", (unsigned long long)fleeti_linear_tasks(other));
+    } else {
+        fleeti_put(out, "save nothing");
+    }
+}
+
+static void fleeti_linear_explain(fleet_linear_plan *plan, const fleet_linear_plan *best,
+                                  const uint32_t *tried, uint32_t chosen)
+{
+    fleeti_text out = fleeti_text_at(plan->why, sizeof plan->why);
+    uint32_t i;
+    if (plan->level == FLEET_LEVEL_CU)
+        fleeti_put(&out, "%llu CU-tasks", (unsigned long long)fleeti_linear_tasks(plan));
+    else
+        fleeti_put(&out, "%u chiplet-task%s, split %c", plan->slices, plan->slices > 1 ? "s" : "",
+                   fleeti_split_letter(plan->linear.split));
+    fleeti_put(&out, ", %s", fleeti_traversal_name(plan->linear.traversal));
+    if (plan->linear.traversal == FLEET_TRAVERSAL_WINDOWED)
+        fleeti_put(&out, " by %u columns", plan->linear.window);
+    if (!plan->fits_l2)
+        fleeti_put(&out, ": the columns in flight do not fit the L2 budget, nothing is shared");
+    else if (plan->m_tiles == 1)
+        fleeti_put(&out, ": one row of tiles, every weight is used once");
+    else
+        fleeti_put(&out, ": a fetch of weights serves %.1f tiles", 1 / (1 - plan->hit_rate));
+    for (i = 0; i < 4; i++)
+        if (tried[i] && i != chosen) fleeti_linear_compare(&out, plan, &best[i]);
+}
+
+fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
+                                 fleet_linear_plan *plan)
+{
+    fleet_linear_plan base, best[4]; /* split N, M, K; CU-tasks */
+    uint32_t tried[4] = {0, 0, 0, 0}, levels, i, chosen = 4;
+    fleet_status status = FLEET_ERROR_NULL;
+    fleeti_text out;
+    if (!plan) return status;
+    memset(plan, 0, sizeof *plan);
+    memset(&base, 0, sizeof base);
+    out = fleeti_text_at(plan->why, sizeof plan->why);
+    if (!desc || !topology)
+        fleeti_put(&out, "%s is null", desc ? "topology" : "desc");
+    else
+        status = fleeti_linear_check_numbers(desc, &out);
+    if (status == FLEET_OK) status = fleeti_linear_check_choices(desc, &out);
+    if (status == FLEET_OK) status = fleeti_linear_check_chip(desc, topology, &base, &out);
+    if (status != FLEET_OK) return status;
+    base.linear.m = (uint32_t)desc->m, base.linear.tile_m = (uint32_t)desc->tile_m;
+    base.linear.n = (uint32_t)desc->n, base.linear.tile_n = (uint32_t)desc->tile_n;
+    base.linear.k = (uint32_t)desc->k, base.linear.tile_k = (uint32_t)desc->tile_k;
+    base.linear.element_bytes = (uint32_t)desc->element_bytes;
+    base.m_tiles = fleet_linear_m_tiles(&base.linear);
+    base.n_tiles = fleet_linear_n_tiles(&base.linear);
+    levels = desc->levels ? desc->levels : 1u << FLEET_LEVEL_CU | 1u << FLEET_LEVEL_DEVICE;
+    if (desc->splits || desc->slices) levels = 1u << FLEET_LEVEL_DEVICE;
+    for (i = 0; i < 4; i++) {
+        const uint32_t level = i < 3 ? FLEET_LEVEL_DEVICE : FLEET_LEVEL_CU;
+        if (!(levels >> level & 1u) || (desc->splits && !(desc->splits >> i & 1u))) continue;
+        base.level = level;
+        base.linear.split = i < 3 ? i : (uint32_t)FLEET_SPLIT_N;
+        base.slices = i == 3 ? 1 : desc->slices ? (uint32_t)desc->slices : base.chiplets;
+        best[i] = fleeti_linear_walk(desc, topology, &base);
+        tried[i] = 1;
+        if (chosen == 4 || fleeti_linear_better(&best[i], &best[chosen])) chosen = i;
+    }
+    *plan = best[chosen];
+    fleeti_linear_explain(plan, best, tried, chosen);
+    return FLEET_OK;
+}
+
+static double fleeti_linear_hbm(const fleet_linear_plan *p)
+{
+    return p->hbm_weight_bytes + p->hbm_activation_bytes + p->hbm_output_bytes;
+}
+
+/* A column of bytes, right-aligned. */
+static void fleeti_put_column(fleeti_text *out, int width, double bytes)
+{
+    char cell[32];
+    fleeti_text in = fleeti_text_at(cell, sizeof cell);
+    fleeti_put_bytes(&in, bytes);
+    fleeti_put(out, " %*s", width, cell);
+}
+
+/* "yes", "no (1.4x)" */
+static void fleeti_put_llc(fleeti_text *out, double bytes, uint64_t llc)
+{
+    char cell[32] = "yes";
+    if (!llc)
+        snprintf(cell, sizeof cell, "none");
+    else if (bytes > (double)llc)
+        snprintf(cell, sizeof cell, "no (%.1fx)", bytes / (double)llc);
+    fleeti_put(out, " %10s", cell);
+}
+
+static void fleeti_put_operator(fleeti_text *out, const char *const *names, uint32_t i)
+{
+    char number[24];
+    snprintf(number, sizeof number, "operator %u", i);
+    fleeti_put(out, "%-16s", names && names[i] ? names[i] : number);
+}
+
+static void fleeti_linear_report_cuts(const fleet_linear_plan *plans, const char *const *names,
+                                      uint32_t count, fleeti_text *out)
+{
+    double weights = 0, mine = 0, llc = 0;
+    uint64_t standard = 0, tasks = 0;
+    uint32_t i;
+    fleeti_put(out, "\n%-16s %22s %9s %9s %9s %10s %9s %6s %6s %9s %6s\n", "operator", "m x n x k",
+               "weights", "/chiplet", "L2 window", "fits LLC", "CU-tasks", "tasks", "split", "walk",
+               "window");
+    for (i = 0; i < count; i++) {
+        const fleet_linear_plan *p = &plans[i];
+        char shape[48], window[16] = "-";
+        fleeti_put_operator(out, names, i);
+        if (!p->slices) {
+            fleeti_put(out, " %s\n", p->why);
+            continue;
+        }
+        snprintf(shape, sizeof shape, "%u x %u x %u", p->linear.m, p->linear.n, p->linear.k);
+        if (p->linear.traversal == FLEET_TRAVERSAL_WINDOWED)
+            snprintf(window, sizeof window, "%u", p->linear.window);
+        fleeti_put(out, " %22s", shape);
+        fleeti_put_column(out, 9, (double)p->weight_bytes);
+        fleeti_put_column(out, 9, (double)p->chiplet_weight_bytes);
+        fleeti_put_column(out, 9, (double)p->window_bytes);
+        fleeti_put_llc(out, (double)p->weight_bytes + (double)p->activation_bytes, p->llc_bytes);
+        fleeti_put(out, " %9llu %6llu %6c %9s %6s\n", (unsigned long long)p->m_tiles * p->n_tiles,
+                   (unsigned long long)fleeti_linear_tasks(p),
+                   p->level == FLEET_LEVEL_CU ? '-' : fleeti_split_letter(p->linear.split),
+                   fleeti_traversal_name(p->linear.traversal), window);
+        weights += (double)p->weight_bytes;
+        mine += (double)p->chiplet_weight_bytes;
+        llc += (double)p->weight_bytes + (double)p->activation_bytes;
+        standard += (uint64_t)p->m_tiles * p->n_tiles;
+        tasks += fleeti_linear_tasks(p);
+    }
+    fleeti_put(out, "%-16s %22s", "total", "");
+    fleeti_put_column(out, 9, weights);
+    fleeti_put_column(out, 9, mine);
+    fleeti_put(out, " %9s", "");
+    fleeti_put_llc(out, llc, count ? plans[0].llc_bytes : 0);
+    fleeti_put(out, " %9llu %6llu\n", (unsigned long long)standard, (unsigned long long)tasks);
+}
+
+static void fleeti_linear_report_costs(const fleet_linear_plan *plans, const char *const *names,
+                                       uint32_t count, fleeti_text *out)
+{
+    double sum[6] = {0}, flops = 0, us = 0;
+    uint32_t i, k;
+    fleeti_put(out, "\n%-16s %6s %9s %9s %9s %9s %9s %9s %10s %8s %8s %10s\n", "operator", "hit",
+               "into L2s", "HBM", "weights", "activat.", "outputs", "saved", "eff.FLOP/B", "FLOP/B",
+               "bound", "us");
+    for (i = 0; i < count; i++) {
+        const fleet_linear_plan *p = &plans[i];
+        const double bytes[6] = {fleeti_linear_l2(p),     fleeti_linear_hbm(p), p->hbm_weight_bytes,
+                                 p->hbm_activation_bytes, p->hbm_output_bytes,  p->saved_bytes};
+        if (!p->slices) continue;
+        fleeti_put_operator(out, names, i);
+        fleeti_put(out, " %5.1f%%", 100 * p->hit_rate);
+        for (k = 0; k < 6; k++) {
+            fleeti_put_column(out, 9, bytes[k]);
+            sum[k] += bytes[k];
+        }
+        fleeti_put(out, " %10.1f %8.1f %8s %10.2f\n", p->intensity, p->flops / bytes[1],
+                   p->memory_us >= p->compute_us ? "memory" : "compute", p->us);
+        flops += p->flops;
+        us += p->us;
+    }
+    fleeti_put(out, "%-16s %6s", "total", "");
+    for (k = 0; k < 6; k++) fleeti_put_column(out, 9, sum[k]);
+    fleeti_put(out, " %10s %8.1f %8s %10.2f\n", "", sum[1] > 0 ? flops / sum[1] : 0, "", us);
+}
+
+size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
+                           char *text, size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    uint32_t i;
+    if (!plans) count = 0;
+    fleeti_put(&out, "linear layers: %u operator%s", count, count == 1 ? "" : "s");
+    for (i = 0; i < count; i++) { /* the chip is that of any plan */
+        if (!plans[i].slices) continue;
+        fleeti_put(&out, ", %u chiplets of %u workers, ridge %.0f FLOP/B", plans[i].chiplets,
+                   plans[i].workers, plans[i].ridge);
+        break;
+    }
+    fleeti_put(&out, "\n");
+    fleeti_linear_report_cuts(plans, names, count, &out);
+    fleeti_linear_report_costs(plans, names, count, &out);
+    for (i = 0; i < count; i++) {
+        fleeti_put(&out, i ? "" : "\n");
+        fleeti_put_operator(&out, names, i);
+        fleeti_put(&out, " %s\n", plans[i].why);
+    }
+    return out.length;
+}
+
+/* ---- linear layers: the picture -------------------------------------------------------------- */
+
+#define FLEETI_SVG_WORKERS 32u
+#define FLEETI_SVG_STEPS 24u
+#define FLEETI_SVG_COLOURS 12u
+
+static const char *const fleeti_svg_colour[FLEETI_SVG_COLOURS] = {
+    "#7fb2e5", "#f2a65a", "#8fce8f", "#e58f8f", "#b79fe0", "#d9c265",
+    "#6fcac6", "#e59fc8", "#a8b0bd", "#c59a7a", "#b5d96a", "#8a9bf0"};
+
+/* Text for XML: printable ASCII, escaped; at most `most` characters of it. */
+static void fleeti_put_xml(fleeti_text *out, const char *text, size_t most)
+{
+    for (; *text && most; text++, most--) {
+        if (*text == '&' || *text == '<' || *text == '>' || *text == '"' || *text == '\'')
+            fleeti_put(out, "&#%d;", *text);
+        else
+            fleeti_put(out, "%c", *text >= ' ' && *text <= '~' ? *text : '?');
+    }
+}
+
+/* What is drawn, the same in each of the panels. */
+typedef struct fleeti_drawing {
+    fleet_part part;
+    uint32_t slice, stride, tiles; /* the chiplet's next tile is `stride` tiles on */
+    uint32_t workers, steps, all_steps;
+    uint32_t width, height; /* of a cell, in pixels */
+} fleeti_drawing;
+
+static fleeti_drawing fleeti_svg_drawing(const fleet_linear_plan *plan)
+{
+    fleeti_drawing d;
+    uint32_t s;
+    memset(&d, 0, sizeof d);
+    for (s = 0; s < plan->slices; s++) {
+        const fleet_part p = fleet_linear_part(&plan->linear, s, plan->slices);
+        if (!p.k || p.m_tiles * p.n_tiles <= d.tiles) continue;
+        d.part = p;
+        d.slice = s;
+        d.tiles = p.m_tiles * p.n_tiles;
+    }
+    d.stride = plan->level == FLEET_LEVEL_CU ? plan->chiplets : 1;
+    d.all_steps = (uint32_t)(((uint64_t)d.tiles - 1) / ((uint64_t)plan->workers * d.stride) + 1);
+    d.steps = d.all_steps < FLEETI_SVG_STEPS ? d.all_steps : FLEETI_SVG_STEPS;
+    d.workers = plan->workers < FLEETI_SVG_WORKERS ? plan->workers : FLEETI_SVG_WORKERS;
+    d.width = 648 / d.steps < 54 ? 648 / d.steps : 54;
+    d.height = d.workers <= 8 ? 20 : d.workers <= 16 ? 14 : 10;
+    return d;
+}
+
+/* The weight column that a worker is at in a step, or FLEETI_NONE. */
+static uint32_t fleeti_svg_column(const fleet_linear_plan *plan, const fleeti_drawing *d,
+                                  uint32_t step, uint32_t worker)
+{
+    const uint64_t t = ((uint64_t)step * plan->workers + worker) * d->stride;
+    if (worker >= d->workers || t >= d->tiles) return FLEETI_NONE;
+    return fleet_part_tile(&plan->linear, &d->part, (uint32_t)t).n;
+}
+
+/* One traversal: y is the top. Workers next to one another at the same column are one block. */
+static void fleeti_svg_panel(fleeti_text *out, const fleet_linear_plan *plan,
+                             const fleeti_drawing *d, int chosen, uint32_t y)
+{
+    const fleeti_sharing share = fleeti_linear_sharing(plan, &d->part);
+    const uint32_t x = 56, width = d->steps * d->width, height = d->workers * d->height;
+    uint32_t step, worker, next;
+    fleeti_put(out, "<text x=\"%u\" y=\"%u\" font-weight=\"bold\">%s", x, y + 14,
+               fleeti_traversal_name(plan->linear.traversal));
+    if (plan->linear.traversal == FLEET_TRAVERSAL_WINDOWED)
+        fleeti_put(out, " by %u column%s", plan->linear.window,
+                   plan->linear.window == 1 ? "" : "s");
+    fleeti_put(out, "%s</text>\n", chosen ? " (the plan's)" : "");
+    y += 22;
+    fleeti_put(out, "<rect x=\"%u\" y=\"%u\" width=\"%u\" height=\"%u\" fill=\"#e4e4e4\"/>\n", x, y,
+               width, height);
+    for (step = 0; step < d->steps; step++) {
+        for (worker = 0; worker < d->workers; worker = next) {
+            const uint32_t n = fleeti_svg_column(plan, d, step, worker);
+            next = worker + 1;
+            if (n == FLEETI_NONE) continue;
+            while (fleeti_svg_column(plan, d, step, next) == n) next++;
+            fleeti_put(out,
+                       "<rect x=\"%u\" y=\"%u\" width=\"%u\" height=\"%u\" fill=\"%s\" "
+                       "stroke=\"#fff\"/>",
+                       x + step * d->width, y + worker * d->height, d->width,
+                       (next - worker) * d->height, fleeti_svg_colour[n % FLEETI_SVG_COLOURS]);
+            fleeti_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%u</text>\n",
+                       x + step * d->width + d->width / 2, y + (worker + next) * d->height / 2 + 3,
+                       n);
+        }
+        fleeti_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%u</text>\n",
+                   x + step * d->width + d->width / 2, y + height + 11, step);
+    }
+    fleeti_put(out,
+               "<text class=\"e\" x=\"%u\" y=\"%u\">0</text>"
+               "<text class=\"e\" x=\"%u\" y=\"%u\">%u</text>\n",
+               x - 4, y + 9, x - 4, y + height - 1, d->workers - 1);
+    fleeti_put(out,
+               "<text transform=\"translate(%u %u) rotate(-90)\" text-anchor=\"middle\">"
+               "worker</text>\n",
+               x - 26, y + height / 2);
+    fleeti_put(out, "<text x=\"%u\" y=\"%u\">time, in tile steps</text>\n", x, y + height + 25);
+    fleeti_put(out,
+               "<text x=\"%u\" y=\"%u\">hit rate of weights %.1f%%: a fetch of a weight column "
+               "serves %.1f tiles, one of activations %.1f</text>\n",
+               x, y + height + 41, 100 * (1 - 1 / share.rows), share.rows, share.columns);
+}
+
+static void fleeti_svg_head(fleeti_text *out, const fleet_linear_plan *plan, const char *name,
+                            const fleet_topology *topology, const fleeti_drawing *d,
+                            uint32_t height)
+{
+    const fleet_linear *l = &plan->linear;
+    uint32_t i, most = plan->n_tiles < FLEETI_SVG_COLOURS ? plan->n_tiles : FLEETI_SVG_COLOURS;
+    fleeti_put(out,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"%u\" "
+               "viewBox=\"0 0 760 %u\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" "
+               "fill=\"#222\">\n<title>",
+               height, height);
+    fleeti_put_xml(out, name ? name : "linear layer", SIZE_MAX);
+    fleeti_put(out, "</title>\n<style>.n{font-size:9px;text-anchor:middle}"
+                    ".e{font-size:9px;text-anchor:end}</style>\n");
+    fleeti_put(out, "<rect width=\"760\" height=\"%u\" fill=\"#fbfbfb\"/>\n", height);
+    fleeti_put(out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
+    fleeti_put_xml(out, name ? name : "linear layer", 40);
+    fleeti_put(out, ": [%u, %u] = [%u, %u] x [%u, %u]</text>\n", l->m, l->n, l->m, l->k, l->k,
+               l->n);
+    fleeti_put(out, "<text x=\"16\" y=\"44\">");
+    fleeti_put_xml(out, topology->name, sizeof topology->name);
+    if (plan->level == FLEET_LEVEL_CU)
+        fleeti_put(out, ", chiplet 0 of %u, %u CU-tasks in all, drawn as dealt out in turn",
+                   plan->chiplets, d->tiles);
+    else
+        fleeti_put(out, ", chiplet %u of %u, slice %u of %u, split %c", d->slice % plan->chiplets,
+                   plan->chiplets, d->slice, plan->slices, fleeti_split_letter(l->split));
+    fleeti_put(out, ": %u x %u tiles of %u x %u</text>\n", d->part.m_tiles, d->part.n_tiles,
+               l->tile_m, l->tile_n);
+    fleeti_put(out,
+               "<text x=\"16\" y=\"60\">%s %u workers, %s %u of %u steps; grey: no tile</text>\n",
+               d->workers < plan->workers ? "drawn: the first" : "drawn: all", d->workers,
+               d->steps < d->all_steps ? "the first" : "all", d->steps, d->all_steps);
+    fleeti_put(out, "<text x=\"16\" y=\"80\">weight column:</text>\n");
+    for (i = 0; i < most; i++)
+        fleeti_put(out,
+                   "<rect x=\"%u\" y=\"69\" width=\"14\" height=\"14\" fill=\"%s\"/>"
+                   "<text class=\"n\" x=\"%u\" y=\"79\">%u</text>\n",
+                   110 + i * 18, fleeti_svg_colour[i], 117 + i * 18, i);
+    if (plan->n_tiles > most)
+        fleeti_put(out, "<text x=\"%u\" y=\"80\">and on to %u in the same colours</text>\n",
+                   116 + most * 18, plan->n_tiles - 1);
+}
+
+size_t fleet_linear_svg(const fleet_linear_plan *plan, const char *name,
+                        const fleet_topology *topology, char *text, size_t bytes)
+{
+    static const uint32_t order[3] = {FLEET_TRAVERSAL_N_MAJOR, FLEET_TRAVERSAL_WINDOWED,
+                                      FLEET_TRAVERSAL_M_MAJOR};
+    fleeti_text out = fleeti_text_at(text, bytes);
+    fleeti_drawing d;
+    uint32_t i, panel;
+    if (!plan || !topology || !plan->slices) return 0;
+    d = fleeti_svg_drawing(plan);
+    panel = d.workers * d.height + 80;
+    fleeti_svg_head(&out, plan, name, topology, &d, 100 + 3 * panel);
+    for (i = 0; i < 3; i++) {
+        fleet_linear_plan one = *plan;
+        one.linear.traversal = order[i];
+        if (plan->linear.traversal != FLEET_TRAVERSAL_WINDOWED) /* square blocks, about */
+            for (one.linear.window = 1; one.linear.window * one.linear.window < one.workers;)
+                one.linear.window++;
+        fleeti_svg_panel(&out, &one, &d, order[i] == plan->linear.traversal, 98 + i * panel);
+    }
+    fleeti_put(&out, "</svg>\n");
     return out.length;
 }
 

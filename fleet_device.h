@@ -90,7 +90,7 @@
 #endif
 
 /* Bytes of static LDS that this header adds to a kernel; fleet_sched.h adds FLEET_LOOP_LDS_BYTES. */
-#define FLEETI_LDS_WORDS 8u
+#define FLEETI_LDS_WORDS 12u
 #define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
 
 /* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
@@ -212,7 +212,7 @@ void *fleeti_host_lds(size_t bytes); /* the same address for all waves that ask 
 size_t fleeti_host_lds_mark(void);
 void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
-void fleeti_host_barrier(void);
+void fleeti_host_barrier(uint32_t waves); /* of the first so many waves of the workgroup */
 uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
 void fleeti_host_point(void);             /* a place where another agent may go on */
 void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
@@ -1032,15 +1032,18 @@ FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
 }
 #endif
 
-/* Who I am in my workgroup, as the kit's own functions pass it on. fleeti_my_lead is 0 in every leader. */
+/* Who I am in my workgroup, as the kit's own functions pass it on. fleeti_my_lead is 0 in every leader. streams, a
+   constant: 1 where the workgroup's last wave is the producer of a weight stream and no part of any group. */
 #if defined(FLEET_HIP)
 typedef struct fleeti_me {
     fleeti_lds lds;
+    uint32_t streams;
 } fleeti_me;
 FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
     fleeti_me me;
     me.lds = fleeti_lds_begin();
+    me.streams = 0;
     return me;
 }
 FLEET_DEVICE fleeti_me fleeti_me_kept(void)
@@ -1075,12 +1078,14 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 typedef struct fleeti_me {
     fleeti_lds lds;
     uint32_t thread;
+    uint32_t streams;
 } fleeti_me;
 FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
     fleeti_me me;
     me.lds = fleeti_lds_begin();
     me.thread = threadIdx.x;
+    me.streams = 0;
     return me;
 }
 /* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
@@ -1174,7 +1179,7 @@ FLEET_DEVICE uint32_t fleet_chiplet_id(void)
 
 FLEET_DEVICE void fleet_block_barrier(void)
 {
-    fleeti_host_barrier();
+    fleeti_host_barrier(fleeti_host_threads());
 }
 FLEET_DEVICE void fleet_wave_barrier(void) {}
 FLEET_DEVICE uint32_t fleeti_any(uint32_t value)
@@ -1231,12 +1236,14 @@ FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds,
 typedef struct fleeti_me {
     fleeti_lds lds;
     uint32_t thread;
+    uint32_t streams;
 } fleeti_me;
 FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
     fleeti_me me;
     me.lds = fleeti_lds_begin();
     me.thread = fleeti_host_thread();
+    me.streams = 0;
     return me;
 }
 FLEET_DEVICE fleeti_me fleeti_me_kept(void)
@@ -1499,6 +1506,7 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 #define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
 #define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
 #define FLEETI_LDS_LATER 4u                /* four words */
+#define FLEETI_LDS_MEET 8u                 /* two words */
 
 /* A look at a word of device memory whose answer is wanted much later, by all lanes of a wave, the same one each
    time. The word is the first of sixteen aligned bytes. */
@@ -1589,10 +1597,20 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 {
     return fleeti_shuffle(held, i);
 }
+FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+{
+    if (fleet_lane() < FLEETI_HELD) fleeti_lds_put(lds, word + fleet_lane(), held);
+}
 #else
 typedef struct fleeti_held {
     fleeti_quad quad[FLEETI_HELD / 4];
 } fleeti_held;
+/* By one wave. */
+FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+{
+    for (uint32_t i = 0; i < FLEETI_HELD; i++)
+        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, held.quad[i / 4].word[i % 4]);
+}
 FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
 {
     fleeti_held held;
@@ -1610,12 +1628,142 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 }
 #endif
 
+/* ---- fleet device: waves that go their own way ---------------------------------------------------------- */
+
+/* Words of LDS by which the waves of a workgroup hand things to each other without a barrier: a release by one
+   wave, an acquire by another, at block scope. pause: one step of a spin on such a word. */
+#if defined(FLEET_HIP)
+#define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
+FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
+{
+    return fleeti_uniform(__hip_atomic_load(FLEETI_LDS_AT(lds, word), __ATOMIC_ACQUIRE,
+                                            __HIP_MEMORY_SCOPE_WORKGROUP));
+}
+FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELEASE,
+                       __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELEASE,
+                           __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
+{
+    __builtin_amdgcn_s_sleep(1);
+    *tries += 1;
+    return FLEET_OK;
+}
+/* s_barrier counts every wave of the workgroup, so the waves but the producer's meet in LDS: the last one to come
+   opens the next round. As a barrier, it orders what waves do to LDS. */
+FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+{
+    const uint32_t round = fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1);
+    uint32_t before = 0;
+    if (fleet_lane() == 0)
+        before = __hip_atomic_fetch_add(FLEETI_LDS_AT(me.lds, FLEETI_LDS_MEET), 1, __ATOMIC_ACQ_REL,
+                                        __HIP_MEMORY_SCOPE_WORKGROUP);
+    if (fleeti_uniform(before) + 2 == fleet_wave_count()) {
+        if (fleet_lane() == 0) {
+            fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
+            fleeti_lds_release(me.lds, FLEETI_LDS_MEET + 1, round + 1);
+        }
+    } else {
+        while (fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1) == round) {
+        }
+    }
+    fleet_wave_barrier();
+}
+#elif defined(FLEET_CUDA)
+FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
+{
+    uint32_t v;
+    __asm__ volatile("ld.acquire.cta.shared.u32 %0,[%1];"
+                     : "=r"(v)
+                     : "r"(lds + word * 4)
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    __asm__ volatile("st.release.cta.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
+                     : "memory");
+}
+FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    __asm__ volatile("red.release.cta.shared.add.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
+                     : "memory");
+}
+FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
+{
+    *tries += 1;
+    return FLEET_OK;
+}
+/* Barrier 1; the whole workgroup has barrier 0. */
+FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+{
+    (void)me;
+    __asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");
+}
+FLEET_DEVICE uint32_t fleeti_rendezvous_or(uint32_t value)
+{
+    uint32_t any;
+    __asm__ volatile("{\n.reg .pred p,q;\nsetp.ne.u32 p,%1,0;\nbarrier.cta.red.or.pred q,1,%2,p;\n"
+                     "selp.u32 %0,1,0,q;\n}"
+                     : "=r"(any)
+                     : "r"(value), "r"(blockDim.x - 32u)
+                     : "memory");
+    return any;
+}
+#else
+FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
+{
+    fleeti_host_point();
+    return __atomic_load_n(lds + word, __ATOMIC_ACQUIRE);
+}
+FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    fleeti_host_point();
+    __atomic_store_n(lds + word, value, __ATOMIC_RELEASE);
+    fleeti_host_changed(lds + word);
+}
+FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    fleeti_host_point();
+    __atomic_fetch_add(lds + word, value, __ATOMIC_RELEASE);
+    fleeti_host_changed(lds + word);
+}
+FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
+{
+    return fleeti_host_park(NULL, tries);
+}
+FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+{
+    (void)me;
+    fleeti_host_barrier(fleeti_host_threads() - 1);
+}
+#endif
+
+/* The barrier of the waves that run tasks. */
+FLEET_DEVICE void fleeti_barrier(fleeti_me me)
+{
+    if (me.streams)
+        fleeti_rendezvous(me);
+    else
+        fleet_block_barrier();
+}
+FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+{
+    return fleet_wave_count() - me.streams;
+}
+
 /* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
    barrier between two broadcasts of one word. */
 FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t word)
 {
     if (fleeti_my_thread(me) == 0) fleeti_lds_put(me.lds, FLEETI_LDS_BROADCAST(word), value);
-    fleet_block_barrier();
+    fleeti_barrier(me);
     return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_BROADCAST(word)));
 }
 
@@ -1624,7 +1772,7 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t wo
 FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_me me, uint32_t veto, uint32_t turn)
 {
     if (veto) fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
-    fleet_block_barrier();
+    fleeti_barrier(me);
     return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_VOTE(turn)));
 }
 
@@ -1635,8 +1783,8 @@ FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_me me, uint32_t veto, uint32_t tu
    caller's loop. */
 FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
 {
-    (void)me;
-    return fleeti_any((uint32_t)__syncthreads_or((int)value));
+    return fleeti_any(me.streams ? fleeti_rendezvous_or(value)
+                                 : (uint32_t)__syncthreads_or((int)value));
 }
 FLEET_DEVICE void fleeti_block_any_again(void) {}
 #else
@@ -1847,10 +1995,11 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
     return told;
 }
 
-/* The one notify. Every thread of the group calls it; its stores before the call are published to
-   whoever waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means
-   that there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0 and
-   1. Records, triggers and also as in fleeti_arrive, read by the leader alone, who alone gets the rest of the answer. */
+/* The one notify. Every thread of the group calls it; its stores before the call are published to whoever
+   waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that
+   there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0
+   and 1. Records, triggers and also as in fleeti_arrive, read by the leader alone, who alone gets the rest
+   of the answer. */
 FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
                                            fleeti_notify first, const fleeti_notify *records,
                                            uint32_t n, uint32_t epoch,
@@ -1864,7 +2013,7 @@ FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_
         if (may_veto)
             veto = fleeti_block_vote(me, veto, turn);
         else
-            fleet_block_barrier();
+            fleeti_barrier(me);
     } else {
         if (may_veto) veto = fleeti_any(veto);
         fleet_wave_barrier();
@@ -2010,6 +2159,476 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
         fleet_wave_barrier();
     }
     return failed ? FLEET_ERROR_ABORTED : FLEET_OK;
+}
+
+/* ---- fleet device: weight stream ------------------------------------------------------------------------ */
+
+/* Weights need no event, so nothing should stop their flow: the last wave of each workgroup, the producer, copies
+   them through a ring of slots in LDS, ahead of the tasks that will use them, and the other waves take the slots
+   in order. fleet_sched.h runs the producer; here is the ring.
+
+   A slot has a use, counted from 0 on; slot and use are the quotient of a piece's number in the stream. Per slot:
+     full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
+     tag       of the task whose bytes they are: a task that takes more than it declared gets none of the next one's
+     released  grows by as many as the workgroup has waves of tasks with each use
+   and for the workgroup:
+     begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
+     quit      not 0: the tasks end here
+     entry     of task n, n mod FLEETI_STREAM_TASKS: its tag, slot and use of its first piece, and when it is known
+               1 + how many it has
+
+   Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
+   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then add to released with a release; the
+   producer acquires that before it fills the slot again. begun is released by the leader after the barrier that
+   ends the task before: no wave reads that task's slots any more. */
+typedef struct fleeti_stream {
+    char *ring;
+    fleeti_lds words;           /* behind the slots */
+    uint32_t slots, slot_bytes; /* constants of a set of tiles */
+} fleeti_stream;
+
+#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
+#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
+#define FLEETI_STREAM_BEGUN 0u
+#define FLEETI_STREAM_QUIT 1u
+#define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
+#define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
+#define FLEETI_STREAM_POSTED 8u
+#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u)
+#define FLEETI_STREAM_ENTRY(task)                                                                  \
+    (FLEETI_STREAM_QUEUE + 16u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
+#define FLEETI_STREAM_SLOT(slot)                                                                   \
+    (FLEETI_STREAM_QUEUE + 16u * FLEETI_STREAM_CHUNK + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
+#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot) /* two words */
+#define FLEETI_STREAM_TAG(slot) (FLEETI_STREAM_SLOT(slot) + 2u)
+#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 3u)
+#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u) /* two words */
+#define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
+    ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
+
+/* Threads of the producer, on top of those that run tasks. */
+#if defined(FLEET_HIP)
+#define FLEET_PRODUCER_THREADS 64
+#elif defined(FLEET_CUDA)
+#define FLEET_PRODUCER_THREADS 32
+#else
+#define FLEET_PRODUCER_THREADS 1
+#endif
+
+/* Each backend:
+     fleeti_stream_open        a full flag that was never set, by one thread, before a barrier
+     fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
+     fleeti_stream_settle      the producer may now wait for long: what is on its way gets its full flags
+     fleeti_stream_is_full     whether the bytes of a use are there; then, what the taker reads
+   Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
+#if defined(FLEET_CUDA)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define FLEETI_BULK 1
+#else
+#define FLEETI_BULK 0
+#endif
+typedef struct fleeti_flight {
+    uint32_t unused;
+} fleeti_flight;
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+{
+    __asm__ volatile(
+        "mbarrier.init.shared.b64 [%0],%1;" ::"r"(s->words + 4 * FLEETI_STREAM_FULL(slot)),
+        "r"(FLEETI_BULK ? 1u : 32u)
+        : "memory");
+#if FLEETI_BULK
+    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* to the copies */
+#endif
+}
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes)
+{
+    const uint32_t full = s->words + 4 * FLEETI_STREAM_FULL(slot);
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + slot * s->slot_bytes;
+    (void)flight, (void)use;
+#if !FLEETI_BULK
+    for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
+        __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
+                         "l"(__cvta_generic_to_global(from + i))
+                         : "memory");
+    __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
+#else
+    if (threadIdx.x & 31) return;
+    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
+                     : "memory");
+    /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
+    __asm__ volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0],[%1],%2,[%3],%4;" ::"r"(to),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(full), "l"(0x12f0000000000000ull)
+        : "memory");
+#endif
+}
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+{
+    (void)s, (void)flight;
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+{
+    uint32_t full;
+    __asm__ volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p,[%1],%2;\n"
+                     "selp.u32 %0,1,0,p;\n}"
+                     : "=r"(full)
+                     : "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
+                     : "memory");
+    return full;
+}
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
+{
+    return s->ring + slot * s->slot_bytes;
+}
+#elif defined(FLEET_HIP)
+/* Copies go to LDS past the registers, each instruction LANE_BYTES for each lane; as many at a time as the counter
+   of outstanding ones tells apart. The assembly keeps from the compiler that LDS is written, for it would wait for
+   all copies before each look at a word of LDS; the wait that matters is the one before a slot's full flag. */
+#if defined(__gfx950__)
+#define FLEETI_LANE_BYTES 16u
+#define FLEETI_LANE_COPY "global_load_lds_dwordx4"
+#else
+#define FLEETI_LANE_BYTES 4u
+#define FLEETI_LANE_COPY "global_load_lds_dword"
+#endif
+#if defined(FLEETI_GFX_CHIPLETS)
+#define FLEETI_LANE_POLICY " sc1 nt"
+#else
+#define FLEETI_LANE_POLICY " glc slc"
+#endif
+#define FLEETI_COPIES 16u /* instructions between two looks at what has arrived */
+typedef struct fleeti_flight {
+    uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
+} fleeti_flight;
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+{
+    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+}
+FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
+{
+    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(flight->slot), flight->use + 1);
+    flight->pending--;
+    if (++flight->slot == s->slots) flight->slot = 0, flight->use++;
+}
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+{
+    if (!flight->pending) return;
+    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+    while (flight->pending) fleeti_stream_land(s, flight);
+}
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes)
+{
+    const uint32_t step = fleet_wave_size() * FLEETI_LANE_BYTES;
+    const uint32_t to = (uint32_t)(uintptr_t)((
+        __attribute__((address_space(3))) char *)(s->ring + slot * s->slot_bytes));
+    /* A short piece is copied with its last bytes again, so that each slot is as many instructions. */
+    for (uint32_t i = 0; i < s->slot_bytes; i += step) {
+        const uint32_t mine = i + fleet_lane() * FLEETI_LANE_BYTES;
+        const char *at = from + (mine < bytes ? mine : bytes - FLEETI_LANE_BYTES);
+        __asm__ volatile("s_mov_b32 m0, %0\n\t"
+                         "s_nop 0\n\t" FLEETI_LANE_COPY " %1, off" FLEETI_LANE_POLICY ::"s"(to + i),
+                         "v"(at)
+                         : "m0", "memory");
+    }
+    if (!flight->pending++) flight->slot = slot, flight->use = use;
+    /* Copies land in order: when at most as many are outstanding as the slots behind it took, the first one is there. */
+    if (flight->pending * (s->slot_bytes / step) > FLEETI_COPIES) {
+        const uint32_t behind = (flight->pending - 1) * (s->slot_bytes / step);
+        if (behind >= 48)
+            __asm__ volatile("s_waitcnt vmcnt(48)" ::: "memory");
+        else if (behind >= 32)
+            __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
+        else if (behind >= 16)
+            __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
+        else
+            __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+        fleeti_stream_land(s, flight);
+    }
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
+}
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
+{
+    return s->ring + slot * s->slot_bytes;
+}
+#else
+/* The span itself, no copy. */
+typedef struct fleeti_flight {
+    uint32_t unused;
+} fleeti_flight;
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+{
+    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+}
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes)
+{
+    (void)flight, (void)bytes;
+    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot), (uint32_t)(uintptr_t)from);
+    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot) + 1,
+                   (uint32_t)((uint64_t)(uintptr_t)from >> 32));
+    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(slot), use + 1);
+}
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+{
+    (void)s, (void)flight;
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
+}
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
+{
+    uint64_t high = fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot) + 1);
+    return (const char *)(uintptr_t)(high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot)));
+}
+#endif
+
+FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t slot_bytes)
+{
+    fleeti_stream s;
+    s.ring = (char *)ring;
+    s.words = fleeti_lds_of((fleeti_quad *)(void *)(s.ring + (size_t)slots * slot_bytes));
+    s.slots = slots;
+    s.slot_bytes = slot_bytes;
+    return s;
+}
+/* By all threads of the workgroup, before a barrier. */
+FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks)
+{
+    for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(s->slots);
+         i += fleet_thread_count()) {
+        uint32_t value = 0;
+        if (i == FLEETI_STREAM_LIMIT) value = (uint32_t)limit_ticks;
+        if (i == FLEETI_STREAM_LIMIT + 1) value = (uint32_t)(limit_ticks >> 32);
+        if (i >= FLEETI_STREAM_SLOT(0) && (i - FLEETI_STREAM_SLOT(0)) % 6 < 2) continue;
+        fleeti_lds_put(s->words, i, value);
+    }
+    for (uint32_t i = fleet_thread_id(); i < s->slots; i += fleet_thread_count())
+        fleeti_stream_open(s, i);
+}
+
+/* Where one wave is in its task's part of the stream. */
+typedef struct fleet_weights {
+    fleeti_stream ring;
+    uint32_t slot, use; /* of the task's first piece */
+    uint32_t next;      /* piece of the task */
+    uint32_t tag;       /* of the task */
+    uint32_t waves;     /* of the task */
+} fleet_weights;
+
+/* Gives up: nobody may take anything any more. */
+FLEET_DEVICE fleet_status fleeti_stream_failed(const fleeti_stream *s, fleet_status status)
+{
+    fleeti_lds_release(s->words, FLEETI_STREAM_QUIT, (uint32_t)status);
+    return status;
+}
+/* One step of a taker's spin; not FLEET_OK: the run ends. */
+FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *tries,
+                                              uint64_t *since)
+{
+    fleet_status status = fleeti_lds_pause(tries);
+    if (status) return fleeti_stream_failed(s, status);
+    if (*tries % 64 == 0) {
+        uint32_t quit = fleeti_lds_acquire(s->words, FLEETI_STREAM_QUIT);
+        if (quit) return (fleet_status)quit;
+#if !defined(FLEET_NO_WATCHDOG)
+        {
+            const uint64_t high = fleeti_lds_get(s->words, FLEETI_STREAM_LIMIT + 1);
+            const uint64_t limit = high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_LIMIT);
+            const uint64_t now = fleet_clock_ticks();
+            if (!*since) *since = now;
+            if (limit && now - *since > limit) return fleeti_stream_failed(s, FLEET_ERROR_TIMEOUT);
+        }
+#else
+        (void)since;
+#endif
+    }
+    return FLEET_OK;
+}
+
+/* Whether a piece is there, and the task's own. One look: what it finds is asked for together. */
+FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot, uint32_t use)
+{
+    const uint32_t full = fleeti_stream_is_full(&s->ring, slot, use);
+    const uint32_t tag = fleeti_lds_get(s->ring.words, FLEETI_STREAM_TAG(slot));
+    return full && fleeti_uniform(tag) == s->tag;
+}
+/* Waits for it; not FLEET_OK: it will not come. */
+FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t slot, uint32_t use)
+{
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    do {
+        const uint32_t entry = FLEETI_STREAM_ENTRY(s->tag - 1);
+        const uint32_t end = fleeti_lds_acquire(s->ring.words, entry + 3);
+        fleet_status status = fleeti_stream_again(&s->ring, &tries, &since);
+        if (end && s->next >= end - 1) status = FLEET_ERROR_ARGUMENT;
+        if (status) return status;
+    } while (!fleeti_weights_ready(s, slot, use));
+    return FLEET_OK;
+}
+
+/* The next piece of the task's spans for this wave: at most the slot's bytes, and what is left of the span at its
+   end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
+   declared no more; return what fleet_weights_status says. */
+FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
+{
+    const uint32_t at = s->slot + s->next, slot = at % s->ring.slots;
+    const uint32_t use = s->use + at / s->ring.slots;
+    if (!fleeti_weights_ready(s, slot, use) && fleeti_weights_wait(s, slot, use)) return NULL;
+    s->next++;
+    return fleeti_stream_at(&s->ring, slot);
+}
+
+/* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
+FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
+{
+    const uint32_t quit = fleeti_lds_acquire(s->ring.words, FLEETI_STREAM_QUIT);
+    return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
+}
+
+/* Passes over n pieces, which are other waves'. */
+FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
+{
+    s->next += n;
+}
+
+/* Gives back the piece that fleet_weights_next gave last, which `sharers` waves of the task take: 1, all, or a number
+   that divides their number. Each of them calls this once. Where a task takes fewer pieces than it declared, or
+   releases fewer, the rest is free when the next task begins. */
+FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers)
+{
+    const uint32_t slot = (s->slot + s->next - 1) % s->ring.slots;
+    fleet_wave_barrier(); /* all lanes have read */
+    if (fleet_lane() == 0)
+        fleeti_lds_add_release(s->ring.words, FLEETI_STREAM_RELEASED(slot), s->waves / sharers);
+}
+
+/* The producer's side. */
+typedef struct fleet_spans {
+    fleeti_stream ring;
+    fleeti_flight flight;
+    uint32_t slot, use;  /* of the next piece */
+    uint32_t pieces;     /* of the task in hand, so far */
+    uint32_t task;       /* number of the task in hand */
+    uint32_t waves;      /* that run tasks */
+    uint32_t over;       /* the task in hand takes nothing more, or the run ends */
+    fleet_status status; /* what is wrong with the task's spans */
+} fleet_spans;
+
+/* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. */
+
+/* Whether the task of this tag has ended. */
+FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p, uint32_t tag)
+{
+    return fleeti_any((int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - tag) > 0);
+}
+/* One step of the producer's spin; 0: the run ends. */
+FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
+{
+    return !fleeti_any(fleeti_lds_pause(tries) ||
+                       fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_QUIT));
+}
+
+/* Waits until the next slot may be filled; 0: there is no need for it any more. */
+FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
+{
+    const fleeti_stream *s = &p->ring;
+    uint32_t tries = 0;
+    while (fleeti_any(fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(p->slot)) !=
+                      p->use * p->waves)) {
+        fleeti_stream_settle(s, &p->flight);
+        if (fleeti_spans_ended(
+                p, fleeti_uniform(fleeti_lds_get(s->words, FLEETI_STREAM_TAG(p->slot))))) {
+            /* Nobody reads it any more; but the copy that nobody waited for must be through. */
+            while (!fleeti_any(fleeti_stream_is_full(s, p->slot, p->use - 1))) {
+            }
+            fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(p->slot), p->use * p->waves);
+            break;
+        }
+        if (!fleeti_spans_again(p, &tries)) return 0;
+    }
+    return !fleeti_spans_ended(p, p->task + 1);
+}
+
+/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, read-only
+   while the launch runs. It comes in pieces of the slots' size. All lanes that run a stream function call it. */
+FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint64_t bytes)
+{
+    const char *from = (const char *)at;
+    if (((uintptr_t)at | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
+    FLEETI_ROLLED
+    while (bytes && !p->over) {
+        const uint32_t piece = bytes < p->ring.slot_bytes ? (uint32_t)bytes : p->ring.slot_bytes;
+        if (!fleeti_spans_slot(p)) {
+            p->over = 1;
+            break;
+        }
+        fleeti_lds_put(p->ring.words, FLEETI_STREAM_TAG(p->slot), p->task + 1);
+        fleeti_stream_fill(&p->ring, &p->flight, p->slot, p->use, from, piece);
+        from += piece, bytes -= piece;
+        p->pieces++;
+        if (++p->slot == p->ring.slots) p->slot = 0, p->use++;
+    }
+}
+
+/* Begins a task's part of the stream; 0: the run ends. */
+FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
+{
+    const fleeti_stream *s = &p->ring;
+    uint32_t tries = 0;
+    /* The entry is that of a task before, until that has ended. */
+    while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_STREAM_BEGUN)) >=
+                      (int32_t)FLEETI_STREAM_TASKS - 1)) {
+        fleeti_stream_settle(s, &p->flight);
+        if (!fleeti_spans_again(p, &tries)) return 0;
+    }
+    p->task = task;
+    p->over = 0;
+    p->pieces = 0;
+    fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 1, p->slot);
+    fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 2, p->use);
+    fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 3, 0);
+    fleeti_lds_release(s->words, FLEETI_STREAM_ENTRY(task), task + 1);
+    return 1;
+}
+
+/* The task in hand has declared all. */
+FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
+{
+    fleeti_lds_release(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3, p->pieces + 1);
+}
+
+/* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of
+   this launch wrote, such as run-time tensors. 0: there is no need for the task's spans any more. */
+FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
+{
+    uint32_t tries = 0;
+    fleeti_stream_settle(&p->ring, &p->flight);
+    while (fleeti_any(
+        (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - (p->task + 1)) < 0))
+        if (!fleeti_spans_again(p, &tries)) {
+            p->over = 1;
+            break;
+        }
+    return !p->over;
+}
+
+/* Before the producer leaves: copies must not arrive in LDS that is somebody else's. */
+FLEET_DEVICE void fleeti_spans_end(fleet_spans *p)
+{
+    fleeti_stream_settle(&p->ring, &p->flight);
+    for (uint32_t i = 0; i < p->ring.slots; i++) {
+        const uint32_t used = i < p->slot ? p->use + 1 : p->use;
+        while (used && !fleeti_any(fleeti_stream_is_full(&p->ring, i, used - 1))) {
+        }
+    }
 }
 
 /* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
@@ -2419,10 +3038,14 @@ fleet_status fleet_stream_wait(fleet_stream stream)
 
 #define FLEETI_STATIC_LDS 65536u
 
+typedef struct fleeti_meeting { /* a barrier */
+    uint32_t arrived, generation;
+} fleeti_meeting;
+
 typedef struct fleeti_workgroup {
     pthread_mutex_t lock;
     pthread_cond_t all_here;
-    uint32_t arrived, generation;
+    fleeti_meeting meeting[2]; /* of all its waves, and of the first ones */
     uint32_t chiplet;
     uint32_t words[FLEETI_LDS_WORDS]; /* the kit's own LDS */
     char *lds; /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
@@ -3312,36 +3935,37 @@ static fleet_status fleeti_run_threads(fleeti_engine *e)
 
 /* ---- both ---- */
 
-void fleeti_host_barrier(void)
+void fleeti_host_barrier(uint32_t waves)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_workgroup *g = a->group;
+    fleeti_meeting *m = &g->meeting[waves != a->engine->waves];
     uint32_t generation;
     if (fleeti_deterministic(a->engine)) {
         fleeti_host_point();
-        if (a->engine->waves == 1) return;
-        generation = g->generation;
-        if (++g->arrived == a->engine->waves) {
-            g->arrived = 0;
-            g->generation++;
-            fleeti_host_changed(g);
+        if (waves == 1) return;
+        generation = m->generation;
+        if (++m->arrived == waves) {
+            m->arrived = 0;
+            m->generation++;
+            fleeti_host_changed(m);
         } else {
             uint32_t tries = 0;
             /* In a deadlock, too: who waits for events gives up, and comes. */
-            while (g->generation == generation) (void)fleeti_host_park(g, &tries);
+            while (m->generation == generation) (void)fleeti_host_park(m, &tries);
             a->idle_parks = 0;
         }
         return;
     }
-    if (a->engine->waves == 1) return;
+    if (waves == 1) return;
     pthread_mutex_lock(&g->lock);
-    generation = g->generation;
-    if (++g->arrived == a->engine->waves) {
-        g->arrived = 0;
-        g->generation++;
+    generation = m->generation;
+    if (++m->arrived == waves) {
+        m->arrived = 0;
+        m->generation++;
         pthread_cond_broadcast(&g->all_here);
     } else {
-        while (g->generation == generation) pthread_cond_wait(&g->all_here, &g->lock);
+        while (m->generation == generation) pthread_cond_wait(&g->all_here, &g->lock);
     }
     pthread_mutex_unlock(&g->lock);
 }

@@ -190,7 +190,8 @@ typedef struct fleet_ctx {
     int32_t at[FLEET_MAX_RANK];    /* the task's coordinate */
     uint32_t thread, threads;      /* in the group that runs this task: a wave or the workgroup */
     uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
-    uint32_t slice, slices;     /* of a device-task: slice s runs on chiplet s mod X; else 0, 1 */
+    /* of a device-task: slice s runs on chiplet s mod X, unless the plan is unaware; else 0, 1 */
+    uint32_t slice, slices;
     uint32_t chiplet, chiplets; /* k, X */
     uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
     uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
@@ -198,13 +199,27 @@ typedef struct fleet_ctx {
     uint32_t step;              /* of this launch, from 0 on */
     uint32_t task;              /* id in the graph */
     uint32_t lds_bytes;
-    void *lds; /* dynamic LDS of the group: a wavefront-task has its share of it */
+    void *lds;      /* dynamic LDS of the group: a wavefront-task has its share of it */
+    uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
+    fleeti_me me;
+    fleeti_stream stream;
+    uint32_t stream_tag;
 } fleet_ctx;
+
+/* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
+   fleet_block_barrier would wait for its producer, which does not come. */
+FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
+{
+    if (ctx->group == FLEET_BLOCK)
+        fleeti_barrier(ctx->me);
+    else
+        fleet_wave_barrier();
+}
 
 /* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
    args (const args_type *, the element that the grid's args index names) and at (const int32_t *). All
    threads of the group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
-   fleet_block_barrier in CU- and chiplet-tasks, fleet_wave_barrier in wavefront-tasks. */
+   fleet_barrier(&ctx). */
 #define FLEET_TILE(name, args_type)                                                                \
     FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
                                                  const int32_t *at);                               \
@@ -235,22 +250,34 @@ typedef struct fleet_ctx {
         }                                                                                          \
         return fleeti_t >= FLEETI_TILE_EMPTY ? FLEET_OK : FLEET_ERROR_ARGUMENT;                    \
     }
-#define FLEET_DISPATCH(set, LIST)                                                                  \
-    FLEETI_DISPATCH(set, LIST)                                                                     \
+#define FLEETI_NO_PREFETCH(set)                                                                    \
     enum { set##_prefetches = 0 };                                                                 \
     FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
                                      const set *fleeti_a)                                          \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
     }
+#define FLEETI_NO_STREAM(set)                                                                      \
+    enum { set##_slots = 0, set##_slot_bytes = 16 };                                               \
+    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
+                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
+    {                                                                                              \
+        (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
+    }
+#define FLEET_DISPATCH(set, LIST)                                                                  \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_NO_PREFETCH(set)                                                                        \
+    FLEETI_NO_STREAM(set)
 
-/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type) { ... }
-   gets what the tile `name` gets and runs just before the task waits, on a worker that must: not where a scheduler
-   or a ready queue hands out tasks whose events are complete, and not in grids with run-time maps, whose tasks may
-   turn out not to exist. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
+/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type)
+   { ... } gets what the tile `name` gets and runs just before the task waits, on a worker that must: not
+   where a scheduler or a ready queue hands out tasks whose events are complete, and not in grids with
+   run-time maps, whose tasks may turn out not to exist. In a plan that has DYNAMIC grids those of STATIC
+   ones do not prefetch either: their worker looks for something else to run until their events are
+   complete. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
    task of this launch writes.
-   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that
-   have one. */
+   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the
+   tiles that have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
     FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
 #define FLEETI_PREFETCH_CASE(set, name)                                                            \
@@ -259,6 +286,7 @@ typedef struct fleet_ctx {
         break;
 #define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
     FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_NO_STREAM(set)                                                                          \
     enum { set##_prefetches = 1 };                                                                 \
     FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
                                      const set *fleeti_a)                                          \
@@ -267,6 +295,58 @@ typedef struct fleet_ctx {
             PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
         }                                                                                          \
     }
+
+/* Weight stream: what a tile will read of memory that nobody writes, such as its weights, in the order in which it
+   will. FLEET_STREAM(name, args_type) { fleet_span(spans, at, bytes); ... } gets what the tile `name` gets, and
+   declares it. One more wave of each workgroup, the producer, runs these functions, and copies the spans through a
+   ring of slots in LDS: under STATIC for the worker's own queue, ahead of its tasks and past the events that they wait
+   for, up to the ring's size; else from the moment that the task may run. The tile takes the pieces in order:
+       fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
+       while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
+   A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
+   only. Wavefront-tasks have no stream.
+   FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
+   tiles that have one; slot_bytes: a multiple of 1024. A launch gives the ring its LDS and the producer its threads:
+   fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
+#define FLEET_STREAM(name, args_type)                                                              \
+    FLEET_DEVICE void name##_stream(const fleet_ctx ctx, const args_type *args, const int32_t *at, \
+                                    fleet_spans *spans)
+#define FLEETI_STREAM_CASE(set, name)                                                              \
+    case set##_##name:                                                                             \
+        name##_stream(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                                  \
+        break;
+#define FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes)                          \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_NO_PREFETCH(set)                                                                        \
+    enum { set##_slots = (slots), set##_slot_bytes = (slot_bytes) };                               \
+    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
+                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            STREAMS(FLEETI_STREAM_CASE, set)                                                       \
+        }                                                                                          \
+    }
+#define FLEET_STREAM_BYTES(set)                                                                    \
+    (set##_slots ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
+
+/* This wave's place in the stream of the task in hand, before its first piece. */
+FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
+{
+    fleet_weights s;
+    uint32_t tries = 0, entry;
+    uint64_t since = 0;
+    s.ring = ctx->stream;
+    s.tag = ctx->stream_tag;
+    s.waves = fleeti_my_waves(ctx->me);
+    s.next = 0;
+    entry = FLEETI_STREAM_ENTRY(s.tag - 1);
+    while (fleeti_lds_acquire(s.ring.words, entry) != s.tag)
+        if (fleeti_stream_again(&s.ring, &tries, &since))
+            break; /* nor will there be a next piece */
+    s.slot = fleeti_uniform(fleeti_lds_get(s.ring.words, entry + 1));
+    s.use = fleeti_uniform(fleeti_lds_get(s.ring.words, entry + 2));
+    return s;
+}
 
 /* ---- fleet sched: worker ------------------------------------------------------------------------------ */
 
@@ -313,7 +393,10 @@ typedef struct fleeti_worker {
     fleeti_cold done;
     fleeti_cold lds_bytes;
     void *lds;
-    fleeti_held task; /* the descriptor in hand: FLEETI_TASK reads it */
+    fleeti_stream stream;
+    uint32_t misfit;      /* 1: the launch has no room for the stream */
+    fleeti_cold streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
+    fleeti_held task;     /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_HOST)
     size_t lds_mark;
 #endif
@@ -322,6 +405,11 @@ typedef struct fleeti_worker {
 /* Words of a fleet_task. */
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
 #define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
+/* Whether the task in hand has one of the flags FLEETI_GUARDED, MAPPED, EARLY, FEEDS. */
+FLEET_DEVICE uint32_t fleeti_task_has(const fleeti_worker *w, uint32_t flags)
+{
+    return FLEETI_TASK(w, level) & flags << 8;
+}
 
 FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
@@ -883,9 +971,10 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
 #define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 7)
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
 #define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS)
-FLEET_DEVICE uint32_t fleeti_batch_most(void)
+FLEET_DEVICE uint32_t fleeti_batch_most(const fleeti_worker *w)
 {
-    return fleet_wave_count() < FLEETI_BATCH_MOST ? fleet_wave_count() : FLEETI_BATCH_MOST;
+    const uint32_t waves = fleeti_my_waves(w->me);
+    return waves < FLEETI_BATCH_MOST ? waves : FLEETI_BATCH_MOST;
 }
 
 FLEET_DEVICE fleeti_wait fleeti_slot_wait(const fleeti_worker *w, uint32_t number)
@@ -1029,8 +1118,8 @@ FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t k
     return source;
 }
 
-/* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of wavefront-tasks
-   as many as there are waves. Returns how many entries, with the first one's ticket. */
+/* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of
+   wavefront-tasks as many as there are waves. Returns how many entries, with the first one's ticket. */
 FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, uint32_t *ticket,
                                  fleet_status *status)
 {
@@ -1051,7 +1140,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, ui
     for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
         if (got || there[kind] <= 0) continue;
         *from = home[kind];
-        got = fleeti_ring_win(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_most() : 1, 1,
+        got = fleeti_ring_win(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_most(w) : 1, 1,
                               ticket);
     }
     FLEETI_ROLLED
@@ -1060,7 +1149,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, ui
         const uint32_t kind = i % 2 ? FLEETI_RING_WAVE : FLEETI_RING_CU;
         *from = fleeti_source_of(w, FLEETI_RINGS * k + kind);
         if (from->entries)
-            got = fleeti_ring_win(from->ring, i % 2 ? fleeti_batch_most() : 1, 0, ticket);
+            got = fleeti_ring_win(from->ring, i % 2 ? fleeti_batch_most(w) : 1, 0, ticket);
     }
     return got;
 }
@@ -1124,17 +1213,23 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
     return 1;
 }
 
-/* The head of the worker's own queue into LDS, by all lanes of a wave. */
-FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
+/* Descriptor `index` into LDS, from word `to` of the slots on, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
     FLEETI_ROLLED
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_OWN_WORD + q * 4,
+        fleeti_inbound_begin(&w->inbound, w->slots, to + q * 4,
                              (const fleeti_quad *)(const void *)task + q);
-        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_OWN_WORD + q * 4);
+        fleeti_inbound_end(&w->inbound, w->slots, to + q * 4);
     }
     fleet_wave_barrier();
+}
+
+/* The head of the worker's own queue into LDS, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
+{
+    fleeti_fetch_task(w, FLEETI_OWN_WORD, index);
     if (fleet_lane() == 0) {
         uint32_t n = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
         uint32_t at = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
@@ -1167,7 +1262,7 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
     slot.first.counter = wait.word[0], slot.first.count = wait.word[1];
     slot.first.stride = wait.word[2], slot.first.target = wait.word[3];
     count = slot.info & FLEETI_INFO_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
-    if (count > fleeti_batch_most()) count = fleeti_batch_most();
+    if (count > fleeti_batch_most(w)) count = fleeti_batch_most(w);
     if (count > lanes) count = lanes;
     /* One task: all lanes share its counters. Several: each lane looks after one. */
     if (count > 1 && lane && lane < count) fleeti_slot_load(&slot, w, index + lane);
@@ -1216,7 +1311,7 @@ FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epo
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
 FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
-                               uint32_t lds_bytes)
+                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes)
 {
     const fleet_plan *plan = run->plan;
     const fleeti_queue *queue;
@@ -1231,6 +1326,15 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     w->schedule = fleeti_cold_of(plan->schedule);
     w->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
+    if (ring_slots) {
+        const uint32_t ring = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
+        w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
+        w->stream.words = fleeti_lds_kept(w->stream.words);
+        w->misfit = lds_bytes < ring || fleet_wave_count() < 2;
+        if (!w->misfit) fleeti_stream_begin(&w->stream, run->limit_ticks);
+        lds = (char *)lds + ring;
+        lds_bytes = w->misfit ? 0 : lds_bytes - ring;
+    }
     w->lds = lds;
     w->lds_bytes = fleeti_cold_of(lds_bytes);
 #if defined(FLEET_HOST)
@@ -1255,6 +1359,11 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->worker = fleeti_cold_of(fleet_block_id());
         w->id = fleeti_cold_of(plan->total_workers);
         w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
+        if (w->misfit) {
+            if (fleet_thread_id() == 0)
+                fleeti_publish_system(&run->state->config.host->task_status, FLEET_ERROR_LAUNCH);
+            w->done = fleeti_cold_of(1);
+        }
         return;
     }
     /* On their way during the census. They are this launch's, if its role is one. */
@@ -1298,10 +1407,17 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
             fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
         fleet_block_barrier(); /* before word 1 is used again */
     }
+    if (w->misfit) {
+        fleeti_seen seen;
+        seen.status = FLEET_ERROR_LAUNCH, seen.counter = seen.seen = seen.expected = 0;
+        if (fleet_thread_id() == 0)
+            fleeti_give_up(run->state, fleeti_cold_value(w->id), 0, w->epoch, seen, 0);
+        done = 1;
+    }
     w->done = fleeti_cold_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
     w->looked = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
-    w->looks = fleeti_my_wave(w->me) == fleet_wave_count() - 1;
+    w->looks = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
     if (!w->slow) {
         w->look_at = 0u - (FLEETI_CHUNK - 1);
         if (w->looks) fleeti_look_up(w);
@@ -1429,7 +1545,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             acquire = info >> 4 & 3;
             if (info & FLEETI_INFO_WAVE) {
                 /* Ready wavefront-tasks in a row go to the waves of one worker. */
-                while (count < fleet_wave_count() && count < info >> 8 &&
+                while (count < fleeti_my_waves(w->me) && count < info >> 8 &&
                        offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
                     uint32_t next = (index + count) % FLEETI_WINDOW;
                     uint32_t other = fleeti_shuffle(slot[next % FLEETI_SLOTS].info, next) >> 4 & 3;
@@ -1486,15 +1602,7 @@ FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
 /* The first wave: descriptor `index` into the next slot. */
 FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
 {
-    const fleet_task *task = fleeti_tasks_of(w) + index;
-    uint32_t slot = FLEETI_SLOT(w->number);
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_inbound_begin(&w->inbound, w->slots, slot + q * 4,
-                             (const fleeti_quad *)(const void *)task + q);
-        fleeti_inbound_end(&w->inbound, w->slots, slot + q * 4);
-    }
-    fleet_wave_barrier();
+    fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
     fleeti_mail_notify(w, index);
 }
 /* The record for the leader, who is the lane that fetched it. */
@@ -1569,10 +1677,10 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
     fleeti_acquire((fleet_scope)scope);
 }
 
-/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that is popped; of
-   wavefront-tasks the descriptors' numbers go to the batch words. The
-   step event tells which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody
-   waits for. */
+/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that
+   is popped; of wavefront-tasks the descriptors' numbers go to the batch words. The step event tells
+   which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody waits
+   for. */
 FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
 {
     uint32_t got = 0, step = 0;
@@ -1593,18 +1701,21 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
         do {
             held.counter = 0;
-            if (has_own) mine = fleeti_own_ready(w, &scope, &held);
-            if (mine) break;
-            if (fleet_lane() == 0) {
 #if !defined(FLEET_NO_WATCHDOG)
-                /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds. */
+            /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds: before the own
+               queue, whose head may be ready every time. */
+            if (fleet_lane() == 0) {
                 const uint32_t now = fleeti_cycles();
                 if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
                     looked = now;
                     if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                         status = FLEET_ERROR_ABORTED;
                 }
+            }
 #endif
+            if (has_own && !fleeti_any((uint32_t)status)) mine = fleeti_own_ready(w, &scope, &held);
+            if (mine) break;
+            if (fleet_lane() == 0) {
                 if (!status) got = fleeti_pop(w, &from, &ticket, &status);
                 if (!got && !status) {
                     seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
@@ -1681,7 +1792,7 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
     const uint32_t next = fleeti_cold_value(w->batch_at);
     if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
         w->task = fleeti_held_memory(fleeti_tasks_of(w) + next);
-        w->batch_at = fleeti_cold_of(next + fleet_wave_count());
+        w->batch_at = fleeti_cold_of(next + fleeti_my_waves(w->me));
         return 1;
     }
     if (fleeti_schedule_of(w) == FLEETI_ONLY && fleeti_cold_value(w->done))
@@ -1693,7 +1804,7 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
         if (!fleeti_cold_value(w->done) && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
             w->slow = 0;
             if (w->looks) fleeti_look_up(w);
-            fleet_block_barrier();
+            fleeti_barrier(w->me);
             return 2;
         }
     }
@@ -1873,7 +1984,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
                 continue;
             }
         }
-        w->absent = FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w);
+        w->absent = fleeti_task_has(w, FLEETI_GUARDED) && fleeti_is_absent(w);
         return 1;
     }
 }
@@ -1882,8 +1993,14 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
     return !w->plain && FLEETI_TASK(w, n_waits) & 0xffff &&
-           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || FLEETI_TASK(w, level) & FLEETI_EARLY
-                                                                                          << 8);
+           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
+}
+
+/* DYNAMIC: of the notify records of the task in hand. */
+FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
 }
 
 /* Early pushes, by all threads of the group: the task in hand has been taken. Who waits for its events and has no other
@@ -1891,10 +2008,8 @@ FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_trigger *triggers =
-        (const fleeti_trigger *)(block + plan->triggers) + FLEETI_TASK(w, notifies);
-    const uint32_t *targets = (const uint32_t *)(block + plan->taken_targets);
+    const fleeti_trigger *triggers = fleeti_triggers_of(w);
+    const uint32_t *targets = (const uint32_t *)((const char *)plan + plan->taken_targets);
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
     if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return;
@@ -1920,7 +2035,7 @@ FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 /* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
 FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
 {
-    return fleeti_must_wait(w) && !w->absent && !(FLEETI_TASK(w, level) & FLEETI_MAPPED << 8);
+    return fleeti_must_wait(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
 }
 
 /* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
@@ -1932,7 +2047,7 @@ FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
         fleeti_taken(w);
     if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
-    if (FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 && !w->absent) w->absent = fleeti_is_missing(w);
+    if (fleeti_task_has(w, FLEETI_MAPPED) && !w->absent) w->absent = fleeti_is_missing(w);
     return 1;
 }
 
@@ -1945,7 +2060,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
     w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) |
-                (FLEETI_TASK(w, level) & (FLEETI_GUARDED | FLEETI_MAPPED) << 8)) == 0 &&
+                fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
                (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
@@ -1966,7 +2081,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     /* Each wave's stores are in the L2 before the barrier, for the wave behind it that looks there. */
     fleeti_drain();
     if (w->group == FLEET_BLOCK)
-        fleet_block_barrier();
+        fleeti_barrier(w->me);
     else
         fleet_wave_barrier();
     if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return 0;
@@ -1992,13 +2107,6 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
         }
     }
     return 0;
-}
-
-/* DYNAMIC: of the notify records of the task in hand. */
-FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
 }
 
 /* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
@@ -2037,7 +2145,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
     const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
     fleeti_notify first;
     uint32_t n = FLEETI_TASK(w, n_waits) >> 16, veto = 0;
-    const uint32_t mapped = FLEETI_TASK(w, level) & FLEETI_MAPPED << 8;
+    const uint32_t mapped = fleeti_task_has(w, FLEETI_MAPPED);
     if (fleeti_schedule_of(w) == FLEETI_ONLY) {
         if (tile_status)
             fleeti_publish_system(&fleeti_state_of(w)->config.host->task_status,
@@ -2055,8 +2163,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
     }
     veto |= w->stop || tile_status != FLEET_OK;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && FLEETI_TASK(w, level) & FLEETI_FEEDS
-                                                                                       << 8)
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
         return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
     return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
                              NULL, 0, 1, veto, w->turn)
@@ -2090,19 +2197,136 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
     }
 }
 
+/* ---- fleet sched: weight stream -------------------------------------------------------------------------- */
+
+/* 1 + number of the task in hand, by which takers and the producer know it: its place in the worker's queue, counted
+   over all steps; where there is no queue to walk, among the tasks that this worker ran. */
+FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
+{
+    return fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC ? w->number
+                                                          : fleeti_cold_value(w->streamed);
+}
+
+/* The task in hand begins, its events are complete: all slots of those before are free. */
+FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
+{
+    const uint32_t walked = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
+    if (!walked) w->streamed = fleeti_cold_of(fleeti_cold_value(w->streamed) + 1);
+    if (fleeti_my_wave(w->me) != 0) return;
+    if (!walked) { /* the producer cannot know what comes: here it is */
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
+        fleeti_held_put(w->task, w->stream.words, FLEETI_STREAM_POSTED);
+        fleet_wave_barrier();
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, fleeti_stream_number(w));
+    }
+    if (fleeti_my_lane(w->me) == 0)
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN, fleeti_stream_number(w));
+}
+/* This workgroup runs no further task. */
+FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
+{
+    if (!w->misfit) fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
+}
+
+FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
+{
+    return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
+}
+FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
+{
+    __builtin_memset(p, 0, sizeof *p);
+    p->ring = w->stream;
+    p->waves = fleeti_my_waves(w->me);
+    w->number = 0;
+    w->streamed = fleeti_cold_of(0);
+}
+
+/* The next descriptor of the worker's queue into w->task. */
+FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
+{
+    const uint32_t lanes = fleet_wave_size(), count = fleeti_cold_value(w->count);
+    const uint32_t next = w->number % FLEETI_STREAM_CHUNK, queue = FLEETI_STREAM_QUEUE;
+    uint32_t at = fleeti_cold_value(w->streamed);
+    if (next == 0) {
+        const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->first);
+        fleet_wave_barrier(); /* all lanes have what stood there */
+        FLEETI_ROLLED
+        for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += lanes) {
+            const void *task = tasks + (at + q / 4) % count; /* walked round and round */
+            fleeti_inbound_begin(&w->inbound, p->ring.words, queue + 4 * q,
+                                 (const fleeti_quad *)task + q % 4);
+            fleeti_inbound_end(&w->inbound, p->ring.words, queue + 4 * q);
+        }
+        fleet_wave_barrier();
+    }
+    w->task = fleeti_held_lds(p->ring.words, queue + 16 * next);
+    w->number++;
+    w->streamed = fleeti_cold_of(at + 1 == count ? 0 : at + 1);
+}
+/* What the waves that run tasks have begun; 0: the run ends. */
+FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
+{
+    uint32_t tries = 0;
+    for (;;) {
+        const uint32_t post = fleeti_first(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST));
+        if (post && post != w->number) {
+            w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_POSTED);
+            /* Unless the next one was written meanwhile. */
+            if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST) != post)) {
+                w->number = post;
+                return 1;
+            }
+        }
+        fleeti_stream_settle(&p->ring, &p->flight);
+        if (!fleeti_spans_again(p, &tries)) return 0;
+    }
+}
+
+/* The next task whose spans are wanted into w->task; 0: there is none any more. */
+FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
+{
+    const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    if (p->status) {
+        if (fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
+        fleeti_stream_failed(&p->ring, p->status);
+        return 0;
+    }
+    if (fleeti_cold_value(w->done)) return 0;
+    for (;;) {
+        if (!walks && !fleeti_produce_posted(w, p)) return 0;
+        if (walks) {
+            fleeti_produce_walk(w, p);
+            if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
+                if (fleeti_step_ends(w)) return 0;
+                continue;
+            }
+            if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) continue;
+            if (FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w)) continue;
+        }
+        if (!fleeti_spans_begin(p, w->number - 1)) return 0;
+        if (walks && FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 &&
+            (!fleet_span_await(p) || fleeti_is_missing(w)))
+            continue;
+        return 1;
+    }
+}
+
+/* ---- fleet sched: worker loop, once more ------------------------------------------------------------------- */
+
 FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 {
     fleet_ctx ctx;
-    uint32_t parts = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_CHIPLET;
+    const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
+    const uint32_t parts = (level & 0xff) >= FLEET_LEVEL_CHIPLET;
+    const uint32_t alone = (level & 0xff) == FLEETI_LEVEL_PART;
+    const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0
-                     : fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC
-                         ? FLEETI_TASK(w, level) >> 16
-                         : fleeti_cold_value(w->worker);
-    ctx.tile_num = parts ? fleeti_cold_value(w->workers) : 1;
+    ctx.tile_index = !parts ? 0 : told ? level >> 16 : fleeti_cold_value(w->worker);
+    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
-    ctx.slices = FLEETI_TASK(w, slices);
+    ctx.slices = alone ? slices & 0xffff : slices;
     ctx.chiplet = fleeti_cold_value(w->chiplet);
     ctx.chiplets = fleeti_cold_value(w->chiplets);
     ctx.worker = fleeti_cold_value(w->worker);
@@ -2111,42 +2335,59 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.symbols = fleeti_state_of(w)->symbols;
     ctx.step = fleeti_cold_value(w->steps) - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
+    ctx.group = w->group;
+    ctx.me = w->me;
+    ctx.stream = w->stream;
+    ctx.stream_tag = fleeti_stream_number(w);
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
-        ctx.threads = fleet_thread_count();
+        ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
         ctx.lds = w->lds;
         ctx.lds_bytes = fleeti_cold_value(w->lds_bytes);
     } else {
         ctx.thread = fleet_lane();
         ctx.threads = fleet_wave_size();
-        ctx.lds_bytes = fleeti_cold_value(w->lds_bytes) / fleet_wave_count() & ~15u;
+        ctx.lds_bytes = fleeti_cold_value(w->lds_bytes) / fleeti_my_waves(w->me) & ~15u;
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
     }
     return ctx;
 }
 
-/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of the workgroup come
-   here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS that tiles get through ctx, or
-   NULL, 0. When it returns, all tasks of this workgroup are done; other workgroups may still run. */
+/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
+   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
+   that tiles get through ctx, or NULL, 0. When it returns, all tasks of this workgroup are done; other
+   workgroups may still run. */
 #define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
         const set *const fleeti_args = (set_args);                                                 \
-        fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes));                                    \
+        fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes), set##_slots, set##_slot_bytes);     \
+        fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
         if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
+        } else if (set##_slots && fleeti_is_producer(&fleeti_w)) {                                 \
+            fleet_spans fleeti_s;                                                                  \
+            fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
+            while (fleeti_produce_next(&fleeti_w, &fleeti_s))                                      \
+                set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
+                             fleeti_args + FLEETI_TASK(&fleeti_w, args), &fleeti_s),               \
+                    fleeti_spans_declared(&fleeti_s);                                              \
+            fleeti_spans_end(&fleeti_s);                                                           \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w)) {                                                       \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),        \
                                    fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
-                if (fleeti_begin(&fleeti_w))                                                       \
+                if (fleeti_begin(&fleeti_w)) {                                                     \
+                    if (set##_slots) fleeti_stream_begun(&fleeti_w);                               \
                     fleeti_finish(&fleeti_w,                                                       \
                                   set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
                                                  fleeti_context(&fleeti_w),                        \
                                                  fleeti_args + FLEETI_TASK(&fleeti_w, args)));     \
+                }                                                                                  \
             }                                                                                      \
+            if (set##_slots) fleeti_stream_quit(&fleeti_w);                                        \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
@@ -2154,9 +2395,11 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
    const set *args, as fleet_launch launches it. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL(threads) void name(fleet_run run, const set *args);                               \
+    FLEET_GLOBAL((threads) + (set##_slots ? FLEET_PRODUCER_THREADS : 0))                           \
+    void name(fleet_run run, const set *args);                                                     \
     FLEET_THUNK2(name, fleet_run, const set *)                                                     \
-    FLEET_GLOBAL(threads) void name(fleet_run run, const set *args)
+    FLEET_GLOBAL((threads) + (set##_slots ? FLEET_PRODUCER_THREADS : 0))                           \
+    void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
 
@@ -2237,9 +2480,12 @@ typedef struct fleet_launch_desc {
     uint32_t steps;     /* passes over the graph; default 1 */
     uint32_t threads;   /* per workgroup, on a GPU; default 256 */
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
-    uint32_t
-        ordinary; /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is
-                           quicker on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    /* FLEET_STREAM_BYTES(set) where tiles have weight streams: the launch adds that much LDS, and
+       FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0 */
+    uint32_t stream_bytes;
+    /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
+       on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    uint32_t ordinary;
     uint64_t limit_ns; /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
     fleet_stream stream;
     fleet_host_desc host; /* how the CPU plays the device */
@@ -2261,8 +2507,8 @@ fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc
                                const fleet_run *run, fleet_kernel kernel, void **args);
 
 /* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
-   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task. Waits for the end and returns the
-   tile's status. */
+   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task, of which an unaware plan runs one tile
+   after the other. Waits for the end and returns the tile's status, the first that is not FLEET_OK. */
 fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                             const void *args, uint32_t task, uint32_t slice);
 
@@ -2310,16 +2556,17 @@ fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t 
 fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
                             fleet_event *out);
 
-/* ---- fleet sched: what the kit takes ----------------------------------------------------------------------------------- */
+/* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
 
-/* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile does nothing,
-   d->steps steps of each and three times as many, so that 100 steps take some 50 ms on a GPU. d as for fleet_launch, t as
-   for your plans; args is passed on, but no tile of yours is called. Waits for d->stream. Use it once for each kernel and
-   device; plans that are built with these costs choose schedules for this device. */
+/* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile
+   does nothing, d->steps steps of each and three times as many. On an H200 20 steps take about half a
+   second, 100 about three. d as for fleet_launch, t as for your plans; args is passed on, but no tile of
+   yours is called. Waits for d->stream. Use it once for each kernel and device; plans that are built with
+   these costs choose schedules for this device. */
 fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
 
-/* ---- fleet sched: device query -------------------------------------------------------------------------------------- */
+/* ---- fleet sched: device query ------------------------------------------------------------------------ */
 
 /* Describes the current device: chiplets as the hardware numbers them (device attributes where the HIP version
    has them, else a census kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of two workers. */
@@ -2912,7 +3159,7 @@ void fleet_state_free(fleet_state *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- fleet sched: launch ------------------------------------------------------------------------------------------ */
+/* ---- fleet sched: launch ------------------------------------------------------------------------------ */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
 
@@ -2948,6 +3195,19 @@ static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t
     return k;
 }
 
+/* Of workgroups that run tasks. */
+static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t blocks)
+{
+    fleet_kernel_desc k = fleeti_kernel_desc(d, blocks, d->threads);
+    k.lds_bytes = d->lds_bytes + d->stream_bytes;
+    k.host = d->host;
+    if (d->stream_bytes) {
+        k.threads += FLEET_PRODUCER_THREADS;
+        k.host.waves = (d->host.waves ? d->host.waves : 1) + 1;
+    }
+    return k;
+}
+
 fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
 {
     uint64_t limit;
@@ -2964,7 +3224,7 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     do run->token = __atomic_add_fetch(&s->next_token, 1, __ATOMIC_RELAXED);
     while (!run->token);
     run->steps = d->steps;
-    run->lds_bytes = d->lds_bytes;
+    run->lds_bytes = d->lds_bytes + d->stream_bytes;
     return FLEET_OK;
 }
 
@@ -3072,9 +3332,7 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     copy = *run;
     claim_args[0] = &copy;
     claim = fleeti_kernel_desc(d, 1, 256);
-    main = fleeti_kernel_desc(d, s->blocks, d->threads);
-    main.lds_bytes = d->lds_bytes;
-    main.host = d->host;
+    main = fleeti_worker_desc(d, s->blocks);
     if ((status = fleeti_fits(kernel, &main))) return status;
     main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
@@ -3106,45 +3364,39 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     fleet_run run;
     fleet_kernel_desc k;
     void *kernel_args[2];
+    const fleet_plan *plan;
     const fleeti_queue *queues;
     const fleet_task *tasks;
     fleet_status status = fleet_prepare(s, d, &run);
     if (status) return status;
     if (!kernel) return FLEET_ERROR_NULL;
-    queues =
-        (const fleeti_queue *)(const void *)((const char *)s->image->plan + s->image->plan->queues);
-    tasks =
-        (const fleet_task *)(const void *)((const char *)s->image->plan + s->image->plan->tasks);
-    for (uint32_t q = 0; q < s->image->plan->n_queues && !run.only; q++)
-        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count && !run.only;
-             i++) {
-            const uint32_t workers = s->image->plan->schedule == FLEET_SCHEDULE_CHIPLET
-                                         ? 0
-                                         : s->image->plan->total_workers;
+    plan = s->image->plan;
+    queues = (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
+    tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
+    kernel_args[0] = &run;
+    kernel_args[1] = &args;
+    for (uint32_t q = 0; q < plan->n_queues; q++)
+        for (uint32_t i = queues[q].first; i < queues[q].first + queues[q].count; i++) {
+            const uint32_t workers =
+                plan->schedule == FLEET_SCHEDULE_CHIPLET ? 0 : plan->total_workers;
             uint32_t chiplet = q - workers;
             if (tasks[i].tile == FLEETI_TILE_NONE || tasks[i].id != task || tasks[i].slice != slice)
                 continue;
             if (q < workers)
-                for (chiplet = 0;
-                     q >= s->image->plan->worker_base[chiplet] + s->image->plan->workers[chiplet];)
+                for (chiplet = 0; q >= plan->worker_base[chiplet] + plan->workers[chiplet];)
                     chiplet++;
             run.only = i + 1;
             run.only_chiplet = chiplet;
+            k = fleeti_worker_desc(d, tasks[i].level == FLEET_LEVEL_CHIPLET ? plan->workers[chiplet]
+                                                                            : 1);
+            __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
+            if ((status = fleet_kernel_launch(kernel, kernel_args, &k))) return status;
+            if ((status = fleet_stream_wait(d->stream))) return status;
+            status = (fleet_status)__atomic_load_n(&s->host->task_status, __ATOMIC_ACQUIRE);
+            /* The other descriptors of a chiplet-task are copies of this one. */
+            if (status || tasks[i].level != FLEETI_LEVEL_PART) return status;
         }
-    if (!run.only) return FLEET_ERROR_ARGUMENT;
-    kernel_args[0] = &run;
-    kernel_args[1] = &args;
-    k = fleeti_kernel_desc(d,
-                           tasks[run.only - 1].level == FLEET_LEVEL_CHIPLET
-                               ? s->image->plan->workers[run.only_chiplet]
-                               : 1,
-                           d->threads);
-    k.lds_bytes = d->lds_bytes;
-    k.host = d->host;
-    __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
-    if ((status = fleet_kernel_launch(kernel, kernel_args, &k))) return status;
-    if ((status = fleet_stream_wait(d->stream))) return status;
-    return (fleet_status)__atomic_load_n(&s->host->task_status, __ATOMIC_ACQUIRE);
+    return run.only ? FLEET_OK : FLEET_ERROR_ARGUMENT;
 }
 
 static uint32_t fleeti_take_count(uint32_t *word)
@@ -3207,7 +3459,7 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
-/* ---- fleet sched: report ------------------------------------------------------------------------------------------- */
+/* ---- fleet sched: report ------------------------------------------------------------------------------ */
 
 static uint32_t fleeti_host_word(const uint32_t *word)
 {
@@ -3350,7 +3602,7 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
-/* ---- fleet sched: what the kit takes ----------------------------------------------------------------------------------- */
+/* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
 
 static uint64_t fleeti_now_ns(void)
 {
@@ -3456,7 +3708,7 @@ fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
     return FLEET_OK;
 }
 
-/* ---- fleet sched: events from outside ------------------------------------------------------------------------------- */
+/* ---- fleet sched: events from outside ----------------------------------------------------------------- */
 
 static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
                                    uint32_t *word, uint32_t *target)

@@ -170,6 +170,7 @@ typedef struct model_grid {
     int32_t extent[4];
     fleet_level level;
     uint32_t slices;       /* of device-tasks; 0: one per chiplet */
+    uint32_t tiles;        /* of device- and chiplet-tasks; 0: one per worker */
     uint32_t first, count; /* tasks */
     fleet_grid handle;
 } model_grid;
@@ -266,6 +267,7 @@ static inline void model_graph(model *m)
                                       model_fleet_shape(g->rank, g->extent), 0);
         fleet_grid_level(m->graph, g->handle, g->level);
         if (g->slices) fleet_grid_slices(m->graph, g->handle, fleet_dim_of(g->slices));
+        if (g->tiles) fleet_grid_tiles(m->graph, g->handle, fleet_dim_of(g->tiles));
     }
     for (i = 0; i < m->n_edges; i++) {
         model_edge *e = &m->edges[i];
@@ -315,6 +317,12 @@ static inline uint32_t rig_slices(const rig *r, const model_grid *g)
 }
 static inline uint32_t rig_parts(const rig *r, const model_grid *g, uint32_t task, uint32_t slice)
 {
+    uint32_t most = 0, k;
+    if (r->s.unaware && g->level >= FLEET_LEVEL_CHIPLET) {
+        for (k = 0; k < r->s.topology.chiplets; k++)
+            if (rig_workers(r, k) > most) most = rig_workers(r, k);
+        return g->tiles ? g->tiles : most;
+    }
     if (g->level == FLEET_LEVEL_DEVICE) return rig_workers(r, slice % r->s.topology.chiplets);
     if (g->level == FLEET_LEVEL_CHIPLET)
         return rig_workers(r, (task - g->first) % r->s.topology.chiplets);
@@ -402,6 +410,8 @@ static inline void rig_data(rig *r)
     r->n_tasks = n;
     for (c = 0; c < r->s.topology.chiplets; c++)
         if (rig_workers(r, c) > r->w.parts) r->w.parts = rig_workers(r, c);
+    for (c = 0; c < m->n_grids; c++)
+        if (m->grids[c].tiles > r->w.parts) r->w.parts = m->grids[c].tiles;
     for (c = 0; c < n; c++) {
         const model_grid *g = rig_grid_of(r, c);
         uint32_t slices = rig_slices(r, g);

@@ -24,7 +24,7 @@ typedef struct setting {
     fleet_topology topology;
     fleet_schedule schedule;
     uint32_t workers; /* per chiplet, 0: all units */
-    uint32_t levels, unfused, early;
+    uint32_t levels, unfused, unaware, early;
     uint32_t mixed; /* a bit for each grid: DYNAMIC whatever the plan's schedule is; 0: none */
     fleet_placement placement;
     uint64_t seed;
@@ -110,11 +110,12 @@ static inline void setting_print(const setting *s)
 {
     uint32_t k;
     static const char *const schedules[4] = {"STATIC", "CHIPLET", "DYNAMIC", "AUTO"};
-    printf("    in: %s%s, mixed %#x, %s engine, %u chiplets of", schedules[s->schedule],
+    printf("    in: %s%s%s, mixed %#x, %s engine, %u chiplets of", schedules[s->schedule],
            s->unfused ? " unfused"
            : s->early ? " early"
                       : "",
-           s->mixed, s->engine ? "deterministic" : "threads", s->topology.chiplets);
+           s->unaware ? " unaware" : "", s->mixed, s->engine ? "deterministic" : "threads",
+           s->topology.chiplets);
     for (k = 0; k < s->topology.chiplets; k++) printf(" %u", s->topology.units[k]);
     printf(" units, workers %u, %u counter levels, placement %d, seed %llu, %u waves\n", s->workers,
            s->levels, (int)s->placement, (unsigned long long)s->seed, s->waves);
@@ -158,6 +159,7 @@ static inline fleet_plan_desc setting_plan_desc(const setting *s)
     d.workers_per_chiplet = s->workers;
     d.counter_levels = s->levels;
     d.unfused = s->unfused;
+    d.unaware = s->unaware;
     d.early_push = s->early;
     return d;
 }

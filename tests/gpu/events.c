@@ -178,6 +178,41 @@ static void event_tensors_by_hand(test_run *t)
                 }
 }
 
+/* ---- a counter of the host's ---- */
+
+/* Every workgroup draws tickets from a word that the host reads, and marks them. */
+FLEET_GLOBAL(256) void draw_tickets(uint32_t *next, uint32_t *drawn, uint32_t each)
+{
+    for (uint32_t k = 0; k < each && fleet_thread_id() == 0; k++)
+        fleet_add_relaxed_system(drawn + fleet_add_relaxed_system(next, 2) / 2, 1);
+}
+FLEET_THUNK3(draw_tickets, uint32_t *, uint32_t *, uint32_t)
+
+static void sums_of_system_scope(test_run *t)
+{
+    fleet_host_engine first, last;
+    uint32_t engine;
+    setting_engines(&first, &last);
+    for (engine = (uint32_t)first; engine <= (uint32_t)last; engine++) {
+        fleet_kernel_desc d = fleet_kernel_desc_default();
+        uint32_t k, each = 5, *words;
+        void *pinned = NULL, *device = NULL, *next, *drawn, *args[3];
+        d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
+        d.blocks = 6;
+        d.host.engine = (fleet_host_engine)engine;
+        CHECK_STATUS(fleet_pinned_alloc(&pinned, &device, 4096), FLEET_OK);
+        memset(pinned, 0, 4096);
+        words = (uint32_t *)pinned;
+        next = device, drawn = (uint32_t *)device + 32;
+        args[0] = &next, args[1] = &drawn, args[2] = &each;
+        CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(draw_tickets), args, &d), FLEET_OK);
+        CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
+        CHECK_INT(words[0], 2 * each * d.blocks);
+        for (k = 0; k < each * d.blocks; k++) CHECK_INT(words[32 + k], 1);
+        fleet_pinned_free(pinned);
+    }
+}
+
 /* ---- block scope: the waves of one workgroup ---- */
 
 FLEET_GLOBAL(256)
@@ -412,6 +447,7 @@ static void one_task_alone(test_run *t)
 static void all(test_run *t)
 {
     TEST(event_tensors_by_hand);
+    TEST(sums_of_system_scope);
     TEST(events_of_block_scope);
     TEST(the_host_notifies_and_awaits);
     TEST(an_ordinary_kernel_notifies_and_awaits);

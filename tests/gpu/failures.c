@@ -203,6 +203,47 @@ static void invariant_9_abort_in_the_middle(test_run *t)
     model_end(&m);
 }
 
+/* A worker beside ready queues whose own queue always has something to run never comes to wait. */
+static void abort_mixed(test_run *t, const setting *s_, void *unused)
+{
+    static const uint32_t alone[2] = {1, 0};
+    const uint32_t steps = 3000000; /* many more than run before the abort */
+    setting s = *s_;
+    model m;
+    rig r;
+    fleet_grid none;
+    uint64_t since;
+    (void)unused, (void)alone;
+    if (s.schedule != FLEET_SCHEDULE_STATIC) return;
+#if !defined(FLEET_HIP)
+    /* Two would wait for each other's steps. HIP has the hardware's chiplets. */
+    s.topology = topology_of(alone, s.schedule);
+#endif
+    model_begin(&m);
+    model_add_grid(&m, FLEET_LEVEL_CU, 1, 3, 1);
+    model_graph(&m);
+    none = fleet_call_device(m.graph, "none", 0, fleet_shape1(fleet_dim_of(0)), 0);
+    fleet_grid_schedule(m.graph, none, FLEET_SCHEDULE_DYNAMIC);
+    if (!rig_open(t, &r, &m, &s)) return;
+    CHECK_INT(r.plan->schedule, FLEET_SCHEDULE_DYNAMIC);
+    rig_start(&r, steps);
+    since = now_ns();
+    while (now_ns() - since < 100000000) rest(); /* until it is well inside */
+    fleet_abort(&r.state);
+    CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
+    CHECK(rig_runs(&r, 0) < 3 * steps);
+    if (!rig_recover(t, &r)) return;
+    CHECK_RUN(&r, 3);
+    if (!rig_check(t, &r, 3)) return;
+    rig_close(&r);
+    model_end(&m);
+}
+
+static void invariant_9_abort_of_a_mixed_plan(test_run *t)
+{
+    in_settings(t, 1, abort_mixed, NULL);
+}
+
 /* ---- tiles that hang ---- */
 
 #if defined(FLEET_HOST)
@@ -417,6 +458,7 @@ static void all(test_run *t)
     TEST(invariant_9_every_wait_is_bounded);
     TEST(invariant_9_abort_while_all_wait);
     TEST(invariant_9_abort_in_the_middle);
+    TEST(invariant_9_abort_of_a_mixed_plan);
     TEST(invariant_9_the_report_of_a_tile_that_hangs);
     TEST(a_second_launch_at_once_is_refused);
     TEST(invariant_8_census);

@@ -40,6 +40,7 @@ static void model_random(model *m, uint64_t *seed)
         for (g = 0; g < grids; g++) {
             uint32_t grid = model_add_grid(m, any_level(seed), draw(seed, 3), extent, extent);
             if (m->grids[grid].level == FLEET_LEVEL_DEVICE) m->grids[grid].slices = draw(seed, 5);
+            if (m->grids[grid].level >= FLEET_LEVEL_CHIPLET) m->grids[grid].tiles = draw(seed, 5);
             for (e = first_event; e < end; e++)
                 if (draw(seed, 2))
                     model_in(m, grid, e, any_map(seed, m->grids[grid].rank, m->events[e].rank));
@@ -73,6 +74,7 @@ static void any_setting(setting *s, uint64_t *seed)
         s->mixed = draw(seed, 0xffffffffu) | 1u << draw(seed, 4);
     }
     s->early = (s->schedule == FLEET_SCHEDULE_DYNAMIC || s->mixed) && draw(seed, 3) == 0;
+    s->unaware = draw(seed, 3) == 0;
     s->unfused = s->schedule == FLEET_SCHEDULE_STATIC && !s->mixed && draw(seed, 3) == 0;
 }
 

@@ -94,6 +94,7 @@ static fleet_graph *shapes_graph(const setting *s, fleet_dim *n, fleet_dim *m)
     fleet_grid_level(g, grid[2], FLEET_LEVEL_WAVE);
     fleet_grid_level(g, grid[3], FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, grid[3], *n);
+    fleet_grid_tiles(g, grid[3], fleet_dim_plus(*m, 1)); /* where the plan is unaware */
     for (uint32_t i = 0; i < GRIDS; i++) setting_mix(s, g, grid[i], i);
     fleet_grid_time(g, grid[0], 50000, 200, 0); /* for AUTO: many of these want ready queues */
     fleet_out_edge(g, grid[0], parts, "ij->i");
@@ -227,6 +228,20 @@ static void mixed_schedules(test_run *t)
 {
     uint32_t epoch = 0xfffffff0u;
     in_settings(t, 6, run_mixed, &epoch);
+}
+
+static void run_unaware(test_run *t, const setting *s_, void *epoch)
+{
+    setting s = *s_;
+    s.unaware = 1;
+    run_shapes(t, &s, epoch);
+    if (t->failed_here) setting_print(&s);
+}
+
+static void unaware_of_chiplets(test_run *t)
+{
+    uint32_t epoch = 0;
+    in_settings(t, 6, run_unaware, &epoch);
 }
 
 /* AUTO: few tasks of uneven length go to fixed queues, many to ready ones, in the same image. */
@@ -380,6 +395,7 @@ static void all(test_run *t)
     TEST(one_plan_for_all_values);
     TEST(all_buckets_wrap);
     TEST(mixed_schedules);
+    TEST(unaware_of_chiplets);
     TEST(schedules_are_chosen_by_value);
 #if !defined(FLEET_HIP)
     TEST(costs_are_measured);

@@ -180,7 +180,7 @@ static void model_two_events(model *m)
     model_in(m, 3, 1, "i->");
 }
 
-typedef enum scene_kind { ROWS, LEVELS, TWO_EVENTS, HAND } scene_kind;
+typedef enum scene_kind { ROWS, LEVELS, UNAWARE, TWO_EVENTS, HAND } scene_kind;
 typedef struct scene {
     const char *name;
     scene_kind kind;
@@ -197,6 +197,8 @@ static const scene scenes[] = {
     {"levels, CHIPLET, 3 chiplets", LEVELS, FLEET_SCHEDULE_CHIPLET, 3, 2},
     {"levels, STATIC, 8 chiplets", LEVELS, FLEET_SCHEDULE_STATIC, 8, 1},
     {"levels, CHIPLET, 8 chiplets", LEVELS, FLEET_SCHEDULE_CHIPLET, 8, 1},
+    {"levels as CU-tasks, STATIC, 3 chiplets", UNAWARE, FLEET_SCHEDULE_STATIC, 3, 2},
+    {"levels as CU-tasks, CHIPLET, 3 chiplets", UNAWARE, FLEET_SCHEDULE_CHIPLET, 3, 2},
     {"by hand, 2 chiplets", HAND, FLEET_SCHEDULE_STATIC, 2, 0},
     {"by hand, 3 chiplets", HAND, FLEET_SCHEDULE_STATIC, 3, 0},
     {"by hand, 8 chiplets", HAND, FLEET_SCHEDULE_STATIC, 8, 0},
@@ -213,7 +215,7 @@ static int stage_open(test_run *t, stage *g, const scene *c)
     setting s;
     if (c->kind == HAND) return 1;
     if (c->kind == ROWS) model_split_row_sum(&g->m, 5, 4);
-    if (c->kind == LEVELS) model_levels(&g->m, 3);
+    if (c->kind == LEVELS || c->kind == UNAWARE) model_levels(&g->m, 3);
     if (c->kind == TWO_EVENTS) model_two_events(&g->m);
     memset(&s, 0, sizeof s);
     s.topology =
@@ -221,6 +223,7 @@ static int stage_open(test_run *t, stage *g, const scene *c)
     s.topology.private_l2 = 0;
     s.schedule = c->schedule;
     s.levels = 2;
+    s.unaware = c->kind == UNAWARE;
     s.waves = 2;
     s.seed = c->chiplets;
     s.engine = FLEET_ENGINE_DETERMINISTIC;

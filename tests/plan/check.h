@@ -110,14 +110,20 @@ static void check_wait(test_run *t, const fleet_plan *plan, plan_words *words, u
     }
 }
 
-/* Each task of the graph once: on its one worker, on all workers of its chiplet, or slice by slice. */
+/* What runs for itself of a task: slices, unaware tiles of slices. */
+static uint32_t parts_of(const fleeti_grid *grid)
+{
+    return grid->slices * (grid->tiles ? grid->tiles : 1);
+}
+
+/* Each task of the graph once: on its one worker, on all workers of its chiplet, slice by slice, or tile by tile. */
 static void check_placement(test_run *t, const fleet_plan *plan)
 {
     uint32_t i, s, q, d, nodes = 0, *first = (uint32_t *)calloc(plan->n_grids + 1u, sizeof *first);
     uint32_t *times, *chiplet, *step_ends = (uint32_t *)calloc(plan->n_queues, sizeof *step_ends);
     for (i = 0; i < plan->n_grids; i++) {
         first[i] = nodes;
-        nodes += grids_of(plan)[i].count * grids_of(plan)[i].slices;
+        nodes += grids_of(plan)[i].count * parts_of(&grids_of(plan)[i]);
     }
     times = (uint32_t *)calloc(nodes + 1u, sizeof *times);
     chiplet = (uint32_t *)calloc(nodes + 1u, sizeof *chiplet);
@@ -126,6 +132,7 @@ static void check_placement(test_run *t, const fleet_plan *plan)
         uint32_t last = 0;
         for (d = queue->first; d < queue->first + queue->count; d++) {
             const fleet_task *task = &tasks_of(plan)[d];
+            const fleeti_grid *grid;
             uint32_t node;
             if (task->tile == FLEETI_TILE_NONE) {
                 step_ends[q]++;
@@ -133,8 +140,10 @@ static void check_placement(test_run *t, const fleet_plan *plan)
             }
             CHECK(task->id >= last); /* the order of ids, which is that of the calls */
             last = task->id;
-            node = first[task->grid] +
-                   (task->id - grids_of(plan)[task->grid].first_id) * task->slices + task->slice;
+            grid = &grids_of(plan)[task->grid];
+            CHECK_INT(task->slices, grid->slices + (grid->tiles << 16));
+            node = first[task->grid] + (task->id - grid->first_id) * parts_of(grid) +
+                   (grid->tiles ? task->slice * grid->tiles + task->batch : task->slice);
             if (times[node]) CHECK_INT(chiplet[node], chiplet_of_queue(plan, q));
             chiplet[node] = chiplet_of_queue(plan, q);
             times[node]++;
@@ -143,12 +152,15 @@ static void check_placement(test_run *t, const fleet_plan *plan)
     }
     for (i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &grids_of(plan)[i];
-        for (s = 0; s < grid->count * grid->slices; s++) {
+        for (s = 0; s < grid->count * parts_of(grid); s++) {
             uint32_t node = first[i] + s, want = 1;
-            if (grid->level >= FLEET_LEVEL_CHIPLET && plan->schedule == FLEET_SCHEDULE_STATIC)
+            if (grid->level >= FLEET_LEVEL_CHIPLET && !grid->tiles &&
+                plan->schedule == FLEET_SCHEDULE_STATIC)
                 want = plan->workers[chiplet[node]];
             CHECK_INT(times[node], want);
-            if (grid->level == FLEET_LEVEL_DEVICE)
+            if (grid->tiles)
+                CHECK_INT(chiplet[node], s % plan->chiplets);
+            else if (grid->level == FLEET_LEVEL_DEVICE)
                 CHECK_INT(chiplet[node], s % grid->slices % plan->chiplets);
         }
     }
@@ -168,7 +180,10 @@ static void check_batches(test_run *t, const fleet_plan *plan)
         for (d = queue->first + queue->count; d-- > queue->first;) {
             const fleet_task *task = &tasks_of(plan)[d];
             run = task->level == FLEET_LEVEL_WAVE ? run + 1 : 0;
-            CHECK_INT(task->batch, run ? run : 1);
+            if (task->level == FLEETI_LEVEL_PART)
+                CHECK(task->batch < grids_of(plan)[task->grid].tiles);
+            else
+                CHECK_INT(task->batch, run ? run : 1);
         }
     }
 }

@@ -347,6 +347,31 @@ static void wavefront_batches(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* Tasks have row-major numbers. */
+static void task_numbers(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan *plan;
+    int32_t at[3];
+    uint32_t d;
+    fleet_call_device(g, "before", 0, fleet_shape1(fleet_dim_of(5)), 0);
+    fleet_call_device(g, "cube", 0, fleet_shape3(fleet_dim_of(2), fleet_dim_of(3), fleet_dim_of(4)),
+                      0);
+    CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK);
+    CHECK_INT(plan->n_tasks, 5 + 24);
+    for (at[0] = 0; at[0] < 2; at[0]++)
+        for (at[1] = 0; at[1] < 3; at[1]++)
+            for (at[2] = 0; at[2] < 4; at[2]++)
+                CHECK_INT(fleet_plan_task(plan, "cube", at), 5 + (at[0] * 3 + at[1]) * 4 + at[2]);
+    for (d = 0; d < plan->n_descs; d++) {
+        const fleet_task *task = &tasks_of(plan)[d];
+        if (task->tile != FLEETI_TILE_NONE && task->id >= 5)
+            CHECK_INT(fleet_plan_task(plan, "cube", task->at), task->id);
+    }
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 /* Contiguous runs on chiplets, workers in turn, and the turn goes on from grid to grid. */
 static void default_placement(test_run *t)
 {
@@ -364,6 +389,56 @@ static void default_placement(test_run *t)
     CHECK_INT(find(plan, "b", 4, 0) - tasks_of(plan), queues_of(plan)[3].first + 1);
     fleet_plan_free(plan);
     fleet_graph_destroy(g);
+}
+
+/* What a launch may leave out is dealt over the chiplets in turn, since that is the last tasks: those of
+   a grid with a symbol in its shape, or whose tasks a run-time tensor names. */
+static void placement_in_turn(test_run *t)
+{
+    int schedule;
+    for (schedule = FLEET_SCHEDULE_STATIC; schedule <= FLEET_SCHEDULE_DYNAMIC; schedule++) {
+        fleet_graph *g = fleet_graph_create(NULL);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_dim three = fleet_dim_of(3), six = fleet_dim_of(6);
+        fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(three), 3);
+        fleet_grid move = fleet_call_device(g, "move", 0, fleet_shape1(three), 0);
+        fleet_grid group = fleet_call_device(g, "group", 0, fleet_shape0(), 0);
+        fleet_grid named = fleet_call_device(g, "named", 0, fleet_shape1(six), 0);
+        fleet_plan *plan;
+        uint32_t q, d, i, last = 0, seen = 0;
+        fleet_call_device(g, "guarded", 0, fleet_shape1(fleet_symbol(g, "n", 0, 6)), 0);
+        fleet_call_device(g, "plain", 0, fleet_shape1(six), 0);
+        fleet_out_edge_gather(
+            g, move, E,
+            fleet_runtime_tensor(g, "topk", fleet_shape2(three, fleet_dim_of(1)), move));
+        fleet_event_counts(g, E, fleet_runtime_tensor(g, "counts", fleet_shape1(three), group));
+        fleet_in_edge_range(
+            g, named, E, fleet_runtime_tensor(g, "indptr", fleet_shape1(fleet_dim_of(4)), group));
+        desc.topology = fleet_topology_make(2, 3);
+        desc.schedule = (fleet_schedule)schedule;
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        for (q = 0; q < plan->n_queues; q++) {
+            const fleeti_queue *queue = &queues_of(plan)[q];
+            const uint32_t chiplet = schedule == FLEET_SCHEDULE_DYNAMIC && q >= plan->total_workers
+                                         ? q - plan->total_workers
+                                         : chiplet_of_queue(plan, q);
+            for (d = queue->first; d < queue->first + queue->count; d++) {
+                const fleet_task *task = &tasks_of(plan)[d];
+                if (task->tile == FLEETI_TILE_NONE) continue;
+                i = (uint32_t)task->at[0];
+                if (task->grid == 2 || task->grid == 3) CHECK_INT(chiplet, i % 2);
+                if (task->grid == 4) CHECK_INT(chiplet, i / 3);
+                seen++;
+                /* A chiplet's workers get them in turn, too: no worker has two of one grid. */
+                if (task->grid >= 2 && schedule == FLEET_SCHEDULE_STATIC)
+                    CHECK(d == queue->first || last != task->grid);
+                last = task->grid;
+            }
+        }
+        CHECK_INT(seen, 3 + 1 + 3 * 6);
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
 }
 
 static void placement_by_hand(test_run *t)
@@ -744,7 +819,9 @@ static void list(test_run *t)
     TEST(chiplet_unaware_layer);
     TEST(slices_and_idle_chiplets);
     TEST(wavefront_batches);
+    TEST(task_numbers);
     TEST(default_placement);
+    TEST(placement_in_turn);
     TEST(placement_by_hand);
     TEST(scopes);
     TEST(outside);

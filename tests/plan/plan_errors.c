@@ -651,6 +651,79 @@ static void scope_too_narrow(test_run *t)
     REFUSED(g, NULL, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
 }
 
+/* The fields of an unaware plan; tiles are looked at in any plan, scopes by hand give way to it but not to the outside. */
+static void unaware(test_run *t)
+{
+    static const struct {
+        int64_t tiles;
+        fleet_level level;
+        const char *text;
+    } c[] = {{0, FLEET_LEVEL_DEVICE, "grid x: tiles is 0, not in 1..65535"},
+             {-3, FLEET_LEVEL_CHIPLET, "grid x: tiles is -3, not in 1..65535"},
+             {65536, FLEET_LEVEL_DEVICE, "grid x: tiles is 65536, not in 1..65535"},
+             {4, FLEET_LEVEL_CU, "grid x: tiles are of device- and chiplet-tasks only"},
+             {4, FLEET_LEVEL_WAVE, "grid x: tiles are of device- and chiplet-tasks only"}};
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_graph *g, *other;
+    fleet_plan *plan;
+    fleet_etensor E;
+    fleet_grid x;
+    fleet_dim n;
+    journal j;
+    size_t i;
+    for (i = 0; i < 2 * sizeof c / sizeof c[0]; i++) {
+        g = fleet_graph_create(NULL);
+        x = fleet_call_device(g, "x", 0, ONE, 0);
+        fleet_grid_level(g, x, c[i / 2].level);
+        fleet_grid_tiles(g, x, fleet_dim_of(c[i / 2].tiles));
+        desc.unaware = i % 2;
+        REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, c[i / 2].text);
+    }
+    desc.unaware = 2;
+    g = fleet_graph_create(NULL);
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "plan: unaware is 2, not 0 or 1");
+    desc.unaware = 1;
+    g = fleet_graph_create(NULL); /* a symbol may give 0 */
+    n = fleet_symbol(g, "n", 0, 4);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_tiles(g, x, n);
+    fleet_bind_at_build(&desc, n, 0);
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "grid x: tiles is 0");
+    desc.n_bindings = 0;
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_tiles(g, x, fleet_dim_ceil_div(fleet_dim_of(4), 0));
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: tiles is no extent");
+    g = graph(&j);
+    other = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_tiles(g, x, fleet_symbol(other, "n", 1, 2));
+    fleet_graph_destroy(other);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "grid x: tiles has a symbol of another graph");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_slices(g, x, fleet_dim_of(65536));
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x: slices is 65536, over the 65535 of");
+    g = fleet_graph_create(NULL);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
+    fleet_grid_slices(g, x, fleet_dim_of(65535));
+    fleet_grid_tiles(g, x, fleet_dim_of(65535));
+    REFUSED(g, &desc, FLEET_ERROR_TOO_MANY_TASKS, "grid x brings the graph to over 2^31-1 tasks");
+    g = pair(fleet_dim_of(4), 0, &E);
+    fleet_event_scope(g, E, FLEET_SCOPE_DEVICE);
+    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    REFUSED(g, &desc, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
+    g = pair(fleet_dim_of(4), 0, &E);
+    fleet_event_scope(g, E, FLEET_SCOPE_CHIPLET);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(events_of(plan)[0].scoped[FLEET_SCOPE_DEVICE], 4);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 static void cycles(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -815,7 +888,7 @@ static void schedules_of_grids(test_run *t)
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     desc.schedule = FLEET_SCHEDULE_AUTO;
     desc.costs.static_task = -1;
-    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "costs hold a number below 0");
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "one of the costs is negative or NaN");
 }
 
 /* A fixed queue beside ready ones can still stand in its own way. */
@@ -881,7 +954,7 @@ static void placements(test_run *t)
 
 /* ---- blocks from outside --------------------------------------------------------------------------------- */
 
-static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
+static fleet_plan *small_plan(fleet_schedule schedule, int buckets, uint32_t unaware)
 {
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_dim two = buckets ? fleet_symbol(g, "n", 1, 2) : fleet_dim_of(2);
@@ -894,6 +967,7 @@ static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
     fleet_plan *plan = NULL;
     fleet_grid_level(g, w, FLEET_LEVEL_WAVE);
     fleet_grid_level(g, d, FLEET_LEVEL_DEVICE);
+    fleet_grid_tiles(g, d, fleet_dim_of(2));
     fleet_out_edge(g, w, E, "ij->i");
     fleet_in_edge(g, d, E, "->e");
     fleet_out_edge(g, d, F, "->");
@@ -903,6 +977,7 @@ static fleet_plan *small_plan(fleet_schedule schedule, int buckets)
         fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
     desc.topology = fleet_topology_make(2, 3);
     desc.schedule = schedule;
+    desc.unaware = unaware;
     fleet_plan_build(g, &desc, &plan);
     fleet_graph_destroy(g);
     return plan;
@@ -937,7 +1012,7 @@ static void ask_everything(const fleet_plan *plan)
 
 static void images(test_run *t)
 {
-    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0), *other;
+    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0, 0), *other;
     size_t bytes = (size_t)plan->bytes, n;
     CHECK_INT(fleet_plan_check(plan, bytes), FLEET_OK);
     CHECK_INT(fleet_plan_check(plan, bytes + 100), FLEET_OK); /* a larger buffer holds it too */
@@ -980,9 +1055,11 @@ static void hostile_images(test_run *t)
     static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
     static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
     int kind;
-    for (kind = 0; kind < 5; kind++) { /* each schedule, one with buckets, one with run-time maps */
-        fleet_plan *plan =
-            kind == 4 ? mapped_plan() : small_plan((fleet_schedule)(kind % 3), kind == 3);
+    for (kind = 0; kind < 8; kind++) {
+        /* Each schedule, one with buckets, one with run-time maps; unaware under each schedule. */
+        fleet_plan *plan = kind == 4  ? mapped_plan()
+                           : kind > 4 ? small_plan((fleet_schedule)(kind - 5), 0, 1)
+                                      : small_plan((fleet_schedule)(kind % 3), kind == 3, 0);
         size_t bytes = (size_t)plan->bytes, i, k;
         unsigned char *image = (unsigned char *)malloc(bytes);
         memcpy(image, plan, bytes);
@@ -1006,6 +1083,9 @@ static void hostile_images(test_run *t)
             memcpy(image + i, &keep, 4);
         }
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_OK);
+        /* The arrivals that end a step: workers divide by them. */
+        ((uint32_t *)(void *)(image + plan->targets))[plan->n_elements - 1] = 0;
+        CHECK_INT(fleet_plan_check(image, bytes), FLEET_ERROR_IMAGE_INDEX);
         free(image);
         fleet_plan_free(plan);
     }
@@ -1031,6 +1111,7 @@ static void list(test_run *t)
     TEST(run_time_handles);
     TEST(too_many);
     TEST(scope_too_narrow);
+    TEST(unaware);
     TEST(cycles);
     TEST(static_orders);
     TEST(large_knots);

@@ -114,6 +114,8 @@ static fleet_graph *random_graph(ref_graph *r, uint64_t *seed)
         fleet_grid_level(g, grid[i], (fleet_level)r->level[i]);
         if (r->level[i] == FLEET_LEVEL_DEVICE && draw(seed, 2))
             fleet_grid_slices(g, grid[i], fleet_dim_of(1 + draw(seed, 10)));
+        if (r->level[i] >= FLEET_LEVEL_CHIPLET && draw(seed, 2))
+            fleet_grid_tiles(g, grid[i], fleet_dim_of(1 + draw(seed, 10)));
         for (k = 0; k < r->n_buffers; k++) {
             /* Sparse: all read what nobody writes, and one pair shares another buffer. Chain: grid i reads
                buffer i and writes i + 1. Both have a chance that steps may overlap. */
@@ -333,7 +335,9 @@ static int advance_queue(test_run *t, paper_run *p, uint32_t queue)
     const fleeti_queue *q = &queues_of(p->plan)[queue];
     uint32_t head = q->first + p->position[queue], window, i, start;
     if (p->step[queue] >= STEPS || !q->count) return 0;
-    window = p->plan->schedule == FLEET_SCHEDULE_CHIPLET ? 4 : tasks_of(p->plan)[head].batch;
+    window = p->plan->schedule == FLEET_SCHEDULE_CHIPLET          ? 4
+             : tasks_of(p->plan)[head].level == FLEETI_LEVEL_PART ? 1
+                                                                  : tasks_of(p->plan)[head].batch;
     start = draw(&p->seed, window);
     for (i = 0; i < window; i++) {
         uint32_t d = head + (start + i) % window;
@@ -427,6 +431,7 @@ static void random_desc(fleet_plan_desc *desc, uint64_t *seed)
     if (!desc->workers_per_chiplet && draw(seed, 2))
         for (k = 0; k < x; k++) desc->topology.units[k] = 2 + draw(seed, w + 1);
     desc->counter_levels = draw(seed, 3);
+    desc->unaware = !draw(seed, 3);
     if (draw(seed, 2)) desc->counter_stride_bytes = 4u << draw(seed, 6);
 }
 

@@ -1,0 +1,328 @@
+/* Weight streams: each piece of each task's spans arrives once and whole, in order, whatever tasks take of them. */
+// run: asan engine=both
+// run: tsan
+#include "settings.h"
+
+#define SLOTS 4u
+#define SLOT_BYTES 1024u
+#define MOST_TASKS 160u
+#define WEIGHT_WORDS 65536u
+
+/* What task i declares and takes, by i mod TAKE_KINDS. */
+typedef enum take_kind {
+    TAKE_SHARED,  /* all waves take all pieces */
+    TAKE_TURNS,   /* each piece is one wave's */
+    TAKE_HALF,    /* half of them, and stops */
+    TAKE_NOTHING, /* declares, but does not look */
+    TAKE_KEEP,    /* takes what fits the ring, and releases none */
+    TAKE_NONE,    /* declares nothing */
+    TAKE_LONG,    /* in turns, several times round the ring */
+    TAKE_TENSOR,  /* what a task of this launch has chosen */
+    TAKE_KINDS
+} take_kind;
+
+typedef enum bad_kind { BAD_NOTHING, BAD_MORE, BAD_KEEP, BAD_SPAN } bad_kind;
+
+typedef struct takes { /* what every tile sees */
+    const uint32_t *weights;
+    uint32_t *chosen; /* [MOST_TASKS]: by `choose` in this step */
+    uint32_t *sums;   /* [MOST_TASKS][2]: what a task found, and in which epoch */
+    uint32_t *runs;   /* [MOST_TASKS] */
+    uint32_t bad;     /* bad_kind of task 0 */
+} takes;
+
+FLEET_BOTH uint32_t first_word(uint32_t task, uint32_t span)
+{
+    return (task * 2654435761u + span * 40503u) % (WEIGHT_WORDS / 2) / 4 * 4;
+}
+FLEET_BOTH uint32_t span_count(uint32_t task)
+{
+    return task % TAKE_KINDS == TAKE_NONE   ? 0
+           : task % TAKE_KINDS == TAKE_KEEP ? 1
+                                            : 1 + task / 8 % 3;
+}
+FLEET_BOTH uint32_t span_words(uint32_t task, uint32_t span)
+{
+    if (task % TAKE_KINDS == TAKE_LONG) return SLOTS * SLOT_BYTES / 4 * 5 + 4;
+    return 4 * (1 + (task * 7 + span * 13) % 300); /* 16 bytes to several slots */
+}
+FLEET_BOTH uint32_t pieces_of(uint32_t words)
+{
+    return (words * 4 + SLOT_BYTES - 1) / SLOT_BYTES;
+}
+/* A tensor's task begins where `choose` said. */
+FLEET_DEVICE uint32_t task_first(const takes *args, uint32_t task, uint32_t span)
+{
+    return task % TAKE_KINDS == TAKE_TENSOR ? args->chosen[task] + 4 * span
+                                            : first_word(task, span);
+}
+
+FLEET_TILE(choose, takes)
+{
+    if (ctx.thread == 0) args->chosen[at[0]] = first_word((uint32_t)at[0] + 1000 * ctx.epoch, 0);
+    return FLEET_OK;
+}
+
+FLEET_STREAM(take, takes)
+{
+    const uint32_t task = (uint32_t)at[0];
+    FLEET_UNUSED(ctx);
+    if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_span_await(spans)) return;
+    for (uint32_t k = 0; k < span_count(task); k++)
+        fleet_span(spans, args->weights + task_first(args, task, k), 4 * span_words(task, k));
+    if (task == 0 && args->bad == BAD_KEEP) fleet_span(spans, args->weights, 64 * SLOT_BYTES);
+    if (task == 0 && args->bad == BAD_SPAN) fleet_span(spans, args->weights + 1, 16);
+}
+FLEET_TILE(take, takes)
+{
+    const uint32_t task = (uint32_t)at[0], kind = task % TAKE_KINDS;
+    const uint32_t lanes = fleet_wave_size(), wave = ctx.thread / lanes,
+                   waves = ctx.threads / lanes;
+    const uint32_t alone = kind == TAKE_TURNS || kind == TAKE_LONG;
+    fleet_weights weights;
+    uint32_t sum = 0, index = 0, taken = 0;
+    if (ctx.thread == 0) {
+        fleet_store_relaxed_device(args->sums + 2 * task, 0);
+        fleet_add_relaxed_device(args->runs + task, 1);
+    }
+    fleet_barrier(&ctx);
+    if (kind == TAKE_NOTHING) return FLEET_OK;
+    weights = fleet_weights_open(&ctx);
+    for (uint32_t k = 0; k < span_count(task); k++) {
+        const uint32_t words = span_words(task, k), pieces = pieces_of(words);
+        for (uint32_t i = 0; i < pieces; i++, index++) {
+            const uint32_t n = i + 1 < pieces ? SLOT_BYTES / 4 : words - i * SLOT_BYTES / 4;
+            const uint32_t *piece;
+            if (kind == TAKE_HALF && 2 * index >= pieces) return FLEET_OK;
+            if (kind == TAKE_KEEP && index == SLOTS) return FLEET_OK;
+            if (alone && index % waves != wave) {
+                fleet_weights_skip(&weights, 1);
+                continue;
+            }
+            piece = (const uint32_t *)fleet_weights_next(&weights);
+            if (!piece) return fleet_weights_status(&weights);
+            if (alone || wave == index % waves)
+                for (uint32_t w = ctx.thread % lanes; w < n; w += lanes)
+                    sum += piece[w] ^ (w + i * (SLOT_BYTES / 4));
+            if (kind != TAKE_KEEP && !(task == 0 && args->bad == BAD_KEEP))
+                fleet_weights_release(&weights, alone ? 1 : waves);
+            taken++;
+        }
+    }
+    if (task == 0 && args->bad == BAD_MORE && !fleet_weights_next(&weights))
+        return fleet_weights_status(&weights);
+    if (task == 0 && args->bad == BAD_KEEP)
+        for (uint32_t i = 0; i < 64; i++)
+            if (!fleet_weights_next(&weights)) return fleet_weights_status(&weights);
+    (void)taken;
+    fleet_add_relaxed_device(args->sums + 2 * task, sum);
+    fleet_barrier(&ctx);
+    if (ctx.thread == 0) fleet_store_relaxed_device(args->sums + 2 * task + 1, ctx.epoch);
+    return FLEET_OK;
+}
+
+/* Of wavefront-tasks between: they have no stream, and the producer passes over them. */
+FLEET_TILE(between, takes)
+{
+    FLEET_UNUSED(args);
+    FLEET_UNUSED(at);
+    fleet_barrier(&ctx);
+    return FLEET_OK;
+}
+
+#define TAKES_TILES(TILE, P) TILE(P, choose) TILE(P, take) TILE(P, between)
+#define TAKES_STREAMS(TILE, P) TILE(P, take)
+FLEET_DISPATCH_WITH_STREAM(takes, TAKES_TILES, TAKES_STREAMS, SLOTS, SLOT_BYTES)
+FLEET_KERNEL(takes_kernel, takes, 256)
+{
+    FLEET_WORKER_LOOP(takes);
+}
+
+/* What the task must have found, where it takes everything. */
+static uint32_t reference(const uint32_t *weights, uint32_t task, uint32_t epoch)
+{
+    uint32_t sum = 0;
+    for (uint32_t k = 0; k < span_count(task); k++) {
+        const uint32_t first = task % TAKE_KINDS == TAKE_TENSOR
+                                   ? first_word(task + 1000 * epoch, 0) + 4 * k
+                                   : first_word(task, k);
+        for (uint32_t w = 0; w < span_words(task, k); w++) sum += weights[first + w] ^ w;
+    }
+    return sum;
+}
+
+typedef struct stand {
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    fleet_launch_desc launch;
+    takes seen;
+    void *memory, *args, *device_weights;
+    uint32_t *weights;
+} stand;
+
+static int stand_begin(test_run *t, const setting *s, uint32_t tasks, uint32_t bad, stand *o)
+{
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_state_desc state_desc = setting_state_desc(s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "n", 1, MOST_TASKS);
+    fleet_etensor chosen, half;
+    fleet_grid first, take, between, again;
+    memset(o, 0, sizeof *o);
+    fleet_buckets_at_build(&desc, n, NULL, 0);
+    chosen = fleet_event_tensor(g, "chosen", fleet_shape0(), FLEET_COUNT_DERIVED);
+    half = fleet_event_tensor(g, "half", fleet_shape1(n), FLEET_COUNT_DERIVED);
+    first = fleet_call_device(g, "choose", takes_choose, fleet_shape1(n), 0);
+    take = fleet_call_device(g, "take", takes_take, fleet_shape1(n), 0);
+    between = fleet_call_device(g, "between", takes_between, fleet_shape1(n), 0);
+    again = fleet_call_device(g, "again", takes_take, fleet_shape1(n), 0);
+    fleet_grid_level(g, between, FLEET_LEVEL_WAVE);
+    fleet_out_edge(g, first, chosen, "i->");
+    fleet_in_edge(g, take, chosen, "i->");
+    fleet_out_edge(g, take, half, "i->i");
+    fleet_in_edge(g, between, chosen, "i->");
+    fleet_in_edge(g, again, half, "i->i");
+    NEED_STATUS(fleet_plan_build(g, &desc, &o->plan), FLEET_OK);
+    fleet_graph_destroy(g);
+    o->weights = (uint32_t *)malloc(WEIGHT_WORDS * 4);
+    for (uint32_t i = 0; i < WEIGHT_WORDS; i++) o->weights[i] = i * 2246822519u ^ i >> 7;
+    NEED_STATUS(fleet_device_alloc(&o->device_weights, WEIGHT_WORDS * 4), FLEET_OK);
+    NEED_STATUS(fleet_to_device(o->device_weights, o->weights, WEIGHT_WORDS * 4, NULL), FLEET_OK);
+    NEED_STATUS(fleet_device_alloc(&o->memory, 4 * MOST_TASKS * 4), FLEET_OK);
+    NEED_STATUS(fleet_device_clear(o->memory, 4 * MOST_TASKS * 4, NULL), FLEET_OK);
+    o->seen.weights = (const uint32_t *)o->device_weights;
+    o->seen.chosen = (uint32_t *)o->memory;
+    o->seen.sums = o->seen.chosen + MOST_TASKS;
+    o->seen.runs = o->seen.sums + 2 * MOST_TASKS;
+    o->seen.bad = bad;
+    NEED_STATUS(fleet_device_alloc(&o->args, sizeof o->seen), FLEET_OK);
+    NEED_STATUS(fleet_to_device(o->args, &o->seen, sizeof o->seen, NULL), FLEET_OK);
+    NEED_STATUS(fleet_upload(&o->image, o->plan, NULL), FLEET_OK);
+    NEED_STATUS(fleet_state_create(&o->state, &o->image, &state_desc, NULL), FLEET_OK);
+    NEED_STATUS(fleet_bind(&o->state, "n", tasks, NULL), FLEET_OK);
+    o->launch = setting_launch_desc(s);
+    o->launch.stream_bytes = FLEET_STREAM_BYTES(takes);
+    return 1;
+}
+
+static void stand_end(stand *o)
+{
+    fleet_state_free(&o->state);
+    fleet_image_free(&o->image);
+    fleet_device_free(o->memory);
+    fleet_device_free(o->device_weights);
+    fleet_device_free(o->args);
+    fleet_plan_free(o->plan);
+    free(o->weights);
+}
+
+static void run_stream(test_run *t, const setting *s, void *unused)
+{
+    static uint32_t have[3 * MOST_TASKS];
+    const uint32_t tasks = 1 + (uint32_t)(s->seed * 37) % MOST_TASKS, steps = 3;
+    stand o;
+    (void)unused;
+    if (!stand_begin(t, s, tasks, BAD_NOTHING, &o)) return;
+    o.launch.steps = steps;
+    for (uint32_t launch = 1; launch <= 2; launch++) {
+        CHECK_STATUS(fleet_launch(&o.state, &o.launch, FLEET_KERNEL_OF(takes_kernel), o.args),
+                     FLEET_OK);
+        if (!ended_with(t, &o.state, FLEET_OK)) return;
+        CHECK_STATUS(fleet_to_host(have, o.seen.sums, sizeof have, NULL), FLEET_OK);
+        for (uint32_t i = 0; i < tasks; i++) {
+            const uint32_t kind = i % TAKE_KINDS, last = launch * steps;
+            CHECK_INT(have[2 * MOST_TASKS + i], 2 * last);
+            if (kind == TAKE_HALF || kind == TAKE_NOTHING || kind == TAKE_KEEP) continue;
+            CHECK_INT(have[2 * i + 1], last);
+            if (have[2 * i] != reference(o.weights, i, last)) {
+                test_fail(t, __FILE__, __LINE__, "task %u found %u, not %u", i, have[2 * i],
+                          reference(o.weights, i, last));
+                return;
+            }
+        }
+    }
+    stand_end(&o);
+}
+
+static void every_piece_once(test_run *t)
+{
+    in_settings(t, 12, run_stream, NULL);
+}
+
+/* A tile that misuses its stream ends the run, in time. */
+static void run_bad(test_run *t, const setting *s, void *bad)
+{
+    fleet_failure failure;
+    stand o;
+    if (!stand_begin(t, s, 24, *(const uint32_t *)bad, &o)) return;
+    o.launch.limit_ns = 200000000;
+    CHECK_STATUS(fleet_launch(&o.state, &o.launch, FLEET_KERNEL_OF(takes_kernel), o.args),
+                 FLEET_OK);
+    if (*(const uint32_t *)bad == BAD_KEEP) { /* others may find first that it takes too long */
+        const fleet_status status = fleet_wait_state(&o.state, NULL);
+        CHECK_INT(status == FLEET_ERROR_TILE || status == FLEET_ERROR_TIMEOUT ||
+                      status == FLEET_ERROR_DEADLOCK,
+                  1);
+    } else {
+        if (!ended_with(t, &o.state, FLEET_ERROR_TILE)) return;
+        CHECK_INT(fleet_get_failure(&o.state, &failure), 1);
+        CHECK_INT(failure.tile_status, FLEET_ERROR_ARGUMENT);
+    }
+    stand_end(&o);
+}
+
+static void misuse_ends_the_run(test_run *t)
+{
+    for (uint32_t bad = BAD_MORE; bad <= BAD_SPAN && !t->failed_here; bad++)
+        in_settings(t, 3, run_bad, &bad);
+}
+
+/* A launch that forgets the ring. */
+static void run_misfit(test_run *t, const setting *s, void *unused)
+{
+    stand o;
+    (void)unused;
+    if (!stand_begin(t, s, 24, BAD_NOTHING, &o)) return;
+    o.launch.stream_bytes = 0;
+    CHECK_STATUS(fleet_launch(&o.state, &o.launch, FLEET_KERNEL_OF(takes_kernel), o.args),
+                 FLEET_OK);
+    if (!ended_with(t, &o.state, FLEET_ERROR_LAUNCH)) return;
+    stand_end(&o);
+}
+
+static void no_room_is_refused(test_run *t)
+{
+    in_settings(t, 3, run_misfit, NULL);
+}
+
+/* One task alone streams too. */
+static void run_alone(test_run *t, const setting *s, void *unused)
+{
+    static uint32_t have[3 * MOST_TASKS];
+    int32_t at = TAKE_LONG;
+    stand o;
+    (void)unused;
+    if (!stand_begin(t, s, 24, BAD_NOTHING, &o)) return;
+    CHECK_STATUS(fleet_run_task(&o.state, &o.launch, FLEET_KERNEL_OF(takes_kernel), o.args,
+                                (uint32_t)fleet_plan_task(o.plan, "take", &at), 0),
+                 FLEET_OK);
+    CHECK_STATUS(fleet_to_host(have, o.seen.sums, sizeof have, NULL), FLEET_OK);
+    CHECK_INT(have[2 * at], reference(o.weights, (uint32_t)at, 1));
+    stand_end(&o);
+}
+
+static void a_task_alone(test_run *t)
+{
+    in_settings(t, 3, run_alone, NULL);
+}
+
+static void all(test_run *t)
+{
+    TEST(every_piece_once);
+    TEST(misuse_ends_the_run);
+    TEST(no_room_is_refused);
+    TEST(a_task_alone);
+}
+
+TEST_MAIN(all)
