@@ -227,6 +227,29 @@ void fleeti_host_count_rmw(void);
 
 FLEET_C_END
 
+/* Sixteen bytes as one access. */
+typedef struct __attribute__((aligned(16))) fleet_quad {
+    uint32_t word[4];
+} fleet_quad;
+typedef fleet_quad fleeti_quad;
+
+/* Memory that the lanes of a wave read at offsets from one base. */
+typedef struct fleet_view {
+    const void *base;
+} fleet_view;
+
+/* Memory of any type, by words. */
+typedef uint32_t __attribute__((may_alias)) fleeti_any4;
+typedef uint64_t __attribute__((may_alias)) fleeti_any8;
+
+FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
+{
+    fleet_quad quad;
+    quad.word[0] = (uint32_t)low, quad.word[1] = (uint32_t)(low >> 32);
+    quad.word[2] = (uint32_t)high, quad.word[3] = (uint32_t)(high >> 32);
+    return quad;
+}
+
 /* ---- fleet device: backend AMD ------------------------------------------------------------------------- */
 
 /* Each backend defines the same functions and nothing else stands between the kit and the hardware:
@@ -238,6 +261,8 @@ FLEET_C_END
      counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
                   fleeti_publish_system, and the scoped atomics
+     cache        fleet_load_streaming4/8/16, fleet_load_streaming64, fleet_load_fresh4/8/16,
+                  fleet_store_nt4/8/16, fleet_view_... (section "cache policy")
      time         fleet_clock_ticks, fleeti_cycles, fleeti_backoff */
 
 #if defined(FLEET_HIP)
@@ -254,6 +279,7 @@ FLEET_C_END
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
 /* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
 #define FLEETI_ROLLED _Pragma("unroll 1")
+#define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -520,6 +546,141 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return FLEET_OK;
 }
 
+/* Cache policy. Pointers to any type, in global memory. */
+typedef uint32_t fleeti_vector __attribute__((ext_vector_type(4), may_alias));
+#define FLEETI_AT(type, at) ((__attribute__((address_space(1))) type *)(at))
+
+FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
+{
+    fleet_quad quad = {{v.x, v.y, v.z, v.w}};
+    return quad;
+}
+
+/* sc1 nt has no builtin for an address of each lane's own. The wait stands in the same assembly: the compiler does
+   not count such a load, and could use or move its result too early. gfx90a: glc slc. */
+#define FLEETI_LOAD_SC1_NT(v, at, width)                                                           \
+    __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
+                     : "=&v"(v)                                                                    \
+                     : "v"(at)                                                                     \
+                     : "memory")
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    uint32_t v;
+    FLEETI_LOAD_SC1_NT(v, at, "dword");
+    return v;
+#else
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
+#endif
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    uint64_t v;
+    FLEETI_LOAD_SC1_NT(v, at, "dwordx2");
+    return v;
+#else
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
+#endif
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    fleeti_vector v;
+    FLEETI_LOAD_SC1_NT(v, at, "dwordx4");
+    return fleeti_quad_of(v);
+#else
+    return fleeti_quad_of(__builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at)));
+#endif
+}
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    const char *from = (const char *)at;
+    fleeti_vector a, b, c, d;
+    __asm__ volatile("global_load_dwordx4 %0, %4, off sc1 nt\n\t"
+                     "global_load_dwordx4 %1, %5, off sc1 nt\n\t"
+                     "global_load_dwordx4 %2, %6, off sc1 nt\n\t"
+                     "global_load_dwordx4 %3, %7, off sc1 nt\n\t"
+                     "s_waitcnt vmcnt(0)"
+                     : "=&v"(a), "=&v"(b), "=&v"(c), "=&v"(d)
+                     : "v"(from), "v"(from + stride_bytes), "v"(from + 2 * stride_bytes),
+                       "v"(from + 3 * stride_bytes)
+                     : "memory");
+    quads[0] = fleeti_quad_of(a), quads[1] = fleeti_quad_of(b);
+    quads[2] = fleeti_quad_of(c), quads[3] = fleeti_quad_of(d);
+#else
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
+#endif
+}
+
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
+{
+    __builtin_nontemporal_store(value, FLEETI_AT(fleeti_any4, at));
+}
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
+{
+    __builtin_nontemporal_store(value, FLEETI_AT(fleeti_any8, at));
+}
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
+{
+    fleeti_vector v = {value.word[0], value.word[1], value.word[2], value.word[3]};
+    __builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));
+}
+
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+{
+    return __hip_atomic_load(FLEETI_AT(const fleeti_any4, at), __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_AGENT);
+}
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+{
+    return __hip_atomic_load(FLEETI_AT(const fleeti_any8, at), __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_AGENT);
+}
+
+/* The buffer instructions, of one address for the wave and an offset per lane, have a builtin that takes the policy:
+   bit 1 is nt, bit 4 is sc1 (LLVM, CPol). So the compiler counts these loads, and many can be in flight. */
+#if defined(FLEETI_GFX_CHIPLETS)
+#if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
+#define FLEETI_BUFFER_LOADS 1
+#endif
+#endif
+/* Raw, without a stride, up to 4 GB: CDNA3 ISA, buffer resource. */
+#define FLEETI_BUFFER(view)                                                                        \
+    __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(view).base, 0, -1, 0x00027000)
+#define FLEETI_SC1_NT (1 << 4 | 1 << 1)
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
+{
+#if defined(FLEETI_BUFFER_LOADS)
+    return __builtin_amdgcn_raw_buffer_load_b32(FLEETI_BUFFER(view), (int)offset_bytes, 0,
+                                                FLEETI_SC1_NT);
+#else
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+#endif
+}
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
+{
+#if defined(FLEETI_BUFFER_LOADS)
+    typedef uint32_t two __attribute__((ext_vector_type(2)));
+    const two v = __builtin_amdgcn_raw_buffer_load_b64(FLEETI_BUFFER(view), (int)offset_bytes, 0,
+                                                       FLEETI_SC1_NT);
+    return (uint64_t)v.y << 32 | v.x;
+#else
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+#endif
+}
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
+{
+#if defined(FLEETI_BUFFER_LOADS)
+    return fleeti_quad_of(__builtin_amdgcn_raw_buffer_load_b128(
+        FLEETI_BUFFER(view), (int)offset_bytes, 0, FLEETI_SC1_NT));
+#else
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
+#endif
+}
+
 #endif /* FLEET_HIP */
 
 /* ---- fleet device: backend NVIDIA ---------------------------------------------------------------------- */
@@ -532,6 +693,7 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
    longer than the code around a poll. */
 #define FLEETI_POLL_TOGETHER 1
 #define FLEETI_ROLLED _Pragma("unroll 1")
+#define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -696,6 +858,82 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return FLEET_OK;
 }
 
+/* Cache policy. Pointers to any type, in global memory. ptxas counts these loads: many can be in flight. PTX takes
+   .L2::evict_first in the instruction for 32 bytes only; other widths name a policy, which ptxas makes a constant. */
+FLEET_DEVICE uint64_t fleeti_evict_first(void)
+{
+    uint64_t policy;
+    __asm__("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+    return policy;
+}
+#define FLEETI_PTX_STREAMING "ld.global.L1::no_allocate.L2::cache_hint"
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+    uint32_t v;
+    __asm__ volatile(FLEETI_PTX_STREAMING ".u32 %0,[%1],%2;"
+                     : "=r"(v)
+                     : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+    uint64_t v;
+    __asm__ volatile(FLEETI_PTX_STREAMING ".u64 %0,[%1],%2;"
+                     : "=l"(v)
+                     : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+    fleet_quad v;
+    __asm__ volatile(FLEETI_PTX_STREAMING ".v4.u32 {%0,%1,%2,%3},[%4],%5;"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
+{
+    __asm__ volatile("st.global.cs.u32 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "r"(value)
+                     : "memory");
+}
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
+{
+    __asm__ volatile("st.global.cs.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "l"(value)
+                     : "memory");
+}
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
+{
+    __asm__ volatile("st.global.cs.v4.u32 [%0],{%1,%2,%3,%4};" ::"l"(__cvta_generic_to_global(at)),
+                     "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
+                     : "memory");
+}
+/* Strong loads of device scope: .cg and .cv are hints, which the PTX memory model gives no meaning. */
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+{
+    return fleet_load_relaxed_device((const uint32_t *)at);
+}
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+{
+    uint64_t v;
+    __asm__ volatile("ld.relaxed.gpu.global.u64 %0,[%1];"
+                     : "=l"(v)
+                     : "l"(__cvta_generic_to_global(at))
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+{
+    fleet_quad v;
+    __asm__ volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3},[%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(__cvta_generic_to_global(at))
+                     : "memory");
+    return v;
+}
+
 #endif /* FLEET_CUDA */
 
 /* The dynamic LDS of the launch. */
@@ -711,11 +949,6 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
     return fleeti_host_dynamic_lds();
 }
 #endif
-
-/* Four words as one access. */
-typedef struct __attribute__((aligned(16))) fleeti_quad {
-    uint32_t word[4];
-} fleeti_quad;
 
 /* LDS that the kit's own functions use, word by word or by four. */
 #if defined(FLEET_HIP)
@@ -904,6 +1137,7 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 #define FLEETI_SPIN 1u
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
 #define FLEETI_ROLLED
+#define FLEETI_UNROLLED
 #define FLEETI_LOOK_CYCLES 0
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -1177,12 +1411,107 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return fleeti_host_park(at, tries);
 }
 
+/* Cache policy. Pointers to any type. Plain accesses, but that what is fresh comes from where atomics act. */
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+    return *(const fleeti_any4 *)at;
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+    return *(const fleeti_any8 *)at;
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+    const fleeti_any8 *half = (const fleeti_any8 *)at;
+    return fleeti_quad_of_halves(half[0], half[1]);
+}
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
+{
+    *(fleeti_any4 *)at = value;
+}
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
+{
+    *(fleeti_any8 *)at = value;
+}
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
+{
+    fleeti_any8 *half = (fleeti_any8 *)at;
+    half[0] = (uint64_t)value.word[1] << 32 | value.word[0];
+    half[1] = (uint64_t)value.word[3] << 32 | value.word[2];
+}
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+{
+    return __atomic_load_n((const fleeti_any4 *)at, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+{
+    return __atomic_load_n((const fleeti_any8 *)at, __ATOMIC_RELAXED);
+}
+
 #endif /* FLEET_HOST */
 
 FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
 {
     return (uint64_t)fleeti_first((uint32_t)(value >> 32)) << 32 | fleeti_first((uint32_t)value);
 }
+
+/* ---- fleet device: cache policy --------------------------------------------------------------------------- */
+
+/* Loads and stores that tell the caches what the data is for. 4, 8 or 16 bytes (uint32_t, uint64_t, fleet_quad) at an
+   address of the same alignment in device memory; the memory may be of any type.
+
+     function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
+     fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
+     fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
+     fleet_load_fresh      what changes meanwhile  sc1             glc      ld.relaxed.gpu             relaxed atomic
+
+   Streaming: a line stays in the L2 for the other workers of the chiplet that read it at about the same time, and
+   then is the first to leave; the L1 keeps none of it. For what this launch writes it is no better than a plain load.
+   Fresh: is never answered by an L1, nor by a copy in the L2 of what another chiplet wrote (LLVM's AMDGPU memory model:
+   a monotonic load of agent scope; PTX: a strong one of gpu scope). It orders nothing: that the data is there a wait
+   has to tell. After a wait plain loads are right as well, for its acquire drops what is stale; these are for words
+   that change while the task runs. 16 bytes are read in parts, each of them whole.
+   Stores are ordered as plain ones are: notify publishes them.
+
+   fleet_load_streaming4/8/16 wait for their own load on gfx942 and gfx950, one at a time for the wave. Two ways to have
+   more on their way, which bandwidth needs where few waves run:
+     fleet_load_streaming64  four quads, one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
+     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below
+                             4 GB; the compiler counts these loads as it does plain ones, and waits where it must */
+#if defined(FLEET_HIP) || defined(FLEET_HOST)
+FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+{
+    const uint64_t low = fleet_load_fresh8(at);
+    return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
+}
+#endif
+FLEET_DEVICE fleet_view fleet_view_of(const void *base)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)base;
+    const uint64_t high = fleeti_uniform((uint32_t)(at >> 32));
+    fleet_view view;
+    view.base = (const void *)(uintptr_t)(high << 32 | fleeti_uniform((uint32_t)at));
+    return view;
+}
+#if !defined(FLEET_HIP)
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
+}
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
+}
+#endif /* !FLEET_HIP */
 
 /* ---- fleet device: a block's words ---------------------------------------------------------------------- */
 
@@ -1521,6 +1850,71 @@ FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
 FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
 {
     return fleeti_backoff(NULL, tries);
+}
+
+/* ---- fleet device: tile walks ------------------------------------------------------------------------------ */
+
+/* The walk of one worker over its share of a slice (fleet.h, linear layers). All threads give the same arguments. */
+FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
+                                         uint32_t slices, uint32_t worker, uint32_t workers)
+{
+    fleet_linear l;
+    fleet_part part;
+    l.m = fleeti_uniform(linear->m), l.n = fleeti_uniform(linear->n);
+    l.k = fleeti_uniform(linear->k);
+    l.tile_m = fleeti_uniform(linear->tile_m), l.tile_n = fleeti_uniform(linear->tile_n);
+    l.tile_k = fleeti_uniform(linear->tile_k);
+    l.element_bytes = fleeti_uniform(linear->element_bytes);
+    l.split = fleeti_uniform(linear->split), l.traversal = fleeti_uniform(linear->traversal);
+    l.window = fleeti_uniform(linear->window);
+    part = fleet_linear_part(&l, fleeti_uniform(slice), fleeti_uniform(slices));
+    return fleet_walk_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
+}
+
+/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task: once for each output tile that
+   this worker computes, with a fleet_walk of that name. ctx: the tile's fleet_ctx, by name. */
+#define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
+    for (fleet_walk walk = fleet_walk_slice(linear, (ctx).slice, (ctx).slices, (ctx).tile_index,   \
+                                            (ctx).tile_num);                                       \
+         walk.more; fleet_walk_next(&walk))
+
+/* ---- fleet device: one tile by all waves of a workgroup -------------------------------------------------------- */
+
+/* The calling wave's share of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
+FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk)
+{
+    fleet_k_range k;
+    k.first = walk->first_k, k.count = walk->k;
+    return fleet_cut_k(k, walk->linear.tile_k, fleet_wave_id(), fleet_wave_count());
+}
+
+/* Bytes of LDS for fleet_block_reduce_add of n sums in a workgroup of that many threads. */
+#define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
+
+FLEET_DEVICE void fleeti_reduce_barrier(void)
+{
+    fleet_block_barrier();
+}
+
+/* Adds up n sums of each lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of
+   the lanes l of all waves, added in the order of the waves: the same bits in every run. The other waves keep theirs.
+   sum is in registers, n a constant; `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the first and the
+   last barrier of the call. All threads call it. */
+FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
+{
+    const uint32_t wave = fleet_wave_id(), waves = fleet_wave_count(), size = fleet_wave_size();
+    fleeti_reduce_barrier();
+    if (wave > 0) {
+        FLEETI_UNROLLED
+        for (uint32_t i = 0; i < n; i++) lds[(wave * n + i) * size + fleet_lane()] = sum[i];
+    }
+    fleeti_reduce_barrier();
+    if (wave == 0)
+        for (uint32_t v = 1; v < waves; v++) {
+            FLEETI_UNROLLED
+            for (uint32_t i = 0; i < n; i++) sum[i] += lds[(v * n + i) * size + fleet_lane()];
+        }
+    fleeti_reduce_barrier();
 }
 
 /* ---- fleet device: notify ---------------------------------------------------------------------------------- */
