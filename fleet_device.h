@@ -2181,17 +2181,18 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
 
    A slot has a use, counted from 0 on; slot and use are the quotient of a piece's number in the stream. Per slot:
      full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
-     tag       of the task whose bytes they are: a task that takes more than it declared gets none of the next one's
-     released  grows by as many as the workgroup has waves of tasks with each use
+     released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
+               grows by the number of waves with each use)
    and for the workgroup:
      begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
      quit      not 0: the tasks end here
-     entry     of task n, n mod FLEETI_STREAM_TASKS: its tag, slot and use of its first piece, and when it is known
-               1 + how many it has
+     entry     of task n, n mod FLEETI_STREAM_TASKS: 1 + n, its tag; slot and use of its first piece; and, before a
+               piece of the next task is filled, 1 + how many it has: a task that takes more than it declared gets none
+               of the next one's
 
    Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
-   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then add to released with a release; the
-   producer acquires that before it fills the slot again. begun is released by the leader after the barrier that
+   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
+   that before it fills it again. begun is released by the leader after the barrier that
    ends the task before: no wave reads that task's slots any more. */
 typedef struct fleeti_stream {
     char *ring;
@@ -2214,10 +2215,9 @@ typedef struct fleeti_stream {
 #define FLEETI_STREAM_ENTRY(task)                                                                  \
     (FLEETI_STREAM_ARGS(0) + 2u * FLEETI_STREAM_ARGS_WORDS + 4u * ((task) % FLEETI_STREAM_TASKS))
 #define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
-#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot) /* two words */
-#define FLEETI_STREAM_TAG(slot) (FLEETI_STREAM_SLOT(slot) + 2u)
-#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 3u)
-#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u) /* two words */
+#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
+#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
+#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u)       /* two words */
 #define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
     ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
 
@@ -2231,10 +2231,13 @@ typedef struct fleeti_stream {
 #endif
 
 /* Each backend:
-     fleeti_stream_open        a full flag that was never set, by one thread, before a barrier
+     fleeti_stream_open        a slot that was never used, by one thread, before a barrier
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
      fleeti_stream_settle      the producer may now wait for long: what is on its way gets its full flags
-     fleeti_stream_is_full     whether the bytes of a use are there; then, what the taker reads
+     fleeti_stream_is_full     whether the bytes of a use are there; fleeti_stream_at: where the taker reads them
+     fleeti_stream_release     so many of the task's waves give the slot back
+     fleeti_stream_is_free     whether all have given back the use before this one
+     fleeti_stream_reclaim     makes it so, where takers have left without: nobody touches the slot any more
      FLEETI_ARGS_AHEAD         1: a task's arguments are fetched while the spans before it are declared
    Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
 #if defined(FLEET_CUDA)
@@ -2247,12 +2250,13 @@ typedef struct fleeti_stream {
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
-    __asm__ volatile(
-        "mbarrier.init.shared.b64 [%0],%1;" ::"r"(s->words + 4 * FLEETI_STREAM_FULL(slot)),
-        "r"(FLEETI_BULK ? 1u : 32u)
-        : "memory");
+    __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;\nmbarrier.init.shared.b64 [%2],%3;" ::"r"(
+                         s->words + 4 * FLEETI_STREAM_FULL(slot)),
+                     "r"(FLEETI_BULK ? 1u : 32u), "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)),
+                     "r"(waves)
+                     : "memory");
 #if FLEETI_BULK
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* to the copies */
 #endif
@@ -2262,6 +2266,9 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
 {
     const uint32_t full = s->words + 4 * FLEETI_STREAM_FULL(slot);
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + slot * s->slot_bytes;
+#if FLEETI_BULK
+    uint32_t lead;
+#endif
     (void)flight, (void)use;
 #if !FLEETI_BULK
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
@@ -2270,7 +2277,10 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                          : "memory");
     __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
 #else
-    if (threadIdx.x & 31) return;
+    /* One lane, elected by the instruction that tells the compiler so. */
+    __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(lead));
+    if (!lead) return;
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
                      : "memory");
     /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
@@ -2285,15 +2295,56 @@ FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *fl
 {
     (void)s, (void)flight;
 }
+FLEET_DEVICE uint32_t fleeti_stream_passed(uint32_t barrier, uint32_t use)
+{
+    uint32_t passed;
+#if FLEETI_BULK
+#define FLEETI_PASSED "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
+#else
+#define FLEETI_PASSED "mbarrier.test_wait.parity.shared.b64"
+#endif
+    __asm__ volatile("{\n.reg .pred p;\n" FLEETI_PASSED " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(passed)
+                     : "r"(barrier), "r"(use & 1)
+                     : "memory");
+    return passed;
+}
 FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
 {
-    uint32_t full;
-    __asm__ volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p,[%1],%2;\n"
-                     "selp.u32 %0,1,0,p;\n}"
-                     : "=r"(full)
-                     : "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
+    return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_FULL(slot), use);
+}
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+#if FLEETI_BULK
+    __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0],%1;" ::"r"(released), "r"(waves)
                      : "memory");
-    return full;
+#else
+    for (uint32_t i = 0; i < waves; i++)
+        __asm__ volatile(
+            "{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%0];\n}" ::"r"(released)
+            : "memory");
+#endif
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves)
+{
+    (void)waves; /* a barrier that is new passes for the phase before its first */
+    return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_RELEASED(slot), use + 1);
+}
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+    uint32_t missing;
+    (void)use, (void)waves;
+    if (threadIdx.x & 31) return;
+    __asm__ volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%1];\n"
+                     "mbarrier.pending_count.b64 %0,state;\n}"
+                     : "=r"(missing)
+                     : "r"(released)
+                     : "memory");
+    if (missing > 1) fleeti_stream_release(s, slot, missing - 1);
 }
 FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
 {
@@ -2321,9 +2372,11 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
 typedef struct fleeti_flight {
     uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
 } fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
+    (void)waves;
     fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
 }
 FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
 {
@@ -2381,9 +2434,11 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
+    (void)waves;
     fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
 }
 FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
                                      uint32_t use, const char *from, uint32_t bytes)
@@ -2409,6 +2464,24 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
 }
 #endif
 
+/* Where LDS has no barrier objects: counts. */
+#if !defined(FLEET_CUDA)
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
+}
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
+}
+#endif
+
 FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t slot_bytes)
 {
     fleeti_stream s;
@@ -2419,18 +2492,16 @@ FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t
     return s;
 }
 /* By all threads of the workgroup, before a barrier. */
-FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks)
+FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks, uint32_t waves)
 {
-    for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(s->slots);
-         i += fleet_thread_count()) {
-        uint32_t value = 0;
-        if (i == FLEETI_STREAM_LIMIT) value = (uint32_t)limit_ticks;
-        if (i == FLEETI_STREAM_LIMIT + 1) value = (uint32_t)(limit_ticks >> 32);
-        if (i >= FLEETI_STREAM_SLOT(0) && (i - FLEETI_STREAM_SLOT(0)) % 6 < 2) continue;
-        fleeti_lds_put(s->words, i, value);
-    }
-    for (uint32_t i = fleet_thread_id(); i < s->slots; i += fleet_thread_count())
-        fleeti_stream_open(s, i);
+    const uint32_t threads = fleet_thread_count();
+    for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(0); i += threads)
+        fleeti_lds_put(s->words, i,
+                       i == FLEETI_STREAM_LIMIT       ? (uint32_t)limit_ticks
+                       : i == FLEETI_STREAM_LIMIT + 1 ? (uint32_t)(limit_ticks >> 32)
+                                                      : 0);
+    for (uint32_t i = fleet_thread_id(); i < s->slots; i += threads)
+        fleeti_stream_open(s, i, waves);
 }
 
 /* Where one wave is in its task's part of the stream. */
@@ -2472,12 +2543,12 @@ FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *
     return FLEET_OK;
 }
 
-/* Whether a piece is there, and the task's own. One look: what it finds is asked for together. */
+/* Whether the next piece is there and the task's own. One look: what it finds is asked for together. */
 FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot, uint32_t use)
 {
     const uint32_t full = fleeti_stream_is_full(&s->ring, slot, use);
-    const uint32_t tag = fleeti_lds_get(s->ring.words, FLEETI_STREAM_TAG(slot));
-    return full && fleeti_uniform(tag) == s->tag;
+    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
+    return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
 /* Waits for it; not FLEET_OK: it will not come. */
 FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t slot, uint32_t use)
@@ -2486,9 +2557,9 @@ FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t s
     uint64_t since = 0;
     do {
         const uint32_t entry = FLEETI_STREAM_ENTRY(s->tag - 1);
-        const uint32_t end = fleeti_lds_acquire(s->ring.words, entry + 3);
         fleet_status status = fleeti_stream_again(&s->ring, &tries, &since);
-        if (end && s->next >= end - 1) status = FLEET_ERROR_ARGUMENT;
+        if (s->next >= fleeti_lds_acquire(s->ring.words, entry + 3) - 1)
+            status = FLEET_ERROR_ARGUMENT;
         if (status) return status;
     } while (!fleeti_weights_ready(s, slot, use));
     return FLEET_OK;
@@ -2526,30 +2597,41 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
 {
     const uint32_t slot = (s->slot + s->next - 1) % s->ring.slots;
     fleet_wave_barrier(); /* all lanes have read */
-    if (fleet_lane() == 0)
-        fleeti_lds_add_release(s->ring.words, FLEETI_STREAM_RELEASED(slot), s->waves / sharers);
+    if (fleet_lane() == 0) fleeti_stream_release(&s->ring, slot, s->waves / sharers);
 }
 
 /* The producer's side. */
 typedef struct fleet_spans {
     fleeti_stream ring;
     fleeti_flight flight;
-    fleeti_inbound args; /* of the next task */
-    uint32_t slot, use;  /* of the next piece */
-    uint32_t pieces;     /* of the task in hand, so far */
-    uint32_t task;       /* number of the task in hand */
-    uint32_t ahead;      /* 1: arguments are fetched ahead */
-    uint32_t waves;      /* that run tasks */
-    uint32_t over;       /* the task in hand takes nothing more, or the run ends */
-    fleet_status status; /* what is wrong with the task's spans */
+    fleeti_inbound args;            /* of the next task */
+    uint32_t slot, use;             /* of the next piece */
+    uint32_t first_slot, first_use; /* of its first piece */
+    uint32_t task;                  /* number of the task in hand */
+    uint32_t ahead;                 /* 1: arguments are fetched ahead */
+    uint32_t waves;                 /* that run tasks */
+    uint32_t over;                  /* the task in hand takes nothing more, or the run ends */
+    fleet_status status;            /* what is wrong with the task's spans */
 } fleet_spans;
 
 /* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. */
 
-/* Whether the task of this tag has ended. */
-FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p, uint32_t tag)
+/* Whether the task in hand has ended without what is still to come. */
+FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p)
 {
-    return fleeti_any((int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - tag) > 0);
+    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
+    return fleeti_any((int32_t)(begun - (p->task + 1)) > 0);
+}
+/* Whether nobody reads the next slot any more, for the task in hand of the other waves began behind it. */
+FLEET_DEVICE uint32_t fleeti_spans_left(const fleet_spans *p)
+{
+    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
+    const uint32_t entry = FLEETI_STREAM_ENTRY(begun - 1);
+    const uint32_t slot = fleeti_lds_get(p->ring.words, entry + 1);
+    const uint32_t use = fleeti_lds_get(p->ring.words, entry + 2);
+    if (fleeti_spans_ended(p)) return 1;
+    return fleeti_any(begun && (int32_t)(use * p->ring.slots + slot -
+                                         ((p->use - 1) * p->ring.slots + p->slot)) > 0);
 }
 /* One step of the producer's spin; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
@@ -2558,44 +2640,48 @@ FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
                        fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_QUIT));
 }
 
-/* Waits until the next slot may be filled; 0: there is no need for it any more. */
+/* Whether the next slot may be filled. What it asks for each slot must be little: the slot waits for it. */
+FLEET_DEVICE uint32_t fleeti_spans_ready(const fleet_spans *p)
+{
+    return fleeti_any(fleeti_stream_is_free(&p->ring, p->slot, p->use, p->waves));
+}
+/* Waits until it may; 0: there is no need for it any more. */
 FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
 {
     const fleeti_stream *s = &p->ring;
     uint32_t tries = 0;
-    while (fleeti_any(fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(p->slot)) !=
-                      p->use * p->waves)) {
-        fleeti_stream_settle(s, &p->flight);
-        if (fleeti_spans_ended(
-                p, fleeti_uniform(fleeti_lds_get(s->words, FLEETI_STREAM_TAG(p->slot))))) {
-            /* Nobody reads it any more; but the copy that nobody waited for must be through. */
+    fleeti_stream_settle(s, &p->flight);
+    do {
+        if (fleeti_spans_left(p)) {
+            /* But the copy that nobody waited for must be through. */
             while (!fleeti_any(fleeti_stream_is_full(s, p->slot, p->use - 1))) {
             }
-            fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(p->slot), p->use * p->waves);
-            break;
+            if (!fleeti_spans_ready(p)) fleeti_stream_reclaim(s, p->slot, p->use, p->waves);
+        } else if (!fleeti_spans_again(p, &tries)) {
+            return 0;
         }
-        if (!fleeti_spans_again(p, &tries)) return 0;
-    }
-    return !fleeti_spans_ended(p, p->task + 1);
+        if (fleeti_spans_ended(p)) return 0;
+    } while (!fleeti_spans_ready(p));
+    return 1;
 }
 
-/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, read-only
-   while the launch runs. It comes in pieces of the slots' size. All lanes that run a stream function call it. */
-FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint64_t bytes)
+/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
+   memory that nobody writes while the launch runs. It comes in pieces of the slots' size. All lanes that run a stream
+   function call it. */
+FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
 {
     const char *from = (const char *)at;
-    if (((uintptr_t)at | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
+    if (((uint32_t)(uintptr_t)at | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
+    if (p->over) return;
     FLEETI_ROLLED
-    while (bytes && !p->over) {
-        const uint32_t piece = bytes < p->ring.slot_bytes ? (uint32_t)bytes : p->ring.slot_bytes;
-        if (!fleeti_spans_slot(p)) {
+    while (bytes) {
+        const uint32_t piece = bytes < p->ring.slot_bytes ? bytes : p->ring.slot_bytes;
+        if (!fleeti_spans_ready(p) && !fleeti_spans_slot(p)) {
             p->over = 1;
-            break;
+            return;
         }
-        fleeti_lds_put(p->ring.words, FLEETI_STREAM_TAG(p->slot), p->task + 1);
         fleeti_stream_fill(&p->ring, &p->flight, p->slot, p->use, from, piece);
         from += piece, bytes -= piece;
-        p->pieces++;
         if (++p->slot == p->ring.slots) p->slot = 0, p->use++;
     }
 }
@@ -2613,7 +2699,7 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
     }
     p->task = task;
     p->over = 0;
-    p->pieces = 0;
+    p->first_slot = p->slot, p->first_use = p->use;
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 1, p->slot);
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 2, p->use);
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 3, 0);
@@ -2624,7 +2710,8 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
 /* The task in hand has declared all. */
 FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
 {
-    fleeti_lds_put(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3, p->pieces + 1);
+    fleeti_lds_put(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3,
+                   (p->use - p->first_use) * p->ring.slots + p->slot - p->first_slot + 1);
 }
 
 /* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of

@@ -1331,7 +1331,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
         w->misfit = lds_bytes < ring || fleet_wave_count() < 2;
-        if (!w->misfit) fleeti_stream_begin(&w->stream, run->limit_ticks);
+        if (!w->misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
         lds = (char *)lds + ring;
         lds_bytes = w->misfit ? 0 : lds_bytes - ring;
     }
