@@ -72,8 +72,8 @@ MUTANTS = [
     # notify
     M("drain: s_waitcnt of every wave", DEVICE, "fleeti_notify_all", "fleeti_drain();", sim="device2"),
     M("drain: the instruction itself", DEVICE, "fleeti_drain", '__asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");', sim="device2"),
-    M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleet_block_barrier();", ";", sim="device1"),
-    M("barrier of the vote", DEVICE, "fleeti_block_vote", "fleet_block_barrier();", sim="dealt", isa=False),
+    M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleeti_barrier(me);", ";", sim="device1"),
+    M("barrier of the vote", DEVICE, "fleeti_block_vote", "fleeti_barrier(me);", sim="dealt", isa=False),
     M("s_barrier itself", DEVICE, "fleet_block_barrier", "__syncthreads();", sim="device1"),
     M("last of the chiplet: one too early", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "+ 2 != epoch * r.share", sim="device2", isa=False),
     M("last of the chiplet: nobody waits for it", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "== ~0u", sim="device2", isa=False),
@@ -103,7 +103,7 @@ MUTANTS = [
     M("chiplet acquire", DEVICE, "fleeti_acquire_chiplet", "fleeti_acquire_device();", sim="chiplet"),
     M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_acquire_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
     M("chiplet acquire of L1: wait after it", DEVICE, "fleeti_acquire_chiplet", "\\n\\ts_waitcnt vmcnt(0)", sim=None, why=INV_AT_ONCE, flags=L1),
-    M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleet_block_barrier();", sim="device1"),
+    M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleeti_barrier(me);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_again();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_again();", ";", sim="test"),
     # cache policy, walks, sums over waves
@@ -116,7 +116,7 @@ MUTANTS = [
       "*FLEETI_AT(fleeti_vector, at) = v;", sim=None, why=HINT),
     M("fresh load: of workgroup scope", DEVICE, "fleet_load_fresh8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
     M("walk: a division for each tile", GRAPH, "fleet_walk_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
-    M("sums over waves: the barriers", DEVICE, "fleeti_reduce_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
+    M("sums over waves: the barriers", DEVICE, "fleeti_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
     M("add_acq_rel_device: drain", DEVICE, "fleet_add_acq_rel_device", "fleeti_drain();", sim=None, why=OLDER_STORES),
