@@ -29,8 +29,8 @@
            if (fleet_plan_build(g, &d, &plan) != FLEET_OK) puts(fleet_graph_error(g));
 
    WHAT IT DOES NOT DO
-       It runs nothing (fleet_sched.h does), compiles nothing, knows no operator and no model,
-       prints nothing, and never exits.
+       It runs nothing (fleet_sched.h does), compiles nothing, knows no model, and of operators only how
+       a matrix product is cut over chiplets (linear layers); prints nothing, and never exits.
 
    OPTIONS (define before the include that has FLEET_IMPLEMENTATION; scope: that file)
        FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from
@@ -760,7 +760,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
 
 /* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is cut over its slices,
    which run on different chiplets, and in which order the workers of a chiplet take the tiles of theirs. Plain data:
-   it may stand in a tile's arguments. FLEET (papers.md A). */
+   it may stand in a tile's arguments. After FLEET (arXiv 2604.15379). */
 typedef enum fleet_split {
     FLEET_SPLIT_N, /* each slice has a run of columns, and all rows ("M-tile") */
     FLEET_SPLIT_M, /* slice s has the rows of tiles m = s mod S; where there are fewer than S rows of tiles, slices

@@ -3,7 +3,9 @@
    What one workgroup needs to tell another that data is ready, on AMD (gfx90a, gfx942, gfx950; others
    through agent scope), NVIDIA (sm_80 and later) and the plain CPU: one notify, one wait, event
    tensors by hand, the chiplet's id, scoped atomics, and the few block and wave primitives that make
-   tile code portable. Knows no queue, no graph and no plan: useful alone, in any kernel.
+   tile code portable. And how to read what: loads and stores by cache policy, walks over the tiles of
+   a matrix product, the ring of a weight stream. Knows no queue, no graph and no plan: useful alone,
+   in any kernel.
 
    RECIPE
        One source, three ways to build it: hipcc -x hip, nvcc -x cu, cc -x c (C11) or c++ (C++17).
