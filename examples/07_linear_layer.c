@@ -22,12 +22,12 @@
    The same graph is then planned without knowledge of chiplets, by one flag: every tile a CU-task of its own, which
    signals for itself. Shown: predicted hit rates, tasks, signals and L2 write-backs of both forms. All splits,
    traversals, both forms and several topologies run here, and what has the same order of additions must have the
-   same bits. On the CPU the write-backs are counted, on a GPU time is measured.
+   same bits. On the CPU the write-backs are counted.
 
        07_linear_layer [--full] [--batch N] [--svg FILE]
 
-   The layer that runs is a sixteenth as wide and as high as Qwen3-8B's; --full: as it is, for a GPU. --svg draws how
-   the workers of a chiplet walk through gate_up. */
+   The layer that runs is a 32nd of Qwen3-8B's in width and height. --full: as it is, for a GPU, and the time of a step is
+   measured. --svg draws how the workers of a chiplet walk through gate_up. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -49,7 +49,6 @@ static const char *const names[OPS] = {"qkv", "o", "gate_up", "down"};
 #define CHUNK (QUADS * EIGHT) /* of k */
 #define EPSILON 1e-6f
 #define SUM_ELEMENTS 1024u /* outputs of a task that adds up slabs */
-#define K_SLICES 8u /* of split K, whatever the number of chiplets: the same sums everywhere */
 
 /* Before loops over registers. */
 #if defined(FLEET_HOST)
@@ -272,6 +271,7 @@ static void check(const char *what, fleet_status status)
 typedef struct layer {
     uint32_t hidden, qkv, ffn; /* widths */
     uint32_t tile_k;           /* what k is cut by */
+    uint32_t k_slices;         /* of split K, on any number of chiplets: the same sums everywhere */
     uint32_t batch;
 } layer;
 
@@ -301,7 +301,7 @@ static void choose(const layer *l, const fleet_topology *topology, fleet_level l
         d.levels = 1u << level;
         if (level == FLEET_LEVEL_DEVICE && w.split != FREE) d.splits = 1u << w.split;
         if (w.traversal != FREE) d.traversals = 1u << w.traversal;
-        if (level == FLEET_LEVEL_DEVICE && w.split == FLEET_SPLIT_K) d.slices = K_SLICES;
+        if (level == FLEET_LEVEL_DEVICE && w.split == FLEET_SPLIT_K) d.slices = l->k_slices;
         d.fused_input = i == QKV || i == GATE_UP;
         d.fused_columns = i == GATE_UP ? l->ffn : i == QKV ? 0 : l->hidden;
 #if defined(FLEET_CUDA)
@@ -401,7 +401,7 @@ typedef struct outcome {
     double us;         /* of a step */
 } outcome;
 
-static void print_head(const layer *l, const fleet_topology *t, int measured)
+static void print_head(const layer *l, const fleet_topology *t, uint32_t measured)
 {
     printf("\nbatch %u on %s, width %u: predicted weight hits in L2; tasks, signals between "
            "chiplets, L2 write-backs%s\n",
@@ -518,11 +518,11 @@ static memory make_memory(const layer *l, const fleet_quad *const *weights)
         g->silu = i == GATE_UP;
         g->residual = i == O ? tensor[0] : i == DOWN ? tensor[2] : NULL;
         g->y = tensor[i + 1];
-        g->squares = (float *)device_memory((size_t)K_SLICES * l->batch * sizeof(float));
+        g->squares = (float *)device_memory((size_t)l->k_slices * l->batch * sizeof(float));
     }
     /* One product at a time: they can have the same slabs. */
     m.gemms[0].slab =
-        (float *)device_memory((size_t)K_SLICES * l->batch * 2 * l->ffn * sizeof(float));
+        (float *)device_memory((size_t)l->k_slices * l->batch * 2 * l->ffn * sizeof(float));
     for (uint32_t i = 1; i < OPS; i++) m.gemms[i].slab = m.gemms[0].slab;
     m.device_gemms = device_memory(sizeof m.gemms);
     return m;
@@ -547,7 +547,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-/* One step, whose results stay in m->now; and if more are asked for, one and so many more, to see what each costs. */
+/* A step, whose results stay in m->now. What each of `steps` costs is seen from two more launches: one with so many steps
+   more than the other. */
 static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_desc *desc,
                    uint32_t steps)
 {
@@ -557,6 +558,8 @@ static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_d
     fleet_image image;
     fleet_state state;
     outcome o;
+    double us[3];
+    uint64_t releases[3];
     memset(&o, 0, sizeof o);
     for (uint32_t i = 0; i < OPS; i++) {
         gemm *g = &m->gemms[i];
@@ -571,15 +574,18 @@ static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_d
     memset(&stats, 0, sizeof stats);
     launch.threads = THREADS;
     launch.host.stats = &stats;
-    for (uint32_t more = 0; more <= steps; more += steps ? steps : 1) {
+    for (uint32_t i = 0; i < (steps ? 3u : 1u); i++) {
         const double begun = now_us();
-        launch.steps = 1 + more;
+        launch.steps = i < 2 ? 1 : 1 + steps;
         check("launch",
               fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), m->device_gemms));
         check("run", fleet_wait_state(&state, NULL));
-        o.us = (now_us() - begun - o.us) / (more ? more : 1);
-        o.releases = (stats.releases - o.releases) / (more ? more : 1);
-        if (more) break;
+        us[i] = now_us() - begun;
+        releases[i] = stats.releases;
+    }
+    if (steps) {
+        o.us = (us[2] - us[1]) / steps;
+        o.releases = (releases[2] - releases[1]) / steps;
     }
     check("copy", fleet_to_host(m->now, m->device, m->values * sizeof *m->now, NULL));
     o.plan = fleet_plan_get_stats(plan);
@@ -690,7 +696,7 @@ static uint32_t run_batch(const layer *l, const fleet_quad *const *weights,
                           const fleet_topology *here, uint32_t steps, outcome shown[WAYS + 1][2])
 {
     memory m = make_memory(l, weights);
-    bf16 *first[2] = {NULL, NULL}; /* whole sums, K_SLICES slabs */
+    bf16 *first[2] = {NULL, NULL}; /* of whole sums, of slabs */
     uint32_t runs = 0;
     for (uint32_t number = 0; number <= WAYS; number++)
         for (uint32_t i = 0; i < 2 * TOPOLOGIES; i++) {
@@ -728,10 +734,11 @@ static uint32_t run_batch(const layer *l, const fleet_quad *const *weights,
 
 static layer layer_of(uint32_t full, uint32_t batch)
 {
-    const uint32_t by = full ? 1 : 16;
+    const uint32_t by = full ? 1 : 32;
     layer l;
     l.hidden = 4096 / by, l.qkv = 6144 / by, l.ffn = 12288 / by;
     l.tile_k = full ? 256 : 32;
+    l.k_slices = full ? 8 : 4;
     l.batch = batch;
     return l;
 }
@@ -784,10 +791,10 @@ int main(int argc, char **argv)
     }
     check("query", fleet_query_topology(&here));
 #if defined(FLEET_HOST)
-    const uint32_t shown_full = 1, measured = 0; /* the CPU stands in for a chip that is not here */
-    chip = fleet_topology_preset(FLEET_MI300X);
+    const uint32_t shown_full = 1, measured = 0, steps = 1;
+    chip = fleet_topology_preset(FLEET_MI300X); /* is not here, but can be planned for */
 #else
-    const uint32_t shown_full = full, measured = 1;
+    const uint32_t shown_full = full, measured = full, steps = full ? 10 : 0;
     chip = here;
 #endif
     l = layer_of(full, 1);
@@ -797,7 +804,7 @@ int main(int argc, char **argv)
         const layer shown = layer_of(shown_full, batch ? batch : batches[i]);
         outcome ran[WAYS + 1][2];
         l = layer_of(full, shown.batch);
-        runs += run_batch(&l, weights, &here, full ? 10 : 1, ran);
+        runs += run_batch(&l, weights, &here, steps, ran);
         print_head(&shown, &chip, measured);
         for (uint32_t number = 0; number <= WAYS; number++)
             print_way(&shown, &chip, number, measured ? ran[number] : NULL);
