@@ -19,15 +19,17 @@
    Under split K no tile has a whole row nor a whole sum: it leaves partial sums of both in its slice's slab, and a
    second grid adds the slabs up, always in the same order, and does what the tile would have done.
 
-   The same graph is then planned without knowledge of chiplets, by one flag: every tile a CU-task of its own, which
-   signals for itself. Shown: predicted hit rates, tasks, signals and L2 write-backs of both forms. All splits,
-   traversals, both forms and several topologies run here, and what has the same order of additions must have the
-   same bits. On the CPU the write-backs are counted.
+   The same graph is then planned without knowledge of chiplets (fleet_plan_desc.unaware, and direct signals): every
+   tile a CU-task of its own, which signals for itself. Shown of both forms: predicted hit rates, tasks, signals and L2
+   write-backs; for CU-tasks the planner takes what tiles share to be spread evenly over the chiplets. All splits and
+   traversals run in both forms, some on other topologies too, and where sums have the same order, they must have the
+   same bits. On the CPU the write-backs are counted, and must be those of the plan.
 
        07_linear_layer [--full] [--batch N] [--svg FILE]
 
-   The layer that runs is a 32nd of Qwen3-8B's in width and height. --full: as it is, for a GPU, and the time of a step is
-   measured. --svg draws how the workers of a chiplet walk through gate_up. */
+   The layer that runs is a 32nd of Qwen3-8B's in width and height. --full: as it is, for a GPU, and the time of a step
+   is measured; the tile is a plain one, without matrix instructions, and with many rows bound by its arithmetic. --svg
+   draws how the workers of a chiplet walk through gate_up. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -49,6 +51,7 @@ static const char *const names[OPS] = {"qkv", "o", "gate_up", "down"};
 #define CHUNK (QUADS * EIGHT) /* of k */
 #define EPSILON 1e-6f
 #define SUM_ELEMENTS 1024u /* outputs of a task that adds up slabs */
+#define MOST_SLABS FLEET_MAX_CHIPLETS
 
 /* Before loops over registers. */
 #if defined(FLEET_HOST)
@@ -84,7 +87,7 @@ typedef struct gemm { /* what every tile sees of one product */
     uint32_t norm, silu;
     const bf16 *residual; /* [m][outputs], or null */
     bf16 *y;              /* [m][outputs]; n of them, with silu half as many */
-    uint32_t slabs;       /* split K: slices; else 0 */
+    uint32_t slabs;       /* split K: slices that have some of k; else 0 */
     float *slab;          /* [slabs][m][n] */
     float *squares;       /* [slabs][m] */
 } gemm;
@@ -314,6 +317,16 @@ static void choose(const layer *l, const fleet_topology *topology, fleet_level l
     }
 }
 
+/* Slices that have a run of k, under split K; else 0. */
+static uint32_t slabs_of(const fleet_linear_plan *p)
+{
+    uint32_t slabs = 0;
+    if (p->linear.split != FLEET_SPLIT_K) return 0;
+    for (uint32_t s = 0; s < p->slices; s++)
+        slabs += fleet_linear_part(&p->linear, s, p->slices).k != 0;
+    return slabs; /* the first ones */
+}
+
 /* Most tiles of a slice. */
 static uint32_t tiles_of(const fleet_linear_plan *p)
 {
@@ -518,11 +531,11 @@ static memory make_memory(const layer *l, const fleet_quad *const *weights)
         g->silu = i == GATE_UP;
         g->residual = i == O ? tensor[0] : i == DOWN ? tensor[2] : NULL;
         g->y = tensor[i + 1];
-        g->squares = (float *)device_memory((size_t)l->k_slices * l->batch * sizeof(float));
+        g->squares = (float *)device_memory((size_t)MOST_SLABS * l->batch * sizeof(float));
     }
     /* One product at a time: they can have the same slabs. */
     m.gemms[0].slab =
-        (float *)device_memory((size_t)l->k_slices * l->batch * 2 * l->ffn * sizeof(float));
+        (float *)device_memory((size_t)MOST_SLABS * l->batch * 2 * l->ffn * sizeof(float));
     for (uint32_t i = 1; i < OPS; i++) m.gemms[i].slab = m.gemms[0].slab;
     m.device_gemms = device_memory(sizeof m.gemms);
     return m;
@@ -564,7 +577,7 @@ static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_d
     for (uint32_t i = 0; i < OPS; i++) {
         gemm *g = &m->gemms[i];
         g->linear = plans[i].linear;
-        g->slabs = g->linear.split == FLEET_SPLIT_K ? plans[i].slices : 0;
+        g->slabs = slabs_of(&plans[i]);
         g->streams = fleet_linear_part(&g->linear, 0, plans[i].slices).m_tiles == 1;
     }
     check("copy", fleet_to_device(m->device_gemms, m->gemms, sizeof m->gemms, NULL));
