@@ -157,11 +157,11 @@ FLEET_DEVICE void add_products(const gemm *g, const fleet_walk *tile, uint32_t c
 }
 
 /* The sums of one tile, [ROWS][COLUMNS]. Lanes have the columns, waves share k. */
-FLEET_DEVICE void multiply_tile(const gemm *g, const fleet_walk *tile, float *lds, float *sums,
-                                float *squares)
+FLEET_DEVICE void multiply_tile(const fleet_ctx *ctx, const gemm *g, const fleet_walk *tile,
+                                float *lds, float *sums, float *squares)
 {
-    const fleet_k_range k = fleet_walk_wave_k(tile);
-    const uint32_t wave = fleet_wave_id();
+    const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
+    const fleet_k_range k = fleet_walk_wave_k(tile, wave, waves);
     for (uint32_t i = fleet_lane(); i < ROWS * QUADS; i += fleet_wave_size())
         squares[wave * ROWS * QUADS + i] = 0;
     for (uint32_t first = 0; first < COLUMNS; first += fleet_wave_size()) {
@@ -173,7 +173,7 @@ FLEET_DEVICE void multiply_tile(const gemm *g, const fleet_walk *tile, float *ld
             add_products(g, tile, column, k, x, mine, sum, 1);
         else
             add_products(g, tile, column, k, x, mine, sum, ROWS);
-        fleet_block_reduce_add(sum, ROWS, lds);
+        fleet_reduce_add(ctx, sum, ROWS, lds);
         if (wave > 0) continue;
         UNROLLED
         for (uint32_t r = 0; r < ROWS; r++) sums[r * COLUMNS + column] = sum[r];
@@ -215,7 +215,7 @@ FLEET_TILE(multiply, gemm)
     FLEET_FOR_TILES(tile, &args->linear, ctx)
     {
         const uint32_t columns = tile.columns / width;
-        multiply_tile(args, &tile, lds, sums, squares);
+        multiply_tile(&ctx, args, &tile, lds, sums, squares);
         fleet_barrier(&ctx);
         for (uint32_t i = ctx.thread; i < tile.rows * columns; i += ctx.threads) {
             const uint32_t r = i / columns, c = i % columns * width, row = tile.row + r;
