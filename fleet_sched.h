@@ -2416,7 +2416,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
         if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
-        } else if (set##_slots && fleeti_is_producer(&fleeti_w)) {                                 \
+        } else if (set##_slots != 0 && fleeti_is_producer(&fleeti_w)) {                            \
             fleet_spans fleeti_s;                                                                  \
             fleeti_produce(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set));                        \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set)))            \
