@@ -2124,7 +2124,8 @@ FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t s
 
 /* The next piece of the task's spans for this wave: at most the slot's bytes, and what is left of the span at its
    end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
-   declared no more; return what fleet_weights_status says. */
+   declared no more; return what fleet_weights_status says, but not past a barrier: other waves may have got a piece,
+   and wait there. */
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
 {
     const uint32_t at = s->slot + fleeti_uniform(s->next), slot = at % s->ring.slots;
