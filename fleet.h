@@ -792,10 +792,29 @@ typedef struct fleet_part {
     uint32_t first_k, k;
 } fleet_part;
 
-/* Part i of n in which `count` things are cut: contiguous, as even as can be. */
+/* Where part i of n begins when `count` things are cut: contiguous, as even as can be, the first count mod n parts
+   one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU. */
 FLEET_BOTH uint32_t fleet_cut(uint32_t count, uint32_t i, uint32_t n)
 {
-    return (uint32_t)((uint64_t)count * i / n);
+    const uint32_t longer = count % n;
+    return count / n * i + (i < longer ? i : longer);
+}
+
+/* Elements of k, from `first` on. */
+typedef struct fleet_k_range {
+    uint32_t first, count;
+} fleet_k_range;
+
+/* Part i of n of a range: whole tiles of tile_k but at its end. Empty where there are more parts than tiles. */
+FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n)
+{
+    const uint32_t tiles = k.count / tile_k + (k.count % tile_k != 0);
+    const uint32_t first = fleet_cut(tiles, i, n) * tile_k;
+    const uint32_t end = fleet_cut(tiles, i + 1, n) * tile_k;
+    const uint32_t before = first < k.count ? first : k.count; /* the last tile may be short */
+    k.first += before;
+    k.count = (end < k.count ? end : k.count) - before;
+    return k;
 }
 
 FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l)
@@ -812,9 +831,10 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
 {
     const uint32_t m_tiles = fleet_linear_m_tiles(l), n_tiles = fleet_linear_n_tiles(l);
     fleet_part p;
+    fleet_k_range k;
     uint32_t turn = 0, turns = 1; /* which of how many slices with the same rows */
     p.first_m = 0, p.step_m = 1, p.m_tiles = m_tiles;
-    p.first_k = 0, p.k = l->k;
+    k.first = 0, k.count = l->k;
     if (l->split == FLEET_SPLIT_N) {
         turn = slice, turns = slices;
     } else if (l->split == FLEET_SPLIT_M) {
@@ -823,11 +843,9 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
         p.m_tiles = (m_tiles - p.first_m - 1) / rows + 1;
         turn = slice / rows, turns = (slices - p.first_m - 1) / rows + 1;
     } else {
-        const uint32_t k_tiles = (l->k - 1) / l->tile_k + 1;
-        const uint32_t end = fleet_cut(k_tiles, slice + 1, slices) * l->tile_k;
-        p.first_k = fleet_cut(k_tiles, slice, slices) * l->tile_k;
-        p.k = (end < l->k ? end : l->k) - p.first_k;
+        k = fleet_cut_k(k, l->tile_k, slice, slices);
     }
+    p.first_k = k.first, p.k = k.count;
     p.first_n = fleet_cut(n_tiles, turn, turns);
     p.n_tiles = fleet_cut(n_tiles, turn + 1, turns) - p.first_n;
     return p;
@@ -838,23 +856,108 @@ typedef struct fleet_tile {
     uint32_t m, n;
 } fleet_tile;
 
+/* A walk over the tiles of a part: from tile `first` on every `stride`-th one, in the order of the linear's traversal;
+   none of an empty part.
+       for (fleet_walk w = fleet_walk_begin(&linear, &part, worker, workers); w.more; fleet_walk_next(&w)) ...
+   Only its beginning divides, and once more where its last window is narrower than the others: the stride is taken
+   apart into windows, lines and places beforehand. */
+typedef struct fleet_walk {
+    uint32_t more;          /* 0: there are no more tiles, and the rest means nothing */
+    uint32_t m, n;          /* the tile's place among the tiles of the output */
+    uint32_t row, column;   /* its first element: m * tile_m, n * tile_n */
+    uint32_t rows, columns; /* elements of it: less than tile_m, tile_n at the output's edges */
+    uint32_t first_k, k;    /* of the part, elements */
+    /* The rest is the walk's own. Tiles lie on `lines` lines of `across` places, cut in windows of `window` places;
+       within a window the walk goes along its lines, `width` places each. M_MAJOR: a line is a column. */
+    fleet_linear linear;
+    uint32_t first_m, step_m, first_n;
+    uint32_t lines, across, window;
+    uint32_t before, width; /* of this window: places before it, places */
+    uint32_t line, place;   /* in this window */
+    uint32_t stride;        /* tiles, and the same as */
+    uint32_t by_places, by_lines, by_places_of_windows;
+} fleet_walk;
+
+/* To tile t, by division: where the order of tiles is defined. */
+FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
+{
+    const uint32_t windows = t / (w->window * w->lines);
+    w->before = windows * w->window;
+    w->width = w->across - w->before < w->window ? w->across - w->before : w->window;
+    t -= w->before * w->lines;
+    w->line = t / w->width, w->place = t % w->width;
+}
+/* What the tile at this line and place is. */
+FLEET_BOTH void fleeti_walk_look(fleet_walk *w)
+{
+    const fleet_linear *l = &w->linear;
+    const uint32_t m_major = l->traversal == FLEET_TRAVERSAL_M_MAJOR;
+    const uint32_t i = m_major ? w->before + w->place : w->line;
+    const uint32_t j = m_major ? w->line : w->before + w->place;
+    w->m = w->first_m + i * w->step_m;
+    w->n = w->first_n + j;
+    w->row = w->m * l->tile_m, w->column = w->n * l->tile_n;
+    w->rows = l->m - w->row < l->tile_m ? l->m - w->row : l->tile_m;
+    w->columns = l->n - w->column < l->tile_n ? l->n - w->column : l->tile_n;
+}
+FLEET_BOTH fleet_walk fleeti_walk_of(const fleet_linear *l, const fleet_part *p)
+{
+    const uint32_t m_major = l->traversal == FLEET_TRAVERSAL_M_MAJOR;
+    fleet_walk w;
+    w.more = w.m = w.n = w.row = w.column = w.rows = w.columns = 0;
+    w.before = w.width = w.line = w.place = 0;
+    w.stride = w.by_places = w.by_lines = w.by_places_of_windows = 0;
+    w.linear = *l;
+    w.first_m = p->first_m, w.step_m = p->step_m, w.first_n = p->first_n;
+    w.first_k = p->first_k, w.k = p->k;
+    w.lines = m_major ? p->n_tiles : p->m_tiles;
+    w.across = m_major ? p->m_tiles : p->n_tiles;
+    w.window = w.across;
+    if (l->traversal == FLEET_TRAVERSAL_WINDOWED && l->window < w.across) w.window = l->window;
+    return w;
+}
+FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
+                                       uint32_t stride)
+{
+    fleet_walk w = fleeti_walk_of(l, p);
+    w.stride = stride;
+    w.more = p->k && first < p->m_tiles * p->n_tiles;
+    if (w.more) {
+        fleeti_walk_seek(&w, first);
+        w.by_lines = stride / w.width, w.by_places = stride % w.width;
+        w.by_places_of_windows = w.by_lines / w.lines * w.window, w.by_lines %= w.lines;
+        fleeti_walk_look(&w);
+    }
+    return w;
+}
+/* To the next tile of the walk, if there is one. */
+FLEET_BOTH void fleet_walk_next(fleet_walk *w)
+{
+    w->place += w->by_places;
+    w->line += w->by_lines;
+    w->before += w->by_places_of_windows;
+    if (w->place >= w->width) w->place -= w->width, w->line++;
+    if (w->line >= w->lines) w->line -= w->lines, w->before += w->window;
+    if (w->before < w->across && w->across - w->before < w->width) {
+        /* Into the last window, as if it were as wide as the others: but its lines are shorter. */
+        const uint32_t t = w->line * w->width + w->place;
+        w->width = w->across - w->before;
+        w->line = t / w->width, w->place = t % w->width;
+        w->by_lines = w->stride / w->width, w->by_places = w->stride % w->width;
+        if (w->line >= w->lines) w->before += w->window;
+    }
+    w->more = w->before < w->across;
+    if (w->more) fleeti_walk_look(w);
+}
+
 /* Tile t < m_tiles * n_tiles of a part, in the order of the linear's traversal. */
 FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t)
 {
+    fleet_walk w = fleeti_walk_of(l, p);
     fleet_tile at;
-    if (l->traversal == FLEET_TRAVERSAL_M_MAJOR) {
-        at.m = t % p->m_tiles, at.n = t / p->m_tiles;
-    } else {
-        const uint32_t most = l->traversal == FLEET_TRAVERSAL_WINDOWED && l->window < p->n_tiles
-                                  ? l->window
-                                  : p->n_tiles;
-        const uint32_t before = t / (most * p->m_tiles) * most; /* columns of the windows before */
-        const uint32_t left = p->n_tiles - before, columns = left < most ? left : most;
-        t -= before * p->m_tiles;
-        at.m = t / columns, at.n = before + t % columns;
-    }
-    at.m = p->first_m + at.m * p->step_m;
-    at.n += p->first_n;
+    fleeti_walk_seek(&w, t);
+    fleeti_walk_look(&w);
+    at.m = w.m, at.n = w.n;
     return at;
 }
 

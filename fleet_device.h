@@ -227,6 +227,29 @@ void fleeti_host_count_rmw(void);
 
 FLEET_C_END
 
+/* Sixteen bytes as one access. */
+typedef struct __attribute__((aligned(16))) fleet_quad {
+    uint32_t word[4];
+} fleet_quad;
+typedef fleet_quad fleeti_quad;
+
+/* Memory that the lanes of a wave read at offsets from one base. */
+typedef struct fleet_view {
+    const void *base;
+} fleet_view;
+
+/* Memory of any type, by words. */
+typedef uint32_t __attribute__((may_alias)) fleeti_any4;
+typedef uint64_t __attribute__((may_alias)) fleeti_any8;
+
+FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
+{
+    fleet_quad quad;
+    quad.word[0] = (uint32_t)low, quad.word[1] = (uint32_t)(low >> 32);
+    quad.word[2] = (uint32_t)high, quad.word[3] = (uint32_t)(high >> 32);
+    return quad;
+}
+
 /* ---- fleet device: backend AMD ------------------------------------------------------------------------- */
 
 /* Each backend defines the same functions and nothing else stands between the kit and the hardware:
@@ -238,6 +261,8 @@ FLEET_C_END
      counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
                   fleeti_publish_system, and the scoped atomics
+     cache        fleet_load_streaming4/8/16, fleet_load_streaming64, fleet_load_fresh4/8/16,
+                  fleet_store_nt4/8/16, fleet_view_... (section "cache policy")
      time         fleet_clock_ticks, fleeti_cycles, fleeti_backoff */
 
 #if defined(FLEET_HIP)
@@ -254,6 +279,7 @@ FLEET_C_END
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
 /* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
 #define FLEETI_ROLLED _Pragma("unroll 1")
+#define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -520,6 +546,141 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return FLEET_OK;
 }
 
+/* Cache policy. Pointers to any type, in global memory. */
+typedef uint32_t fleeti_vector __attribute__((ext_vector_type(4), may_alias));
+#define FLEETI_AT(type, at) ((__attribute__((address_space(1))) type *)(at))
+
+FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
+{
+    fleet_quad quad = {{v.x, v.y, v.z, v.w}};
+    return quad;
+}
+
+/* sc1 nt has no builtin for an address of each lane's own. The wait stands in the same assembly: the compiler does
+   not count such a load, and could use or move its result too early. gfx90a: glc slc. */
+#define FLEETI_LOAD_SC1_NT(v, at, width)                                                           \
+    __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
+                     : "=&v"(v)                                                                    \
+                     : "v"(at)                                                                     \
+                     : "memory")
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    uint32_t v;
+    FLEETI_LOAD_SC1_NT(v, at, "dword");
+    return v;
+#else
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
+#endif
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    uint64_t v;
+    FLEETI_LOAD_SC1_NT(v, at, "dwordx2");
+    return v;
+#else
+    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
+#endif
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    fleeti_vector v;
+    FLEETI_LOAD_SC1_NT(v, at, "dwordx4");
+    return fleeti_quad_of(v);
+#else
+    return fleeti_quad_of(__builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at)));
+#endif
+}
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+#if defined(FLEETI_GFX_CHIPLETS)
+    const char *from = (const char *)at;
+    fleeti_vector a, b, c, d;
+    __asm__ volatile("global_load_dwordx4 %0, %4, off sc1 nt\n\t"
+                     "global_load_dwordx4 %1, %5, off sc1 nt\n\t"
+                     "global_load_dwordx4 %2, %6, off sc1 nt\n\t"
+                     "global_load_dwordx4 %3, %7, off sc1 nt\n\t"
+                     "s_waitcnt vmcnt(0)"
+                     : "=&v"(a), "=&v"(b), "=&v"(c), "=&v"(d)
+                     : "v"(from), "v"(from + stride_bytes), "v"(from + 2 * stride_bytes),
+                       "v"(from + 3 * stride_bytes)
+                     : "memory");
+    quads[0] = fleeti_quad_of(a), quads[1] = fleeti_quad_of(b);
+    quads[2] = fleeti_quad_of(c), quads[3] = fleeti_quad_of(d);
+#else
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
+#endif
+}
+
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
+{
+    __builtin_nontemporal_store(value, FLEETI_AT(fleeti_any4, at));
+}
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
+{
+    __builtin_nontemporal_store(value, FLEETI_AT(fleeti_any8, at));
+}
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
+{
+    fleeti_vector v = {value.word[0], value.word[1], value.word[2], value.word[3]};
+    __builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));
+}
+
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+{
+    return __hip_atomic_load(FLEETI_AT(const fleeti_any4, at), __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_AGENT);
+}
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+{
+    return __hip_atomic_load(FLEETI_AT(const fleeti_any8, at), __ATOMIC_RELAXED,
+                             __HIP_MEMORY_SCOPE_AGENT);
+}
+
+/* The buffer instructions, of one address for the wave and an offset per lane, have a builtin that takes the policy:
+   bit 1 is nt, bit 4 is sc1 (LLVM, CPol). So the compiler counts these loads, and many can be in flight. */
+#if defined(FLEETI_GFX_CHIPLETS)
+#if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
+#define FLEETI_BUFFER_LOADS 1
+#endif
+#endif
+/* Raw, without a stride, up to 4 GB: CDNA3 ISA, buffer resource. */
+#define FLEETI_BUFFER(view)                                                                        \
+    __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(view).base, 0, -1, 0x00027000)
+#define FLEETI_SC1_NT (1 << 4 | 1 << 1)
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
+{
+#if defined(FLEETI_BUFFER_LOADS)
+    return __builtin_amdgcn_raw_buffer_load_b32(FLEETI_BUFFER(view), (int)offset_bytes, 0,
+                                                FLEETI_SC1_NT);
+#else
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+#endif
+}
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
+{
+#if defined(FLEETI_BUFFER_LOADS)
+    typedef uint32_t two __attribute__((ext_vector_type(2)));
+    const two v = __builtin_amdgcn_raw_buffer_load_b64(FLEETI_BUFFER(view), (int)offset_bytes, 0,
+                                                       FLEETI_SC1_NT);
+    return (uint64_t)v.y << 32 | v.x;
+#else
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+#endif
+}
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
+{
+#if defined(FLEETI_BUFFER_LOADS)
+    return fleeti_quad_of(__builtin_amdgcn_raw_buffer_load_b128(
+        FLEETI_BUFFER(view), (int)offset_bytes, 0, FLEETI_SC1_NT));
+#else
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
+#endif
+}
+
 #endif /* FLEET_HIP */
 
 /* ---- fleet device: backend NVIDIA ---------------------------------------------------------------------- */
@@ -532,6 +693,7 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
    longer than the code around a poll. */
 #define FLEETI_POLL_TOGETHER 1
 #define FLEETI_ROLLED _Pragma("unroll 1")
+#define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -696,6 +858,82 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return FLEET_OK;
 }
 
+/* Cache policy. Pointers to any type, in global memory. ptxas counts these loads: many can be in flight. PTX takes
+   .L2::evict_first in the instruction for 32 bytes only; other widths name a policy, which ptxas makes a constant. */
+FLEET_DEVICE uint64_t fleeti_evict_first(void)
+{
+    uint64_t policy;
+    __asm__("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+    return policy;
+}
+#define FLEETI_PTX_STREAMING "ld.global.L1::no_allocate.L2::cache_hint"
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+    uint32_t v;
+    __asm__ volatile(FLEETI_PTX_STREAMING ".u32 %0,[%1],%2;"
+                     : "=r"(v)
+                     : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+    uint64_t v;
+    __asm__ volatile(FLEETI_PTX_STREAMING ".u64 %0,[%1],%2;"
+                     : "=l"(v)
+                     : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+    fleet_quad v;
+    __asm__ volatile(FLEETI_PTX_STREAMING ".v4.u32 {%0,%1,%2,%3},[%4],%5;"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
+{
+    __asm__ volatile("st.global.cs.u32 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "r"(value)
+                     : "memory");
+}
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
+{
+    __asm__ volatile("st.global.cs.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)), "l"(value)
+                     : "memory");
+}
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
+{
+    __asm__ volatile("st.global.cs.v4.u32 [%0],{%1,%2,%3,%4};" ::"l"(__cvta_generic_to_global(at)),
+                     "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
+                     : "memory");
+}
+/* Strong loads of device scope: .cg and .cv are hints, which the PTX memory model gives no meaning. */
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+{
+    return fleet_load_relaxed_device((const uint32_t *)at);
+}
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+{
+    uint64_t v;
+    __asm__ volatile("ld.relaxed.gpu.global.u64 %0,[%1];"
+                     : "=l"(v)
+                     : "l"(__cvta_generic_to_global(at))
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+{
+    fleet_quad v;
+    __asm__ volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3},[%4];"
+                     : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                     : "l"(__cvta_generic_to_global(at))
+                     : "memory");
+    return v;
+}
+
 #endif /* FLEET_CUDA */
 
 /* The dynamic LDS of the launch. */
@@ -711,11 +949,6 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
     return fleeti_host_dynamic_lds();
 }
 #endif
-
-/* Four words as one access. */
-typedef struct __attribute__((aligned(16))) fleeti_quad {
-    uint32_t word[4];
-} fleeti_quad;
 
 /* LDS that the kit's own functions use, word by word or by four. */
 #if defined(FLEET_HIP)
@@ -735,6 +968,10 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)(lds + word);
+}
+FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
+{
+    return lds + word;
 }
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here in registers on the way. */
@@ -769,6 +1006,10 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
+}
+FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
+{
+    return (const void *)__cvta_shared_to_generic(lds + word * 4);
 }
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here past the registers. */
@@ -896,6 +1137,7 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 #define FLEETI_SPIN 1u
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
 #define FLEETI_ROLLED
+#define FLEETI_UNROLLED
 #define FLEETI_LOOK_CYCLES 0
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
@@ -984,6 +1226,10 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
     fleeti_quad quad;
     for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
     return quad;
+}
+FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
+{
+    return lds + word;
 }
 /* A copy of 16 bytes from device memory to LDS: it is there when it has been ended. Here at once. */
 typedef struct fleeti_inbound {
@@ -1165,12 +1411,107 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return fleeti_host_park(at, tries);
 }
 
+/* Cache policy. Pointers to any type. Plain accesses, but that what is fresh comes from where atomics act. */
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
+{
+    return *(const fleeti_any4 *)at;
+}
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
+{
+    return *(const fleeti_any8 *)at;
+}
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
+{
+    const fleeti_any8 *half = (const fleeti_any8 *)at;
+    return fleeti_quad_of_halves(half[0], half[1]);
+}
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
+{
+    *(fleeti_any4 *)at = value;
+}
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value)
+{
+    *(fleeti_any8 *)at = value;
+}
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
+{
+    fleeti_any8 *half = (fleeti_any8 *)at;
+    half[0] = (uint64_t)value.word[1] << 32 | value.word[0];
+    half[1] = (uint64_t)value.word[3] << 32 | value.word[2];
+}
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+{
+    return __atomic_load_n((const fleeti_any4 *)at, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+{
+    return __atomic_load_n((const fleeti_any8 *)at, __ATOMIC_RELAXED);
+}
+
 #endif /* FLEET_HOST */
 
 FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
 {
     return (uint64_t)fleeti_first((uint32_t)(value >> 32)) << 32 | fleeti_first((uint32_t)value);
 }
+
+/* ---- fleet device: cache policy --------------------------------------------------------------------------- */
+
+/* Loads and stores that tell the caches what the data is for. 4, 8 or 16 bytes (uint32_t, uint64_t, fleet_quad) at an
+   address of the same alignment in device memory; the memory may be of any type.
+
+     function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
+     fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
+     fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
+     fleet_load_fresh      what changes meanwhile  sc1             glc      ld.relaxed.gpu             relaxed atomic
+
+   Streaming: a line stays in the L2 for the other workers of the chiplet that read it at about the same time, and
+   then is the first to leave; the L1 keeps none of it. For what this launch writes it is no better than a plain load.
+   Fresh: is never answered by an L1, nor by a copy in the L2 of what another chiplet wrote (LLVM's AMDGPU memory model:
+   a monotonic load of agent scope; PTX: a strong one of gpu scope). It orders nothing: that the data is there a wait
+   has to tell. After a wait plain loads are right as well, for its acquire drops what is stale; these are for words
+   that change while the task runs. 16 bytes are read in parts, each of them whole.
+   Stores are ordered as plain ones are: notify publishes them.
+
+   fleet_load_streaming4/8/16 wait for their own load on gfx942 and gfx950, one at a time for the wave. Two ways to have
+   more on their way, which bandwidth needs where few waves run:
+     fleet_load_streaming64  four quads, one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
+     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below
+                             4 GB; the compiler counts these loads as it does plain ones, and waits where it must */
+#if defined(FLEET_HIP) || defined(FLEET_HOST)
+FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+{
+    const uint64_t low = fleet_load_fresh8(at);
+    return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
+}
+#endif
+FLEET_DEVICE fleet_view fleet_view_of(const void *base)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)base;
+    const uint64_t high = fleeti_uniform((uint32_t)(at >> 32));
+    fleet_view view;
+    view.base = (const void *)(uintptr_t)(high << 32 | fleeti_uniform((uint32_t)at));
+    return view;
+}
+#if !defined(FLEET_HIP)
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
+}
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
+}
+#endif /* !FLEET_HIP */
 
 /* ---- fleet device: a block's words ---------------------------------------------------------------------- */
 
@@ -1515,6 +1856,71 @@ FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
     return fleeti_backoff(NULL, tries);
 }
 
+/* ---- fleet device: tile walks ------------------------------------------------------------------------------ */
+
+/* The walk of one worker over its share of a slice (fleet.h, linear layers). All threads give the same arguments. */
+FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
+                                         uint32_t slices, uint32_t worker, uint32_t workers)
+{
+    fleet_linear l;
+    fleet_part part;
+    l.m = fleeti_uniform(linear->m), l.n = fleeti_uniform(linear->n);
+    l.k = fleeti_uniform(linear->k);
+    l.tile_m = fleeti_uniform(linear->tile_m), l.tile_n = fleeti_uniform(linear->tile_n);
+    l.tile_k = fleeti_uniform(linear->tile_k);
+    l.element_bytes = fleeti_uniform(linear->element_bytes);
+    l.split = fleeti_uniform(linear->split), l.traversal = fleeti_uniform(linear->traversal);
+    l.window = fleeti_uniform(linear->window);
+    part = fleet_linear_part(&l, fleeti_uniform(slice), fleeti_uniform(slices));
+    return fleet_walk_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
+}
+
+/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task: once for each output tile that
+   this worker computes, with a fleet_walk of that name. ctx: the tile's fleet_ctx, by name. */
+#define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
+    for (fleet_walk walk = fleet_walk_slice(linear, (ctx).slice, (ctx).slices, (ctx).tile_index,   \
+                                            (ctx).tile_num);                                       \
+         walk.more; fleet_walk_next(&walk))
+
+/* ---- fleet device: one tile by all waves of a workgroup -------------------------------------------------------- */
+
+/* The calling wave's share of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
+FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk)
+{
+    fleet_k_range k;
+    k.first = walk->first_k, k.count = walk->k;
+    return fleet_cut_k(k, walk->linear.tile_k, fleet_wave_id(), fleet_wave_count());
+}
+
+/* Bytes of LDS for fleet_block_reduce_add of n sums in a workgroup of that many threads. */
+#define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
+
+FLEET_DEVICE void fleeti_reduce_barrier(void)
+{
+    fleet_block_barrier();
+}
+
+/* Adds up n sums of each lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of
+   the lanes l of all waves, added in the order of the waves: the same bits in every run. The other waves keep theirs.
+   sum is in registers, n a constant; `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the first and the
+   last barrier of the call. All threads call it. */
+FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
+{
+    const uint32_t wave = fleet_wave_id(), waves = fleet_wave_count(), size = fleet_wave_size();
+    fleeti_reduce_barrier();
+    if (wave > 0) {
+        FLEETI_UNROLLED
+        for (uint32_t i = 0; i < n; i++) lds[(wave * n + i) * size + fleet_lane()] = sum[i];
+    }
+    fleeti_reduce_barrier();
+    if (wave == 0)
+        for (uint32_t v = 1; v < waves; v++) {
+            FLEETI_UNROLLED
+            for (uint32_t i = 0; i < n; i++) sum[i] += lds[(v * n + i) * size + fleet_lane()];
+        }
+    fleeti_reduce_barrier();
+}
+
 /* ---- fleet device: notify ---------------------------------------------------------------------------------- */
 
 /* The group that notifies or waits together. */
@@ -1779,17 +2185,18 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
 
    A slot has a use, counted from 0 on; slot and use are the quotient of a piece's number in the stream. Per slot:
      full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
-     tag       of the task whose bytes they are: a task that takes more than it declared gets none of the next one's
-     released  grows by as many as the workgroup has waves of tasks with each use
+     released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
+               grows by the number of waves with each use)
    and for the workgroup:
      begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
      quit      not 0: the tasks end here
-     entry     of task n, n mod FLEETI_STREAM_TASKS: its tag, slot and use of its first piece, and when it is known
-               1 + how many it has
+     entry     of task n, n mod FLEETI_STREAM_TASKS: 1 + n, its tag; slot and use of its first piece; and, before a
+               piece of the next task is filled, 1 + how many it has: a task that takes more than it declared gets none
+               of the next one's
 
    Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
-   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then add to released with a release; the
-   producer acquires that before it fills the slot again. begun is released by the leader after the barrier that
+   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
+   that before it fills it again. begun is released by the leader after the barrier that
    ends the task before: no wave reads that task's slots any more. */
 typedef struct fleeti_stream {
     char *ring;
@@ -1797,22 +2204,24 @@ typedef struct fleeti_stream {
     uint32_t slots, slot_bytes; /* constants of a set of tiles */
 } fleeti_stream;
 
-#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
-#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
+#define FLEETI_STREAM_TASKS 16u      /* how many tasks the producer may be ahead */
+#define FLEETI_STREAM_CHUNK 8u       /* descriptors that it fetches at once */
+#define FLEETI_STREAM_ARGS_WORDS 64u /* the arguments of a task, where they are no more */
 #define FLEETI_STREAM_BEGUN 0u
 #define FLEETI_STREAM_QUIT 1u
 #define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
 #define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
 #define FLEETI_STREAM_POSTED 8u
-#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u)
+#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
+#define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
+#define FLEETI_STREAM_ARGS(task)                                                                   \
+    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + FLEETI_STREAM_ARGS_WORDS * ((task) % 2u))
 #define FLEETI_STREAM_ENTRY(task)                                                                  \
-    (FLEETI_STREAM_QUEUE + 16u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
-#define FLEETI_STREAM_SLOT(slot)                                                                   \
-    (FLEETI_STREAM_QUEUE + 16u * FLEETI_STREAM_CHUNK + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
-#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot) /* two words */
-#define FLEETI_STREAM_TAG(slot) (FLEETI_STREAM_SLOT(slot) + 2u)
-#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 3u)
-#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u) /* two words */
+    (FLEETI_STREAM_ARGS(0) + 2u * FLEETI_STREAM_ARGS_WORDS + 4u * ((task) % FLEETI_STREAM_TASKS))
+#define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
+#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
+#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
+#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u)       /* two words */
 #define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
     ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
 
@@ -1826,11 +2235,15 @@ typedef struct fleeti_stream {
 #endif
 
 /* Each backend:
-     fleeti_stream_open        a full flag that was never set, by one thread, before a barrier
+     fleeti_stream_open        a slot that was never used, by one thread, before a barrier
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
      fleeti_stream_settle      one step of a producer that waits: what is on its way gets its full flags, in order
      fleeti_stream_is_full     whether the bytes of a use are there
      fleeti_stream_at          what the taker reads, if it is there; else null
+     fleeti_stream_release     so many of the task's waves give the slot back
+     fleeti_stream_is_free     whether all have given back the use before this one
+     fleeti_stream_reclaim     makes it so, where takers have left without: nobody touches the slot any more
+     FLEETI_ARGS_AHEAD         1: a task's arguments are fetched while the spans before it are declared
    Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
 #if defined(FLEET_CUDA)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -1838,15 +2251,17 @@ typedef struct fleeti_stream {
 #else
 #define FLEETI_BULK 0
 #endif
+#define FLEETI_ARGS_AHEAD 1
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
-    __asm__ volatile(
-        "mbarrier.init.shared.b64 [%0],%1;" ::"r"(s->words + 4 * FLEETI_STREAM_FULL(slot)),
-        "r"(FLEETI_BULK ? 1u : 32u)
-        : "memory");
+    __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;\nmbarrier.init.shared.b64 [%2],%3;" ::"r"(
+                         s->words + 4 * FLEETI_STREAM_FULL(slot)),
+                     "r"(FLEETI_BULK ? 1u : 32u), "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)),
+                     "r"(waves)
+                     : "memory");
 #if FLEETI_BULK
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* to the copies */
 #endif
@@ -1856,6 +2271,9 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
 {
     const uint32_t full = s->words + 4 * FLEETI_STREAM_FULL(slot);
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + slot * s->slot_bytes;
+#if FLEETI_BULK
+    uint32_t lead;
+#endif
     (void)flight, (void)use;
 #if !FLEETI_BULK
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
@@ -1864,7 +2282,10 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                          : "memory");
     __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
 #else
-    if (threadIdx.x & 31) return;
+    /* One lane, elected by the instruction that tells the compiler so. */
+    __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(lead));
+    if (!lead) return;
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
                      : "memory");
     /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
@@ -1879,15 +2300,56 @@ FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *fl
 {
     (void)s, (void)flight;
 }
+FLEET_DEVICE uint32_t fleeti_stream_passed(uint32_t barrier, uint32_t use)
+{
+    uint32_t passed;
+#if FLEETI_BULK
+#define FLEETI_PASSED "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
+#else
+#define FLEETI_PASSED "mbarrier.test_wait.parity.shared.b64"
+#endif
+    __asm__ volatile("{\n.reg .pred p;\n" FLEETI_PASSED " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(passed)
+                     : "r"(barrier), "r"(use & 1)
+                     : "memory");
+    return passed;
+}
 FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
 {
-    uint32_t full;
-    __asm__ volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p,[%1],%2;\n"
-                     "selp.u32 %0,1,0,p;\n}"
-                     : "=r"(full)
-                     : "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
+    return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_FULL(slot), use);
+}
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+#if FLEETI_BULK
+    __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0],%1;" ::"r"(released), "r"(waves)
                      : "memory");
-    return full;
+#else
+    for (uint32_t i = 0; i < waves; i++)
+        __asm__ volatile(
+            "{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%0];\n}" ::"r"(released)
+            : "memory");
+#endif
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves)
+{
+    (void)waves; /* a barrier that is new passes for the phase before its first */
+    return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_RELEASED(slot), use + 1);
+}
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+    uint32_t missing;
+    (void)use, (void)waves;
+    if (threadIdx.x & 31) return;
+    __asm__ volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%1];\n"
+                     "mbarrier.pending_count.b64 %0,state;\n}"
+                     : "=r"(missing)
+                     : "r"(released)
+                     : "memory");
+    if (missing > 1) fleeti_stream_release(s, slot, missing - 1);
 }
 FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
 {
@@ -1921,13 +2383,17 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 #define FLEETI_LANE_POLICY " glc slc"
 #endif
 #define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
+#define FLEETI_ARGS_AHEAD                                                                          \
+    0 /* on their way through registers, they would have all copies waited for */
 typedef struct fleeti_flight {
     uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
     uint32_t behind;             /* units begun after those of the first one */
 } fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
+    (void)waves;
     fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
 }
 /* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers. */
 FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
@@ -2004,12 +2470,15 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 }
 #else
 /* The span itself, no copy. */
+#define FLEETI_ARGS_AHEAD 1
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
+    (void)waves;
     fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
 }
 FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
                                      uint32_t use, const char *from, uint32_t bytes)
@@ -2037,6 +2506,24 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 }
 #endif
 
+/* Where LDS has no barrier objects: counts. */
+#if !defined(FLEET_CUDA)
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
+}
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
+}
+#endif
+
 FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t slot_bytes)
 {
     fleeti_stream s;
@@ -2047,18 +2534,16 @@ FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t
     return s;
 }
 /* By all threads of the workgroup, before a barrier. */
-FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks)
+FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks, uint32_t waves)
 {
-    for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(s->slots);
-         i += fleet_thread_count()) {
-        uint32_t value = 0;
-        if (i == FLEETI_STREAM_LIMIT) value = (uint32_t)limit_ticks;
-        if (i == FLEETI_STREAM_LIMIT + 1) value = (uint32_t)(limit_ticks >> 32);
-        if (i >= FLEETI_STREAM_SLOT(0) && (i - FLEETI_STREAM_SLOT(0)) % 6 < 2) continue;
-        fleeti_lds_put(s->words, i, value);
-    }
-    for (uint32_t i = fleet_thread_id(); i < s->slots; i += fleet_thread_count())
-        fleeti_stream_open(s, i);
+    const uint32_t threads = fleet_thread_count();
+    for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(0); i += threads)
+        fleeti_lds_put(s->words, i,
+                       i == FLEETI_STREAM_LIMIT       ? (uint32_t)limit_ticks
+                       : i == FLEETI_STREAM_LIMIT + 1 ? (uint32_t)(limit_ticks >> 32)
+                                                      : 0);
+    for (uint32_t i = fleet_thread_id(); i < s->slots; i += threads)
+        fleeti_stream_open(s, i, waves);
 }
 
 /* Where one wave is in its task's part of the stream. */
@@ -2100,12 +2585,12 @@ FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *
     return FLEET_OK;
 }
 
-/* Whether a piece is there, and the task's own. One look: what it finds is asked for together. */
+/* Whether the next piece is there and the task's own. One look: what it finds is asked for together. */
 FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot, uint32_t use)
 {
     const uint32_t full = fleeti_stream_is_full(&s->ring, slot, use);
-    const uint32_t tag = fleeti_lds_get(s->ring.words, FLEETI_STREAM_TAG(slot));
-    return full && fleeti_uniform(tag) == s->tag;
+    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
+    return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
 /* Waits for it; not FLEET_OK: it will not come. */
 FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t slot, uint32_t use)
@@ -2114,9 +2599,9 @@ FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t s
     uint64_t since = 0;
     do {
         const uint32_t entry = FLEETI_STREAM_ENTRY(s->tag - 1);
-        const uint32_t end = fleeti_lds_acquire(s->ring.words, entry + 3);
         fleet_status status = fleeti_stream_again(&s->ring, &tries, &since);
-        if (end && s->next >= end - 1) status = FLEET_ERROR_ARGUMENT;
+        if (s->next >= fleeti_lds_acquire(s->ring.words, entry + 3) - 1)
+            status = FLEET_ERROR_ARGUMENT;
         if (status) return status;
     } while (!fleeti_weights_ready(s, slot, use));
     return FLEET_OK;
@@ -2128,9 +2613,11 @@ FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t s
    and wait there. */
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
 {
-    const uint32_t at = s->slot + fleeti_uniform(s->next), slot = at % s->ring.slots;
-    const uint32_t use = s->use + at / s->ring.slots;
-    const uint32_t there = fleeti_weights_ready(s, slot, use) || !fleeti_weights_wait(s, slot, use);
+    uint32_t at, slot, use, there;
+    s->next = fleeti_uniform(s->next); /* whatever branches the wave came by */
+    at = s->slot + s->next;
+    slot = at % s->ring.slots, use = s->use + at / s->ring.slots;
+    there = fleeti_weights_ready(s, slot, use) || !fleeti_weights_wait(s, slot, use);
     s->next += there;
     return fleeti_stream_at(&s->ring, slot, there);
 }
@@ -2155,20 +2642,21 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
 {
     const uint32_t slot = (s->slot + fleeti_uniform(s->next) - 1) % s->ring.slots;
     fleet_wave_barrier(); /* all lanes have read */
-    if (fleet_lane() == 0)
-        fleeti_lds_add_release(s->ring.words, FLEETI_STREAM_RELEASED(slot), s->waves / sharers);
+    if (fleet_lane() == 0) fleeti_stream_release(&s->ring, slot, s->waves / sharers);
 }
 
 /* The producer's side. */
 typedef struct fleet_spans {
     fleeti_stream ring;
     fleeti_flight flight;
-    uint32_t slot, use;  /* of the next piece */
-    uint32_t pieces;     /* of the task in hand, so far */
-    uint32_t task;       /* number of the task in hand */
-    uint32_t waves;      /* that run tasks */
-    uint32_t over;       /* the task in hand takes nothing more, or the run ends */
-    fleet_status status; /* what is wrong with the task's spans */
+    fleeti_inbound args;            /* of the next task */
+    uint32_t slot, use;             /* of the next piece */
+    uint32_t first_slot, first_use; /* of its first piece */
+    uint32_t task;                  /* number of the task in hand */
+    uint32_t ahead;                 /* 1: arguments are fetched ahead */
+    uint32_t waves;                 /* that run tasks */
+    uint32_t over;                  /* the task in hand takes nothing more, or the run ends */
+    fleet_status status;            /* what is wrong with the task's spans */
 } fleet_spans;
 
 /* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. What a
@@ -2183,7 +2671,7 @@ FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
 FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
 {
     p->slot = fleeti_uniform(p->slot), p->use = fleeti_uniform(p->use);
-    p->pieces = fleeti_uniform(p->pieces), p->over = fleeti_uniform(p->over);
+    p->over = fleeti_uniform(p->over);
 #if defined(FLEET_HIP)
     p->flight.slot = fleeti_uniform(p->flight.slot);
     p->flight.use = fleeti_uniform(p->flight.use);
@@ -2192,10 +2680,22 @@ FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
 #endif
 }
 
-/* Whether the task of this tag has ended. */
-FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p, uint32_t tag)
+/* Whether the task in hand has ended without what is still to come. */
+FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p)
 {
-    return fleeti_any((int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - tag) > 0);
+    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
+    return fleeti_any((int32_t)(begun - (p->task + 1)) > 0);
+}
+/* Whether nobody reads the next slot any more, for the task in hand of the other waves began behind it. */
+FLEET_DEVICE uint32_t fleeti_spans_left(const fleet_spans *p)
+{
+    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
+    const uint32_t entry = FLEETI_STREAM_ENTRY(begun - 1);
+    const uint32_t slot = fleeti_lds_get(p->ring.words, entry + 1);
+    const uint32_t use = fleeti_lds_get(p->ring.words, entry + 2);
+    if (fleeti_spans_ended(p)) return 1;
+    return fleeti_any(begun && (int32_t)(use * p->ring.slots + slot -
+                                         ((p->use - 1) * p->ring.slots + p->slot)) > 0);
 }
 /* One step of the producer's spin; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
@@ -2204,46 +2704,50 @@ FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
                        fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_QUIT));
 }
 
-/* Waits until the next slot may be filled; 0: there is no need for it any more. */
+/* Whether the next slot may be filled. What it asks for each slot must be little: the slot waits for it. */
+FLEET_DEVICE uint32_t fleeti_spans_ready(const fleet_spans *p)
+{
+    return fleeti_any(fleeti_stream_is_free(&p->ring, p->slot, p->use, p->waves));
+}
+/* Waits until it may; 0: there is no need for it any more. */
 FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
 {
     const fleeti_stream *s = &p->ring;
     uint32_t tries = 0;
-    while (fleeti_any(fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(p->slot)) !=
-                      p->use * p->waves)) {
+    do {
         fleeti_stream_settle(s, &p->flight);
-        if (fleeti_spans_ended(
-                p, fleeti_uniform(fleeti_lds_get(s->words, FLEETI_STREAM_TAG(p->slot))))) {
-            /* Nobody reads it any more; but the copy that nobody waited for must be through. */
+        if (fleeti_spans_left(p)) {
+            /* But the copy that nobody waited for must be through. */
             while (!fleeti_any(fleeti_stream_is_full(s, p->slot, p->use - 1)))
                 fleeti_stream_settle(s, &p->flight);
-            fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(p->slot), p->use * p->waves);
-            break;
+            if (!fleeti_spans_ready(p)) fleeti_stream_reclaim(s, p->slot, p->use, p->waves);
+        } else if (!fleeti_spans_again(p, &tries)) {
+            return 0;
         }
-        if (!fleeti_spans_again(p, &tries)) return 0;
-    }
-    return !fleeti_spans_ended(p, p->task + 1);
+        if (fleeti_spans_ended(p)) return 0;
+    } while (!fleeti_spans_ready(p));
+    return 1;
 }
 
-/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, read-only
-   while the launch runs. It comes in pieces of the slots' size. All lanes that run a stream function call it. */
-FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint64_t bytes)
+/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
+   memory that nobody writes while the launch runs. It comes in pieces of the slots' size. All lanes that run a stream
+   function call it. */
+FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
 {
     const char *from = (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)at);
-    bytes = fleeti_uniform64(bytes);
+    bytes = fleeti_uniform(bytes);
     fleeti_spans_together(p);
-    if (((uintptr_t)from | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
+    if (((uint32_t)(uintptr_t)from | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
+    if (p->over) return;
     FLEETI_ROLLED
-    while (bytes && !p->over) {
-        const uint32_t piece = bytes < p->ring.slot_bytes ? (uint32_t)bytes : p->ring.slot_bytes;
-        if (!fleeti_spans_slot(p)) {
+    while (bytes) {
+        const uint32_t piece = bytes < p->ring.slot_bytes ? bytes : p->ring.slot_bytes;
+        if (!fleeti_spans_ready(p) && !fleeti_spans_slot(p)) {
             p->over = 1;
-            break;
+            return;
         }
-        fleeti_lds_put(p->ring.words, FLEETI_STREAM_TAG(p->slot), p->task + 1);
         fleeti_stream_fill(&p->ring, &p->flight, p->slot, p->use, from, piece);
         from += piece, bytes -= piece;
-        p->pieces++;
         if (++p->slot == p->ring.slots) p->slot = 0, p->use++;
     }
 }
@@ -2262,7 +2766,7 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
     }
     p->task = task;
     p->over = 0;
-    p->pieces = 0;
+    p->first_slot = p->slot, p->first_use = p->use;
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 1, p->slot);
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 2, p->use);
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 3, 0);
@@ -2273,7 +2777,8 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
 /* The task in hand has declared all. */
 FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
 {
-    fleeti_lds_release(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3, p->pieces + 1);
+    fleeti_lds_put(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3,
+                   (p->use - p->first_use) * p->ring.slots + p->slot - p->first_slot + 1);
 }
 
 /* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of

@@ -1332,7 +1332,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
         w->misfit = fleeti_cold_of(misfit);
-        if (!misfit) fleeti_stream_begin(&w->stream, run->limit_ticks);
+        if (!misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
         lds = (char *)lds + ring;
         lds_bytes = misfit ? 0 : lds_bytes - ring;
     }
@@ -2237,36 +2237,79 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
     return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
 }
-FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p, const void *args, uint32_t bytes)
 {
     __builtin_memset(p, 0, sizeof *p);
+    p->ahead = FLEETI_ARGS_AHEAD && args && ((uintptr_t)args | bytes) % 16 == 0 &&
+               bytes <= 4 * FLEETI_STREAM_ARGS_WORDS &&
+               fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
     p->ring = w->stream;
     p->waves = fleeti_my_waves(w->me);
     w->number = 0;
     w->streamed = fleeti_cold_of(0);
 }
 
-/* The next descriptor of the worker's queue into w->task. */
-FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
+/* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
+   before it is ended, so that the copies never wait for it. */
+FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
+                                       uint32_t at)
 {
-    const uint32_t lanes = fleet_wave_size(), count = fleeti_cold_value(w->count);
-    const uint32_t next = w->number % FLEETI_STREAM_CHUNK, queue = FLEETI_STREAM_QUEUE;
-    uint32_t at = fleeti_cold_value(w->streamed);
-    if (next == 0) {
-        const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->first);
-        fleet_wave_barrier(); /* all lanes have what stood there */
-        FLEETI_ROLLED
-        for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += lanes) {
-            const void *task = tasks + (at + q / 4) % count; /* walked round and round */
-            fleeti_inbound_begin(&w->inbound, p->ring.words, queue + 4 * q,
-                                 (const fleeti_quad *)task + q % 4);
-            fleeti_inbound_end(&w->inbound, p->ring.words, queue + 4 * q);
-        }
-        fleet_wave_barrier();
+    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->first);
+    const uint32_t count = fleeti_cold_value(w->count);
+    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size()) {
+        const void *task = tasks + (at + q / 4) % count;
+        fleeti_inbound_begin(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q,
+                             (const fleeti_quad *)task + q % 4);
     }
-    w->task = fleeti_held_lds(p->ring.words, queue + 16 * next);
-    w->number++;
+}
+FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spans *p,
+                                         uint32_t number)
+{
+    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size())
+        fleeti_inbound_end(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q);
+    fleet_wave_barrier();
+}
+/* Likewise a task's arguments, `bytes` from args[index] on; on their way while the task before is served. */
+FLEET_DEVICE void fleeti_produce_args(fleet_spans *p, uint32_t number, const char *args,
+                                      uint32_t bytes)
+{
+    const uint32_t index = fleeti_uniform(
+        fleeti_lds_get(p->ring.words, FLEETI_STREAM_DESC(number) + FLEETI_WORD(args)));
+    const fleeti_quad *from = (const fleeti_quad *)(const void *)(args + (size_t)index * bytes);
+    for (uint32_t q = fleet_lane(); q < bytes / 16; q += fleet_wave_size())
+        fleeti_inbound_begin(&p->args, p->ring.words, FLEETI_STREAM_ARGS(number) + 4 * q, from + q);
+}
+
+/* The next descriptor of the worker's queue into w->task, and what its stream function gets as its arguments. */
+FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, fleet_spans *p, const char *args,
+                                      uint32_t bytes)
+{
+    const uint32_t number = w->number, count = fleeti_cold_value(w->count);
+    const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
+    const uint32_t next = number + FLEETI_STREAM_CHUNK;
+    if (number == 0) {
+        fleeti_produce_fetch(w, p, 0, 0);
+        fleeti_produce_fetched(w, p, 0);
+        if (p->ahead) fleeti_produce_args(p, 0, args, bytes);
+    }
+    if (number % FLEETI_STREAM_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
+    if (next % FLEETI_STREAM_CHUNK == FLEETI_STREAM_CHUNK - 1)
+        fleeti_produce_fetched(w, p, next & ~(FLEETI_STREAM_CHUNK - 1));
+    w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_DESC(number));
+    if (p->ahead) {
+        for (uint32_t q = fleet_lane(); q < bytes / 16; q += fleet_wave_size())
+            fleeti_inbound_end(&p->args, p->ring.words, FLEETI_STREAM_ARGS(number) + 4 * q);
+        fleet_wave_barrier();
+        fleeti_produce_args(p, number + 1, args, bytes);
+    }
+    w->number = number + 1;
     w->streamed = fleeti_cold_of(at + 1 == count ? 0 : at + 1);
+}
+FLEET_DEVICE const void *fleeti_produce_args_of(const fleeti_worker *w, const fleet_spans *p,
+                                                const char *args, uint32_t bytes)
+{
+    if (p->ahead) return fleeti_lds_at(p->ring.words, FLEETI_STREAM_ARGS(w->number - 1));
+    return args + (size_t)FLEETI_TASK(w, args) * bytes;
 }
 /* What the waves that run tasks have begun; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
@@ -2288,7 +2331,8 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 }
 
 /* The next task whose spans are wanted into w->task; 0: there is none any more. */
-FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p, const void *args,
+                                          uint32_t bytes)
 {
     const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
     if (p->status) {
@@ -2300,7 +2344,7 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
     for (;;) {
         if (!walks && !fleeti_produce_posted(w, p)) return 0;
         if (walks) {
-            fleeti_produce_walk(w, p);
+            fleeti_produce_walk(w, p, (const char *)args, bytes);
             if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
                 if (fleeti_step_ends(w)) return 0;
                 continue;
@@ -2373,10 +2417,12 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
             fleet_spans fleeti_s;                                                                  \
-            fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
-            while (fleeti_produce_next(&fleeti_w, &fleeti_s))                                      \
+            fleeti_produce(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set));                        \
+            while (fleeti_produce_next(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set)))            \
                 set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
-                             fleeti_args + FLEETI_TASK(&fleeti_w, args), &fleeti_s),               \
+                             (const set *)fleeti_produce_args_of(                                  \
+                                 &fleeti_w, &fleeti_s, (const char *)fleeti_args, sizeof(set)),    \
+                             &fleeti_s),                                                           \
                     fleeti_spans_declared(&fleeti_s);                                              \
             fleeti_spans_end(&fleeti_s);                                                           \
         } else {                                                                                   \

@@ -52,37 +52,35 @@ static bf16 bf16_from_float(float f)
 }
 
 typedef struct gemm {
+    fleet_linear
+        linear; /* how the product is cut over the chiplets, and in which order their tiles come */
     const bf16 *a, *b;
     float *c;
     float *most; /* [M]: the maximum of each row of C */
 } gemm;
 
-/* The workgroup's tile of C with the upper left corner (row, column), of the columns below `end`. The place of a
-   tile of your own, with matrix instructions. */
-FLEET_DEVICE void multiply_tile(const gemm *g, uint32_t row, uint32_t column, uint32_t end,
-                                uint32_t thread, uint32_t threads)
+/* The workgroup's tile of C. The place of a tile of your own, with matrix instructions. */
+FLEET_DEVICE void multiply_tile(const gemm *g, const fleet_walk *tile, uint32_t thread,
+                                uint32_t threads)
 {
-    for (uint32_t i = thread; i < TILE_M * TILE_N; i += threads) {
-        uint32_t m = row + i / TILE_N, n = column + i % TILE_N;
+    for (uint32_t i = thread; i < tile->rows * TILE_N; i += threads) {
+        uint32_t m = tile->row + i / TILE_N, n = tile->column + i % TILE_N;
         float sum = 0;
-        if (m >= M || n >= end) continue;
+        if (i % TILE_N >= tile->columns) continue;
         for (uint32_t k = 0; k < K; k++)
             sum += bf16_to_float(g->a[m * K + k]) * bf16_to_float(g->b[k * N + n]);
         g->c[m * N + n] = sum;
     }
 }
 
-/* Runs on every worker of every chiplet. Slice s of the device-task is a chiplet's share: these columns. Its
+/* Runs on every worker of every chiplet. Slice s of the device-task is a chiplet's share: a run of columns. Its
    workers take every tile_num-th tile of it. */
 FLEET_TILE(multiply, gemm)
 {
-    const uint32_t first = N * ctx.slice / ctx.slices, end = N * (ctx.slice + 1) / ctx.slices;
-    const uint32_t m_tiles = (M + TILE_M - 1) / TILE_M;
-    const uint32_t n_tiles = (end - first + TILE_N - 1) / TILE_N;
     FLEET_UNUSED(at);
-    for (uint32_t t = ctx.tile_index; t < m_tiles * n_tiles; t += ctx.tile_num) {
-        uint32_t m = t % m_tiles, n = t / m_tiles;
-        multiply_tile(args, m * TILE_M, first + n * TILE_N, end, ctx.thread, ctx.threads);
+    FLEET_FOR_TILES(tile, &args->linear, ctx)
+    {
+        multiply_tile(args, &tile, ctx.thread, ctx.threads);
     }
     return FLEET_OK;
 }
@@ -191,6 +189,12 @@ int main(void)
     fill(b, K * N, 2);
     for (uint32_t i = 0; i < M * N; i++) c[i] = FLT_MAX; /* not to be read by anyone */
     gemm args;
+    memset(&args, 0, sizeof args);
+    args.linear.m = M, args.linear.n = N, args.linear.k = K;
+    args.linear.tile_m = TILE_M, args.linear.tile_n = TILE_N, args.linear.tile_k = K;
+    args.linear.element_bytes = sizeof(bf16);
+    args.linear.split = FLEET_SPLIT_N;
+    args.linear.traversal = FLEET_TRAVERSAL_M_MAJOR;
     args.a = (const bf16 *)device_copy(a, sizeof a, stream);
     args.b = (const bf16 *)device_copy(b, sizeof b, stream);
     args.c = (float *)device_copy(c, sizeof c, stream);

@@ -29,7 +29,7 @@ typedef struct phase {
     uint32_t rows, units; /* a row is so many slots */
     uint32_t turn;        /* worker of row 0: the same ones shall not always have a row more */
     uint32_t stops;       /* 1: the producer waits for the phase's event */
-    uint32_t pad[2];      /* a multiple of 16 bytes: it is a span itself */
+    uint32_t pad[2];      /* a multiple of 16 bytes: the producer may fetch it ahead */
 } phase;
 
 /* ---- what both do with a row and with the activations ---- */
@@ -74,13 +74,11 @@ FLEET_DEVICE void put_row(const phase *p, uint32_t row, float sum, uint32_t lane
 
 /* ---- fleet ---- */
 
-/* The arguments come first in the stream, so that the tile need not go to memory for them after its event. Both
-   functions work on a copy of them: the compiler must assume that each step of the stream changes memory. */
+/* Both work on a copy of their arguments: the compiler must assume that each step of the stream changes memory. */
 FLEET_STREAM(product, phase)
 {
     const phase f = *args;
     FLEET_UNUSED(at);
-    fleet_span(spans, args, sizeof *args);
     if (f.stops && !fleet_span_await(spans)) return;
     for (uint32_t r = (ctx.tile_index + ctx.tile_num - f.turn) % ctx.tile_num; r < f.rows;
          r += ctx.tile_num)
@@ -91,14 +89,9 @@ FLEET_TILE(product, phase)
     const uint32_t warp = ctx.thread / 32, lane = ctx.thread % 32;
     __nv_bfloat16 *x = (__nv_bfloat16 *)ctx.lds;
     fleet_weights weights = fleet_weights_open(&ctx);
-    const phase *first = (const phase *)fleet_weights_next(&weights);
+    const phase f = *args;
     uint32_t index = 0;
-    phase f;
-    FLEET_UNUSED(args);
     FLEET_UNUSED(at);
-    if (!first) return fleet_weights_status(&weights);
-    f = *first;
-    fleet_weights_release(&weights, WARPS);
     activations_to_lds(&f, x, ctx.thread);
     fleet_barrier(&ctx);
     for (uint32_t r = (ctx.tile_index + ctx.tile_num - f.turn) % ctx.tile_num; r < f.rows;

@@ -513,6 +513,55 @@ def check_by_hand(listing, r, l1):
     check_wave_barrier(k["wave_barrier"], r)
 
 
+def check_policies(kernels, r, arch):
+    """What each load and store of a cache policy says, its width, and how many are on their way at once."""
+    chiplets = arch != "gfx90a"
+    streaming, fresh = (("sc1", "nt", "!sc0"), ("sc1", "!sc0", "!nt")) if chiplets else (("glc", "slc"), ("glc", "!slc"))
+    stored = ("nt", "!sc0", "!sc1") if chiplets else ("glc", "slc")
+    widths = {"4": "dword", "8": "dwordx2", "16": "dwordx4", "64": "dwordx4"}
+    for name, policy, count, width in (
+            *(("streaming" + n, streaming, 4 if n == "64" else 1, w) for n, w in widths.items()),
+            *(("view" + n, streaming, 2, w) for n, w in widths.items() if n != "64"),
+            *(("fresh" + n, fresh, 2 if n == "16" else 1, "dwordx2" if n == "16" else w) for n, w in widths.items() if n != "64")):
+        k = kernels[name]
+        loads, stores = k.find(lambda i: i.load), k.find(lambda i: i.store)
+        r.check(name + "/loads", len(loads) == count and all(k.code[n].op.endswith("load_" + width) and k.code[n].has(*policy) for n in loads),
+                "%s" % [k.code[n].text for n in loads])
+        r.check(name + "/stores", bool(stores) and all(k.code[n].has(*stored) for n in stores), "%s" % [k.code[n].text for n in stores])
+        # Those in assembly end there, with all of their fellows; the compiler waits for the others where it must.
+        own = k.find(lambda i: i.own_wait)
+        by_hand = chiplets and name.startswith("streaming")
+        r.check(name + "/waits", own == ([loads[-1] + 1] if by_hand and loads else []), "%d waits of the kit's" % len(own))
+        between = k.code[loads[0]:loads[-1]] if loads else []
+        r.check(name + "/together", not [i for i in between if i.op == "s_waitcnt"], "a wait between the loads")
+
+
+def check_walk(listing, r):
+    """On the way from tile to tile nothing is divided, but on the branch into a last, narrower window."""
+    k = listing.kernels["walk"]
+    check_registers(listing, "walk", r)
+    stores = k.find(lambda i: i.store)
+    around = k.reach(stores, avoid=lambda i: i.op.startswith("v_rcp"))
+    r.check("walk/divisions", bool(stores) and set(stores) <= around, "a division on every way to the next tile")
+
+
+def check_reduce_add(listing, r):
+    """Between the barriers: the first before any LDS is written, the second before it is read, the last behind that."""
+    k = listing.kernels["reduce_add"]
+    check_registers(listing, "reduce_add", r)
+
+    def step(q, i):
+        if i.barrier:
+            return q + 1
+        if i.op.startswith("ds_write"):
+            return q if q == 1 else "! LDS is written after %d barriers" % q
+        if i.op.startswith("ds_read"):
+            return q if q == 2 else "! LDS is read after %d barriers" % q
+        return "! %d barriers" % q if i.op == "s_endpgm" and q != 3 else q
+    r.check("reduce_add/barriers", k.walk(step, [0], 0))
+    r.check("reduce_add/lds", bool(k.find(lambda i: i.op.startswith("ds_write"))) and bool(k.find(lambda i: i.op.startswith("ds_read"))), "no LDS")
+
+
 def check_wave_barrier(k, r):
     """The neighbour's word is read before and after: the compiler may not take the first answer for the second."""
     reads = k.find(lambda i: i.op.startswith("ds_read") or i.op.startswith("ds_load"))
@@ -685,6 +734,9 @@ def kernels(arch, include, work, flags=(), dis=False):
     listing = compile_listing(os.path.join(HERE, "kernels.c"), arch, path, include, flags)
     if dis:
         disassembles(listing, arch, path, r)
+    check_policies(listing.kernels, r, arch)
+    check_walk(listing, r)
+    check_reduce_add(listing, r)
     loop = Report(label + "/worker_loop/")
     if "-DBY_HAND" in flags:
         check_by_hand(listing, r, L1 in flags)

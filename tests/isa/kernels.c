@@ -112,11 +112,64 @@ KERNEL chiplet_id(uint32_t *z)
     z[fleet_thread_id()] = fleet_chiplet_id();
 }
 
+/* Cache policy: each load with a store of its width. */
+#define POLICY(name, load, store)                                                                  \
+    KERNEL name(const float *x, float *z)                                                          \
+    {                                                                                              \
+        store(z + 4 * fleet_thread_id(), load(x + 4 * fleet_thread_id()));                         \
+    }
+POLICY(streaming4, fleet_load_streaming4, fleet_store_nt4)
+POLICY(streaming8, fleet_load_streaming8, fleet_store_nt8)
+POLICY(streaming16, fleet_load_streaming16, fleet_store_nt16)
+POLICY(fresh4, fleet_load_fresh4, fleet_store_nt4)
+POLICY(fresh8, fleet_load_fresh8, fleet_store_nt8)
+POLICY(fresh16, fleet_load_fresh16, fleet_store_nt16)
+KERNEL streaming64(const float *x, float *z, uint32_t stride)
+{
+    fleet_quad quads[4];
+    fleet_load_streaming64(quads, x + 4 * fleet_thread_id(), stride);
+    for (uint32_t i = 0; i < 4; i++)
+        fleet_store_nt16(z + 4 * (4 * fleet_thread_id() + i), quads[i]);
+}
+/* Two loads of each width, which can be on their way together. */
+#define VIEW(bytes, type)                                                                          \
+    KERNEL view##bytes(const float *x, float *z)                                                   \
+    {                                                                                              \
+        const fleet_view view = fleet_view_of(x);                                                  \
+        const uint32_t at = fleet_thread_id() * bytes;                                             \
+        const type first = fleet_view_load_streaming##bytes(view, at);                             \
+        const type second = fleet_view_load_streaming##bytes(view, 8192 + at);                     \
+        fleet_store_nt##bytes((char *)z + at, first);                                              \
+        fleet_store_nt##bytes((char *)z + 8192 + at, second);                                      \
+    }
+VIEW(4, uint32_t)
+VIEW(8, uint64_t)
+VIEW(16, fleet_quad)
+
+/* A store for each tile of a walk. */
+KERNEL walk(const fleet_linear *linear, const uint32_t *share, float *z)
+{
+    const fleet_walk first = fleet_walk_slice(linear, share[0], share[1], share[2], share[3]);
+    for (fleet_walk w = first; w.more; fleet_walk_next(&w))
+        z[((w.row + w.rows) * linear->n + w.column + w.columns) * 64 + fleet_lane()] = (float)w.k;
+}
+
+KERNEL reduce_add(const float *x, float *z)
+{
+    FLEET_LDS(float, lds, 8 * 256);
+    float sum[8];
+    for (uint32_t i = 0; i < 8; i++) sum[i] = x[i * 256 + fleet_thread_id()];
+    fleet_block_reduce_add(sum, 8, lds);
+    if (fleet_wave_id() == 0)
+        for (uint32_t i = 0; i < 8; i++) z[i * 64 + fleet_lane()] = sum[i];
+}
+
 #if !defined(BY_HAND)
 
 /* ---- the worker loop ------------------------------------------------------------------------------- */
 
 typedef struct tiles {
+    fleet_linear linear;
     const float *a, *b;
     float *c;
     float *sums;
@@ -162,7 +215,30 @@ FLEET_TILE(reduce, tiles)
     return FLEET_OK;
 }
 
-#define TILES(TILE, P) TILE(P, multiply) TILE(P, reduce)
+/* A walk whose waves divide k, and sums over them. */
+FLEET_TILE(walked, tiles)
+{
+    const fleet_view b = fleet_view_of(args->b);
+    FLEET_LDS(float, lds, 4 * 256);
+    FLEET_FOR_TILES(walk, &args->linear, ctx)
+    {
+        const fleet_k_range k = fleet_walk_wave_k(&walk);
+        const uint32_t row = walk.row + fleet_lane() % walk.rows;
+        const uint32_t column = walk.column + fleet_lane() % walk.columns;
+        float sum[4] = {0, 0, 0, 0};
+        for (uint32_t i = k.first; i < k.first + k.count; i++) {
+            const float x = args->a[(size_t)row * args->linear.k + i];
+            const fleet_quad y = fleet_view_load_streaming16(b, (i * args->linear.n + column) * 16);
+            for (uint32_t j = 0; j < 4; j++) sum[j] += x * (float)y.word[j];
+        }
+        fleet_block_reduce_add(sum, 4, lds);
+        for (uint32_t j = 0; j < 4 && fleet_wave_id() == 0; j++)
+            args->c[((size_t)row * args->linear.n + column) * 4 + j] = sum[j] + (float)at[0];
+    }
+    return FLEET_OK;
+}
+
+#define TILES(TILE, P) TILE(P, multiply) TILE(P, reduce) TILE(P, walked)
 FLEET_DISPATCH(tiles, TILES)
 
 KERNEL worker_loop(fleet_run run, const tiles *args)

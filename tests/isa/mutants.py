@@ -12,9 +12,10 @@ import os
 import re
 import sys
 
-DEVICE, SCHED = "fleet_device.h", "fleet_sched.h"
+GRAPH, DEVICE, SCHED = "fleet.h", "fleet_device.h", "fleet_sched.h"
 # Not what hipcc compiles.
-OTHERS = [("/* ---- fleet device: backend NVIDIA", "#endif /* FLEET_CUDA */"), ("/* ---- fleet device: backend host", "#endif /* FLEET_HOST */")]
+OTHERS = [("/* ---- fleet device: backend NVIDIA", "#endif /* FLEET_CUDA */"), ("/* ---- fleet device: backend host", "#endif /* FLEET_HOST */"),
+          ("#if !defined(FLEET_HIP)\nFLEET_DEVICE void fleet_load_streaming64", "#endif /* !FLEET_HIP */")]
 
 # Why the simulator cannot see some of them.
 OWN_WAIT = "clang 21 still writes its own wait after the fence's buffer_wbl2"
@@ -25,6 +26,8 @@ COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after i
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
 LONG_WAY = "from the stores to the look it is longer than its stores are in flight"
 SAME_L2 = "both sides share one L2"
+HINT = "it answers alike whatever the hint"
+OTHER_TEST = "tests/gpu/linear.c is its test there"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
 FENCE_ACQUIRE = '__builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "%s");'
@@ -47,7 +50,7 @@ class Mutant:
 
     def apply(self, text):
         """The mutated text of the header."""
-        definition = re.compile(r"^FLEET_(?:DEVICE|GLOBAL\(\d+\))[^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
+        definition = re.compile(r"^FLEET_(?:DEVICE|BOTH|GLOBAL\(\d+\))[^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
         found = list(definition.finditer(text))
         for first, last in OTHERS if self.header == DEVICE else []:
             begin = text.index(first)
@@ -103,6 +106,17 @@ MUTANTS = [
     M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleet_block_barrier();", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_again();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_again();", ";", sim="test"),
+    # cache policy, walks, sums over waves
+    M("streaming load of 4: a plain one", DEVICE, "fleet_load_streaming4", 'FLEETI_LOAD_SC1_NT(v, at, "dword");', "v = *(const uint32_t *)at;", sim=None, why=HINT),
+    M("streaming load of 16: the width", DEVICE, "fleet_load_streaming16", "dwordx4", "dwordx3", sim=None, why=OTHER_TEST),
+    M("four streaming loads: one without nt", DEVICE, "fleet_load_streaming64", "%2, %6, off sc1 nt", "%2, %6, off sc1", sim=None, why=HINT),
+    M("four streaming loads: their wait", DEVICE, "fleet_load_streaming64", '"s_waitcnt vmcnt(0)"', '""', sim=None, why=OTHER_TEST),
+    M("streaming view: without the policy", DEVICE, "fleet_view_load_streaming16", "FLEETI_SC1_NT", "0", sim=None, why=HINT),
+    M("streaming store: a plain one", DEVICE, "fleet_store_nt16", "__builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));",
+      "*FLEETI_AT(fleeti_vector, at) = v;", sim=None, why=HINT),
+    M("fresh load: of workgroup scope", DEVICE, "fleet_load_fresh8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
+    M("walk: a division for each tile", GRAPH, "fleet_walk_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
+    M("sums over waves: the barriers", DEVICE, "fleeti_reduce_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
     M("add_acq_rel_device: drain", DEVICE, "fleet_add_acq_rel_device", "fleeti_drain();", sim=None, why=OLDER_STORES),
@@ -141,7 +155,7 @@ def first_error(text):
 
 def write(m, top, folder):
     """Copies of the headers, one of them mutated."""
-    for header in ("fleet.h", DEVICE, SCHED):
+    for header in (GRAPH, DEVICE, SCHED):
         with open(os.path.join(top, header), encoding="utf-8") as f:
             text = f.read()
         with open(os.path.join(folder, header), "w", encoding="utf-8") as f:
