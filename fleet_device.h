@@ -1646,20 +1646,33 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
    wave, an acquire by another, at block scope. pause: one step of a spin on such a word. */
 #if defined(FLEET_HIP)
 #define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
+/* What this wave read of LDS it has, and what it wrote is there: written out, as all orders are, before relaxed
+   atomics. Pair: fleeti_lds_acquire in another wave of the workgroup. */
+FLEET_DEVICE void fleeti_lds_drain(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+#if defined(FLEETI_GFX9)
+    __asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+#endif
+}
 FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
 {
-    return fleeti_uniform(__hip_atomic_load(FLEETI_LDS_AT(lds, word), __ATOMIC_ACQUIRE,
-                                            __HIP_MEMORY_SCOPE_WORKGROUP));
+    const uint32_t value = fleeti_uniform(__hip_atomic_load(
+        FLEETI_LDS_AT(lds, word), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP));
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+    return value;
 }
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELEASE,
+    fleeti_lds_drain();
+    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
                        __HIP_MEMORY_SCOPE_WORKGROUP);
 }
-FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
+FLEET_DEVICE uint32_t fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELEASE,
-                           __HIP_MEMORY_SCOPE_WORKGROUP);
+    fleeti_lds_drain();
+    return __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
+                                  __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
 {
@@ -1673,10 +1686,11 @@ FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
 {
     const uint32_t round = fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1);
     uint32_t before = 0;
-    if (fleet_lane() == 0)
-        before = __hip_atomic_fetch_add(FLEETI_LDS_AT(me.lds, FLEETI_LDS_MEET), 1, __ATOMIC_ACQ_REL,
-                                        __HIP_MEMORY_SCOPE_WORKGROUP);
-    if (fleeti_uniform(before) + 2 == fleet_wave_count()) {
+    if (fleet_lane() == 0) before = fleeti_lds_add_release(me.lds, FLEETI_LDS_MEET, 1);
+    before = fleeti_uniform(before);
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE,
+                           "workgroup"); /* what the others did before they came */
+    if (before + 2 == fleet_wave_count()) {
         if (fleet_lane() == 0) {
             fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
             fleeti_lds_release(me.lds, FLEETI_LDS_MEET + 1, round + 1);
@@ -2403,21 +2417,21 @@ FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flig
     flight->behind = flight->pending ? flight->behind - s->slot_bytes / FLEETI_UNIT : 0;
     if (++flight->slot == s->slots) flight->slot = 0, flight->use++;
 }
+/* The first slot's copies have landed when no more are on their way than were begun behind it. */
+FLEET_DEVICE void fleeti_stream_wait_ahead(void)
+{
+    __asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");
+}
 /* Waits for the first slot only, or a little longer: the others keep flowing while the caller looks about. */
 FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
 {
     const uint32_t copies = flight->behind * FLEETI_UNIT_COPIES;
     if (!flight->pending) return;
-    if (copies >= 32)
-        __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
-    else if (copies >= 16)
-        __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
-    else if (copies >= 8)
-        __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
-    else if (copies >= 4)
-        __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
-    else
-        __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+    __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
+    if (copies < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
+    if (copies < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
+    if (copies < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
+    if (copies < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
     fleeti_stream_land(s, flight);
 }
 /* Each slot is as many units: a short piece is copied with its last bytes again. */
@@ -2450,7 +2464,7 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
             }
         }
         if (flight->pending && ++flight->behind == FLEETI_AHEAD) {
-            __asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");
+            fleeti_stream_wait_ahead();
             fleeti_stream_land(s, flight);
         }
     }

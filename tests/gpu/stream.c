@@ -64,9 +64,11 @@ FLEET_DEVICE uint32_t task_first(const takes *args, uint32_t task, uint32_t span
                                             : first_word(task, span);
 }
 
+/* For a task that another worker runs, mostly. */
 FLEET_TILE(choose, takes)
 {
-    if (ctx.thread == 0) args->chosen[at[0]] = first_word((uint32_t)at[0] + 1000 * ctx.epoch, 0);
+    const uint32_t task = (uint32_t)(ctx.symbols[0] - 1 - at[0]);
+    if (ctx.thread == 0) args->chosen[task] = first_word(task + 1000 * ctx.epoch, 0);
     return FLEET_OK;
 }
 

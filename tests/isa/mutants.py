@@ -25,6 +25,8 @@ ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and nobo
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
 LONG_WAY = "from the stores to the look it is longer than its stores are in flight"
+STREAM_TEST = "tests/gpu/stream.c is its test there"
+LDS_IN_ORDER = "LDS operations act in order and at once there"
 SAME_L2 = "both sides share one L2"
 HINT = "it answers alike whatever the hint"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
@@ -42,7 +44,7 @@ class Mutant:
         self.old, self.new = old, new
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
-        self.loop = header == SCHED or (name or "").startswith("mailbox")  # seen in the worker loop alone
+        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stream"))  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -72,8 +74,8 @@ MUTANTS = [
     # notify
     M("drain: s_waitcnt of every wave", DEVICE, "fleeti_notify_all", "fleeti_drain();", sim="device2"),
     M("drain: the instruction itself", DEVICE, "fleeti_drain", '__asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");', sim="device2"),
-    M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleet_block_barrier();", ";", sim="device1"),
-    M("barrier of the vote", DEVICE, "fleeti_block_vote", "fleet_block_barrier();", sim="dealt", isa=False),
+    M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleeti_barrier(me);", ";", sim="device1"),
+    M("barrier of the vote", DEVICE, "fleeti_block_vote", "fleeti_barrier(me);", sim="dealt", isa=False),
     M("s_barrier itself", DEVICE, "fleet_block_barrier", "__syncthreads();", sim="device1"),
     M("last of the chiplet: one too early", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "+ 2 != epoch * r.share", sim="device2", isa=False),
     M("last of the chiplet: nobody waits for it", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "== ~0u", sim="device2", isa=False),
@@ -103,7 +105,7 @@ MUTANTS = [
     M("chiplet acquire", DEVICE, "fleeti_acquire_chiplet", "fleeti_acquire_device();", sim="chiplet"),
     M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_acquire_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
     M("chiplet acquire of L1: wait after it", DEVICE, "fleeti_acquire_chiplet", "\\n\\ts_waitcnt vmcnt(0)", sim=None, why=INV_AT_ONCE, flags=L1),
-    M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleet_block_barrier();", sim="device1"),
+    M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleeti_barrier(me);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_again();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_again();", ";", sim="test"),
     # cache policy, walks, sums over waves
@@ -128,6 +130,9 @@ MUTANTS = [
     M("add_acq_rel_system: acquire", DEVICE, "fleet_add_acq_rel_system", "fleeti_acquire_system();", sim="order_system"),
     M("load_acquire_system: acquire", DEVICE, "fleet_load_acquire_system", "fleeti_acquire_system();", sim="order_system"),
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
+    # weight stream
+    M("stream: the wait for a slot's copies", DEVICE, "fleeti_stream_wait_ahead", '__asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");', sim=None, why=STREAM_TEST),
+    M("stream: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),
     # worker loop and scheduler
     M("census: drain before the count of all", SCHED, "fleeti_census", "fleeti_drain();", sim="census",
       first=["AMDSIM_XCDS=2 AMDSIM_CUS=%d AMDSIM_DELAY=1 AMDSIM_SEED=%d AMDSIM_QUANTUM=4 AMDSIM_STALL=5000" % (cus, seed)
