@@ -327,7 +327,7 @@ FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
         }                                                                                          \
     }
 #define FLEET_STREAM_BYTES(set)                                                                    \
-    (set##_slots ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
+    (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
 
 /* This wave's place in the stream of the task in hand, before its first piece. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
@@ -2431,14 +2431,14 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),        \
                                    fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
                 if (fleeti_begin(&fleeti_w)) {                                                     \
-                    if (set##_slots) fleeti_stream_begun(&fleeti_w);                               \
+                    if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
                     fleeti_finish(&fleeti_w,                                                       \
                                   set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
                                                  fleeti_context(&fleeti_w),                        \
                                                  fleeti_args + FLEETI_TASK(&fleeti_w, args)));     \
                 }                                                                                  \
             }                                                                                      \
-            if (set##_slots) fleeti_stream_quit(&fleeti_w);                                        \
+            if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
@@ -2446,10 +2446,10 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
    const set *args, as fleet_launch launches it. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL((threads) + (set##_slots ? FLEET_PRODUCER_THREADS : 0))                           \
+    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
     void name(fleet_run run, const set *args);                                                     \
     FLEET_THUNK2(name, fleet_run, const set *)                                                     \
-    FLEET_GLOBAL((threads) + (set##_slots ? FLEET_PRODUCER_THREADS : 0))                           \
+    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
