@@ -29,8 +29,8 @@
            if (fleet_plan_build(g, &d, &plan) != FLEET_OK) puts(fleet_graph_error(g));
 
    WHAT IT DOES NOT DO
-       It runs nothing (fleet_sched.h does), compiles nothing, knows no operator and no model,
-       prints nothing, and never exits.
+       It runs nothing (fleet_sched.h does), compiles nothing, knows no model, and of operators only how
+       a matrix product is cut over chiplets (linear layers); prints nothing, and never exits.
 
    OPTIONS (define before the include that has FLEET_IMPLEMENTATION; scope: that file)
        FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from
@@ -760,7 +760,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
 
 /* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is cut over its slices,
    which run on different chiplets, and in which order the workers of a chiplet take the tiles of theirs. Plain data:
-   it may stand in a tile's arguments. FLEET (papers.md A). */
+   it may stand in a tile's arguments. After FLEET (arXiv 2604.15379). */
 typedef enum fleet_split {
     FLEET_SPLIT_N, /* each slice has a run of columns, and all rows ("M-tile") */
     FLEET_SPLIT_M, /* slice s has the rows of tiles m = s mod S; where there are fewer than S rows of tiles, slices
@@ -1017,9 +1017,11 @@ fleet_linear_desc fleet_linear_desc_default(void);
    as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence,
    for M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
    slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
-   is spread evenly over X chiplets: rows and columns are X times less, at least 1. What L2 still holds from an earlier
-   step counts for activations only, where all those of a part fit beside the columns in flight. HBM sends what the L2s
-   fetch, or each byte once, where weights and activations fit the last-level cache. */
+   is spread evenly over X chiplets: rows and columns are X times less, at least 1. (Where tasks are dealt in turn and a
+   row of tiles has a multiple of X columns, N-major keeps each column to one chiplet and shares more than is said here:
+   tests/bench/locality.c shows both.) What L2 still holds from an earlier step counts for activations only, where all
+   those of a part fit beside the columns in flight. HBM sends what the L2s fetch, or each byte once, where weights and
+   activations fit the last-level cache. */
 typedef struct fleet_linear_plan {
     fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
     uint32_t level;             /* FLEET_LEVEL_DEVICE, `slices` chiplet-tasks; or FLEET_LEVEL_CU */

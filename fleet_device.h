@@ -3,7 +3,9 @@
    What one workgroup needs to tell another that data is ready, on AMD (gfx90a, gfx942, gfx950; others
    through agent scope), NVIDIA (sm_80 and later) and the plain CPU: one notify, one wait, event
    tensors by hand, the chiplet's id, scoped atomics, and the few block and wave primitives that make
-   tile code portable. Knows no queue, no graph and no plan: useful alone, in any kernel.
+   tile code portable. And how to read what: loads and stores by cache policy, walks over the tiles of
+   a matrix product, the ring of a weight stream. Knows no queue, no graph and no plan: useful alone,
+   in any kernel.
 
    RECIPE
        One source, three ways to build it: hipcc -x hip, nvcc -x cu, cc -x c (C11) or c++ (C++17).
@@ -1898,41 +1900,41 @@ FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t sl
 
 /* ---- fleet device: one tile by all waves of a workgroup -------------------------------------------------------- */
 
-/* The calling wave's share of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
-FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk)
+/* The share of wave `wave` of `waves` of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
+FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wave, uint32_t waves)
 {
     fleet_k_range k;
     k.first = walk->first_k, k.count = walk->k;
-    return fleet_cut_k(k, walk->linear.tile_k, fleet_wave_id(), fleet_wave_count());
+    return fleet_cut_k(k, walk->linear.tile_k, wave, waves);
 }
 
 /* Bytes of LDS for fleet_block_reduce_add of n sums in a workgroup of that many threads. */
 #define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
 
-FLEET_DEVICE void fleeti_reduce_barrier(void)
-{
-    fleet_block_barrier();
-}
-
 /* Adds up n sums of each lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of
    the lanes l of all waves, added in the order of the waves: the same bits in every run. The other waves keep theirs.
    sum is in registers, n a constant; `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the first and the
-   last barrier of the call. All threads call it. */
-FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
+   last barrier of the call. All threads call it; in tiles fleet_reduce_add (fleet_sched.h). */
+FLEET_DEVICE void fleeti_reduce_add(fleeti_me me, float *sum, uint32_t n, float *lds)
 {
-    const uint32_t wave = fleet_wave_id(), waves = fleet_wave_count(), size = fleet_wave_size();
-    fleeti_reduce_barrier();
+    const uint32_t wave = fleet_wave_id(), waves = fleeti_my_waves(me), size = fleet_wave_size();
+    fleeti_barrier(me);
     if (wave > 0) {
         FLEETI_UNROLLED
         for (uint32_t i = 0; i < n; i++) lds[(wave * n + i) * size + fleet_lane()] = sum[i];
     }
-    fleeti_reduce_barrier();
+    fleeti_barrier(me);
     if (wave == 0)
         for (uint32_t v = 1; v < waves; v++) {
             FLEETI_UNROLLED
             for (uint32_t i = 0; i < n; i++) sum[i] += lds[(v * n + i) * size + fleet_lane()];
         }
-    fleeti_reduce_barrier();
+    fleeti_barrier(me);
+}
+
+FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
+{
+    fleeti_reduce_add(fleeti_me_now(), sum, n, lds);
 }
 
 /* ---- fleet device: notify ---------------------------------------------------------------------------------- */

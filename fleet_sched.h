@@ -216,6 +216,12 @@ FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
         fleet_wave_barrier();
 }
 
+/* fleet_block_reduce_add among the threads that run the task; FLEET_REDUCE_BYTES(n, ctx.threads) of LDS. */
+FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds)
+{
+    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->me, sum, n, lds);
+}
+
 /* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
    args (const args_type *, the element that the grid's args index names) and at (const int32_t *). All
    threads of the group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use

@@ -92,7 +92,7 @@ FLEET_TILE(row_max, gemm)
     FLEET_LDS(float, part, THREADS);
     for (uint32_t n = ctx.thread; n < N; n += ctx.threads) most = c[n] > most ? c[n] : most;
     part[ctx.thread] = most;
-    fleet_block_barrier();
+    fleet_barrier(&ctx);
     if (ctx.thread == 0) {
         for (uint32_t i = 1; i < ctx.threads; i++) most = part[i] > most ? part[i] : most;
         args->most[at[0]] = most;

@@ -38,7 +38,7 @@ FLEET_TILE(multiply, product)
     workspace *lds = (workspace *)ctx.lds;
     const uint32_t first = (uint32_t)at[1] * COLUMNS;
     for (uint32_t k = ctx.thread; k < COLUMNS; k += ctx.threads) lds->x[k] = args->x[first + k];
-    fleet_block_barrier();
+    fleet_barrier(&ctx);
     for (uint32_t r = ctx.thread; r < ROWS; r += ctx.threads) {
         const uint32_t row = (uint32_t)at[0] * ROWS + r;
         float sum = 0;

@@ -49,7 +49,7 @@ FLEET_TILE(route, moe)
         for (uint32_t i = 0; i < args->hidden; i++) s += x[i] * args->router[e * args->hidden + i];
         score[e] = expf(s);
     }
-    fleet_block_barrier();
+    fleet_barrier(&ctx);
     if (ctx.thread != 0) return FLEET_OK;
     for (uint32_t e = 0; e < args->experts; e++) sum += score[e];
     for (uint32_t j = 0; j < args->k; j++) {

@@ -113,6 +113,54 @@ static void per_operator(locality result[PAPER_ROWS][3])
     }
 }
 
+/* The planner's hit rate of the weights in %, where it may choose nothing. */
+static double predicted(const layer *l, uint32_t op)
+{
+    const fleet_linear *f = &l->linear[op];
+    fleet_linear_desc d = fleet_linear_desc_default();
+    fleet_linear_plan plan;
+    d.m = f->m, d.n = f->n, d.k = f->k;
+    d.tile_m = f->tile_m, d.tile_n = f->tile_n, d.tile_k = f->tile_k;
+    d.element_bytes = f->element_bytes;
+    d.workers_per_chiplet = LOCALITY_WORKERS;
+    d.levels = 1u << (layer_is_unaware(l->kind) ? FLEET_LEVEL_CU : FLEET_LEVEL_DEVICE);
+    if (!layer_is_unaware(l->kind)) d.splits = 1u << f->split;
+    d.traversals = 1u << f->traversal;
+    if (fleet_linear_choose(&d, &l->plan->topology, &plan)) {
+        fprintf(stderr, "%s\n", plan.why);
+        exit(1);
+    }
+    return 100 * plan.hit_rate;
+}
+
+static void predictions(locality result[PAPER_ROWS][3])
+{
+    static const char *const names[] = {"M-tile", "M-split", "Mirage-like"};
+    size_t i;
+    uint32_t op;
+    int kind;
+    printf(
+        "\nHit rate of the weights alone in %%: simulated, predicted by fleet_linear_choose\n  B | "
+        "            ");
+    for (op = 0; op < OPS; op++)
+        if (op != OP_SILU) printf(" | %-11s", layer_shapes[op].name);
+    printf("\n");
+    for (i = 0; i < PAPER_ROWS; i++)
+        for (kind = 0; kind < 3; kind++) {
+            layer l;
+            if (!layer_make(&l, (layer_kind)kind, paper_table4[i].batch)) exit(1);
+            printf("%3u | %-12s", paper_table4[i].batch, names[kind]);
+            for (op = 0; op < OPS; op++) {
+                const op_counts *c = &result[i][kind].op[op];
+                if (op == OP_SILU) continue;
+                printf(" | %5.1f %5.1f", percent(c->weight_hits, c->weight_requests),
+                       predicted(&l, op));
+            }
+            printf("\n");
+            fleet_plan_free(l.plan);
+        }
+}
+
 static void table5(void)
 {
     static const uint32_t paper_mb[OPS] = {6, 4, 24, 0, 12};
@@ -170,6 +218,7 @@ static void variants(void)
     variant("Mirage-like: column after column", LAYER_UNAWARE_COLUMNS, &model);
     variant("Mirage-like: a task is a column and all its rows", LAYER_UNAWARE_WHOLE_COLUMNS,
             &model);
+    variant("Mirage-like: M-tile's graph, unaware and no more", LAYER_UNAWARE_SLICES, &model);
     model.real_rows = 1;
     variant("only real rows are loaded", LAYER_UNAWARE, &model);
     model = locality_model_default();
@@ -196,6 +245,7 @@ int main(void)
            LOCALITY_WORKERS, LOCALITY_DRIFT, LOCALITY_SEED);
     table4(result);
     per_operator(result);
+    predictions(result);
     table5();
     variants();
     return 0;

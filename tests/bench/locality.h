@@ -24,10 +24,12 @@
                           only one is.
      all rows of a tile are loaded: with the real ones alone B = 1 gives 1%; the paper has 17% there and 24% at
                           B = 16, where all rows are real.
-     the chiplet-unaware plan takes an output's tiles row after row (all columns, then the next 16 rows), as
-                          independent CU-tasks, each chiplet in turn: 36 and 42%, the paper's Mirage 38.9 and 39.0.
+     the chiplet-unaware plan (fleet_plan_desc.unaware, each product one slice, N-major) takes an output's tiles row
+                          after row (all columns, then the next 16 rows), as independent CU-tasks, each chiplet in
+                          turn: 36 and 42%, the paper's Mirage 38.9 and 39.0.
    TRIED (locality.c prints them), hit rates of Mirage-like / M-tile / M-split at B = 64
      unaware, column after column         19: m_tiles divides 8, and no chiplet gets two tiles of a column
+     unaware, the graph of M-tile itself  19: its slices are columns in the same order, eight runs of them
      unaware, a task is a column with     21: 31 columns of 512 KB do not fit until their next rows begin
        all of its rows
      no hash; weights as [K, N]           within 3 points of the figures above
@@ -100,9 +102,11 @@ static const layer_shape layer_shapes[OPS] = {{"qkv", 4096, 6144},
 typedef enum layer_kind {
     LAYER_M_TILE,
     LAYER_M_SPLIT,
-    LAYER_UNAWARE,              /* row of tiles after row of tiles, dealt over all chiplets */
-    LAYER_UNAWARE_COLUMNS,      /* column after column */
-    LAYER_UNAWARE_WHOLE_COLUMNS /* a task has one column and goes down its rows */
+    /* unaware plans (fleet_plan_desc), of products in one slice: */
+    LAYER_UNAWARE,               /* row of tiles after row of tiles */
+    LAYER_UNAWARE_COLUMNS,       /* column after column */
+    LAYER_UNAWARE_WHOLE_COLUMNS, /* a task has one column and goes down its rows */
+    LAYER_UNAWARE_SLICES /* the graph of M-tile as it is: slice after slice, column after column */
 } layer_kind;
 
 typedef struct layer {
@@ -118,11 +122,16 @@ static inline int layer_is_unaware(layer_kind kind)
     return kind != LAYER_M_TILE && kind != LAYER_M_SPLIT;
 }
 
-/* CU-tasks of an operator of the chiplet-unaware plan. */
-static inline uint32_t layer_cu_tasks(layer_kind kind, const fleet_linear *l)
+/* Slices of an operator, and CU-tasks that an unaware plan makes of one. */
+static inline uint32_t layer_slices(layer_kind kind, uint32_t chiplets)
 {
-    const uint32_t columns = fleet_linear_n_tiles(l);
-    return kind == LAYER_UNAWARE_WHOLE_COLUMNS ? columns : columns * fleet_linear_m_tiles(l);
+    return layer_is_unaware(kind) && kind != LAYER_UNAWARE_SLICES ? 1 : chiplets;
+}
+static inline uint32_t layer_tiles(layer_kind kind, const fleet_linear *l, uint32_t slices)
+{
+    const fleet_part longest = fleet_linear_part(l, 0, slices);
+    return kind == LAYER_UNAWARE_WHOLE_COLUMNS ? longest.n_tiles
+                                               : longest.m_tiles * longest.n_tiles;
 }
 
 /* The layer's operators in a row, each waiting for all of the one before. Null: l->why says why. */
@@ -137,27 +146,22 @@ static inline fleet_plan *layer_build(layer *l)
     before.id = 0;
     d.topology = fleet_topology_preset(FLEET_MI350X);
     d.workers_per_chiplet = LOCALITY_WORKERS;
+    d.unaware = (uint32_t)unaware;
     d.counter_levels = unaware ? 1 : 2;
     for (i = 0; i < OPS; i++) {
         const char *name = layer_shapes[i].name;
-        const uint32_t chiplets = d.topology.chiplets;
+        const uint32_t slices = layer_slices(l->kind, d.topology.chiplets);
         char done[16];
         fleet_etensor E;
         fleet_grid grid;
         if (i == OP_SILU && !unaware) continue;
         snprintf(done, sizeof done, "%s_done", name);
         E = fleet_event_tensor(g, done, fleet_shape0(), FLEET_COUNT_DERIVED);
-        if (unaware) {
-            /* task t runs on chiplet t mod X: its coordinate is (t / X, t mod X) */
-            const uint32_t tasks = layer_cu_tasks(l->kind, &l->linear[i]);
-            grid = fleet_call_device(
-                g, name, 0, fleet_shape2(fleet_dim_of(tasks / chiplets), fleet_dim_of(chiplets)),
-                i);
-            fleet_place(g, grid, fleet_map1(fleet_axis(1, 1, 0, 1)));
-        } else {
-            grid = fleet_call_device(g, name, 0, fleet_shape0(), i);
-            fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
-        }
+        grid = fleet_call_device(g, name, 0, fleet_shape0(), i);
+        fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
+        fleet_grid_slices(g, grid, fleet_dim_of((int32_t)slices));
+        fleet_grid_tiles(g, grid,
+                         fleet_dim_of((int32_t)layer_tiles(l->kind, &l->linear[i], slices)));
         fleet_out_edge_map(g, grid, E, fleet_map0());
         if (before.id) fleet_in_edge_map(g, grid, before, fleet_map0());
         before = E;
@@ -190,7 +194,9 @@ static inline int layer_make(layer *l, layer_kind kind, uint32_t batch)
         f->tile_m = LOCALITY_TILE_M, f->tile_n = LOCALITY_TILE_N, f->tile_k = LOCALITY_TILE_K;
         f->element_bytes = LOCALITY_ELEMENT_BYTES;
         f->split = kind == LAYER_M_SPLIT ? FLEET_SPLIT_M : FLEET_SPLIT_N;
-        f->traversal = kind == LAYER_UNAWARE ? FLEET_TRAVERSAL_N_MAJOR : FLEET_TRAVERSAL_M_MAJOR;
+        f->traversal = kind == LAYER_UNAWARE || kind == LAYER_UNAWARE_WHOLE_COLUMNS
+                           ? FLEET_TRAVERSAL_N_MAJOR
+                           : FLEET_TRAVERSAL_M_MAJOR;
         rows = (uint64_t)fleet_linear_m_tiles(f) * f->tile_m;
         /* silu's inputs are gate_up's outputs, down's inputs silu's outputs */
         if (i == OP_SILU)
@@ -299,19 +305,15 @@ static inline void walk_task(walk *w, walk_worker *worker, uint32_t rank, uint32
     const fleet_plan *plan = w->l->plan;
     const fleet_task *task = &tasks_of(plan)[desc];
     const fleet_linear *f = &w->l->linear[task->args];
-    const uint32_t before = worker->count;
+    const uint32_t before = worker->count, alone = task->level == FLEETI_LEVEL_PART;
+    const uint32_t slices = alone ? task->slices & 0xffff : task->slices;
+    const uint32_t first = alone ? task->batch : rank;
+    const uint32_t stride = alone ? task->slices >> 16 : plan->workers[worker->chiplet];
+    const fleet_part part = fleet_linear_part(f, task->slice, slices);
     uint32_t t;
-    if (task->level != FLEET_LEVEL_CU) {
-        const fleet_part part = fleet_linear_part(f, task->slice, task->slices);
-        for (t = rank; t < part.m_tiles * part.n_tiles; t += plan->workers[worker->chiplet])
-            walk_add(w, worker, desc, fleet_part_tile(f, &part, t))->streams = part.m_tiles == 1;
-    } else {
-        const fleet_part whole = fleet_linear_part(f, 0, 1);
-        const uint32_t rows = w->l->kind == LAYER_UNAWARE_WHOLE_COLUMNS ? whole.m_tiles : 1;
-        const uint32_t number = (uint32_t)task->at[0] * plan->chiplets + (uint32_t)task->at[1];
-        for (t = 0; t < rows; t++)
-            walk_add(w, worker, desc, fleet_part_tile(f, &whole, number * rows + t));
-    }
+    for (t = first; t < part.m_tiles * part.n_tiles; t += stride)
+        walk_add(w, worker, desc, fleet_part_tile(f, &part, t))->streams =
+            !alone && part.m_tiles == 1;
     if (worker->count == before) {
         walk_end_task(w, worker->chiplet, desc);
     } else {

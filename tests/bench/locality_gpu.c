@@ -105,12 +105,9 @@ FLEET_DEVICE void silu_tile(const product *p, fleet_tile tile, uint32_t thread, 
 FLEET_TILE(run_product, product)
 {
     FLEET_LDS(uint16_t, lds, LOCALITY_TILE_M * LOCALITY_TILE_K);
-    const int alone = ctx.slices == 1; /* a CU-task: (t / X, t mod X) */
+    FLEET_UNUSED(at);
     const fleet_part part = fleet_linear_part(&args->linear, ctx.slice, ctx.slices);
-    const uint32_t first =
-        alone ? (uint32_t)at[0] * ctx.chiplets + (uint32_t)at[1] : ctx.tile_index;
-    const uint32_t end = alone ? first + 1 : part.m_tiles * part.n_tiles;
-    for (uint32_t t = first; t < end; t += ctx.tile_num) {
+    for (uint32_t t = ctx.tile_index; t < part.m_tiles * part.n_tiles; t += ctx.tile_num) {
         const fleet_tile tile = fleet_part_tile(&args->linear, &part, t);
         if (args->op == OP_SILU)
             silu_tile(args, tile, ctx.thread, ctx.threads);

@@ -24,9 +24,9 @@ cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/plan_build.c" -o "$build/plan_build"
 cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/locality.c" -o "$build/locality"
 # The tiles of moe.c for tensor cores are those of compute capability 9.0; elsewhere, and on the CPU, it has plain loops.
 moe=(-arch=native -DMOE_PORTABLE)
-if [ "$platform" = cuda ] && [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)" = 9.0 ]; then
-    moe=(-gencode=arch=compute_90a,code=sm_90a)
-fi
+capability=0
+[ "$platform" != cuda ] || capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)
+[ "$capability" != 9.0 ] || moe=(-gencode=arch=compute_90a,code=sm_90a)
 for name in sync ring balance symbols; do
     case $platform in
     hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/$name.c" -o "$build/$name" ;;
@@ -39,6 +39,10 @@ hip) hipcc -x hip --offload-arch=native -O3 -I"$top" "${stb[@]}" "$here/moe.c" -
 cuda) nvcc -x cu "${moe[@]}" -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/moe.c" -o "$build/moe" ;;
 host) cc -std=c11 -O2 -I"$top" "${stb[@]}" "$here/moe.c" -o "$build/moe" -pthread -lm ;;
 esac
+# The chain by hand copies in bulk, as GPUs from 9.0 on can.
+if [ "${capability%.*}" -ge 9 ]; then
+    nvcc -x cu -arch=native -std=c++17 -O3 -w -I"$top" "${stb[@]}" "$here/stream.c" -o "$build/stream"
+fi
 "$build/plan_build"
 "$build/locality"
 "$build/sync"
@@ -46,3 +50,4 @@ esac
 "$build/balance"
 "$build/symbols"
 "$build/moe"
+[ "${capability%.*}" -lt 9 ] || "$build/stream"

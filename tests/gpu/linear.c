@@ -198,7 +198,7 @@ FLEET_TILE(multiply_by_waves, product)
     FLEET_FOR_TILES(walk, &args->linear, ctx)
     {
         const uint32_t elements = walk.rows * walk.columns;
-        const fleet_k_range k = fleet_walk_wave_k(&walk);
+        const fleet_k_range k = fleet_walk_wave_k(&walk, ctx.thread / lanes, ctx.threads / lanes);
         for (uint32_t first = 0; first < elements; first += SUMS * lanes) {
             float sum[SUMS];
             for (uint32_t j = 0; j < SUMS; j++) {
@@ -208,7 +208,7 @@ FLEET_TILE(multiply_by_waves, product)
                     sum[j] =
                         dot(args, walk.row + i / walk.columns, walk.column + i % walk.columns, k);
             }
-            fleet_block_reduce_add(sum, SUMS, lds);
+            fleet_reduce_add(&ctx, sum, SUMS, lds);
             for (uint32_t j = 0; j < SUMS && fleet_wave_id() == 0; j++) {
                 const uint32_t i = first + j * lanes + fleet_lane();
                 if (i < elements)

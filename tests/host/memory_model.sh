@@ -46,16 +46,16 @@ bug "drain in the leader alone" $device \
     'fleeti_drain(); /* every wave' 'if (!@ || fleeti_leads(me, group)) fleeti_drain(); /* every wave'
 bug "no barrier after the drain" $device \
     'else
-            fleet_block_barrier();
+            fleeti_barrier(me);
     } else {
         if (may_veto)' 'else if (!@)
-            fleet_block_barrier();
+            fleeti_barrier(me);
     } else {
         if (may_veto)'
 also $device \
     'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
-    fleet_block_barrier();' 'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
-    if (!@) fleet_block_barrier();'
+    fleeti_barrier(me);' 'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
+    if (!@) fleeti_barrier(me);'
 bug "no release" $device "$release" "if (!@) $release"
 bug "release at chiplet scope" $device "$release" "if (@) fleeti_drain(); else $release"
 bug "release once, before further sub-counters" $device \

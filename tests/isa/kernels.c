@@ -222,7 +222,7 @@ FLEET_TILE(walked, tiles)
     FLEET_LDS(float, lds, 4 * 256);
     FLEET_FOR_TILES(walk, &args->linear, ctx)
     {
-        const fleet_k_range k = fleet_walk_wave_k(&walk);
+        const fleet_k_range k = fleet_walk_wave_k(&walk, fleet_wave_id(), fleet_wave_count());
         const uint32_t row = walk.row + fleet_lane() % walk.rows;
         const uint32_t column = walk.column + fleet_lane() % walk.columns;
         float sum[4] = {0, 0, 0, 0};
@@ -231,7 +231,7 @@ FLEET_TILE(walked, tiles)
             const fleet_quad y = fleet_view_load_streaming16(b, (i * args->linear.n + column) * 16);
             for (uint32_t j = 0; j < 4; j++) sum[j] += x * (float)y.word[j];
         }
-        fleet_block_reduce_add(sum, 4, lds);
+        fleet_reduce_add(&ctx, sum, 4, lds);
         for (uint32_t j = 0; j < 4 && fleet_wave_id() == 0; j++)
             args->c[((size_t)row * args->linear.n + column) * 4 + j] = sum[j] + (float)at[0];
     }

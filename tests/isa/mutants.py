@@ -118,7 +118,7 @@ MUTANTS = [
       "*FLEETI_AT(fleeti_vector, at) = v;", sim=None, why=HINT),
     M("fresh load: of workgroup scope", DEVICE, "fleet_load_fresh8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
     M("walk: a division for each tile", GRAPH, "fleet_walk_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
-    M("sums over waves: the barriers", DEVICE, "fleeti_reduce_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
+    M("sums over waves: the barriers", DEVICE, "fleeti_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
     M("add_acq_rel_device: drain", DEVICE, "fleet_add_acq_rel_device", "fleeti_drain();", sim=None, why=OLDER_STORES),
