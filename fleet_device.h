@@ -2389,14 +2389,29 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 #define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(32)"
 #else
 #define FLEETI_LANE_BYTES 4u
+#if defined(__gfx90a__) /* has it for buffers only */
+#define FLEETI_LANE_COPY "buffer_load_dword %1, %2, 0 offen"
+#else
 #define FLEETI_LANE_COPY "global_load_lds_dword %1, %2"
+#endif
 #define FLEETI_AHEAD 14u /* units that begin behind a slot before it is waited for */
 #define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(56)"
 #endif
-#if defined(FLEETI_GFX_CHIPLETS)
-#define FLEETI_LANE_POLICY " sc1 nt"
+#if defined(__gfx90a__)
+#define FLEETI_LANE_POLICY " glc slc lds"
+typedef uint32_t fleeti_lane_source __attribute__((ext_vector_type(4)));
+FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)from; /* 48 bits; then all of memory, as raw bytes */
+    return (fleeti_lane_source){(uint32_t)at, (uint32_t)(at >> 32) & 0xffffu, ~0u, 0x00027000u};
+}
 #else
-#define FLEETI_LANE_POLICY " glc slc"
+#define FLEETI_LANE_POLICY " sc1 nt"
+typedef const char *fleeti_lane_source;
+FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
+{
+    return from;
+}
 #endif
 #define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
 #define FLEETI_ARGS_AHEAD                                                                          \
@@ -2453,7 +2468,7 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                              "\n\t" FLEETI_LANE_COPY " offset:768" FLEETI_LANE_POLICY
 #endif
                              ::"{m0}"(to + i),
-                             "v"(mine), "s"(from + i)
+                             "v"(mine), "s"(fleeti_lane_source_of(from + i))
                              : "memory");
         } else {
             FLEETI_ROLLED
@@ -2461,7 +2476,7 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                 const uint32_t at =
                     k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
                 __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(to + k),
-                                 "v"(at), "s"(from)
+                                 "v"(at), "s"(fleeti_lane_source_of(from))
                                  : "memory");
             }
         }

@@ -11,7 +11,7 @@
 #define MOST_TASKS 40u
 #else
 #define SHORT_NS 200000000u
-#define MOST_TASKS 96u
+#define MOST_TASKS 64u
 #endif
 
 /* What task i declares and takes, by i mod TAKE_KINDS. */
@@ -329,7 +329,7 @@ static void run_stream(test_run *t, const setting *s, void *unused)
 
 static void every_piece_once(test_run *t)
 {
-    in_settings(t, 12, run_stream, NULL);
+    in_settings(t, 10, run_stream, NULL);
 }
 
 /* Where a STATIC queue's tasks stand between DYNAMIC ones the producer is told what begins, as under DYNAMIC. */
@@ -345,7 +345,7 @@ static void run_mixed(test_run *t, const setting *s, void *unused)
 
 static void mixed_and_early(test_run *t)
 {
-    in_settings(t, 6, run_mixed, NULL);
+    in_settings(t, 4, run_mixed, NULL);
 }
 
 /* A tile that misuses its stream ends the run, in time. */
