@@ -1648,20 +1648,33 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
    wave, an acquire by another, at block scope. pause: one step of a spin on such a word. */
 #if defined(FLEET_HIP)
 #define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
+/* What this wave read of LDS it has, and what it wrote is there: written out, as all orders are, before relaxed
+   atomics. Pair: fleeti_lds_acquire in another wave of the workgroup. */
+FLEET_DEVICE void fleeti_lds_drain(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+#if defined(FLEETI_GFX9)
+    __asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+#endif
+}
 FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
 {
-    return fleeti_uniform(__hip_atomic_load(FLEETI_LDS_AT(lds, word), __ATOMIC_ACQUIRE,
-                                            __HIP_MEMORY_SCOPE_WORKGROUP));
+    const uint32_t value = fleeti_uniform(__hip_atomic_load(
+        FLEETI_LDS_AT(lds, word), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP));
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+    return value;
 }
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELEASE,
+    fleeti_lds_drain();
+    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
                        __HIP_MEMORY_SCOPE_WORKGROUP);
 }
-FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
+FLEET_DEVICE uint32_t fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELEASE,
-                           __HIP_MEMORY_SCOPE_WORKGROUP);
+    fleeti_lds_drain();
+    return __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
+                                  __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
 {
@@ -1675,10 +1688,11 @@ FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
 {
     const uint32_t round = fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1);
     uint32_t before = 0;
-    if (fleet_lane() == 0)
-        before = __hip_atomic_fetch_add(FLEETI_LDS_AT(me.lds, FLEETI_LDS_MEET), 1, __ATOMIC_ACQ_REL,
-                                        __HIP_MEMORY_SCOPE_WORKGROUP);
-    if (fleeti_uniform(before) + 2 == fleet_wave_count()) {
+    if (fleet_lane() == 0) before = fleeti_lds_add_release(me.lds, FLEETI_LDS_MEET, 1);
+    before = fleeti_uniform(before);
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE,
+                           "workgroup"); /* what the others did before they came */
+    if (before + 2 == fleet_wave_count()) {
         if (fleet_lane() == 0) {
             fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
             fleeti_lds_release(me.lds, FLEETI_LDS_MEET + 1, round + 1);
@@ -1769,7 +1783,11 @@ FLEET_DEVICE void fleeti_barrier(fleeti_me me)
 }
 FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
 {
-    return fleet_wave_count() - me.streams;
+    uint32_t waves = fleet_wave_count() - me.streams;
+#if defined(FLEET_HIP)
+    if (me.streams) __asm__("" : "+s"(waves)); /* worked out anew, as fleeti_thread_again */
+#endif
+    return waves;
 }
 
 /* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
@@ -2235,8 +2253,9 @@ typedef struct fleeti_stream {
 /* Each backend:
      fleeti_stream_open        a slot that was never used, by one thread, before a barrier
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
-     fleeti_stream_settle      the producer may now wait for long: what is on its way gets its full flags
-     fleeti_stream_is_full     whether the bytes of a use are there; fleeti_stream_at: where the taker reads them
+     fleeti_stream_settle      one step of a producer that waits: what is on its way gets its full flags, in order
+     fleeti_stream_is_full     whether the bytes of a use are there
+     fleeti_stream_at          what the taker reads, if it is there; else null
      fleeti_stream_release     so many of the task's waves give the slot back
      fleeti_stream_is_free     whether all have given back the use before this one
      fleeti_stream_reclaim     makes it so, where takers have left without: nobody touches the slot any more
@@ -2348,31 +2367,58 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
                      : "memory");
     if (missing > 1) fleeti_stream_release(s, slot, missing - 1);
 }
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
 {
-    return s->ring + slot * s->slot_bytes;
+    return there ? s->ring + slot * s->slot_bytes : NULL;
 }
 #elif defined(FLEET_HIP)
-/* Copies go to LDS past the registers, each instruction LANE_BYTES for each lane; as many at a time as the counter
-   of outstanding ones tells apart. The assembly keeps from the compiler that LDS is written, for it would wait for
-   all copies before each look at a word of LDS; the wait that matters is the one before a slot's full flag. */
+/* Copies go to LDS past the registers, FLEETI_UNIT bytes at a time: four instructions that move a word for each lane, or
+   one that moves four (gfx950). M0 holds the address in LDS; the offset of an instruction counts on both sides. The
+   assembly keeps from the compiler that LDS is written, for it would wait for all copies before each look at a word of
+   LDS; the waits that matter are those before a slot's full flag. They need no more than a count, because copies land in
+   the order in which they began.
+   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency are 14 KB on the way in each CU. A slot is waited for
+   when 14 units were begun behind it: 56 instructions or 14 KB stay on the way, of 63 that the counter holds. A unit is
+   some ten instructions of the producer, 50 cycles or 20 bytes per cycle: twice what a CU's share of the memory brings.
+   MI355X: 8 TB/s over 256 CUs, 25 KB; 32 units, 32 KB. MI250X: 1.6 TB/s over 110 CUs, 12 KB; 14 units. */
+#define FLEETI_UNIT 1024u
 #if defined(__gfx950__)
 #define FLEETI_LANE_BYTES 16u
-#define FLEETI_LANE_COPY "global_load_lds_dwordx4"
+#define FLEETI_LANE_COPY "global_load_lds_dwordx4 %1, %2"
+#define FLEETI_AHEAD 32u
+#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(32)"
 #else
 #define FLEETI_LANE_BYTES 4u
-#define FLEETI_LANE_COPY "global_load_lds_dword"
-#endif
-#if defined(FLEETI_GFX_CHIPLETS)
-#define FLEETI_LANE_POLICY " sc1 nt"
+#if defined(__gfx90a__) /* has it for buffers only */
+#define FLEETI_LANE_COPY "buffer_load_dword %1, %2, 0 offen"
 #else
-#define FLEETI_LANE_POLICY " glc slc"
+#define FLEETI_LANE_COPY "global_load_lds_dword %1, %2"
 #endif
+#define FLEETI_AHEAD 14u /* units that begin behind a slot before it is waited for */
+#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(56)"
+#endif
+#if defined(__gfx90a__)
+#define FLEETI_LANE_POLICY " glc slc lds"
+typedef uint32_t fleeti_lane_source __attribute__((ext_vector_type(4)));
+FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)from; /* 48 bits; then all of memory, as raw bytes */
+    return (fleeti_lane_source){(uint32_t)at, (uint32_t)(at >> 32) & 0xffffu, ~0u, 0x00027000u};
+}
+#else
+#define FLEETI_LANE_POLICY " sc1 nt"
+typedef const char *fleeti_lane_source;
+FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
+{
+    return from;
+}
+#endif
+#define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
 #define FLEETI_ARGS_AHEAD                                                                          \
     0 /* on their way through registers, they would have all copies waited for */
-#define FLEETI_COPIES 16u /* instructions between two looks at what has arrived */
 typedef struct fleeti_flight {
     uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
+    uint32_t behind;             /* units begun after those of the first one */
 } fleeti_flight;
 FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
@@ -2380,55 +2426,78 @@ FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint
     fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
     fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
 }
+/* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers. */
 FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
 {
     fleeti_lds_release(s->words, FLEETI_STREAM_FULL(flight->slot), flight->use + 1);
     flight->pending--;
+    flight->behind = flight->pending ? flight->behind - s->slot_bytes / FLEETI_UNIT : 0;
     if (++flight->slot == s->slots) flight->slot = 0, flight->use++;
 }
+/* The first slot's copies have landed when no more are on their way than were begun behind it. */
+FLEET_DEVICE void fleeti_stream_wait_ahead(void)
+{
+    __asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");
+}
+/* Waits for the first slot only, or a little longer: the others keep flowing while the caller looks about. */
 FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
 {
+    const uint32_t copies = flight->behind * FLEETI_UNIT_COPIES;
     if (!flight->pending) return;
-    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
-    while (flight->pending) fleeti_stream_land(s, flight);
+    __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
+    if (copies < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
+    if (copies < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
+    if (copies < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
+    if (copies < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+    fleeti_stream_land(s, flight);
 }
+/* Each slot is as many units: a short piece is copied with its last bytes again. */
 FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
                                      uint32_t use, const char *from, uint32_t bytes)
 {
-    const uint32_t step = fleet_wave_size() * FLEETI_LANE_BYTES;
-    const uint32_t to = (uint32_t)(uintptr_t)((
-        __attribute__((address_space(3))) char *)(s->ring + slot * s->slot_bytes));
-    /* A short piece is copied with its last bytes again, so that each slot is as many instructions. */
-    for (uint32_t i = 0; i < s->slot_bytes; i += step) {
-        const uint32_t mine = i + fleet_lane() * FLEETI_LANE_BYTES;
-        const char *at = from + (mine < bytes ? mine : bytes - FLEETI_LANE_BYTES);
-        __asm__ volatile("s_mov_b32 m0, %0\n\t"
-                         "s_nop 0\n\t" FLEETI_LANE_COPY " %1, off" FLEETI_LANE_POLICY ::"s"(to + i),
-                         "v"(at)
-                         : "m0", "memory");
+    const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
+    uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)s->ring);
+    to = fleeti_uniform(to + slot * s->slot_bytes);
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < s->slot_bytes; i += FLEETI_UNIT) {
+        if (i + FLEETI_UNIT <= bytes) {
+            __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY
+#if !defined(__gfx950__)
+                             "\n\t" FLEETI_LANE_COPY " offset:256" FLEETI_LANE_POLICY
+                             "\n\t" FLEETI_LANE_COPY " offset:512" FLEETI_LANE_POLICY
+                             "\n\t" FLEETI_LANE_COPY " offset:768" FLEETI_LANE_POLICY
+#endif
+                             ::"{m0}"(to + i),
+                             "v"(mine), "s"(fleeti_lane_source_of(from + i))
+                             : "memory");
+        } else {
+            FLEETI_ROLLED
+            for (uint32_t k = i; k < i + FLEETI_UNIT; k += FLEETI_UNIT / FLEETI_UNIT_COPIES) {
+                const uint32_t at =
+                    k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
+                __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(to + k),
+                                 "v"(at), "s"(fleeti_lane_source_of(from))
+                                 : "memory");
+            }
+        }
+        if (flight->pending && ++flight->behind == FLEETI_AHEAD) {
+            fleeti_stream_wait_ahead();
+            fleeti_stream_land(s, flight);
+        }
     }
-    if (!flight->pending++) flight->slot = slot, flight->use = use;
-    /* Copies land in order: when at most as many are outstanding as the slots behind it took, the first one is there. */
-    if (flight->pending * (s->slot_bytes / step) > FLEETI_COPIES) {
-        const uint32_t behind = (flight->pending - 1) * (s->slot_bytes / step);
-        if (behind >= 48)
-            __asm__ volatile("s_waitcnt vmcnt(48)" ::: "memory");
-        else if (behind >= 32)
-            __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
-        else if (behind >= 16)
-            __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
-        else
-            __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
-        fleeti_stream_land(s, flight);
-    }
+    if (!flight->pending++) flight->slot = slot, flight->use = use, flight->behind = 0;
 }
 FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
 {
     return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
 }
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
+/* Chosen among pointers to LDS, so that the compiler knows what the taker's pointer is: flat loads would take longer.
+   Among them it is -1 that becomes null. */
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
 {
-    return s->ring + slot * s->slot_bytes;
+    typedef __attribute__((address_space(3))) const char *in_lds;
+    const in_lds none = (in_lds)(uintptr_t)0xffffffffu;
+    return (const char *)(there ? (in_lds)s->ring + slot * s->slot_bytes : none);
 }
 #else
 /* The span itself, no copy. */
@@ -2459,9 +2528,11 @@ FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slo
 {
     return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
 }
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot)
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
 {
-    uint64_t high = fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot) + 1);
+    uint64_t high;
+    if (!there) return NULL;
+    high = fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot) + 1);
     return (const char *)(uintptr_t)(high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot)));
 }
 #endif
@@ -2569,14 +2640,17 @@ FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t s
 
 /* The next piece of the task's spans for this wave: at most the slot's bytes, and what is left of the span at its
    end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
-   declared no more; return what fleet_weights_status says. */
+   declared no more; return what fleet_weights_status says, but not past a barrier: other waves may have got a piece,
+   and wait there. */
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
 {
-    const uint32_t at = s->slot + s->next, slot = at % s->ring.slots;
-    const uint32_t use = s->use + at / s->ring.slots;
-    if (!fleeti_weights_ready(s, slot, use) && fleeti_weights_wait(s, slot, use)) return NULL;
-    s->next++;
-    return fleeti_stream_at(&s->ring, slot);
+    uint32_t at, slot, use, there;
+    s->next = fleeti_uniform(s->next); /* whatever branches the wave came by */
+    at = s->slot + s->next;
+    slot = at % s->ring.slots, use = s->use + at / s->ring.slots;
+    there = fleeti_weights_ready(s, slot, use) || !fleeti_weights_wait(s, slot, use);
+    s->next += there;
+    return fleeti_stream_at(&s->ring, slot, there);
 }
 
 /* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
@@ -2597,7 +2671,7 @@ FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
    releases fewer, the rest is free when the next task begins. */
 FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers)
 {
-    const uint32_t slot = (s->slot + s->next - 1) % s->ring.slots;
+    const uint32_t slot = (s->slot + fleeti_uniform(s->next) - 1) % s->ring.slots;
     fleet_wave_barrier(); /* all lanes have read */
     if (fleet_lane() == 0) fleeti_stream_release(&s->ring, slot, s->waves / sharers);
 }
@@ -2616,7 +2690,26 @@ typedef struct fleet_spans {
     fleet_status status;            /* what is wrong with the task's spans */
 } fleet_spans;
 
-/* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. */
+/* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. What a
+   stream function declares is made so. */
+FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
+{
+    const uint64_t high = fleeti_uniform((uint32_t)(value >> 32));
+    return high << 32 | fleeti_uniform((uint32_t)value);
+}
+
+/* Tells the compiler again that they do, wherever a stream function may have made it doubt. */
+FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
+{
+    p->slot = fleeti_uniform(p->slot), p->use = fleeti_uniform(p->use);
+    p->over = fleeti_uniform(p->over);
+#if defined(FLEET_HIP)
+    p->flight.slot = fleeti_uniform(p->flight.slot);
+    p->flight.use = fleeti_uniform(p->flight.use);
+    p->flight.pending = fleeti_uniform(p->flight.pending);
+    p->flight.behind = fleeti_uniform(p->flight.behind);
+#endif
+}
 
 /* Whether the task in hand has ended without what is still to come. */
 FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p)
@@ -2652,12 +2745,12 @@ FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
 {
     const fleeti_stream *s = &p->ring;
     uint32_t tries = 0;
-    fleeti_stream_settle(s, &p->flight);
     do {
+        fleeti_stream_settle(s, &p->flight);
         if (fleeti_spans_left(p)) {
             /* But the copy that nobody waited for must be through. */
-            while (!fleeti_any(fleeti_stream_is_full(s, p->slot, p->use - 1))) {
-            }
+            while (!fleeti_any(fleeti_stream_is_full(s, p->slot, p->use - 1)))
+                fleeti_stream_settle(s, &p->flight);
             if (!fleeti_spans_ready(p)) fleeti_stream_reclaim(s, p->slot, p->use, p->waves);
         } else if (!fleeti_spans_again(p, &tries)) {
             return 0;
@@ -2672,8 +2765,10 @@ FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
    function call it. */
 FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
 {
-    const char *from = (const char *)at;
-    if (((uint32_t)(uintptr_t)at | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
+    const char *from = (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)at);
+    bytes = fleeti_uniform(bytes);
+    fleeti_spans_together(p);
+    if (((uint32_t)(uintptr_t)from | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
     if (p->over) return;
     FLEETI_ROLLED
     while (bytes) {
@@ -2693,6 +2788,7 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
 {
     const fleeti_stream *s = &p->ring;
     uint32_t tries = 0;
+    fleeti_spans_together(p);
     /* The entry is that of a task before, until that has ended. */
     while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_STREAM_BEGUN)) >=
                       (int32_t)FLEETI_STREAM_TASKS - 1)) {
@@ -2721,24 +2817,25 @@ FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
 FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
 {
     uint32_t tries = 0;
-    fleeti_stream_settle(&p->ring, &p->flight);
+    fleeti_spans_together(p);
     while (fleeti_any(
-        (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - (p->task + 1)) < 0))
+        (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - (p->task + 1)) < 0)) {
+        fleeti_stream_settle(&p->ring, &p->flight);
         if (!fleeti_spans_again(p, &tries)) {
             p->over = 1;
             break;
         }
+    }
     return !p->over;
 }
 
 /* Before the producer leaves: copies must not arrive in LDS that is somebody else's. */
 FLEET_DEVICE void fleeti_spans_end(fleet_spans *p)
 {
-    fleeti_stream_settle(&p->ring, &p->flight);
     for (uint32_t i = 0; i < p->ring.slots; i++) {
         const uint32_t used = i < p->slot ? p->use + 1 : p->use;
-        while (used && !fleeti_any(fleeti_stream_is_full(&p->ring, i, used - 1))) {
-        }
+        while (used && !fleeti_any(fleeti_stream_is_full(&p->ring, i, used - 1)))
+            fleeti_stream_settle(&p->ring, &p->flight);
     }
 }
 

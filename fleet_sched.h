@@ -333,7 +333,7 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
         }                                                                                          \
     }
 #define FLEET_STREAM_BYTES(set)                                                                    \
-    (set##_slots ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
+    (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
 
 /* This wave's place in the stream of the task in hand, before its first piece. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
@@ -342,7 +342,7 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
     uint32_t tries = 0, entry;
     uint64_t since = 0;
     s.ring = ctx->stream;
-    s.tag = ctx->stream_tag;
+    s.tag = fleeti_uniform(ctx->stream_tag);
     s.waves = fleeti_my_waves(ctx->me);
     s.next = 0;
     entry = FLEETI_STREAM_ENTRY(s.tag - 1);
@@ -400,7 +400,7 @@ typedef struct fleeti_worker {
     fleeti_cold lds_bytes;
     void *lds;
     fleeti_stream stream;
-    uint32_t misfit;      /* 1: the launch has no room for the stream */
+    fleeti_cold misfit;   /* 1: the launch has no room for the stream */
     fleeti_cold streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
     fleeti_held task;     /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_HOST)
@@ -581,7 +581,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
     fleet_block_barrier();
-    if (fleet_thread_id() != 0) return;
+    if (fleeti_my_thread(w->me) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
         fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->id), 0);
     fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
@@ -1334,12 +1334,13 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     w->group = FLEET_BLOCK;
     if (ring_slots) {
         const uint32_t ring = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
+        const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
-        w->misfit = lds_bytes < ring || fleet_wave_count() < 2;
-        if (!w->misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
+        w->misfit = fleeti_cold_of(misfit);
+        if (!misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
         lds = (char *)lds + ring;
-        lds_bytes = w->misfit ? 0 : lds_bytes - ring;
+        lds_bytes = misfit ? 0 : lds_bytes - ring;
     }
     w->lds = lds;
     w->lds_bytes = fleeti_cold_of(lds_bytes);
@@ -1352,6 +1353,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(0), 0);
         fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(1), 0);
         fleeti_lds_put(w->me.lds, FLEETI_LDS_LATER, 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET, 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET + 1, 0);
     }
     if (run->only) {
         fleeti_use_plan(w, plan);
@@ -1365,7 +1368,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->worker = fleeti_cold_of(fleet_block_id());
         w->id = fleeti_cold_of(plan->total_workers);
         w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
-        if (w->misfit) {
+        if (fleeti_cold_value(w->misfit)) {
             if (fleet_thread_id() == 0)
                 fleeti_publish_system(&run->state->config.host->task_status, FLEET_ERROR_LAUNCH);
             w->done = fleeti_cold_of(1);
@@ -1413,7 +1416,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
             fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
         fleet_block_barrier(); /* before word 1 is used again */
     }
-    if (w->misfit) {
+    if (fleeti_cold_value(w->misfit)) {
         fleeti_seen seen;
         seen.status = FLEET_ERROR_LAUNCH, seen.counter = seen.seen = seen.expected = 0;
         if (fleet_thread_id() == 0)
@@ -2232,7 +2235,8 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 /* This workgroup runs no further task. */
 FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
 {
-    if (!w->misfit) fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
+    if (!fleeti_cold_value(w->misfit))
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
 }
 
 FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
@@ -2352,11 +2356,12 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p, cons
                 continue;
             }
             if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) continue;
-            if (FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_is_absent(w)) continue;
+            if (FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_uniform(fleeti_is_absent(w)))
+                continue;
         }
         if (!fleeti_spans_begin(p, w->number - 1)) return 0;
         if (walks && FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 &&
-            (!fleet_span_await(p) || fleeti_is_missing(w)))
+            (!fleet_span_await(p) || fleeti_uniform(fleeti_is_missing(w))))
             continue;
         return 1;
     }
@@ -2416,7 +2421,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
         if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
-        } else if (set##_slots != 0 && fleeti_is_producer(&fleeti_w)) {                            \
+        } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
             fleet_spans fleeti_s;                                                                  \
             fleeti_produce(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set));                        \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set)))            \
@@ -2432,14 +2437,14 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),        \
                                    fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
                 if (fleeti_begin(&fleeti_w)) {                                                     \
-                    if (set##_slots) fleeti_stream_begun(&fleeti_w);                               \
+                    if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
                     fleeti_finish(&fleeti_w,                                                       \
                                   set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
                                                  fleeti_context(&fleeti_w),                        \
                                                  fleeti_args + FLEETI_TASK(&fleeti_w, args)));     \
                 }                                                                                  \
             }                                                                                      \
-            if (set##_slots) fleeti_stream_quit(&fleeti_w);                                        \
+            if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
@@ -2447,10 +2452,10 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
    const set *args, as fleet_launch launches it. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL((threads) + (set##_slots ? FLEET_PRODUCER_THREADS : 0))                           \
+    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
     void name(fleet_run run, const set *args);                                                     \
     FLEET_THUNK2(name, fleet_run, const set *)                                                     \
-    FLEET_GLOBAL((threads) + (set##_slots ? FLEET_PRODUCER_THREADS : 0))                           \
+    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)

@@ -648,12 +648,55 @@ def check_loop(listing, name, r, l1):
     check_scalar_loads(listing, name, r)
 
 
+def check_stream(listing, arch, r):
+    """A weight stream: the copies' policy, how many stay on the way, what is waited for before a slot's full flag and
+    before it is given back, and no barrier of the workgroup while tasks run."""
+    k = listing.kernels["stream_loop"]
+    check_registers(listing, "stream_loop", r)
+    copies = k.find(lambda i: i.op.startswith("global_load_lds") or i.has("lds"))
+    policy, op = (("glc", "slc"), "buffer_load_dword") if arch == "gfx90a" else (("sc1", "nt"), "global_load_lds_dword")
+    if arch == "gfx950":
+        op = "global_load_lds_dwordx4"
+    r.check("copies", len(copies) >= 2 and all(k.code[n].op == op for n in copies), "copies: %s" % {k.code[n].op for n in copies})
+    r.check("copy_policy", all(k.code[n].has(*policy) for n in copies), "a copy of another policy")
+    ahead = 32 if arch == "gfx950" else 56
+
+    # While copies flow, nothing but the counted wait holds them up, until the producer waits for something itself.
+    def counted(n):
+        i = k.code[n]
+        return i.op == "s_waitcnt" and "vmcnt(%d)" % ahead in i.text and i.own
+    inner = [l for l in k.loops() if any(n in l for n in copies) and any(counted(n) for n in l) and not any(k.code[n].sleep for n in l)]
+    r.check("copies_ahead", bool(inner), "no loop of copies that waits for all but %d" % ahead)
+    waits = [k.code[n].text for l in inner for n in l if k.code[n].op == "s_waitcnt" and "vmcnt" in k.code[n].text and not counted(n)]
+    r.check("copies_flow", not waits, "waits among the copies: %s" % waits[:2])
+
+    # A slot's full flag comes behind a wait for copies of the kit's own.
+    def landed(q, i):
+        if i.op == "s_waitcnt" and "vmcnt" in i.text and i.own:
+            return None
+        return "! a full flag without a wait for the copies" if i.op.startswith("ds_write") and i.inside("fleeti_stream_land") else q
+    r.check("full_after_copies", k.walk(landed, [s for n in copies for s in k.code[n].successors], "copying"))
+    r.check("full_flags", bool(k.find(lambda i: i.op.startswith("ds_write") and i.inside("fleeti_stream_land"))), "no full flag")
+
+    def read(q, i):
+        if i.op.startswith("ds_read"):
+            return "reading"
+        if i.op == "s_waitcnt" and "lgkmcnt(0)" in i.text and i.own:
+            return "read"
+        return "! a slot is given back while it is read" if i.op.startswith("ds_add") and q == "reading" else q
+    r.check("release_after_reads", k.walk(read, [0], "read"))
+    r.check("releases", bool(k.find(lambda i: i.op.startswith("ds_add") and i.inside("fleet_weights_release"))), "no release")
+    flat = [i.text for i in k.code if i.op.startswith("flat_") and (i.inside("fleeti_stream_") or i.inside("fleet_weights_") or i.inside("fleeti_lds_"))]
+    r.check("no_flat_lds", not flat, "flat access to LDS: %s" % flat[:2])
+    r.check("no_s_barrier", not any(k.code[n].barrier for l in k.loops() for n in l if any(m in l for m in copies)), "a barrier among the copies")
+
+
 def check_registers(listing, name, r):
     f = listing.facts[name]
     for fact in ("private_segment_fixed_size", "sgpr_spill_count", "vgpr_spill_count"):
         r.check(fact, f.get(fact) == "0", "%s" % f.get(fact))
     r.check("no_scratch", not listing.kernels[name].find(lambda i: i.op.startswith("scratch_") or
-                                                         i.op.startswith("buffer_") and "s[0:3]" in i.text), "scratch memory is used")
+                                                         i.op.startswith("buffer_") and "s[0:3]" in i.text and not i.has("lds")), "scratch memory is used")
 
 
 def check_scalar_loads(listing, name, r):
@@ -738,6 +781,9 @@ def kernels(arch, include, work, flags=(), dis=False):
     check_walk(listing, r)
     check_reduce_add(listing, r)
     loop = Report(label + "/worker_loop/")
+    stream = Report(label + "/stream_loop/")
+    if "-DBY_HAND" not in flags:
+        check_stream(listing, arch, stream)
     if "-DBY_HAND" in flags:
         check_by_hand(listing, r, L1 in flags)
     elif arch == "gfx90a":
@@ -745,7 +791,7 @@ def kernels(arch, include, work, flags=(), dis=False):
     else:
         check_by_hand(listing, r, L1 in flags)
         check_loop(listing, "worker_loop", loop, L1 in flags)
-    return r.results + loop.results
+    return r.results + loop.results + stream.results
 
 
 def example(path, arch, work):
@@ -795,7 +841,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         jobs.append(pool.submit(source))
         for arch in ("gfx90a", "gfx942", "gfx950"):
-            jobs.append(pool.submit(kernels, arch, TOP, work, (), arch != "gfx90a"))
+            jobs.append(pool.submit(kernels, arch, TOP, work, (), True))
             if arch != "gfx90a":
                 jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
                 jobs.append(pool.submit(intermediate, arch, TOP, work))

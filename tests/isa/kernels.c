@@ -246,4 +246,43 @@ KERNEL worker_loop(fleet_run run, const tiles *args)
     FLEET_WORKER_LOOP(tiles);
 }
 
+/* ---- a weight stream --------------------------------------------------------------------------------- */
+
+typedef struct flows {
+    const float *weights;
+    float *sums;
+} flows;
+
+FLEET_STREAM(flow, flows)
+{
+    fleet_span(spans, args->weights + ((size_t)at[0] * ctx.tile_num + ctx.tile_index) * 65536,
+               65536 * 4);
+}
+FLEET_TILE(flow, flows)
+{
+    const uint32_t waves = ctx.threads / fleet_wave_size();
+    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_status status = FLEET_OK;
+    float sum = 0;
+    for (uint32_t i = 0; i < 32 && !status; i++) {
+        const fleet_quad *piece = (const fleet_quad *)fleet_weights_next(&weights);
+        if (piece) {
+            for (uint32_t w = ctx.thread; w < 512; w += ctx.threads) sum += (float)piece[w].word[0];
+            fleet_weights_release(&weights, waves);
+        } else {
+            status = fleet_weights_status(&weights);
+        }
+    }
+    args->sums[(size_t)at[0] * ctx.threads + ctx.thread] = sum;
+    return status;
+}
+#define FLOWS(TILE, P) TILE(P, flow)
+FLEET_DISPATCH_WITH_STREAM(flows, FLOWS, FLOWS, 6, 8192)
+
+extern "C" __global__ __launch_bounds__(256 + FLEET_PRODUCER_THREADS,
+                                        1) void stream_loop(fleet_run run, const flows *args)
+{
+    FLEET_WORKER_LOOP(flows);
+}
+
 #endif

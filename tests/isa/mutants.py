@@ -25,6 +25,8 @@ ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and nobo
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
 LONG_WAY = "from the stores to the look it is longer than its stores are in flight"
+FEWER_LOADS = "it lets no wave have more than 48 loads on their way, and this waits for all but 56"
+LDS_IN_ORDER = "LDS operations act in order and at once there"
 SAME_L2 = "both sides share one L2"
 HINT = "it answers alike whatever the hint"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
@@ -42,7 +44,7 @@ class Mutant:
         self.old, self.new = old, new
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
-        self.loop = header == SCHED or (name or "").startswith("mailbox")  # seen in the worker loop alone
+        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stream"))  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -128,6 +130,9 @@ MUTANTS = [
     M("add_acq_rel_system: acquire", DEVICE, "fleet_add_acq_rel_system", "fleeti_acquire_system();", sim="order_system"),
     M("load_acquire_system: acquire", DEVICE, "fleet_load_acquire_system", "fleeti_acquire_system();", sim="order_system"),
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
+    # weight stream
+    M("stream: the wait for a slot's copies", DEVICE, "fleeti_stream_wait_ahead", '__asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),
+    M("stream: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),
     # worker loop and scheduler
     M("census: drain before the count of all", SCHED, "fleeti_census", "fleeti_drain();", sim="census",
       first=["AMDSIM_XCDS=2 AMDSIM_CUS=%d AMDSIM_DELAY=1 AMDSIM_SEED=%d AMDSIM_QUANTUM=4 AMDSIM_STALL=5000" % (cus, seed)
