@@ -2839,6 +2839,59 @@ FLEET_DEVICE void fleeti_spans_end(fleet_spans *p)
     }
 }
 
+/* ---- fleet device: copies to LDS ---------------------------------------------------------------------------- */
+
+/* fleet_copy_to_lds begins to copy `bytes` bytes, a multiple of 16, from global memory to LDS, both 16-byte aligned, past
+   the registers and with the policy of streaming loads: by the `threads` threads of a group, of which the caller is
+   number `thread`. For a prefetch: the copy is under way while the task waits for its events; so it must be of memory
+   that nobody writes while the launch runs. After fleet_copy_wait the calling thread's copies are there, and after the
+   group's barrier behind it everybody's. */
+#if defined(FLEET_CUDA)
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(lds);
+    for (uint32_t i = thread * 16; i < bytes; i += threads * 16)
+        __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
+                         "l"(__cvta_generic_to_global((const char *)from + i))
+                         : "memory");
+}
+FLEET_DEVICE void fleet_copy_wait(void)
+{
+    __asm__ volatile("cp.async.wait_all;" ::: "memory");
+}
+#elif defined(FLEET_HIP)
+/* Each wave a run of as many bytes as one instruction copies, in turn. */
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads)
+{
+    const uint32_t run = fleet_wave_size() * FLEETI_LANE_BYTES;
+    const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
+    const uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)lds);
+    for (uint32_t i = thread / fleet_wave_size() * run; i < bytes;
+         i += threads / fleet_wave_size() * run) {
+        const uint64_t at = fleeti_uniform64((uintptr_t)from + i);
+        if (i + mine < bytes)
+            __asm__ volatile(
+                "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(fleeti_uniform(to + i)),
+                "v"(mine), "s"(fleeti_lane_source_of((const char *)(uintptr_t)at))
+                : "memory");
+    }
+}
+FLEET_DEVICE void fleet_copy_wait(void)
+{
+    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+}
+#else
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads)
+{
+    for (uint32_t i = thread * 16; i < bytes; i += threads * 16)
+        __builtin_memcpy((char *)lds + i, (const char *)from + i, 16);
+}
+FLEET_DEVICE void fleet_copy_wait(void) {}
+#endif
+
 /* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
 
 /* One element of an event tensor, as FLEET_EVENT_TENSORn's ..._at gives it. */

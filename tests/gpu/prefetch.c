@@ -8,8 +8,29 @@
 typedef struct pair {                   /* what every tile sees */
     uint32_t *prefetched, *made, *used; /* [MOST]: epoch */
     uint32_t *times;                    /* prefetches in all */
-    uint32_t last, spin;
+    uint32_t *table;                    /* [TABLE], what prefetches copy to LDS */
+    uint32_t last, spin, copied;        /* copied: by the prefetch; else the tile does it */
 } pair;
+
+#define TABLE 2048u
+FLEET_BOTH uint32_t table_word(uint32_t i)
+{
+    return i * 2654435761u;
+}
+/* Of 16 bytes to 4 KB, from anywhere in the table. */
+FLEET_DEVICE uint32_t copy_words(uint32_t task)
+{
+    return 4 * (1 + task * 37 % 256);
+}
+FLEET_DEVICE uint32_t copy_first(uint32_t task)
+{
+    return 4 * (task * 11 % 256);
+}
+FLEET_DEVICE void copy_table(const fleet_ctx *ctx, const pair *p, uint32_t task)
+{
+    fleet_copy_to_lds(ctx->lds, p->table + copy_first(task), 4 * copy_words(task), ctx->thread,
+                      ctx->threads);
+}
 
 FLEET_DEVICE uint32_t any_prefetched(const pair *p, uint32_t epoch)
 {
@@ -31,12 +52,19 @@ FLEET_TILE(make, pair)
 }
 FLEET_PREFETCH(use, pair)
 {
+    copy_table(&ctx, args, (uint32_t)at[0]);
     if (ctx.thread != 0) return;
     fleet_add_relaxed_device(args->times, 1);
     fleet_store_relaxed_device(args->prefetched + at[0], ctx.epoch);
 }
 FLEET_TILE(use, pair)
 {
+    const uint32_t *lds = (const uint32_t *)ctx.lds;
+    if (!args->copied) copy_table(&ctx, args, (uint32_t)at[0]);
+    fleet_copy_wait();
+    fleet_barrier(&ctx);
+    for (uint32_t i = ctx.thread; i < copy_words((uint32_t)at[0]); i += ctx.threads)
+        if (lds[i] != table_word(copy_first((uint32_t)at[0]) + i)) return FLEET_ERROR_TILE;
     for (uint32_t i = 0; i <= args->last; i++)
         if (args->made[i] != ctx.epoch) return FLEET_ERROR_TILE;
     if (args->spin && fleet_load_relaxed_device(args->prefetched + at[0]) != ctx.epoch)
@@ -65,6 +93,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     fleet_etensor E;
     fleet_grid make, use;
     pair p;
+    static uint32_t table[TABLE];
     void *memory, *args;
     const uint32_t waits = s->schedule == FLEET_SCHEDULE_STATIC || s->early; /* workers do */
     uint32_t workers = 0, tasks, times, steps = 3;
@@ -83,12 +112,16 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     fleet_out_edge(g, make, E, "i->");
     fleet_in_edge(g, use, E, "i->");
     CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
-    CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 1) * 4), FLEET_OK);
-    CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 1) * 4, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 4 + TABLE) * 4), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 4) * 4, NULL), FLEET_OK);
     p.prefetched = (uint32_t *)memory;
     p.made = p.prefetched + MOST;
     p.used = p.made + MOST;
     p.times = p.used + MOST;
+    p.table = p.times + 4; /* 16-byte aligned */
+    for (uint32_t i = 0; i < TABLE; i++) table[i] = table_word(i);
+    CHECK_STATUS(fleet_to_device(p.table, table, sizeof table, NULL), FLEET_OK);
+    p.copied = waits;
     p.last = tasks - 1;
     p.spin = waits && workers > 1;
     CHECK_STATUS(fleet_device_alloc(&args, sizeof p), FLEET_OK);
@@ -97,6 +130,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
     CHECK_STATUS(fleet_bind(&state, "n", tasks, NULL), FLEET_OK);
     launch.steps = steps;
+    launch.lds_bytes = 4096;
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(pair_kernel), args), FLEET_OK);
     CHECK_STATUS(fleet_wait_state(&state, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_host(&times, p.times, sizeof times, NULL), FLEET_OK);

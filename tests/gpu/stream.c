@@ -9,9 +9,11 @@
 #if defined(FLEET_HIP)
 #define SHORT_NS 500000u
 #define MOST_TASKS 40u
+#define LAUNCHES 1u
 #else
-#define SHORT_NS 200000000u
+#define SHORT_NS 1000000000u
 #define MOST_TASKS 64u
+#define LAUNCHES 2u
 #endif
 
 /* What task i declares and takes, by i mod TAKE_KINDS. */
@@ -302,12 +304,12 @@ static void stand_end(stand *o)
 static void run_stream(test_run *t, const setting *s, void *unused)
 {
     static uint32_t have[4 * MOST_TASKS];
-    const uint32_t tasks = 1 + (uint32_t)(s->seed * 37) % MOST_TASKS, steps = 3;
+    const uint32_t tasks = 1 + (uint32_t)(s->seed * 37) % MOST_TASKS, steps = 1 + LAUNCHES;
     stand o;
     (void)unused;
     if (!stand_begin(t, s, tasks, BAD_NOTHING, &o)) return;
     o.launch.steps = steps;
-    for (uint32_t launch = 1; launch <= 2; launch++) {
+    for (uint32_t launch = 1; launch <= LAUNCHES; launch++) {
         CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
         if (!ended_with(t, &o.state, FLEET_OK)) return;
         CHECK_STATUS(fleet_to_host(have, o.seen.sums, sizeof have, NULL), FLEET_OK);
