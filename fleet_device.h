@@ -1452,6 +1452,11 @@ FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
 
 #endif /* FLEET_HOST */
 
+FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
+{
+    const uint64_t high = fleeti_uniform((uint32_t)(value >> 32));
+    return high << 32 | fleeti_uniform((uint32_t)value);
+}
 FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
 {
     return (uint64_t)fleeti_first((uint32_t)(value >> 32)) << 32 | fleeti_first((uint32_t)value);
@@ -2403,14 +2408,19 @@ typedef uint32_t fleeti_lane_source __attribute__((ext_vector_type(4)));
 FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
 {
     const uint64_t at = (uint64_t)(uintptr_t)from; /* 48 bits; then all of memory, as raw bytes */
-    return (fleeti_lane_source){(uint32_t)at, (uint32_t)(at >> 32) & 0xffffu, ~0u, 0x00027000u};
+    fleeti_lane_source source;
+    source[0] = fleeti_uniform((uint32_t)at);
+    source[1] = fleeti_uniform((uint32_t)(at >> 32)) & 0xffffu;
+    source[2] = ~0u;
+    source[3] = 0x00027000u;
+    return source;
 }
 #else
 #define FLEETI_LANE_POLICY " sc1 nt"
 typedef const char *fleeti_lane_source;
 FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
 {
-    return from;
+    return (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)from);
 }
 #endif
 #define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
@@ -2691,14 +2701,7 @@ typedef struct fleet_spans {
 } fleet_spans;
 
 /* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. What a
-   stream function declares is made so. */
-FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
-{
-    const uint64_t high = fleeti_uniform((uint32_t)(value >> 32));
-    return high << 32 | fleeti_uniform((uint32_t)value);
-}
-
-/* Tells the compiler again that they do, wherever a stream function may have made it doubt. */
+   stream function declares is made so; this tells the compiler again, wherever a stream function made it doubt. */
 FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
 {
     p->slot = fleeti_uniform(p->slot), p->use = fleeti_uniform(p->use);
@@ -2870,11 +2873,11 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
     const uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)lds);
     for (uint32_t i = thread / fleet_wave_size() * run; i < bytes;
          i += threads / fleet_wave_size() * run) {
-        const uint64_t at = fleeti_uniform64((uintptr_t)from + i);
+        const fleeti_lane_source source = fleeti_lane_source_of((const char *)from + i);
         if (i + mine < bytes)
             __asm__ volatile(
                 "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(fleeti_uniform(to + i)),
-                "v"(mine), "s"(fleeti_lane_source_of((const char *)(uintptr_t)at))
+                "v"(mine), "s"(source)
                 : "memory");
     }
 }

@@ -310,7 +310,7 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
        fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
        while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
    A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
-   only. Wavefront-tasks have no stream.
+   only. Its args may be a copy, fetched ahead in LDS: not the place for weights. Wavefront-tasks have no stream.
    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
    tiles that have one; slot_bytes: a multiple of 1024. A launch gives the ring its LDS and the producer its threads:
    fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
@@ -2221,7 +2221,10 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 {
     const uint32_t walked = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
-    if (!walked) w->streamed = fleeti_cold_of(fleeti_cold_value(w->streamed) + 1);
+    if (!walked) { /* 0 stands for none */
+        const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
+        w->streamed = fleeti_cold_of(streamed ? streamed : 1);
+    }
     if (fleeti_my_wave(w->me) != 0) return;
     if (!walked) { /* the producer cannot know what comes: here it is */
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
@@ -2294,9 +2297,9 @@ FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, fleet_spans *p, const ch
     const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
     const uint32_t next = number + FLEETI_STREAM_CHUNK;
     if (number == 0) {
-        fleeti_produce_fetch(w, p, 0, 0);
-        fleeti_produce_fetched(w, p, 0);
-        if (p->ahead) fleeti_produce_args(p, 0, args, bytes);
+        fleeti_produce_fetch(w, p, number, at);
+        fleeti_produce_fetched(w, p, number);
+        if (p->ahead) fleeti_produce_args(p, number, args, bytes);
     }
     if (number % FLEETI_STREAM_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
     if (next % FLEETI_STREAM_CHUNK == FLEETI_STREAM_CHUNK - 1)
