@@ -1788,7 +1788,7 @@ FLEET_DEVICE void fleeti_barrier(fleeti_me me)
 }
 FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
 {
-    uint32_t waves = fleet_wave_count() - me.streams;
+    uint32_t waves = fleeti_uniform(fleet_wave_count() - me.streams);
 #if defined(FLEET_HIP)
     if (me.streams) __asm__("" : "+s"(waves)); /* worked out anew, as fleeti_thread_again */
 #endif
