@@ -357,7 +357,7 @@ group_host() {
     host_programs < <(c_files tests/host tests/gpu)
     for file in $(find tests/host -name '*.sh' | sort); do
         program "$(stem "$file").sh" env OUT="$out/$(stem "$file")" MODEL_FLAGS="${warnings[*]} ${stb_flags[*]-}" \
-            timeout -k 5 "$(stretched 120)" bash "$file"
+            timeout -k 5 "$(stretched 300)" bash "$file"
     done
 }
 
@@ -496,8 +496,8 @@ group_cuda() {
 group_isa() {
     hip_setup
     hip_run sh -c 'command -v python3' >/dev/null || hip_install python3
-    program check hip_run timeout -k 5 "$(stretched 600)" bash tests/isa/check.sh
-    program mutants hip_run timeout -k 5 "$(stretched 600)" bash tests/isa/mutate.sh
+    program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh
+    program mutants hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/mutate.sh
     wait
     sed -n 's/^| /    | /p' "$out/check.log" "$out/mutants.log"
 }
