@@ -794,7 +794,7 @@ typedef struct fleet_part {
 
 /* Where part i of n begins when `count` things are cut: contiguous, as even as can be, the first count mod n parts
    one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU. */
-FLEET_BOTH uint32_t fleet_cut(uint32_t count, uint32_t i, uint32_t n)
+FLEET_BOTH uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
 {
     const uint32_t longer = count % n;
     return count / n * i + (i < longer ? i : longer);
@@ -809,8 +809,8 @@ typedef struct fleet_k_range {
 FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n)
 {
     const uint32_t tiles = k.count / tile_k + (k.count % tile_k != 0);
-    const uint32_t first = fleet_cut(tiles, i, n) * tile_k;
-    const uint32_t end = fleet_cut(tiles, i + 1, n) * tile_k;
+    const uint32_t first = fleeti_cut(tiles, i, n) * tile_k;
+    const uint32_t end = fleeti_cut(tiles, i + 1, n) * tile_k;
     const uint32_t before = first < k.count ? first : k.count; /* the last tile may be short */
     k.first += before;
     k.count = (end < k.count ? end : k.count) - before;
@@ -846,8 +846,8 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
         k = fleet_cut_k(k, l->tile_k, slice, slices);
     }
     p.first_k = k.first, p.k = k.count;
-    p.first_n = fleet_cut(n_tiles, turn, turns);
-    p.n_tiles = fleet_cut(n_tiles, turn + 1, turns) - p.first_n;
+    p.first_n = fleeti_cut(n_tiles, turn, turns);
+    p.n_tiles = fleeti_cut(n_tiles, turn + 1, turns) - p.first_n;
     return p;
 }
 

@@ -971,10 +971,6 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)(lds + word);
 }
-FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
-{
-    return lds + word;
-}
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here in registers on the way. */
 typedef uint32_t fleeti_inbound __attribute__((ext_vector_type(4)));
@@ -1008,10 +1004,6 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
-}
-FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
-{
-    return (const void *)__cvta_shared_to_generic(lds + word * 4);
 }
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
    lane has ended it. Here past the registers. */
@@ -1228,10 +1220,6 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
     fleeti_quad quad;
     for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
     return quad;
-}
-FLEET_DEVICE const void *fleeti_lds_at(fleeti_lds lds, uint32_t word)
-{
-    return lds + word;
 }
 /* A copy of 16 bytes from device memory to LDS: it is there when it has been ended. Here at once. */
 typedef struct fleeti_inbound {
@@ -1650,7 +1638,8 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 /* ---- fleet device: waves that go their own way ---------------------------------------------------------- */
 
 /* Words of LDS by which the waves of a workgroup hand things to each other without a barrier: a release by one
-   wave, an acquire by another, at block scope. pause: one step of a spin on such a word. */
+   wave, an acquire by another, at block scope. pause: one step of a spin on such a word. NVIDIA counts by barrier
+   objects, and needs no add. */
 #if defined(FLEET_HIP)
 #define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
 /* What this wave read of LDS it has, and what it wrote is there: written out, as all orders are, before relaxed
@@ -1695,8 +1684,8 @@ FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
     uint32_t before = 0;
     if (fleet_lane() == 0) before = fleeti_lds_add_release(me.lds, FLEETI_LDS_MEET, 1);
     before = fleeti_uniform(before);
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE,
-                           "workgroup"); /* what the others did before they came */
+    /* For the last one, of what the others wrote before they came. Pair: fleeti_lds_drain in their add. */
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
     if (before + 2 == fleet_wave_count()) {
         if (fleet_lane() == 0) {
             fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
@@ -1721,11 +1710,6 @@ FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     __asm__ volatile("st.release.cta.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
-                     : "memory");
-}
-FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
-{
-    __asm__ volatile("red.release.cta.shared.add.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
                      : "memory");
 }
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
@@ -2217,17 +2201,16 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
 
    Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
    completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
-   that before it fills it again. begun is released by the leader after the barrier that
-   ends the task before: no wave reads that task's slots any more. */
+   that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
+   reads that task's slots any more. */
 typedef struct fleeti_stream {
     char *ring;
     fleeti_lds words;           /* behind the slots */
     uint32_t slots, slot_bytes; /* constants of a set of tiles */
 } fleeti_stream;
 
-#define FLEETI_STREAM_TASKS 16u      /* how many tasks the producer may be ahead */
-#define FLEETI_STREAM_CHUNK 8u       /* descriptors that it fetches at once */
-#define FLEETI_STREAM_ARGS_WORDS 64u /* the arguments of a task, where they are no more */
+#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
+#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
 #define FLEETI_STREAM_BEGUN 0u
 #define FLEETI_STREAM_QUIT 1u
 #define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
@@ -2235,10 +2218,8 @@ typedef struct fleeti_stream {
 #define FLEETI_STREAM_POSTED 8u
 #define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
 #define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
-#define FLEETI_STREAM_ARGS(task)                                                                   \
-    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + FLEETI_STREAM_ARGS_WORDS * ((task) % 2u))
 #define FLEETI_STREAM_ENTRY(task)                                                                  \
-    (FLEETI_STREAM_ARGS(0) + 2u * FLEETI_STREAM_ARGS_WORDS + 4u * ((task) % FLEETI_STREAM_TASKS))
+    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
 #define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
 #define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
 #define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
@@ -2264,7 +2245,6 @@ typedef struct fleeti_stream {
      fleeti_stream_release     so many of the task's waves give the slot back
      fleeti_stream_is_free     whether all have given back the use before this one
      fleeti_stream_reclaim     makes it so, where takers have left without: nobody touches the slot any more
-     FLEETI_ARGS_AHEAD         1: a task's arguments are fetched while the spans before it are declared
    Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
 #if defined(FLEET_CUDA)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -2272,7 +2252,6 @@ typedef struct fleeti_stream {
 #else
 #define FLEETI_BULK 0
 #endif
-#define FLEETI_ARGS_AHEAD 1
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
@@ -2284,7 +2263,9 @@ FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint
                      "r"(waves)
                      : "memory");
 #if FLEETI_BULK
-    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); /* to the copies */
+    /* Publishes the new barriers to the copies, which complete them from another proxy; to the waves that wait for them
+       the caller's barrier does. */
+    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
@@ -2424,8 +2405,6 @@ FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
 }
 #endif
 #define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
-#define FLEETI_ARGS_AHEAD                                                                          \
-    0 /* on their way through registers, they would have all copies waited for */
 typedef struct fleeti_flight {
     uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
     uint32_t behind;             /* units begun after those of the first one */
@@ -2511,7 +2490,6 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 }
 #else
 /* The span itself, no copy. */
-#define FLEETI_ARGS_AHEAD 1
 typedef struct fleeti_flight {
     uint32_t unused;
 } fleeti_flight;
@@ -2690,11 +2668,9 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
 typedef struct fleet_spans {
     fleeti_stream ring;
     fleeti_flight flight;
-    fleeti_inbound args;            /* of the next task */
     uint32_t slot, use;             /* of the next piece */
     uint32_t first_slot, first_use; /* of its first piece */
     uint32_t task;                  /* number of the task in hand */
-    uint32_t ahead;                 /* 1: arguments are fetched ahead */
     uint32_t waves;                 /* that run tasks */
     uint32_t over;                  /* the task in hand takes nothing more, or the run ends */
     fleet_status status;            /* what is wrong with the task's spans */

@@ -207,7 +207,7 @@ typedef struct fleet_ctx {
 } fleet_ctx;
 
 /* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
-   fleet_block_barrier would wait for its producer, which does not come. */
+   fleet_block_barrier would wait for its producer, which does not come; so would an event by hand of FLEET_BLOCK. */
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
 {
     if (ctx->group == FLEET_BLOCK)
@@ -310,7 +310,7 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
        fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
        while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
    A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
-   only. Its args may be a copy, fetched ahead in LDS: not the place for weights. Wavefront-tasks have no stream.
+   only. Wavefront-tasks have no stream.
    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
    tiles that have one; slot_bytes: a multiple of 1024. A launch gives the ring its LDS and the producer its threads:
    fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
@@ -324,6 +324,7 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
 #define FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes)                          \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
+    typedef char set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
     enum { set##_slots = (slots), set##_slot_bytes = (slot_bytes) };                               \
     FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
                                    const set *fleeti_a, fleet_spans *fleeti_s)                     \
@@ -2246,12 +2247,9 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
     return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
 }
-FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p, const void *args, uint32_t bytes)
+FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
 {
     __builtin_memset(p, 0, sizeof *p);
-    p->ahead = FLEETI_ARGS_AHEAD && args && ((uintptr_t)args | bytes) % 16 == 0 &&
-               bytes <= 4 * FLEETI_STREAM_ARGS_WORDS &&
-               fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
     p->ring = w->stream;
     p->waves = fleeti_my_waves(w->me);
     w->number = 0;
@@ -2278,20 +2276,8 @@ FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spa
         fleeti_inbound_end(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q);
     fleet_wave_barrier();
 }
-/* Likewise a task's arguments, `bytes` from args[index] on; on their way while the task before is served. */
-FLEET_DEVICE void fleeti_produce_args(fleet_spans *p, uint32_t number, const char *args,
-                                      uint32_t bytes)
-{
-    const uint32_t index = fleeti_uniform(
-        fleeti_lds_get(p->ring.words, FLEETI_STREAM_DESC(number) + FLEETI_WORD(args)));
-    const fleeti_quad *from = (const fleeti_quad *)(const void *)(args + (size_t)index * bytes);
-    for (uint32_t q = fleet_lane(); q < bytes / 16; q += fleet_wave_size())
-        fleeti_inbound_begin(&p->args, p->ring.words, FLEETI_STREAM_ARGS(number) + 4 * q, from + q);
-}
-
-/* The next descriptor of the worker's queue into w->task, and what its stream function gets as its arguments. */
-FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, fleet_spans *p, const char *args,
-                                      uint32_t bytes)
+/* The next descriptor of the worker's queue into w->task. */
+FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
 {
     const uint32_t number = w->number, count = fleeti_cold_value(w->count);
     const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
@@ -2299,26 +2285,13 @@ FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, fleet_spans *p, const ch
     if (number == 0) {
         fleeti_produce_fetch(w, p, number, at);
         fleeti_produce_fetched(w, p, number);
-        if (p->ahead) fleeti_produce_args(p, number, args, bytes);
     }
     if (number % FLEETI_STREAM_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
     if (next % FLEETI_STREAM_CHUNK == FLEETI_STREAM_CHUNK - 1)
         fleeti_produce_fetched(w, p, next & ~(FLEETI_STREAM_CHUNK - 1));
     w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_DESC(number));
-    if (p->ahead) {
-        for (uint32_t q = fleet_lane(); q < bytes / 16; q += fleet_wave_size())
-            fleeti_inbound_end(&p->args, p->ring.words, FLEETI_STREAM_ARGS(number) + 4 * q);
-        fleet_wave_barrier();
-        fleeti_produce_args(p, number + 1, args, bytes);
-    }
     w->number = number + 1;
     w->streamed = fleeti_cold_of(at + 1 == count ? 0 : at + 1);
-}
-FLEET_DEVICE const void *fleeti_produce_args_of(const fleeti_worker *w, const fleet_spans *p,
-                                                const char *args, uint32_t bytes)
-{
-    if (p->ahead) return fleeti_lds_at(p->ring.words, FLEETI_STREAM_ARGS(w->number - 1));
-    return args + (size_t)FLEETI_TASK(w, args) * bytes;
 }
 /* What the waves that run tasks have begun; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
@@ -2340,8 +2313,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 }
 
 /* The next task whose spans are wanted into w->task; 0: there is none any more. */
-FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p, const void *args,
-                                          uint32_t bytes)
+FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
 {
     const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
     if (p->status) {
@@ -2353,7 +2325,7 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p, cons
     for (;;) {
         if (!walks && !fleeti_produce_posted(w, p)) return 0;
         if (walks) {
-            fleeti_produce_walk(w, p, (const char *)args, bytes);
+            fleeti_produce_walk(w, p);
             if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
                 if (fleeti_step_ends(w)) return 0;
                 continue;
@@ -2426,13 +2398,12 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
             fleet_spans fleeti_s;                                                                  \
-            fleeti_produce(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set));                        \
-            while (fleeti_produce_next(&fleeti_w, &fleeti_s, fleeti_args, sizeof(set)))            \
+            fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
+            while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
                 set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
-                             (const set *)fleeti_produce_args_of(                                  \
-                                 &fleeti_w, &fleeti_s, (const char *)fleeti_args, sizeof(set)),    \
-                             &fleeti_s),                                                           \
-                    fleeti_spans_declared(&fleeti_s);                                              \
+                             fleeti_args + FLEETI_TASK(&fleeti_w, args), &fleeti_s);               \
+                fleeti_spans_declared(&fleeti_s);                                                  \
+            }                                                                                      \
             fleeti_spans_end(&fleeti_s);                                                           \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w)) {                                                       \

@@ -29,7 +29,6 @@ typedef struct phase {
     uint32_t rows, units; /* a row is so many slots */
     uint32_t turn;        /* worker of row 0: the same ones shall not always have a row more */
     uint32_t stops;       /* 1: the producer waits for the phase's event */
-    uint32_t pad[2];      /* a multiple of 16 bytes: the producer may fetch it ahead */
 } phase;
 
 /* ---- what both do with a row and with the activations ---- */
