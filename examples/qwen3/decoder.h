@@ -1,0 +1,218 @@
+/* decoder.h: what a decoder is in device memory, and how a step is made up.
+
+   A step takes up to MOST_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
+   generated, and of a prompt as many as there is room for. The rows of a sequence stand together. Which rows there are
+   is decided on the device, by the task that ends the step before: sequences may come to their ends one by one, while
+   the launch goes on with the others.
+
+   Numbers    weights are bf16. Activations are float32 on the CPU; on GPUs what goes into matrix units is rounded to
+              bf16: the input of each linear layer (after it was multiplied by the weights of its norm, before it is
+              divided by its root mean square), queries, keys and values. Sums, the residual stream, scores, softmax
+              and logits are float32 everywhere.
+   Order      each sum is added up in an order that depends on shapes and on the number of waves only: a run has the
+              same bits as the one before. */
+#ifndef QWEN3_DECODER_H
+#define QWEN3_DECODER_H
+
+#include "fleet_sched.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MOST_ROWS 64u /* of a step, and so sequences at a time */
+#define TILE 16u      /* columns of a product that are computed together */
+#define BLOCK 32u     /* k's of a block of packed weights, TILE columns wide */
+#define THREADS 256u
+#define MOST_WAVES 8u
+#define MOST_TOP_K 16u
+#define MOST_ENDS 16u
+
+typedef uint16_t bf16; /* the upper half of a float */
+
+#if defined(FLEET_HOST)
+typedef float act; /* an activation as matrix products take it */
+#else
+typedef bf16 act;
+#endif
+
+FLEET_BOTH float float_of_bf16(uint32_t x)
+{
+    const uint32_t bits = x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+/* To the nearest, ties to even; of numbers. */
+FLEET_BOTH bf16 bf16_of_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (bf16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+#if defined(FLEET_HOST)
+FLEET_BOTH act act_of(float f)
+{
+    return f;
+}
+FLEET_BOTH float float_of(act a)
+{
+    return a;
+}
+#else
+FLEET_BOTH act act_of(float f)
+{
+    return bf16_of_float(f);
+}
+FLEET_BOTH float float_of(act a)
+{
+    return float_of_bf16(a);
+}
+#endif
+
+/* ---- the batch ---- */
+
+typedef struct sequence {
+    int32_t prompt; /* tokens of the prompt, which are taken several at a time */
+    int32_t
+        given; /* tokens that are known beforehand: the prompt, or more to check what would follow */
+    int32_t position;      /* tokens in the cache */
+    int32_t picked, limit; /* tokens chosen so far, and how many are wanted */
+    int32_t first, rows;   /* in this step */
+    int32_t samples;       /* 1: its last row chooses a token */
+} sequence;
+
+typedef struct row {
+    int32_t sequence, position;
+} row;
+
+typedef struct batch {
+    uint32_t sequences;
+    uint32_t rows;           /* of this step; 0: all have come to their ends */
+    uint32_t steps;          /* taken so far that had rows */
+    uint32_t split;          /* keys of a part of a sequence's attention in this step */
+    uint32_t parts;          /* all parts of this step */
+    int32_t ends[MOST_ENDS]; /* tokens that end a sequence */
+    uint32_t n_ends;
+    row row[MOST_ROWS];
+    sequence sequence[MOST_ROWS];
+    uint32_t first_part[MOST_ROWS + 1]; /* of each sequence */
+} batch;
+
+#define KEYS 64u /* of a tile of attention; a part is a multiple of it */
+
+FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* The step to come: which rows, and how attention is split so that `workers` workers have something to do. */
+FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, uint32_t kv_heads,
+                           uint32_t workers)
+{
+    uint32_t waiting = 0, rows = 0, parts = 0, keys = 0, split;
+    for (uint32_t i = 0; i < b->sequences; i++)
+        waiting += b->sequence[i].picked < b->sequence[i].limit;
+    for (uint32_t i = 0; i < b->sequences; i++) {
+        sequence *s = &b->sequence[i];
+        int32_t room, left;
+        s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
+        if (s->picked == s->limit) continue;
+        waiting--; /* each of the others has a row left */
+        room = (int32_t)(most_rows - rows - waiting);
+        left = s->prompt - s->position;
+        s->rows = left <= 1 ? 1 : left < room ? left : room;
+        s->samples = s->position + s->rows >= s->prompt;
+        for (int32_t r = 0; r < s->rows; r++) {
+            b->row[rows].sequence = (int32_t)i;
+            b->row[rows].position = s->position + r;
+            rows++;
+        }
+        keys += (uint32_t)(s->position + s->rows);
+    }
+    b->rows = rows;
+    split = ceil_div(ceil_div(keys * kv_heads, workers), KEYS) * KEYS;
+    for (uint32_t i = 0; i < b->sequences; i++) {
+        /* Partial sums have room for most_parts parts of a sequence. */
+        const uint32_t least =
+            ceil_div(
+                ceil_div((uint32_t)(b->sequence[i].position + b->sequence[i].rows), most_parts),
+                KEYS) *
+            KEYS;
+        if (split < least) split = least;
+    }
+    b->split = split ? split : KEYS;
+    for (uint32_t i = 0; i < b->sequences; i++) {
+        const sequence *s = &b->sequence[i];
+        b->first_part[i] = parts;
+        if (s->rows) parts += ceil_div((uint32_t)(s->position + s->rows), b->split);
+    }
+    b->first_part[b->sequences] = parts;
+    b->parts = parts;
+}
+
+/* ---- the model ---- */
+
+/* How a linear layer's outputs go on. */
+typedef enum ending {
+    END_FLOATS,   /* to `floats` */
+    END_RESIDUAL, /* onto the residual stream, and times the next norm's weights to `x` */
+    END_SILU,  /* silu(gate) * up to `acts`: of TILE columns half are gates, then come their ups */
+    END_LOGITS /* the largest of each row; and to `floats`, where asked for */
+} ending;
+
+typedef struct decoder {
+    uint32_t hidden, layers, heads, kv_heads, head_dim, vocab, context;
+    uint32_t ffn; /* padded to a multiple of BLOCK */
+    uint32_t experts, top_k, expert_ffn, norm_topk;
+    float eps;
+    uint32_t most_parts;        /* of a sequence's attention */
+    uint32_t chiplets, workers; /* X and the most workers of a chiplet */
+    batch *b;
+    int32_t *tokens;       /* [sequences][context + 1] */
+    const bf16 *embedding; /* [vocab][hidden] */
+    const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
+    float *h;              /* [MOST_ROWS][hidden], the residual stream */
+    act *x;                /* [MOST_ROWS][hidden]: h times the next norm's weights */
+    float *squares;        /* [hidden / TILE][MOST_ROWS]: sums of the squares of h */
+    float *qkv;            /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
+    float *partial;        /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
+    act *keys, *values;    /* the cache, [layers][sequences][kv_heads][context][head_dim] */
+    act *attended;         /* [MOST_ROWS][heads head_dim] */
+    act *gated;            /* [MOST_ROWS][ffn]; of experts [MOST_ROWS top_k][expert_ffn] */
+    float *best;           /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
+    int32_t *best_token;
+    int32_t *picked; /* [sequences][limit]: the tokens that were chosen */
+    float *logits;   /* [sequences][limit][vocab], or null */
+    uint32_t limit;
+    /* Mixture of experts. A pair is a row and one of its experts, row * top_k + rank. */
+    float *scores;        /* [MOST_ROWS][experts padded to TILE] */
+    float *pair_weight;   /* [MOST_ROWS top_k] */
+    int32_t *pair_place;  /* [MOST_ROWS top_k]: its place among the pairs sorted by expert */
+    int32_t *place_row;   /* [MOST_ROWS top_k]: row of the pair at a place */
+    int32_t *active;      /* [experts]: those that have rows */
+    int32_t *first_place; /* [experts + 1]: of the active ones */
+    int32_t *n_active;
+    float *expert_out; /* [MOST_ROWS top_k][hidden], by place */
+} decoder;
+
+/* What a tile sees: the decoder, and of its layer what it works on. */
+typedef struct op {
+    const decoder *d;
+    fleet_linear shape;  /* of a product; tile_m: all rows */
+    const bf16 *weights; /* packed; of experts one after the other */
+    const act *x;        /* [rows][shape.k] */
+    uint32_t normed;     /* 1: x is still to be divided by its root mean square */
+    uint32_t ending;
+    float *floats;     /* [rows][columns] */
+    act *acts;         /* [rows][columns] */
+    uint32_t columns;  /* of those: what of shape.n is no padding, or half of it */
+    const float *norm; /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
+    const float *q_norm, *k_norm; /* [head_dim] */
+    act *keys, *values;           /* this layer's cache, [sequences][kv_heads][context][head_dim] */
+} op;
+
+/* Bytes of LDS that tiles get through ctx: what products take, which is more than attention does. */
+#define MOST_HEAD_DIM 256u
+#define LDS_BYTES ((MOST_WAVES + 1) * MOST_ROWS * TILE * 4 + 3 * MOST_ROWS * 4)
+
+#endif /* QWEN3_DECODER_H */

@@ -1,0 +1,774 @@
+/* model.h: a model's weights in device memory, the graph of a step, and running it. */
+#ifndef QWEN3_MODEL_H
+#define QWEN3_MODEL_H
+
+#include "expected.h"
+#include "tiles.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <unistd.h>
+
+#define MOST_ERROR 512u
+
+#if defined(FLEET_HOST)
+/* Workers of the CPU: one for each processor. */
+static uint32_t host_cpus(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+#endif
+
+/* ---- device memory ---- */
+
+typedef struct memory { /* what is to be freed together */
+    void **block;
+    uint32_t n;
+    uint64_t bytes;
+    char *error;
+} memory;
+
+/* Null, and says why, where there is none. */
+static void *memory_get(memory *m, const char *what, uint64_t bytes)
+{
+    void *block = NULL, **blocks;
+    if (m->error[0]) return NULL;
+    if (m->n % 64 == 0) {
+        blocks = (void **)realloc((void *)m->block, (m->n + 64) * sizeof *blocks);
+        if (blocks) m->block = blocks;
+    } else {
+        blocks = m->block;
+    }
+    if (!blocks || fleet_device_alloc(&block, bytes ? bytes : 16)) {
+        snprintf(m->error, MOST_ERROR, "%s: no %.1f MB of device memory left after %.1f MB", what,
+                 (double)bytes / 1e6, (double)m->bytes / 1e6);
+        return NULL;
+    }
+    m->block[m->n++] = block;
+    m->bytes += bytes;
+    return block;
+}
+static void *memory_copy(memory *m, const char *what, const void *from, uint64_t bytes)
+{
+    void *block = memory_get(m, what, bytes);
+    if (block && fleet_to_device(block, from, bytes, NULL))
+        snprintf(m->error, MOST_ERROR, "%s: cannot be copied to the device", what);
+    return block;
+}
+static void memory_free(memory *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) fleet_device_free(m->block[i]);
+    free((void *)m->block);
+    m->block = NULL, m->n = 0;
+}
+
+/* ---- weights ---- */
+
+typedef struct model_layer {
+    const float *input_norm, *post_norm, *q_norm, *k_norm;
+    const bf16 *qkv, *o, *gate_up, *down; /* packed */
+    uint32_t sparse;
+    const bf16 *router, *expert_up, *expert_down;
+} model_layer;
+
+typedef struct model {
+    qwen3_config config;
+    uint32_t ffn, expert_ffn; /* padded to BLOCK */
+    model_layer *layers;
+    const bf16 *embedding, *head;
+    const float *norm;
+    uint64_t step_bytes; /* of weights that a step of one row reads */
+    memory memory;
+    char error[MOST_ERROR];
+} model;
+
+static uint32_t padded(uint32_t n, uint32_t to)
+{
+    return ceil_div(n, to) * to;
+}
+
+/* Where the rows of a packed matrix come from. A row of a checkpoint's tensor is a column here. */
+typedef struct part_of {
+    const qwen3_tensor *tensor; /* null: zeros */
+    uint32_t rows;
+} part_of;
+typedef struct matrix_source {
+    part_of part[3]; /* one behind the other; */
+    uint32_t parts;
+    uint32_t alternate; /* or, 1: TILE / 2 rows of the first and of the second in turn */
+} matrix_source;
+
+static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, const qwen3_tensor *c,
+                               uint32_t alternate)
+{
+    matrix_source s;
+    const qwen3_tensor *t[3];
+    t[0] = a, t[1] = b, t[2] = c;
+    memset(&s, 0, sizeof s);
+    s.alternate = alternate;
+    for (uint32_t i = 0; i < 3 && t[i]; i++)
+        s.part[s.parts].tensor = t[i], s.part[s.parts++].rows = t[i]->rows;
+    return s;
+}
+
+/* The tensor and row that column n is; null: padding. */
+static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
+{
+    if (s->alternate) {
+        const part_of *p = &s->part[n % TILE >= TILE / 2];
+        *row = n / TILE * (TILE / 2) + n % (TILE / 2);
+        return *row < p->rows ? p->tensor : NULL;
+    }
+    for (uint32_t i = 0; i < s->parts; n -= s->part[i++].rows)
+        if (n < s->part[i].rows) {
+            *row = n;
+            return s->part[i].tensor;
+        }
+    return NULL;
+}
+
+#define STAGE_BYTES (8u << 20)
+
+/* Packs n columns of k weights, both padded, into `to` on the device, tile after tile. */
+static int pack(model *m, const matrix_source *s, uint32_t n, uint32_t k, bf16 *to)
+{
+    const uint32_t tile_words = TILE * k, most = STAGE_BYTES / 2 / tile_words + 1;
+    bf16 *stage = (bf16 *)malloc((size_t)most * tile_words * 2), *line = (bf16 *)calloc(k, 2);
+    uint32_t staged = 0;
+    int bad = !stage || !line;
+    if (bad) snprintf(m->error, MOST_ERROR, "out of memory");
+    for (uint32_t tile = 0; tile < n / TILE && !bad; tile++) {
+        for (uint32_t c = 0; c < TILE && !bad; c++) {
+            uint32_t row = 0;
+            const qwen3_tensor *t = source_row(s, tile * TILE + c, &row);
+            memset(line, 0, (size_t)k * 2);
+            if (t)
+                bad = qwen3_tensor_to_bf16(t, (uint64_t)row * t->columns, t->columns, line,
+                                           m->error, MOST_ERROR);
+            for (uint32_t i = 0; i < k; i++)
+                stage[staged * tile_words + i / BLOCK * BLOCK * TILE + pack_at(c, i % BLOCK)] =
+                    line[i];
+        }
+        if (++staged == most || tile + 1 == n / TILE) {
+            if (!bad && fleet_to_device(to + (size_t)(tile + 1 - staged) * tile_words, stage,
+                                        (size_t)staged * tile_words * 2, NULL)) {
+                snprintf(m->error, MOST_ERROR, "weights cannot be copied to the device");
+                bad = 1;
+            }
+            staged = 0;
+        }
+    }
+    free(stage);
+    free(line);
+    return bad;
+}
+
+/* Random weights: their values follow from their place, so that every platform has the same. */
+FLEET_GLOBAL(THREADS)
+void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
+{
+    const uint64_t threads = (uint64_t)fleet_block_count() * fleet_thread_count();
+    for (uint64_t i = (uint64_t)fleet_block_id() * fleet_thread_count() + fleet_thread_id();
+         i < words; i += threads) {
+        uint64_t x = (i + seed) * 0x9e3779b97f4a7c15u;
+        x ^= x >> 32;
+        x *= 0xd6e8feb86659fd93u;
+        weights[i] = bf16_of_float(((float)(uint32_t)(x >> 40) / 8388608.0f - 1) * scale);
+    }
+}
+FLEET_THUNK4(fill_random, bf16 *, uint64_t, uint64_t, float)
+
+static uint32_t device_workers(void)
+{
+    fleet_topology t;
+    uint32_t n = 0;
+#if defined(FLEET_HOST)
+    return host_cpus();
+#endif
+    if (fleet_query_topology(&t)) return 1;
+    for (uint32_t i = 0; i < t.chiplets; i++) n += t.units[i];
+    return n;
+}
+
+/* A packed matrix; random where there is no checkpoint. */
+static const bf16 *matrix(model *m, const char *what, const matrix_source *s, uint32_t n,
+                          uint32_t k, uint32_t count)
+{
+    const uint64_t words = (uint64_t)n * k * count;
+    bf16 *to = (bf16 *)memory_get(&m->memory, what, words * 2);
+    if (!to) return NULL;
+    if (!s) {
+        fleet_kernel_desc desc = fleet_kernel_desc_default();
+        uint64_t number = words, seed = m->memory.bytes;
+        float scale = 1.7f / sqrtf((float)k);
+        void *args[4];
+        args[0] = &to, args[1] = &number, args[2] = &seed, args[3] = &scale;
+        desc.blocks = device_workers(), desc.threads = THREADS;
+        if (fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), args, &desc))
+            snprintf(m->error, MOST_ERROR, "%s: cannot be filled", what);
+        return to;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (pack(m, s + i, n, k, to + (size_t)i * n * k)) return NULL;
+    return to;
+}
+
+/* A vector of float32; ones where there is no checkpoint. */
+static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
+{
+    float *values = (float *)malloc((size_t)n * sizeof *values);
+    const float *to = NULL;
+    if (!values) {
+        snprintf(m->error, MOST_ERROR, "out of memory");
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) values[i] = 1;
+    if (!t || !qwen3_tensor_to_f32(t, 0, n, values, m->error, MOST_ERROR))
+        to = (const float *)memory_copy(&m->memory, "norm", values, (uint64_t)n * sizeof *values);
+    free(values);
+    return to;
+}
+
+/* All experts' gates and ups, or downs. */
+static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups, uint32_t n,
+                           uint32_t k)
+{
+    const uint32_t count = m->config.experts;
+    matrix_source *s;
+    const bf16 *to;
+    if (!w) return matrix(m, "experts", NULL, n, k, count);
+    s = (matrix_source *)calloc(count, sizeof *s);
+    if (!s) {
+        snprintf(m->error, MOST_ERROR, "out of memory");
+        return NULL;
+    }
+    for (uint32_t e = 0; e < count; e++)
+        s[e] = ups ? source_of(&w->expert_gate[e], &w->expert_up[e], NULL, 1)
+                   : source_of(&w->expert_down[e], NULL, NULL, 0);
+    to = matrix(m, "experts", s, n, k, count);
+    free(s);
+    return to;
+}
+
+static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, const qwen3_tensor *b,
+                           const qwen3_tensor *c, uint32_t alternate, uint32_t n, uint32_t k)
+{
+    const matrix_source s = source_of(a, b, c, alternate);
+    const uint64_t before = m->memory.bytes;
+    const bf16 *to = matrix(m, what, a ? &s : NULL, padded(n, TILE), k, 1);
+    m->step_bytes += m->memory.bytes - before;
+    return to;
+}
+
+/* The model in device memory: from a checkpoint, or random weights of `config`. 0, or -1 and m->error. */
+static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoint *from,
+                      void (*progress)(uint32_t done, uint32_t of))
+{
+    const qwen3_config *c = config;
+    const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    memset(m, 0, sizeof *m);
+    m->config = *c;
+    m->memory.error = m->error;
+    m->ffn = padded(c->ffn, BLOCK), m->expert_ffn = padded(c->expert_ffn, BLOCK);
+    if (c->hidden % BLOCK || q % BLOCK || c->head_dim % EIGHT || c->head_dim > MOST_HEAD_DIM ||
+        c->experts_per_token > MOST_TOP_K) {
+        snprintf(m->error, MOST_ERROR,
+                 "config.json: this decoder needs hidden_size and heads * head_dim in multiples of "
+                 "%u, head_dim in multiples of %u up to %u, and num_experts_per_tok up to %u",
+                 BLOCK, EIGHT, MOST_HEAD_DIM, MOST_TOP_K);
+        return -1;
+    }
+    m->layers = (model_layer *)calloc(c->layers, sizeof *m->layers);
+    if (!m->layers) snprintf(m->error, MOST_ERROR, "out of memory");
+    for (uint32_t i = 0; i < c->layers && !m->error[0]; i++) {
+        model_layer *l = &m->layers[i];
+        const qwen3_layer_weights *w = from ? &from->layers[i] : NULL;
+        l->sparse = c->sparse[i];
+        l->input_norm = vector(m, w ? &w->input_norm : NULL, c->hidden);
+        l->post_norm = vector(m, w ? &w->post_norm : NULL, c->hidden);
+        l->q_norm = vector(m, w ? &w->q_norm : NULL, c->head_dim);
+        l->k_norm = vector(m, w ? &w->k_norm : NULL, c->head_dim);
+        l->qkv = stacked(m, "q, k, v", w ? &w->q : NULL, w ? &w->k : NULL, w ? &w->v : NULL, 0,
+                         q + 2 * kv, c->hidden);
+        l->o = stacked(m, "o", w ? &w->o : NULL, NULL, NULL, 0, c->hidden, q);
+        if (l->sparse) {
+            const uint64_t before = m->memory.bytes;
+            l->router =
+                stacked(m, "router", w ? &w->router : NULL, NULL, NULL, 0, c->experts, c->hidden);
+            l->expert_up = experts(m, w, 1, 2 * m->expert_ffn, c->hidden);
+            l->expert_down = experts(m, w, 0, c->hidden, m->expert_ffn);
+            m->step_bytes += (m->memory.bytes - before) / c->experts * c->experts_per_token;
+        } else {
+            l->gate_up = stacked(m, "gate, up", w ? &w->gate : NULL, w ? &w->up : NULL, NULL, 1,
+                                 2 * m->ffn, c->hidden);
+            l->down = stacked(m, "down", w ? &w->down : NULL, NULL, NULL, 0, c->hidden, m->ffn);
+        }
+        if (progress) progress(i + 1, c->layers + 1);
+    }
+    if (!m->error[0]) {
+        bf16 *rows = NULL;
+        m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
+        m->head =
+            stacked(m, "lm_head", from ? &from->head : NULL, NULL, NULL, 0, c->vocab, c->hidden);
+        if (!from) {
+            m->embedding = matrix(m, "embeddings", NULL, c->vocab, c->hidden, 1);
+        } else {
+            rows = (bf16 *)malloc((size_t)c->vocab * c->hidden * 2);
+            if (!rows)
+                snprintf(m->error, MOST_ERROR, "out of memory");
+            else if (!qwen3_tensor_to_bf16(&from->embed, 0, (uint64_t)c->vocab * c->hidden, rows,
+                                           m->error, MOST_ERROR))
+                m->embedding = (const bf16 *)memory_copy(&m->memory, "embeddings", rows,
+                                                         (uint64_t)c->vocab * c->hidden * 2);
+            free(rows);
+        }
+        if (progress) progress(c->layers + 1, c->layers + 1);
+    }
+    return m->error[0] ? -1 : 0;
+}
+
+static void model_free(model *m)
+{
+    memory_free(&m->memory);
+    free(m->layers);
+    m->layers = NULL;
+}
+
+/* ---- a session: sequences, the graph, one launch ---- */
+
+typedef struct request {
+    const uint32_t *prompt,
+        *forced; /* forced: what follows the prompt whatever is chosen, or null */
+    uint32_t n_prompt, n_forced;
+    uint32_t steps; /* tokens to generate; 0: the session's */
+} request;
+
+typedef struct session_desc {
+    fleet_schedule schedule;
+    uint32_t unfused;
+    uint32_t chiplets; /* 0: those of the device */
+    uint32_t workers;  /* per chiplet; 0: all */
+    uint32_t context;  /* tokens of a sequence */
+    uint32_t steps;    /* tokens to generate for each, at most */
+    uint32_t keep_logits;
+    uint32_t
+        rope_bf16; /* 1: RoPE's frequencies are rounded to bf16, as in a model that was cast as a whole */
+    fleet_placement placement;
+    uint64_t seed;
+    fleet_host_desc host;
+} session_desc;
+
+typedef struct session {
+    const model *model;
+    session_desc desc;
+    batch first; /* the batch as it begins */
+    uint32_t
+        steps; /* that the launch takes, at most; the first that ends with a token, counted from 1, and the first
+                       that has one for each sequence */
+    uint32_t first_token, decoding;
+    uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
+    decoder d;       /* device pointers */
+    op *ops;         /* on the host */
+    const op *device_ops;
+    fleet_topology topology;
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    uint32_t image_made, state_made;
+    memory memory;
+    char error[MOST_ERROR];
+} session;
+
+/* What a layer may consist of, and how many ops a step has. */
+static uint32_t count_ops(const model *m)
+{
+    uint32_t n = 3;
+    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 9 : 6;
+    return n;
+}
+
+static fleet_linear product_of(uint32_t n, uint32_t k)
+{
+    fleet_linear l;
+    memset(&l, 0, sizeof l);
+    l.m = MOST_ROWS, l.n = padded(n, TILE), l.k = k;
+    l.tile_m = MOST_ROWS, l.tile_n = TILE, l.tile_k = BLOCK;
+    l.element_bytes = 2;
+    l.split = FLEET_SPLIT_N, l.traversal = FLEET_TRAVERSAL_M_MAJOR;
+    return l;
+}
+
+/* The graph is a chain: each grid waits for the one before. */
+typedef struct chain {
+    session *s;
+    fleet_graph *g;
+    fleet_etensor before;
+    const decoder *device;
+    uint32_t n; /* ops so far */
+} chain;
+
+static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet_level level)
+{
+    op *o = &c->s->ops[c->n];
+    char text[48];
+    fleet_grid grid;
+    memset(o, 0, sizeof *o);
+    o->d = c->device;
+    if (layer == UINT32_MAX)
+        snprintf(text, sizeof text, "%s", name);
+    else
+        snprintf(text, sizeof text, "%s.%u", name, layer);
+    grid = fleet_call_device(c->g, text, tile, fleet_shape0(), c->n);
+    fleet_grid_level(c->g, grid, level);
+    if (c->n) fleet_in_edge(c->g, grid, c->before, "->");
+    c->before = fleet_event_tensor(c->g, text, fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_out_edge(c->g, grid, c->before, "->");
+    c->n++;
+    return o;
+}
+
+static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t tile,
+                        const bf16 *weights, const act *x, uint32_t n, uint32_t k, ending ending)
+{
+    op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
+    o->shape = product_of(n, k);
+    o->weights = weights;
+    o->x = x;
+    o->ending = (uint32_t)ending;
+    return o;
+}
+
+#define NO_LAYER UINT32_MAX
+
+static fleet_graph *session_graph(session *s, const decoder *device)
+{
+    const model *m = s->model;
+    const qwen3_config *cf = &m->config;
+    const decoder *d = &s->d;
+    const uint32_t q = cf->heads * cf->head_dim, kv = cf->kv_heads * cf->head_dim;
+    const uint64_t cache = (uint64_t)s->first.sequences * kv * d->context;
+    chain c;
+    op *o;
+    memset(&c, 0, sizeof c);
+    c.s = s, c.device = device;
+    c.g = fleet_graph_create(NULL);
+    if (!c.g) return NULL;
+    o = then(&c, "embed", NO_LAYER, op_embed, FLEET_LEVEL_DEVICE);
+    o->shape = product_of(cf->hidden, BLOCK);
+    o->norm = m->layers[0].input_norm;
+    for (uint32_t i = 0; i < cf->layers; i++) {
+        const model_layer *l = &m->layers[i];
+        const float *next_norm = i + 1 < cf->layers ? m->layers[i + 1].input_norm : m->norm;
+        o = then_product(&c, "qkv", i, op_linear, l->qkv, d->x, q + 2 * kv, cf->hidden, END_FLOATS);
+        o->normed = 1, o->floats = d->qkv, o->columns = q + 2 * kv;
+        o = then(&c, "attend", i, op_attend, FLEET_LEVEL_DEVICE);
+        o->q_norm = l->q_norm, o->k_norm = l->k_norm;
+        o->keys = d->keys + cache * i, o->values = d->values + cache * i;
+        then(&c, "combine", i, op_combine, FLEET_LEVEL_DEVICE);
+        o = then_product(&c, "o", i, op_linear, l->o, d->attended, cf->hidden, q, END_RESIDUAL);
+        o->norm = l->post_norm;
+        if (!l->sparse) {
+            o = then_product(&c, "gate_up", i, op_linear, l->gate_up, d->x, 2 * m->ffn, cf->hidden,
+                             END_SILU);
+            o->normed = 1, o->acts = d->gated, o->columns = m->ffn;
+            o = then_product(&c, "down", i, op_linear, l->down, d->gated, cf->hidden, m->ffn,
+                             END_RESIDUAL);
+            o->norm = next_norm;
+            continue;
+        }
+        o = then_product(&c, "router", i, op_linear, l->router, d->x, cf->experts, cf->hidden,
+                         END_FLOATS);
+        o->normed = 1, o->floats = d->scores, o->columns = cf->experts;
+        then(&c, "route", i, op_route, FLEET_LEVEL_CU);
+        o = then_product(&c, "expert_up", i, op_expert, l->expert_up, d->x, 2 * m->expert_ffn,
+                         cf->hidden, END_SILU);
+        o->normed = 1, o->acts = d->gated, o->columns = m->expert_ffn;
+        o = then_product(&c, "expert_down", i, op_expert, l->expert_down, d->gated, cf->hidden,
+                         m->expert_ffn, END_FLOATS);
+        o->floats = d->expert_out, o->columns = cf->hidden;
+        o = then(&c, "add_experts", i, op_add_experts, FLEET_LEVEL_DEVICE);
+        o->shape = product_of(cf->hidden, BLOCK);
+        o->norm = next_norm;
+    }
+    o = then_product(&c, "lm_head", NO_LAYER, op_linear, m->head, d->x, cf->vocab, cf->hidden,
+                     END_LOGITS);
+    o->normed = 1;
+    then(&c, "next", NO_LAYER, op_next, FLEET_LEVEL_CU);
+    /* The host may look how many steps are done. */
+    fleet_event_outside(c.g, c.before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    return c.g;
+}
+
+/* X chiplets of the device's workers; where there is a scheduler on each chiplet, on the CPU one more. */
+static int session_topology(session *s)
+{
+    fleet_topology *t = &s->topology;
+    uint32_t all = 0, x = s->desc.chiplets;
+    if (fleet_query_topology(t)) {
+        snprintf(s->error, MOST_ERROR, "the device cannot be queried");
+        return -1;
+    }
+    for (uint32_t k = 0; k < t->chiplets; k++) all += t->units[k];
+#if defined(FLEET_HOST)
+    if (!x) x = 1;
+    all = host_cpus();
+    if (s->desc.workers) all = s->desc.workers * x;
+    if (all < x) all = x;
+    if (s->desc.schedule == FLEET_SCHEDULE_CHIPLET) all += x;
+#endif
+    if (x && x != t->chiplets) {
+        if (t->private_l2) {
+            snprintf(s->error, MOST_ERROR, "--chiplets %u: this GPU has %u, and they are real", x,
+                     t->chiplets);
+            return -1;
+        }
+        if (x > FLEET_MAX_CHIPLETS || x > all) {
+            snprintf(s->error, MOST_ERROR, "--chiplets %u: at most %u here", x,
+                     all < FLEET_MAX_CHIPLETS ? all : FLEET_MAX_CHIPLETS);
+            return -1;
+        }
+        t->chiplets = x;
+    }
+    if (x && !t->private_l2)
+        for (uint32_t k = 0; k < x; k++) t->units[k] = all / x + (k < all % x);
+    return 0;
+}
+
+static int session_fail(session *s, const char *what, const char *why)
+{
+    if (!s->error[0]) snprintf(s->error, sizeof s->error, "%.64s: %.400s", what, why);
+    return -1;
+}
+
+static int session_buffers(session *s)
+{
+    const model *m = s->model;
+    const qwen3_config *c = &m->config;
+    memory *mem = &s->memory;
+    decoder *d = &s->d;
+    const uint32_t dim = c->head_dim, q = c->heads * dim, kv = c->kv_heads * dim,
+                   n = s->first.sequences;
+    const uint64_t pairs = (uint64_t)MOST_ROWS * c->experts_per_token,
+                   cache = (uint64_t)c->layers * n * kv * s->desc.context;
+    const uint64_t dense = (uint64_t)MOST_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
+    const uint64_t bests = (uint64_t)d->chiplets * d->workers * MOST_ROWS;
+    float *rope = (float *)malloc((size_t)s->desc.context * dim * sizeof *rope);
+    if (!rope) return session_fail(s, "memory", "none left");
+    for (uint32_t p = 0; p < s->desc.context; p++)
+        for (uint32_t i = 0; i < dim / 2; i++) {
+            const float frequency = (float)pow(c->rope_theta, -2.0 * i / dim);
+            const double angle =
+                p *
+                (double)(s->desc.rope_bf16 ? float_of_bf16(bf16_of_float(frequency)) : frequency);
+            rope[((size_t)p * (dim / 2) + i) * 2] = (float)cos(angle);
+            rope[((size_t)p * (dim / 2) + i) * 2 + 1] = (float)sin(angle);
+        }
+    d->rope = (const float *)memory_copy(mem, "rope", rope,
+                                         (uint64_t)s->desc.context * dim * sizeof *rope);
+    free(rope);
+    d->hidden = c->hidden, d->layers = c->layers, d->heads = c->heads, d->kv_heads = c->kv_heads;
+    d->head_dim = dim, d->vocab = c->vocab, d->context = s->desc.context;
+    d->ffn = m->ffn, d->experts = c->experts, d->top_k = c->experts_per_token;
+    d->expert_ffn = m->expert_ffn, d->norm_topk = (uint32_t)c->norm_topk;
+    d->eps = (float)c->norm_eps;
+    d->embedding = m->embedding;
+    d->limit = s->desc.steps;
+    d->h = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * c->hidden * 4);
+    d->x = (act *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * c->hidden * sizeof(act));
+    d->squares =
+        (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
+    d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
+    d->partial = (float *)memory_get(
+        mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * (dim + 2) * 4);
+    d->attended = (act *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * q * sizeof(act));
+    d->gated =
+        (act *)memory_get(mem, "activations", (dense > sparse ? dense : sparse) * sizeof(act));
+    d->best = (float *)memory_get(mem, "logits", bests * 4);
+    d->best_token = (int32_t *)memory_get(mem, "logits", bests * 4);
+    d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
+    if (s->desc.keep_logits)
+        d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
+    d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
+    d->keys = (act *)memory_get(mem, "key cache", cache * sizeof(act));
+    d->values = (act *)memory_get(mem, "value cache", cache * sizeof(act));
+    d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
+    if (c->experts) {
+        d->scores = (float *)memory_get(mem, "experts", (uint64_t)MOST_ROWS * c->experts * 4);
+        d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
+        d->pair_place = (int32_t *)memory_get(mem, "experts", pairs * 4);
+        d->place_row = (int32_t *)memory_get(mem, "experts", pairs * 4);
+        d->active = (int32_t *)memory_get(mem, "experts", (uint64_t)c->experts * 4);
+        d->first_place = (int32_t *)memory_get(mem, "experts", (uint64_t)(c->experts + 1) * 4);
+        d->n_active = (int32_t *)memory_get(mem, "experts", 4);
+        d->expert_out = (float *)memory_get(mem, "experts", pairs * c->hidden * 4);
+    }
+    return s->error[0] ? -1 : 0;
+}
+
+/* The batch as it is before the first step, and how many steps it takes if nobody ends early. */
+static int session_batch(session *s, const request *requests, uint32_t n)
+{
+    batch *b = &s->first, *end = NULL;
+    memset(b, 0, sizeof *b);
+    if (n < 1 || n > MOST_ROWS) {
+        snprintf(s->error, MOST_ERROR, "%u sequences: there may be 1 to %u", n, MOST_ROWS);
+        return -1;
+    }
+    b->sequences = n;
+    b->n_ends = s->model->config.eos_count;
+    for (uint32_t i = 0; i < b->n_ends; i++) b->ends[i] = (int32_t)s->model->config.eos[i];
+    for (uint32_t i = 0; i < n; i++) {
+        sequence *q = &b->sequence[i];
+        const request *r = &requests[i];
+        if (r->n_prompt < 1 || r->n_prompt + s->desc.steps - 1 > s->desc.context) {
+            snprintf(s->error, MOST_ERROR,
+                     "sequence %u: a prompt of %u tokens and %u more do not fit a context of %u "
+                     "(--context)",
+                     i, r->n_prompt, s->desc.steps, s->desc.context);
+            return -1;
+        }
+        for (uint32_t t = 0; t < r->n_prompt; t++)
+            if (r->prompt[t] >= s->model->config.vocab) {
+                snprintf(s->error, MOST_ERROR,
+                         "sequence %u: token %u is not one of the vocabulary's %u", i, r->prompt[t],
+                         s->model->config.vocab);
+                return -1;
+            }
+        q->prompt = (int32_t)r->n_prompt;
+        q->given = (int32_t)(r->n_prompt + r->n_forced);
+        q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
+    }
+    end = (batch *)malloc(sizeof *end);
+    if (!end) return session_fail(s, "memory", "none left");
+    batch_next(b, MOST_ROWS, s->d.most_parts, s->model->config.kv_heads,
+               s->d.chiplets * s->d.workers);
+    for (*end = *b; end->rows; s->steps++) {
+        uint32_t sampled = 0, running = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            sequence *q = &end->sequence[i];
+            q->position += q->rows, q->picked += q->samples;
+            sampled += (uint32_t)q->samples, running += q->rows != 0;
+            s->cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);
+        }
+        if (sampled && !s->first_token) s->first_token = s->steps + 1;
+        if (sampled == running && !s->decoding) s->decoding = s->steps + 1, s->cached = 0;
+        batch_next(end, MOST_ROWS, s->d.most_parts, s->model->config.kv_heads,
+                   s->d.chiplets * s->d.workers);
+    }
+    free(end);
+    return 0;
+}
+
+static int session_tokens(session *s, const request *requests)
+{
+    const uint32_t n = s->first.sequences, line = s->desc.context + 1;
+    int32_t *tokens = (int32_t *)calloc((size_t)n * line, sizeof *tokens);
+    int bad;
+    if (!tokens) return session_fail(s, "memory", "none left");
+    for (uint32_t i = 0; i < n; i++) {
+        const request *r = &requests[i];
+        for (uint32_t t = 0; t < r->n_prompt; t++) tokens[i * line + t] = (int32_t)r->prompt[t];
+        for (uint32_t t = 0; t < r->n_forced && r->n_prompt + t < line; t++)
+            tokens[i * line + r->n_prompt + t] = (int32_t)r->forced[t];
+    }
+    bad = fleet_to_device(s->d.tokens, tokens, (size_t)n * line * sizeof *tokens, NULL) ||
+          fleet_to_device(s->d.b, &s->first, sizeof s->first, NULL);
+    free(tokens);
+    return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
+}
+
+#define MOST_PARTS 64u /* of a sequence's attention */
+
+/* Prepares everything for session_run. 0, or -1 and s->error; session_free in any case. */
+static int session_open(session *s, const model *m, const session_desc *desc,
+                        const request *requests, uint32_t n)
+{
+    fleet_plan_desc p = fleet_plan_desc_default();
+    fleet_state_desc state = fleet_state_desc_default();
+    fleet_graph *g;
+    decoder *device;
+    fleet_status status;
+    memset(s, 0, sizeof *s);
+    s->model = m, s->desc = *desc;
+    s->memory.error = s->error;
+    if (desc->steps < 1 || desc->context < 1)
+        return session_fail(s, "steps and context", "must be at least 1");
+    if (session_topology(s)) return -1;
+    s->d.chiplets = s->topology.chiplets;
+    for (uint32_t k = 0; k < s->topology.chiplets; k++) {
+        const uint32_t w = s->topology.units[k] - (desc->schedule == FLEET_SCHEDULE_CHIPLET);
+        if (w > s->d.workers) s->d.workers = w;
+    }
+    s->d.most_parts = MOST_PARTS;
+    if (session_batch(s, requests, n) || session_buffers(s) || session_tokens(s, requests))
+        return -1;
+    device = (decoder *)memory_get(&s->memory, "decoder", sizeof *device);
+    s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
+    if (!s->ops || !device) return session_fail(s, "memory", "none left");
+    g = session_graph(s, device);
+    if (!g) return session_fail(s, "memory", "none left");
+    p.topology = s->topology;
+    p.schedule = desc->schedule, p.unfused = desc->unfused;
+    if (fleet_plan_build(g, &p, &s->plan)) session_fail(s, "plan", fleet_graph_error(g));
+    fleet_graph_destroy(g);
+    if (s->error[0]) return -1;
+    if (fleet_to_device(device, &s->d, sizeof s->d, NULL))
+        return session_fail(s, "decoder", "cannot be copied to the device");
+    s->device_ops =
+        (const op *)memory_copy(&s->memory, "ops", s->ops, (uint64_t)count_ops(m) * sizeof *s->ops);
+    if (s->error[0]) return -1;
+    state.placement = desc->placement, state.seed = desc->seed ? desc->seed : 1;
+    if ((status = fleet_upload(&s->image, s->plan, NULL)) != 0)
+        return session_fail(s, "upload", fleet_status_text(status));
+    s->image_made = 1;
+    if ((status = fleet_state_create(&s->state, &s->image, &state, NULL)) != 0)
+        return session_fail(s, "state", fleet_status_text(status));
+    s->state_made = 1;
+    return 0;
+}
+
+/* All steps in one launch; waits for its end. 0, or -1 and s->error. */
+static int session_run(session *s)
+{
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_status status;
+    d.steps = s->steps, d.threads = THREADS;
+    d.lds_bytes = LDS_BYTES, d.stream_bytes = DECODER_STREAM_BYTES;
+    d.host = s->desc.host;
+    status = fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode), s->device_ops);
+    if (!status) status = fleet_wait_state(&s->state, NULL);
+    if (status) {
+        char report[MOST_ERROR - 64];
+        fleet_report(&s->state, report, sizeof report);
+        snprintf(s->error, MOST_ERROR, "run: %s\n%s", fleet_status_text(status), report);
+        return -1;
+    }
+    return 0;
+}
+
+/* The tokens that were chosen, [sequences][steps], and how many of each sequence. */
+static int session_picked(session *s, int32_t *picked, uint32_t *counts)
+{
+    batch *b = (batch *)malloc(sizeof *b);
+    int bad = !b ||
+              fleet_to_host(picked, s->d.picked,
+                            (size_t)s->first.sequences * s->desc.steps * sizeof *picked, NULL) ||
+              fleet_to_host(b, s->d.b, sizeof *b, NULL);
+    for (uint32_t i = 0; i < s->first.sequences && !bad; i++)
+        counts[i] = (uint32_t)b->sequence[i].picked;
+    free(b);
+    return bad ? session_fail(s, "tokens", "cannot be copied from the device") : 0;
+}
+
+static void session_free(session *s)
+{
+    if (s->state_made) fleet_state_free(&s->state);
+    if (s->image_made) fleet_image_free(&s->image);
+    fleet_plan_free(s->plan);
+    memory_free(&s->memory);
+    free(s->ops);
+}
+
+#endif /* QWEN3_MODEL_H */

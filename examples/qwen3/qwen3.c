@@ -1,0 +1,447 @@
+/* qwen3: a Qwen3 or Qwen3-MoE decoder as one megakernel, from a checkpoint as Hugging Face writes it.
+
+       qwen3 MODEL_DIR --prompt-ids 1,2,3 --steps 24        and see --help
+
+   Reads config.json and model.safetensors (or the index and its shards), packs the weights for the matrix units of this
+   GPU, builds the graph of one step (model.h), and decodes greedily: all steps, of the prompt and of what follows, in a
+   single launch. Tokens go to stdout, timings to stderr.
+
+       checkpoint.h   the files of a model, checked
+       decoder.h      what lies in device memory; the rows of a step
+       tiles.h        the tile functions; tiles_host.h, tiles_cuda.h, tiles_amd.h: the products
+       model.h        packing, the graph, the launch
+
+   Built by examples/run.sh; needs libjansson. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define FLEET_IMPLEMENTATION
+#include "model.h"
+
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *dir, *prompts, *schedule, *check, *trace;
+    uint32_t batch, chiplets, steps, context, random_weights;
+} options;
+
+static const char usage[] =
+    "usage: qwen3 MODEL_DIR [OPTION...]\n"
+    "Decodes greedily with a Qwen3 or Qwen3-MoE model, all steps in one kernel launch.\n"
+    "\n"
+    "  --prompt-ids IDS    tokens of the prompt: 1,2,3; of several sequences: 1,2,3;4,5 (N*T: N "
+    "times token T)\n"
+    "  --steps N           tokens to generate (default 24)\n"
+    "  --batch N           sequences; where fewer prompts are given, they are taken again from the "
+    "first one\n"
+    "  --context N         tokens that the cache of a sequence has room for (default: as many as "
+    "are needed)\n"
+    "  --schedule NAME     static (default), chiplet, dynamic, auto, or unfused: a barrier between "
+    "all grids\n"
+    "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
+    "has)\n"
+    "  --random-weights    needs config.json alone: for timing\n"
+    "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
+    "logits\n"
+    "  --trace FILE        writes the last step's timeline: .svg, or .json for Perfetto\n"
+    "  --help\n"
+    "\n"
+    "Prints \"tokens: ...\", a line per sequence. Ends with 0; 1: it went wrong; 2: a file or an "
+    "argument is.\n";
+
+static void stop(int code, const char *why)
+{
+    fprintf(stderr, "qwen3: %s\n", why);
+    exit(code);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- arguments ---- */
+
+static uint32_t number(const char *option, const char *text)
+{
+    char *end, why[128];
+    const unsigned long n = text ? strtoul(text, &end, 10) : 0;
+    if (!text || *text < '0' || *text > '9' || *end || n < 1 || n > 1u << 24) {
+        snprintf(why, sizeof why, "%s needs a number from 1 to %u", option, 1u << 24);
+        stop(2, why);
+    }
+    return (uint32_t)n;
+}
+
+static options options_of(int argc, char **argv)
+{
+    options o;
+    memset(&o, 0, sizeof o);
+    o.steps = 24, o.schedule = "static";
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        const char **text = !strcmp(a, "--prompt-ids") ? &o.prompts
+                            : !strcmp(a, "--schedule") ? &o.schedule
+                            : !strcmp(a, "--check")    ? &o.check
+                            : !strcmp(a, "--trace")    ? &o.trace
+                                                       : NULL;
+        uint32_t *count = !strcmp(a, "--batch")      ? &o.batch
+                          : !strcmp(a, "--chiplets") ? &o.chiplets
+                          : !strcmp(a, "--steps")    ? &o.steps
+                          : !strcmp(a, "--context")  ? &o.context
+                                                     : NULL;
+        if (!strcmp(a, "--help")) {
+            fputs(usage, stdout);
+            exit(0);
+        } else if (!strcmp(a, "--random-weights")) {
+            o.random_weights = 1;
+        } else if (text) {
+            if (!value) fprintf(stderr, "qwen3: %s needs a value\n%s", a, usage), exit(2);
+            *text = value, i++;
+        } else if (count) {
+            *count = number(a, value), i++;
+        } else if (a[0] == '-' || o.dir) {
+            fprintf(stderr, "qwen3: what is %s?\n%s", a, usage), exit(2);
+        } else {
+            o.dir = a;
+        }
+    }
+    if (!o.dir) fprintf(stderr, "qwen3: no MODEL_DIR\n%s", usage), exit(2);
+    return o;
+}
+
+/* "1,2,3;4,5" as requests. */
+static uint32_t prompts_of(const options *o, request *requests)
+{
+    const char *p = o->prompts ? o->prompts : o->random_weights ? "1" : NULL;
+    uint32_t n = 0, room = 0;
+    uint32_t *tokens = NULL;
+    if (!p) stop(2, "no --prompt-ids");
+    for (;;) {
+        char *end;
+        unsigned long times = 1, token = strtoul(p, &end, 10);
+        if (end != p && *end == '*') p = end + 1, times = token, token = strtoul(p, &end, 10);
+        if (end == p || token > INT32_MAX || times < 1 || times > 1u << 24 || !strchr(",;", *end))
+            stop(2, "--prompt-ids must be like 1,2,3 or 1,2,3;4,5");
+        if (!tokens) {
+            if (n == MOST_ROWS) stop(2, "--prompt-ids has too many sequences");
+            memset(&requests[n], 0, sizeof *requests);
+            room = 0;
+        }
+        if (requests[n].n_prompt + times > room) {
+            room = 2 * (requests[n].n_prompt + (uint32_t)times);
+            tokens = (uint32_t *)realloc(tokens, room * sizeof *tokens);
+            if (!tokens) stop(1, "out of memory");
+        }
+        while (times--) tokens[requests[n].n_prompt++] = (uint32_t)token;
+        requests[n].prompt = tokens;
+        if (*end != ',') tokens = NULL, n++;
+        if (!*end) break;
+        p = end + 1;
+    }
+    if (o->batch > MOST_ROWS) stop(2, "--batch is at most 64");
+    for (uint32_t given = n; n < o->batch; n++) requests[n] = requests[n % given];
+    return n;
+}
+
+static void schedule_of(const char *name, session_desc *d)
+{
+    static const char *const names[] = {"static", "chiplet", "dynamic", "auto", "unfused"};
+    static const fleet_schedule schedules[] = {FLEET_SCHEDULE_STATIC, FLEET_SCHEDULE_CHIPLET,
+                                               FLEET_SCHEDULE_DYNAMIC, FLEET_SCHEDULE_AUTO,
+                                               FLEET_SCHEDULE_STATIC};
+    for (uint32_t i = 0; i < 5; i++)
+        if (!strcmp(name, names[i])) {
+            d->schedule = schedules[i], d->unfused = i == 4;
+            return;
+        }
+    stop(2, "--schedule is static, chiplet, dynamic, auto or unfused");
+}
+
+/* ---- progress and times ---- */
+
+static uint32_t shows_progress;
+
+static void show_loading(uint32_t done, uint32_t of)
+{
+    if (shows_progress)
+        fprintf(stderr, "\rloading %3u%%%s", 100 * done / of,
+                done == of ? "\r              \r" : "");
+}
+
+/* Looks from outside how far the launch is: the last grid of a step notifies an event that the host can see. */
+typedef struct watch {
+    session *s;
+    uint32_t first_epoch;
+    volatile uint32_t over;
+    double first_token, decoding, end; /* when these steps ended */
+    uint32_t decoding_step, last_step;
+} watch;
+
+static void *watch_steps(void *user)
+{
+    watch *w = (watch *)user;
+    const session *s = w->s;
+    const int32_t event = fleet_plan_event(s->plan, "next");
+    const struct timespec pause = {0, 100000};
+    uint32_t steps = 0;
+    while (!w->over && steps < s->steps) {
+        uint32_t done = 0;
+        if (fleet_event_test(&s->state, event, 0, w->first_epoch + steps + 1, &done)) break;
+        if (!done) {
+            nanosleep(&pause, NULL);
+            continue;
+        }
+        w->end = now(), w->last_step = ++steps;
+        if (steps == s->first_token) w->first_token = w->end;
+        if (steps == s->decoding) w->decoding = w->end, w->decoding_step = steps;
+        if (shows_progress) fprintf(stderr, "\rstep %u of %u", steps, s->steps);
+    }
+    if (shows_progress) fprintf(stderr, "\r                        \r");
+    return NULL;
+}
+
+/* What this device reads in a second: each worker its part, from one end to the other. */
+FLEET_GLOBAL(THREADS)
+void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
+{
+    const uint64_t blocks = fleet_block_count(), first = quads * fleet_block_id() / blocks,
+                   end = quads * (fleet_block_id() + 1) / blocks;
+    uint32_t sum[4] = {0, 0, 0, 0};
+#if defined(FLEET_CUDA) || defined(FLEET_HIP)
+#pragma unroll 8
+#endif
+    for (uint64_t i = first + fleet_thread_id(); i < end; i += fleet_thread_count())
+        for (uint32_t j = 0; j < 4; j++) sum[j] ^= from[i].word[j];
+    if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* so that it must be read */
+}
+FLEET_THUNK3(read_all, const fleet_quad *, uint64_t, uint32_t *)
+
+static double read_bandwidth(void)
+{
+    const uint64_t words = 1u << 27; /* of bf16: 256 MB, more than caches hold; */
+#if defined(FLEET_HOST)
+    const uint64_t bytes = words * 2;
+#else
+    const uint64_t bytes = words * 16; /* and 2 GB, for a launch to be nothing beside it */
+#endif
+    fleet_kernel_desc desc = fleet_kernel_desc_default();
+    void *memory = NULL, *sink = NULL, *args[3], *fill[4];
+    uint64_t quads = bytes / 16, all = bytes / 2, seed = 1;
+    double best = 0;
+    float scale = 1;
+    if (fleet_device_alloc(&memory, bytes) || fleet_device_alloc(&sink, 4)) {
+        fleet_device_free(memory);
+        return 0;
+    }
+    args[0] = &memory, args[1] = &quads, args[2] = &sink;
+    fill[0] = &memory, fill[1] = &all, fill[2] = &seed, fill[3] = &scale;
+    desc.blocks = device_workers(), desc.threads = THREADS;
+    if (!fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), fill, &desc) && !fleet_stream_wait(NULL))
+        for (uint32_t i = 0; i < 4; i++) {
+            const double start = now();
+            if (fleet_kernel_launch(FLEET_KERNEL_OF(read_all), args, &desc) ||
+                fleet_stream_wait(NULL))
+                break;
+            if ((double)bytes / (now() - start) > best) best = (double)bytes / (now() - start);
+        }
+    fleet_device_free(memory);
+    fleet_device_free(sink);
+    return best;
+}
+
+/* ---- decoding ---- */
+
+static void decode_prompts(const options *o, const model *m, const session_desc *desc,
+                           const request *requests, uint32_t n, double started, double loaded)
+{
+    session s;
+    watch w;
+    pthread_t thread;
+    int32_t *picked = (int32_t *)malloc((size_t)n * desc->steps * sizeof *picked);
+    uint32_t counts[MOST_ROWS];
+    double planned, launched;
+    memset(&w, 0, sizeof w);
+    if (!picked) stop(1, "out of memory");
+    if (session_open(&s, m, desc, requests, n)) stop(2, s.error);
+    planned = now();
+    w.s = &s;
+    if (pthread_create(&thread, NULL, watch_steps, &w)) stop(1, "no thread for the progress");
+    launched = now();
+    if (session_run(&s)) stop(1, s.error);
+    w.over = 1;
+    pthread_join(thread, NULL);
+    if (session_picked(&s, picked, counts)) stop(1, s.error);
+    for (uint32_t i = 0; i < n; i++) {
+        printf("tokens:");
+        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", picked[i * desc->steps + t]);
+        printf("\n");
+    }
+    fprintf(stderr,
+            "load %.2f s, plan %.3f s, launch to first token %.1f ms, process start to first token "
+            "%.2f s\n",
+            loaded - started, planned - loaded, 1e3 * (w.first_token - launched),
+            w.first_token - started);
+    if (w.last_step > w.decoding_step && w.decoding_step) {
+        const uint32_t steps = w.last_step - w.decoding_step;
+        const double tpot = (w.end - w.decoding) / steps;
+        const double cache = 2.0 * m->config.layers * m->config.kv_heads * m->config.head_dim *
+                             sizeof(act) * (double)s.cached / steps;
+        const double bytes = (double)m->step_bytes + cache, bandwidth = read_bandwidth();
+        fprintf(stderr,
+                "TPOT %.3f ms over %u steps of %u sequences; a step reads %.1f MB (%.1f of "
+                "weights, %.1f of keys and values)",
+                1e3 * tpot, steps, n, bytes / 1e6, (double)m->step_bytes / 1e6, cache / 1e6);
+        fprintf(stderr, ": %.1f GB/s, %.0f%% of the %.1f GB/s that a plain read reaches here\n",
+                bytes / tpot / 1e9, 100 * bytes / tpot / bandwidth, bandwidth / 1e9);
+    }
+    (void)o;
+    free(picked);
+    session_free(&s);
+}
+
+/* ---- comparing with a reference ---- */
+
+/* What is demanded. The reference is float32 throughout, as the CPU is here; GPUs round what goes into their matrix
+   units to bf16, which may turn a choice between two tokens that are nearly as good. */
+#if defined(FLEET_HOST)
+#define CHECK_MARGIN 0.0
+#define CHECK_LOGITS 2e-3
+#else
+#define CHECK_MARGIN 0.05
+#define CHECK_LOGITS 6e-2
+#endif
+
+typedef struct checked {
+    uint32_t tokens, right, near_ties, logits;
+    double worst; /* difference of a logit */
+    uint32_t wrong;
+} checked;
+
+/* Feeds some cases their reference's tokens, and looks at what would have been chosen. The reference is a model that
+   was cast to bf16 as a whole and then widened: RoPE's frequencies are rounded there, too. */
+static void check_cases(const model *m, const session_desc *desc, const qwen3_case *cases,
+                        uint32_t n, checked *c)
+{
+    request requests[MOST_ROWS];
+    session s;
+    session_desc d = *desc;
+    int32_t *picked;
+    uint32_t counts[MOST_ROWS];
+    const uint32_t vocab = m->config.vocab;
+    float *logits;
+    d.steps = 0, d.keep_logits = 1, d.rope_bf16 = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        memset(&requests[i], 0, sizeof *requests);
+        requests[i].prompt = cases[i].prompt, requests[i].n_prompt = cases[i].prompt_count;
+        requests[i].forced = cases[i].greedy,
+        requests[i].n_forced = requests[i].steps = cases[i].greedy_count;
+        if (cases[i].greedy_count > d.steps) d.steps = cases[i].greedy_count;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (cases[i].prompt_count + d.steps > d.context)
+            d.context = cases[i].prompt_count + d.steps;
+    picked = (int32_t *)malloc((size_t)n * d.steps * sizeof *picked);
+    logits = (float *)malloc((size_t)n * d.steps * vocab * sizeof *logits);
+    if (!picked || !logits) stop(1, "out of memory");
+    if (session_open(&s, m, &d, requests, n)) stop(2, s.error);
+    if (session_run(&s) || session_picked(&s, picked, counts)) stop(1, s.error);
+    if (fleet_to_host(logits, s.d.logits, (size_t)n * d.steps * vocab * sizeof *logits, NULL))
+        stop(1, "logits cannot be copied");
+    for (uint32_t i = 0; i < n; i++) {
+        const qwen3_case *e = &cases[i];
+        for (uint32_t t = 0; t < e->greedy_count; t++) {
+            const int32_t is = t < counts[i] ? picked[i * d.steps + t] : -1;
+            c->tokens++;
+            if (is == (int32_t)e->greedy[t]) {
+                c->right++;
+            } else if (e->top2_margin[t] < CHECK_MARGIN) {
+                c->near_ties++;
+            } else {
+                c->wrong++;
+                fprintf(stderr, "case %u of %u, step %u: token %d, expected %u (margin %.4f)\n", i,
+                        n, t, is, e->greedy[t], (double)e->top2_margin[t]);
+            }
+        }
+        for (uint32_t k = 0; k < e->check_count; k++) {
+            const float *is = logits + ((size_t)i * d.steps + e->checks[k].step) * vocab;
+            double most = -INFINITY, sum = 0, off;
+            for (uint32_t v = 0; v < QWEN3_CHECKED_LOGITS && v < vocab; v++) {
+                off = fabs((double)is[v] - e->checks[k].logits[v]);
+                c->logits++;
+                if (!(off <= c->worst)) c->worst = off;
+            }
+            for (uint32_t v = 0; v < vocab; v++) most = fmax(most, (double)is[v]);
+            for (uint32_t v = 0; v < vocab; v++) sum += exp((double)is[v] - most);
+            off = fabs(most + log(sum) - e->checks[k].logsumexp);
+            if (!(off <= c->worst)) c->worst = off;
+        }
+    }
+    free(picked);
+    free(logits);
+    session_free(&s);
+}
+
+static int check(const options *o, const model *m, const session_desc *desc)
+{
+    qwen3_expected e;
+    checked c;
+    int good;
+    memset(&c, 0, sizeof c);
+    char error[MOST_ERROR];
+    if (qwen3_expected_read(&e, &m->config, o->check, error, sizeof error)) stop(2, error);
+    if (e.count > MOST_ROWS) stop(2, "the file has too many cases");
+    for (uint32_t i = 0; i < e.count; i++) check_cases(m, desc, e.cases + i, 1, &c);
+    check_cases(m, desc, e.cases, e.count, &c);
+    good = !c.wrong && c.worst <= CHECK_LOGITS;
+    printf("%s: %u of %u tokens as expected, each case alone and all in one batch",
+           good ? "ok" : "wrong", c.right, c.tokens);
+    if (CHECK_MARGIN > 0)
+        printf(", %u others where the best two are within %.2f", c.near_ties, CHECK_MARGIN);
+    printf("; %u logits within %.1e, allowed %.0e\n", c.logits, c.worst, CHECK_LOGITS);
+    qwen3_expected_close(&e);
+    return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    const double started = now();
+    const options o = options_of(argc, argv);
+    request requests[MOST_ROWS];
+    session_desc desc;
+    model m;
+    qwen3_checkpoint checkpoint;
+    qwen3_config config;
+    uint32_t n = 0;
+    int code = 0;
+    char error[MOST_ERROR];
+    memset(&desc, 0, sizeof desc);
+    desc.chiplets = o.chiplets, desc.steps = o.steps, desc.context = o.context;
+    schedule_of(o.schedule, &desc);
+    shows_progress = (uint32_t)isatty(2);
+    if (!o.check) {
+        n = prompts_of(&o, requests);
+        for (uint32_t i = 0; i < n && !o.context; i++)
+            if (requests[i].n_prompt + o.steps > desc.context)
+                desc.context = requests[i].n_prompt + o.steps;
+    }
+    if (o.random_weights) {
+        if (qwen3_config_read(&config, o.dir, error, sizeof error)) stop(2, error);
+        if (model_load(&m, &config, NULL, show_loading)) stop(2, m.error);
+    } else {
+        if (qwen3_open(&checkpoint, o.dir)) stop(2, checkpoint.error);
+        if (model_load(&m, &checkpoint.config, &checkpoint, show_loading)) stop(2, m.error);
+        qwen3_close(&checkpoint);
+    }
+    fleet_stream_wait(NULL);
+    if (o.check)
+        code = check(&o, &m, &desc);
+    else
+        decode_prompts(&o, &m, &desc, requests, n, started, now());
+    model_free(&m);
+    return code;
+}

@@ -1,0 +1,611 @@
+/* tiles.h: the tile functions of the decoder, in the C that all platforms share. What differs, the product itself and
+   how packed weights lie, is in tiles_host.h, tiles_cuda.h and tiles_amd.h:
+
+       pack_at(column, k)   where in a block of BLOCK k's and TILE columns a weight stands
+       multiply(...)        a wave's share of the product of some rows with TILE columns
+       DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
+#ifndef QWEN3_TILES_H
+#define QWEN3_TILES_H
+
+#include "decoder.h"
+
+/* The rows of a product: x[row_of(i)], i < rows. */
+typedef struct operand {
+    const act *x;
+    const int32_t *list; /* null: row i is i */
+    uint32_t stride;     /* k of x */
+    uint32_t rows;
+} operand;
+
+FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
+{
+    return in->list ? (uint32_t)in->list[i] : i;
+}
+
+#if defined(FLEET_HOST)
+#include "tiles_host.h"
+#elif defined(FLEET_CUDA)
+#include "tiles_cuda.h"
+#else
+#include "tiles_amd.h"
+#endif
+
+/* LDS of the tiles that multiply. */
+typedef struct product_lds {
+    float *parts; /* [waves][MOST_ROWS][TILE] */
+    float *sums;  /* [MOST_ROWS][TILE] */
+    float *scale; /* [MOST_ROWS] */
+    float *best;  /* [MOST_ROWS] */
+    int32_t *best_token;
+} product_lds;
+
+FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
+{
+    product_lds l;
+    l.parts = (float *)ctx->lds;
+    l.sums = l.parts + MOST_WAVES * MOST_ROWS * TILE;
+    l.scale = l.sums + MOST_ROWS * TILE;
+    l.best = l.scale + MOST_ROWS;
+    l.best_token = (int32_t *)(l.best + MOST_ROWS);
+    return l;
+}
+
+/* Adds up what the waves left: sums[i], for i < rows * TILE, always in the order of the waves. */
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t rows)
+{
+    const uint32_t waves = ctx->threads / fleet_wave_size();
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+        float sum = 0;
+        for (uint32_t w = 0; w < waves; w++) sum += l->parts[w * MOST_ROWS * TILE + i];
+        l->sums[i] = sum;
+    }
+    fleet_barrier(ctx);
+}
+
+/* 1 / root mean square of each row, from the squares that the tiles before left. */
+#define RUNS 4u /* partial sums of a row: enough threads for one row to be quick */
+FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+{
+    const decoder *d = o->d;
+    const uint32_t tiles = ceil_div(d->hidden, TILE);
+    if (o->normed)
+        for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
+            const uint32_t r = i / RUNS;
+            float sum = 0;
+            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[t * MOST_ROWS + r];
+            l->sums[i] = sum;
+        }
+    fleet_barrier(ctx);
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        float sum = 0;
+        for (uint32_t i = 0; i < RUNS; i++) sum += l->sums[r * RUNS + i];
+        l->scale[r] = o->normed ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
+    }
+    fleet_barrier(ctx);
+}
+
+/* Puts TILE columns of the new residual stream where the next layer looks for them: h in `sums`, already added. */
+FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, uint32_t column,
+                               uint32_t rows)
+{
+    const decoder *d = o->d;
+    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+        const uint32_t r = i / TILE, c = column + i % TILE;
+        if (c >= d->hidden) continue;
+        d->h[r * d->hidden + c] = sums[i];
+        d->x[r * d->hidden + c] = act_of(sums[i] * o->norm[c]);
+    }
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        float squares = 0;
+        for (uint32_t c = 0; c < TILE && column + c < d->hidden; c++)
+            squares += sums[r * TILE + c] * sums[r * TILE + c];
+        d->squares[column / TILE * MOST_ROWS + r] = squares;
+    }
+}
+
+FLEET_DEVICE float silu(float x)
+{
+    return x / (1 + expf(-x));
+}
+
+/* The embeddings of the step's rows. */
+FLEET_TILE(embed, op)
+{
+    const decoder *d = args->d;
+    const batch *b = d->b;
+    const product_lds l = product_lds_of(&ctx);
+    FLEET_UNUSED(at);
+    FLEET_FOR_TILES(tile, &args->shape, ctx)
+    {
+        for (uint32_t i = ctx.thread; i < b->rows * TILE; i += ctx.threads) {
+            const uint32_t r = i / TILE, c = tile.column + i % TILE;
+            const row *row = &b->row[r];
+            const int32_t token =
+                d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
+            l.sums[i] =
+                c < d->hidden ? float_of_bf16(d->embedding[(size_t)token * d->hidden + c]) : 0;
+        }
+        fleet_barrier(&ctx);
+        put_residual(&ctx, args, l.sums, tile.column, b->rows);
+        fleet_barrier(&ctx); /* sums are the next tile's */
+    }
+    return FLEET_OK;
+}
+
+/* Keeps the larger logit; of equal ones the first token's. */
+FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_token)
+{
+    return a > b || (a == b && a_token < b_token);
+}
+
+FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                             uint32_t column, uint32_t rows)
+{
+    const decoder *d = o->d;
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        const uint32_t s = (uint32_t)d->b->row[r].sequence;
+        const sequence *sequence = &d->b->sequence[s];
+        if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) continue;
+        for (uint32_t c = column; c < column + TILE && c < d->vocab; c++) {
+            const float logit = l->sums[r * TILE + c - column] * l->scale[r];
+            if (is_better(logit, (int32_t)c, l->best[r], l->best_token[r]))
+                l->best[r] = logit, l->best_token[r] = (int32_t)c;
+            if (d->logits)
+                d->logits[((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab + c] =
+                    logit;
+        }
+    }
+}
+
+FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t column,
+                         uint32_t rows)
+{
+    const decoder *d = o->d;
+    if (o->ending == END_LOGITS) {
+        put_logits(ctx, o, l, column, rows);
+    } else if (o->ending == END_SILU) {
+        for (uint32_t i = ctx->thread; i < rows * TILE / 2; i += ctx->threads) {
+            const uint32_t r = i / (TILE / 2), c = i % (TILE / 2);
+            const float *sum = l->sums + r * TILE + c;
+            if (column / 2 + c < o->columns)
+                o->acts[r * o->columns + column / 2 + c] =
+                    act_of(silu(sum[0] * l->scale[r]) * (sum[TILE / 2] * l->scale[r]));
+        }
+    } else if (o->ending == END_FLOATS) {
+        for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+            const uint32_t r = i / TILE, c = column + i % TILE;
+            if (c < o->columns) o->floats[r * o->columns + c] = l->sums[i] * l->scale[r];
+        }
+    } else {
+        for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+            const uint32_t r = i / TILE, c = column + i % TILE;
+            if (c < d->hidden) l->sums[i] += d->h[r * d->hidden + c];
+        }
+        fleet_barrier(ctx);
+        put_residual(ctx, o, l->sums, column, rows);
+    }
+}
+
+/* A linear layer, with the norm before it and what comes after it. All rows of the step are one tile: a weight is read
+   by one worker, once. */
+FLEET_TILE(linear, op)
+{
+    const decoder *d = args->d;
+    const product_lds l = product_lds_of(&ctx);
+    weight_source weights = weights_open(&ctx);
+    fleet_status status = FLEET_OK;
+    operand in;
+    FLEET_UNUSED(at);
+    in.x = args->x, in.list = NULL, in.stride = args->shape.k, in.rows = d->b->rows;
+    if (in.rows == 0) return FLEET_OK;
+    scale_rows(&ctx, args, &l, in.rows);
+    if (args->ending == END_LOGITS)
+        for (uint32_t r = ctx.thread; r < in.rows; r += ctx.threads)
+            l.best[r] = -INFINITY, l.best_token[r] = 0;
+    FLEET_FOR_TILES(tile, &args->shape, ctx)
+    {
+        const bf16 *w = args->weights + (size_t)tile.n * TILE * args->shape.k;
+        const fleet_status s = multiply(&ctx, &weights, w, &in, l.parts);
+        if (s) status = s; /* but the other waves may be waiting */
+        add_parts(&ctx, &l, in.rows);
+        finish(&ctx, args, &l, tile.column, in.rows);
+    }
+    if (args->ending == END_LOGITS)
+        for (uint32_t r = ctx.thread; r < in.rows; r += ctx.threads) {
+            const uint32_t i = (ctx.slice * d->workers + ctx.tile_index) * MOST_ROWS + r;
+            d->best[i] = l.best[r];
+            d->best_token[i] = l.best_token[r];
+        }
+    return status;
+}
+
+/* ---- attention ---- */
+
+#define QUERIES 16u /* rows times heads of a tile */
+
+typedef struct attention_lds {
+    float *q;     /* [QUERIES][head_dim] */
+    float *sum;   /* [QUERIES][head_dim] */
+    float *score; /* [QUERIES][KEYS] */
+    float *most, *weight,
+        *shrink; /* [QUERIES]: the largest score so far, the sum of weights, what older ones are worth */
+    float *scale; /* [MOST_ROWS * 2] */
+} attention_lds;
+
+FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_dim)
+{
+    attention_lds l;
+    l.q = (float *)ctx->lds;
+    l.sum = l.q + QUERIES * head_dim;
+    l.score = l.sum + QUERIES * head_dim;
+    l.most = l.score + QUERIES * KEYS;
+    l.weight = l.most + QUERIES;
+    l.shrink = l.weight + QUERIES;
+    l.scale = l.shrink + QUERIES;
+    return l;
+}
+
+/* One head of q or k: value i of it after its norm and its rotation by position. from: [head_dim], as computed. */
+FLEET_DEVICE float rotated(const decoder *d, const float *from, const float *norm, float scale,
+                           uint32_t position, uint32_t i)
+{
+    const uint32_t half = d->head_dim / 2, j = i < half ? i : i - half;
+    const float *turn = d->rope + ((size_t)position * half + j) * 2;
+    const float a = from[j] * scale * norm[j], b = from[j + half] * scale * norm[j + half];
+    return i < half ? a * turn[0] - b * turn[1] : b * turn[0] + a * turn[1];
+}
+FLEET_DEVICE float head_scale(const decoder *d, const float *from)
+{
+    float sum = 0;
+    for (uint32_t i = 0; i < d->head_dim; i++) sum += from[i] * from[i];
+    return 1 / sqrtf(sum / (float)d->head_dim + d->eps);
+}
+
+/* Keys and values of the rows at positions from `first` to `end`, which are new, to the cache. */
+FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds *l,
+                         const sequence *s, uint32_t head, size_t cache, uint32_t first,
+                         uint32_t end)
+{
+    const decoder *d = o->d;
+    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
+    const float *from = d->qkv + (size_t)(uint32_t)s->first * width + (d->heads + head) * dim;
+    const uint32_t skipped = first - (uint32_t)s->position, rows = end - first;
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
+        l->scale[r] = head_scale(d, from + (skipped + r) * width);
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < rows * dim; i += ctx->threads) {
+        const uint32_t r = i / dim, c = i % dim;
+        const float *k = from + (skipped + r) * width;
+        const size_t to = cache + (size_t)(first + r) * dim + c;
+        o->keys[to] = act_of(rotated(d, k, o->k_norm, l->scale[r], first + r, c));
+        o->values[to] = act_of(k[d->kv_heads * dim + c]);
+    }
+    fleet_barrier(ctx);
+}
+
+/* Up to QUERIES queries against the keys from `first` to `end`. A query is a row of the sequence and a head of the
+   group that shares keys: number i is row i / group, head i % group. */
+FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attention_lds *l,
+                                 const sequence *s, uint32_t head, size_t cache, uint32_t first,
+                                 uint32_t end, uint32_t query, uint32_t queries, uint32_t part)
+{
+    const decoder *d = o->d;
+    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
+                   group = d->heads / d->kv_heads;
+    const float root = 1 / sqrtf((float)dim);
+    for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
+        const uint32_t r = (query + i) / group, g = (query + i) % group;
+        l->scale[i] =
+            head_scale(d, d->qkv + ((uint32_t)s->first + r) * width + (head * group + g) * dim);
+        l->most[i] = -INFINITY, l->weight[i] = 0;
+    }
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < queries * dim; i += ctx->threads) {
+        const uint32_t n = i / dim, r = (query + n) / group, g = (query + n) % group;
+        const float *from = d->qkv + ((uint32_t)s->first + r) * width + (head * group + g) * dim;
+        l->q[i] = float_of(act_of(rotated(d, from, o->q_norm, l->scale[n],
+                                          (uint32_t)s->position + r, i % dim))) *
+                  root;
+        l->sum[i] = 0;
+    }
+    for (uint32_t from = first; from < end; from += KEYS) {
+        const uint32_t keys = end - from < KEYS ? end - from : KEYS;
+        fleet_barrier(ctx);
+        for (uint32_t i = ctx->thread; i < queries * keys; i += ctx->threads) {
+            const uint32_t n = i / keys, key = from + i % keys;
+            /* A row sees itself and what came before it. */
+            const uint32_t seen = (uint32_t)s->position + (query + n) / group;
+            l->score[n * KEYS + i % keys] =
+                key <= seen ? dot(l->q + n * dim, o->keys + cache + (size_t)key * dim, dim)
+                            : -INFINITY;
+        }
+        fleet_barrier(ctx);
+        for (uint32_t n = ctx->thread; n < queries; n += ctx->threads) {
+            float most = l->most[n], sum = 0;
+            float *score = l->score + n * KEYS;
+            for (uint32_t j = 0; j < keys; j++) most = score[j] > most ? score[j] : most;
+            for (uint32_t j = 0; j < keys; j++) {
+                score[j] = most == -INFINITY ? 0 : expf(score[j] - most);
+                sum += score[j];
+            }
+            l->shrink[n] = most == -INFINITY ? 0 : expf(l->most[n] - most);
+            l->weight[n] = l->weight[n] * l->shrink[n] + sum;
+            l->most[n] = most;
+        }
+        fleet_barrier(ctx);
+        for (uint32_t i = ctx->thread; i < queries * dim / EIGHT; i += ctx->threads) {
+            const uint32_t n = i / (dim / EIGHT), c = i % (dim / EIGHT) * EIGHT;
+            float sum[EIGHT];
+            for (uint32_t j = 0; j < EIGHT; j++) sum[j] = l->sum[n * dim + c + j] * l->shrink[n];
+            for (uint32_t key = 0; key < keys; key++)
+                add_eight(sum, l->score[n * KEYS + key],
+                          o->values + cache + (size_t)(from + key) * dim + c);
+            for (uint32_t j = 0; j < EIGHT; j++) l->sum[n * dim + c + j] = sum[j];
+        }
+    }
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < queries * (dim + 2); i += ctx->threads) {
+        const uint32_t n = i / (dim + 2), c = i % (dim + 2), r = (query + n) / group,
+                       g = (query + n) % group;
+        const size_t to =
+            (((size_t)(uint32_t)s->first + r) * d->heads + head * group + g) * d->most_parts + part;
+        d->partial[to * (dim + 2) + c] = c < dim    ? l->sum[n * dim + c]
+                                         : c == dim ? l->most[n]
+                                                    : l->weight[n];
+    }
+    fleet_barrier(ctx);
+}
+
+/* Attention, a part of a sequence's keys and one head of them at a time. Parts are dealt out so that a head's keys stay
+   with a chiplet, where the number of chiplets divides that of heads. Whoever has the last of the keys has also those
+   of the step's own rows, and appends them. */
+FLEET_TILE(attend, op)
+{
+    const decoder *d = args->d;
+    const batch *b = d->b;
+    const attention_lds l = attention_lds_of(&ctx, d->head_dim);
+    const uint32_t group = d->heads / d->kv_heads;
+    FLEET_UNUSED(at);
+    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->parts * d->kv_heads;
+         i += ctx.tile_num * ctx.slices) {
+        const uint32_t part = i / d->kv_heads, head = i % d->kv_heads;
+        uint32_t n = 0, first, end;
+        const sequence *s;
+        size_t cache;
+        while (b->first_part[n + 1] <= part) n++;
+        s = &b->sequence[n];
+        first = (part - b->first_part[n]) * b->split;
+        end = (uint32_t)(s->position + s->rows) - first < b->split
+                  ? (uint32_t)(s->position + s->rows)
+                  : first + b->split;
+        cache = ((size_t)n * d->kv_heads + head) * d->context * d->head_dim;
+        if (end > (uint32_t)s->position)
+            append(&ctx, args, &l, s, head, cache,
+                   first > (uint32_t)s->position ? first : (uint32_t)s->position, end);
+        for (uint32_t query = 0; query < (uint32_t)s->rows * group; query += QUERIES) {
+            const uint32_t left = (uint32_t)s->rows * group - query;
+            attend_queries(&ctx, args, &l, s, head, cache, first, end, query,
+                           left < QUERIES ? left : QUERIES, part - b->first_part[n]);
+        }
+    }
+    return FLEET_OK;
+}
+
+/* Puts the parts together. */
+FLEET_TILE(combine, op)
+{
+    const decoder *d = args->d;
+    const batch *b = d->b;
+    const uint32_t dim = d->head_dim;
+    FLEET_UNUSED(at);
+    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->rows * d->heads;
+         i += ctx.tile_num * ctx.slices) {
+        const uint32_t s = (uint32_t)b->row[i / d->heads].sequence,
+                       parts = b->first_part[s + 1] - b->first_part[s];
+        const float *from = d->partial + (size_t)i * d->most_parts * (dim + 2);
+        for (uint32_t c = ctx.thread; c < dim; c += ctx.threads) {
+            float most = -INFINITY, sum = 0, weight = 0;
+            for (uint32_t p = 0; p < parts; p++) most = fmaxf(most, from[p * (dim + 2) + dim]);
+            for (uint32_t p = 0; p < parts; p++) {
+                const float *part = from + p * (dim + 2), worth = expf(part[dim] - most);
+                sum += part[c] * worth;
+                weight += part[dim + 1] * worth;
+            }
+            d->attended[(size_t)i * dim + c] = act_of(sum / weight);
+        }
+    }
+    return FLEET_OK;
+}
+
+/* ---- mixture of experts ---- */
+
+/* Which experts each row goes to, and with what weight; then the pairs sorted by expert. One task. */
+FLEET_TILE(route, op)
+{
+    const decoder *d = args->d;
+    const uint32_t rows = d->b->rows, pairs = rows * d->top_k;
+    int32_t *expert = (int32_t *)ctx.lds;             /* [pairs] */
+    int32_t *count = expert + MOST_ROWS * MOST_TOP_K; /* [experts] */
+    FLEET_UNUSED(at);
+    for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
+        const float *score = d->scores + r * d->experts;
+        float most = -INFINITY, sum = 0, chosen = 0;
+        for (uint32_t e = 0; e < d->experts; e++) most = fmaxf(most, score[e]);
+        for (uint32_t e = 0; e < d->experts; e++) sum += expf(score[e] - most);
+        for (uint32_t j = 0; j < d->top_k; j++) {
+            /* The best of those that come behind the one before: with a lower score, or the same and a higher number. */
+            uint32_t best = d->experts;
+            const uint32_t before = j ? (uint32_t)expert[r * d->top_k + j - 1] : d->experts;
+            for (uint32_t e = 0; e < d->experts; e++) {
+                if (j && !is_better(score[before], (int32_t)before, score[e], (int32_t)e)) continue;
+                if (best == d->experts || score[e] > score[best]) best = e;
+            }
+            expert[r * d->top_k + j] = (int32_t)best;
+            chosen += expf(score[best] - most);
+        }
+        for (uint32_t j = 0; j < d->top_k; j++)
+            d->pair_weight[r * d->top_k + j] =
+                expf(score[expert[r * d->top_k + j]] - most) / (d->norm_topk ? chosen : sum);
+    }
+    fleet_barrier(&ctx);
+    for (uint32_t e = ctx.thread; e < d->experts; e += ctx.threads) {
+        int32_t n = 0;
+        for (uint32_t i = 0; i < pairs; i++) n += expert[i] == (int32_t)e;
+        count[e] = n;
+    }
+    fleet_barrier(&ctx);
+    if (ctx.thread == 0) {
+        int32_t active = 0, place = 0;
+        for (uint32_t e = 0; e < d->experts; e++) {
+            const int32_t n = count[e];
+            count[e] = place;
+            if (!n) continue;
+            d->active[active] = (int32_t)e;
+            d->first_place[active++] = place;
+            place += n;
+        }
+        d->first_place[active] = place;
+        *d->n_active = active;
+    }
+    fleet_barrier(&ctx);
+    for (uint32_t e = ctx.thread; e < d->experts; e += ctx.threads) {
+        int32_t place = count[e];
+        for (uint32_t i = 0; i < pairs; i++) {
+            if (expert[i] != (int32_t)e) continue;
+            d->place_row[place] = (int32_t)(i / d->top_k);
+            d->pair_place[i] = place++;
+        }
+    }
+    return FLEET_OK;
+}
+
+/* The experts that have rows, each TILE columns at a time: gates and ups from rows of x, or downs from what they left. */
+FLEET_TILE(expert, op)
+{
+    const decoder *d = args->d;
+    const product_lds l = product_lds_of(&ctx);
+    const uint32_t tiles = args->shape.n / TILE, active = d->b->rows ? (uint32_t)*d->n_active : 0;
+    weight_source weights = weights_open(&ctx);
+    fleet_status status = FLEET_OK;
+    FLEET_UNUSED(at);
+    if (d->b->rows == 0) return FLEET_OK;
+    scale_rows(&ctx, args, &l, d->b->rows);
+    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < active * tiles;
+         i += ctx.tile_num * ctx.slices) {
+        const uint32_t e = i / tiles, n = i % tiles;
+        const uint32_t first = (uint32_t)d->first_place[e],
+                       rows = (uint32_t)d->first_place[e + 1] - first;
+        const bf16 *w =
+            args->weights + ((size_t)(uint32_t)d->active[e] * tiles + n) * TILE * args->shape.k;
+        operand in;
+        fleet_status s;
+        in.stride = args->shape.k, in.rows = rows;
+        in.x = args->ending == END_SILU ? args->x : args->x + (size_t)first * args->shape.k;
+        in.list = args->ending == END_SILU ? d->place_row + first : NULL;
+        s = multiply(&ctx, &weights, w, &in, l.parts);
+        if (s) status = s; /* but the other waves may be waiting */
+        add_parts(&ctx, &l, rows);
+        if (args->ending == END_SILU)
+            for (uint32_t j = ctx.thread; j < rows * TILE / 2; j += ctx.threads) {
+                const uint32_t r = j / (TILE / 2), c = n * (TILE / 2) + j % (TILE / 2);
+                const float *sum = l.sums + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
+                if (c < args->columns)
+                    args->acts[(size_t)(first + r) * args->columns + c] =
+                        act_of(silu(sum[0] * scale) * (sum[TILE / 2] * scale));
+            }
+        else
+            for (uint32_t j = ctx.thread; j < rows * TILE; j += ctx.threads) {
+                const uint32_t r = j / TILE, c = n * TILE + j % TILE;
+                if (c < args->columns)
+                    args->floats[(size_t)(first + r) * args->columns + c] = l.sums[j];
+            }
+    }
+    return status;
+}
+
+/* The weighted sum of a row's experts, onto the residual stream. */
+FLEET_TILE(add_experts, op)
+{
+    const decoder *d = args->d;
+    const product_lds l = product_lds_of(&ctx);
+    FLEET_UNUSED(at);
+    FLEET_FOR_TILES(tile, &args->shape, ctx)
+    {
+        for (uint32_t i = ctx.thread; i < d->b->rows * TILE; i += ctx.threads) {
+            const uint32_t r = i / TILE, c = tile.column + i % TILE;
+            float sum = 0;
+            if (c < d->hidden) {
+                for (uint32_t j = 0; j < d->top_k; j++) {
+                    const uint32_t pair = r * d->top_k + j;
+                    sum += d->pair_weight[pair] *
+                           d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
+                }
+                sum += d->h[r * d->hidden + c];
+            }
+            l.sums[i] = sum;
+        }
+        fleet_barrier(&ctx);
+        put_residual(&ctx, args, l.sums, tile.column, d->b->rows);
+        fleet_barrier(&ctx); /* sums are the next tile's */
+    }
+    return FLEET_OK;
+}
+
+/* ---- the end of a step ---- */
+
+/* The token of each sequence that has one now, and the rows of the next step. One task. */
+FLEET_TILE(next, op)
+{
+    const decoder *d = args->d;
+    batch *b = d->b;
+    float *best = (float *)ctx.lds; /* [MOST_ROWS][RUNS] */
+    int32_t *token = (int32_t *)(best + MOST_ROWS * RUNS);
+    FLEET_UNUSED(at);
+    for (uint32_t i = ctx.thread; i < b->rows * RUNS; i += ctx.threads) {
+        const uint32_t r = i / RUNS;
+        float most = -INFINITY;
+        int32_t which = 0;
+        for (uint32_t w = i % RUNS; w < d->chiplets * d->workers; w += RUNS) {
+            const uint32_t from = w * MOST_ROWS + r;
+            if (is_better(d->best[from], d->best_token[from], most, which))
+                most = d->best[from], which = d->best_token[from];
+        }
+        best[i] = most, token[i] = which;
+    }
+    fleet_barrier(&ctx);
+    if (ctx.thread != 0 || b->rows == 0) return FLEET_OK;
+    for (uint32_t n = 0; n < b->sequences; n++) {
+        sequence *s = &b->sequence[n];
+        uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
+        int32_t *to = d->tokens + (size_t)n * (d->context + 1);
+        if (!s->rows) continue;
+        s->position += s->rows;
+        if (!s->samples) continue;
+        for (uint32_t j = i + 1; j < i + RUNS; j++)
+            if (is_better(best[j], token[j], best[i], token[i]))
+                best[i] = best[j], token[i] = token[j];
+        d->picked[n * d->limit + (uint32_t)s->picked++] = token[i];
+        if (s->position < s->given) continue;
+        to[s->position] = token[i];
+        for (uint32_t e = 0; e < b->n_ends; e++)
+            if (token[i] == b->ends[e]) s->limit = s->picked;
+    }
+    b->steps++;
+    batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->chiplets * d->workers);
+    return FLEET_OK;
+}
+
+#define DECODER_TILES(TILE_, P)                                                                    \
+    TILE_(P, embed)                                                                                \
+    TILE_(P, linear)                                                                               \
+    TILE_(P, attend) TILE_(P, combine) TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts)      \
+        TILE_(P, next)
+
+DECODER_DISPATCH(op, DECODER_TILES)
+FLEET_KERNEL(decode, op, THREADS)
+{
+    FLEET_WORKER_LOOP(op);
+}
+
+#endif /* QWEN3_TILES_H */

@@ -1,0 +1,92 @@
+/* tiles_host.h: products on the CPU, with the vectors of the compiler: GCC and Clang make of them what the machine has.
+   A block of packed weights is k after k, TILE columns each, so that a vector of sums has a column in each element. */
+
+typedef float floats16 __attribute__((vector_size(64)));
+typedef uint32_t words16 __attribute__((vector_size(64)));
+typedef uint16_t halves16 __attribute__((vector_size(32)));
+
+#define EIGHT 8u
+
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
+{
+    return k * TILE + column;
+}
+
+/* Weights come from memory as they are. */
+typedef struct weight_source {
+    uint32_t none;
+} weight_source;
+FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
+{
+    weight_source w;
+    (void)ctx;
+    w.none = 0;
+    return w;
+}
+#define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
+#define DECODER_STREAM_BYTES 0u
+
+FLEET_DEVICE floats16 weights_at(const bf16 *w)
+{
+    halves16 half;
+    words16 bits;
+    memcpy(&half, w, sizeof half);
+    bits = __builtin_convertvector(half, words16) << 16;
+    return (floats16)bits;
+}
+
+/* Even and odd k's apart: two chains of additions. The same order for any number of rows. */
+FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint32_t rows,
+                                fleet_k_range k, floats16 *sum)
+{
+    floats16 even[2], odd[2];
+    memset(even, 0, sizeof even);
+    memset(odd, 0, sizeof odd);
+    for (uint32_t i = k.first; i < k.first + k.count; i += 2) {
+        const floats16 a = weights_at(weights + i * TILE), b = weights_at(weights + (i + 1) * TILE);
+        for (uint32_t r = 0; r < rows; r++) {
+            even[r] += x[r][i] * a;
+            odd[r] += x[r][i + 1] * b;
+        }
+    }
+    for (uint32_t r = 0; r < rows; r++) sum[r] = even[r] + odd[r];
+}
+
+/* parts: [waves][MOST_ROWS][TILE], of which this wave writes its own. weights: the tile's, [k][TILE]. */
+FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
+                                   const operand *in, float *parts)
+{
+    fleet_k_range all, k;
+    FLEET_UNUSED(source);
+    all.first = 0, all.count = in->stride;
+    k = fleet_cut_k(all, BLOCK, fleet_wave_id(), ctx->threads);
+    parts += fleet_wave_id() * MOST_ROWS * TILE;
+    for (uint32_t i = 0; i < in->rows; i += 2) {
+        const float *x[2];
+        floats16 sum[2];
+        x[0] = in->x + (size_t)row_of(in, i) * in->stride;
+        if (i + 1 < in->rows) {
+            x[1] = in->x + (size_t)row_of(in, i + 1) * in->stride;
+            multiply_rows(weights, x, 2, k, sum);
+            memcpy(parts + i * TILE, sum, sizeof sum);
+        } else {
+            multiply_rows(weights, x, 1, k, sum);
+            memcpy(parts + i * TILE, sum, sizeof sum[0]);
+        }
+    }
+    return FLEET_OK;
+}
+
+/* Of queries and keys; n: a multiple of EIGHT. */
+FLEET_DEVICE float dot(const float *a, const float *b, uint32_t n)
+{
+    float sum[EIGHT] = {0}, all = 0;
+    for (uint32_t i = 0; i < n; i += EIGHT)
+        for (uint32_t j = 0; j < EIGHT; j++) sum[j] += a[i + j] * b[i + j];
+    for (uint32_t j = 0; j < EIGHT; j++) all += sum[j];
+    return all;
+}
+FLEET_DEVICE void add_eight(float *sum, float weight, const float *values)
+{
+    for (uint32_t j = 0; j < EIGHT; j++) sum[j] += weight * values[j];
+}
