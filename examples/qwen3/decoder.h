@@ -71,7 +71,7 @@ FLEET_BOTH float float_of(act a)
 
 /* ---- the batch ---- */
 
-typedef struct sequence {
+typedef struct sequence_state {
     int32_t prompt; /* tokens of the prompt, which are taken several at a time */
     int32_t
         given; /* tokens that are known beforehand: the prompt, or more to check what would follow */
@@ -79,11 +79,11 @@ typedef struct sequence {
     int32_t picked, limit; /* tokens chosen so far, and how many are wanted */
     int32_t first, rows;   /* in this step */
     int32_t samples;       /* 1: its last row chooses a token */
-} sequence;
+} sequence_state;
 
-typedef struct row {
+typedef struct token_row {
     int32_t sequence, position;
-} row;
+} token_row;
 
 typedef struct batch {
     uint32_t sequences;
@@ -93,8 +93,8 @@ typedef struct batch {
     uint32_t parts;          /* all parts of this step */
     int32_t ends[MOST_ENDS]; /* tokens that end a sequence */
     uint32_t n_ends;
-    row row[MOST_ROWS];
-    sequence sequence[MOST_ROWS];
+    token_row row[MOST_ROWS];
+    sequence_state sequence[MOST_ROWS];
     uint32_t first_part[MOST_ROWS + 1]; /* of each sequence */
 } batch;
 
@@ -113,7 +113,7 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
     for (uint32_t i = 0; i < b->sequences; i++)
         waiting += b->sequence[i].picked < b->sequence[i].limit;
     for (uint32_t i = 0; i < b->sequences; i++) {
-        sequence *s = &b->sequence[i];
+        sequence_state *s = &b->sequence[i];
         int32_t room, left;
         s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
         if (s->picked == s->limit) continue;
@@ -142,7 +142,7 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
     }
     b->split = split ? split : KEYS;
     for (uint32_t i = 0; i < b->sequences; i++) {
-        const sequence *s = &b->sequence[i];
+        const sequence_state *s = &b->sequence[i];
         b->first_part[i] = parts;
         if (s->rows) parts += ceil_div((uint32_t)(s->position + s->rows), b->split);
     }

@@ -23,15 +23,15 @@ static uint32_t host_cpus(void)
 
 /* ---- device memory ---- */
 
-typedef struct memory { /* what is to be freed together */
+typedef struct device_memory { /* what is to be freed together */
     void **block;
     uint32_t n;
     uint64_t bytes;
     char *error;
-} memory;
+} device_memory;
 
 /* Null, and says why, where there is none. */
-static void *memory_get(memory *m, const char *what, uint64_t bytes)
+static void *memory_get(device_memory *m, const char *what, uint64_t bytes)
 {
     void *block = NULL, **blocks;
     if (m->error[0]) return NULL;
@@ -50,14 +50,14 @@ static void *memory_get(memory *m, const char *what, uint64_t bytes)
     m->bytes += bytes;
     return block;
 }
-static void *memory_copy(memory *m, const char *what, const void *from, uint64_t bytes)
+static void *memory_copy(device_memory *m, const char *what, const void *from, uint64_t bytes)
 {
     void *block = memory_get(m, what, bytes);
     if (block && fleet_to_device(block, from, bytes, NULL))
         snprintf(m->error, MOST_ERROR, "%s: cannot be copied to the device", what);
     return block;
 }
-static void memory_free(memory *m)
+static void memory_free(device_memory *m)
 {
     for (uint32_t i = 0; i < m->n; i++) fleet_device_free(m->block[i]);
     free((void *)m->block);
@@ -80,7 +80,7 @@ typedef struct model {
     const bf16 *embedding, *head;
     const float *norm;
     uint64_t step_bytes; /* of weights that a step of one row reads */
-    memory memory;
+    device_memory memory;
     char error[MOST_ERROR];
 } model;
 
@@ -361,7 +361,7 @@ typedef struct session_desc {
 } session_desc;
 
 typedef struct session {
-    const model *model;
+    const model *m;
     session_desc desc;
     batch first; /* the batch as it begins */
     uint32_t
@@ -377,7 +377,7 @@ typedef struct session {
     fleet_image image;
     fleet_state state;
     uint32_t image_made, state_made;
-    memory memory;
+    device_memory memory;
     char error[MOST_ERROR];
 } session;
 
@@ -444,7 +444,7 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
 
 static fleet_graph *session_graph(session *s, const decoder *device)
 {
-    const model *m = s->model;
+    const model *m = s->m;
     const qwen3_config *cf = &m->config;
     const decoder *d = &s->d;
     const uint32_t q = cf->heads * cf->head_dim, kv = cf->kv_heads * cf->head_dim;
@@ -544,9 +544,9 @@ static int session_fail(session *s, const char *what, const char *why)
 
 static int session_buffers(session *s)
 {
-    const model *m = s->model;
+    const model *m = s->m;
     const qwen3_config *c = &m->config;
-    memory *mem = &s->memory;
+    device_memory *mem = &s->memory;
     decoder *d = &s->d;
     const uint32_t dim = c->head_dim, q = c->heads * dim, kv = c->kv_heads * dim,
                    n = s->first.sequences;
@@ -617,10 +617,10 @@ static int session_batch(session *s, const request *requests, uint32_t n)
         return -1;
     }
     b->sequences = n;
-    b->n_ends = s->model->config.eos_count;
-    for (uint32_t i = 0; i < b->n_ends; i++) b->ends[i] = (int32_t)s->model->config.eos[i];
+    b->n_ends = s->m->config.eos_count;
+    for (uint32_t i = 0; i < b->n_ends; i++) b->ends[i] = (int32_t)s->m->config.eos[i];
     for (uint32_t i = 0; i < n; i++) {
-        sequence *q = &b->sequence[i];
+        sequence_state *q = &b->sequence[i];
         const request *r = &requests[i];
         if (r->n_prompt < 1 || r->n_prompt + s->desc.steps - 1 > s->desc.context) {
             snprintf(s->error, MOST_ERROR,
@@ -630,10 +630,10 @@ static int session_batch(session *s, const request *requests, uint32_t n)
             return -1;
         }
         for (uint32_t t = 0; t < r->n_prompt; t++)
-            if (r->prompt[t] >= s->model->config.vocab) {
+            if (r->prompt[t] >= s->m->config.vocab) {
                 snprintf(s->error, MOST_ERROR,
                          "sequence %u: token %u is not one of the vocabulary's %u", i, r->prompt[t],
-                         s->model->config.vocab);
+                         s->m->config.vocab);
                 return -1;
             }
         q->prompt = (int32_t)r->n_prompt;
@@ -642,19 +642,18 @@ static int session_batch(session *s, const request *requests, uint32_t n)
     }
     end = (batch *)malloc(sizeof *end);
     if (!end) return session_fail(s, "memory", "none left");
-    batch_next(b, MOST_ROWS, s->d.most_parts, s->model->config.kv_heads,
-               s->d.chiplets * s->d.workers);
+    batch_next(b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, s->d.chiplets * s->d.workers);
     for (*end = *b; end->rows; s->steps++) {
         uint32_t sampled = 0, running = 0;
         for (uint32_t i = 0; i < n; i++) {
-            sequence *q = &end->sequence[i];
+            sequence_state *q = &end->sequence[i];
             q->position += q->rows, q->picked += q->samples;
             sampled += (uint32_t)q->samples, running += q->rows != 0;
             s->cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);
         }
         if (sampled && !s->first_token) s->first_token = s->steps + 1;
         if (sampled == running && !s->decoding) s->decoding = s->steps + 1, s->cached = 0;
-        batch_next(end, MOST_ROWS, s->d.most_parts, s->model->config.kv_heads,
+        batch_next(end, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads,
                    s->d.chiplets * s->d.workers);
     }
     free(end);
@@ -691,7 +690,7 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     decoder *device;
     fleet_status status;
     memset(s, 0, sizeof *s);
-    s->model = m, s->desc = *desc;
+    s->m = m, s->desc = *desc;
     s->memory.error = s->error;
     if (desc->steps < 1 || desc->context < 1)
         return session_fail(s, "steps and context", "must be at least 1");

@@ -120,9 +120,9 @@ FLEET_TILE(embed, op)
     {
         for (uint32_t i = ctx.thread; i < b->rows * TILE; i += ctx.threads) {
             const uint32_t r = i / TILE, c = tile.column + i % TILE;
-            const row *row = &b->row[r];
-            const int32_t token =
-                d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
+            const token_row *row = &b->row[r];
+            const int32_t token = d->tokens[(uint32_t)row->sequence_state * (d->context + 1) +
+                                            (uint32_t)row->position];
             l.sums[i] =
                 c < d->hidden ? float_of_bf16(d->embedding[(size_t)token * d->hidden + c]) : 0;
         }
@@ -145,7 +145,7 @@ FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const op *o, const product_ld
     const decoder *d = o->d;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         const uint32_t s = (uint32_t)d->b->row[r].sequence;
-        const sequence *sequence = &d->b->sequence[s];
+        const sequence_state *sequence = &d->b->sequence[s];
         if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) continue;
         for (uint32_t c = column; c < column + TILE && c < d->vocab; c++) {
             const float logit = l->sums[r * TILE + c - column] * l->scale[r];
@@ -264,7 +264,7 @@ FLEET_DEVICE float head_scale(const decoder *d, const float *from)
 
 /* Keys and values of the rows at positions from `first` to `end`, which are new, to the cache. */
 FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds *l,
-                         const sequence *s, uint32_t head, size_t cache, uint32_t first,
+                         const sequence_state *s, uint32_t head, size_t cache, uint32_t first,
                          uint32_t end)
 {
     const decoder *d = o->d;
@@ -287,8 +287,9 @@ FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds 
 /* Up to QUERIES queries against the keys from `first` to `end`. A query is a row of the sequence and a head of the
    group that shares keys: number i is row i / group, head i % group. */
 FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attention_lds *l,
-                                 const sequence *s, uint32_t head, size_t cache, uint32_t first,
-                                 uint32_t end, uint32_t query, uint32_t queries, uint32_t part)
+                                 const sequence_state *s, uint32_t head, size_t cache,
+                                 uint32_t first, uint32_t end, uint32_t query, uint32_t queries,
+                                 uint32_t part)
 {
     const decoder *d = o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
@@ -371,7 +372,7 @@ FLEET_TILE(attend, op)
          i += ctx.tile_num * ctx.slices) {
         const uint32_t part = i / d->kv_heads, head = i % d->kv_heads;
         uint32_t n = 0, first, end;
-        const sequence *s;
+        const sequence_state *s;
         size_t cache;
         while (b->first_part[n + 1] <= part) n++;
         s = &b->sequence[n];
@@ -576,7 +577,7 @@ FLEET_TILE(next, op)
     fleet_barrier(&ctx);
     if (ctx.thread != 0 || b->rows == 0) return FLEET_OK;
     for (uint32_t n = 0; n < b->sequences; n++) {
-        sequence *s = &b->sequence[n];
+        sequence_state *s = &b->sequence[n];
         uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
         int32_t *to = d->tokens + (size_t)n * (d->context + 1);
         if (!s->rows) continue;
@@ -599,8 +600,8 @@ FLEET_TILE(next, op)
 #define DECODER_TILES(TILE_, P)                                                                    \
     TILE_(P, embed)                                                                                \
     TILE_(P, linear)                                                                               \
-    TILE_(P, attend) TILE_(P, combine) TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts)      \
-        TILE_(P, next)
+    TILE_(P, attend)                                                                               \
+    TILE_(P, combine) TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
 
 DECODER_DISPATCH(op, DECODER_TILES)
 FLEET_KERNEL(decode, op, THREADS)

@@ -26,13 +26,13 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 #define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
 #define DECODER_STREAM_BYTES 0u
 
-FLEET_DEVICE floats16 weights_at(const bf16 *w)
+FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
 {
     halves16 half;
     words16 bits;
-    memcpy(&half, w, sizeof half);
+    memcpy(&half, from, sizeof half);
     bits = __builtin_convertvector(half, words16) << 16;
-    return (floats16)bits;
+    memcpy(to, &bits, sizeof bits);
 }
 
 /* Even and odd k's apart: two chains of additions. The same order for any number of rows. */
@@ -43,7 +43,9 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     memset(even, 0, sizeof even);
     memset(odd, 0, sizeof odd);
     for (uint32_t i = k.first; i < k.first + k.count; i += 2) {
-        const floats16 a = weights_at(weights + i * TILE), b = weights_at(weights + (i + 1) * TILE);
+        floats16 a, b;
+        load_weights(weights + i * TILE, &a);
+        load_weights(weights + (i + 1) * TILE, &b);
         for (uint32_t r = 0; r < rows; r++) {
             even[r] += x[r][i] * a;
             odd[r] += x[r][i + 1] * b;
