@@ -121,8 +121,8 @@ FLEET_TILE(embed, op)
         for (uint32_t i = ctx.thread; i < b->rows * TILE; i += ctx.threads) {
             const uint32_t r = i / TILE, c = tile.column + i % TILE;
             const token_row *row = &b->row[r];
-            const int32_t token = d->tokens[(uint32_t)row->sequence_state * (d->context + 1) +
-                                            (uint32_t)row->position];
+            const int32_t token =
+                d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
             l.sums[i] =
                 c < d->hidden ? float_of_bf16(d->embedding[(size_t)token * d->hidden + c]) : 0;
         }
