@@ -1,4 +1,4 @@
-/* fleet_sched.h - v0.1 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog - MIT licence
+/* fleet_sched.h - v0.1 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog, trace - MIT licence
 
    Turns a plan (fleet.h) and your tile functions into a megakernel. Your kernel stays yours: the loop is
    a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
@@ -35,6 +35,9 @@
 
    OPTIONS (scope: every file that has device code, the same everywhere)
        FLEET_NO_WATCHDOG   no deadline, no abort, no record of running tasks: compiled out
+       FLEET_TRACE         fleet_launch_desc.trace works: each task of a launch leaves a record of when it was taken,
+                           began, ended and had notified. Scope: the files with kernels to be traced, and the one with
+                           FLEET_IMPLEMENTATION. Without it nothing of this is compiled
 
    MEMORY MODEL
        fleet_device.h has the argument; here is what rides on it. All data between tasks goes through
@@ -68,6 +71,7 @@ typedef struct fleeti_line {
 typedef struct fleeti_host fleeti_host;
 typedef struct fleeti_mailbox fleeti_mailbox;
 typedef struct fleeti_ring fleeti_ring;
+typedef struct fleeti_trace fleeti_trace;
 
 /* Where a ready ring is: of chiplet k FLEETI_RINGS from FLEETI_RINGS * k on. */
 typedef struct fleeti_ready_ring {
@@ -86,9 +90,10 @@ typedef struct fleeti_config {
         ready[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* DYNAMIC; as ring_entries of the plan */
     const uint8_t
         *chiplet_of; /* virtual chiplet of each workgroup; null: the hardware's chiplet id counts */
-    fleet_watch watch; /* limit_ticks is set by each launch, the rest by fleet_state_init */
-    int32_t *shapes;   /* per grid FLEETI_SHAPE words */
-    uint32_t pad[FLEETI_EVENT_LINE - 18];
+    fleet_watch watch;   /* limit_ticks is set by each launch, the rest by fleet_state_init */
+    int32_t *shapes;     /* per grid FLEETI_SHAPE words */
+    fleeti_trace *trace; /* of the launch that holds the state; null: none */
+    uint32_t pad[FLEETI_EVENT_LINE - 20];
     int32_t asked[FLEET_MAX_SYMBOLS];           /* values of the symbols for launches to come */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
@@ -158,6 +163,34 @@ struct fleeti_host {
     uint32_t pad[FLEETI_EVENT_LINE - 20];
     /* then: fleet_failure per worker and scheduler, then the system counters */
 };
+
+/* A trace in device memory. After this header: fleeti_trace_row[workers], on lines of their own; then
+   fleeti_trace_record[workers][records]. Cleared before each launch; the launch's end publishes it. */
+struct fleeti_trace {
+    uint32_t records; /* of each worker */
+    uint32_t first_step;
+    uint32_t workers;
+    uint32_t pad[FLEETI_EVENT_LINE - 3];
+};
+/* What a worker says when it leaves. */
+typedef struct fleeti_trace_row {
+    uint32_t asked;  /* records that its tasks would have filled */
+    uint32_t bucket; /* 1 + that of the plan; 0: nobody was here */
+    uint32_t waves;  /* that run tasks */
+    uint32_t pad;
+} fleeti_trace_row;
+/* One task. The leader of its group stores it as two quads, without a fence. */
+typedef struct fleeti_trace_record {
+    uint64_t taken; /* fleet_clock_ticks */
+    /* When its tile began, returned, and had notified: the low words of the clock, no two of which are 2^32 ticks apart
+       (on NVIDIA four seconds). */
+    uint32_t begun, ended, told;
+    uint32_t desc;
+    uint32_t step; /* of the launch */
+    uint32_t kept; /* FLEETI_TRACE_... | wave << 8; 0: nothing was stored here */
+} fleeti_trace_record;
+#define FLEETI_TRACE_KEPT 1u
+#define FLEETI_TRACE_ABSENT 2u
 
 /* Everything that a kernel needs to run a plan; a kernel takes it by value. Prepared by fleet_prepare. */
 typedef struct fleet_run {
@@ -359,6 +392,21 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
 
 #define FLEETI_ONLY 0xffu /* fleet_run_task: one task, no events */
 
+#if defined(FLEET_TRACE)
+/* What a wave keeps for the records of its tasks. */
+typedef struct fleeti_tracer {
+    fleeti_cold_pointer records; /* of this worker */
+    fleeti_cold room;            /* for so many; 0: no trace */
+    fleeti_cold lead; /* the same in the first wave, which times the tasks of all; else 0 */
+    fleeti_cold first_step;
+    fleeti_cold skip; /* tasks taken, less the records for them: ends of steps have none */
+    fleeti_cold batch,
+        desc; /* wavefront-tasks: of this wave's next one the record; of that in hand */
+    fleeti_cold low, high; /* when the task in hand was taken */
+    fleeti_cold begun, ended;
+} fleeti_tracer;
+#endif
+
 typedef struct fleeti_worker {
     fleeti_me me;
     fleeti_lds slots; /* in LDS, FLEETI_SLOT: the descriptors to come */
@@ -404,6 +452,9 @@ typedef struct fleeti_worker {
     fleeti_cold misfit;   /* 1: the launch has no room for the stream */
     fleeti_cold streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
     fleeti_held task;     /* the descriptor in hand: FLEETI_TASK reads it */
+#if defined(FLEET_TRACE)
+    fleeti_tracer trace;
+#endif
 #if defined(FLEET_HOST)
     size_t lds_mark;
 #endif
@@ -1284,6 +1335,172 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
     return count;
 }
 
+/* ---- fleet sched: trace --------------------------------------------------------------------------------- */
+
+/* A task is timed by the wave that leads it, at four points of its life, by the clock that all chiplets share; one lane
+   stores the record after the notify, for which nobody then waits. Each worker has places for records of its own, and
+   each wave knows its own by counting: nobody has to ask. */
+
+#if defined(FLEET_TRACE)
+
+/* The worker has its number. */
+FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
+{
+    const fleeti_trace *trace = fleeti_state_of(w)->config.trace;
+    const fleeti_trace_row *rows = (const fleeti_trace_row *)(const void *)(trace + 1);
+    const uint32_t in_line = FLEET_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
+    uint32_t room;
+    if (!trace) return;
+    room = fleeti_uniform(trace->records);
+    rows += (trace->workers + in_line - 1) / in_line * in_line;
+    w->trace.records = fleeti_cold_to((const fleeti_trace_record *)(const void *)rows +
+                                      (size_t)fleeti_cold_value(w->id) * room);
+    w->trace.room = fleeti_cold_of(room);
+    w->trace.lead = fleeti_cold_of(fleeti_my_wave(w->me) == 0 ? room : 0);
+    w->trace.first_step = fleeti_cold_of(fleeti_uniform(trace->first_step));
+}
+
+FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
+{
+    return fleeti_cold_value(w->steps) - fleeti_cold_value(w->steps_left);
+}
+/* All waves, with a task that is not plain, or the first of a batch, just taken from the next slot: plain ones have a
+   record each. Those of steps before the first one that counts do not count. */
+FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
+{
+    const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    const uint32_t waves = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE;
+    const uint32_t record = w->number - 1 - fleeti_cold_value(w->trace.skip);
+    uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
+    if (!fleeti_cold_value(w->trace.room)) return;
+    if (waves) records = walks ? FLEETI_TASK(w, level) >> 16 : fleeti_cold_value(w->mailed);
+    if (waves && walks) taken += records - 1;
+    w->trace.batch = fleeti_cold_of(record + fleet_wave_id());
+    if (fleeti_trace_step(w) < fleeti_cold_value(w->trace.first_step))
+        w->trace.skip = fleeti_cold_of(taken);
+    else
+        w->trace.skip = fleeti_cold_of(taken - record - records);
+}
+
+FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
+{
+    return fleeti_cold_value(w->group == FLEET_WAVE ? w->trace.room : w->trace.lead);
+}
+/* No access to memory moves from one side to the other. */
+FLEET_DEVICE uint64_t fleeti_trace_now(void)
+{
+    uint64_t now;
+    __asm__ volatile("" ::: "memory");
+    now = fleet_clock_ticks();
+    __asm__ volatile("" ::: "memory");
+    return now;
+}
+
+/* The task in hand has been taken. */
+FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
+{
+    uint64_t now;
+    if (!fleeti_trace_leads(w)) return;
+    if (w->group == FLEET_WAVE)
+        w->trace.desc = fleeti_cold_of(fleeti_cold_value(w->batch_at) - fleeti_my_waves(w->me));
+    now = fleeti_trace_now();
+    w->trace.low = fleeti_cold_of((uint32_t)now);
+    w->trace.high = fleeti_cold_of((uint32_t)(now >> 32));
+}
+/* Its events are complete: the tile begins. */
+FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
+{
+    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_cold_of((uint32_t)fleeti_trace_now());
+}
+/* The tile has returned. */
+FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
+{
+    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_cold_of((uint32_t)fleeti_trace_now());
+}
+
+/* The descriptor of a task that the workgroup has in hand. */
+FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
+{
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+        return fleeti_cold_value(w->first) + w->number - 1 - fleeti_cold_value(w->head);
+    return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT));
+}
+/* The task has notified. */
+FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
+{
+    fleeti_tracer *t = &w->trace;
+    const uint32_t step = fleeti_trace_step(w);
+    uint32_t number, desc, kept = FLEETI_TRACE_KEPT | (w->absent ? FLEETI_TRACE_ABSENT : 0);
+    fleeti_trace_record *record;
+    fleet_quad first, second;
+    if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
+    if (w->group == FLEET_WAVE) {
+        number = fleeti_cold_value(t->batch);
+        t->batch = fleeti_cold_of(number + fleeti_my_waves(w->me));
+        desc = fleeti_cold_value(t->desc);
+        kept |= fleet_wave_id() << 8;
+    } else {
+        number = w->number - 1 - fleeti_cold_value(t->skip);
+        desc = fleeti_trace_desc(w);
+    }
+    if (number >= fleeti_cold_value(t->room) || step < fleeti_cold_value(t->first_step)) return;
+    record = (fleeti_trace_record *)(uintptr_t)fleeti_cold_at(t->records) + number;
+    first.word[0] = fleeti_cold_value(t->low), first.word[1] = fleeti_cold_value(t->high);
+    first.word[2] = fleeti_cold_value(t->begun), first.word[3] = fleeti_cold_value(t->ended);
+    second.word[0] = (uint32_t)fleeti_trace_now();
+    second.word[1] = desc, second.word[2] = step, second.word[3] = kept;
+    if (fleet_lane() == 0) {
+        fleet_store_nt16(record, first);
+        fleet_store_nt16(&record->told, second);
+    }
+}
+
+/* The worker runs no further task. */
+FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
+{
+    fleeti_trace *trace = fleeti_state_of(w)->config.trace;
+    fleet_quad row;
+    if (!fleeti_cold_value(w->trace.lead) || fleet_lane() != 0) return;
+    row.word[0] = w->number - fleeti_cold_value(w->trace.skip);
+    row.word[1] = 1 + fleet_load_relaxed_device(&fleeti_state_of(w)->bucket.word);
+    row.word[2] = fleeti_my_waves(w->me);
+    row.word[3] = 0;
+    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + fleeti_cold_value(w->id), row);
+}
+
+#else
+
+FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
+{
+    (void)w;
+}
+FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
+{
+    (void)w;
+}
+FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
+{
+    (void)w;
+}
+FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
+{
+    (void)w;
+}
+FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
+{
+    (void)w;
+}
+FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
+{
+    (void)w;
+}
+FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
+{
+    (void)w;
+}
+
+#endif /* FLEET_TRACE */
+
 /* ---- fleet sched: the start of a worker ---------------------------------------------------------------- */
 
 /* Whether that was the launch's last step. */
@@ -1397,6 +1614,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     w->workers = fleeti_cold_of(plan->workers[chiplet]);
     w->worker = fleeti_cold_of(rank);
     w->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
+    fleeti_trace_enter(w);
     w->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
                                 (rank < plan->workers[chiplet] ? rank : 0));
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
@@ -1968,6 +2186,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
         if (how == 2) {
             w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
             w->number++;
+            fleeti_trace_count(w);
             if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) {
                 /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
                 uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
@@ -1995,6 +2214,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
             }
         }
         w->absent = fleeti_task_has(w, FLEETI_GUARDED) && fleeti_is_absent(w);
+        fleeti_trace_taken(w);
         return 1;
     }
 }
@@ -2076,6 +2296,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     if (!w->plain) return fleeti_take_slowly(w);
     w->number++;
     fleeti_tell(w, FLEET_BLOCK);
+    fleeti_trace_taken(w);
     return 1;
 }
 
@@ -2183,6 +2404,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
 /* After the tile: publishes its data, counts steps, and looks ahead. */
 FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
+    fleeti_trace_ended(w);
     if (w->plain) { /* a veto is looked at together with the next task */
         fleeti_notify none;
         __builtin_memset(&none, 0, sizeof none);
@@ -2205,6 +2427,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
             }
         }
     }
+    fleeti_trace_told(w);
 }
 
 /* ---- fleet sched: weight stream -------------------------------------------------------------------------- */
@@ -2412,6 +2635,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                                    fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
                 if (fleeti_begin(&fleeti_w)) {                                                     \
                     if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
+                    fleeti_trace_begun(&fleeti_w);                                                 \
                     fleeti_finish(&fleeti_w,                                                       \
                                   set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
                                                  fleeti_context(&fleeti_w),                        \
@@ -2419,6 +2643,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                 }                                                                                  \
             }                                                                                      \
             if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
+            fleeti_trace_leave(&fleeti_w);                                                         \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
@@ -2503,6 +2728,116 @@ fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
                                 const fleet_state_desc *desc, fleet_stream stream);
 void fleet_state_free(fleet_state *state);
 
+/* ---- fleet sched: trace, from the host ------------------------------------------------------------------------- */
+
+/* What the tasks of a launch took, where FLEET_TRACE is defined. Give the launch a trace, wait for it, read the log:
+       fleet_trace_create(&trace, plan, NULL, stream);
+       launch.trace = &trace;
+       ... fleet_launch, fleet_wait_state: whether the run ended well or not ...
+       fleet_trace_read(&log, &trace, stream);
+       fleet_trace_report(&log, 0, 0, text, sizeof text);
+   A launch clears the trace that it is given; a captured one does so at each replay. The clock is the chip's own, the
+   same for all chiplets, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on other NVIDIA GPUs: cycle counters
+   are finer, but each SM has its own, whose rate changes during a launch. A record takes the first wave of a workgroup
+   a hundred to a hundred and forty instructions, most of them after the notify, and each other wave twenty to sixty. */
+typedef struct fleet_trace_desc {
+    uint32_t
+        records; /* of each worker, 32 bytes each; what comes after is counted, not kept. Default 1024 */
+    uint32_t first_step; /* of a launch, from 0 on: those before it leave no records. Default 0 */
+} fleet_trace_desc;
+
+fleet_trace_desc fleet_trace_desc_default(void);
+
+/* Memory for what one launch at a time leaves. The plan, on the host, must outlive it and its logs. */
+typedef struct fleet_trace {
+    const fleet_plan *plan;
+    void *device;
+    uint32_t records;
+    uint32_t owned;
+} fleet_trace;
+
+/* desc may be null: defaults. 0 where it asks for no records. */
+size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
+/* Makes a trace in the caller's device memory of fleet_trace_bytes (256-byte aligned). Stream-ordered. */
+fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
+                              const fleet_trace_desc *desc, void *device_memory,
+                              fleet_stream stream);
+/* The same in memory of its own; fleet_trace_free gives it back. */
+fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
+                                const fleet_trace_desc *desc, fleet_stream stream);
+void fleet_trace_free(fleet_trace *trace);
+
+#define FLEET_TRACE_NONE 0xffffffffu
+
+/* What a task did, as the first wave of its group saw it; times count from when the log's first task was taken. */
+typedef struct fleet_traced {
+    uint64_t wait_begin_ns; /* it was taken: prefetch, and the wait for its events */
+    uint64_t run_begin_ns;  /* they are complete */
+    uint64_t run_end_ns;    /* the tile has returned */
+    uint64_t notify_end_ns; /* its own are notified */
+    uint32_t worker;        /* number among all; its chiplet, and the wave of a wavefront-task */
+    uint32_t chiplet, wave;
+    uint32_t step;        /* of the launch, from 0 on */
+    uint32_t task;        /* id in the graph: fleet_plan_task_name */
+    uint32_t grid;        /* index of its grid in the plan */
+    uint32_t slice, part; /* of a device-task; of a chiplet-task, as ctx.tile_index */
+    uint32_t absent;      /* 1: outside its grid's shape in this launch; no tile ran */
+    uint32_t desc;        /* index of its descriptor in the plan */
+    /* Of its events, by the plan's arrivals: the counter of the one that was complete last (fleet_plan_counter_name),
+       0: none. What ended last before it: the task that completed that event, or the one before on its worker, an index
+       in the log; FLEET_TRACE_NONE: nothing. Arrivals by run-time maps are not in the plan: there it is the latest task
+       of the grids that notify the tensor. */
+    uint32_t awaited, after;
+} fleet_traced;
+
+/* The arrivals at one event element in one step, and what waited for them. */
+typedef struct fleet_traced_event {
+    uint32_t counter, step; /* fleet_plan_counter_name */
+    uint32_t arrivals;      /* of tasks in the log */
+    uint32_t waiters;       /* tasks for which it was the last of their events */
+    uint32_t last;          /* index in the log: whose arrival came last */
+    uint64_t first_ns, last_ns;
+    uint64_t waited_ns; /* by those tasks, in sum */
+} fleet_traced_event;
+
+typedef struct fleet_trace_log {
+    const fleet_plan *plan; /* of the bucket that ran */
+    fleet_traced *tasks;    /* worker after worker, each by when they were taken */
+    fleet_traced_event *events;
+    uint32_t n_tasks, n_events;
+    uint32_t waves;   /* of a worker, that run tasks */
+    uint32_t steps;   /* 1 + the last that has records */
+    uint64_t dropped; /* records for which there was no room */
+} fleet_trace_log;
+
+/* Waits for the stream, then reads what the last launch has left, also after a failed one: the tasks whose tiles had
+   returned. Memory comes from FLEET_MALLOC; fleet_trace_log_free gives it back. FLEET_ERROR_UNSUPPORTED: no worker was
+   there: nothing was launched with this trace, the launch was refused, or its kernel was compiled without FLEET_TRACE. */
+fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
+void fleet_trace_log_free(fleet_trace_log *log);
+
+/* The three of them show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
+   `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
+
+   In words: what the workers did, what the tasks of each grid took, the event that was waited for longest, the one whose
+   arrivals were furthest apart, and the critical path: from the task that was done last back along `after`.
+       busy        a tile runs             wait   for events, prefetch with it
+       notify      until the task has told its events
+       scheduling  between two tasks: queues, mailboxes, and there the wait where others see to the events
+       idle        before the first and after the last task of the worker
+   A wavefront-task counts for its share of the worker's waves. */
+size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
+                          char *text, size_t bytes);
+/* For Perfetto and chrome://tracing: a process is a chiplet, a thread a worker; wavefront-tasks of its further waves have
+   threads of their own. Categories: task, wait, notify. */
+size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                        size_t bytes);
+/* A picture, SVG without scripts or fonts of its own: time to the right, a row for each worker, by chiplet; grids in
+   colours, waits in grey, notifies dark, the critical path as a red line. Where more than one thing falls on a point of
+   the picture, the longest is drawn. */
+size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                       size_t bytes);
+
 /* ---- fleet sched: launch, from the host ----------------------------------------------------------------------- */
 
 #define FLEET_LIMIT_NONE UINT64_MAX
@@ -2518,6 +2853,9 @@ typedef struct fleet_launch_desc {
        on AMD, and all that a stream capture takes); default 0: cooperative where possible */
     uint32_t ordinary;
     uint64_t limit_ns; /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
+    /* Where each task leaves its record; made for the state's plan, and kept until the launch has ended. Needs
+       FLEET_TRACE. Default: none */
+    const fleet_trace *trace;
     fleet_stream stream;
     fleet_host_desc host; /* how the CPU plays the device */
 } fleet_launch_desc;
@@ -2527,7 +2865,8 @@ fleet_launch_desc fleet_launch_desc_default(void);
 /* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel made by FLEET_KERNEL; args: its
    array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
    further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
-   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once. */
+   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once;
+   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan. */
 fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                           const void *args);
 
@@ -2712,6 +3051,16 @@ FLEET_GLOBAL(64) void fleeti_lend(fleeti_state *state, uint32_t tensor, const ui
     if (fleet_thread_id() == 0) state->config.tensors[tensor] = memory;
 }
 FLEET_THUNK3(fleeti_lend, fleeti_state *, uint32_t, const uint32_t *)
+
+#if defined(FLEET_TRACE)
+/* The launch that holds the state leaves its records there; null: none. */
+FLEET_GLOBAL(64) void fleeti_trace_lend(fleet_run run, fleeti_trace *trace)
+{
+    if (fleet_thread_id() == 0 && fleet_load_relaxed_device(&run.state->owner.word) == run.token)
+        run.state->config.trace = trace;
+}
+FLEET_THUNK2(fleeti_trace_lend, fleet_run, fleeti_trace *)
+#endif
 
 /* After a launch that failed on the host: gives back what fleeti_claim took. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
@@ -3190,6 +3539,77 @@ void fleet_state_free(fleet_state *s)
     memset(s, 0, sizeof *s);
 }
 
+/* ---- fleet sched: trace ------------------------------------------------------------------------------- */
+
+fleet_trace_desc fleet_trace_desc_default(void)
+{
+    fleet_trace_desc d;
+    memset(&d, 0, sizeof d);
+    d.records = 1024;
+    return d;
+}
+
+/* Where the records begin. */
+static size_t fleeti_trace_records_at(const fleet_plan *plan)
+{
+    return sizeof(fleeti_trace) + fleeti_lines(plan->total_workers * sizeof(fleeti_trace_row));
+}
+static size_t fleeti_trace_size(const fleet_trace *trace)
+{
+    return fleeti_trace_records_at(trace->plan) +
+           (size_t)trace->plan->total_workers * trace->records * sizeof(fleeti_trace_record);
+}
+
+size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc)
+{
+    fleet_trace trace;
+    trace.plan = plan;
+    trace.records = desc ? desc->records : fleet_trace_desc_default().records;
+    return plan && trace.records ? fleeti_trace_size(&trace) : 0;
+}
+
+fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
+                              const fleet_trace_desc *desc, void *device_memory,
+                              fleet_stream stream)
+{
+    const fleet_trace_desc d = desc ? *desc : fleet_trace_desc_default();
+    fleeti_trace header;
+    fleet_status status;
+    if (!trace || !plan || !device_memory) return FLEET_ERROR_NULL;
+    if (!d.records || d.records > FLEETI_MOST) return FLEET_ERROR_ARGUMENT;
+    memset(trace, 0, sizeof *trace);
+    memset(&header, 0, sizeof header);
+    trace->plan = plan;
+    trace->device = device_memory;
+    trace->records = header.records = d.records;
+    header.first_step = d.first_step;
+    header.workers = plan->total_workers;
+    status = fleet_device_clear(device_memory, fleeti_trace_size(trace), stream);
+    return status ? status : fleet_to_device(device_memory, &header, sizeof header, stream);
+}
+
+fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
+                                const fleet_trace_desc *desc, fleet_stream stream)
+{
+    void *memory = NULL;
+    fleet_status status;
+    if (!trace || !plan) return FLEET_ERROR_NULL;
+    memset(trace, 0, sizeof *trace);
+    if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
+    status = fleet_trace_init(trace, plan, desc, memory, stream);
+    trace->owned = 1;
+    trace->device = memory;
+    if (status) fleet_trace_free(trace);
+    return status;
+}
+
+void fleet_trace_free(fleet_trace *trace)
+{
+    if (!trace) return;
+    if (trace->owned) fleet_device_free(trace->device);
+    memset(trace, 0, sizeof *trace);
+}
+
 /* ---- fleet sched: launch ------------------------------------------------------------------------------ */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
@@ -3351,6 +3771,39 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_ask), args, &k);
 }
 
+static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *d)
+{
+    if (!d->trace) return FLEET_OK;
+#if !defined(FLEET_TRACE)
+    return fleeti_refuse(s, FLEET_ERROR_UNSUPPORTED,
+                         "fleet_launch_desc.trace needs FLEET_TRACE, defined where the kernels are "
+                         "and where FLEET_IMPLEMENTATION is");
+#else
+    if (d->trace->plan == s->image->plan) return FLEET_OK;
+    return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                         "fleet_launch_desc.trace was made for another plan");
+#endif
+}
+
+/* Behind the claim: where this launch's records go. */
+static fleet_status fleeti_begin_trace(const fleet_launch_desc *d, fleet_run *run)
+{
+#if !defined(FLEET_TRACE)
+    (void)d, (void)run;
+    return FLEET_OK;
+#else
+    fleet_kernel_desc k = fleeti_kernel_desc(d, 1, 64);
+    fleeti_trace *device = d->trace ? (fleeti_trace *)d->trace->device : NULL;
+    fleet_status status = FLEET_OK;
+    void *args[2];
+    if (device)
+        status =
+            fleet_device_clear(device + 1, fleeti_trace_size(d->trace) - sizeof *device, d->stream);
+    args[0] = run, args[1] = &device;
+    return status ? status : fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_trace_lend), args, &k);
+#endif
+}
+
 fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
                                fleet_kernel kernel, void **args)
 {
@@ -3360,6 +3813,7 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
     if (!s || !d || !run || !kernel || !args || !s->image) return FLEET_ERROR_NULL;
+    if ((status = fleeti_check_trace(s, d))) return status;
     copy = *run;
     claim_args[0] = &copy;
     claim = fleeti_kernel_desc(d, 1, 256);
@@ -3368,7 +3822,8 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;
-    status = fleet_kernel_launch(kernel, args, &main);
+    status = fleeti_begin_trace(d, &copy);
+    if (!status) status = fleet_kernel_launch(kernel, args, &main);
     if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU plays the device */
         if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
         status = FLEET_OK;
@@ -3633,6 +4088,818 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
+/* ---- fleet sched: trace, read ------------------------------------------------------------------------- */
+
+/* What a log is made from. */
+typedef struct fleeti_log_arrival {
+    uint32_t step, counter;
+    uint32_t by_map; /* 1: at any element of the event whose first counter this is */
+    uint32_t task;   /* index in the log */
+    uint64_t at_ns;
+} fleeti_log_arrival;
+typedef struct fleeti_log_arrivals {
+    fleeti_log_arrival *list;
+    size_t count;
+} fleeti_log_arrivals;
+
+static const fleet_task *fleeti_log_task(const fleet_trace_log *log, uint32_t i)
+{
+    return (const fleet_task *)fleeti_at(log->plan, log->plan->tasks) + log->tasks[i].desc;
+}
+static uint32_t fleeti_step_counter(const fleet_plan *plan)
+{
+    return fleeti_plan_events(plan)[plan->step_event].counter;
+}
+static uint32_t fleeti_chiplet_of_worker(const fleet_plan *plan, uint32_t worker)
+{
+    uint32_t k = 0;
+    while (k + 1 < plan->chiplets && worker >= plan->worker_base[k + 1]) k++;
+    return k;
+}
+
+static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker,
+                                     const fleeti_trace_record *r)
+{
+    const fleet_task *task = (const fleet_task *)fleeti_at(plan, plan->tasks) + r->desc;
+    fleet_traced t;
+    memset(&t, 0, sizeof t);
+    t.wait_begin_ns = r->taken * FLEETI_CLOCK_NS;
+    t.run_begin_ns =
+        t.wait_begin_ns + (uint64_t)(uint32_t)(r->begun - (uint32_t)r->taken) * FLEETI_CLOCK_NS;
+    t.run_end_ns = t.run_begin_ns + (uint64_t)(uint32_t)(r->ended - r->begun) * FLEETI_CLOCK_NS;
+    t.notify_end_ns = t.run_end_ns + (uint64_t)(uint32_t)(r->told - r->ended) * FLEETI_CLOCK_NS;
+    t.worker = worker;
+    t.chiplet = fleeti_chiplet_of_worker(plan, worker);
+    t.wave = r->kept >> 8;
+    t.step = r->step;
+    t.task = task->id;
+    t.grid = task->grid;
+    t.slice = task->slice;
+    if (task->level == FLEET_LEVEL_CHIPLET && plan->schedule != FLEET_SCHEDULE_DYNAMIC)
+        t.part = worker - plan->worker_base[t.chiplet];
+    else if (task->level >= FLEET_LEVEL_CHIPLET)
+        t.part = task->batch;
+    t.absent = (r->kept & FLEETI_TRACE_ABSENT) != 0;
+    t.desc = r->desc;
+    t.after = FLEET_TRACE_NONE;
+    return t;
+}
+
+static int fleeti_compare_traced(const void *a_, const void *b_)
+{
+    const fleet_traced *a = (const fleet_traced *)a_, *b = (const fleet_traced *)b_;
+    if (a->worker != b->worker) return a->worker < b->worker ? -1 : 1;
+    if (a->wait_begin_ns != b->wait_begin_ns) return a->wait_begin_ns < b->wait_begin_ns ? -1 : 1;
+    if (a->notify_end_ns != b->notify_end_ns) return a->notify_end_ns < b->notify_end_ns ? -1 : 1;
+    return a->step != b->step ? (a->step < b->step ? -1 : 1)
+                              : (a->desc > b->desc) - (a->desc < b->desc);
+}
+static int fleeti_compare_arrivals(const void *a_, const void *b_)
+{
+    const fleeti_log_arrival *a = (const fleeti_log_arrival *)a_,
+                             *b = (const fleeti_log_arrival *)b_;
+    if (a->by_map != b->by_map) return a->by_map < b->by_map ? -1 : 1;
+    if (a->step != b->step) return a->step < b->step ? -1 : 1;
+    if (a->counter != b->counter) return a->counter < b->counter ? -1 : 1;
+    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+}
+
+/* The records that were kept, as tasks; `memory` is the trace. */
+static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *trace,
+                                     const char *memory)
+{
+    const fleeti_trace_row *rows =
+        (const fleeti_trace_row *)(const void *)(memory + sizeof(fleeti_trace));
+    const fleeti_trace_record *records =
+        (const fleeti_trace_record *)(const void *)(memory + fleeti_trace_records_at(trace->plan));
+    const uint32_t workers = trace->plan->total_workers;
+    uint64_t begin = UINT64_MAX;
+    uint32_t n = 0;
+    for (uint32_t w = 0; w < workers; w++) {
+        if (!rows[w].bucket) continue;
+        log->plan = fleet_plan_bucket(trace->plan, rows[w].bucket - 1);
+        if (!log->plan) return FLEET_ERROR_IMAGE_INDEX;
+        if (rows[w].waves > log->waves) log->waves = rows[w].waves;
+        if (rows[w].asked > trace->records) log->dropped += rows[w].asked - trace->records;
+        for (uint32_t i = 0; i < trace->records; i++)
+            n += records[(size_t)w * trace->records + i].kept != 0;
+    }
+    if (!log->plan) return FLEET_ERROR_UNSUPPORTED;
+    log->tasks = (fleet_traced *)FLEET_MALLOC((n + 1u) * sizeof *log->tasks);
+    if (!log->tasks) return FLEET_ERROR_MEMORY;
+    for (size_t i = 0; i < (size_t)workers * trace->records; i++) {
+        const fleet_task *tasks = (const fleet_task *)fleeti_at(log->plan, log->plan->tasks);
+        fleet_traced *t = &log->tasks[log->n_tasks];
+        if (!records[i].kept) continue;
+        if (records[i].desc >= log->plan->n_descs ||
+            tasks[records[i].desc].grid >= log->plan->n_grids)
+            return FLEET_ERROR_IMAGE_INDEX;
+        *t = fleeti_traced_of(log->plan, (uint32_t)(i / trace->records), &records[i]);
+        if (t->wait_begin_ns < begin) begin = t->wait_begin_ns;
+        if (t->step >= log->steps) log->steps = t->step + 1;
+        log->n_tasks++;
+    }
+    for (uint32_t i = 0; i < log->n_tasks; i++) {
+        log->tasks[i].wait_begin_ns -= begin;
+        log->tasks[i].run_begin_ns -= begin;
+        log->tasks[i].run_end_ns -= begin;
+        log->tasks[i].notify_end_ns -= begin;
+    }
+    qsort(log->tasks, log->n_tasks, sizeof *log->tasks, fleeti_compare_traced);
+    return FLEET_OK;
+}
+
+static void fleeti_add_arrival(fleeti_log_arrivals *out, const fleet_trace_log *log, uint32_t task,
+                               uint32_t counter, uint32_t by_map)
+{
+    if (out->list) {
+        fleeti_log_arrival *a = &out->list[out->count];
+        a->step = log->tasks[task].step;
+        a->counter = counter;
+        a->by_map = by_map;
+        a->task = task;
+        a->at_ns = log->tasks[task].notify_end_ns;
+    }
+    out->count++;
+}
+/* Counts them, where there is no list yet; else lists them. Every task also counts for the end of its step. */
+static void fleeti_list_arrivals(fleeti_log_arrivals *out, const fleet_trace_log *log)
+{
+    const fleet_plan *plan = log->plan;
+    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    out->count = 0;
+    for (uint32_t i = 0; i < log->n_tasks; i++) {
+        const fleet_task *task = fleeti_log_task(log, i);
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[task->grid];
+        for (uint32_t k = 0; k < task->n_notifies; k++)
+            fleeti_add_arrival(out, log, i, notifies[task->notifies + k].counter, 0);
+        for (uint32_t k = 0; k < grid->n_maps; k++) {
+            const fleeti_runtime_map *m = &maps[grid->first_map + k];
+            if (m->kind <= FLEETI_MAP_COUNTS && m->target)
+                fleeti_add_arrival(out, log, i, m->counter, 1);
+        }
+        fleeti_add_arrival(out, log, i, fleeti_step_counter(plan), 0);
+    }
+}
+
+/* Arrivals that the plan knows, sorted, as events. */
+static fleet_status fleeti_log_events(fleet_trace_log *log, const fleeti_log_arrivals *arrivals)
+{
+    log->events = (fleet_traced_event *)FLEET_MALLOC((arrivals->count + 1) * sizeof *log->events);
+    if (!log->events) return FLEET_ERROR_MEMORY;
+    for (size_t i = 0; i < arrivals->count && !arrivals->list[i].by_map; i++) {
+        const fleeti_log_arrival *a = &arrivals->list[i];
+        fleet_traced_event *e = &log->events[log->n_events - (log->n_events != 0)];
+        if (!log->n_events || e->step != a->step || e->counter != a->counter) {
+            e = &log->events[log->n_events++];
+            memset(e, 0, sizeof *e);
+            e->step = a->step;
+            e->counter = a->counter;
+            e->first_ns = a->at_ns;
+        }
+        e->arrivals++;
+        e->last = a->task;
+        e->last_ns = a->at_ns;
+    }
+    return FLEET_OK;
+}
+
+static fleet_traced_event *fleeti_find_event(const fleet_trace_log *log, uint32_t step,
+                                             uint32_t counter)
+{
+    uint32_t low = 0, high = log->n_events;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const fleet_traced_event *e = &log->events[middle];
+        if (e->step < step || (e->step == step && e->counter < counter))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == log->n_events || log->events[low].step != step ||
+        log->events[low].counter != counter)
+        return NULL;
+    return &log->events[low];
+}
+/* Who may have completed an element by a run-time map: the latest such arrival at its tensor before that time. */
+static uint32_t fleeti_find_mapped(const fleet_trace_log *log, const fleeti_log_arrivals *arrivals,
+                                   uint32_t step, uint32_t counter, uint64_t before_ns)
+{
+    uint32_t element = 0, found = FLEET_TRACE_NONE;
+    const fleeti_event *event = fleeti_event_at(log->plan, counter, &element);
+    fleeti_log_arrival key;
+    size_t low = 0, high = arrivals->count;
+    if (!event) return found;
+    key.by_map = 1;
+    key.step = step;
+    key.counter = event->counter;
+    key.task = 0;
+    key.at_ns = before_ns;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (fleeti_compare_arrivals(&arrivals->list[middle], &key) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low) {
+        const fleeti_log_arrival *a = &arrivals->list[low - 1];
+        if (a->by_map && a->step == step && a->counter == event->counter) found = a->task;
+    }
+    return found;
+}
+
+/* The task before it on its worker: of those that were over when it was taken the last. */
+static uint32_t fleeti_before_it(const fleet_trace_log *log, uint32_t i)
+{
+    const fleet_traced *t = &log->tasks[i];
+    uint32_t best = FLEET_TRACE_NONE;
+    /* Of those that the other waves had in hand some may be over, and some not. */
+    for (uint32_t j = i; j-- > 0 && log->tasks[j].worker == t->worker;) {
+        if (best != FLEET_TRACE_NONE && i - j > 2 * log->waves) break;
+        if (log->tasks[j].notify_end_ns > t->wait_begin_ns) continue;
+        if (best == FLEET_TRACE_NONE ||
+            log->tasks[j].notify_end_ns > log->tasks[best].notify_end_ns)
+            best = j;
+    }
+    return best;
+}
+
+/* For what a task waited, and after what it came. */
+static void fleeti_link_task(fleet_trace_log *log, const fleeti_log_arrivals *arrivals, uint32_t i)
+{
+    const fleet_plan *plan = log->plan;
+    const fleet_task *task = fleeti_log_task(log, i);
+    const fleeti_wait *waits = (const fleeti_wait *)fleeti_at(plan, plan->waits) + task->waits;
+    fleet_traced *t = &log->tasks[i];
+    fleet_traced_event *awaited = NULL;
+    t->after = fleeti_before_it(log, i);
+    for (uint32_t k = 0; k < task->n_waits; k++) {
+        const uint32_t previous = (waits[k].count & FLEETI_PREVIOUS) != 0;
+        const uint32_t count = waits[k].count & ~FLEETI_PREVIOUS;
+        if (previous > t->step) continue;
+        for (uint32_t c = 0; c < count; c++) {
+            const uint32_t counter = waits[k].counter + c * waits[k].stride;
+            fleet_traced_event *e = fleeti_find_event(log, t->step - previous, counter);
+            const uint32_t last =
+                e ? e->last
+                  : fleeti_find_mapped(log, arrivals, t->step - previous, counter, t->run_begin_ns);
+            if (e && (!awaited || e->last_ns > awaited->last_ns)) awaited = e;
+            if (last != FLEET_TRACE_NONE && last != i &&
+                (t->after == FLEET_TRACE_NONE ||
+                 log->tasks[last].notify_end_ns > log->tasks[t->after].notify_end_ns))
+                t->after = last;
+        }
+    }
+    if (!awaited) return;
+    t->awaited = awaited->counter;
+    awaited->waiters++;
+    awaited->waited_ns += t->run_begin_ns - t->wait_begin_ns;
+}
+
+fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream)
+{
+    fleeti_log_arrivals arrivals;
+    fleet_status status;
+    char *memory;
+    if (!log || !trace || !trace->device) return FLEET_ERROR_NULL;
+    memset(log, 0, sizeof *log);
+    memset(&arrivals, 0, sizeof arrivals);
+    memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
+    if (!memory) return FLEET_ERROR_MEMORY;
+    status = fleet_to_host(memory, trace->device, fleeti_trace_size(trace), stream);
+    if (!status) status = fleeti_log_tasks(log, trace, memory);
+    FLEET_FREE(memory);
+    if (!status) {
+        fleeti_list_arrivals(&arrivals, log);
+        arrivals.list =
+            (fleeti_log_arrival *)FLEET_MALLOC((arrivals.count + 1) * sizeof *arrivals.list);
+        if (!arrivals.list) status = FLEET_ERROR_MEMORY;
+    }
+    if (!status) {
+        fleeti_list_arrivals(&arrivals, log);
+        qsort(arrivals.list, arrivals.count, sizeof *arrivals.list, fleeti_compare_arrivals);
+        status = fleeti_log_events(log, &arrivals);
+    }
+    for (uint32_t i = 0; i < log->n_tasks && !status; i++) fleeti_link_task(log, &arrivals, i);
+    if (arrivals.list) FLEET_FREE(arrivals.list);
+    if (status) fleet_trace_log_free(log);
+    return status;
+}
+
+void fleet_trace_log_free(fleet_trace_log *log)
+{
+    if (!log) return;
+    if (log->tasks) FLEET_FREE(log->tasks);
+    if (log->events) FLEET_FREE(log->events);
+    memset(log, 0, sizeof *log);
+}
+
+/* ---- fleet sched: trace, in words --------------------------------------------------------------------- */
+
+/* The steps that are shown. */
+typedef struct fleeti_view {
+    const fleet_trace_log *log;
+    const fleet_plan *plan;
+    uint32_t first_step, last_step;
+    uint32_t count; /* tasks whose tile ran */
+    uint32_t last;  /* the one that was done last; FLEET_TRACE_NONE: there are none */
+    uint64_t begin_ns, end_ns;
+} fleeti_view;
+
+static uint32_t fleeti_views(const fleeti_view *v, uint32_t step)
+{
+    return step >= v->first_step && step <= v->last_step;
+}
+static fleeti_view fleeti_view_of(const fleet_trace_log *log, uint32_t first_step, uint32_t steps)
+{
+    fleeti_view v;
+    memset(&v, 0, sizeof v);
+    v.log = log;
+    v.plan = log->plan;
+    v.first_step = steps ? first_step : log->steps ? log->steps - 1 : 0;
+    v.last_step = v.first_step + (steps ? steps - 1 : 0);
+    if (v.last_step < v.first_step || v.last_step >= log->steps)
+        v.last_step = log->steps ? log->steps - 1 : 0;
+    v.last = FLEET_TRACE_NONE;
+    v.begin_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < log->n_tasks; i++) {
+        const fleet_traced *t = &log->tasks[i];
+        if (!fleeti_views(&v, t->step)) continue;
+        v.count += !t->absent;
+        if (t->wait_begin_ns < v.begin_ns) v.begin_ns = t->wait_begin_ns;
+        if (v.last == FLEET_TRACE_NONE || t->notify_end_ns > v.end_ns) {
+            v.end_ns = t->notify_end_ns;
+            v.last = i;
+        }
+    }
+    return v;
+}
+/* The task before i on the critical path. */
+static uint32_t fleeti_path_back(const fleeti_view *v, uint32_t i)
+{
+    const uint32_t after = v->log->tasks[i].after;
+    return after != FLEET_TRACE_NONE && fleeti_views(v, v->log->tasks[after].step)
+               ? after
+               : FLEET_TRACE_NONE;
+}
+
+/* "final(3)", with its slice where there are several. */
+static void fleeti_traced_name(const fleeti_view *v, const fleet_traced *t, char *text,
+                               size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    out.length = fleet_plan_task_name(v->plan, t->task, text, bytes);
+    if (fleeti_plan_grids(v->plan)[t->grid].slices > 1) fleeti_put(&out, " slice %u", t->slice);
+}
+
+/* Worker-nanoseconds. */
+typedef struct fleeti_shares {
+    double busy, wait, notify, between, idle;
+} fleeti_shares;
+
+static fleeti_shares fleeti_shares_of(const fleeti_view *v)
+{
+    const fleet_trace_log *log = v->log;
+    const double all = (double)(v->end_ns - v->begin_ns);
+    fleeti_shares s;
+    uint32_t i = 0;
+    memset(&s, 0, sizeof s);
+    for (uint32_t w = 0; w < v->plan->total_workers; w++) {
+        uint64_t first = UINT64_MAX, last = 0;
+        double busy = 0, wait = 0, notify = 0;
+        for (; i < log->n_tasks && log->tasks[i].worker == w; i++) {
+            const fleet_traced *t = &log->tasks[i];
+            const uint32_t of = fleeti_log_task(log, i)->level == FLEET_LEVEL_WAVE ? log->waves : 1;
+            if (!fleeti_views(v, t->step)) continue;
+            if (t->wait_begin_ns < first) first = t->wait_begin_ns;
+            if (t->notify_end_ns > last) last = t->notify_end_ns;
+            busy += (double)(t->run_end_ns - t->run_begin_ns) / of;
+            wait += (double)(t->run_begin_ns - t->wait_begin_ns) / of;
+            notify += (double)(t->notify_end_ns - t->run_end_ns) / of;
+        }
+        s.busy += busy, s.wait += wait, s.notify += notify;
+        /* Other waves may have a next task while the first one still notifies. */
+        if (last >= first && (double)(last - first) > busy + wait + notify)
+            s.between += (double)(last - first) - busy - wait - notify;
+        s.idle += last >= first ? all - (double)(last - first) : all;
+    }
+    return s;
+}
+
+static void fleeti_report_shares(const fleeti_view *v, fleeti_text *out)
+{
+    const fleeti_shares s = fleeti_shares_of(v);
+    const double all = (double)(v->end_ns - v->begin_ns) * v->plan->total_workers / 100;
+    const double part = all > 0 ? 1 / all : 0;
+    fleeti_put(out,
+               "time: %.2f us; of all workers' busy %.1f%%, wait %.1f%%, notify %.1f%%, "
+               "scheduling %.1f%%, idle %.1f%%\n",
+               (double)(v->end_ns - v->begin_ns) / 1e3, s.busy * part, s.wait * part,
+               s.notify * part, s.between * part, s.idle * part);
+}
+
+/* The sums of a grid; only: of the tasks on the critical path. */
+typedef struct fleeti_grid_times {
+    uint32_t tasks;
+    uint64_t run_ns, most_ns, wait_ns;
+} fleeti_grid_times;
+
+static void fleeti_add_times(fleeti_grid_times *sum, const fleet_traced *t)
+{
+    const uint64_t ran = t->run_end_ns - t->run_begin_ns;
+    sum->wait_ns += t->run_begin_ns - t->wait_begin_ns;
+    if (t->absent) return;
+    sum->tasks++;
+    sum->run_ns += ran;
+    if (ran > sum->most_ns) sum->most_ns = ran;
+}
+static fleeti_grid_times fleeti_times_of_grid(const fleeti_view *v, uint32_t grid)
+{
+    fleeti_grid_times sum;
+    memset(&sum, 0, sizeof sum);
+    for (uint32_t i = 0; i < v->log->n_tasks; i++)
+        if (v->log->tasks[i].grid == grid && fleeti_views(v, v->log->tasks[i].step))
+            fleeti_add_times(&sum, &v->log->tasks[i]);
+    return sum;
+}
+static fleeti_grid_times fleeti_times_on_path(const fleeti_view *v, uint32_t grid)
+{
+    fleeti_grid_times sum;
+    memset(&sum, 0, sizeof sum);
+    for (uint32_t i = v->last; i != FLEET_TRACE_NONE; i = fleeti_path_back(v, i))
+        if (grid == FLEET_TRACE_NONE || v->log->tasks[i].grid == grid)
+            fleeti_add_times(&sum, &v->log->tasks[i]);
+    return sum;
+}
+
+static void fleeti_report_times(const fleeti_view *v, fleeti_text *out)
+{
+    fleeti_put(out, "\n%-24s %9s %11s %9s %9s %11s\n", "grid", "tasks", "total us", "mean us",
+               "max us", "wait us");
+    for (uint32_t g = 0; g < v->plan->n_grids; g++) {
+        const fleeti_grid_times sum = fleeti_times_of_grid(v, g);
+        fleeti_put(out, "%-24s %9u %11.2f %9.2f %9.2f %11.2f\n",
+                   fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name), sum.tasks,
+                   (double)sum.run_ns / 1e3, sum.tasks ? (double)sum.run_ns / sum.tasks / 1e3 : 0.0,
+                   (double)sum.most_ns / 1e3, (double)sum.wait_ns / 1e3);
+    }
+}
+
+static void fleeti_report_event(const fleeti_view *v, const fleet_traced_event *e, const char *what,
+                                fleeti_text *out)
+{
+    const fleet_traced *last = &v->log->tasks[e->last];
+    char event[160], task[192];
+    fleet_plan_counter_name(v->plan, e->counter, event, sizeof event);
+    fleeti_traced_name(v, last, task, sizeof task);
+    fleeti_put(out,
+               "%s: %s in step %u: %.2f us by %u tasks; its last arrival, by %s on worker %u, came "
+               "%.2f us after the first of %u\n",
+               what, event, e->step, (double)e->waited_ns / 1e3, e->waiters, task, last->worker,
+               (double)(e->last_ns - e->first_ns) / 1e3, e->arrivals);
+}
+static void fleeti_report_events_seen(const fleeti_view *v, fleeti_text *out)
+{
+    const fleet_traced_event *longest = NULL, *widest = NULL;
+    for (uint32_t i = 0; i < v->log->n_events; i++) {
+        const fleet_traced_event *e = &v->log->events[i];
+        if (!fleeti_views(v, e->step) || e->counter == fleeti_step_counter(v->plan)) continue;
+        if (e->waited_ns && (!longest || e->waited_ns > longest->waited_ns)) longest = e;
+        if (e->arrivals > 1 &&
+            (!widest || e->last_ns - e->first_ns > widest->last_ns - widest->first_ns))
+            widest = e;
+    }
+    if (longest || widest) fleeti_put(out, "\n");
+    if (longest) fleeti_report_event(v, longest, "waited for longest", out);
+    if (widest) fleeti_report_event(v, widest, "arrivals furthest apart", out);
+}
+
+static void fleeti_report_path(const fleeti_view *v, fleeti_text *out)
+{
+    const fleeti_grid_times all = fleeti_times_on_path(v, FLEET_TRACE_NONE);
+    const char *comma = "";
+    fleeti_put(out, "critical path: %u tasks, their tiles %.2f of %.2f us:", all.tasks,
+               (double)all.run_ns / 1e3, (double)(v->end_ns - v->begin_ns) / 1e3);
+    for (uint32_t g = 0; g < v->plan->n_grids; g++) {
+        const fleeti_grid_times sum = fleeti_times_on_path(v, g);
+        if (!sum.tasks) continue;
+        fleeti_put(out, "%s %u of %s %.2f us", comma, sum.tasks,
+                   fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name),
+                   (double)sum.run_ns / 1e3);
+        comma = ",";
+    }
+    fleeti_put(out, "\n");
+}
+
+/* "trace: STATIC, steps 2 to 3, 96 tasks on 4 workers of 2 chiplets, no record dropped". */
+static void fleeti_put_view(fleeti_text *out, const fleeti_view *v)
+{
+    fleeti_put(out, "trace: %s, ", fleeti_schedule_name(v->plan->schedule));
+    if (v->first_step == v->last_step)
+        fleeti_put(out, "step %u", v->first_step);
+    else
+        fleeti_put(out, "steps %u to %u", v->first_step, v->last_step);
+    fleeti_put(out, ", %u tasks on %u workers of %u chiplets, ", v->count, v->plan->total_workers,
+               v->plan->chiplets);
+    if (v->log->dropped)
+        fleeti_put(out, "%llu records of the launch dropped", (unsigned long long)v->log->dropped);
+    else
+        fleeti_put(out, "no record dropped");
+}
+
+size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
+                          char *text, size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    fleeti_view v;
+    if (!log || !log->plan) return 0;
+    v = fleeti_view_of(log, first_step, steps);
+    fleeti_put_view(&out, &v);
+    fleeti_put(&out, "\n");
+    if (v.last == FLEET_TRACE_NONE) return out.length;
+    fleeti_report_shares(&v, &out);
+    fleeti_report_times(&v, &out);
+    fleeti_report_events_seen(&v, &out);
+    fleeti_report_path(&v, &out);
+    return out.length;
+}
+
+/* ---- fleet sched: trace, as JSON ----------------------------------------------------------------------- */
+
+/* Text between quotes: printable ASCII, escaped. */
+static void fleeti_put_json(fleeti_text *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') fleeti_put(out, "\\");
+        fleeti_put(out, "%c", *text >= ' ' && *text <= '~' ? *text : '?');
+    }
+}
+
+/* An event of the trace up to its arguments; times in microseconds. */
+static void fleeti_put_span(fleeti_text *out, const fleeti_view *v, const fleet_traced *t,
+                            const char *name, const char *category, uint64_t begin, uint64_t end)
+{
+    fleeti_put(out, ",\n{\"ph\":\"X\",\"name\":\"");
+    fleeti_put_json(out, name);
+    fleeti_put(out, "\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%llu.%03u,\"dur\":%llu.%03u",
+               category, t->chiplet, t->worker + t->wave * v->plan->total_workers,
+               (unsigned long long)(begin / 1000), (unsigned)(begin % 1000),
+               (unsigned long long)((end - begin) / 1000), (unsigned)((end - begin) % 1000));
+}
+static void fleeti_put_traced(fleeti_text *out, const fleeti_view *v, const fleet_traced *t)
+{
+    char name[192], event[160] = "its events";
+    fleeti_traced_name(v, t, name, sizeof name);
+    if (t->run_begin_ns > t->wait_begin_ns) {
+        char wait[192];
+        if (t->awaited) fleet_plan_counter_name(v->plan, t->awaited, event, sizeof event);
+        snprintf(wait, sizeof wait, "wait for %s", event);
+        fleeti_put_span(out, v, t, wait, "wait", t->wait_begin_ns, t->run_begin_ns);
+        fleeti_put(out, "}");
+    }
+    fleeti_put_span(out, v, t, name, "task", t->run_begin_ns, t->run_end_ns);
+    fleeti_put(out, ",\"args\":{\"step\":%u,\"task\":%u,\"slice\":%u,\"part\":%u,\"absent\":%u}}",
+               t->step, t->task, t->slice, t->part, t->absent);
+    if (t->notify_end_ns > t->run_end_ns) {
+        fleeti_put_span(out, v, t, "notify", "notify", t->run_end_ns, t->notify_end_ns);
+        fleeti_put(out, "}");
+    }
+}
+
+size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                        size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    const char *comma = "";
+    fleeti_view v;
+    if (!log || !log->plan) return 0;
+    v = fleeti_view_of(log, first_step, steps);
+    fleeti_put(&out,
+               "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"dropped\":%llu},\n"
+               "\"traceEvents\":[\n",
+               (unsigned long long)log->dropped);
+    for (uint32_t k = 0; k < v.plan->chiplets; k++) {
+        fleeti_put(&out,
+                   "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,"
+                   "\"args\":{\"name\":\"chiplet %u\"}}",
+                   comma, k, k);
+        comma = ",\n";
+    }
+    for (uint32_t i = 0; i < v.plan->total_workers * log->waves; i++) {
+        const uint32_t worker = i % v.plan->total_workers, wave = i / v.plan->total_workers;
+        fleeti_put(&out,
+                   ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%u,"
+                   "\"args\":{\"name\":\"worker %u",
+                   fleeti_chiplet_of_worker(v.plan, worker), i, worker);
+        fleeti_put(&out, wave ? " wave %u\"}}" : "\"}}", wave);
+    }
+    for (uint32_t i = 0; i < log->n_tasks; i++)
+        if (fleeti_views(&v, log->tasks[i].step)) fleeti_put_traced(&out, &v, &log->tasks[i]);
+    fleeti_put(&out, "\n]}\n");
+    return out.length;
+}
+
+/* ---- fleet sched: trace, the picture -------------------------------------------------------------------- */
+
+#define FLEETI_TRACE_LEFT 72u
+#define FLEETI_TRACE_POINTS 1200u /* of time, side by side */
+#define FLEETI_TRACE_LEGEND 24u   /* grids named */
+#define FLEETI_TRACE_WAIT FLEETI_SVG_COLOURS
+#define FLEETI_TRACE_NOTIFY (FLEETI_SVG_COLOURS + 1u)
+#define FLEETI_TRACE_KINDS (FLEETI_SVG_COLOURS + 2u)
+#define FLEETI_TRACE_FREE FLEET_TRACE_NONE
+
+static const char *fleeti_trace_colour(uint32_t kind)
+{
+    return kind == FLEETI_TRACE_WAIT     ? "#c4c4c4"
+           : kind == FLEETI_TRACE_NOTIFY ? "#555"
+                                         : fleeti_svg_colour[kind];
+}
+
+/* What stands on a point of a row, and how much of it that takes. */
+typedef struct fleeti_point {
+    uint32_t kind;
+    float most;
+} fleeti_point;
+
+/* Where things are. */
+typedef struct fleeti_timeline {
+    const fleeti_view *view;
+    double points_per_ns;
+    uint32_t top, height; /* of the rows, and of one */
+} fleeti_timeline;
+
+static uint32_t fleeti_row_top(const fleeti_timeline *l, uint32_t worker)
+{
+    return l->top + worker * l->height + 8 * fleeti_chiplet_of_worker(l->view->plan, worker);
+}
+static double fleeti_point_of(const fleeti_timeline *l, uint64_t ns)
+{
+    return (double)(ns - l->view->begin_ns) * l->points_per_ns;
+}
+
+static void fleeti_row_piece(const fleeti_timeline *l, fleeti_point *row, uint32_t kind,
+                             uint64_t begin_ns, uint64_t end_ns)
+{
+    const double begin = fleeti_point_of(l, begin_ns), end = fleeti_point_of(l, end_ns);
+    for (uint32_t x = (uint32_t)begin; x < FLEETI_TRACE_POINTS && x < end; x++) {
+        const double from = begin > x ? begin : x, to = end < x + 1 ? end : x + 1;
+        if ((float)(to - from) <= row[x].most) continue;
+        row[x].most = (float)(to - from);
+        row[x].kind = kind;
+    }
+}
+/* One wave's part of a worker's row; its tasks are [first, end) of the log. */
+static void fleeti_row_fill(const fleeti_timeline *l, fleeti_point *row, uint32_t first,
+                            uint32_t end, uint32_t wave)
+{
+    const fleeti_view *v = l->view;
+    for (uint32_t x = 0; x < FLEETI_TRACE_POINTS; x++)
+        row[x].kind = FLEETI_TRACE_FREE, row[x].most = 0;
+    for (uint32_t i = first; i < end; i++) {
+        const fleet_traced *t = &v->log->tasks[i];
+        if (!fleeti_views(v, t->step)) continue;
+        if (t->wave != wave && fleeti_log_task(v->log, i)->level == FLEET_LEVEL_WAVE) continue;
+        fleeti_row_piece(l, row, FLEETI_TRACE_WAIT, t->wait_begin_ns, t->run_begin_ns);
+        fleeti_row_piece(l, row, t->grid % FLEETI_SVG_COLOURS, t->run_begin_ns, t->run_end_ns);
+        fleeti_row_piece(l, row, FLEETI_TRACE_NOTIFY, t->run_end_ns, t->notify_end_ns);
+    }
+}
+
+/* The end of the tasks of a worker, which begin at `first`; *waves: 1 + the highest that has any. */
+static uint32_t fleeti_row_end(const fleeti_view *v, uint32_t worker, uint32_t first,
+                               uint32_t *waves)
+{
+    uint32_t i = first;
+    for (*waves = 1; i < v->log->n_tasks && v->log->tasks[i].worker == worker; i++)
+        if (fleeti_views(v, v->log->tasks[i].step) && v->log->tasks[i].wave >= *waves)
+            *waves = v->log->tasks[i].wave + 1;
+    return i;
+}
+
+/* All pieces of one kind, as one shape: a few bytes each. */
+static void fleeti_put_kind(fleeti_text *out, const fleeti_timeline *l, uint32_t kind)
+{
+    const fleeti_view *v = l->view;
+    fleeti_point row[FLEETI_TRACE_POINTS];
+    uint32_t first = 0, waves, end;
+    fleeti_put(out, "<path fill=\"%s\" d=\"", fleeti_trace_colour(kind));
+    for (uint32_t w = 0; w < v->plan->total_workers; w++, first = end) {
+        end = fleeti_row_end(v, w, first, &waves);
+        for (uint32_t wave = 0; wave < waves; wave++) {
+            const double height = (double)(l->height - 1) / waves;
+            fleeti_row_fill(l, row, first, end, wave);
+            for (uint32_t x = 0, next; x < FLEETI_TRACE_POINTS; x = next) {
+                for (next = x + 1; next < FLEETI_TRACE_POINTS && row[next].kind == row[x].kind;)
+                    next++;
+                if (row[x].kind == kind)
+                    fleeti_put(out, "M%u %gh%uv%gh-%uz", FLEETI_TRACE_LEFT + x,
+                               fleeti_row_top(l, w) + wave * height, next - x, height, next - x);
+            }
+        }
+    }
+    fleeti_put(out, "\"/>\n");
+}
+
+static void fleeti_put_rows(fleeti_text *out, const fleeti_timeline *l)
+{
+    const fleet_plan *plan = l->view->plan;
+    for (uint32_t k = 0; k < plan->chiplets; k++) {
+        const uint32_t top = fleeti_row_top(l, plan->worker_base[k]);
+        const uint32_t height = plan->workers[k] * l->height;
+        if (!plan->workers[k]) continue;
+        fleeti_put(out,
+                   "<rect x=\"%u\" y=\"%u\" width=\"%u\" height=\"%u\" fill=\"#eee\"/>"
+                   "<text class=\"e\" x=\"%u\" y=\"%u\">chiplet %u</text>\n",
+                   FLEETI_TRACE_LEFT, top, FLEETI_TRACE_POINTS, height, FLEETI_TRACE_LEFT - 6,
+                   top + (height + 8) / 2, k);
+    }
+    for (uint32_t kind = 0; kind < FLEETI_TRACE_KINDS; kind++) fleeti_put_kind(out, l, kind);
+}
+
+/* From the end of the path to its begin. */
+static void fleeti_put_path(fleeti_text *out, const fleeti_timeline *l)
+{
+    const fleeti_view *v = l->view;
+    fleeti_put(out, "<polyline fill=\"none\" stroke=\"#d00000\" stroke-width=\"1.5\" points=\"");
+    for (uint32_t i = v->last; i != FLEET_TRACE_NONE; i = fleeti_path_back(v, i)) {
+        const fleet_traced *t = &v->log->tasks[i];
+        const double y = fleeti_row_top(l, t->worker) + (l->height - 1) / 2.0;
+        fleeti_put(out, "%.1f,%.1f %.1f,%.1f ",
+                   FLEETI_TRACE_LEFT + fleeti_point_of(l, t->run_end_ns), y,
+                   FLEETI_TRACE_LEFT + fleeti_point_of(l, t->run_begin_ns), y);
+    }
+    fleeti_put(out, "\"/>\n");
+}
+
+static void fleeti_put_legend(fleeti_text *out, const fleeti_view *v)
+{
+    const fleeti_shares s = fleeti_shares_of(v);
+    uint32_t most = v->plan->n_grids;
+    if (most > FLEETI_TRACE_LEGEND) most = FLEETI_TRACE_LEGEND;
+    for (uint32_t g = 0; g < most + 2; g++) {
+        const uint32_t x = 16 + g % 4 * 310, y = 42 + g / 4 * 18;
+        const uint32_t kind = g < most ? g % FLEETI_SVG_COLOURS : FLEETI_TRACE_WAIT + (g - most);
+        fleeti_put(out, "<rect x=\"%u\" y=\"%u\" width=\"12\" height=\"12\" fill=\"%s\"/>", x, y,
+                   fleeti_trace_colour(kind));
+        fleeti_put(out, "<text x=\"%u\" y=\"%u\">", x + 18, y + 10);
+        if (g < most) {
+            const fleeti_grid_times sum = fleeti_times_of_grid(v, g);
+            fleeti_put_xml(out, fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name), 20);
+            fleeti_put(out, ": %u tasks, %.2f us</text>\n", sum.tasks, (double)sum.run_ns / 1e3);
+        } else {
+            fleeti_put(out, g == most ? "wait: %.2f us</text>\n" : "notify: %.2f us</text>\n",
+                       (g == most ? s.wait : s.notify) / 1e3);
+        }
+    }
+    if (v->plan->n_grids > most)
+        fleeti_put(out, "<text x=\"%u\" y=\"%u\">and %u grids more, in the same colours</text>\n",
+                   16 + (most + 2) % 4 * 310, 52 + (most + 2) / 4 * 18, v->plan->n_grids - most);
+}
+
+size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                       size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    const uint32_t width = FLEETI_TRACE_LEFT + FLEETI_TRACE_POINTS + 36;
+    fleeti_timeline l;
+    fleeti_view v;
+    uint32_t named, bottom;
+    if (!log || !log->plan) return 0;
+    v = fleeti_view_of(log, first_step, steps);
+    if (v.last == FLEET_TRACE_NONE) v.begin_ns = 0;
+    named = v.plan->n_grids < FLEETI_TRACE_LEGEND ? v.plan->n_grids : FLEETI_TRACE_LEGEND;
+    l.view = &v;
+    l.points_per_ns =
+        FLEETI_TRACE_POINTS / (double)(v.end_ns > v.begin_ns ? v.end_ns - v.begin_ns : 1);
+    l.top = 60 + (named + 2) / 4 * 18;
+    l.height = v.plan->total_workers <= 16 ? 20 : v.plan->total_workers <= 64 ? 12 : 7;
+    bottom = fleeti_row_top(&l, v.plan->total_workers - 1) + l.height;
+    fleeti_put(&out,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
+               "viewBox=\"0 0 %u %u\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" "
+               "fill=\"#222\">\n<title>",
+               width, bottom + 28, width, bottom + 28);
+    fleeti_put_view(&out, &v);
+    fleeti_put(&out, "</title>\n<style>.e{font-size:9px;text-anchor:end}"
+                     ".n{font-size:9px;text-anchor:middle}</style>\n");
+    fleeti_put(&out, "<rect width=\"%u\" height=\"%u\" fill=\"#fbfbfb\"/>\n", width, bottom + 28);
+    fleeti_put(&out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
+    fleeti_put_view(&out, &v);
+    fleeti_put(&out, "; red: the critical path</text>\n");
+    fleeti_put_legend(&out, &v);
+    fleeti_put_rows(&out, &l);
+    fleeti_put_path(&out, &l);
+    for (uint32_t i = 0; i <= 8; i++)
+        fleeti_put(&out, "<text class=\"n\" x=\"%u\" y=\"%u\">%.2f us</text>\n",
+                   FLEETI_TRACE_LEFT + i * (FLEETI_TRACE_POINTS / 8), bottom + 14,
+                   (double)(v.end_ns - v.begin_ns) * i / 8e3);
+    fleeti_put(&out, "</svg>\n");
+    return out.length;
+}
+
 /* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
 
 static uint64_t fleeti_now_ns(void)
@@ -3695,6 +4962,7 @@ static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_de
     uint64_t least[2] = {~0ull, ~0ull};
     fleet_status status = fleet_upload(&image, plan, d->stream);
     if (status) return status;
+    launch.trace = NULL; /* that is of another plan */
     status = fleet_state_create(&state, &image, NULL, d->stream);
     for (uint32_t i = 0; i < 10 && !status; i++) {
         const uint64_t begun = fleeti_now_ns();

@@ -186,9 +186,38 @@ static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
     }
 }
 
+/* A trace asks for kernels that keep one. */
+static void a_trace_needs_its_option(test_run *t)
+{
+    char text[512];
+    fleet_trace trace;
+    fleet_trace_log log;
+    model m;
+    rig r;
+    setting s;
+    CHECK(setting_get(0, 1, &s));
+    model_split_row_sum(&m, 2, 2);
+    if (!rig_open(t, &r, &m, &s)) return;
+    CHECK_STATUS(fleet_trace_create(&trace, r.plan, NULL, NULL), FLEET_OK);
+    r.launch.trace = &trace;
+    CHECK_STATUS(rig_launch(&r, 1), FLEET_ERROR_UNSUPPORTED);
+    fleet_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text,
+               "refused: fleet_launch_desc.trace needs FLEET_TRACE, defined where the kernels "
+               "are and where FLEET_IMPLEMENTATION is\n");
+    CHECK_STATUS(fleet_trace_read(&log, &trace, NULL), FLEET_ERROR_UNSUPPORTED);
+    r.launch.trace = NULL;
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 1)) return;
+    fleet_trace_free(&trace);
+    rig_close(&r);
+    model_end(&m);
+}
+
 static void all(test_run *t)
 {
     TEST(null_arguments);
+    TEST(a_trace_needs_its_option);
     TEST(invariant_7_counters_and_flags_never_share_a_line);
 }
 TEST_MAIN(all)
