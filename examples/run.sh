@@ -51,11 +51,13 @@ wanted() {
 }
 
 # The three commands that any project would use: the headers are in the folder above.
-compile() { # FILE PROGRAM
+compile() { # FILE PROGRAM [OPTION...]
+    local file=$1 program=$2
+    shift 2
     case $platform in
-    hip) hipcc -x hip -O2 --offload-arch="${FLEET_ARCH:-native}" -I.. "$1" -o "$2" ;;
-    cuda) nvcc -x cu -O2 -arch="${FLEET_ARCH:-native}" -I.. "$1" -o "$2" ;;
-    host) "${CC:-cc}" -std=c11 -O2 -I.. "$1" -o "$2" -pthread -lm ;;
+    hip) hipcc -x hip -O2 --offload-arch="${FLEET_ARCH:-native}" -I.. "$file" -o "$program" "$@" ;;
+    cuda) nvcc -x cu -O2 -arch="${FLEET_ARCH:-native}" -I.. "$file" -o "$program" "$@" ;;
+    host) "${CC:-cc}" -std=c11 -O2 -I.. "$file" -o "$program" "$@" -pthread -lm ;;
     esac
 }
 
@@ -72,6 +74,23 @@ host) [ ! -e /dev/kfd ] || echo "on the CPU: there is an AMD GPU, but no hipcc o
 *) stop "FLEET_PLATFORM is hip, cuda or host, not $platform" ;;
 esac
 
+# The decoder, with a trace compiled in and without; on the small checkpoints of the tests, whose tokens are known.
+decoder() {
+    local models=../tests/fixtures options=(-ljansson)
+    # On the CPU the compiler makes the vectors of this machine.
+    if [ "$platform" = host ]; then options+=(-O3 -march=native -ffp-contract=fast); fi
+    echo '#include <jansson.h>' | "${CC:-cc}" -E -x c - >/dev/null 2>&1 || install libjansson-dev
+    compile qwen3/qwen3.c build/qwen3 "${options[@]}" &&
+        compile qwen3/qwen3.c build/qwen3_traced -DFLEET_TRACE "${options[@]}" &&
+        build/qwen3 $models/qwen3-tiny --check $models/qwen3-tiny/expected.json &&
+        build/qwen3 $models/qwen3-moe-tiny --check $models/qwen3-moe-tiny/expected.json &&
+        build/qwen3_traced $models/qwen3-tiny --prompt-ids 460,191,256,334,255 --trace build/qwen3.svg &&
+        cat <<END
+For a model of yours, a folder with config.json and model.safetensors as Hugging Face has them:
+    examples/build/qwen3 FOLDER --prompt-ids 1,2,3 --steps 24
+END
+}
+
 mkdir -p build
 good=0 bad=0
 for file in [0-9][0-9]_*.c; do
@@ -80,5 +99,9 @@ for file in [0-9][0-9]_*.c; do
     echo "== $name ($platform)"
     if compile "$file" "build/$name" && "build/$name"; then good=$((good + 1)); else bad=$((bad + 1)); fi
 done
+if wanted qwen3 "$@"; then
+    echo "== qwen3 ($platform)"
+    if decoder; then good=$((good + 1)); else bad=$((bad + 1)); fi
+fi
 echo "$good examples ok, $bad failed"
 [ $bad = 0 ] && [ $good -gt 0 ]

@@ -173,7 +173,7 @@ typedef struct decoder {
     const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
     float *h;              /* [MOST_ROWS][hidden], the residual stream */
     act *x;                /* [MOST_ROWS][hidden]: h times the next norm's weights */
-    float *squares;        /* [hidden / TILE][MOST_ROWS]: sums of the squares of h */
+    float *squares;        /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
     float *qkv;            /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
     float *partial;        /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
     act *keys, *values;    /* the cache, [layers][sequences][kv_heads][context][head_dim] */

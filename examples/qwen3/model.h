@@ -8,18 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <pthread.h>
 #include <unistd.h>
 
 #define MOST_ERROR 512u
 
-#if defined(FLEET_HOST)
-/* Workers of the CPU: one for each processor. */
-static uint32_t host_cpus(void)
+static uint32_t cpus(void)
 {
     const long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n > 0 ? (uint32_t)n : 1;
 }
-#endif
 
 /* ---- device memory ---- */
 
@@ -129,40 +127,71 @@ static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32
     return NULL;
 }
 
-#define STAGE_BYTES (8u << 20)
+/* Packing: n columns of k weights, both padded, go to `to` on the device, tile after tile. Each thread has some tiles. */
+typedef struct packing {
+    const matrix_source *from;
+    uint32_t k, first, end; /* tiles */
+    bf16 *to;
+    char error[MOST_ERROR];
+} packing;
 
-/* Packs n columns of k weights, both padded, into `to` on the device, tile after tile. */
-static int pack(model *m, const matrix_source *s, uint32_t n, uint32_t k, bf16 *to)
+#define STAGE_BYTES (4u << 20)
+#define MOST_PACKERS 16u
+
+static void *pack_tiles(void *user)
 {
-    const uint32_t tile_words = TILE * k, most = STAGE_BYTES / 2 / tile_words + 1;
-    bf16 *stage = (bf16 *)malloc((size_t)most * tile_words * 2), *line = (bf16 *)calloc(k, 2);
+    packing *p = (packing *)user;
+    const uint32_t words = TILE * p->k, most = STAGE_BYTES / 2 / words + 1;
+    bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(p->k, 2);
     uint32_t staged = 0;
-    int bad = !stage || !line;
-    if (bad) snprintf(m->error, MOST_ERROR, "out of memory");
-    for (uint32_t tile = 0; tile < n / TILE && !bad; tile++) {
-        for (uint32_t c = 0; c < TILE && !bad; c++) {
+    if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
+    for (uint32_t tile = p->first; tile < p->end && !p->error[0]; tile++) {
+        for (uint32_t c = 0; c < TILE && !p->error[0]; c++) {
             uint32_t row = 0;
-            const qwen3_tensor *t = source_row(s, tile * TILE + c, &row);
-            memset(line, 0, (size_t)k * 2);
+            const qwen3_tensor *t = source_row(p->from, tile * TILE + c, &row);
+            const uint32_t columns = t ? t->columns : 0;
+            memset(line + columns, 0, (size_t)(p->k - columns) * 2);
             if (t)
-                bad = qwen3_tensor_to_bf16(t, (uint64_t)row * t->columns, t->columns, line,
-                                           m->error, MOST_ERROR);
-            for (uint32_t i = 0; i < k; i++)
-                stage[staged * tile_words + i / BLOCK * BLOCK * TILE + pack_at(c, i % BLOCK)] =
-                    line[i];
-        }
-        if (++staged == most || tile + 1 == n / TILE) {
-            if (!bad && fleet_to_device(to + (size_t)(tile + 1 - staged) * tile_words, stage,
-                                        (size_t)staged * tile_words * 2, NULL)) {
-                snprintf(m->error, MOST_ERROR, "weights cannot be copied to the device");
-                bad = 1;
+                qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
+                                     sizeof p->error);
+            for (uint32_t at = 0; at < p->k; at += BLOCK) {
+                bf16 *block = stage + staged * words + at * TILE;
+                for (uint32_t i = 0; i < BLOCK; i++) block[pack_at(c, i)] = line[at + i];
             }
-            staged = 0;
         }
+        if (++staged < most && tile + 1 < p->end) continue;
+        if (!p->error[0] && fleet_to_device(p->to + (size_t)(tile + 1 - staged) * words, stage,
+                                            (size_t)staged * words * 2, NULL))
+            snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
+        staged = 0;
     }
     free(stage);
     free(line);
-    return bad;
+    return NULL;
+}
+
+static int pack(model *m, const matrix_source *from, uint32_t n, uint32_t k, bf16 *to)
+{
+    const uint32_t tiles = n / TILE,
+                   share = (4u << 20) / 2 / (TILE * k) + 1; /* a thread is worth it from 4 MB on */
+    uint32_t threads = cpus() < MOST_PACKERS ? cpus() : MOST_PACKERS;
+    packing job[MOST_PACKERS];
+    pthread_t thread[MOST_PACKERS];
+    uint32_t started[MOST_PACKERS];
+    if (threads > ceil_div(tiles, share)) threads = ceil_div(tiles, share);
+    for (uint32_t i = 0; i < threads; i++) {
+        job[i].from = from, job[i].k = k, job[i].to = to;
+        job[i].first = (uint32_t)((uint64_t)tiles * i / threads),
+        job[i].end = (uint32_t)((uint64_t)tiles * (i + 1) / threads);
+        job[i].error[0] = 0;
+        started[i] = i + 1 < threads && !pthread_create(&thread[i], NULL, pack_tiles, &job[i]);
+        if (!started[i]) pack_tiles(&job[i]);
+    }
+    for (uint32_t i = 0; i < threads; i++) {
+        if (started[i]) pthread_join(thread[i], NULL);
+        if (job[i].error[0] && !m->error[0]) memcpy(m->error, job[i].error, sizeof m->error);
+    }
+    return m->error[0] != 0;
 }
 
 /* Random weights: their values follow from their place, so that every platform has the same. */
@@ -185,7 +214,7 @@ static uint32_t device_workers(void)
     fleet_topology t;
     uint32_t n = 0;
 #if defined(FLEET_HOST)
-    return host_cpus();
+    return cpus();
 #endif
     if (fleet_query_topology(&t)) return 1;
     for (uint32_t i = 0; i < t.chiplets; i++) n += t.units[i];
@@ -353,6 +382,7 @@ typedef struct session_desc {
     uint32_t context;  /* tokens of a sequence */
     uint32_t steps;    /* tokens to generate for each, at most */
     uint32_t keep_logits;
+    uint32_t trace; /* 1: the last step leaves a trace; needs FLEET_TRACE */
     uint32_t
         rope_bf16; /* 1: RoPE's frequencies are rounded to bf16, as in a model that was cast as a whole */
     fleet_placement placement;
@@ -376,7 +406,8 @@ typedef struct session {
     fleet_plan *plan;
     fleet_image image;
     fleet_state state;
-    uint32_t image_made, state_made;
+    fleet_trace trace;
+    uint32_t image_made, state_made, trace_made;
     device_memory memory;
     char error[MOST_ERROR];
 } session;
@@ -513,7 +544,7 @@ static int session_topology(session *s)
     for (uint32_t k = 0; k < t->chiplets; k++) all += t->units[k];
 #if defined(FLEET_HOST)
     if (!x) x = 1;
-    all = host_cpus();
+    all = cpus();
     if (s->desc.workers) all = s->desc.workers * x;
     if (all < x) all = x;
     if (s->desc.schedule == FLEET_SCHEDULE_CHIPLET) all += x;
@@ -725,6 +756,13 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     if ((status = fleet_state_create(&s->state, &s->image, &state, NULL)) != 0)
         return session_fail(s, "state", fleet_status_text(status));
     s->state_made = 1;
+    if (desc->trace) {
+        fleet_trace_desc t = fleet_trace_desc_default();
+        t.first_step = s->steps - 1, t.records = 8 * count_ops(m); /* DYNAMIC: some workers run more than their share */
+        if ((status = fleet_trace_create(&s->trace, s->plan, &t, NULL)) != 0)
+            return session_fail(s, "trace", fleet_status_text(status));
+        s->trace_made = 1;
+    }
     return 0;
 }
 
@@ -736,6 +774,7 @@ static int session_run(session *s)
     d.steps = s->steps, d.threads = THREADS;
     d.lds_bytes = LDS_BYTES, d.stream_bytes = DECODER_STREAM_BYTES;
     d.host = s->desc.host;
+    if (s->trace_made) d.trace = &s->trace;
     status = fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode), s->device_ops);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if (status) {
@@ -763,6 +802,7 @@ static int session_picked(session *s, int32_t *picked, uint32_t *counts)
 
 static void session_free(session *s)
 {
+    if (s->trace_made) fleet_trace_free(&s->trace);
     if (s->state_made) fleet_state_free(&s->state);
     if (s->image_made) fleet_image_free(&s->image);
     fleet_plan_free(s->plan);

@@ -46,7 +46,8 @@ static const char usage[] =
     "  --random-weights    needs config.json alone: for timing\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits\n"
-    "  --trace FILE        writes the last step's timeline: .svg, or .json for Perfetto\n"
+    "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
+    "-DFLEET_TRACE\n"
     "  --help\n"
     "\n"
     "Prints \"tokens: ...\", a line per sequence. Ends with 0; 1: it went wrong; 2: a file or an "
@@ -255,6 +256,40 @@ static double read_bandwidth(void)
     return best;
 }
 
+/* ---- trace ---- */
+
+/* Text of any length, as functions write it that work like snprintf; to be freed. */
+typedef size_t text_fn(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                       size_t bytes);
+static char *text_of(text_fn *write, const fleet_trace_log *log)
+{
+    const size_t length = write(log, 0, 0, NULL, 0);
+    char *text = (char *)malloc(length + 1);
+    if (!text) stop(1, "out of memory");
+    write(log, 0, 0, text, length + 1);
+    return text;
+}
+
+static void write_trace(const session *s, const char *path)
+{
+    const char *end = strrchr(path, '.');
+    fleet_trace_log log;
+    FILE *file;
+    char *text;
+    const fleet_status status = fleet_trace_read(&log, &s->trace, NULL);
+    if (status) stop(1, fleet_status_text(status));
+    text = text_of(fleet_trace_report, &log);
+    fprintf(stderr, "%s", text);
+    free(text);
+    text = text_of(end && !strcmp(end, ".json") ? fleet_trace_json : fleet_trace_svg, &log);
+    file = fopen(path, "w");
+    if (!file || fputs(text, file) < 0 || fclose(file))
+        stop(2, "--trace: the file cannot be written");
+    fprintf(stderr, "the timeline of the last step is in %s\n", path);
+    free(text);
+    fleet_trace_log_free(&log);
+}
+
 /* ---- decoding ---- */
 
 static void decode_prompts(const options *o, const model *m, const session_desc *desc,
@@ -300,7 +335,7 @@ static void decode_prompts(const options *o, const model *m, const session_desc 
         fprintf(stderr, ": %.1f GB/s, %.0f%% of the %.1f GB/s that a plain read reaches here\n",
                 bytes / tpot / 1e9, 100 * bytes / tpot / bandwidth, bandwidth / 1e9);
     }
-    (void)o;
+    if (o->trace) write_trace(&s, o->trace);
     free(picked);
     session_free(&s);
 }
@@ -341,6 +376,7 @@ int main(int argc, char **argv)
     char error[MOST_ERROR];
     memset(&desc, 0, sizeof desc);
     desc.chiplets = o.chiplets, desc.steps = o.steps, desc.context = o.context;
+    desc.trace = o.trace != NULL;
     schedule_of(o.schedule, &desc);
     shows_progress = (uint32_t)isatty(2);
     if (!o.check) {

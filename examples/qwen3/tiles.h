@@ -64,7 +64,7 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t
 }
 
 /* 1 / root mean square of each row, from the squares that the tiles before left. */
-#define RUNS 4u /* partial sums of a row: enough threads for one row to be quick */
+#define RUNS 16u /* partial sums of a row: enough threads for one row to be quick; at most TILE */
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
     const decoder *d = o->d;
@@ -73,7 +73,7 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
         for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
             const uint32_t r = i / RUNS;
             float sum = 0;
-            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[t * MOST_ROWS + r];
+            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[r * tiles + t];
             l->sums[i] = sum;
         }
     fleet_barrier(ctx);
@@ -100,7 +100,7 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, u
         float squares = 0;
         for (uint32_t c = 0; c < TILE && column + c < d->hidden; c++)
             squares += sums[r * TILE + c] * sums[r * TILE + c];
-        d->squares[column / TILE * MOST_ROWS + r] = squares;
+        d->squares[r * ceil_div(d->hidden, TILE) + column / TILE] = squares;
     }
 }
 
