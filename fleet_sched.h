@@ -2819,7 +2819,9 @@ void fleet_trace_log_free(fleet_trace_log *log);
 /* The three of them show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
    `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
 
-   In words: what the workers did, what the tasks of each grid took, the event that was waited for longest, the one whose
+   Grids whose names agree up to the first dot are of one kind, as "qkv.0" and "qkv.1", and are summed up together.
+
+   In words: what the workers did, what the tasks of each kind took, the event that was waited for longest, the one whose
    arrivals were furthest apart, and the critical path: from the task that was done last back along `after`.
        busy        a tile runs             wait   for events, prefetch with it
        notify      until the task has told its events
@@ -2832,8 +2834,8 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
    threads of their own. Categories: task, wait, notify. */
 size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
                         size_t bytes);
-/* A picture, SVG without scripts or fonts of its own: time to the right, a row for each worker, by chiplet; grids in
-   colours, waits in grey, notifies dark, the critical path as a red line. Where more than one thing falls on a point of
+/* A picture, SVG without scripts or fonts of its own: time to the right, a row for each worker, by chiplet; kinds of
+   grids in colours, waits in grey, notifies dark, the critical path as a red line. Where more than one thing falls on a point of
    the picture, the longest is drawn. */
 size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
                        size_t bytes);
@@ -4500,7 +4502,35 @@ static void fleeti_report_shares(const fleeti_view *v, fleeti_text *out)
                s.notify * part, s.between * part, s.idle * part);
 }
 
-/* The sums of a grid; only: of the tasks on the critical path. */
+/* Grids of one kind are shown as one: those whose names agree up to the first dot, such as "qkv.0" and "qkv.1". */
+static uint32_t fleeti_kind_length(const fleet_plan *plan, uint32_t grid)
+{
+    return (uint32_t)strcspn(fleeti_plan_text(plan, fleeti_plan_grids(plan)[grid].name), ".");
+}
+static uint32_t fleeti_same_kind(const fleet_plan *plan, uint32_t a, uint32_t b)
+{
+    const uint32_t length = fleeti_kind_length(plan, a);
+    return a == b || (length == fleeti_kind_length(plan, b) &&
+                      !memcmp(fleeti_plan_text(plan, fleeti_plan_grids(plan)[a].name),
+                              fleeti_plan_text(plan, fleeti_plan_grids(plan)[b].name), length));
+}
+/* The first grid of a kind stands for it. */
+static uint32_t fleeti_kind_of(const fleet_plan *plan, uint32_t grid)
+{
+    uint32_t first = 0;
+    while (!fleeti_same_kind(plan, first, grid)) first++;
+    return first;
+}
+/* How many kinds come before that of a grid; of n_grids: how many there are. */
+static uint32_t fleeti_kind_number(const fleet_plan *plan, uint32_t grid)
+{
+    const uint32_t end = grid < plan->n_grids ? fleeti_kind_of(plan, grid) : grid;
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < end; g++) n += fleeti_kind_of(plan, g) == g;
+    return n;
+}
+
+/* The sums of a kind of grids. */
 typedef struct fleeti_grid_times {
     uint32_t tasks;
     uint64_t run_ns, most_ns, wait_ns;
@@ -4520,27 +4550,31 @@ static fleeti_grid_times fleeti_times_of_grid(const fleeti_view *v, uint32_t gri
     fleeti_grid_times sum;
     memset(&sum, 0, sizeof sum);
     for (uint32_t i = 0; i < v->log->n_tasks; i++)
-        if (v->log->tasks[i].grid == grid && fleeti_views(v, v->log->tasks[i].step))
+        if (fleeti_views(v, v->log->tasks[i].step) &&
+            fleeti_same_kind(v->plan, v->log->tasks[i].grid, grid))
             fleeti_add_times(&sum, &v->log->tasks[i]);
     return sum;
 }
+/* Of the tasks on the critical path; FLEET_TRACE_NONE: of all kinds. */
 static fleeti_grid_times fleeti_times_on_path(const fleeti_view *v, uint32_t grid)
 {
     fleeti_grid_times sum;
     memset(&sum, 0, sizeof sum);
     for (uint32_t i = v->last; i != FLEET_TRACE_NONE; i = fleeti_path_back(v, i))
-        if (grid == FLEET_TRACE_NONE || v->log->tasks[i].grid == grid)
+        if (grid == FLEET_TRACE_NONE || fleeti_same_kind(v->plan, v->log->tasks[i].grid, grid))
             fleeti_add_times(&sum, &v->log->tasks[i]);
     return sum;
 }
 
 static void fleeti_report_times(const fleeti_view *v, fleeti_text *out)
 {
-    fleeti_put(out, "\n%-24s %9s %11s %9s %9s %11s\n", "grid", "tasks", "total us", "mean us",
+    fleeti_put(out, "\n%-24s %9s %11s %9s %9s %11s\n", "kind", "tasks", "total us", "mean us",
                "max us", "wait us");
     for (uint32_t g = 0; g < v->plan->n_grids; g++) {
         const fleeti_grid_times sum = fleeti_times_of_grid(v, g);
-        fleeti_put(out, "%-24s %9u %11.2f %9.2f %9.2f %11.2f\n",
+        const int length = (int)fleeti_kind_length(v->plan, g);
+        if (fleeti_kind_of(v->plan, g) != g) continue;
+        fleeti_put(out, "%-24.*s %9u %11.2f %9.2f %9.2f %11.2f\n", length,
                    fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name), sum.tasks,
                    (double)sum.run_ns / 1e3, sum.tasks ? (double)sum.run_ns / sum.tasks / 1e3 : 0.0,
                    (double)sum.most_ns / 1e3, (double)sum.wait_ns / 1e3);
@@ -4584,8 +4618,9 @@ static void fleeti_report_path(const fleeti_view *v, fleeti_text *out)
                (double)all.run_ns / 1e3, (double)(v->end_ns - v->begin_ns) / 1e3);
     for (uint32_t g = 0; g < v->plan->n_grids; g++) {
         const fleeti_grid_times sum = fleeti_times_on_path(v, g);
-        if (!sum.tasks) continue;
-        fleeti_put(out, "%s %u of %s %.2f us", comma, sum.tasks,
+        if (!sum.tasks || fleeti_kind_of(v->plan, g) != g) continue;
+        fleeti_put(out, "%s %u of %.*s %.2f us", comma, sum.tasks,
+                   (int)fleeti_kind_length(v->plan, g),
                    fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name),
                    (double)sum.run_ns / 1e3);
         comma = ",";
@@ -4705,7 +4740,7 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
 
 #define FLEETI_TRACE_LEFT 72u
 #define FLEETI_TRACE_POINTS 1200u /* of time, side by side */
-#define FLEETI_TRACE_LEGEND 24u   /* grids named */
+#define FLEETI_TRACE_LEGEND 24u   /* kinds of grids named */
 #define FLEETI_TRACE_WAIT FLEETI_SVG_COLOURS
 #define FLEETI_TRACE_NOTIFY (FLEETI_SVG_COLOURS + 1u)
 #define FLEETI_TRACE_KINDS (FLEETI_SVG_COLOURS + 2u)
@@ -4763,7 +4798,8 @@ static void fleeti_row_fill(const fleeti_timeline *l, fleeti_point *row, uint32_
         if (!fleeti_views(v, t->step)) continue;
         if (t->wave != wave && fleeti_log_task(v->log, i)->level == FLEET_LEVEL_WAVE) continue;
         fleeti_row_piece(l, row, FLEETI_TRACE_WAIT, t->wait_begin_ns, t->run_begin_ns);
-        fleeti_row_piece(l, row, t->grid % FLEETI_SVG_COLOURS, t->run_begin_ns, t->run_end_ns);
+        fleeti_row_piece(l, row, fleeti_kind_number(v->plan, t->grid) % FLEETI_SVG_COLOURS,
+                         t->run_begin_ns, t->run_end_ns);
         fleeti_row_piece(l, row, FLEETI_TRACE_NOTIFY, t->run_end_ns, t->notify_end_ns);
     }
 }
@@ -4837,26 +4873,31 @@ static void fleeti_put_path(fleeti_text *out, const fleeti_timeline *l)
 static void fleeti_put_legend(fleeti_text *out, const fleeti_view *v)
 {
     const fleeti_shares s = fleeti_shares_of(v);
-    uint32_t most = v->plan->n_grids;
-    if (most > FLEETI_TRACE_LEGEND) most = FLEETI_TRACE_LEGEND;
-    for (uint32_t g = 0; g < most + 2; g++) {
-        const uint32_t x = 16 + g % 4 * 310, y = 42 + g / 4 * 18;
-        const uint32_t kind = g < most ? g % FLEETI_SVG_COLOURS : FLEETI_TRACE_WAIT + (g - most);
+    const uint32_t kinds = fleeti_kind_number(v->plan, v->plan->n_grids);
+    const uint32_t most = kinds < FLEETI_TRACE_LEGEND ? kinds : FLEETI_TRACE_LEGEND;
+    uint32_t g = 0;
+    for (uint32_t i = 0; i < most + 2; i++) {
+        const uint32_t x = 16 + i % 4 * 310, y = 42 + i / 4 * 18;
+        const uint32_t kind = i < most ? i % FLEETI_SVG_COLOURS : FLEETI_TRACE_WAIT + (i - most);
         fleeti_put(out, "<rect x=\"%u\" y=\"%u\" width=\"12\" height=\"12\" fill=\"%s\"/>", x, y,
                    fleeti_trace_colour(kind));
         fleeti_put(out, "<text x=\"%u\" y=\"%u\">", x + 18, y + 10);
-        if (g < most) {
-            const fleeti_grid_times sum = fleeti_times_of_grid(v, g);
-            fleeti_put_xml(out, fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name), 20);
+        if (i < most) {
+            fleeti_grid_times sum;
+            const uint32_t length = fleeti_kind_length(v->plan, g);
+            sum = fleeti_times_of_grid(v, g);
+            fleeti_put_xml(out, fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name),
+                           length < 20 ? length : 20);
             fleeti_put(out, ": %u tasks, %.2f us</text>\n", sum.tasks, (double)sum.run_ns / 1e3);
+            while (++g < v->plan->n_grids && fleeti_kind_of(v->plan, g) != g) continue;
         } else {
-            fleeti_put(out, g == most ? "wait: %.2f us</text>\n" : "notify: %.2f us</text>\n",
-                       (g == most ? s.wait : s.notify) / 1e3);
+            fleeti_put(out, i == most ? "wait: %.2f us</text>\n" : "notify: %.2f us</text>\n",
+                       (i == most ? s.wait : s.notify) / 1e3);
         }
     }
-    if (v->plan->n_grids > most)
-        fleeti_put(out, "<text x=\"%u\" y=\"%u\">and %u grids more, in the same colours</text>\n",
-                   16 + (most + 2) % 4 * 310, 52 + (most + 2) / 4 * 18, v->plan->n_grids - most);
+    if (kinds > most)
+        fleeti_put(out, "<text x=\"%u\" y=\"%u\">and %u kinds more, in the same colours</text>\n",
+                   16 + (most + 2) % 4 * 310, 52 + (most + 2) / 4 * 18, kinds - most);
 }
 
 size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
@@ -4870,7 +4911,8 @@ size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t
     if (!log || !log->plan) return 0;
     v = fleeti_view_of(log, first_step, steps);
     if (v.last == FLEET_TRACE_NONE) v.begin_ns = 0;
-    named = v.plan->n_grids < FLEETI_TRACE_LEGEND ? v.plan->n_grids : FLEETI_TRACE_LEGEND;
+    named = fleeti_kind_number(v.plan, v.plan->n_grids);
+    if (named > FLEETI_TRACE_LEGEND) named = FLEETI_TRACE_LEGEND;
     l.view = &v;
     l.points_per_ns =
         FLEETI_TRACE_POINTS / (double)(v.end_ns > v.begin_ns ? v.end_ns - v.begin_ns : 1);

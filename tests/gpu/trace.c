@@ -687,7 +687,7 @@ static void run_chain(test_run *t, const setting *s, void *unused)
     fleet_out_edge(g, grid, before, "i->");
     for (i = 0; i < LINKS; i++) {
         char name[16];
-        snprintf(name, sizeof name, "link%u", i);
+        snprintf(name, sizeof name, "link.%u", i); /* of one kind */
         grid = fleet_call_device(g, name, chain_slow, fleet_shape0(), 0);
         fleet_in_edge(g, grid, before, "->");
         if (i + 1 == LINKS) break;
@@ -724,8 +724,10 @@ static void run_chain(test_run *t, const setting *s, void *unused)
     }
     CHECK(path > LINKS);
     CHECK(fleet_trace_report(&log, 0, 0, text, sizeof text) < sizeof text);
-    CHECK_TEXT(text, " 1 of link0 ");
-    CHECK_TEXT(text, " 1 of link3 ");
+    CHECK_TEXT(text, " 4 of link ");
+    CHECK_TEXT(text, "\nlink                             4 ");
+    CHECK(fleet_trace_svg(&log, 0, 0, text, sizeof text) < sizeof text);
+    CHECK_TEXT(text, ">link: 4 tasks, ");
     fleet_trace_log_free(&log);
     fleet_trace_free(&trace);
     fleet_state_free(&state);
