@@ -578,8 +578,10 @@ static void report_json_and_picture(test_run *t)
 static void a_made_log(test_run *t)
 {
     static fleet_traced tasks[2];
-    static fleet_traced_event events[2];
+    static fleet_traced_event event;
     const fleeti_event *e;
+    char want[128];
+    unsigned high;
     model m;
     setting s;
     traced o;
@@ -589,7 +591,7 @@ static void a_made_log(test_run *t)
     if (!traced_run(t, &o, 1)) return;
     CHECK_INT(o.log.n_tasks, 4);
     memset(tasks, 0, sizeof tasks);
-    memset(events, 0, sizeof events);
+    memset(&event, 0, sizeof event);
     for (uint32_t i = 0; i < 4; i++)
         if (o.log.tasks[i].task % 2 == 0) tasks[o.log.tasks[i].task / 2] = o.log.tasks[i];
     e = events_of(o.log.plan) + fleet_plan_event(o.log.plan, "E0");
@@ -603,23 +605,31 @@ static void a_made_log(test_run *t)
     tasks[1].run_begin_ns = 700000;
     tasks[1].run_end_ns = tasks[1].notify_end_ns = 1200000;
     tasks[1].after = 0;
-    events[0].counter = e->counter;
-    events[0].arrivals = 2;
-    events[0].waiters = 1;
-    events[0].waited_ns = 240000;
-    events[0].first_ns = 440000;
-    events[0].last_ns = 450000;
+    event.counter = e->counter;
+    event.arrivals = 2;
+    event.waiters = 1;
+    event.waited_ns = 240000;
+    event.first_ns = 440000;
+    event.last_ns = 450000;
     memcpy(o.log.tasks, tasks, sizeof tasks);
     o.log.n_tasks = 2;
-    o.log.events[0] = events[0];
+    o.log.events[0] = event;
     o.log.n_events = 1;
     CHECK(fleet_trace_svg(&o.log, 0, 0, text, sizeof text) < sizeof text);
     CHECK(xml_is_well(text));
-    CHECK_TEXT(text, "<path fill=\"#7fb2e5\" d=\"M172 78h300v19h-300z\"/>");
-    CHECK_TEXT(text, "<path fill=\"#f2a65a\" d=\"M772 78h500v19h-500z\"/>");
-    CHECK_TEXT(text, "<path fill=\"#c4c4c4\" d=\"M72 78h100v19h-100zM532 78h240v19h-240z\"/>");
-    CHECK_TEXT(text, "<path fill=\"#555\" d=\"M472 78h50v19h-50z\"/>");
-    CHECK_TEXT(text, "points=\"1272.0,87.5 772.0,87.5 472.0,87.5 172.0,87.5 \"");
+    high = o.r.plan->total_workers <= 16 ? 19 : o.r.plan->total_workers <= 64 ? 11 : 6;
+    snprintf(want, sizeof want, "#7fb2e5\" d=\"M172 78h300v%uh-300z\"/>", high);
+    CHECK_TEXT(text, want);
+    snprintf(want, sizeof want, "#f2a65a\" d=\"M772 78h500v%uh-500z\"/>", high);
+    CHECK_TEXT(text, want);
+    snprintf(want, sizeof want, "#c4c4c4\" d=\"M72 78h100v%uh-100zM532 78h240v%uh-240z\"/>", high,
+             high);
+    CHECK_TEXT(text, want);
+    snprintf(want, sizeof want, "#555\" d=\"M472 78h50v%uh-50z\"/>", high);
+    CHECK_TEXT(text, want);
+    snprintf(want, sizeof want, "points=\"1272.0,%.1f 772.0,%.1f 472.0,%.1f 172.0,%.1f \"",
+             78 + high / 2.0, 78 + high / 2.0, 78 + high / 2.0, 78 + high / 2.0);
+    CHECK_TEXT(text, want);
     CHECK(fleet_trace_json(&o.log, 0, 0, text, sizeof text) < sizeof text);
     CHECK_TEXT(text, "\"name\":\"g1(0)\",\"cat\":\"task\",\"pid\":0,\"tid\":0,\"ts\":700.000,"
                      "\"dur\":500.000");
