@@ -3441,9 +3441,18 @@ typedef struct fleeti_cu { /* of a workgroup */
     uintptr_t first, end; /* they lie in between */
 } fleeti_cu;
 
+#define FLEETI_STRETCHES 256u
+
+typedef struct fleeti_stretch { /* of addresses: a range, or what lies between two */
+    uintptr_t first;
+    size_t size;
+    uint32_t device;
+} fleeti_stretch;
+
 struct fleeti_model {
     fleeti_range *ranges; /* those of the launch */
     size_t n_ranges;
+    fleeti_stretch stretches[FLEETI_STRETCHES]; /* by address: the last that was asked for */
     fleeti_cache memory;
     fleeti_cache *l2;
     fleeti_cu *cus;
@@ -3628,13 +3637,35 @@ FLEETI_UNSEEN static void fleeti_model_collect(fleeti_engine *e)
     }
 }
 
-/* The model, where the calling agent's access is one to device memory. */
-FLEETI_UNSEEN static fleeti_model *fleeti_modelled(const volatile void *at)
+FLEETI_UNSEEN static fleeti_stretch fleeti_stretch_of(const fleeti_model *m, uintptr_t at)
+{
+    fleeti_stretch s;
+    uintptr_t end = UINTPTR_MAX;
+    s.first = 0, s.device = 0;
+    for (size_t i = 0; i < m->n_ranges && !s.device; i++) {
+        const uintptr_t first = m->ranges[i].first, behind = first + m->ranges[i].size;
+        s.device = first <= at && at < behind;
+        if (s.device)
+            s.first = first, end = behind;
+        else if (first > at && first < end)
+            end = first;
+        else if (behind <= at && behind > s.first)
+            s.first = behind;
+    }
+    s.size = end - s.first;
+    return s;
+}
+/* The model, where the calling agent's access is one to device memory. Most are not: tiles count in registers, which
+   are its stack here, and in LDS. They must not look through all ranges. */
+FLEETI_UNSEEN static fleeti_model *fleeti_modelled(const volatile void *p)
 {
     fleeti_model *m = fleeti_self ? fleeti_self->engine->model : NULL;
-    for (size_t i = 0; m && i < m->n_ranges; i++)
-        if ((uintptr_t)at - m->ranges[i].first < m->ranges[i].size) return m;
-    return NULL;
+    const uintptr_t at = (uintptr_t)p;
+    fleeti_stretch *s;
+    if (!m) return NULL;
+    s = &m->stretches[at / 4096 % FLEETI_STRETCHES];
+    if (at - s->first >= s->size) *s = fleeti_stretch_of(m, at);
+    return s->device ? m : NULL;
 }
 FLEETI_UNSEEN static void fleeti_model_load(const volatile void *from, size_t size)
 {
