@@ -559,41 +559,34 @@ FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
 }
 
 /* sc1 nt has no builtin for an address of each lane's own. The wait stands in the same assembly: the compiler does
-   not count such a load, and could use or move its result too early. gfx90a: glc slc. */
-#define FLEETI_LOAD_SC1_NT(v, at, width)                                                           \
+   not count such a load, and could use or move its result too early. On gfx90a the builtin's glc slc is meant. */
+#if defined(FLEETI_GFX_CHIPLETS)
+#define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
     __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
                      : "=&v"(v)                                                                    \
                      : "v"(at)                                                                     \
                      : "memory")
+#else
+#define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
+    (v) = __builtin_nontemporal_load(FLEETI_AT(const __typeof__(v), at))
+#endif
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
 {
-#if defined(FLEETI_GFX_CHIPLETS)
-    uint32_t v;
-    FLEETI_LOAD_SC1_NT(v, at, "dword");
+    fleeti_any4 v;
+    FLEETI_LOAD_STREAMING(v, at, "dword");
     return v;
-#else
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
-#endif
 }
 FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
 {
-#if defined(FLEETI_GFX_CHIPLETS)
-    uint64_t v;
-    FLEETI_LOAD_SC1_NT(v, at, "dwordx2");
+    fleeti_any8 v;
+    FLEETI_LOAD_STREAMING(v, at, "dwordx2");
     return v;
-#else
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
-#endif
 }
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
 {
-#if defined(FLEETI_GFX_CHIPLETS)
     fleeti_vector v;
-    FLEETI_LOAD_SC1_NT(v, at, "dwordx4");
+    FLEETI_LOAD_STREAMING(v, at, "dwordx4");
     return fleeti_quad_of(v);
-#else
-    return fleeti_quad_of(__builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at)));
-#endif
 }
 FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
 {
