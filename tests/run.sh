@@ -23,16 +23,18 @@ passed=0 failed=0 skipped=0 strict=
 
 # ---- jobs: commands in the background, then their verdicts -------------------------------------
 
-# start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc.
+# start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc, a line with its
+# seconds to $out/times.
 start() {
-    local log=$out/$1.log
+    local name=$1 log=$out/$1.log
     shift
     mkdir -p "$(dirname "$log")"
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
     (
-        rc=0
+        rc=0 SECONDS=0
         "$@" >"$log" 2>&1 </dev/null || rc=$?
         echo "$rc" >"${log%.log}.rc"
+        echo "$SECONDS $name" >>"$out/times"
     ) &
 }
 
