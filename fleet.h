@@ -1111,6 +1111,10 @@ FLEET_C_END
 #pragma GCC diagnostic ignored "-Wimplicit-fallthrough"
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 #endif
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 550 /* set but never used */
+#endif
 #ifndef FLEET_STB_DS_IMPLEMENTED
 #define STB_DS_IMPLEMENTATION
 #endif
@@ -1125,6 +1129,9 @@ FLEET_C_END
 #endif
 #ifndef FLEET_STB_DS_IMPLEMENTED
 #undef STB_DS_IMPLEMENTATION
+#endif
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
 #endif
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop

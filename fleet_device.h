@@ -559,41 +559,34 @@ FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
 }
 
 /* sc1 nt has no builtin for an address of each lane's own. The wait stands in the same assembly: the compiler does
-   not count such a load, and could use or move its result too early. gfx90a: glc slc. */
-#define FLEETI_LOAD_SC1_NT(v, at, width)                                                           \
+   not count such a load, and could use or move its result too early. On gfx90a the builtin's glc slc is meant. */
+#if defined(FLEETI_GFX_CHIPLETS)
+#define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
     __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
                      : "=&v"(v)                                                                    \
                      : "v"(at)                                                                     \
                      : "memory")
+#else
+#define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
+    (v) = __builtin_nontemporal_load(FLEETI_AT(const __typeof__(v), at))
+#endif
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
 {
-#if defined(FLEETI_GFX_CHIPLETS)
-    uint32_t v;
-    FLEETI_LOAD_SC1_NT(v, at, "dword");
+    fleeti_any4 v;
+    FLEETI_LOAD_STREAMING(v, at, "dword");
     return v;
-#else
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any4, at));
-#endif
 }
 FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at)
 {
-#if defined(FLEETI_GFX_CHIPLETS)
-    uint64_t v;
-    FLEETI_LOAD_SC1_NT(v, at, "dwordx2");
+    fleeti_any8 v;
+    FLEETI_LOAD_STREAMING(v, at, "dwordx2");
     return v;
-#else
-    return __builtin_nontemporal_load(FLEETI_AT(const fleeti_any8, at));
-#endif
 }
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
 {
-#if defined(FLEETI_GFX_CHIPLETS)
     fleeti_vector v;
-    FLEETI_LOAD_SC1_NT(v, at, "dwordx4");
+    FLEETI_LOAD_STREAMING(v, at, "dwordx4");
     return fleeti_quad_of(v);
-#else
-    return fleeti_quad_of(__builtin_nontemporal_load(FLEETI_AT(const fleeti_vector, at)));
-#endif
 }
 FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
 {
@@ -3441,9 +3434,18 @@ typedef struct fleeti_cu { /* of a workgroup */
     uintptr_t first, end; /* they lie in between */
 } fleeti_cu;
 
+#define FLEETI_STRETCHES 256u
+
+typedef struct fleeti_stretch { /* of addresses: a range, or what lies between two */
+    uintptr_t first;
+    size_t size;
+    uint32_t device;
+} fleeti_stretch;
+
 struct fleeti_model {
     fleeti_range *ranges; /* those of the launch */
     size_t n_ranges;
+    fleeti_stretch stretches[FLEETI_STRETCHES]; /* by address: the last that was asked for */
     fleeti_cache memory;
     fleeti_cache *l2;
     fleeti_cu *cus;
@@ -3628,13 +3630,35 @@ FLEETI_UNSEEN static void fleeti_model_collect(fleeti_engine *e)
     }
 }
 
-/* The model, where the calling agent's access is one to device memory. */
-FLEETI_UNSEEN static fleeti_model *fleeti_modelled(const volatile void *at)
+FLEETI_UNSEEN static fleeti_stretch fleeti_stretch_of(const fleeti_model *m, uintptr_t at)
+{
+    fleeti_stretch s;
+    uintptr_t end = UINTPTR_MAX;
+    s.first = 0, s.device = 0;
+    for (size_t i = 0; i < m->n_ranges && !s.device; i++) {
+        const uintptr_t first = m->ranges[i].first, behind = first + m->ranges[i].size;
+        s.device = first <= at && at < behind;
+        if (s.device)
+            s.first = first, end = behind;
+        else if (first > at && first < end)
+            end = first;
+        else if (behind <= at && behind > s.first)
+            s.first = behind;
+    }
+    s.size = end - s.first;
+    return s;
+}
+/* The model, where the calling agent's access is one to device memory. Most are not: tiles count in registers, which
+   are its stack here, and in LDS. They must not look through all ranges. */
+FLEETI_UNSEEN static fleeti_model *fleeti_modelled(const volatile void *p)
 {
     fleeti_model *m = fleeti_self ? fleeti_self->engine->model : NULL;
-    for (size_t i = 0; m && i < m->n_ranges; i++)
-        if ((uintptr_t)at - m->ranges[i].first < m->ranges[i].size) return m;
-    return NULL;
+    const uintptr_t at = (uintptr_t)p;
+    fleeti_stretch *s;
+    if (!m) return NULL;
+    s = &m->stretches[at / 4096 % FLEETI_STRETCHES];
+    if (at - s->first >= s->size) *s = fleeti_stretch_of(m, at);
+    return s->device ? m : NULL;
 }
 FLEETI_UNSEEN static void fleeti_model_load(const volatile void *from, size_t size)
 {

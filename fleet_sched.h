@@ -1637,7 +1637,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     }
     if (fleeti_cold_value(w->misfit)) {
         fleeti_seen seen;
-        seen.status = FLEET_ERROR_LAUNCH, seen.counter = seen.seen = seen.expected = 0;
+        seen.status = FLEET_ERROR_LAUNCH, seen.counter = 0;
+        seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
         if (fleet_thread_id() == 0)
             fleeti_give_up(run->state, fleeti_cold_value(w->id), 0, w->epoch, seen, 0);
         done = 1;
@@ -2608,8 +2609,9 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 
 /* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
    the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
-   that tiles get through ctx, or NULL, 0. When it returns, all tasks of this workgroup are done; other
-   workgroups may still run. */
+   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
+   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
+   other workgroups may still run. */
 #define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
@@ -4068,6 +4070,12 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         } else if (f.status == FLEET_ERROR_TILE) {
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
+        } else if (f.status == FLEET_ERROR_LAUNCH) {
+            fleeti_put(&t,
+                       "no room for the weight stream: its ring needs %u bytes of LDS, of which "
+                       "there are %u, and its producer a wave; set "
+                       "fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set)\n",
+                       f.expected, f.seen);
         } else {
             fleeti_put(&t, "%s\n", fleet_status_text((fleet_status)f.status));
         }

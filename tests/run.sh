@@ -23,16 +23,18 @@ passed=0 failed=0 skipped=0 strict=
 
 # ---- jobs: commands in the background, then their verdicts -------------------------------------
 
-# start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc.
+# start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc, a line with its
+# seconds to $out/times.
 start() {
-    local log=$out/$1.log
+    local name=$1 log=$out/$1.log
     shift
     mkdir -p "$(dirname "$log")"
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
     (
-        rc=0
+        rc=0 begun=$SECONDS
         "$@" >"$log" 2>&1 </dev/null || rc=$?
         echo "$rc" >"${log%.log}.rc"
+        echo "$((SECONDS - begun)) $name" >>"$out/times"
     ) &
 }
 
@@ -201,6 +203,8 @@ group_compile() {
     for file in "$out"/*.c; do
         unit=$(stem "$file")
         for compiler in gcc clang g++ clang++; do
+            # In which order headers come is the language's affair: for that one compiler of each will do.
+            case $unit:$compiler in *-*-*:clang | *-*-*:g++) continue ;; esac
             case $compiler in *++) flags="-x c++ -std=c++17" ;; *) flags="-std=c11" ;; esac
             # shellcheck disable=SC2086
             check "$compiler/$unit" "$compiler" $flags -O1 "${warnings[@]}" -I. "${stb_flags[@]}" -c "$file" -o /dev/null
@@ -234,6 +238,7 @@ two_units() {
 }
 
 hip_flags=(-x hip -std=c++17 -O2)
+hip_archs=(--offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950)
 
 compile_hip() {
     local unit arch
@@ -257,7 +262,7 @@ hip_cc() {
 }
 
 # Another compiler for the same headers. Its device libraries are not packaged, so it stops before the
-# link; the HIP headers are hipcc's.
+# link; the HIP headers are hipcc's. Of the host's side it says what it thinks of the source.
 compile_clang19() {
     local file rocm=tests/build/rocm
     rm -rf "$rocm"
@@ -282,14 +287,15 @@ hip_headers() {
 
 clang19() {
     local side
-    for side in --offload-device-only --offload-host-only; do
-        clang-19 "${hip_flags[@]}" "${warnings[@]}" --offload-arch=gfx942 $side --rocm-path=tests/build/rocm -nogpulib \
-            -I. -Itests "${stb_flags[@]}" -S "$1" -o /dev/null || return
+    for side in "--offload-device-only -S -o /dev/null" "--offload-host-only -fsyntax-only"; do
+        # shellcheck disable=SC2086
+        clang-19 "${hip_flags[@]}" "${warnings[@]}" --offload-arch=gfx942 --rocm-path=tests/build/rocm -nogpulib \
+            -I. -Itests "${stb_flags[@]}" $side "$1" || return
     done
 }
 
-cuda_flags=(-x cu -std=c++17 -O2 "-gencode=arch=compute_80,code=sm_80"
-    "-gencode=arch=compute_90,code=sm_90" -Werror all-warnings -Xcompiler "-Wall,-Wextra,-Wconversion")
+cuda_flags=(-x cu -std=c++17 -O2 -Werror all-warnings -Xcompiler "-Wall,-Wextra,-Wconversion")
+cuda_archs=("-gencode=arch=compute_80,code=sm_80" "-gencode=arch=compute_90,code=sm_90")
 
 have_nvcc() {
     command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
@@ -303,34 +309,51 @@ compile_cuda() {
         return 0
     }
     for unit in fleet fleet_device fleet_sched; do
-        check "nvcc/$unit" nvcc "${cuda_flags[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
+        check "nvcc/$unit" nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
     done
+    check nvcc/stb_copy nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o "$out/nvcc_stb.o"
 }
 
 # ---- programs on the CPU
 
 asan=(-O1 -g -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
 tsan=(-O1 -g -fsanitize=thread)
+plain=(-O2)
 
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 
 timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
-host_programs() { # reads the names of files
-    local file line word n compiler flags limit engine name
+# Most programs share one implementation for each way of building them: to compile it takes longer than they do.
+host_implementations() {
     setup_packages gcc:gcc g++:g++
     setup_stb
+    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
+    host_implementation asan "${asan[@]}"
+    host_implementation tsan "${tsan[@]}"
+    host_implementation plain "${plain[@]}"
+    wait
+}
+host_implementation() { # NAME FLAGS...
+    local name=implementation.$1
+    shift
+    check "$name" gcc -std=c11 "${warnings[@]}" "$@" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/$name.o"
+}
+
+host_programs() { # reads the names of files
+    local file line word n compiler flags limit engine name linked part
     while read -r file <&3; do
         n=0
         while read -r line; do
-            compiler=gcc flags=("${asan[@]}") limit=60 engine=threads name=
+            compiler=gcc flags=("${asan[@]}") limit=60 engine=threads linked=asan part='' name=''
             for word in $line; do
                 case $word in
                 asan) ;;
-                tsan) flags=("${tsan[@]}") name=.tsan ;;
-                plain) flags=(-O2) name=.plain ;;
-                model) compiler=tests/model_gcc.sh flags=() name=.model ;;
+                tsan) flags=("${tsan[@]}") name=.tsan linked=tsan part=0 ;;
+                plain) flags=("${plain[@]}") name=.plain linked=plain ;;
+                model) compiler=tests/model_gcc.sh flags=() name=.model linked= ;;
+                whole) linked= ;;
                 timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;
                 -*) flags+=("$word") ;;
@@ -339,10 +362,18 @@ host_programs() { # reads the names of files
             done
             n=$((n + 1)) name=$(stem "$file")$name
             case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
-            program "$name" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
+            [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$out/implementation.$linked.o")
+            program "$name" in_part "$part" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
                 "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" -pthread -lm
         done <<<"$(marks "$file")"
     done 3<&0
+}
+
+# in_part PART COMMAND...: an empty part is the whole, as every part is in deep runs.
+in_part() {
+    if [ -n "$1" ] && [ -z "${FLEET_DEEP:-}" ]; then export FLEET_TEST_PART=$1; fi
+    shift
+    "$@"
 }
 
 with_engine() {
@@ -351,14 +382,18 @@ with_engine() {
     "$@"
 }
 
-group_plan() { host_programs < <(c_files tests/plan); }
+group_plan() {
+    host_implementations
+    host_programs < <(c_files tests/plan)
+}
 group_host() {
     local file
-    host_programs < <(c_files tests/host tests/gpu)
-    for file in $(find tests/host -name '*.sh' | sort); do
+    host_implementations
+    for file in $(find tests/host -name '*.sh' | sort); do # first, for they are long
         program "$(stem "$file").sh" env OUT="$out/$(stem "$file")" MODEL_FLAGS="${warnings[*]} ${stb_flags[*]-}" \
             timeout -k 5 "$(stretched 300)" bash "$file"
     done
+    host_programs < <(c_files tests/host tests/gpu)
 }
 
 example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
@@ -390,17 +425,26 @@ example() {
     esac
 }
 
-# ---- HIP: examples and tests/gpu, one binary for all three targets, run on gfx942
+# ---- HIP: examples and tests/gpu, run on gfx942
 
 gpu_files() {
     example_files
     c_files tests/gpu
 }
 
+# Whether a program is built for all architectures, and not only for the one on which it runs: the examples, and
+# tests that go through the parts of the headers which differ.
+everywhere() { # FILE
+    case ${FLEET_DEEP:+deep}:$1 in deep:* | *:examples/* | */events.c | */linear.c | */stream.c) ;; *) return 1 ;; esac
+}
+
 group_hip() {
     local file name
     hip_setup
     hip_run mkdir -p "$out"
+    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
+    check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
+    wait
     for file in $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
     done
@@ -419,15 +463,22 @@ group_hip() {
 }
 
 hip_build() { # FILE BINARY
-    hip_cc "${hip_flags[@]}" "${warnings[@]}" --offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950 \
-        -Itests "$1" -o "$2"
+    local archs=("${hip_archs[@]}")
+    if [ -n "${FLEET_HIP_RUNTIME:-}" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
+    case $1 in
+    examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
+    *)
+        hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -Itests -c "$1" -o "$2.o" &&
+            hip_cc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
+        ;;
+    esac
 }
 
 # Runs a program under many settings of the emulator, up to the first that fails. A real GPU ignores
 # them and takes three runs.
 hip_seeds() { # FILE NAME
     local settings base=$out/$2.run
-    hip_settings | while read -r settings; do
+    hip_settings "$1" | while read -r settings; do
         echo 0 >"$base.rc"
         # shellcheck disable=SC2086
         on_gpu "$1" "$2" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
@@ -442,15 +493,20 @@ hip_seeds() { # FILE NAME
 }
 
 # Seeds 1 to 20, each with stores that stay in flight for a long and for a short time; by turns (in
-# deep runs: each) with 1, 2 and 8 XCDs, in another placement, and every third seed with early
+# deep runs: each) with 1, 2 and 8 XCDs, in another placement, and every fourth seed with early
 # evictions, stalls and late starts. Each seed runs one half of a program's settings with the one delay
-# and the other half with the other (deep runs: all with both).
-hip_settings() {
+# and the other half with the other (deep runs: all with both). Six seeds are each number of XCDs with
+# each delay and each half once: that is all for programs of which a run takes seconds.
+hip_settings() { # FILE
     local seed delay n xcds more part seeds=20
+    case ${FLEET_DEEP:+deep}:$1 in
+    deep:*) ;;
+    *:examples/0[5-9]_* | */failures.c | */linear.c | */shapes.c | */steps.c | */stream.c | */tensors.c) seeds=6 ;;
+    esac
     [ -n "${FLEET_HIP_RUNTIME:-}" ] || seeds=3
     for seed in $(seq $seeds); do
         more=
-        [ $((seed % 3)) != 0 ] || more=" AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
+        [ $((seed % 4)) != 2 ] || more=" AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
         for delay in 3 20; do
             for n in 0 1 2; do
                 [ -n "${FLEET_DEEP:-}" ] || [ $(((seed + delay) % 3)) = $n ] || continue
@@ -476,9 +532,11 @@ group_cuda() {
         return 0
     }
     setup_stb
+    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
+    check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
+    wait
     for file in $(gpu_files); do
-        name=$(stem "$file")
-        check "build/$name" nvcc "${cuda_flags[@]}" -I. -Itests "${stb_flags[@]}" "$file" -o "$out/$name"
+        check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     wait
     nvidia-smi -L >/dev/null 2>&1 || {
@@ -491,6 +549,18 @@ group_cuda() {
         [ "$(cat "$out/build/$name.rc")" != 0 ] ||
             program "$name" on_gpu "$file" "$name" timeout -k 5 "$(timeout_of "$file")" "$out/$name"
     done
+}
+
+cuda_build() { # FILE BINARY
+    local archs=("${cuda_archs[@]}")
+    if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then archs=("${cuda_archs[1]}"); fi
+    case $1 in
+    examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
+    *)
+        nvcc "${cuda_flags[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -I. -Itests "${stb_flags[@]}" -c "$1" -o "$2.o" &&
+            nvcc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
+        ;;
+    esac
 }
 
 group_isa() {

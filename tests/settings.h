@@ -3,7 +3,7 @@
 #ifndef FLEET_TEST_SETTINGS_H
 #define FLEET_TEST_SETTINGS_H
 
-#define FLEET_IMPLEMENTATION
+#include "implementation.h"
 #include "fleet_sched.h"
 #include "test.h"
 #include "plan/walk.h"

@@ -380,12 +380,16 @@ static void misuse_ends_the_run(test_run *t)
 /* A launch that forgets the ring. */
 static void run_misfit(test_run *t, const setting *s, void *unused)
 {
+    static char report[8192];
     stand o;
     (void)unused;
     if (!stand_begin(t, s, 24, BAD_NOTHING, &o)) return;
     o.launch.stream_bytes = 0;
     CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
     if (!ended_with(t, &o.state, FLEET_ERROR_LAUNCH)) return;
+    fleet_report(&o.state, report, sizeof report);
+    if (!strstr(report, "set fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set)"))
+        test_fail(t, __FILE__, __LINE__, "the report does not say what to set: %s", report);
     stand_end(&o);
 }
 

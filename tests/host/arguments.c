@@ -1,4 +1,5 @@
 /* Null and bad arguments of what fleet_device.h and fleet_sched.h offer, and where things lie in memory. */
+// run: asan whole
 #include "model.h"
 
 static void null_arguments(test_run *t)

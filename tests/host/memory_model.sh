@@ -131,12 +131,25 @@ bug "a poll by a plain load" $device \
 build -w -DMUTANTS -include "$OUT/mutants.h" "-iquote$OUT" -Itests tests/host/memory_model.c -o "$OUT/mutants"
 "$OUT/mutants" || true # it prints its own failures
 
+# runs_of EXAMPLE: the words of each of its runs, a line each; their seeds count from 1. The model takes some 20 ns
+# for each load and store, and example 07 has three batches of many runs: only the smallest, and once two tiles of
+# rows, the second of which is not full.
+runs_of() {
+    case $1:${FLEET_DEEP:-} in
+    07_*:) printf '%s\n' "--batch 1" "--batch 1" "--batch 17" ;;
+    *) printf '%s\n' "" "" "" "" ;;
+    esac
+}
+
 for file in examples/[0-9][0-9]_*.c; do
     name=$(basename "$file" .c)
     build -I. -include tests/host/modelled.h "$file" -o "$OUT/$name"
-    why=
-    for seed in 1 2 3 4; do
-        FLEET_TEST_SEED=$seed "$OUT/$name" >"$OUT/$name.log" 2>&1 || why="${why:-seed $seed: $(tail -n 1 "$OUT/$name.log")}"
-    done
+    why= seed=0
+    while read -r words; do
+        seed=$((seed + 1))
+        # shellcheck disable=SC2086
+        FLEET_TEST_SEED=$seed "$OUT/$name" $words >"$OUT/$name.log" 2>&1 </dev/null ||
+            why="${why:-seed $seed: $(tail -n 1 "$OUT/$name.log")}"
+    done < <(runs_of "$name")
     if [ -n "$why" ]; then echo "FAIL $name: $why"; else echo "pass $name"; fi
 done

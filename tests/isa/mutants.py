@@ -109,7 +109,7 @@ MUTANTS = [
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_again();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_again();", ";", sim="test"),
     # cache policy, walks, sums over waves
-    M("streaming load of 4: a plain one", DEVICE, "fleet_load_streaming4", 'FLEETI_LOAD_SC1_NT(v, at, "dword");', "v = *(const uint32_t *)at;", sim=None, why=HINT),
+    M("streaming load of 4: a plain one", DEVICE, "fleet_load_streaming4", 'FLEETI_LOAD_STREAMING(v, at, "dword");', "v = *(const uint32_t *)at;", sim=None, why=HINT),
     M("streaming load of 16: the width", DEVICE, "fleet_load_streaming16", "dwordx4", "dwordx3", sim=None, why=OTHER_TEST),
     M("four streaming loads: one without nt", DEVICE, "fleet_load_streaming64", "%2, %6, off sc1 nt", "%2, %6, off sc1", sim=None, why=HINT),
     M("four streaming loads: their wait", DEVICE, "fleet_load_streaming64", '"s_waitcnt vmcnt(0)"', '""', sim=None, why=OTHER_TEST),

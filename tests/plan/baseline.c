@@ -1,3 +1,4 @@
+// run: asan whole
 /* Chiplet-tasks against the baseline, which is the same graph with two fields of fleet_plan_desc set: unaware, and one
    counter level. A decode step of Qwen3-8B at batch 1 (36 layers, without embedding and head) on 8 chiplets of 31
    workers, as in FLEET (arXiv 2604.15379); the counts are printed beside those of the authors.

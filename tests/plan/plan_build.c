@@ -1,5 +1,6 @@
 /* What plans hold, in exact numbers: queues, targets, shares, scopes, batches. The random graphs are in
    plan_random.c. */
+// run: asan whole
 #include "check.h"
 
 static const fleet_task *find(const fleet_plan *plan, const char *grid, int32_t a, int32_t b)

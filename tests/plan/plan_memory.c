@@ -1,5 +1,6 @@
 /* Out of memory at every allocation in turn: FLEET_ERROR_MEMORY, nothing leaks, and the graph builds once
    there is memory again. */
+// run: asan whole
 #include <stddef.h>
 #include <stdlib.h>
 

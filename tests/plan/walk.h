@@ -3,7 +3,7 @@
 #ifndef FLEET_TEST_WALK_H
 #define FLEET_TEST_WALK_H
 
-#define FLEET_IMPLEMENTATION
+#include "../implementation.h"
 #include "fleet.h"
 #include "../test.h"
 #include <stdlib.h>
