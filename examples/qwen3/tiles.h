@@ -68,7 +68,7 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
     const decoder *d = o->d;
-    const uint32_t tiles = ceil_div(d->hidden, TILE);
+    const uint32_t tiles = d->hidden / TILE;
     if (o->normed)
         for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
             const uint32_t r = i / RUNS;
@@ -92,14 +92,12 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, u
     const decoder *d = o->d;
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
-        if (c >= d->hidden) continue;
         d->h[r * d->hidden + c] = sums[i];
         d->x[r * d->hidden + c] = act_of(sums[i] * o->norm[c]);
     }
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float squares = 0;
-        for (uint32_t c = 0; c < TILE && column + c < d->hidden; c++)
-            squares += sums[r * TILE + c] * sums[r * TILE + c];
+        for (uint32_t c = 0; c < TILE; c++) squares += sums[r * TILE + c] * sums[r * TILE + c];
         d->squares[column / TILE * MOST_ROWS + r] = squares;
     }
 }
@@ -123,8 +121,7 @@ FLEET_TILE(embed, op)
             const token_row *row = &b->row[r];
             const int32_t token =
                 d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
-            l.sums[i] =
-                c < d->hidden ? float_of_bf16(d->embedding[(size_t)token * d->hidden + c]) : 0;
+            l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
         fleet_barrier(&ctx);
         put_residual(&ctx, args, l.sums, tile.column, b->rows);
@@ -180,7 +177,7 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
     } else {
         for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
             const uint32_t r = i / TILE, c = column + i % TILE;
-            if (c < d->hidden) l->sums[i] += d->h[r * d->hidden + c];
+            l->sums[i] += d->h[r * d->hidden + c];
         }
         fleet_barrier(ctx);
         put_residual(ctx, o, l->sums, column, rows);
@@ -536,15 +533,12 @@ FLEET_TILE(add_experts, op)
         for (uint32_t i = ctx.thread; i < d->b->rows * TILE; i += ctx.threads) {
             const uint32_t r = i / TILE, c = tile.column + i % TILE;
             float sum = 0;
-            if (c < d->hidden) {
-                for (uint32_t j = 0; j < d->top_k; j++) {
-                    const uint32_t pair = r * d->top_k + j;
-                    sum += d->pair_weight[pair] *
-                           d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
-                }
-                sum += d->h[r * d->hidden + c];
+            for (uint32_t j = 0; j < d->top_k; j++) {
+                const uint32_t pair = r * d->top_k + j;
+                sum += d->pair_weight[pair] *
+                       d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
             }
-            l.sums[i] = sum;
+            l.sums[i] = sum + d->h[r * d->hidden + c];
         }
         fleet_barrier(&ctx);
         put_residual(&ctx, args, l.sums, tile.column, d->b->rows);
