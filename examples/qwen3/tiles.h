@@ -68,7 +68,7 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
     const decoder *d = o->d;
-    const uint32_t tiles = ceil_div(d->hidden, TILE);
+    const uint32_t tiles = d->hidden / TILE;
     if (o->normed)
         for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
             const uint32_t r = i / RUNS;
@@ -92,21 +92,29 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, u
     const decoder *d = o->d;
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
-        if (c >= d->hidden) continue;
         d->h[r * d->hidden + c] = sums[i];
         d->x[r * d->hidden + c] = act_of(sums[i] * o->norm[c]);
     }
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float squares = 0;
-        for (uint32_t c = 0; c < TILE && column + c < d->hidden; c++)
-            squares += sums[r * TILE + c] * sums[r * TILE + c];
-        d->squares[r * ceil_div(d->hidden, TILE) + column / TILE] = squares;
+        for (uint32_t c = 0; c < TILE; c++) squares += sums[r * TILE + c] * sums[r * TILE + c];
+        d->squares[r * (d->hidden / TILE) + column / TILE] = squares;
     }
 }
 
+/* On GPUs the instruction alone: what makes small results exact takes constants, which the compiler keeps in registers
+   that are scarce; weights and gates need no more. */
+FLEET_DEVICE float exp_of(float x)
+{
+#if defined(FLEET_HOST)
+    return expf(x);
+#else
+    return __expf(x);
+#endif
+}
 FLEET_DEVICE float silu(float x)
 {
-    return x / (1 + expf(-x));
+    return x / (1 + exp_of(-x));
 }
 
 /* The embeddings of the step's rows. */
@@ -123,8 +131,7 @@ FLEET_TILE(embed, op)
             const token_row *row = &b->row[r];
             const int32_t token =
                 d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
-            l.sums[i] =
-                c < d->hidden ? float_of_bf16(d->embedding[(size_t)token * d->hidden + c]) : 0;
+            l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
         fleet_barrier(&ctx);
         put_residual(&ctx, args, l.sums, tile.column, b->rows);
@@ -143,17 +150,23 @@ FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const op *o, const product_ld
                              uint32_t column, uint32_t rows)
 {
     const decoder *d = o->d;
+    const uint32_t columns = d->vocab - column < TILE ? d->vocab - column : TILE;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         const uint32_t s = (uint32_t)d->b->row[r].sequence;
         const sequence_state *sequence = &d->b->sequence[s];
+        const float *sum = l->sums + r * TILE, scale = l->scale[r];
+        float best = l->best[r];
+        int32_t token = l->best_token[r];
         if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) continue;
-        for (uint32_t c = column; c < column + TILE && c < d->vocab; c++) {
-            const float logit = l->sums[r * TILE + c - column] * l->scale[r];
-            if (is_better(logit, (int32_t)c, l->best[r], l->best_token[r]))
-                l->best[r] = logit, l->best_token[r] = (int32_t)c;
-            if (d->logits)
-                d->logits[((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab + c] =
-                    logit;
+        for (uint32_t c = 0; c < columns; c++) {
+            const float logit = sum[c] * scale;
+            if (is_better(logit, (int32_t)(column + c), best, token))
+                best = logit, token = (int32_t)(column + c);
+        }
+        l->best[r] = best, l->best_token[r] = token;
+        if (d->logits) {
+            float *to = d->logits + ((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab;
+            for (uint32_t c = 0; c < columns; c++) to[column + c] = sum[c] * scale;
         }
     }
 }
@@ -180,7 +193,7 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
     } else {
         for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
             const uint32_t r = i / TILE, c = column + i % TILE;
-            if (c < d->hidden) l->sums[i] += d->h[r * d->hidden + c];
+            l->sums[i] += d->h[r * d->hidden + c];
         }
         fleet_barrier(ctx);
         put_residual(ctx, o, l->sums, column, rows);
@@ -327,10 +340,10 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
             float *score = l->score + n * KEYS;
             for (uint32_t j = 0; j < keys; j++) most = score[j] > most ? score[j] : most;
             for (uint32_t j = 0; j < keys; j++) {
-                score[j] = most == -INFINITY ? 0 : expf(score[j] - most);
+                score[j] = most == -INFINITY ? 0 : exp_of(score[j] - most);
                 sum += score[j];
             }
-            l->shrink[n] = most == -INFINITY ? 0 : expf(l->most[n] - most);
+            l->shrink[n] = most == -INFINITY ? 0 : exp_of(l->most[n] - most);
             l->weight[n] = l->weight[n] * l->shrink[n] + sum;
             l->most[n] = most;
         }
@@ -409,7 +422,7 @@ FLEET_TILE(combine, op)
             float most = -INFINITY, sum = 0, weight = 0;
             for (uint32_t p = 0; p < parts; p++) most = fmaxf(most, from[p * (dim + 2) + dim]);
             for (uint32_t p = 0; p < parts; p++) {
-                const float *part = from + p * (dim + 2), worth = expf(part[dim] - most);
+                const float *part = from + p * (dim + 2), worth = exp_of(part[dim] - most);
                 sum += part[c] * worth;
                 weight += part[dim + 1] * worth;
             }
@@ -433,7 +446,7 @@ FLEET_TILE(route, op)
         const float *score = d->scores + r * d->experts;
         float most = -INFINITY, sum = 0, chosen = 0;
         for (uint32_t e = 0; e < d->experts; e++) most = fmaxf(most, score[e]);
-        for (uint32_t e = 0; e < d->experts; e++) sum += expf(score[e] - most);
+        for (uint32_t e = 0; e < d->experts; e++) sum += exp_of(score[e] - most);
         for (uint32_t j = 0; j < d->top_k; j++) {
             /* The best of those that come behind the one before: with a lower score, or the same and a higher number. */
             uint32_t best = d->experts;
@@ -443,11 +456,11 @@ FLEET_TILE(route, op)
                 if (best == d->experts || score[e] > score[best]) best = e;
             }
             expert[r * d->top_k + j] = (int32_t)best;
-            chosen += expf(score[best] - most);
+            chosen += exp_of(score[best] - most);
         }
         for (uint32_t j = 0; j < d->top_k; j++)
             d->pair_weight[r * d->top_k + j] =
-                expf(score[expert[r * d->top_k + j]] - most) / (d->norm_topk ? chosen : sum);
+                exp_of(score[expert[r * d->top_k + j]] - most) / (d->norm_topk ? chosen : sum);
     }
     fleet_barrier(&ctx);
     for (uint32_t e = ctx.thread; e < d->experts; e += ctx.threads) {
@@ -536,15 +549,12 @@ FLEET_TILE(add_experts, op)
         for (uint32_t i = ctx.thread; i < d->b->rows * TILE; i += ctx.threads) {
             const uint32_t r = i / TILE, c = tile.column + i % TILE;
             float sum = 0;
-            if (c < d->hidden) {
-                for (uint32_t j = 0; j < d->top_k; j++) {
-                    const uint32_t pair = r * d->top_k + j;
-                    sum += d->pair_weight[pair] *
-                           d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
-                }
-                sum += d->h[r * d->hidden + c];
+            for (uint32_t j = 0; j < d->top_k; j++) {
+                const uint32_t pair = r * d->top_k + j;
+                sum += d->pair_weight[pair] *
+                       d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
             }
-            l.sums[i] = sum;
+            l.sums[i] = sum + d->h[r * d->hidden + c];
         }
         fleet_barrier(&ctx);
         put_residual(&ctx, args, l.sums, tile.column, d->b->rows);

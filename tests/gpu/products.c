@@ -1,0 +1,198 @@
+/* The products of examples/qwen3, of as many rows and k's as have a way of their own through the tiles for the matrix
+   units of this platform: waves without any k, whole and begun rings of blocks, one and several tiles of rows. */
+// run: asan
+// run: tsan
+#include "settings.h"
+#include "examples/qwen3/tiles.h"
+
+#define CASES 5u
+static const uint32_t row_cases[CASES] = {1, 16, 17, 33, MOST_ROWS};
+static const uint32_t block_cases[CASES] = {1, 4, 5, 33, 71}; /* of BLOCK k's */
+#define MOST_K (71u * BLOCK)
+#define COLUMNS (2 * TILE + 5)
+#define PADDED (3 * TILE)
+#define UNTOUCHED 12345.0f
+
+/* From -1 to 1. */
+static float value_of(uint32_t i)
+{
+    return (float)(i * 2654435761u >> 8) / 8388608.0f - 1;
+}
+static bf16 weight_of(uint32_t column, uint32_t k)
+{
+    return bf16_of_float(value_of(column * MOST_K + k));
+}
+static act x_of(uint32_t row, uint32_t k)
+{
+    return act_of(value_of(1000003 + row * MOST_K + k));
+}
+
+typedef struct product {
+    op *ops;                               /* [CASES][CASES]: rows, k's */
+    float *floats;                         /* of each op [MOST_ROWS][COLUMNS] */
+    float want[CASES][MOST_ROWS][COLUMNS]; /* for each number of k's */
+} product;
+
+/* Device memory with these bytes. */
+static void *copied(test_run *t, const void *from, size_t bytes)
+{
+    void *to = NULL;
+    if (fleet_device_alloc(&to, bytes) || fleet_to_device(to, from, bytes, NULL))
+        test_fail(t, __FILE__, __LINE__, "no device memory");
+    return to;
+}
+
+static const bf16 *packed_weights(test_run *t, uint32_t k)
+{
+    bf16 *packed = (bf16 *)calloc((size_t)PADDED * k, sizeof *packed);
+    void *to = NULL;
+    for (uint32_t n = 0; packed && n < COLUMNS; n++)
+        for (uint32_t i = 0; i < k; i++)
+            packed[n / TILE * TILE * k + i / BLOCK * BLOCK * TILE + pack_at(n % TILE, i % BLOCK)] =
+                weight_of(n, i);
+    if (packed) to = copied(t, packed, (size_t)PADDED * k * sizeof *packed);
+    free(packed);
+    return (const bf16 *)to;
+}
+
+static const act *rows_of_x(test_run *t, uint32_t k)
+{
+    act *x = (act *)malloc((size_t)MOST_ROWS * k * sizeof *x);
+    void *to = NULL;
+    for (uint32_t i = 0; x && i < MOST_ROWS * k; i++) x[i] = x_of(i / k, i % k);
+    if (x) to = copied(t, x, (size_t)MOST_ROWS * k * sizeof *x);
+    free(x);
+    return (const act *)to;
+}
+
+static void want_products(product *p)
+{
+    for (uint32_t c = 0; c < CASES; c++)
+        for (uint32_t r = 0; r < MOST_ROWS; r++)
+            for (uint32_t n = 0; n < COLUMNS; n++) {
+                double sum = 0;
+                for (uint32_t k = 0; k < block_cases[c] * BLOCK; k++)
+                    sum += (double)float_of_bf16(weight_of(n, k)) * (double)float_of(x_of(r, k));
+                p->want[c][r][n] = (float)sum;
+            }
+}
+
+/* A decoder that has no more than its rows. */
+static const decoder *decoder_of(test_run *t, uint32_t rows)
+{
+    decoder d;
+    batch *b = (batch *)calloc(1, sizeof *b);
+    const void *to = NULL;
+    memset(&d, 0, sizeof d);
+    if (b) {
+        b->rows = rows;
+        d.b = (batch *)copied(t, b, sizeof *b);
+        to = copied(t, &d, sizeof d);
+    }
+    free(b);
+    return (const decoder *)to;
+}
+
+static void check_results(test_run *t, const product *p, const float *floats)
+{
+    for (uint32_t i = 0; i < CASES * CASES; i++)
+        for (uint32_t j = 0; j < MOST_ROWS * COLUMNS; j++) {
+            const uint32_t r = j / COLUMNS, n = j % COLUMNS, rows = row_cases[i / CASES];
+            const float is = floats[(size_t)i * MOST_ROWS * COLUMNS + j],
+                        want = r < rows ? p->want[i % CASES][r][n] : UNTOUCHED;
+            if (!(fabsf(is - want) <= 1e-3f)) {
+                test_fail(t, __FILE__, __LINE__, "%u rows, %u k's: row %u, column %u is %f, not %f",
+                          rows, block_cases[i % CASES] * BLOCK, r, n, (double)is, (double)want);
+                return;
+            }
+        }
+}
+
+static void run_products(test_run *t, const setting *s, void *user)
+{
+    const product *p = (const product *)user;
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_state_desc state_desc = setting_state_desc(s);
+    fleet_launch_desc launch = setting_launch_desc(s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    const size_t words = (size_t)CASES * CASES * MOST_ROWS * COLUMNS;
+    float *floats = (float *)malloc(words * sizeof *floats);
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    void *ops;
+    CHECK(floats);
+    for (size_t i = 0; i < words; i++) floats[i] = UNTOUCHED;
+    CHECK_STATUS(fleet_to_device(p->floats, floats, words * sizeof *floats, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < CASES * CASES; i++) {
+        char name[16];
+        fleet_grid grid;
+        snprintf(name, sizeof name, "linear.%u", i);
+        grid = fleet_call_device(g, name, op_linear, fleet_shape0(), i);
+        fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
+    }
+    CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    ops = copied(t, p->ops, CASES * CASES * sizeof *p->ops);
+    CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
+    launch.threads = THREADS;
+    launch.lds_bytes = LDS_BYTES, launch.stream_bytes = DECODER_STREAM_BYTES;
+    CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(decode), ops), FLEET_OK);
+    if (!ended_with(t, &state, FLEET_OK)) return;
+    CHECK_STATUS(fleet_to_host(floats, p->floats, words * sizeof *floats, NULL), FLEET_OK);
+    check_results(t, p, floats);
+    fleet_state_free(&state);
+    fleet_image_free(&image);
+    fleet_device_free(ops);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+    free(floats);
+}
+
+static void products(test_run *t)
+{
+    static product p;
+    op ops[CASES * CASES];
+    void *floats;
+    const decoder *d[CASES];
+    const bf16 *weights[CASES];
+    const act *x[CASES];
+    memset(ops, 0, sizeof ops);
+    want_products(&p);
+    CHECK_STATUS(fleet_device_alloc(&floats, sizeof p.want[0] * CASES * CASES), FLEET_OK);
+    p.ops = ops, p.floats = (float *)floats;
+    for (uint32_t c = 0; c < CASES; c++) {
+        d[c] = decoder_of(t, row_cases[c]);
+        weights[c] = packed_weights(t, block_cases[c] * BLOCK);
+        x[c] = rows_of_x(t, block_cases[c] * BLOCK);
+        CHECK(d[c] && weights[c] && x[c]);
+    }
+    for (uint32_t i = 0; i < CASES * CASES; i++) {
+        op *o = &ops[i];
+        o->d = d[i / CASES], o->weights = weights[i % CASES], o->x = x[i % CASES];
+        o->shape.m = o->shape.tile_m = MOST_ROWS;
+        o->shape.n = PADDED, o->shape.tile_n = TILE;
+        o->shape.k = block_cases[i % CASES] * BLOCK, o->shape.tile_k = BLOCK;
+        o->shape.element_bytes = 2;
+        o->shape.split = FLEET_SPLIT_N, o->shape.traversal = FLEET_TRAVERSAL_M_MAJOR;
+        o->ending = END_FLOATS, o->columns = COLUMNS;
+        o->floats = p.floats + (size_t)i * MOST_ROWS * COLUMNS;
+    }
+    in_settings(t, 2, run_products, &p);
+    for (uint32_t c = 0; c < CASES; c++) {
+        decoder copy;
+        CHECK_STATUS(fleet_to_host(&copy, d[c], sizeof copy, NULL), FLEET_OK);
+        fleet_device_free(copy.b);
+        fleet_device_free((void *)(uintptr_t)d[c]);
+        fleet_device_free((void *)(uintptr_t)weights[c]);
+        fleet_device_free((void *)(uintptr_t)x[c]);
+    }
+    fleet_device_free(floats);
+}
+
+static void all(test_run *t)
+{
+    TEST(products);
+}
+
+TEST_MAIN(all)
