@@ -399,10 +399,9 @@ typedef struct fleeti_tracer {
     fleeti_cold room;            /* for so many; 0: no trace */
     fleeti_cold lead; /* the same in the first wave, which times the tasks of all; else 0 */
     fleeti_cold first_step;
-    fleeti_cold skip; /* tasks taken, less the records for them: ends of steps have none */
-    fleeti_cold batch,
-        desc; /* wavefront-tasks: of this wave's next one the record; of that in hand */
-    fleeti_cold low, high; /* when the task in hand was taken */
+    fleeti_cold skip;        /* tasks taken, less the records for them: ends of steps have none */
+    fleeti_cold batch, desc; /* wavefront-tasks: record of this wave's next; desc of that in hand */
+    fleeti_cold low, high;   /* when the task in hand was taken */
     fleeti_cold begun, ended;
 } fleeti_tracer;
 #endif
@@ -2743,8 +2742,7 @@ void fleet_state_free(fleet_state *state);
    are finer, but each SM has its own, whose rate changes during a launch. A record takes the first wave of a workgroup
    a hundred to a hundred and forty instructions, most of them after the notify, and each other wave twenty to sixty. */
 typedef struct fleet_trace_desc {
-    uint32_t
-        records; /* of each worker, 32 bytes each; what comes after is counted, not kept. Default 1024 */
+    uint32_t records;    /* of each worker, of 32 bytes; more are counted, not kept. Default 1024 */
     uint32_t first_step; /* of a launch, from 0 on: those before it leave no records. Default 0 */
 } fleet_trace_desc;
 
