@@ -2,7 +2,7 @@
 #ifndef QWEN3_MODEL_H
 #define QWEN3_MODEL_H
 
-#include "expected.h"
+#include "checkpoint.h"
 #include "tiles.h"
 
 #include <stdio.h>

@@ -10,13 +10,14 @@
        decoder.h      what lies in device memory; the rows of a step
        tiles.h        the tile functions; tiles_host.h, tiles_cuda.h, tiles_amd.h: the products
        model.h        packing, the graph, the launch
+       check.h        against a reference's tokens and logits
 
    Built by examples/run.sh; needs libjansson. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 #define FLEET_IMPLEMENTATION
-#include "model.h"
+#include "check.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -304,100 +305,19 @@ static void decode_prompts(const options *o, const model *m, const session_desc 
     session_free(&s);
 }
 
-/* ---- comparing with a reference ---- */
-
-/* What is demanded. The reference is float32 throughout, as the CPU is here; GPUs round what goes into their matrix
-   units to bf16, which may turn a choice between two tokens that are nearly as good. */
-#if defined(FLEET_HOST)
-#define CHECK_MARGIN 0.0
-#define CHECK_LOGITS 2e-3
-#else
-#define CHECK_MARGIN 0.05
-#define CHECK_LOGITS 6e-2
-#endif
-
-typedef struct checked {
-    uint32_t tokens, right, near_ties, logits;
-    double worst; /* difference of a logit */
-    uint32_t wrong;
-} checked;
-
-/* Feeds some cases their reference's tokens, and looks at what would have been chosen. The reference is a model that
-   was cast to bf16 as a whole and then widened: RoPE's frequencies are rounded there, too. */
-static void check_cases(const model *m, const session_desc *desc, const qwen3_case *cases,
-                        uint32_t n, checked *c)
-{
-    request requests[MOST_ROWS];
-    session s;
-    session_desc d = *desc;
-    int32_t *picked;
-    uint32_t counts[MOST_ROWS];
-    const uint32_t vocab = m->config.vocab;
-    float *logits;
-    d.steps = 0, d.keep_logits = 1, d.rope_bf16 = 1;
-    for (uint32_t i = 0; i < n; i++) {
-        memset(&requests[i], 0, sizeof *requests);
-        requests[i].prompt = cases[i].prompt, requests[i].n_prompt = cases[i].prompt_count;
-        requests[i].forced = cases[i].greedy,
-        requests[i].n_forced = requests[i].steps = cases[i].greedy_count;
-        if (cases[i].greedy_count > d.steps) d.steps = cases[i].greedy_count;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        if (cases[i].prompt_count + d.steps > d.context)
-            d.context = cases[i].prompt_count + d.steps;
-    picked = (int32_t *)malloc((size_t)n * d.steps * sizeof *picked);
-    logits = (float *)malloc((size_t)n * d.steps * vocab * sizeof *logits);
-    if (!picked || !logits) stop(1, "out of memory");
-    if (session_open(&s, m, &d, requests, n)) stop(2, s.error);
-    if (session_run(&s) || session_picked(&s, picked, counts)) stop(1, s.error);
-    if (fleet_to_host(logits, s.d.logits, (size_t)n * d.steps * vocab * sizeof *logits, NULL))
-        stop(1, "logits cannot be copied");
-    for (uint32_t i = 0; i < n; i++) {
-        const qwen3_case *e = &cases[i];
-        for (uint32_t t = 0; t < e->greedy_count; t++) {
-            const int32_t is = t < counts[i] ? picked[i * d.steps + t] : -1;
-            c->tokens++;
-            if (is == (int32_t)e->greedy[t]) {
-                c->right++;
-            } else if (e->top2_margin[t] < CHECK_MARGIN) {
-                c->near_ties++;
-            } else {
-                c->wrong++;
-                fprintf(stderr, "case %u of %u, step %u: token %d, expected %u (margin %.4f)\n", i,
-                        n, t, is, e->greedy[t], (double)e->top2_margin[t]);
-            }
-        }
-        for (uint32_t k = 0; k < e->check_count; k++) {
-            const float *is = logits + ((size_t)i * d.steps + e->checks[k].step) * vocab;
-            double most = -INFINITY, sum = 0, off;
-            for (uint32_t v = 0; v < QWEN3_CHECKED_LOGITS && v < vocab; v++) {
-                off = fabs((double)is[v] - e->checks[k].logits[v]);
-                c->logits++;
-                if (!(off <= c->worst)) c->worst = off;
-            }
-            for (uint32_t v = 0; v < vocab; v++) most = fmax(most, (double)is[v]);
-            for (uint32_t v = 0; v < vocab; v++) sum += exp((double)is[v] - most);
-            off = fabs(most + log(sum) - e->checks[k].logsumexp);
-            if (!(off <= c->worst)) c->worst = off;
-        }
-    }
-    free(picked);
-    free(logits);
-    session_free(&s);
-}
-
 static int check(const options *o, const model *m, const session_desc *desc)
 {
     qwen3_expected e;
     checked c;
+    char error[MOST_ERROR];
     int good;
     memset(&c, 0, sizeof c);
-    char error[MOST_ERROR];
     if (qwen3_expected_read(&e, &m->config, o->check, error, sizeof error)) stop(2, error);
-    if (e.count > MOST_ROWS) stop(2, "the file has too many cases");
-    for (uint32_t i = 0; i < e.count; i++) check_cases(m, desc, e.cases + i, 1, &c);
-    check_cases(m, desc, e.cases, e.count, &c);
-    good = !c.wrong && c.worst <= CHECK_LOGITS;
+    for (uint32_t i = 0; i < e.count; i++)
+        if (check_cases(m, desc, e.cases + i, 1, &c)) stop(1, c.error);
+    if (check_cases(m, desc, e.cases, e.count, &c)) stop(1, c.error);
+    good = checked_is_good(&c);
+    if (c.wrong) fprintf(stderr, "%s\n", c.first);
     printf("%s: %u of %u tokens as expected, each case alone and all in one batch",
            good ? "ok" : "wrong", c.right, c.tokens);
     if (CHECK_MARGIN > 0)

@@ -35,6 +35,8 @@ FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
     memcpy(to, &bits, sizeof bits);
 }
 
+#define AHEAD 64u /* k's, 2 KB */
+
 /* Even and odd k's apart: two chains of additions. The same order for any number of rows. */
 FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint32_t rows,
                                 fleet_k_range k, floats16 *sum)
@@ -44,6 +46,7 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     memset(odd, 0, sizeof odd);
     for (uint32_t i = k.first; i < k.first + k.count; i += 2) {
         floats16 a, b;
+        __builtin_prefetch(weights + (i + AHEAD) * TILE); /* the hardware's own stops at pages */
         load_weights(weights + i * TILE, &a);
         load_weights(weights + (i + 1) * TILE, &b);
         for (uint32_t r = 0; r < rows; r++) {

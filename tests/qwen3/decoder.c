@@ -1,0 +1,531 @@
+// run: plain timeout=200
+// run: asan timeout=200 -DQUICK
+/* The decoder of examples/qwen3 on the CPU: against the checkpoints' references under all schedules, chiplets and
+   engines; against a plain decoder in double precision, with sizes that need padding; sequences of all lengths that come
+   and go; and arguments that are wrong. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define FLEET_IMPLEMENTATION
+#include "../../examples/qwen3/check.h"
+#include "test.h"
+
+#if defined(QUICK)
+#define IS_QUICK 1
+#else
+#define IS_QUICK 0
+#endif
+
+static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
+                                       "tests/fixtures/qwen3-moe-tiny"};
+
+typedef struct loaded {
+    qwen3_checkpoint checkpoint;
+    qwen3_expected expected;
+    model m;
+    char error[MOST_ERROR];
+} loaded;
+
+static int load(loaded *l, const char *dir)
+{
+    memset(l, 0, sizeof *l);
+    if (qwen3_open(&l->checkpoint, dir)) {
+        memcpy(l->error, l->checkpoint.error, sizeof l->error);
+        return -1;
+    }
+    if (qwen3_expected_read(&l->expected, &l->checkpoint.config, dir, l->error, sizeof l->error))
+        return -1;
+    if (model_load(&l->m, &l->checkpoint.config, &l->checkpoint, NULL)) {
+        memcpy(l->error, l->m.error, sizeof l->error);
+        return -1;
+    }
+    return 0;
+}
+static void unload(loaded *l)
+{
+    model_free(&l->m);
+    qwen3_expected_close(&l->expected);
+    qwen3_close(&l->checkpoint);
+}
+
+/* static, chiplet, dynamic, auto, unfused */
+#define SCHEDULES 5u
+static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engine, uint64_t seed)
+{
+    session_desc d;
+    memset(&d, 0, sizeof d);
+    d.schedule = schedule < 4 ? (fleet_schedule)schedule : FLEET_SCHEDULE_STATIC;
+    d.unfused = schedule == 4;
+    d.chiplets = chiplets;
+    d.workers = 1 + (uint32_t)(seed % 3);
+    d.seed = d.host.seed = seed;
+    d.placement = (fleet_placement)(FLEET_PLACEMENT_LINEAR + seed % 3);
+    d.host.engine = engine ? FLEET_ENGINE_DETERMINISTIC : FLEET_ENGINE_THREADS;
+    d.host.waves = 1 + (uint32_t)(seed / 3 % 2);
+    return d;
+}
+
+/* Every case, alone and in one batch, for every schedule, 1, 2, 3 and 8 chiplets, and both engines. */
+static void references(test_run *t, const char *dir)
+{
+    static const uint32_t chiplets[] = {1, 2, 3, 8};
+    loaded l;
+    uint64_t seed = 0;
+    if (load(&l, dir)) CHECK_TEXT(l.error, "no error");
+    for (uint32_t i = 0; i < SCHEDULES * 4 * 2 && !t->failed_here; i++) {
+        const session_desc d =
+            setting(i % SCHEDULES, chiplets[i / SCHEDULES % 4], i / SCHEDULES / 4, ++seed);
+        checked c;
+        int bad = 0;
+        memset(&c, 0, sizeof c);
+        if (IS_QUICK && i % 7) continue;
+        for (uint32_t k = 0; k < l.expected.count && !bad; k++)
+            bad = check_cases(&l.m, &d, l.expected.cases + k, 1, &c);
+        if (!bad) bad = check_cases(&l.m, &d, l.expected.cases, l.expected.count, &c);
+        if (bad || !checked_is_good(&c) || c.right != c.tokens)
+            test_fail(t, __FILE__, __LINE__, "setting %u: %s%s, %u of %u tokens, logits within %g",
+                      i, c.error, c.first, c.right, c.tokens, c.worst);
+    }
+    unload(&l);
+}
+static void dense_reference(test_run *t)
+{
+    references(t, fixtures[0]);
+}
+static void moe_reference(test_run *t)
+{
+    references(t, fixtures[1]);
+}
+
+/* The tokens and logits of a run; to be freed. */
+typedef struct outcome {
+    int32_t *picked;
+    float *logits;
+    uint32_t counts[MOST_ROWS];
+    uint32_t steps; /* that had rows */
+    char error[MOST_ERROR];
+} outcome;
+
+static outcome run(const model *m, session_desc d, const request *requests, uint32_t n)
+{
+    outcome o;
+    session s;
+    batch *b = (batch *)malloc(sizeof *b);
+    const size_t tokens = (size_t)n * d.steps, logits = tokens * m->config.vocab;
+    memset(&o, 0, sizeof o);
+    d.keep_logits = 1;
+    o.picked = (int32_t *)calloc(tokens, sizeof *o.picked);
+    o.logits = (float *)calloc(logits, sizeof *o.logits);
+    if (!b || session_open(&s, m, &d, requests, n) ||
+        fleet_device_clear(s.d.logits, logits * sizeof *o.logits, NULL) ||
+        fleet_device_clear(s.d.picked, tokens * sizeof *o.picked, NULL) || session_run(&s) ||
+        session_picked(&s, o.picked, o.counts) ||
+        fleet_to_host(o.logits, s.d.logits, logits * sizeof *o.logits, NULL) ||
+        fleet_to_host(b, s.d.b, sizeof *b, NULL))
+        snprintf(o.error, sizeof o.error, "%s", s.error[0] ? s.error : "?");
+    else
+        o.steps = b->steps;
+    free(b);
+    session_free(&s);
+    return o;
+}
+static void outcome_free(outcome *o)
+{
+    free(o->picked);
+    free(o->logits);
+}
+
+/* Twice the same bits; and the same under every schedule and engine, since sums do not depend on who adds them. */
+static void same_bits(test_run *t)
+{
+    loaded l;
+    outcome first;
+    request requests[3];
+    size_t logits;
+    if (load(&l, fixtures[1])) CHECK_TEXT(l.error, "no error");
+    memset(requests, 0, sizeof requests);
+    for (uint32_t i = 0; i < 3; i++)
+        requests[i].prompt = l.expected.cases[i].prompt,
+        requests[i].n_prompt = l.expected.cases[i].prompt_count;
+    memset(&first, 0, sizeof first);
+    logits = (size_t)3 * 12 * l.m.config.vocab * sizeof(float);
+    for (uint32_t i = 0; i < 12 && !t->failed_here; i++) {
+        session_desc d = setting(i / 2 % SCHEDULES, 2, i % 2, 1 + i);
+        outcome o;
+        d.workers = 2, d.host.waves = 2, d.context = 32, d.steps = 12;
+        o = run(&l.m, d, requests, 3);
+        if (o.error[0]) test_fail(t, __FILE__, __LINE__, "%s", o.error);
+        if (i && !t->failed_here &&
+            (memcmp(o.logits, first.logits, logits) ||
+             memcmp(o.picked, first.picked, sizeof(int32_t) * 36)))
+            test_fail(t, __FILE__, __LINE__, "run %u has other bits", i);
+        if (i)
+            outcome_free(&o);
+        else
+            first = o;
+    }
+    outcome_free(&first);
+    unload(&l);
+}
+
+/* ---- a plain decoder ---- */
+
+typedef struct plain { /* a model of small sizes, in memory as a checkpoint has it */
+    qwen3_checkpoint c;
+    uint16_t *words;
+    size_t used, room;
+    uint64_t random;
+} plain;
+
+static qwen3_tensor tensor(plain *p, uint32_t rows, uint32_t columns, float scale)
+{
+    qwen3_tensor x;
+    memset(&x, 0, sizeof x);
+    x.data = (const unsigned char *)(p->words + p->used);
+    x.rows = rows, x.columns = columns, x.dtype = QWEN3_BF16, x.name = "random", x.file = "none";
+    for (size_t i = 0; i < (size_t)rows * columns; i++) {
+        p->random = p->random * 6364136223846793005ull + 1442695040888963407ull;
+        p->words[p->used++] = bf16_of_float((((float)(p->random >> 40) / 8388608.0f - 1) * scale) +
+                                            (rows == 1 ? 1.0f : 0.0f));
+    }
+    return x;
+}
+
+static double at(const qwen3_tensor *x, uint32_t row, uint32_t column)
+{
+    uint16_t word;
+    memcpy(&word, x->data + ((size_t)row * x->columns + column) * 2, 2);
+    return (double)float_of_bf16(word);
+}
+static void product(const qwen3_tensor *w, const double *x, double *y)
+{
+    for (uint32_t r = 0; r < w->rows; r++) {
+        y[r] = 0;
+        for (uint32_t c = 0; c < w->columns; c++) y[r] += at(w, r, c) * x[c];
+    }
+}
+static void normed(const qwen3_tensor *w, const double *x, double *y, double eps)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < w->columns; i++) sum += x[i] * x[i];
+    for (uint32_t i = 0; i < w->columns; i++)
+        y[i] = x[i] / sqrt(sum / w->columns + eps) * at(w, 0, i);
+}
+static void turned(const qwen3_config *c, double *x, uint32_t position)
+{
+    const uint32_t half = c->head_dim / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        const double angle = position * pow(c->rope_theta, -2.0 * i / c->head_dim), a = x[i],
+                     b = x[i + half];
+        x[i] = a * cos(angle) - b * sin(angle);
+        x[i + half] = b * cos(angle) + a * sin(angle);
+    }
+}
+
+#define PLAIN_MOST 1024 /* of any width */
+typedef struct plain_cache {
+    double *k, *v; /* [layers][positions][kv_heads * head_dim] */
+} plain_cache;
+
+static void plain_mlp(const qwen3_tensor *gate, const qwen3_tensor *up, const qwen3_tensor *down,
+                      const double *x, double weight, double *h)
+{
+    double g[PLAIN_MOST], u[PLAIN_MOST], y[PLAIN_MOST];
+    product(gate, x, g);
+    product(up, x, u);
+    for (uint32_t i = 0; i < gate->rows; i++) g[i] = g[i] / (1 + exp(-g[i])) * u[i];
+    product(down, g, y);
+    for (uint32_t i = 0; i < down->rows; i++) h[i] += weight * y[i];
+}
+
+/* One token through all layers; its logits. */
+static void plain_step(const plain *p, plain_cache *cache, uint32_t positions, uint32_t position,
+                       uint32_t token, double *logits)
+{
+    const qwen3_config *c = &p->c.config;
+    const uint32_t dim = c->head_dim, kv = c->kv_heads * dim, group = c->heads / c->kv_heads;
+    double h[PLAIN_MOST], x[PLAIN_MOST], q[PLAIN_MOST], y[PLAIN_MOST], score[PLAIN_MOST];
+    for (uint32_t i = 0; i < c->hidden; i++) h[i] = at(&p->c.embed, token, i);
+    for (uint32_t n = 0; n < c->layers; n++) {
+        const qwen3_layer_weights *l = &p->c.layers[n];
+        double *keys = cache->k + (size_t)n * positions * kv,
+               *values = cache->v + (size_t)n * positions * kv;
+        normed(&l->input_norm, h, x, c->norm_eps);
+        product(&l->q, x, q);
+        product(&l->k, x, keys + (size_t)position * kv);
+        product(&l->v, x, values + (size_t)position * kv);
+        for (uint32_t i = 0; i < c->heads; i++)
+            normed(&l->q_norm, q + i * dim, q + i * dim, c->norm_eps),
+                turned(c, q + i * dim, position);
+        for (uint32_t i = 0; i < c->kv_heads; i++) {
+            double *k = keys + (size_t)position * kv + i * dim;
+            normed(&l->k_norm, k, k, c->norm_eps);
+            turned(c, k, position);
+        }
+        for (uint32_t i = 0; i < c->heads; i++) {
+            double sum = 0;
+            for (uint32_t j = 0; j < dim; j++) y[i * dim + j] = 0;
+            for (uint32_t s = 0; s <= position; s++) {
+                score[s] = 0;
+                for (uint32_t j = 0; j < dim; j++)
+                    score[s] += q[i * dim + j] * keys[(size_t)s * kv + i / group * dim + j];
+                score[s] = exp(score[s] / sqrt(dim));
+                sum += score[s];
+            }
+            for (uint32_t s = 0; s <= position; s++)
+                for (uint32_t j = 0; j < dim; j++)
+                    y[i * dim + j] += score[s] / sum * values[(size_t)s * kv + i / group * dim + j];
+        }
+        product(&l->o, y, x);
+        for (uint32_t i = 0; i < c->hidden; i++) h[i] += x[i];
+        normed(&l->post_norm, h, x, c->norm_eps);
+        if (!l->sparse) {
+            plain_mlp(&l->gate, &l->up, &l->down, x, 1, h);
+        } else {
+            double chosen = 0, all = 0;
+            uint32_t best[MOST_TOP_K];
+            product(&l->router, x, score);
+            for (uint32_t e = 0; e < c->experts; e++) score[e] = exp(score[e]), all += score[e];
+            for (uint32_t j = 0; j < c->experts_per_token; j++) {
+                best[j] = c->experts;
+                for (uint32_t e = 0; e < c->experts; e++) {
+                    uint32_t taken = 0;
+                    for (uint32_t k = 0; k < j; k++) taken |= best[k] == e;
+                    if (!taken && (best[j] == c->experts || score[e] > score[best[j]])) best[j] = e;
+                }
+                chosen += score[best[j]];
+            }
+            for (uint32_t j = 0; j < c->experts_per_token; j++)
+                plain_mlp(&l->expert_gate[best[j]], &l->expert_up[best[j]],
+                          &l->expert_down[best[j]], x,
+                          score[best[j]] / (c->norm_topk ? chosen : all), h);
+        }
+    }
+    normed(&p->c.norm, h, x, c->norm_eps);
+    product(&p->c.head, x, logits);
+}
+
+static void plain_make(plain *p, uint64_t seed)
+{
+    static const uint32_t heads[][3] = {
+        {4, 2, 8}, {8, 1, 8}, {2, 2, 16}, {3, 1, 32}, {6, 3, 16}}; /* heads, kv heads, dim */
+    qwen3_config *c = &p->c.config;
+    const uint32_t *h = heads[seed % 5];
+    memset(p, 0, sizeof *p);
+    p->random = seed;
+    c->heads = h[0], c->kv_heads = h[1], c->head_dim = h[2];
+    c->hidden = 32 * (1 + (uint32_t)(seed % 3)), c->layers = 1 + (uint32_t)(seed % 2);
+    c->ffn = 20 + (uint32_t)(seed * 13 % 90), c->vocab = 33 + (uint32_t)(seed * 7 % 50);
+    c->positions = 512, c->rope_theta = 10000, c->norm_eps = 1e-6;
+    if (seed % 2) {
+        c->experts = 5 + (uint32_t)(seed % 9), c->experts_per_token = 1 + (uint32_t)(seed % 3);
+        c->expert_ffn = 9 + (uint32_t)(seed % 40), c->norm_topk = (int)(seed / 2 % 2);
+        c->sparse[c->layers - 1] = 1, c->sparse_layers = 1;
+    }
+    p->room = 4000000;
+    p->words = (uint16_t *)malloc(p->room * 2);
+    p->c.layers = (qwen3_layer_weights *)calloc(c->layers, sizeof *p->c.layers);
+    p->c.embed = tensor(p, c->vocab, c->hidden, 1);
+    p->c.head = tensor(p, c->vocab, c->hidden, 0.5f);
+    p->c.norm = tensor(p, 1, c->hidden, 0.3f);
+    for (uint32_t i = 0; i < c->layers; i++) {
+        qwen3_layer_weights *l = &p->c.layers[i];
+        const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+        l->input_norm = tensor(p, 1, c->hidden, 0.3f), l->post_norm = tensor(p, 1, c->hidden, 0.3f);
+        l->q_norm = tensor(p, 1, c->head_dim, 0.3f), l->k_norm = tensor(p, 1, c->head_dim, 0.3f);
+        l->q = tensor(p, q, c->hidden, 0.3f), l->k = tensor(p, kv, c->hidden, 0.3f);
+        l->v = tensor(p, kv, c->hidden, 0.3f), l->o = tensor(p, c->hidden, q, 0.3f);
+        l->sparse = c->sparse[i];
+        if (!l->sparse) {
+            l->gate = tensor(p, c->ffn, c->hidden, 0.3f),
+            l->up = tensor(p, c->ffn, c->hidden, 0.3f);
+            l->down = tensor(p, c->hidden, c->ffn, 0.3f);
+            continue;
+        }
+        l->router = tensor(p, c->experts, c->hidden, 0.3f);
+        l->expert_gate = (qwen3_tensor *)calloc(c->experts * 3, sizeof(qwen3_tensor));
+        l->expert_up = l->expert_gate + c->experts, l->expert_down = l->expert_up + c->experts;
+        for (uint32_t e = 0; e < c->experts; e++) {
+            l->expert_gate[e] = tensor(p, c->expert_ffn, c->hidden, 0.3f);
+            l->expert_up[e] = tensor(p, c->expert_ffn, c->hidden, 0.3f);
+            l->expert_down[e] = tensor(p, c->hidden, c->expert_ffn, 0.3f);
+        }
+    }
+}
+static void plain_free(plain *p)
+{
+    for (uint32_t i = 0; i < p->c.config.layers; i++) free(p->c.layers[i].expert_gate);
+    free(p->c.layers);
+    free(p->words);
+}
+
+/* Random models whose sizes are no multiples of tiles, against the plain decoder: logits of every step. */
+static void against_plain(test_run *t)
+{
+    const uint32_t n = 5, steps = 6, positions = 200;
+    for (uint64_t seed = 1; seed <= (IS_QUICK ? 6 : 30) && !t->failed_here; seed++) {
+        plain p;
+        model m;
+        request requests[5];
+        uint32_t prompt[5][150];
+        session_desc d = setting((uint32_t)(seed % SCHEDULES), 1 + (uint32_t)(seed % 3),
+                                 (uint32_t)(seed / 2 % 2), seed);
+        outcome o;
+        plain_cache cache;
+        double *logits, worst = 0;
+        plain_make(&p, seed);
+        if (model_load(&m, &p.c.config, &p.c, NULL))
+            test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, m.error);
+        memset(requests, 0, sizeof requests);
+        for (uint32_t i = 0; i < n; i++) {
+            requests[i].n_prompt = i == 1 ? 150 : 1 + (uint32_t)(seed * (i + 3) % 20);
+            for (uint32_t k = 0; k < 150; k++)
+                prompt[i][k] = (uint32_t)(seed * 31 + k * 17 + i * 5) % p.c.config.vocab;
+            requests[i].prompt = prompt[i];
+            requests[i].steps = 1 + (uint32_t)((seed + i) % steps);
+        }
+        d.steps = steps, d.context = positions;
+        o = run(&m, d, requests, n);
+        if (o.error[0]) test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, o.error);
+        cache.k = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MOST),
+        cache.v = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MOST);
+        logits = (double *)malloc(sizeof(double) * p.c.config.vocab);
+        for (uint32_t i = 0; i < n && !t->failed_here; i++) {
+            if (o.counts[i] != requests[i].steps)
+                test_fail(t, __FILE__, __LINE__, "seed %d: %u tokens of sequence %u, expected %u",
+                          (int)seed, o.counts[i], i, requests[i].steps);
+            for (uint32_t k = 0; k + 1 < requests[i].n_prompt + requests[i].steps; k++) {
+                const uint32_t picks = k + 1 >= requests[i].n_prompt,
+                               at_step = k + 1 - requests[i].n_prompt;
+                const uint32_t token =
+                    k < requests[i].n_prompt
+                        ? prompt[i][k]
+                        : (uint32_t)o.picked[i * steps + k - requests[i].n_prompt];
+                const float *is = o.logits + ((size_t)i * steps + at_step) * p.c.config.vocab;
+                plain_step(&p, &cache, positions, k, token, logits);
+                for (uint32_t v = 0; v < p.c.config.vocab && picks; v++) {
+                    if (!(fabs((double)is[v] - logits[v]) <= worst))
+                        worst = fabs((double)is[v] - logits[v]);
+                    if (is[v] > is[o.picked[i * steps + at_step]])
+                        test_fail(t, __FILE__, __LINE__, "seed %d: not the largest logit",
+                                  (int)seed);
+                }
+            }
+        }
+        if (!(worst < 2e-3))
+            test_fail(t, __FILE__, __LINE__, "seed %d: a logit is off by %g", (int)seed, worst);
+        free(cache.k);
+        free(cache.v);
+        free(logits);
+        outcome_free(&o);
+        model_free(&m);
+        plain_free(&p);
+    }
+}
+
+/* 64 sequences with prompts and ends of all lengths: each chooses the tokens that it chooses alone. */
+static void many_sequences(test_run *t)
+{
+    enum { STEPS = 9, N = MOST_ROWS };
+    loaded l;
+    request requests[N];
+    uint32_t prompt[N][32];
+    session_desc d = setting(0, 2, 0, 4);
+    outcome all;
+    if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
+    memset(requests, 0, sizeof requests);
+    for (uint32_t i = 0; i < N; i++) {
+        requests[i].n_prompt = 1 + i * 7 % 32;
+        for (uint32_t k = 0; k < 32; k++) prompt[i][k] = (i * 37 + k * 11) % l.m.config.vocab;
+        requests[i].prompt = prompt[i];
+        requests[i].steps = 1 + i % STEPS;
+    }
+    d.steps = STEPS, d.context = 48;
+    all = run(&l.m, d, requests, N);
+    CHECK_TEXT(all.error, "");
+    /* As many rows as a step has room for, while there are as many. */
+    CHECK(all.steps < 40);
+    for (uint32_t i = 0; i < N && !t->failed_here; i += IS_QUICK ? 13 : 3) {
+        outcome alone = run(&l.m, d, &requests[i], 1);
+        CHECK_INT(all.counts[i], requests[i].steps);
+        CHECK_INT(alone.counts[0], requests[i].steps);
+        CHECK(!memcmp(alone.picked, all.picked + i * STEPS, alone.counts[0] * sizeof(int32_t)));
+        outcome_free(&alone);
+    }
+    outcome_free(&all);
+    unload(&l);
+}
+
+/* A token that ends a sequence does, and the others go on. */
+static void end_tokens(test_run *t)
+{
+    loaded l;
+    request requests[3];
+    session_desc d = setting(2, 2, 0, 3);
+    outcome o;
+    const qwen3_case *e;
+    if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
+    e = l.expected.cases;
+    memset(requests, 0, sizeof requests);
+    for (uint32_t i = 0; i < 3; i++)
+        requests[i].prompt = e[i].prompt, requests[i].n_prompt = e[i].prompt_count;
+    l.m.config.eos_count = 2, l.m.config.eos[0] = e[0].greedy[3],
+    l.m.config.eos[1] = e[1].greedy[7];
+    d.steps = 16, d.context = 40;
+    o = run(&l.m, d, requests, 3);
+    CHECK_TEXT(o.error, "");
+    CHECK_INT(o.counts[0], 4);
+    CHECK_INT(o.counts[1], 8);
+    CHECK_INT(o.counts[2], 16);
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t k = 0; k < o.counts[i]; k++) CHECK_INT(o.picked[i * 16 + k], e[i].greedy[k]);
+    outcome_free(&o);
+    unload(&l);
+}
+
+/* What cannot be run is refused by name. */
+static void refused(test_run *t)
+{
+    loaded l;
+    session s;
+    request r[MOST_ROWS + 1];
+    uint32_t prompt[] = {1, 2, 512};
+    session_desc d = setting(0, 1, 0, 1);
+    if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
+    memset(r, 0, sizeof r);
+    for (uint32_t i = 0; i <= MOST_ROWS; i++) r[i].prompt = prompt, r[i].n_prompt = 2;
+    d.steps = 4, d.context = 5;
+#define REFUSED(n, part)                                                                           \
+    do {                                                                                           \
+        CHECK(session_open(&s, &l.m, &d, r, n) == -1);                                             \
+        CHECK_TEXT(s.error, part);                                                                 \
+        session_free(&s);                                                                          \
+    } while (0)
+    REFUSED(0, "0 sequences");
+    REFUSED(MOST_ROWS + 1, "65 sequences");
+    d.context = 4;
+    REFUSED(1, "--context");
+    d.context = 5;
+    r[0].n_prompt = 0;
+    REFUSED(1, "a prompt of 0 tokens");
+    r[0].n_prompt = 3, d.context = 6;
+    REFUSED(1, "token 512 is not one of the vocabulary's 512");
+    r[0].n_prompt = 2, d.steps = 0;
+    REFUSED(1, "must be at least 1");
+    d.steps = 4, d.chiplets = 33;
+    REFUSED(1, "--chiplets 33");
+    unload(&l);
+}
+
+static void list(test_run *t)
+{
+    TEST(dense_reference);
+    TEST(moe_reference);
+    TEST(same_bits);
+    TEST(against_plain);
+    TEST(many_sequences);
+    TEST(end_tokens);
+    TEST(refused);
+}
+
+TEST_MAIN(list)
