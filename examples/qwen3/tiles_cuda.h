@@ -13,12 +13,17 @@
 #define EIGHT 8u
 #define UNROLLED _Pragma("unroll") /* before a loop over registers */
 
-/* 16 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have written
-   them during this launch: an ordinary load. */
+/* 16 or 4 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
+   written them during this launch: ordinary loads. */
 FLEET_DEVICE fleet_quad load_quad(const act *from)
 {
     __builtin_assume(__isGlobal(from));
     return *(const fleet_quad *)(const void *)from;
+}
+FLEET_DEVICE uint32_t load_pair(const act *from)
+{
+    __builtin_assume(__isGlobal(from));
+    return *(const uint32_t *)(const void *)from;
 }
 
 /* ---- the stream ---- */
@@ -93,17 +98,19 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
    multiplications in a row have sums of their own, for none to wait for the one before. */
 #define AHEAD 4u
 
+FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
+{
+    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 /* A block and a group of rows. */
 FLEET_DEVICE void multiply_block(float *sum, const fleet_quad *weights, const fleet_quad *row)
 {
     UNROLLED
-    for (uint32_t half = 0; half < 2; half++) {
-        const uint32_t *a = weights[half].word, *b = row->word + 2 * half;
-        __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-                : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
+    for (uint32_t half = 0; half < 2; half++)
+        multiply_fragments(sum, weights[half].word, row->word + 2 * half);
 }
 
 /* This lane's weights of a block; zeros behind the last one, which are nobody's k's. */
@@ -210,40 +217,4 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     else
         multiply_groups(ctx, source, in, parts, MOST_GROUPS);
     return source->status;
-}
-
-/* ---- attention ---- */
-
-/* Two neighbours, of which the first is the lower half of the word. */
-FLEET_DEVICE float first_of(uint32_t two)
-{
-    return float_of_bf16(two & 0xffffu);
-}
-FLEET_DEVICE float second_of(uint32_t two)
-{
-    return float_of_bf16(two >> 16);
-}
-
-/* Of queries, in LDS, and keys; n: a multiple of EIGHT. */
-FLEET_DEVICE float dot(const float *a, const act *b, uint32_t n)
-{
-    float even = 0, odd = 0;
-    for (uint32_t i = 0; i < n; i += EIGHT) {
-        const fleet_quad keys = load_quad(b + i);
-        UNROLLED
-        for (uint32_t j = 0; j < EIGHT / 2; j++) {
-            even += a[i + 2 * j] * first_of(keys.word[j]);
-            odd += a[i + 2 * j + 1] * second_of(keys.word[j]);
-        }
-    }
-    return even + odd;
-}
-FLEET_DEVICE void add_eight(float *sum, float weight, const act *values)
-{
-    const fleet_quad all = load_quad(values);
-    UNROLLED
-    for (uint32_t j = 0; j < EIGHT / 2; j++) {
-        sum[2 * j] += weight * first_of(all.word[j]);
-        sum[2 * j + 1] += weight * second_of(all.word[j]);
-    }
 }
