@@ -15,6 +15,8 @@
 #error "attention_cuda.h: a wave scores eight keys of a round, for TILE queries"
 #endif
 
+#define SCORE_K (4 * BLOCK) /* of head_dim that is on its way at a time */
+
 typedef struct round_lds {
     act *q;        /* blocks of BLOCK k's of QUERIES, packed */
     float *score;  /* [QUERIES][SCORE_STRIDE] */
@@ -59,7 +61,7 @@ FLEET_DEVICE void put_queries(const fleet_ctx *ctx, const op *o, const round_lds
     float squares = 0, scale;
     for (uint32_t i = first; i < dim; i += WEIGHERS) squares += from[i] * from[i];
     scale = 1 / sqrtf(weighers_sum(squares) / (float)dim + d->eps);
-    for (uint32_t i = first; i < ceil_div(dim, BLOCK) * BLOCK; i += WEIGHERS)
+    for (uint32_t i = first; i < ceil_div(dim, SCORE_K) * SCORE_K; i += WEIGHERS)
         l->q[i / BLOCK * BLOCK * TILE + pack_at(n, i % BLOCK)] =
             i < dim ? act_of(rotated(d, from, o->q_norm, scale, (uint32_t)s->position + r, i)) : 0;
 }
@@ -68,15 +70,22 @@ FLEET_DEVICE void put_queries(const fleet_ctx *ctx, const op *o, const round_lds
 FLEET_DEVICE void score_keys(const round_lds *l, const act *from, uint32_t dim, uint32_t first,
                              uint32_t keys)
 {
-    const uint32_t lane = fleet_lane(), key = first + fragment_row(lane);
+    const uint32_t lane = fleet_lane(), key = first + fragment_row(lane), mine = fragment_k(lane);
     const act *row = from + (key < keys ? key : keys - 1) * dim;
     float sum[FRAGMENT_SUMS] = {0, 0, 0, 0};
-    _Pragma("unroll 4") for (uint32_t k = 0; k < dim; k += BLOCK)
-    {
-        fleet_quad q[2], part = {{0, 0, 0, 0}};
-        load_weights(q, l->q + k * TILE, 1);
-        if (k + fragment_k(lane) < dim) part = load_quad(row + k + fragment_k(lane));
-        multiply_block(sum, q, &part);
+    for (uint32_t k = 0; k < dim; k += SCORE_K) {
+        const fleet_quad zero = {{0, 0, 0, 0}};
+        fleet_quad part[SCORE_K / BLOCK];
+        UNROLLED
+        for (uint32_t i = 0; i < SCORE_K / BLOCK; i++)
+            part[i] = mine + k + i * BLOCK < dim ? load_quad(row + mine + k + i * BLOCK) : zero;
+        fleet_wave_barrier(); /* or the compiler has each load wait for the one before */
+        UNROLLED
+        for (uint32_t i = 0; i < SCORE_K / BLOCK; i++) {
+            fleet_quad q[2];
+            load_weights(q, l->q + (k + i * BLOCK) * TILE, 1);
+            multiply_block(sum, q, &part[i]);
+        }
     }
     UNROLLED
     for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
@@ -114,20 +123,31 @@ FLEET_DEVICE void weigh(const fleet_ctx *ctx, const round_lds *l, weigher *w, fl
     if (first == 0) l->shrink[n] = shrink;
 }
 
-/* Adds weights times values: of lane l, with g = l / 4 and t = l % 4, of queries g and g + 8, the values from 4t on of
-   the wave's share, of which `left` exist. The instruction's k's are keys, four in a row for each t; its n is a pair of values, of which the
-   first multiplication takes the lower one and the second the upper one. */
-FLEET_DEVICE void add_values(const round_lds *l, float sum[2][FRAGMENT_SUMS], const act *values,
-                             uint32_t dim, uint32_t left, uint32_t keys)
-{
-    const uint32_t lane = fleet_lane(), g = lane / 4, t = lane % 4;
-    const uint32_t mine = 2 * g < left ? 2 * g : 0;
+/* Values of a round, as the instruction multiplies weights by them. Its k's are keys: lane l, with g = l / 4 and t = l % 4,
+   has four in a row of each STEP_KEYS, from 4t on. Its n is a pair of values, number g of the wave's share, of which
+   `left` values exist. Behind the last key it is read again: there, weights are 0. */
+typedef struct round_values {
     uint32_t pair[KEYS / STEP_KEYS][4];
+} round_values;
+
+FLEET_DEVICE void load_values(round_values *to, const act *from, uint32_t dim, uint32_t left,
+                              uint32_t keys)
+{
+    const uint32_t g = fleet_lane() / 4, t = fleet_lane() % 4;
     UNROLLED
     for (uint32_t i = 0; i < KEYS / STEP_KEYS * 4; i++) {
         const uint32_t key = i / 4 * STEP_KEYS + t * 4 + i % 4;
-        pair[i / 4][i % 4] = load_pair(values + (key < keys ? key : keys - 1) * dim + mine);
+        to->pair[i / 4][i % 4] =
+            load_pair(from + (key < keys ? key : keys - 1) * dim + (2 * g < left ? 2 * g : 0));
     }
+}
+
+/* Adds weights times values, the lower ones of the pairs first and then the upper ones: to the lane's queries g and g + 8,
+   values 4t to 4t + 3 of the share. */
+FLEET_DEVICE void add_values(const round_lds *l, float sum[2][FRAGMENT_SUMS],
+                             const round_values *values)
+{
+    const uint32_t g = fleet_lane() / 4, t = fleet_lane() % 4;
     UNROLLED
     for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
         const float shrink = l->shrink[g + i / 2 * 8];
@@ -135,6 +155,7 @@ FLEET_DEVICE void add_values(const round_lds *l, float sum[2][FRAGMENT_SUMS], co
     }
     UNROLLED
     for (uint32_t step = 0; step < KEYS / STEP_KEYS; step++) {
+        const uint32_t *pair = values->pair[step];
         const uint32_t at = g * WEIGHT_STRIDE + step * STEP_KEYS + t * 4;
         const uint32_t *lower = (const uint32_t *)(const void *)(l->weight + at),
                        *upper =
@@ -145,7 +166,7 @@ FLEET_DEVICE void add_values(const round_lds *l, float sum[2][FRAGMENT_SUMS], co
         for (uint32_t odd = 0; odd < 2; odd++) {
             UNROLLED
             for (uint32_t i = 0; i < 2; i++)
-                b[i] = __byte_perm(pair[step][2 * i], pair[step][2 * i + 1], odd ? 0x7632 : 0x5410);
+                b[i] = __byte_perm(pair[2 * i], pair[2 * i + 1], odd ? 0x7632 : 0x5410);
             multiply_fragments(sum[odd], a, b);
         }
     }
@@ -181,6 +202,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
     const float root = 1 / sqrtf((float)dim);
     const act *keys = o->keys + cache, *values = o->values + cache;
     float sum[MOST_SHARES][2][FRAGMENT_SUMS];
+    round_values coming;
     weigher w;
     FLEET_UNUSED(general);
     memset(sum, 0, sizeof sum);
@@ -194,13 +216,18 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
         prefetch_rows(ctx, values + at, n * dim);
         prefetch_rows(ctx, keys + at + n * dim, (behind < KEYS ? behind : KEYS) * dim);
         score_keys(&l, keys + at, dim, wave * 8, n);
+        if (wave * WAVE_VALUES < dim)
+            load_values(&coming, values + at + wave * WAVE_VALUES, dim, dim - wave * WAVE_VALUES,
+                        n);
         fleet_barrier(ctx);
         weigh(ctx, &l, &w, root, seen < n ? seen : n);
         fleet_barrier(ctx);
         UNROLLED
         for (uint32_t i = 0; i < MOST_SHARES; i++) {
             const uint32_t c = (i * MOST_WAVES + wave) * WAVE_VALUES;
-            if (c < dim) add_values(&l, sum[i], values + at + c, dim, dim - c, n);
+            if (c >= dim) break;
+            if (i) load_values(&coming, values + at + c, dim, dim - c, n);
+            add_values(&l, sum[i], &coming);
         }
     }
     UNROLLED
