@@ -7,8 +7,8 @@
 
    Numbers    weights are bf16. Activations are float32 on the CPU; on GPUs what goes into matrix units is rounded to
               bf16: the input of each linear layer (after it was multiplied by the weights of its norm, before it is
-              divided by its root mean square), queries, keys and values. Sums, the residual stream, scores, softmax
-              and logits are float32 everywhere.
+              divided by its root mean square), queries, keys and values; on NVIDIA GPUs also what softmax makes of
+              a score. Sums, the residual stream, scores and logits are float32 everywhere.
    Order      each sum is added up in an order that depends on shapes and on the number of waves only: a run has the
               same bits as the one before. */
 #ifndef QWEN3_DECODER_H

@@ -270,9 +270,11 @@ FLEET_DEVICE float rotated(const decoder *d, const float *from, const float *nor
 }
 FLEET_DEVICE float head_scale(const decoder *d, const float *from)
 {
-    float sum = 0;
-    for (uint32_t i = 0; i < d->head_dim; i++) sum += from[i] * from[i];
-    return 1 / sqrtf(sum / (float)d->head_dim + d->eps);
+    float sum[EIGHT] = {0}, all = 0; /* so many loads need not wait for one another's additions */
+    for (uint32_t i = 0; i < d->head_dim; i += EIGHT)
+        for (uint32_t j = 0; j < EIGHT; j++) sum[j] += from[i + j] * from[i + j];
+    for (uint32_t j = 0; j < EIGHT; j++) all += sum[j];
+    return 1 / sqrtf(all / (float)d->head_dim + d->eps);
 }
 
 /* Keys and values of the rows at positions from `first` to `end`, which are new, to the cache. */
@@ -299,6 +301,9 @@ FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds 
 
 /* Up to QUERIES queries against the keys from `first` to `end`. A query is a row of the sequence and a head of the
    group that shares keys: number i is row i / group, head i % group. */
+#if defined(FLEET_CUDA)
+#include "attention_cuda.h"
+#else
 FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attention_lds *l,
                                  const sequence_state *s, uint32_t head, size_t cache,
                                  uint32_t first, uint32_t end, uint32_t query, uint32_t queries,
@@ -370,6 +375,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
     }
     fleet_barrier(ctx);
 }
+#endif
 
 /* Attention, a part of a sequence's keys and one head of them at a time. Parts are dealt out so that a head's keys stay
    with a chiplet, where the number of chiplets divides that of heads. Whoever has the last of the keys has also those

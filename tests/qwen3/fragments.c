@@ -1,0 +1,142 @@
+/* How examples/qwen3 multiplies on tensor cores, lane by lane on the CPU: where a weight is packed, what each lane loads,
+   and where it puts its sums, against the fragments of mma.m16n8k16 as the PTX ISA gives them. */
+#include "test.h"
+
+#include "examples/qwen3/fragments.h"
+
+#define LANES 32u
+#define BLOCKS 3u
+#define WORDS (BLOCK * TILE) /* of a block */
+#define BANKS 32u
+
+/* The instruction: a lane has elements 0 to 7 of A, 0 to 3 of B and of the sums; two of A and B in a register. */
+typedef struct lane_registers {
+    uint32_t a[4], b[2];
+    float sum[FRAGMENT_SUMS];
+} lane_registers;
+
+static float element(const uint32_t *registers, uint32_t i)
+{
+    return float_of_bf16(i % 2 ? registers[i / 2] >> 16 : registers[i / 2] & 0xffffu);
+}
+
+static void mma(lane_registers *lanes)
+{
+    float a[16][16], b[16][8];
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        const uint32_t group = lane >> 2, thread = lane & 3;
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint32_t row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+            const uint32_t column = thread * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+            a[row][column] = element(lanes[lane].a, i);
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            b[thread * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = element(lanes[lane].b, i);
+    }
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
+            const uint32_t row = (lane >> 2) + (i < 2 ? 0 : 8), column = (lane & 3) * 2 + (i & 1);
+            for (uint32_t k = 0; k < 16; k++) lanes[lane].sum[i] += a[row][k] * b[k][column];
+        }
+}
+
+/* Small whole numbers, which bf16 and their products' sums hold exactly. */
+static float number(uint32_t i)
+{
+    return (float)(i * 2654435761u >> 24) - 128;
+}
+
+static void each_weight_has_its_place(test_run *t)
+{
+    uint32_t taken[WORDS] = {0};
+    for (uint32_t column = 0; column < TILE; column++)
+        for (uint32_t k = 0; k < BLOCK; k++) {
+            const uint32_t at = pack_at(column, k);
+            CHECK(at < WORDS);
+            CHECK_INT(taken[at]++, 0);
+        }
+}
+
+static void products_come_out(test_run *t)
+{
+    static bf16 weights[BLOCKS * WORDS], rows[FRAGMENT_ROWS][BLOCKS * BLOCK];
+    static lane_registers lanes[LANES];
+    float sums[FRAGMENT_ROWS * TILE];
+    memset(lanes, 0, sizeof lanes);
+    for (uint32_t k = 0; k < BLOCKS * BLOCK; k++) {
+        for (uint32_t c = 0; c < TILE; c++)
+            weights[k / BLOCK * WORDS + pack_at(c, k % BLOCK)] =
+                bf16_of_float(number(c * BLOCKS * BLOCK + k));
+        for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
+            rows[r][k] = bf16_of_float(number(7919 + r * BLOCKS * BLOCK + k));
+    }
+    for (uint32_t block = 0; block < BLOCKS; block++)
+        for (uint32_t half = 0; half < 2; half++) {
+            for (uint32_t lane = 0; lane < LANES; lane++) {
+                uint32_t row[4]; /* 16 bytes, as the lane loads them */
+                memcpy(row, &rows[fragment_row(lane)][block * BLOCK + fragment_k(lane)],
+                       sizeof row);
+                memcpy(lanes[lane].a, weights + block * WORDS + fragment_weights_at(lane, half),
+                       sizeof lanes[lane].a);
+                memcpy(lanes[lane].b, row + 2 * half, sizeof lanes[lane].b);
+            }
+            mma(lanes);
+        }
+    for (uint32_t i = 0; i < FRAGMENT_ROWS * TILE; i++) sums[i] = 0.5f; /* no product's sum */
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
+            const uint32_t turn = fragment_sum_turn(lane, i);
+            CHECK(turn < FRAGMENT_SUMS && fragment_sum_at(lane, turn) < FRAGMENT_ROWS * TILE);
+            sums[fragment_sum_at(lane, turn)] = lanes[lane].sum[turn];
+        }
+    for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
+        for (uint32_t c = 0; c < TILE; c++) {
+            double want = 0;
+            for (uint32_t k = 0; k < BLOCKS * BLOCK; k++)
+                want += (double)number(7919 + r * BLOCKS * BLOCK + k) *
+                        (double)number(c * BLOCKS * BLOCK + k);
+            CHECK_INT(sums[r * TILE + c] * 2, want * 2);
+        }
+}
+
+/* Counts an access of `bytes` bytes in its banks; 0: another one is there. */
+static int finds_free_banks(uint32_t *used, uint32_t at_bytes, uint32_t bytes)
+{
+    for (uint32_t b = at_bytes / 4; b < (at_bytes + bytes) / 4; b++)
+        if (used[b % BANKS]++) return 0;
+    return 1;
+}
+
+/* Eight lanes at a time load 16 bytes each. */
+static void weights_are_in_different_banks(test_run *t)
+{
+    for (uint32_t half = 0; half < 2; half++)
+        for (uint32_t first = 0; first < LANES; first += 8) {
+            uint32_t used[BANKS] = {0};
+            for (uint32_t lane = first; lane < first + 8; lane++) {
+                const uint32_t at = fragment_weights_at(lane, half) * 2;
+                CHECK_INT(at % 16, 0);
+                CHECK(finds_free_banks(used, at, 16));
+            }
+        }
+}
+
+/* All lanes store four bytes each. */
+static void sums_are_in_different_banks(test_run *t)
+{
+    for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
+        uint32_t used[BANKS] = {0};
+        for (uint32_t lane = 0; lane < LANES; lane++)
+            CHECK(finds_free_banks(used, fragment_sum_at(lane, fragment_sum_turn(lane, i)) * 4, 4));
+    }
+}
+
+static void list(test_run *t)
+{
+    TEST(each_weight_has_its_place);
+    TEST(products_come_out);
+    TEST(weights_are_in_different_banks);
+    TEST(sums_are_in_different_banks);
+}
+
+TEST_MAIN(list)
