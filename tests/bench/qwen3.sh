@@ -1,44 +1,81 @@
 #!/usr/bin/env bash
-# The decoder of examples/qwen3 on one NVIDIA GPU: whether it passes its checks, and what a token takes with the
-# dimensions of Qwen3-8B and random weights, 1,000 tokens of prompt and 24 more. Prints a table in Markdown: TPOT, what it
-# reads in a second, and the share of what a plain read reaches on the same GPU, in the same run.
-# Ends with 0 if all of them succeed.
+# The decoder of examples/qwen3: whether it passes its checks, and what a token takes with random weights. On an NVIDIA or
+# AMD GPU with the dimensions of Qwen3-8B, 1,000 tokens of prompt and 24 more; on the CPU with those of Qwen3-0.6B, 64 and
+# 24. Prints a table in Markdown: TPOT, what it reads in a second, and the share of what a plain read reaches on the same
+# device, in the same run. Ends with 0 if all of them succeed. RESULTS.md has the last ones.
 #
-#   tests/bench/qwen3.sh [BATCH...]       default: 1 2 4 8 16 32 64
+#   tests/bench/qwen3.sh [BATCH...]       default: 1 2 4 8 16 32 64; on the CPU 1 2 4 8
 #
-# Needs nvcc and libjansson. Environment:
-#   JANSSON       a folder with jansson.h and libjansson.a, where the system has none
-#   FLEET_ARCH    the GPU to compile for, such as sm_90 (default: the one here)
-#   PROGRAM       an executable that is built already
-#   SCHEDULES     default: static unfused
-#   LIMIT         seconds that a run may take (default: 300)
+# Needs libjansson. Environment:
+#   FLEET_PLATFORM  hip, cuda or host (default: what is here)
+#   FLEET_ARCH      the GPU to compile for, such as sm_90 (default: the one here)
+#   JANSSON         a folder with jansson.h and libjansson.a, where the system has none
+#   PROGRAM         an executable that is built already
+#   SCHEDULES       default: static unfused
+#   LIMIT           seconds that a run may take (default: 300)
 set -eu
 cd "$(dirname "$0")/../.."
-PATH=$PATH:/usr/local/cuda/bin
+PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
 out=tests/build/bench
-mkdir -p "$out/qwen3-8b"
-[ $# -gt 0 ] || set -- 1 2 4 8 16 32 64
+mkdir -p "$out/model"
 
-# What nvcc is told about libjansson.
-jansson() {
-    if [ -n "${JANSSON:-}" ]; then
-        echo "-I$JANSSON $JANSSON/libjansson.a"
-    elif command -v pkg-config >/dev/null && pkg-config --exists jansson; then
-        pkg-config --cflags --libs jansson
-    else
-        echo -ljansson
-    fi
+platform=${FLEET_PLATFORM:-}
+if [ -z "$platform" ]; then
+    platform=host
+    if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then platform=cuda; fi
+    if command -v hipcc >/dev/null && [ -e /dev/kfd ]; then platform=hip; fi
+fi
+
+# config LAYERS HIDDEN FFN HEADS: what a model of random weights is.
+config() {
+    cat <<END
+{
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+  "num_hidden_layers": $1, "hidden_size": $2, "intermediate_size": $3,
+  "num_attention_heads": $4, "num_key_value_heads": 8, "head_dim": 128,
+  "vocab_size": 151936, "max_position_embeddings": 40960,
+  "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
+  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
+}
+END
 }
 
 program=${PROGRAM:-$out/qwen3}
-build=(nvcc -x cu -arch="${FLEET_ARCH:-native}" -std=c++17 -O3 -w -I. ${STB_DS:+-I"$(dirname "$STB_DS")"}
-    examples/qwen3/qwen3.c)
+include=(-I. ${STB_DS:+-I"$(dirname "$STB_DS")"} ${JANSSON:+-I"$JANSSON"})
+library=${JANSSON:+$JANSSON/libjansson.a}
+case $platform in
+host)
+    name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors"
+    config 28 1024 3072 16 >"$out/model/config.json"
+    run=(--random-weights --prompt-ids "64*7" --steps 24)
+    [ $# -gt 0 ] || set -- 1 2 4 8
+    build=("${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast)
+    ;;
+cuda | hip)
+    config 36 4096 12288 32 >"$out/model/config.json"
+    run=(--random-weights --prompt-ids "1000*7" --steps 24)
+    [ $# -gt 0 ] || set -- 1 2 4 8 16 32 64
+    if [ $platform = cuda ]; then
+        name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+        build=(nvcc -x cu -arch="${FLEET_ARCH:-native}" -std=c++17 -O3 -w)
+    else
+        name=$(rocminfo | sed -n 's/^ *Marketing Name: *\(.*Instinct.*\)/\1/p' | head -n 1)
+        build=(hipcc -x hip --offload-arch="${FLEET_ARCH:-native}" -O3 -w)
+    fi
+    ;;
+*)
+    echo "FLEET_PLATFORM is hip, cuda or host, not $platform" >&2
+    exit 2
+    ;;
+esac
 if [ -z "${PROGRAM:-}" ]; then
-    # A library by its name must not be taken for CUDA source.
-    # shellcheck disable=SC2046
-    "${build[@]}" -c -o "$out/qwen3.o" $(jansson | grep -o -- '-I[^ ]*' || true)
-    # shellcheck disable=SC2046
-    nvcc -arch="${FLEET_ARCH:-native}" "$out/qwen3.o" -o "$program" $(jansson) -lpthread
+    # Compiled apart: a library by its name would be taken for source.
+    "${build[@]}" "${include[@]}" -c examples/qwen3/qwen3.c -o "$program.o"
+    case $platform in
+    host) "${build[0]}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread -lm ;;
+    cuda) nvcc -arch="${FLEET_ARCH:-native}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
+    hip) hipcc --offload-arch="${FLEET_ARCH:-native}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
+    esac
 fi
 
 failed=0
@@ -46,30 +83,9 @@ for model in qwen3-tiny qwen3-moe-tiny; do
     timeout "${LIMIT:-300}" "$program" "tests/fixtures/$model" --check "tests/fixtures/$model/expected.json" || failed=1
 done
 
-cat >"$out/qwen3-8b/config.json" <<'CONFIG'
-{
-  "architectures": ["Qwen3ForCausalLM"],
-  "model_type": "qwen3",
-  "hidden_size": 4096,
-  "num_hidden_layers": 36,
-  "intermediate_size": 12288,
-  "num_attention_heads": 32,
-  "num_key_value_heads": 8,
-  "head_dim": 128,
-  "vocab_size": 151936,
-  "max_position_embeddings": 40960,
-  "rope_theta": 1000000.0,
-  "rms_norm_eps": 1e-06,
-  "hidden_act": "silu",
-  "attention_bias": false,
-  "tie_word_embeddings": false
-}
-CONFIG
-
-run=(--random-weights --prompt-ids "1000*7" --steps 24)
 echo
-echo "$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1), $(date -u +%F)," \
-    "\`qwen3 $out/qwen3-8b ${run[*]} --batch BATCH --schedule SCHEDULE\` (\`tests/bench/qwen3.sh\`)"
+echo "$name, $(date -u +%F)," \
+    "\`qwen3 $out/model ${run[*]} --batch BATCH --schedule SCHEDULE\` (\`tests/bench/qwen3.sh\`)"
 echo
 echo "| batch | schedule | TPOT | read | of a plain read |"
 echo "| --- | --- | --- | --- | --- |"
@@ -77,7 +93,7 @@ for batch; do
     for schedule in ${SCHEDULES:-static unfused}; do
         log=$out/qwen3-$batch-$schedule.log
         line=
-        if timeout "${LIMIT:-300}" "$program" "$out/qwen3-8b" "${run[@]}" --batch "$batch" --schedule "$schedule" \
+        if timeout "${LIMIT:-300}" "$program" "$out/model" "${run[@]}" --batch "$batch" --schedule "$schedule" \
             >/dev/null 2>"$log"; then
             line=$(sed -n "s,^TPOT \([0-9.]*\) ms .*: \([0-9.]*\) GB/s\, \([0-9]*\)% of the \([0-9.]*\) GB/s.*,\1 ms | \2 GB/s | \3% of \4 GB/s,p" "$log")
         fi
