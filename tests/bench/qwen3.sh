@@ -55,7 +55,7 @@ cuda | hip)
     config 36 4096 12288 32 >"$out/model/config.json"
     run=(--random-weights --prompt-ids "1000*7" --steps 24)
     [ $# -gt 0 ] || set -- 1 2 4 8 16 32 64
-    if [ $platform = cuda ]; then
+    if [ "$platform" = cuda ]; then
         name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
         build=(nvcc -x cu -arch="${FLEET_ARCH:-native}" -std=c++17 -O3 -w)
     else
