@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
 
-groups="format compile plan host examples hip cuda isa amalgamated readme"
+groups="format compile plan host examples qwen3 hip cuda isa amalgamated readme"
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Werror)
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 strict=
@@ -323,6 +323,8 @@ plain=(-O2)
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 
+libraries=(-pthread -lm)
+
 timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
 # Most programs share one implementation for each way of building them: to compile it takes longer than they do.
@@ -364,7 +366,7 @@ host_programs() { # reads the names of files
             case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
             [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$out/implementation.$linked.o")
             program "$name" in_part "$part" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
-                "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" -pthread -lm
+                "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" "${libraries[@]}"
         done <<<"$(marks "$file")"
     done 3<&0
 }
@@ -423,6 +425,23 @@ example() {
     0:*) echo "FAIL $name: ended with 0 but printed no line that begins with ok:" ;;
     *) return $rc ;;
     esac
+}
+
+# The model's loader, and what a fuzzer makes of it (deep runs: a million inputs).
+group_qwen3() {
+    local libraries=(-pthread -lm -ljansson) runs=20000 compiler language
+    setup_packages gcc:gcc g++:g++ clang:clang
+    setup_jansson
+    setup_fuzzer
+    host_programs < <(c_files tests/qwen3 | grep -v '/fuzz\.c$')
+    for compiler in clang g++ clang++; do
+        case $compiler in *++) language="-x c++ -std=c++17" ;; *) language="-std=c11" ;; esac
+        # shellcheck disable=SC2086
+        check "$compiler/checkpoint" $compiler $language -O2 "${warnings[@]}" -I. -Itests \
+            -c tests/qwen3/checkpoint.c -o /dev/null
+    done
+    [ -z "${FLEET_DEEP:-}" ] || runs=1000000
+    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/qwen3/fuzz.sh $runs
 }
 
 # ---- HIP: examples and tests/gpu, run on gfx942

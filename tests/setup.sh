@@ -4,6 +4,8 @@
 #
 #   setup_packages COMMAND:PACKAGE...   installs the packages whose command is missing
 #   setup_stb                           finds stb_ds.h or installs it; sets stb_flags
+#   setup_jansson                       finds jansson or installs it
+#   setup_fuzzer                        finds clang and its libFuzzer or installs them
 #   hip_setup                           finds a hipcc for gfx942, or makes a Debian testing root with one
 #   hip_install PACKAGE...              installs packages where that hipcc is
 #   hip_run COMMAND...                  runs a command where that hipcc is, at the top of the sources
@@ -71,6 +73,17 @@ setup_stb() {
     elif ! printf '#include <stb/stb_ds.h>\n' | gcc -E -x c - >/dev/null 2>&1; then
         install_packages libstb-dev
     fi
+}
+
+setup_jansson() {
+    printf '#include <jansson.h>\n' | gcc -E -x c - >/dev/null 2>&1 || install_packages libjansson-dev
+}
+
+setup_fuzzer() {
+    setup_packages clang:clang
+    printf 'int LLVMFuzzerTestOneInput(void) { return 0; }\n' |
+        clang -x c -fsanitize=fuzzer,address,undefined - -o /dev/null 2>/dev/null ||
+        install_packages "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
 }
 
 # ---- hipcc: the user's, or one in a root of its own ---------------------------------------------
