@@ -214,11 +214,12 @@ void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
 {
     const uint64_t blocks = fleet_block_count(), first = quads * fleet_block_id() / blocks,
                    end = quads * (fleet_block_id() + 1) / blocks;
+    const uint32_t threads = fleet_thread_count();
     uint32_t sum[4] = {0, 0, 0, 0};
 #if defined(FLEET_CUDA) || defined(FLEET_HIP)
 #pragma unroll 8
 #endif
-    for (uint64_t i = first + fleet_thread_id(); i < end; i += fleet_thread_count())
+    for (uint64_t i = first + fleet_thread_id(); i < end; i += threads)
         for (uint32_t j = 0; j < 4; j++) sum[j] ^= from[i].word[j];
     if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* so that it must be read */
 }

@@ -10,6 +10,10 @@
 
 #define UNROLLED _Pragma("unroll")
 
+/* s_waitcnt lgkmcnt(0), and for nothing else (gfx9). Tiles reach through pointers of which the compiler does not know that
+   they are not to LDS; while such an access may be pending it counts no loads, but waits for all. */
+#define NO_LDS_PENDING 0xc07f
+
 typedef float sums4 __attribute__((ext_vector_type(4)));
 typedef uint32_t words4 __attribute__((ext_vector_type(4), may_alias));
 
@@ -86,6 +90,9 @@ FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t til
         fleet_view_load_streaming16(from->weights, (at * fleet_wave_size() + fleet_lane()) * 16);
     UNROLLED
     for (uint32_t t = 0; t < tiles; t++) b.rows[t] = load_quad(x, from->row_bytes[t]);
+    /* Nothing is moved past here. Loads are waited for in the order in which they were begun, which has to be that of
+       the blocks: the compiler would collect them elsewhere, and wait for all. */
+    __builtin_amdgcn_sched_barrier(0);
     return b;
 }
 FLEET_DEVICE void multiply_block(const block *b, uint32_t tiles, sums4 *sum)
@@ -116,6 +123,7 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
     }
     if (blocks) {
         uint32_t first = 0;
+        __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
         UNROLLED
         for (uint32_t i = 0; i < AHEAD(tiles); i++) b[i] = load_block(&from, i, tiles);
         for (; first + AHEAD(tiles) < blocks; first += AHEAD(tiles)) {
@@ -123,8 +131,6 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
             for (uint32_t i = 0; i < AHEAD(tiles); i++) {
                 multiply_block(&b[i], tiles, sum);
                 b[i] = load_block(&from, first + AHEAD(tiles) + i, tiles);
-                /* The compiler would collect the loads at the end: nothing is moved past here. */
-                __builtin_amdgcn_sched_barrier(0);
             }
         }
         UNROLLED

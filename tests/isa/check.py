@@ -296,6 +296,8 @@ class Listing:
             if name:
                 facts = dict(re.findall(r"\n    \.(\w+): +(\d+)", block))
                 facts["buffers"] = [int(o) for o in re.findall(r"\.offset: +(\d+)\s+\.size: +8\s+\.value_kind: +global_buffer", block)]
+                facts["agpr_count"] = (re.match(r" +(\d+)\n", block) or ["", "0"])[1]
+                facts["occupancy"] = re.search(r"\n%s:.*?; Occupancy: (\d+)" % re.escape(name.group(1)), text, re.S).group(1)
                 facts["values"] = [int(o) for o in re.findall(r"\.offset: +(\d+)\s+\.size: +\d+\s+\.value_kind: +by_value", block)]
                 self.facts[name.group(1)] = facts
         sources = Sources(include)
@@ -726,6 +728,41 @@ def check_scalar_loads(listing, name, r):
     r.check("no_scalar_data", not bad, "scalar loads of data: %s" % bad[:4])
 
 
+def check_products(listing, name, arch, r):
+    """The loops of examples/qwen3 over a wave's k: weights are streamed and rows of x loaded sixteen bytes at a time, on
+    their way while others are multiplied, and no wait in the loop is for all of them."""
+    k = listing.kernels[name]
+    policy = ("glc", "slc") if arch == "gfx90a" else ("sc1", "nt")
+    op = {"gfx90a": "v_mfma_f32_16x16x16bf16_1k", "gfx942": "v_mfma_f32_16x16x16_bf16", "gfx950": "v_mfma_f32_16x16x32_bf16"}[arch]
+    multiplied = set(k.find(lambda i: i.op.startswith("v_mfma")))
+    r.check("mfma", bool(multiplied) and all(k.code[n].op == op for n in multiplied), "%s" % {k.code[n].op for n in multiplied})
+    loops = [l for l in k.loops() if l & multiplied]
+    loops = [[k.code[n] for n in l] for l in loops if not any(m < l for m in loops)]
+    shapes = []
+    for code in loops:
+        loads = [i for i in code if i.load]
+        weights = [i for i in loads if i.has(*policy)]
+        r.check("loads", all(re.match(r"(global|buffer)_load_dwordx4$", i.op) for i in loads), "%s" % {i.op for i in loads})
+        shapes.append((len(weights), (len(loads) - len(weights)) / max(len(weights), 1), sum(i.op == op for i in code)))
+        waits = [int(n) for i in code if i.op == "s_waitcnt" for n in re.findall(r"vmcnt\((\d+)\)", i.text)]
+        r.check("ahead", bool(waits) and min(waits) >= len(loads) * 3 // 4, "of %d loads, waits for all but %s" % (len(loads), sorted(set(waits))))
+        r.check("only_loads", not [i for i in code if i.store or i.barrier or i.op.startswith("ds_") or "lgkmcnt" in i.text], "other memory in the loop")
+        r.check("no_lanes", not [i for i in code if re.match(r"v_(read|write)lane|v_accvgpr", i.op)], "registers are moved in the loop")
+    # Blocks on their way, tiles of rows, MFMAs; in a layer's product and in an expert's.
+    each = 1 if arch == "gfx950" else 2
+    wanted = [(a, t, a * t * each) for a, t in ((6, 4), (8, 1), (8, 2)) for _ in range(2)]
+    r.check("loops", sorted(shapes) == wanted, "%s" % sorted(shapes))
+
+
+def lds_of_qwen3():
+    """LDS_BYTES of examples/qwen3/decoder.h."""
+    with open(os.path.join(TOP, "examples", "qwen3", "decoder.h"), encoding="utf-8") as f:
+        text = f.read()
+    words = dict(re.findall(r"#define (\w+) (\d+)u?\b", text))
+    expression = re.search(r"#define LDS_BYTES (.*)", text).group(1)
+    return eval(re.sub(r"[A-Z_]+", lambda m: words[m.group(0)], expression), {"__builtins__": {}})
+
+
 # ---- compiling ---------------------------------------------------------------------------------------
 
 
@@ -798,7 +835,14 @@ def kernels(arch, include, work, flags=(), dis=False):
     return r.results + loop.results + stream.results
 
 
-def example(path, arch, work):
+def row_of(kernel, arch, f, lds):
+    """Of the table of what a kernel takes. Spills: of vector registers, of scalars to lanes, bytes of memory."""
+    spills = "/".join(f[fact] for fact in ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"))
+    words = (kernel, arch, int(f["vgpr_count"]) - int(f["agpr_count"]), f["agpr_count"], f["sgpr_count"], lds, f["occupancy"], spills)
+    return "| " + " | ".join(map(str, words)) + " |"
+
+
+def example(path, arch, work, table):
     stem = os.path.splitext(os.path.basename(path))[0]
     out = os.path.join(work, "%s.%s.s" % (stem, arch))
     listing = compile_listing(path, arch, out, TOP)
@@ -807,6 +851,12 @@ def example(path, arch, work):
         r = Report("%s/%s/%s/" % (stem, arch, name))
         if listing.facts[name]["values"][:1] == [0] and len(listing.facts[name]["buffers"]) and k.find(lambda i: i.writeback):
             check_registers(listing, name, r, LANES.get(stem, 0))
+            lds = int(listing.facts[name]["group_segment_fixed_size"])
+            if stem == "qwen3":
+                check_products(listing, name, arch, r)
+                lds += lds_of_qwen3()
+                r.check("lds", lds <= 65536, "%d bytes of LDS" % lds)
+            table.append(row_of("%s/%s" % (stem, name), arch, listing.facts[name], lds))
             if arch != "gfx90a":
                 check_scalar_loads(listing, name, r)
         results += r.results
@@ -841,7 +891,7 @@ def source():
 
 def main():
     work = tempfile.mkdtemp()
-    jobs, rows = [], []
+    jobs, rows, table = [], [], []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         jobs.append(pool.submit(source))
         for arch in ("gfx90a", "gfx942", "gfx950"):
@@ -849,9 +899,9 @@ def main():
             if arch != "gfx90a":
                 jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
                 jobs.append(pool.submit(intermediate, arch, TOP, work))
-            for name in sorted(os.listdir(os.path.join(TOP, "examples"))):
-                if re.match(r"\d\d_.*\.c$", name):
-                    jobs.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))
+            for name in [*sorted(os.listdir(os.path.join(TOP, "examples"))), os.path.join("qwen3", "qwen3.c")]:
+                if re.match(r"\d\d_.*\.c$|qwen3/", name):
+                    jobs.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work, table))
         changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False]
         already = set()
         for job in jobs:
@@ -867,6 +917,8 @@ def main():
             print("pass mutant %s" % m.label() if red else "FAIL mutant %s: %s" % (m.label(), why or "no check notices"))
             seen = sorted({n.split("/", 1)[1] for n in red})
             rows.append("| %s | %d: %s |" % (m.name, len(red), ", ".join(seen[:3]) or why))
+    print("| kernel | target | VGPRs | AGPRs | SGPRs | LDS | waves per SIMD | spilled VGPRs/SGPRs/bytes |")
+    print("\n".join(sorted(table)))
     print("| mutant | red checks |")
     print("\n".join(rows))
     shutil.rmtree(work)
