@@ -5,10 +5,13 @@
    is decided on the device, by the task that ends the step before: sequences may come to their ends one by one, while
    the launch goes on with the others.
 
-   Numbers    weights are bf16. Activations are float32 on the CPU; on GPUs what goes into matrix units is rounded to
-              bf16: the input of each linear layer (after it was multiplied by the weights of its norm, before it is
-              divided by its root mean square), queries, keys and values; on NVIDIA GPUs also what softmax makes of
-              a score. Sums, the residual stream, scores and logits are float32 everywhere.
+   Numbers    weights are bf16, and all else is float32 on the CPU. On GPUs the input of each linear layer (after it was
+              multiplied by the weights of its norm, before it is divided by its root mean square) is rounded to bf16,
+              for the matrix units. Where there are experts, it is the sum of two bf16, the second one being what the
+              first leaves: a small error may choose another expert, and then it is no small one any more. Keys and
+              values are kept as f16, which has three bits more than bf16, cut off at its largest number, 65504; NVIDIA
+              GPUs round queries and what softmax makes of a score to f16, too. Sums, the residual stream, scores and
+              logits are float32 everywhere.
    Order      each sum is added up in an order that depends on shapes and on the number of waves only: a run has the
               same bits as the one before. */
 #ifndef QWEN3_DECODER_H
@@ -30,9 +33,11 @@
 typedef uint16_t bf16; /* the upper half of a float */
 
 #if defined(FLEET_HOST)
-typedef float act; /* an activation as matrix products take it */
+typedef float act;  /* an activation as matrix products take it */
+typedef float kept; /* a key or a value */
 #else
 typedef bf16 act;
+typedef uint16_t kept; /* f16 */
 #endif
 
 FLEET_BOTH float float_of_bf16(uint32_t x)
@@ -165,6 +170,8 @@ typedef struct decoder {
     uint32_t ffn; /* padded to a multiple of BLOCK */
     uint32_t experts, top_k, expert_ffn, norm_topk;
     float eps;
+    uint32_t
+        split; /* 1: activations are two bf16 each; the second ones lie behind all first ones */
     uint32_t most_parts;        /* of a sequence's attention */
     uint32_t chiplets, workers; /* X and the most workers of a chiplet */
     batch *b;
@@ -172,14 +179,14 @@ typedef struct decoder {
     const bf16 *embedding; /* [vocab][hidden] */
     const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
     float *h;              /* [MOST_ROWS][hidden], the residual stream */
-    act *x;                /* [MOST_ROWS][hidden]: h times the next norm's weights */
-    float *squares;        /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
-    float *qkv;            /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
-    float *partial;        /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
-    act *keys, *values;    /* the cache, [layers][sequences][kv_heads][context][head_dim] */
-    act *attended;         /* [MOST_ROWS][heads head_dim] */
-    act *gated;            /* [MOST_ROWS][ffn]; of experts [MOST_ROWS top_k][expert_ffn] */
-    float *best;           /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
+    act *x;         /* [MOST_ROWS][hidden]: h times the next norm's weights; twice, as the others */
+    float *squares; /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
+    float *qkv;     /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
+    float *partial; /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
+    kept *keys, *values; /* the cache, [layers][sequences][kv_heads][context][head_dim] */
+    act *attended;       /* [MOST_ROWS][heads head_dim] */
+    act *gated;          /* [MOST_ROWS][ffn]; of experts [MOST_ROWS top_k][expert_ffn] */
+    float *best;         /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
     int32_t *best_token;
     int32_t *picked; /* [sequences][limit]: the tokens that were chosen */
     float *logits;   /* [sequences][limit][vocab], or null */
@@ -201,14 +208,16 @@ typedef struct op {
     fleet_linear shape;  /* of a product; tile_m: all rows */
     const bf16 *weights; /* packed; of experts one after the other */
     const act *x;        /* [rows][shape.k] */
+    uint32_t x_second;   /* how far behind a first bf16 the second one lies; 0: there is none */
     uint32_t normed;     /* 1: x is still to be divided by its root mean square */
     uint32_t ending;
-    float *floats;     /* [rows][columns] */
-    act *acts;         /* [rows][columns] */
-    uint32_t columns;  /* of those: what of shape.n is no padding, or half of it */
-    const float *norm; /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
+    float *floats;        /* [rows][columns] */
+    act *acts;            /* [rows][columns] */
+    uint32_t acts_second; /* as x_second */
+    uint32_t columns;     /* of those: what of shape.n is no padding, or half of it */
+    const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
-    act *keys, *values;           /* this layer's cache, [sequences][kv_heads][context][head_dim] */
+    kept *keys, *values;          /* this layer's cache, [sequences][kv_heads][context][head_dim] */
 } op;
 
 /* Bytes of LDS that tiles get through ctx: what products take, which is more than attention does. */

@@ -466,7 +466,7 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
     op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
     o->shape = product_of(n, k);
     o->weights = weights;
-    o->x = x;
+    o->x = x, o->x_second = c->s->d.split * MOST_ROWS * k;
     o->ending = (uint32_t)ending;
     return o;
 }
@@ -504,6 +504,7 @@ static fleet_graph *session_graph(session *s, const decoder *device)
             o = then_product(&c, "gate_up", i, op_linear, l->gate_up, d->x, 2 * m->ffn, cf->hidden,
                              END_SILU);
             o->normed = 1, o->acts = d->gated, o->columns = m->ffn;
+            o->acts_second = d->split * MOST_ROWS * m->ffn;
             o = then_product(&c, "down", i, op_linear, l->down, d->gated, cf->hidden, m->ffn,
                              END_RESIDUAL);
             o->norm = next_norm;
@@ -516,9 +517,11 @@ static fleet_graph *session_graph(session *s, const decoder *device)
         o = then_product(&c, "expert_up", i, op_expert, l->expert_up, d->x, 2 * m->expert_ffn,
                          cf->hidden, END_SILU);
         o->normed = 1, o->acts = d->gated, o->columns = m->expert_ffn;
+        o->acts_second = d->split * MOST_ROWS * cf->experts_per_token * m->expert_ffn;
         o = then_product(&c, "expert_down", i, op_expert, l->expert_down, d->gated, cf->hidden,
                          m->expert_ffn, END_FLOATS);
         o->floats = d->expert_out, o->columns = cf->hidden;
+        o->x_second = d->split * MOST_ROWS * cf->experts_per_token * m->expert_ffn;
         o = then(&c, "add_experts", i, op_add_experts, FLEET_LEVEL_DEVICE);
         o->shape = product_of(cf->hidden, BLOCK);
         o->norm = next_norm;
@@ -606,24 +609,27 @@ static int session_buffers(session *s)
     d->eps = (float)c->norm_eps;
     d->embedding = m->embedding;
     d->limit = s->desc.steps;
+#if !defined(FLEET_HOST)
+    d->split = c->experts != 0;
+#endif
     d->h = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * c->hidden * 4);
-    d->x = (act *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * c->hidden * sizeof(act));
+    d->x = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * c->hidden * sizeof(act));
     d->squares =
         (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
     d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
     d->partial = (float *)memory_get(
         mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * (dim + 2) * 4);
-    d->attended = (act *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * q * sizeof(act));
+    d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
     d->gated =
-        (act *)memory_get(mem, "activations", (dense > sparse ? dense : sparse) * sizeof(act));
+        (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
     d->best = (float *)memory_get(mem, "logits", bests * 4);
     d->best_token = (int32_t *)memory_get(mem, "logits", bests * 4);
     d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
     if (s->desc.keep_logits)
         d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
-    d->keys = (act *)memory_get(mem, "key cache", cache * sizeof(act));
-    d->values = (act *)memory_get(mem, "value cache", cache * sizeof(act));
+    d->keys = (kept *)memory_get(mem, "key cache", cache * sizeof(kept));
+    d->values = (kept *)memory_get(mem, "value cache", cache * sizeof(kept));
     d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
     if (c->experts) {
         d->scores = (float *)memory_get(mem, "experts", (uint64_t)MOST_ROWS * c->experts * 4);
@@ -758,7 +764,8 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     s->state_made = 1;
     if (desc->trace) {
         fleet_trace_desc t = fleet_trace_desc_default();
-        t.first_step = s->steps - 1, t.records = 8 * count_ops(m); /* DYNAMIC: some workers run more than their share */
+        t.first_step = s->steps - 1,
+        t.records = 8 * count_ops(m); /* DYNAMIC: some workers run more than their share */
         if ((status = fleet_trace_create(&s->trace, s->plan, &t, NULL)) != 0)
             return session_fail(s, "trace", fleet_status_text(status));
         s->trace_made = 1;

@@ -328,7 +328,7 @@ static void decode_prompts(const options *o, const model *m, const session_desc 
         const uint32_t steps = w.last_step - w.decoding_step;
         const double tpot = (w.end - w.decoding) / steps;
         const double cache = 2.0 * m->config.layers * m->config.kv_heads * m->config.head_dim *
-                             sizeof(act) * (double)s.cached / steps;
+                             sizeof(kept) * (double)s.cached / steps;
         const double bytes = (double)m->step_bytes + cache, bandwidth = read_bandwidth();
         fprintf(stderr,
                 "TPOT %.3f ms over %u steps of %u sequences; a step reads %.1f MB (%.1f of "

@@ -14,12 +14,21 @@ typedef struct operand {
     const act *x;
     const int32_t *list; /* null: row i is i */
     uint32_t stride;     /* k of x */
+    uint32_t
+        second; /* where the second bf16 of an activation is, behind the first; 0: there is none */
     uint32_t rows;
 } operand;
 
 FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
 {
     return in->list ? (uint32_t)in->list[i] : i;
+}
+
+/* Puts an activation where a product will take it. */
+FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
+{
+    to[0] = act_of(value);
+    if (second) to[second] = act_of(value - float_of(to[0]));
 }
 
 #if defined(FLEET_HOST)
@@ -93,7 +102,7 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, u
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
         d->h[r * d->hidden + c] = sums[i];
-        d->x[r * d->hidden + c] = act_of(sums[i] * o->norm[c]);
+        put_act(d->x + r * d->hidden + c, d->split * MOST_ROWS * d->hidden, sums[i] * o->norm[c]);
     }
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float squares = 0;
@@ -182,8 +191,8 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
             const uint32_t r = i / (TILE / 2), c = i % (TILE / 2);
             const float *sum = l->sums + r * TILE + c;
             if (column / 2 + c < o->columns)
-                o->acts[r * o->columns + column / 2 + c] =
-                    act_of(silu(sum[0] * l->scale[r]) * (sum[TILE / 2] * l->scale[r]));
+                put_act(o->acts + r * o->columns + column / 2 + c, o->acts_second,
+                        silu(sum[0] * l->scale[r]) * (sum[TILE / 2] * l->scale[r]));
         }
     } else if (o->ending == END_FLOATS) {
         for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
@@ -210,7 +219,8 @@ FLEET_TILE(linear, op)
     fleet_status status = FLEET_OK;
     operand in;
     FLEET_UNUSED(at);
-    in.x = args->x, in.list = NULL, in.stride = args->shape.k, in.rows = d->b->rows;
+    in.x = args->x, in.second = args->x_second, in.list = NULL;
+    in.stride = args->shape.k, in.rows = d->b->rows;
     if (in.rows == 0) return FLEET_OK;
     scale_rows(&ctx, args, &l, in.rows);
     if (args->ending == END_LOGITS)
@@ -293,8 +303,8 @@ FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds 
         const uint32_t r = i / dim, c = i % dim;
         const float *k = from + (skipped + r) * width;
         const size_t to = cache + (size_t)(first + r) * dim + c;
-        o->keys[to] = act_of(rotated(d, k, o->k_norm, l->scale[r], first + r, c));
-        o->values[to] = act_of(k[d->kv_heads * dim + c]);
+        o->keys[to] = kept_of(rotated(d, k, o->k_norm, l->scale[r], first + r, c));
+        o->values[to] = kept_of(k[d->kv_heads * dim + c]);
     }
     fleet_barrier(ctx);
 }
@@ -323,9 +333,8 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
     for (uint32_t i = ctx->thread; i < queries * dim; i += ctx->threads) {
         const uint32_t n = i / dim, r = (query + n) / group, g = (query + n) % group;
         const float *from = d->qkv + ((uint32_t)s->first + r) * width + (head * group + g) * dim;
-        l->q[i] = float_of(act_of(rotated(d, from, o->q_norm, l->scale[n],
-                                          (uint32_t)s->position + r, i % dim))) *
-                  root;
+        l->q[i] =
+            rotated(d, from, o->q_norm, l->scale[n], (uint32_t)s->position + r, i % dim) * root;
         l->sum[i] = 0;
     }
     for (uint32_t from = first; from < end; from += KEYS) {
@@ -369,7 +378,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
                        g = (query + n) % group;
         const size_t to =
             (((size_t)(uint32_t)s->first + r) * d->heads + head * group + g) * d->most_parts + part;
-        d->partial[to * (dim + 2) + c] = c < dim    ? l->sum[n * dim + c]
+        d->partial[to * (dim + 2) + c] = c < dim ? l->sum[n * dim + c]
                                          : c == dim ? l->most[n]
                                                     : l->weight[n];
     }
@@ -432,7 +441,8 @@ FLEET_TILE(combine, op)
                 sum += part[c] * worth;
                 weight += part[dim + 1] * worth;
             }
-            d->attended[(size_t)i * dim + c] = act_of(sum / weight);
+            put_act(d->attended + (size_t)i * dim + c, d->split * MOST_ROWS * d->heads * dim,
+                    sum / weight);
         }
     }
     return FLEET_OK;
@@ -520,7 +530,7 @@ FLEET_TILE(expert, op)
             args->weights + ((size_t)(uint32_t)d->active[e] * tiles + n) * TILE * args->shape.k;
         operand in;
         fleet_status s;
-        in.stride = args->shape.k, in.rows = rows;
+        in.stride = args->shape.k, in.second = args->x_second, in.rows = rows;
         in.x = args->ending == END_SILU ? args->x : args->x + (size_t)first * args->shape.k;
         in.list = args->ending == END_SILU ? d->place_row + first : NULL;
         s = multiply(&ctx, &weights, w, &in, l.parts);
@@ -531,8 +541,8 @@ FLEET_TILE(expert, op)
                 const uint32_t r = j / (TILE / 2), c = n * (TILE / 2) + j % (TILE / 2);
                 const float *sum = l.sums + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
                 if (c < args->columns)
-                    args->acts[(size_t)(first + r) * args->columns + c] =
-                        act_of(silu(sum[0] * scale) * (sum[TILE / 2] * scale));
+                    put_act(args->acts + (size_t)(first + r) * args->columns + c, args->acts_second,
+                            silu(sum[0] * scale) * (sum[TILE / 2] * scale));
             }
         else
             for (uint32_t j = ctx.thread; j < rows * TILE; j += ctx.threads) {

@@ -3,10 +3,11 @@
    in four columns. A block of packed weights is what its lanes take, one behind the other, so that a wave loads it
    from memory into registers at once, 1 KB. LDS is not involved: no other wave needs the same weights. */
 
-#define EIGHT 8u                             /* values in sixteen bytes, one load */
-#define AHEAD(tiles) ((tiles) < 4 ? 8u : 6u) /* blocks that a wave has on their way, and so KB */
+#define EIGHT 8u /* values in sixteen bytes, one load */
+#define AHEAD(loads)                                                                               \
+    ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks that a wave has on their way, and so KB */
 #define INSTRUCTION_ROWS 16u
-#define MOST_ROW_TILES (MOST_ROWS / INSTRUCTION_ROWS)
+#define MOST_LOADS (2 * MOST_ROWS / INSTRUCTION_ROWS) /* of activations, for a block */
 
 #define UNROLLED _Pragma("unroll")
 
@@ -70,79 +71,15 @@ FLEET_DEVICE sums4 add_block(fleet_quad weights, fleet_quad rows, sums4 sum)
 
 /* A block of weights, and the rows that it is multiplied by: what a lane has of them. */
 typedef struct block {
-    fleet_quad weights, rows[MOST_ROW_TILES];
+    fleet_quad weights, rows[MOST_LOADS];
 } block;
 
 /* Where they lie, from the wave's first block on; the same in all lanes, but for the offsets of rows. */
 typedef struct block_source {
     fleet_view weights, x;
-    uint32_t row_bytes[MOST_ROW_TILES];
+    uint32_t row_bytes[MOST_LOADS];
     uint32_t blocks;
 } block_source;
-
-/* Behind the last block comes the last one again, from the cache. */
-FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t tiles)
-{
-    const uint32_t at = i < from->blocks ? i : from->blocks - 1;
-    const act *x = (const act *)from->x.base + at * BLOCK;
-    block b;
-    b.weights =
-        fleet_view_load_streaming16(from->weights, (at * fleet_wave_size() + fleet_lane()) * 16);
-    UNROLLED
-    for (uint32_t t = 0; t < tiles; t++) b.rows[t] = load_quad(x, from->row_bytes[t]);
-    /* Nothing is moved past here. Loads are waited for in the order in which they were begun, which has to be that of
-       the blocks: the compiler would collect them elsewhere, and wait for all. */
-    __builtin_amdgcn_sched_barrier(0);
-    return b;
-}
-FLEET_DEVICE void multiply_block(const block *b, uint32_t tiles, sums4 *sum)
-{
-    UNROLLED
-    for (uint32_t t = 0; t < tiles; t++) sum[t] = add_block(b->weights, b->rows[t], sum[t]);
-}
-
-/* `tiles` times 16 rows with the k's of a wave; a constant of the caller's, so that blocks and sums are registers. As
-   soon as a block is multiplied, its registers take the one that comes AHEAD behind it. parts: [MOST_ROWS][TILE]. */
-FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t first_k,
-                                uint32_t blocks, uint32_t tiles, float *parts)
-{
-    const uint32_t lane = fleet_lane();
-    block_source from;
-    block b[AHEAD(1)];
-    sums4 sum[MOST_ROW_TILES];
-    from.weights = fleet_view_of(weights + first_k * TILE);
-    from.x = fleet_view_of(in->x + first_k);
-    from.blocks = blocks;
-    UNROLLED
-    for (uint32_t t = 0; t < tiles; t++) {
-        /* Rows behind the batch are its last one again: nobody looks at their sums. */
-        const uint32_t i = t * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
-        const uint32_t row = row_of(in, i < in->rows ? i : in->rows - 1);
-        from.row_bytes[t] = (row * in->stride + lane / INSTRUCTION_ROWS * EIGHT) * 2;
-        sum[t] = (sums4)(0.0f);
-    }
-    if (blocks) {
-        uint32_t first = 0;
-        __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
-        UNROLLED
-        for (uint32_t i = 0; i < AHEAD(tiles); i++) b[i] = load_block(&from, i, tiles);
-        for (; first + AHEAD(tiles) < blocks; first += AHEAD(tiles)) {
-            UNROLLED
-            for (uint32_t i = 0; i < AHEAD(tiles); i++) {
-                multiply_block(&b[i], tiles, sum);
-                b[i] = load_block(&from, first + AHEAD(tiles) + i, tiles);
-            }
-        }
-        UNROLLED
-        for (uint32_t i = 0; i < AHEAD(tiles); i++)
-            if (first + i < blocks) multiply_block(&b[i], tiles, sum);
-    }
-    UNROLLED
-    for (uint32_t t = 0; t < tiles; t++) {
-        const uint32_t row = t * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
-        memcpy(parts + row * TILE + lane / INSTRUCTION_ROWS * 4, &sum[t], sizeof sum[t]);
-    }
-}
 
 /* What is the same in all lanes, which the compiler does not know of a value from memory. */
 FLEET_DEVICE uint32_t of_wave(uint32_t value)
@@ -150,12 +87,85 @@ FLEET_DEVICE uint32_t of_wave(uint32_t value)
     return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
 }
 
+/* Behind the last block comes the last one again, from the cache. */
+FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t loads)
+{
+    const uint32_t at = i < from->blocks ? i : from->blocks - 1;
+    const act *x = (const act *)from->x.base + at * BLOCK;
+    block b;
+    b.weights =
+        fleet_view_load_streaming16(from->weights, (at * fleet_wave_size() + fleet_lane()) * 16);
+    UNROLLED
+    for (uint32_t t = 0; t < loads; t++) b.rows[t] = load_quad(x, from->row_bytes[t]);
+    /* Nothing is moved past here. Loads are waited for in the order in which they were begun, which has to be that of
+       the blocks: the compiler would collect them elsewhere, and wait for all. */
+    __builtin_amdgcn_sched_barrier(0);
+    return b;
+}
+FLEET_DEVICE void multiply_block(const block *b, uint32_t loads, sums4 *sum)
+{
+    UNROLLED
+    for (uint32_t t = 0; t < loads; t++) sum[t] = add_block(b->weights, b->rows[t], sum[t]);
+}
+
+/* `loads` times 16 rows with the k's of a wave; a constant of the caller's, so that blocks and sums are registers. Where
+   activations are two bf16 each, the second half of these rows are the second ones of the first half. As soon as a block
+   is multiplied, its registers take the one that comes AHEAD behind it. parts: [MOST_ROWS][TILE]. */
+FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t first_k,
+                                uint32_t blocks, uint32_t loads, float *parts)
+{
+    const uint32_t lane = fleet_lane(), second = of_wave(in->second);
+    const uint32_t tiles = second ? loads / 2 : loads;
+    block_source from;
+    block b[AHEAD(1)];
+    sums4 sum[MOST_LOADS];
+    from.weights = fleet_view_of(weights + first_k * TILE);
+    from.x = fleet_view_of(in->x + first_k);
+    from.blocks = blocks;
+    UNROLLED
+    for (uint32_t t = 0; t < loads; t++) {
+        /* Rows behind the batch are its last one again: nobody looks at their sums. */
+        const uint32_t i = t % tiles * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
+        const uint32_t row = row_of(in, i < in->rows ? i : in->rows - 1);
+        from.row_bytes[t] =
+            ((t < tiles ? 0 : second) + row * in->stride + lane / INSTRUCTION_ROWS * EIGHT) * 2;
+        sum[t] = (sums4)(0.0f);
+    }
+    if (blocks) {
+        uint32_t first = 0;
+        __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
+        UNROLLED
+        for (uint32_t i = 0; i < AHEAD(loads); i++) b[i] = load_block(&from, i, loads);
+        for (; first + AHEAD(loads) < blocks; first += AHEAD(loads)) {
+            UNROLLED
+            for (uint32_t i = 0; i < AHEAD(loads); i++) {
+                multiply_block(&b[i], loads, sum);
+                b[i] = load_block(&from, first + AHEAD(loads) + i, loads);
+            }
+        }
+        UNROLLED
+        for (uint32_t i = 0; i < AHEAD(loads); i++)
+            if (first + i < blocks) multiply_block(&b[i], loads, sum);
+    }
+    if (second) {
+        UNROLLED
+        for (uint32_t t = 0; t < loads / 2; t++) sum[t] += sum[t + loads / 2];
+    }
+    UNROLLED
+    for (uint32_t t = 0; t < loads; t++) {
+        const uint32_t row = t * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
+        if (t >= tiles) break;
+        memcpy(parts + row * TILE + lane / INSTRUCTION_ROWS * 4, &sum[t], sizeof sum[t]);
+    }
+}
+
 /* parts: [waves][MOST_ROWS][TILE], of which this wave writes its own. weights: the tile's, block after block. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, float *parts)
 {
     const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
-    const uint32_t rows = of_wave(in->rows);
+    const uint32_t tiles = ceil_div(of_wave(in->rows), INSTRUCTION_ROWS);
+    const uint32_t loads = of_wave(in->second) ? 2 * tiles : tiles;
     fleet_k_range k;
     uint32_t blocks;
     FLEET_UNUSED(source);
@@ -163,33 +173,54 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     k = fleet_cut_k(k, BLOCK, wave, waves);
     k.first = of_wave(k.first), blocks = of_wave(k.count / BLOCK);
     parts += wave * MOST_ROWS * TILE;
-    if (rows <= INSTRUCTION_ROWS)
+    if (loads <= 1)
         multiply_rows(weights, in, k.first, blocks, 1, parts);
-    else if (rows <= 2 * INSTRUCTION_ROWS)
+    else if (loads <= 2)
         multiply_rows(weights, in, k.first, blocks, 2, parts);
+    else if (loads <= 4)
+        multiply_rows(weights, in, k.first, blocks, 4, parts);
     else
-        multiply_rows(weights, in, k.first, blocks, MOST_ROW_TILES, parts);
+        multiply_rows(weights, in, k.first, blocks, MOST_LOADS, parts);
     return FLEET_OK;
 }
 
+/* ---- attention ---- */
+
+FLEET_DEVICE kept kept_of(float f)
+{
+    const _Float16 half = (_Float16)fminf(fmaxf(f, -65504.0f), 65504.0f);
+    kept bits;
+    memcpy(&bits, &half, sizeof bits);
+    return bits;
+}
+/* Eight keys or values. */
+FLEET_DEVICE void load_eight(const kept *from, float *to)
+{
+    const fleet_quad quad = load_quad(from, 0);
+    _Float16 half[EIGHT];
+    memcpy(half, &quad, sizeof half);
+    UNROLLED
+    for (uint32_t j = 0; j < EIGHT; j++) to[j] = (float)half[j];
+}
+
 /* Of a query, in LDS, and a key; n: a multiple of EIGHT. */
-FLEET_DEVICE float dot(const float *a, const act *b, uint32_t n)
+FLEET_DEVICE float dot(const float *a, const kept *b, uint32_t n)
 {
     float sum[EIGHT] = {0}, all = 0;
     for (uint32_t i = 0; i < n; i += EIGHT) {
-        const fleet_quad quad = load_quad(b, i * 2);
+        float key[EIGHT];
+        load_eight(b + i, key);
         UNROLLED
-        for (uint32_t j = 0; j < EIGHT; j++)
-            sum[j] += a[i + j] * float_of_bf16(quad.word[j / 2] >> j % 2 * 16 & 0xffffu);
+        for (uint32_t j = 0; j < EIGHT; j++) sum[j] += a[i + j] * key[j];
     }
     UNROLLED
     for (uint32_t j = 0; j < EIGHT; j++) all += sum[j];
     return all;
 }
-FLEET_DEVICE void add_eight(float *sum, float weight, const act *values)
+FLEET_DEVICE void add_eight(float *sum, float weight, const kept *values)
 {
-    const fleet_quad quad = load_quad(values, 0);
+    float value[EIGHT];
+    load_eight(values, value);
     UNROLLED
-    for (uint32_t j = 0; j < EIGHT; j++)
-        sum[j] += weight * float_of_bf16(quad.word[j / 2] >> j % 2 * 16 & 0xffffu);
+    for (uint32_t j = 0; j < EIGHT; j++) sum[j] += weight * value[j];
 }
