@@ -18,18 +18,18 @@
 #define SCORE_K (4 * BLOCK) /* of head_dim that is on its way at a time */
 
 typedef struct round_lds {
-    act *q;        /* blocks of BLOCK k's of QUERIES, packed */
+    kept *q;       /* blocks of BLOCK k's of QUERIES, packed */
     float *score;  /* [QUERIES][SCORE_STRIDE] */
-    act *weight;   /* [QUERIES][WEIGHT_STRIDE] */
+    kept *weight;  /* [QUERIES][WEIGHT_STRIDE] */
     float *shrink; /* [QUERIES]: what sums so far are worth */
 } round_lds;
 
 FLEET_DEVICE round_lds round_lds_of(const fleet_ctx *ctx)
 {
     round_lds l;
-    l.q = (act *)ctx->lds;
+    l.q = (kept *)ctx->lds;
     l.score = (float *)(void *)(l.q + QUERIES * MOST_HEAD_DIM);
-    l.weight = (act *)(void *)(l.score + QUERIES * SCORE_STRIDE);
+    l.weight = (kept *)(void *)(l.score + QUERIES * SCORE_STRIDE);
     l.shrink = (float *)(void *)(l.weight + QUERIES * WEIGHT_STRIDE);
     return l;
 }
@@ -63,15 +63,15 @@ FLEET_DEVICE void put_queries(const fleet_ctx *ctx, const op *o, const round_lds
     scale = 1 / sqrtf(weighers_sum(squares) / (float)dim + d->eps);
     for (uint32_t i = first; i < ceil_div(dim, SCORE_K) * SCORE_K; i += WEIGHERS)
         l->q[i / BLOCK * BLOCK * TILE + pack_at(n, i % BLOCK)] =
-            i < dim ? act_of(rotated(d, from, o->q_norm, scale, (uint32_t)s->position + r, i)) : 0;
+            i < dim ? kept_of(rotated(d, from, o->q_norm, scale, (uint32_t)s->position + r, i)) : 0;
 }
 
 /* Eight keys, from number `first` on of a round, which has `keys`; behind them the last one is read again. */
-FLEET_DEVICE void score_keys(const round_lds *l, const act *from, uint32_t dim, uint32_t first,
+FLEET_DEVICE void score_keys(const round_lds *l, const kept *from, uint32_t dim, uint32_t first,
                              uint32_t keys)
 {
     const uint32_t lane = fleet_lane(), key = first + fragment_row(lane), mine = fragment_k(lane);
-    const act *row = from + (key < keys ? key : keys - 1) * dim;
+    const kept *row = from + (key < keys ? key : keys - 1) * dim;
     float sum[FRAGMENT_SUMS] = {0, 0, 0, 0};
     for (uint32_t k = 0; k < dim; k += SCORE_K) {
         const fleet_quad zero = {{0, 0, 0, 0}};
@@ -84,7 +84,9 @@ FLEET_DEVICE void score_keys(const round_lds *l, const act *from, uint32_t dim, 
         for (uint32_t i = 0; i < SCORE_K / BLOCK; i++) {
             fleet_quad q[2];
             load_weights(q, l->q + (k + i * BLOCK) * TILE, 1);
-            multiply_block(sum, q, &part[i]);
+            UNROLLED
+            for (uint32_t half = 0; half < 2; half++)
+                multiply_kept(sum, q[half].word, part[i].word + 2 * half);
         }
     }
     UNROLLED
@@ -114,9 +116,9 @@ FLEET_DEVICE void weigh(const fleet_ctx *ctx, const round_lds *l, weigher *w, fl
     shrink = most == -INFINITY ? 0 : expf(w->most - most);
     UNROLLED
     for (uint32_t i = 0; i < WEIGHED; i++) {
-        const act weight = act_of(most == -INFINITY ? 0 : expf(score[i] - most));
+        const kept weight = kept_of(most == -INFINITY ? 0 : expf(score[i] - most));
         l->weight[n * WEIGHT_STRIDE + first + i] = weight;
-        sum += float_of(weight); /* as the values will have it */
+        sum += __half2float(__ushort_as_half(weight)); /* as the values will have it */
     }
     w->weight = w->weight * shrink + weighers_sum(sum);
     w->most = most;
@@ -130,7 +132,7 @@ typedef struct round_values {
     uint32_t pair[KEYS / STEP_KEYS][4];
 } round_values;
 
-FLEET_DEVICE void load_values(round_values *to, const act *from, uint32_t dim, uint32_t left,
+FLEET_DEVICE void load_values(round_values *to, const kept *from, uint32_t dim, uint32_t left,
                               uint32_t keys)
 {
     const uint32_t g = fleet_lane() / 4, t = fleet_lane() % 4;
@@ -167,7 +169,7 @@ FLEET_DEVICE void add_values(const round_lds *l, float sum[2][FRAGMENT_SUMS],
             UNROLLED
             for (uint32_t i = 0; i < 2; i++)
                 b[i] = __byte_perm(pair[2 * i], pair[2 * i + 1], odd ? 0x7632 : 0x5410);
-            multiply_fragments(sum[odd], a, b);
+            multiply_kept(sum[odd], a, b);
         }
     }
 }
@@ -182,7 +184,7 @@ FLEET_DEVICE float *partial_of(const decoder *d, const sequence_state *s, uint32
 }
 
 /* To the L2, from where it is. */
-FLEET_DEVICE void prefetch_rows(const fleet_ctx *ctx, const act *from, uint32_t values)
+FLEET_DEVICE void prefetch_rows(const fleet_ctx *ctx, const kept *from, uint32_t values)
 {
     for (uint32_t i = ctx->thread * 64; i < values; i += ctx->threads * 64) /* a line each */
         __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from + i)));
@@ -200,7 +202,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
     /* The last key that this thread's query sees is its own row's. */
     const uint32_t sees = (uint32_t)s->position + (query + mine) / group + 1;
     const float root = 1 / sqrtf((float)dim);
-    const act *keys = o->keys + cache, *values = o->values + cache;
+    const kept *keys = o->keys + cache, *values = o->values + cache;
     float sum[MOST_SHARES][2][FRAGMENT_SUMS];
     round_values coming;
     weigher w;

@@ -8,6 +8,8 @@
    each row, from the L2 for every tile of a worker: with 16 rows as many bytes as weights, with 64 rows four times as
    many. Beyond some 32 rows on an H200 that is what a product waits for, and not its weights. */
 
+#include <cuda_fp16.h>
+
 #include "fragments.h"
 
 #define EIGHT 8u
@@ -93,7 +95,8 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 
 /* ---- products ---- */
 
-#define MOST_GROUPS (MOST_ROWS / FRAGMENT_ROWS) /* of rows */
+#define MOST_GROUPS                                                                                \
+    (2 * MOST_ROWS / FRAGMENT_ROWS) /* of rows, or of the second bf16 of their activations */
 /* A multiplication is of a block and a group of rows. So many pieces of rows are on their way at a time, and so many
    multiplications in a row have sums of their own, for none to wait for the one before. */
 #define AHEAD 4u
@@ -104,6 +107,18 @@ FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32
             "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* The same of f16: queries and keys, weights and values. */
+FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b)
+{
+    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+FLEET_DEVICE kept kept_of(float f)
+{
+    return __half_as_ushort(__float2half_rn(fminf(fmaxf(f, -65504.0f), 65504.0f)));
 }
 /* A block and a group of rows. */
 FLEET_DEVICE void multiply_block(float *sum, const fleet_quad *weights, const fleet_quad *row)
@@ -137,22 +152,25 @@ FLEET_DEVICE void load_rows(fleet_quad *to, const act *x, const uint32_t *row, u
     }
 }
 
-/* This wave's share, for so many groups of rows: a constant. */
+/* This wave's share, for so many groups of rows: a constant. Where activations are two bf16 each, the second half of the
+   groups are the second ones of the first half. */
 FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, weight_source *source, const operand *in,
                                   float *parts, const uint32_t groups)
 {
     const uint32_t waves = ctx->threads / fleet_wave_size(), lane = fleet_lane();
     const uint32_t k_end = in->stride, last = k_end - BLOCK, pieces = ceil_div(k_end, SLOT_K);
     const uint32_t sums = groups < AHEAD ? AHEAD : groups;
+    const uint32_t rows = in->second ? groups / 2 : groups; /* groups of them */
     uint32_t row[MOST_GROUPS];
     float sum[MOST_GROUPS][FRAGMENT_SUMS];
     fleet_quad coming[AHEAD], block[2];
     uint32_t taken = 0; /* or passed over */
     UNROLLED
     for (uint32_t i = 0; i < groups; i++) {
-        const uint32_t r = i * FRAGMENT_ROWS + fragment_row(lane);
+        const uint32_t r = i % rows * FRAGMENT_ROWS + fragment_row(lane);
         /* Behind the last row it is read again; nobody looks at its sums. */
-        row[i] = row_of(in, r < in->rows ? r : in->rows - 1) * in->stride + fragment_k(lane);
+        row[i] = row_of(in, r < in->rows ? r : in->rows - 1) * in->stride + fragment_k(lane) +
+                 (i < rows ? 0 : in->second);
     }
     memset(sum, 0, sizeof sum);
     load_rows(coming, in->x, row, groups, fleet_wave_id() * SLOT_K, 0, last);
@@ -187,11 +205,17 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, weight_source *source, c
     }
     fleet_weights_skip(&source->weights, pieces - taken);
     UNROLLED
+    for (uint32_t j = groups; j < sums; j++)
+        for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) sum[j % groups][s] += sum[j][s];
+    if (in->second) {
+        UNROLLED
+        for (uint32_t i = groups / 2; i < groups; i++)
+            for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) sum[i - groups / 2][s] += sum[i][s];
+    }
+    UNROLLED
     for (uint32_t i = 0; i < groups; i++) {
         float *to = parts + i * FRAGMENT_ROWS * TILE;
-        UNROLLED
-        for (uint32_t j = i + groups; j < sums; j += groups)
-            for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) sum[i][s] += sum[j][s];
+        if (i >= rows) break;
         UNROLLED
         for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) {
             const uint32_t turn = fragment_sum_turn(lane, s);
@@ -205,7 +229,7 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, weight_source *source, c
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, float *parts)
 {
-    const uint32_t groups = ceil_div(in->rows, FRAGMENT_ROWS);
+    const uint32_t groups = ceil_div(in->rows, FRAGMENT_ROWS) * (in->second ? 2 : 1);
     FLEET_UNUSED(weights);
     parts += fleet_wave_id() * MOST_ROWS * TILE;
     if (groups <= 1)
@@ -214,6 +238,8 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
         multiply_groups(ctx, source, in, parts, 2);
     else if (groups <= 4)
         multiply_groups(ctx, source, in, parts, 4);
+    else if (groups <= 8)
+        multiply_groups(ctx, source, in, parts, 8);
     else
         multiply_groups(ctx, source, in, parts, MOST_GROUPS);
     return source->status;
