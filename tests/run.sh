@@ -199,6 +199,7 @@ group_compile() {
     local file unit compiler flags
     setup_packages gcc:gcc g++:g++ clang:clang clang-19:clang-19
     setup_stb
+    setup_jansson
     matrix_units
     for file in "$out"/*.c; do
         unit=$(stem "$file")
@@ -324,6 +325,7 @@ plain=(-O2)
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 
 libraries=(-pthread -lm)
+implemented= # not empty: programs bring their own implementation
 
 timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
@@ -364,6 +366,7 @@ host_programs() { # reads the names of files
             done
             n=$((n + 1)) name=$(stem "$file")$name
             case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
+            [ -z "$implemented" ] || linked=
             [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$out/implementation.$linked.o")
             program "$name" in_part "$part" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
                 "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" "${libraries[@]}"
@@ -427,9 +430,9 @@ example() {
     esac
 }
 
-# The model's loader, and what a fuzzer makes of it (deep runs: a million inputs).
+# The decoder on the CPU; its loader, and what a fuzzer makes of that (deep runs: a million inputs).
 group_qwen3() {
-    local libraries=(-pthread -lm -ljansson) runs=20000 compiler language
+    local libraries=(-pthread -lm -ljansson) implemented=yes runs=20000 compiler language file
     setup_packages gcc:gcc g++:g++ clang:clang
     setup_jansson
     setup_fuzzer
@@ -437,8 +440,10 @@ group_qwen3() {
     for compiler in clang g++ clang++; do
         case $compiler in *++) language="-x c++ -std=c++17" ;; *) language="-std=c11" ;; esac
         # shellcheck disable=SC2086
-        check "$compiler/checkpoint" $compiler $language -O2 "${warnings[@]}" -I. -Itests \
-            -c tests/qwen3/checkpoint.c -o /dev/null
+        for file in tests/qwen3/checkpoint.c examples/qwen3/qwen3.c; do
+            check "$compiler/$(stem "$file")" $compiler $language -O1 "${warnings[@]}" -I. -Itests "${stb_flags[@]}" \
+                -c "$file" -o /dev/null
+        done
     done
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/qwen3/fuzz.sh $runs
@@ -454,7 +459,7 @@ gpu_files() {
 # Whether a program is built for all architectures, and not only for the one on which it runs: the examples, and
 # tests that go through the parts of the headers which differ.
 everywhere() { # FILE
-    case ${FLEET_DEEP:+deep}:$1 in deep:* | *:examples/* | */events.c | */linear.c | */stream.c) ;; *) return 1 ;; esac
+    case ${FLEET_DEEP:+deep}:$1 in deep:* | *:examples/[0-9]* | */events.c | */linear.c | */stream.c) ;; *) return 1 ;; esac
 }
 
 group_hip() {
@@ -464,7 +469,8 @@ group_hip() {
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
     check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
     wait
-    for file in $(gpu_files); do
+    hip_install libjansson-dev
+    for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
     done
     wait
@@ -472,6 +478,9 @@ group_hip() {
         skip run "needs an AMD GPU or FLEET_HIP_RUNTIME"
         return 0
     fi
+    for name in $(checkpoints); do
+        [ "$(cat "$out/build/qwen3.rc")" != 0 ] || program "$name" hip_decoder "$name"
+    done
     for file in $(gpu_files | tac); do # the longest are among the last: one alone would end late
         name=$(stem "$file")
         [ "$(cat "$out/build/$name.rc")" != 0 ] || program "$name" hip_seeds "$file" "$name"
@@ -485,12 +494,31 @@ hip_build() { # FILE BINARY
     local archs=("${hip_archs[@]}")
     if [ -n "${FLEET_HIP_RUNTIME:-}" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
     case $1 in
+    examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" -ljansson ;;
     examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
         hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -Itests -c "$1" -o "$2.o" &&
             hip_cc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
         ;;
     esac
+}
+
+# The decoder on a small checkpoint: each schedule, in another setting of the emulator.
+hip_decoder() { # CHECKPOINT
+    local schedule settings n=0
+    for schedule in $schedules; do
+        settings=$(hip_settings "$out/05_" | sed -n "$((n += 1))p")
+        # shellcheck disable=SC2086
+        decoder_verdict "$schedule" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
+            timeout -k 5 "$(stretched 240)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
+    done
+}
+schedules="static chiplet dynamic auto unfused"
+checkpoints() { find tests/fixtures -mindepth 1 -maxdepth 1 | sort; }
+decoder_verdict() { # NAME COMMAND...
+    local name=$1 log
+    shift
+    if log=$("$@" 2>&1); then echo "pass $name"; else echo "FAIL $name: ${log//$'\n'/ }"; fi
 }
 
 # Runs a program under many settings of the emulator, up to the first that fails. A real GPU ignores
@@ -554,7 +582,8 @@ group_cuda() {
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
     wait
-    for file in $(gpu_files); do
+    setup_jansson
+    for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     wait
@@ -563,6 +592,9 @@ group_cuda() {
         return 0
     }
     jobs=1 # two programs that fill the GPU would wait for one another's workgroups
+    for name in $(checkpoints); do
+        [ "$(cat "$out/build/qwen3.rc")" != 0 ] || program "$name" cuda_decoder "$name"
+    done
     for file in $(gpu_files); do
         name=$(stem "$file")
         [ "$(cat "$out/build/$name.rc")" != 0 ] ||
@@ -570,10 +602,18 @@ group_cuda() {
     done
 }
 
+cuda_decoder() { # CHECKPOINT
+    local schedule
+    for schedule in $schedules; do
+        decoder_verdict "$schedule" timeout -k 5 "$(stretched 60)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
+    done
+}
+
 cuda_build() { # FILE BINARY
     local archs=("${cuda_archs[@]}")
     if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then archs=("${cuda_archs[1]}"); fi
     case $1 in
+    examples/qwen3/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" -ljansson ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
         nvcc "${cuda_flags[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -I. -Itests "${stb_flags[@]}" -c "$1" -o "$2.o" &&
@@ -585,6 +625,7 @@ cuda_build() { # FILE BINARY
 group_isa() {
     hip_setup
     hip_run sh -c 'command -v python3' >/dev/null || hip_install python3
+    hip_install libjansson-dev
     program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh
     program mutants hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/mutate.sh
     wait

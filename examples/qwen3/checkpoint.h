@@ -70,14 +70,15 @@ typedef struct qwen3_config {
     int tied;           /* tie_word_embeddings: the head is the embedding */
     uint32_t eos_count; /* eos_token_id: 0 for null */
     uint32_t eos[QWEN3_MOST_EOS];
-    uint32_t
-        experts; /* num_experts or num_local_experts; 0: no layer is sparse, the next four are 0 */
+
+    /* All 0 in a model without experts. */
+    uint32_t experts;           /* num_experts or num_local_experts */
     uint32_t experts_per_token; /* num_experts_per_tok */
     uint32_t expert_ffn;        /* moe_intermediate_size */
-    int norm_topk; /* norm_topk_prob: the chosen experts' weights are made to add up to 1 */
-    uint32_t
-        sparse_layers; /* how many of these are not 0: from decoder_sparse_step, mlp_only_layers */
-    unsigned char sparse[QWEN3_MOST_LAYERS];
+    int norm_topk;              /* norm_topk_prob: the chosen experts' weights shall add up to 1 */
+    uint32_t sparse_layers; /* how many are: not in mlp_only_layers, but by decoder_sparse_step */
+    unsigned char sparse[QWEN3_MOST_LAYERS]; /* 1: that layer has experts */
+
     uint64_t parameters; /* how many weights the model has; a tied head counts once */
 } qwen3_config;
 
@@ -98,8 +99,8 @@ typedef struct qwen3_layer_weights {
     int sparse;                         /* 0: gate, up and down are there; 1: what follows them */
     qwen3_tensor gate, up, down;        /* [ffn, hidden], [ffn, hidden], [hidden, ffn] */
     qwen3_tensor router;                /* [experts, hidden] */
-    qwen3_tensor *expert_gate, *expert_up,
-        *expert_down; /* of each expert, as the dense ones, of expert_ffn */
+    /* [experts] of each: as the dense ones, of expert_ffn. */
+    qwen3_tensor *expert_gate, *expert_up, *expert_down;
 } qwen3_layer_weights;
 
 /* What a safetensors header says of one tensor. */
@@ -195,8 +196,7 @@ static inline int qwen3_bind(qwen3_checkpoint *c);
 /* Where a value comes from, and where the message goes. */
 typedef struct qwen3_source {
     const char *file;
-    const char
-        *within; /* a tensor, or the way to the object that is being read; NULL: the file's root */
+    const char *within; /* a tensor, or the object that is being read; NULL: the file's root */
     char *error;
     size_t size;
 } qwen3_source;

@@ -21,11 +21,11 @@ typedef struct qwen3_check {
 } qwen3_check;
 
 typedef struct qwen3_case {
-    uint32_t *prompt, *greedy; /* token ids, of the vocabulary */
-    double *top2_margin;       /* [greedy_count] */
-    qwen3_check *checks;       /* may be none */
-    uint32_t prompt_count, greedy_count,
-        check_count; /* the first two: at least 1, together at most config.positions */
+    uint32_t *prompt, *greedy;           /* token ids, of the vocabulary */
+    double *top2_margin;                 /* [greedy_count] */
+    qwen3_check *checks;                 /* may be none */
+    uint32_t prompt_count, greedy_count; /* each at least 1, together at most config.positions */
+    uint32_t check_count;
 } qwen3_case;
 
 typedef struct qwen3_expected {

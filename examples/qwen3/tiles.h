@@ -215,27 +215,31 @@ FLEET_TILE(linear, op)
 {
     const decoder *d = args->d;
     const product_lds l = product_lds_of(&ctx);
+    const fleet_part part = fleet_linear_part(&args->shape, ctx.slice, ctx.slices);
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
-    operand in;
+    const uint32_t rows = d->b->rows;
     FLEET_UNUSED(at);
-    in.x = args->x, in.second = args->x_second, in.list = NULL;
-    in.stride = args->shape.k, in.rows = d->b->rows;
-    if (in.rows == 0) return FLEET_OK;
-    scale_rows(&ctx, args, &l, in.rows);
+    if (rows == 0) return FLEET_OK;
+    scale_rows(&ctx, args, &l, rows);
     if (args->ending == END_LOGITS)
-        for (uint32_t r = ctx.thread; r < in.rows; r += ctx.threads)
+        for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
             l.best[r] = -INFINITY, l.best_token[r] = 0;
-    FLEET_FOR_TILES(tile, &args->shape, ctx)
-    {
-        const bf16 *w = args->weights + (size_t)tile.n * TILE * args->shape.k;
-        const fleet_status s = multiply(&ctx, &weights, w, &in, l.parts);
+    /* What FLEET_FOR_TILES goes through where all rows are one tile, with less to keep in registers. */
+    for (uint32_t n = part.first_n + ctx.tile_index; n < part.first_n + part.n_tiles;
+         n += ctx.tile_num) {
+        const bf16 *w = args->weights + (size_t)n * TILE * args->shape.k;
+        operand in;
+        fleet_status s;
+        in.x = args->x, in.second = args->x_second, in.list = NULL;
+        in.stride = args->shape.k, in.rows = rows;
+        s = multiply(&ctx, &weights, w, &in, l.parts);
         if (s) status = s; /* but the other waves may be waiting */
-        add_parts(&ctx, &l, in.rows);
-        finish(&ctx, args, &l, tile.column, in.rows);
+        add_parts(&ctx, &l, rows);
+        finish(&ctx, args, &l, n * TILE, rows);
     }
     if (args->ending == END_LOGITS)
-        for (uint32_t r = ctx.thread; r < in.rows; r += ctx.threads) {
+        for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
             const uint32_t i = (ctx.slice * d->workers + ctx.tile_index) * MOST_ROWS + r;
             d->best[i] = l.best[r];
             d->best_token[i] = l.best_token[r];

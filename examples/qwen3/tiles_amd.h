@@ -147,15 +147,15 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
         for (uint32_t i = 0; i < AHEAD(loads); i++)
             if (first + i < blocks) multiply_block(&b[i], loads, sum);
     }
-    if (second) {
+    if (tiles < loads) {
         UNROLLED
         for (uint32_t t = 0; t < loads / 2; t++) sum[t] += sum[t + loads / 2];
     }
     UNROLLED
     for (uint32_t t = 0; t < loads; t++) {
         const uint32_t row = t * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
-        if (t >= tiles) break;
-        memcpy(parts + row * TILE + lane / INSTRUCTION_ROWS * 4, &sum[t], sizeof sum[t]);
+        if (t < tiles)
+            memcpy(parts + row * TILE + lane / INSTRUCTION_ROWS * 4, &sum[t], sizeof sum[t]);
     }
 }
 

@@ -215,7 +215,7 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, weight_source *source, c
     UNROLLED
     for (uint32_t i = 0; i < groups; i++) {
         float *to = parts + i * FRAGMENT_ROWS * TILE;
-        if (i >= rows) break;
+        if (i >= rows) continue;
         UNROLLED
         for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) {
             const uint32_t turn = fragment_sum_turn(lane, s);

@@ -381,6 +381,7 @@ static void check_tensor(test_run *t, const qwen3_checkpoint *c, const qwen3_ten
 
 static void dense_fixture(test_run *t)
 {
+    void *mapped;
     qwen3_checkpoint c;
     uint64_t sum, count;
     uint32_t i;
@@ -411,8 +412,11 @@ static void dense_fixture(test_run *t)
     CHECK_INT(sum, 29490811312);
     CHECK_INT(count, 918912);
     CHECK_INT(c.config.parameters, 918912);
+    mapped = (void *)(uintptr_t)c.shards[0].mapped.at;
+    CHECK_INT(msync(mapped, 1, MS_ASYNC), 0);
     qwen3_close(&c);
     qwen3_close(&c);
+    CHECK(msync(mapped, 1, MS_ASYNC) == -1 && errno == ENOMEM); /* nothing is mapped there */
 }
 
 static void moe_fixture(test_run *t)
@@ -840,7 +844,9 @@ static void headers(test_run *t)
         const char *error; /* NULL: it is read */
     } table[] = {
         {"{" A ", " B "}", 32, NULL},
-        {"  {" B ", " A "}\n ", 32, NULL},
+        {"  {" ENTRY("b", "F32", "[5]", "[0, 20]") ", " ENTRY("a", "BF16", "[2, 3]",
+                                                              "[20, 32]") "}\n ",
+         32, NULL},
         {"{\"__metadata__\": {\"format\": \"pt\"}, " A "}", 12, NULL},
         {"{}", 0, NULL},
         {"{" ENTRY("scalar", "F32", "[]", "[0, 4]") "}", 4, NULL},
@@ -909,7 +915,7 @@ static void headers(test_run *t)
             CHECK_INT(h.count, 2);
             CHECK_TEXT(h.entries[0].name, "a");
             CHECK_INT(h.entries[1].dtype, QWEN3_F32);
-            CHECK_INT(h.entries[1].begin, 12);
+            CHECK_INT(h.entries[1].begin, i == 0 ? 12 : 0);
             CHECK_INT(h.entries[0].shape[1], 3);
         }
         qwen3_free_header(&h);
@@ -1113,6 +1119,9 @@ static void checkpoints_refused(test_run *t)
          {QWEN3_BF16, 0, 0, 0, 0, "model.layers.3.mlp.up_proj.weight", 0, "[128, 384]", 0, 0, 0},
          "model.safetensors: model.layers.3.mlp.up_proj.weight: shape [128, 384], expected [384, "
          "128]"},
+        {DENSE,
+         {QWEN3_BF16, 0, 0, 0, 0, "model.norm.weight", 0, "[128, 1]", 0, 0, 0},
+         "model.safetensors: model.norm.weight: shape [128, 1], expected [128]"},
         {DENSE,
          {QWEN3_BF16, 0, 0, 0, 0, "model.norm.weight", 0, "[1, 128]", 0, 0, 0},
          "model.safetensors: model.norm.weight: shape [1, 128], expected [128]"},
