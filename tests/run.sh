@@ -433,7 +433,8 @@ example() {
 # The decoder on the CPU; its loader, and what a fuzzer makes of that (deep runs: a million inputs).
 group_qwen3() {
     local libraries=(-pthread -lm -ljansson) implemented=yes runs=20000 compiler language file
-    setup_packages gcc:gcc g++:g++ clang:clang
+    setup_packages gcc:gcc g++:g++ clang:clang python3:python3
+    setup_stb
     setup_jansson
     setup_fuzzer
     host_programs < <(c_files tests/qwen3 | grep -v '/fuzz\.c$')
@@ -445,6 +446,8 @@ group_qwen3() {
                 -c "$file" -o /dev/null
         done
     done
+    program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" \
+        timeout -k 5 "$(stretched 120)" bash tests/qwen3/program.sh
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/qwen3/fuzz.sh $runs
 }
