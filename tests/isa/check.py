@@ -9,6 +9,7 @@ Prints "pass NAME" or "FAIL NAME: why".
 """
 import bisect
 import concurrent.futures
+import heapq
 import os
 import re
 import shutil
@@ -210,9 +211,10 @@ class Kernel:
         sources) -> marks of what a load brings."""
         before = [None] * len(self.code)
         before[0] = {}
-        todo = [0]
+        todo, waiting = [0], {0}
         while todo:
-            n = todo.pop()
+            n = heapq.heappop(todo)  # the first: what its successors get is then mostly complete
+            waiting.remove(n)
             i = self.code[n]
             state = dict(before[n])
             written, read = registers(i)
@@ -230,18 +232,18 @@ class Kernel:
             for s in i.successors:
                 if s >= len(self.code):
                     continue
-                if before[s] is None:
-                    before[s] = dict(state)
-                    todo.append(s)
-                    continue
-                grown = False
-                for r, value in state.items():
-                    old = before[s].get(r, frozenset())
-                    if not value <= old:
-                        before[s][r] = old | value
-                        grown = True
+                grown = before[s] is None
                 if grown:
-                    todo.append(s)
+                    before[s] = dict(state)
+                else:
+                    for r, value in state.items():
+                        old = before[s].get(r, frozenset())
+                        if not value <= old:
+                            before[s][r] = old | value
+                            grown = True
+                if grown and s not in waiting:
+                    waiting.add(s)
+                    heapq.heappush(todo, s)
         return before
 
 
@@ -842,7 +844,7 @@ def source():
 def main():
     work = tempfile.mkdtemp()
     jobs, rows = [], []
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count() or 2) as pool:  # the checks take as long as the compiler
         jobs.append(pool.submit(source))
         for arch in ("gfx90a", "gfx942", "gfx950"):
             jobs.append(pool.submit(kernels, arch, TOP, work, (), True))
