@@ -1,6 +1,6 @@
 /* Weight streams: each piece of each task's spans arrives once and whole, in order, whatever tasks take of them. */
-// run: asan engine=both
-// run: tsan
+// run: asan engine=both timeout=120
+// run: tsan timeout=120
 #include "settings.h"
 
 #define WEIGHT_WORDS 131072u
@@ -331,7 +331,7 @@ static void run_stream(test_run *t, const setting *s, void *unused)
 
 static void every_piece_once(test_run *t)
 {
-    in_settings(t, 10, run_stream, NULL);
+    in_settings(t, 6, run_stream, NULL);
 }
 
 /* Where a STATIC queue's tasks stand between DYNAMIC ones the producer is told what begins, as under DYNAMIC. */

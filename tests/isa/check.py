@@ -9,6 +9,7 @@ Prints "pass NAME" or "FAIL NAME: why".
 """
 import bisect
 import concurrent.futures
+import heapq
 import os
 import re
 import shutil
@@ -210,9 +211,10 @@ class Kernel:
         sources) -> marks of what a load brings."""
         before = [None] * len(self.code)
         before[0] = {}
-        todo = [0]
+        todo, waiting = [0], {0}
         while todo:
-            n = todo.pop()
+            n = heapq.heappop(todo)  # the first: what its successors get is then mostly complete
+            waiting.remove(n)
             i = self.code[n]
             state = dict(before[n])
             written, read = registers(i)
@@ -230,18 +232,18 @@ class Kernel:
             for s in i.successors:
                 if s >= len(self.code):
                     continue
-                if before[s] is None:
-                    before[s] = dict(state)
-                    todo.append(s)
-                    continue
-                grown = False
-                for r, value in state.items():
-                    old = before[s].get(r, frozenset())
-                    if not value <= old:
-                        before[s][r] = old | value
-                        grown = True
+                grown = before[s] is None
                 if grown:
-                    todo.append(s)
+                    before[s] = dict(state)
+                else:
+                    for r, value in state.items():
+                        old = before[s].get(r, frozenset())
+                        if not value <= old:
+                            before[s][r] = old | value
+                            grown = True
+                if grown and s not in waiting:
+                    waiting.add(s)
+                    heapq.heappush(todo, s)
         return before
 
 
@@ -842,11 +844,12 @@ def row_of(kernel, arch, f, lds):
     return "| " + " | ".join(map(str, words)) + " |"
 
 
-def example(path, arch, work, table):
+def example(path, arch, work):
+    """The results, and rows of the table of what kernels take."""
     stem = os.path.splitext(os.path.basename(path))[0]
     out = os.path.join(work, "%s.%s.s" % (stem, arch))
     listing = compile_listing(path, arch, out, TOP)
-    results = []
+    results, table = [], []
     for name, k in listing.kernels.items():
         r = Report("%s/%s/%s/" % (stem, arch, name))
         if listing.facts[name]["values"][:1] == [0] and len(listing.facts[name]["buffers"]) and k.find(lambda i: i.writeback):
@@ -860,7 +863,7 @@ def example(path, arch, work, table):
             if arch != "gfx90a":
                 check_scalar_loads(listing, name, r)
         results += r.results
-    return results
+    return results, table
 
 
 def mutant(m, work):
@@ -891,8 +894,8 @@ def source():
 
 def main():
     work = tempfile.mkdtemp()
-    jobs, rows, table = [], [], []
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+    jobs, examples, rows, table = [], [], [], []
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count() or 2) as pool:  # the checks take as long as the compiler
         jobs.append(pool.submit(source))
         for arch in ("gfx90a", "gfx942", "gfx950"):
             jobs.append(pool.submit(kernels, arch, TOP, work, (), True))
@@ -901,12 +904,16 @@ def main():
                 jobs.append(pool.submit(intermediate, arch, TOP, work))
             for name in [*sorted(os.listdir(os.path.join(TOP, "examples"))), os.path.join("qwen3", "qwen3.c")]:
                 if re.match(r"\d\d_.*\.c$|qwen3/", name):
-                    jobs.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work, table))
+                    examples.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))
         changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False]
         already = set()
-        for job in jobs:
+        for job in [*jobs, *examples]:
             try:
-                for name, ok, why in job.result():
+                results = job.result()
+                if job in examples:
+                    results, more = results
+                    table += more
+                for name, ok, why in results:
                     print("pass " + name if ok else "FAIL %s: %s" % (name, why))
                     already |= set() if ok else {name}
             except RuntimeError as error:
