@@ -37,12 +37,12 @@ FLEET_DEVICE round_lds round_lds_of(const fleet_ctx *ctx)
 /* Among the threads of a query. */
 FLEET_DEVICE float weighers_sum(float x)
 {
-    for (uint32_t i = WEIGHERS / 2; i; i /= 2) x += __shfl_xor_sync(~0u, x, (int)i);
+    for (uint32_t i = WEIGHERS / 2; i; i /= 2) x += from_lane(x, i);
     return x;
 }
 FLEET_DEVICE float weighers_most(float x)
 {
-    for (uint32_t i = WEIGHERS / 2; i; i /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, (int)i));
+    for (uint32_t i = WEIGHERS / 2; i; i /= 2) x = fmaxf(x, from_lane(x, i));
     return x;
 }
 
@@ -118,7 +118,7 @@ FLEET_DEVICE void weigh(const fleet_ctx *ctx, const round_lds *l, weigher *w, fl
     for (uint32_t i = 0; i < WEIGHED; i++) {
         const kept weight = kept_of(most == -INFINITY ? 0 : expf(score[i] - most));
         l->weight[n * WEIGHT_STRIDE + first + i] = weight;
-        sum += __half2float(__ushort_as_half(weight)); /* as the values will have it */
+        sum += float_of_kept(weight); /* as the values will have it */
     }
     w->weight = w->weight * shrink + weighers_sum(sum);
     w->most = most;
@@ -167,8 +167,7 @@ FLEET_DEVICE void add_values(const round_lds *l, float sum[2][FRAGMENT_SUMS],
         UNROLLED
         for (uint32_t odd = 0; odd < 2; odd++) {
             UNROLLED
-            for (uint32_t i = 0; i < 2; i++)
-                b[i] = __byte_perm(pair[2 * i], pair[2 * i + 1], odd ? 0x7632 : 0x5410);
+            for (uint32_t i = 0; i < 2; i++) b[i] = halves_of(pair[2 * i], pair[2 * i + 1], odd);
             multiply_kept(sum[odd], a, b);
         }
     }
@@ -187,7 +186,7 @@ FLEET_DEVICE float *partial_of(const decoder *d, const sequence_state *s, uint32
 FLEET_DEVICE void prefetch_rows(const fleet_ctx *ctx, const kept *from, uint32_t values)
 {
     for (uint32_t i = ctx->thread * 64; i < values; i += ctx->threads * 64) /* a line each */
-        __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from + i)));
+        prefetch(from + i);
 }
 
 FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attention_lds *general,

@@ -8,25 +8,10 @@
    each row, from the L2 for every tile of a worker: with 16 rows as many bytes as weights, with 64 rows four times as
    many. Beyond some 32 rows on an H200 that is what a product waits for, and not its weights. */
 
-#include <cuda_fp16.h>
-
 #include "fragments.h"
+#include "instructions_cuda.h"
 
 #define EIGHT 8u
-#define UNROLLED _Pragma("unroll") /* before a loop over registers */
-
-/* 16 or 4 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
-   written them during this launch: ordinary loads. */
-FLEET_DEVICE fleet_quad load_quad(const act *from)
-{
-    __builtin_assume(__isGlobal(from));
-    return *(const fleet_quad *)(const void *)from;
-}
-FLEET_DEVICE uint32_t load_pair(const act *from)
-{
-    __builtin_assume(__isGlobal(from));
-    return *(const uint32_t *)(const void *)from;
-}
 
 /* ---- the stream ---- */
 
@@ -101,25 +86,6 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
    multiplications in a row have sums of their own, for none to wait for the one before. */
 #define AHEAD 4u
 
-FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
-{
-    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-/* The same of f16: queries and keys, weights and values. */
-FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b)
-{
-    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-FLEET_DEVICE kept kept_of(float f)
-{
-    return __half_as_ushort(__float2half_rn(fminf(fmaxf(f, -65504.0f), 65504.0f)));
-}
 /* A block and a group of rows. */
 FLEET_DEVICE void multiply_block(float *sum, const fleet_quad *weights, const fleet_quad *row)
 {
@@ -140,8 +106,7 @@ FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block, uint32_t there
 }
 
 /* This lane's pieces of its rows for the multiplications from number `first` on of those from k on; row: where in x they
-   begin. Where there are no more blocks, the last one
-   is read again. */
+   begin. Where there are no more blocks, the last one is read again. */
 FLEET_DEVICE void load_rows(fleet_quad *to, const act *x, const uint32_t *row, uint32_t groups,
                             uint32_t k, uint32_t first, uint32_t last)
 {

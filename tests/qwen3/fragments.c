@@ -3,41 +3,27 @@
 #include "test.h"
 
 #include "examples/qwen3/fragments.h"
+#include "mma.h"
 
-#define LANES 32u
 #define BLOCKS 3u
 #define WORDS (BLOCK * TILE) /* of a block */
 #define BANKS 32u
 
-/* The instruction: a lane has elements 0 to 7 of A, 0 to 3 of B and of the sums; two of A and B in a register. */
 typedef struct lane_registers {
     uint32_t a[4], b[2];
     float sum[FRAGMENT_SUMS];
 } lane_registers;
 
-static float element(const uint32_t *registers, uint32_t i)
+static float value_of(uint32_t half)
 {
-    return float_of_bf16(i % 2 ? registers[i / 2] >> 16 : registers[i / 2] & 0xffffu);
+    return float_of_bf16(half);
 }
-
-static void mma(lane_registers *lanes)
+static void multiply_lanes(lane_registers *lanes)
 {
-    float a[16][16], b[16][8];
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        const uint32_t group = lane >> 2, thread = lane & 3;
-        for (uint32_t i = 0; i < 8; i++) {
-            const uint32_t row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
-            const uint32_t column = thread * 2 + (i & 1) + (i >= 4 ? 8 : 0);
-            a[row][column] = element(lanes[lane].a, i);
-        }
-        for (uint32_t i = 0; i < 4; i++)
-            b[thread * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = element(lanes[lane].b, i);
-    }
+    lane_elements elements[LANES];
     for (uint32_t lane = 0; lane < LANES; lane++)
-        for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
-            const uint32_t row = (lane >> 2) + (i < 2 ? 0 : 8), column = (lane & 3) * 2 + (i & 1);
-            for (uint32_t k = 0; k < 16; k++) lanes[lane].sum[i] += a[row][k] * b[k][column];
-        }
+        elements[lane] = lane_elements_of(lanes[lane].a, lanes[lane].b, value_of);
+    for (uint32_t lane = 0; lane < LANES; lane++) mma(lanes[lane].sum, elements, lane);
 }
 
 /* Small whole numbers, which bf16 and their products' sums hold exactly. */
@@ -80,7 +66,7 @@ static void products_come_out(test_run *t)
                        sizeof lanes[lane].a);
                 memcpy(lanes[lane].b, row + 2 * half, sizeof lanes[lane].b);
             }
-            mma(lanes);
+            multiply_lanes(lanes);
         }
     for (uint32_t i = 0; i < FRAGMENT_ROWS * TILE; i++) sums[i] = 0.5f; /* no product's sum */
     for (uint32_t lane = 0; lane < LANES; lane++)

@@ -1,0 +1,68 @@
+/* instructions_cuda.h: what tiles_cuda.h and attention_cuda.h ask of an NVIDIA GPU that C has no words for. Whoever has
+   defined the guard brings other definitions: tests/qwen3/emulated.c, which runs those tiles on a CPU. */
+#ifndef QWEN3_INSTRUCTIONS_CUDA_H
+#define QWEN3_INSTRUCTIONS_CUDA_H
+
+#include "decoder.h"
+
+#include <cuda_fp16.h>
+
+#define UNROLLED _Pragma("unroll") /* before a loop over registers */
+
+/* 16 or 4 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
+   written them during this launch: ordinary loads. */
+FLEET_DEVICE fleet_quad load_quad(const act *from)
+{
+    __builtin_assume(__isGlobal(from));
+    return *(const fleet_quad *)(const void *)from;
+}
+FLEET_DEVICE uint32_t load_pair(const act *from)
+{
+    __builtin_assume(__isGlobal(from));
+    return *(const uint32_t *)(const void *)from;
+}
+/* A line to the L2, from where it is. */
+FLEET_DEVICE void prefetch(const act *from)
+{
+    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
+/* mma.sync of bf16: activations and weights. */
+FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
+{
+    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* The same of f16: queries and keys, weights and values. */
+FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b)
+{
+    __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+            "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+FLEET_DEVICE kept kept_of(float f)
+{
+    return __half_as_ushort(__float2half_rn(fminf(fmaxf(f, -65504.0f), 65504.0f)));
+}
+FLEET_DEVICE float float_of_kept(kept k)
+{
+    return __half2float(__ushort_as_half(k));
+}
+
+/* x of the lane whose number differs in the bits of `bits`; all lanes of the warp ask together. */
+FLEET_DEVICE float from_lane(float x, uint32_t bits)
+{
+    return __shfl_xor_sync(~0u, x, (int)bits);
+}
+
+/* The lower halves of two registers in one, or the upper ones. */
+FLEET_DEVICE uint32_t halves_of(uint32_t first, uint32_t second, uint32_t upper)
+{
+    return __byte_perm(first, second, upper ? 0x7632 : 0x5410);
+}
+
+#endif /* QWEN3_INSTRUCTIONS_CUDA_H */

@@ -1,0 +1,707 @@
+// run: asan timeout=120
+// run: tsan timeout=120
+/* What examples/qwen3 computes with on NVIDIA GPUs, on the CPU: the text of tiles_cuda.h, attention_cuda.h and tiles.h,
+   with a thread for each lane of eight warps. Lanes meet where an instruction of the warp has them meet, and lay out there
+   what they bring (mma.h). Loads from global memory may touch what the kernel was given and nothing else; weights come in
+   slots that hold numbers from when they are filled until they are released, and behind the last weight none.
+
+   Products are of small whole numbers and must be exact; attention is compared with one in double precision. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "implementation.h"
+#include "fleet_sched.h"
+#include "mma.h"
+#include "test.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* From here on the headers take this for an NVIDIA GPU. */
+#undef FLEET_HOST
+#define FLEET_CUDA 1
+#include "examples/qwen3/decoder.h"
+
+/* ThreadSanitizer takes long: a part of the cases is enough for it. */
+static int is_part(void)
+{
+    return getenv("FLEET_TEST_PART") != NULL;
+}
+
+/* ---- the workgroup ---- */
+
+/* The first thing that went wrong on any lane. */
+static char complaint[200];
+static pthread_mutex_t complaining = PTHREAD_MUTEX_INITIALIZER;
+
+static void complain(const char *what, uint32_t number)
+{
+    pthread_mutex_lock(&complaining);
+    if (!complaint[0]) snprintf(complaint, sizeof complaint, "%s (%u)", what, number);
+    pthread_mutex_unlock(&complaining);
+}
+
+/* Where all lanes of a warp meet. */
+typedef enum meeting { MULTIPLY_BF16, MULTIPLY_F16, SHUFFLE, WARP_BARRIER, NEXT_PIECE } meeting;
+
+/* What a lane brings there. */
+typedef struct brought {
+    meeting at;
+    uint32_t word;
+    float value;
+} brought;
+
+typedef struct warp {
+    pthread_barrier_t meet;
+    /* Of two meetings: nobody comes to the next but one before all have read what they found at this one. */
+    brought lane[2][LANES];
+    lane_elements elements[2][LANES];
+} warp;
+
+static warp warps[MOST_WAVES];
+static pthread_barrier_t block;
+static __thread uint32_t my_thread, my_meetings;
+
+static uint32_t emulated_wave_size(void)
+{
+    return LANES;
+}
+static uint32_t emulated_lane(void)
+{
+    return my_thread % LANES;
+}
+static uint32_t emulated_wave_id(void)
+{
+    return my_thread / LANES;
+}
+static void emulated_barrier(const fleet_ctx *ctx)
+{
+    (void)ctx;
+    pthread_barrier_wait(&block);
+}
+
+/* All lanes' part in this meeting, to be read before the next but one. */
+static const brought *meet(meeting at, uint32_t word, float value)
+{
+    warp *w = &warps[emulated_wave_id()];
+    brought *lane = w->lane[my_meetings++ % 2];
+    brought *mine = &lane[emulated_lane()];
+    mine->at = at, mine->word = word, mine->value = value;
+    pthread_barrier_wait(&w->meet);
+    for (uint32_t i = 0; i < LANES; i++)
+        if (lane[i].at != at) complain("lanes of a warp are at different instructions", i);
+    return lane;
+}
+static void meet_and_multiply(meeting at, float *sum, lane_elements mine)
+{
+    lane_elements *elements = warps[emulated_wave_id()].elements[my_meetings % 2];
+    elements[emulated_lane()] = mine;
+    meet(at, 0, 0);
+    mma(sum, elements, emulated_lane());
+}
+static void emulated_wave_barrier(void)
+{
+    meet(WARP_BARRIER, 0, 0);
+}
+
+typedef void (*lane_function)(const fleet_ctx *ctx, void *args);
+typedef struct lane_thread {
+    pthread_t thread;
+    fleet_ctx ctx;
+    lane_function function;
+    void *args;
+} lane_thread;
+
+static void *run_lane(void *of)
+{
+    lane_thread *lane = (lane_thread *)of;
+    my_thread = lane->ctx.thread, my_meetings = 0;
+    lane->function(&lane->ctx, lane->args);
+    return NULL;
+}
+
+/* Runs a workgroup, whose LDS holds no numbers at first. */
+static void launch(lane_function function, void *args)
+{
+    static lane_thread lanes[THREADS];
+    void *lds = malloc(LDS_BYTES);
+    complaint[0] = 0;
+    if (!lds) abort();
+    memset(lds, 0xff, LDS_BYTES);
+    memset(lanes, 0, sizeof lanes);
+    memset(warps, 0, sizeof warps);
+    pthread_barrier_init(&block, NULL, THREADS);
+    for (uint32_t i = 0; i < MOST_WAVES; i++) pthread_barrier_init(&warps[i].meet, NULL, LANES);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        lane_thread *lane = &lanes[i];
+        lane->ctx.thread = i, lane->ctx.threads = THREADS;
+        lane->ctx.tile_num = lane->ctx.slices = 1;
+        lane->ctx.group = FLEET_BLOCK;
+        lane->ctx.lds = lds, lane->ctx.lds_bytes = LDS_BYTES;
+        lane->function = function, lane->args = args;
+        if (pthread_create(&lane->thread, NULL, run_lane, lane)) abort();
+    }
+    for (uint32_t i = 0; i < THREADS; i++) pthread_join(lanes[i].thread, NULL);
+    for (uint32_t i = 0; i < MOST_WAVES; i++) pthread_barrier_destroy(&warps[i].meet);
+    pthread_barrier_destroy(&block);
+    free(lds);
+}
+
+/* ---- global memory ---- */
+
+/* Rows of halves, of which those may be read that are marked. */
+typedef struct readable {
+    const uint16_t *from;
+    uint32_t rows, width;
+    const uint8_t *marked; /* [rows] */
+} readable;
+static readable may_read[2];
+
+/* Whether `count` values may be loaded at once: of one row, and from where so many are aligned. */
+static int may_load(const uint16_t *at, uint32_t count)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        const readable *r = &may_read[i];
+        const uintptr_t offset = ((uintptr_t)at - (uintptr_t)r->from) / 2;
+        if (!r->from || (uintptr_t)at < (uintptr_t)r->from || offset >= (size_t)r->rows * r->width)
+            continue;
+        if (offset % r->width + count > r->width || (uintptr_t)at % (2 * count))
+            complain("loads across the end of a row, or not aligned, at value", (uint32_t)offset);
+        else if (!r->marked[offset / r->width])
+            complain("reads a row that is not its own", (uint32_t)(offset / r->width));
+        else
+            return 1;
+        return 0;
+    }
+    complain("reads what it was not given", count);
+    return 0;
+}
+
+/* ---- what instructions_cuda.h has for a GPU ---- */
+
+#define QWEN3_INSTRUCTIONS_CUDA_H
+#define UNROLLED
+
+FLEET_DEVICE fleet_quad load_quad(const act *from)
+{
+    fleet_quad quad = {{0, 0, 0, 0}};
+    if (may_load(from, 8)) memcpy(&quad, from, sizeof quad);
+    return quad;
+}
+FLEET_DEVICE uint32_t load_pair(const act *from)
+{
+    uint32_t pair = 0;
+    if (may_load(from, 2)) memcpy(&pair, from, sizeof pair);
+    return pair;
+}
+FLEET_DEVICE void prefetch(const act *from)
+{
+    (void)may_load(from, 1);
+}
+
+/* Of finite numbers, others being NaN. */
+static float value_of_f16(uint32_t half)
+{
+    const uint32_t bits = (half & 0x7fffu) << 13;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    f = (half & 0x7c00u) == 0x7c00u ? NAN : f * 0x1p112f;
+    return half & 0x8000u ? -f : f;
+}
+static float value_of_bf16(uint32_t half)
+{
+    return float_of_bf16(half);
+}
+FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
+{
+    meet_and_multiply(MULTIPLY_BF16, sum, lane_elements_of(a, b, value_of_bf16));
+}
+FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b)
+{
+    meet_and_multiply(MULTIPLY_F16, sum, lane_elements_of(a, b, value_of_f16));
+}
+
+/* To the nearest, ties to even. NaN becomes a number on a GPU, too, which would hide it: here it stays. */
+FLEET_DEVICE kept kept_of(float f)
+{
+    const float size = fminf(fabsf(f), 65504.0f);
+    int exponent = 0;
+    if (f != f) return 0x7fffu;
+    (void)frexpf(size, &exponent); /* size < 2^exponent */
+    if (size == 0 || exponent < -13) exponent = -13;
+    return (kept)((f < 0 ? 0x8000u : 0) + ((uint32_t)(exponent + 13) << 10) +
+                  (uint32_t)rintf(ldexpf(size, 11 - exponent)));
+}
+FLEET_DEVICE float float_of_kept(kept k)
+{
+    return value_of_f16(k);
+}
+
+FLEET_DEVICE float from_lane(float x, uint32_t bits)
+{
+    return meet(SHUFFLE, 0, x)[emulated_lane() ^ bits].value;
+}
+FLEET_DEVICE uint32_t halves_of(uint32_t first, uint32_t second, uint32_t upper)
+{
+    return upper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
+}
+
+/* ---- the weight stream ---- */
+
+#define TILES 2u
+#define MOST_PIECES 32u
+
+typedef struct stream_slot {
+    uint16_t *piece;
+    uint32_t taken, released;
+} stream_slot;
+static struct stream {
+    uint32_t pieces; /* of a tile */
+    uint32_t end;    /* so many come, of all */
+    uint32_t slot_bytes;
+    stream_slot slot[MOST_PIECES];
+} stream;
+
+typedef struct emulated_weights {
+    uint32_t next;
+} emulated_weights;
+
+static emulated_weights emulated_weights_open(const fleet_ctx *ctx)
+{
+    emulated_weights w;
+    (void)ctx;
+    w.next = 0;
+    return w;
+}
+static const void *emulated_weights_next(emulated_weights *w)
+{
+    const brought *lanes = meet(NEXT_PIECE, w->next, 0);
+    for (uint32_t i = 0; i < LANES; i++)
+        if (lanes[i].word != w->next) complain("lanes take different pieces, this one", w->next);
+    if (w->next >= TILES * stream.pieces) complain("takes more pieces than there are", w->next);
+    if (w->next >= stream.end) return NULL;
+    if (emulated_lane() == 0) {
+        if (w->next % stream.pieces % MOST_WAVES != emulated_wave_id())
+            complain("a warp takes a piece that is not its own", w->next);
+        __atomic_fetch_add(&stream.slot[w->next].taken, 1, __ATOMIC_RELAXED);
+    }
+    return stream.slot[w->next++].piece;
+}
+static fleet_status emulated_weights_status(const emulated_weights *w)
+{
+    (void)w;
+    return FLEET_ERROR_TIMEOUT;
+}
+static void emulated_weights_skip(emulated_weights *w, uint32_t n)
+{
+    w->next += n;
+}
+/* Another piece may come into the slot at once. */
+static void emulated_weights_release(const emulated_weights *w, uint32_t sharers)
+{
+    stream_slot *slot = &stream.slot[w->next - 1];
+    emulated_wave_barrier();
+    if (emulated_lane() != 0) return;
+    if (sharers != 1) complain("a warp releases a piece as one of several", sharers);
+    __atomic_fetch_add(&slot->released, 1, __ATOMIC_RELAXED);
+    memset(slot->piece, 0xff, stream.slot_bytes);
+}
+
+/* ---- the tiles, with all of this ---- */
+
+#define fleet_wave_size emulated_wave_size
+#define fleet_lane emulated_lane
+#define fleet_wave_id emulated_wave_id
+#define fleet_barrier emulated_barrier
+#define fleet_wave_barrier emulated_wave_barrier
+#define fleet_weights emulated_weights
+#define fleet_weights_open emulated_weights_open
+#define fleet_weights_next emulated_weights_next
+#define fleet_weights_status emulated_weights_status
+#define fleet_weights_skip emulated_weights_skip
+#define fleet_weights_release emulated_weights_release
+#define __expf expf
+#define DECODER_SLOTS 7
+#include "examples/qwen3/tiles.h"
+
+/* ---- products ---- */
+
+/* Draws of a run that is always the same. */
+static uint32_t drawn;
+static uint32_t draw(uint32_t below)
+{
+    drawn = drawn * 1664525u + 1013904223u;
+    return (drawn >> 8) % below;
+}
+static float whole_number(void)
+{
+    return (float)draw(17) - 8;
+}
+
+typedef struct product {
+    uint32_t rows, k, listed, split;
+    uint32_t stops; /* 1: the stream ends in the second tile */
+    operand in;
+    float *sums;  /* [TILES][rows][TILE] */
+    uint32_t bad; /* lanes that were told so */
+} product;
+
+static void multiply_tiles(const fleet_ctx *ctx, void *args)
+{
+    product *p = (product *)args;
+    const product_lds l = product_lds_of(ctx);
+    weight_source weights = weights_open(ctx);
+    fleet_status status = FLEET_OK;
+    for (uint32_t tile = 0; tile < TILES; tile++) {
+        const fleet_status s = multiply(ctx, &weights, NULL, &p->in, l.parts);
+        if (s) status = s;
+        add_parts(ctx, &l, p->rows);
+        for (uint32_t i = ctx->thread; i < p->rows * TILE; i += ctx->threads)
+            p->sums[tile * p->rows * TILE + i] = l.sums[i];
+    }
+    if (status) __atomic_fetch_add(&p->bad, 1, __ATOMIC_RELAXED);
+    if (!status && weights.weights.next != TILES * stream.pieces)
+        complain("the next task's weights would begin at piece", weights.weights.next);
+}
+
+/* Fills memory and stream, runs, and compares. */
+static void check_product(test_run *t, product *p)
+{
+    /* Rows that no list names hold no numbers, and the second bf16 of each lie behind all first ones. */
+    const uint32_t k = p->k, apart = MOST_ROWS * k, copies = p->split ? 2 : 1;
+    uint16_t *x = (uint16_t *)malloc((size_t)2 * apart * sizeof *x);
+    uint16_t *weights = (uint16_t *)malloc((size_t)TILES * TILE * k * sizeof *weights);
+    float *plain = (float *)calloc((size_t)TILES * TILE * k, sizeof *plain);
+    int32_t *list = (int32_t *)malloc(p->rows * sizeof *list);
+    uint8_t marked[2 * MOST_ROWS] = {0};
+    if (!x || !weights || !plain || !list) abort();
+    memset(x, 0xff, (size_t)2 * apart * sizeof *x);
+    for (uint32_t i = 0; i < p->rows; i++) {
+        list[i] = (int32_t)(p->listed ? draw(MOST_ROWS) : i);
+        for (uint32_t c = 0; c < copies; c++) {
+            marked[c * MOST_ROWS + (uint32_t)list[i]] = 1;
+            for (uint32_t j = 0; j < k; j++)
+                x[c * apart + (uint32_t)list[i] * k + j] = bf16_of_float(whole_number());
+        }
+    }
+    p->in.x = x, p->in.list = p->listed ? list : NULL;
+    p->in.stride = k, p->in.second = p->split ? apart : 0, p->in.rows = p->rows;
+    p->sums = (float *)calloc((size_t)TILES * p->rows * TILE, sizeof *p->sums);
+    if (!p->sums) abort();
+    memset(may_read, 0, sizeof may_read);
+    may_read[0].from = x, may_read[0].rows = 2 * MOST_ROWS;
+    may_read[0].width = k, may_read[0].marked = marked;
+
+    memset(&stream, 0, sizeof stream);
+    stream.slot_bytes = SLOT_BYTES;
+    stream.pieces = (TILE * k * 2 + SLOT_BYTES - 1) / SLOT_BYTES;
+    stream.end = p->stops ? stream.pieces + stream.pieces / 2 : TILES * stream.pieces;
+    for (uint32_t tile = 0; tile < TILES; tile++) {
+        uint16_t *packed = weights + tile * TILE * k;
+        for (uint32_t column = 0; column < TILE; column++)
+            for (uint32_t j = 0; j < k; j++) {
+                const float w = whole_number();
+                plain[(tile * TILE + column) * k + j] = w;
+                packed[j / BLOCK * BLOCK * TILE + pack_at(column, j % BLOCK)] = bf16_of_float(w);
+            }
+        for (uint32_t piece = 0; piece < stream.pieces; piece++) {
+            const uint32_t from = piece * SLOT_BYTES, left = TILE * k * 2 - from;
+            stream_slot *slot = &stream.slot[tile * stream.pieces + piece];
+            slot->piece = (uint16_t *)malloc(SLOT_BYTES);
+            if (!slot->piece) abort();
+            memset(slot->piece, 0xff, SLOT_BYTES);
+            memcpy(slot->piece, packed + from / 2, left < SLOT_BYTES ? left : SLOT_BYTES);
+        }
+    }
+
+    p->bad = 0;
+    launch(multiply_tiles, p);
+
+    if (complaint[0])
+        test_fail(t, __FILE__, __LINE__, "%u rows, k %u, list %u, split %u: %s", p->rows, k,
+                  p->listed, p->split, complaint);
+    for (uint32_t i = 0; i < TILES * stream.pieces; i++) {
+        const stream_slot *slot = &stream.slot[i];
+        const uint32_t wanted = i < stream.end;
+        /* Where the stream ends, a warp that was refused takes none of what is left. */
+        if (slot->taken != slot->released || slot->taken > wanted ||
+            (!p->stops && slot->taken != wanted))
+            test_fail(t, __FILE__, __LINE__,
+                      "%u rows, k %u: piece %u is taken %u and released %u times", p->rows, k, i,
+                      slot->taken, slot->released);
+        free(slot->piece);
+    }
+    for (uint32_t i = 0; i < TILES * p->rows * TILE && !p->stops; i++) {
+        const uint32_t tile = i / (p->rows * TILE), row = i / TILE % p->rows;
+        const float *w = plain + (tile * TILE + i % TILE) * k;
+        float want = 0;
+        for (uint32_t c = 0; c < copies; c++)
+            for (uint32_t j = 0; j < k; j++)
+                want += w[j] * float_of_bf16(x[c * apart + (uint32_t)list[row] * k + j]);
+        if (!(p->sums[i] == want)) /* NaN is unequal, too */
+            test_fail(
+                t, __FILE__, __LINE__,
+                "%u rows, k %u, list %u, split %u: tile %u, row %u, column %u is %g, expected %g",
+                p->rows, k, p->listed, p->split, tile, row, i % TILE, (double)p->sums[i],
+                (double)want);
+    }
+    free(p->sums);
+    free(list);
+    free(plain);
+    free(weights);
+    free(x);
+}
+
+/* Groups of rows that are full and that are not; tiles of one piece, of fewer pieces than there are warps, of as many and
+   of more, the last one full or short. */
+static void products_are_exact(test_run *t)
+{
+    static const uint32_t cases[][4] = {
+        /* rows, k, listed, split */
+        {1, 32, 0, 0},   {8, 32, 1, 1},    {9, 32, 0, 1},   {64, 32, 1, 1},   {33, 32, 1, 0},
+        {17, 32, 0, 1},  {2, 64, 1, 0},    {16, 64, 0, 1},  {31, 64, 1, 1},   {7, 96, 0, 1},
+        {32, 96, 1, 0},  {64, 96, 0, 0},   {1, 224, 1, 1},  {9, 224, 1, 0},   {33, 224, 0, 1},
+        {8, 256, 0, 0},  {16, 256, 1, 0},  {64, 256, 0, 1}, {1, 288, 1, 0},   {17, 288, 1, 1},
+        {32, 288, 0, 0}, {7, 512, 0, 0},   {33, 512, 1, 1}, {2, 1120, 0, 1},  {24, 1120, 1, 0},
+        {1, 2048, 0, 1}, {9, 2048, 1, 0},  {8, 2080, 1, 0}, {17, 2080, 0, 1}, {1, 2304, 1, 1},
+        {7, 2304, 0, 0}, {16, 4064, 1, 0}, {1, 4096, 1, 0}, {8, 4096, 0, 1},  {33, 4096, 0, 0},
+        {64, 4096, 1, 1}};
+    drawn = 1;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        product p;
+        memset(&p, 0, sizeof p);
+        p.rows = cases[i][0], p.k = cases[i][1], p.listed = cases[i][2], p.split = cases[i][3];
+        if (is_part() && i % 4) continue;
+        check_product(t, &p);
+        if (t->failed_here) return;
+    }
+}
+
+/* Whoever does not get its piece says so, and the others take theirs: nobody is left waiting. */
+static void a_stream_that_ends_is_told(test_run *t)
+{
+    static const uint32_t ks[] = {32, 2304, 4096};
+    drawn = 2;
+    for (uint32_t i = 0; i < 3; i++) {
+        product p;
+        memset(&p, 0, sizeof p);
+        p.rows = 9, p.k = ks[i], p.stops = 1;
+        check_product(t, &p);
+        CHECK(p.bad > 0 && p.bad % LANES == 0);
+    }
+}
+
+/* ---- attention ---- */
+
+typedef struct attention {
+    uint32_t head_dim, heads, kv_heads, workers;
+    int32_t position[2], rows[2]; /* of two sequences; no rows: it has come to its end */
+} attention;
+
+#define CONTEXT 400u
+#define MOST_PARTS 4u
+#define SEQUENCES 2u
+
+typedef struct decoder_and_op {
+    decoder d;
+    op o;
+} decoder_and_op;
+
+static void attend_and_combine(const fleet_ctx *ctx, void *args)
+{
+    const decoder_and_op *a = (const decoder_and_op *)args;
+    fleet_status status = attend(*ctx, &a->o);
+    fleet_barrier(ctx);
+    if (!status) status = combine(*ctx, &a->o);
+    if (status) complain("a tile fails with status", (uint32_t)status);
+}
+
+/* In [-most, most]. */
+static float fraction(float most)
+{
+    return ((float)draw(20001) / 10000 - 1) * most;
+}
+static float *floats_of(size_t n)
+{
+    float *f = (float *)malloc(n * sizeof *f);
+    if (!f) abort();
+    memset(f, 0xff, n * sizeof *f);
+    return f;
+}
+static kept *halves(size_t n)
+{
+    kept *h = (kept *)malloc(n * sizeof *h);
+    if (!h) abort();
+    memset(h, 0xff, n * sizeof *h);
+    return h;
+}
+
+/* A head after norm and rotation. */
+static void plain_head(double *to, const decoder *d, const float *from, const float *norm,
+                       uint32_t position)
+{
+    const uint32_t half = d->head_dim / 2;
+    double squares = 0, scale;
+    for (uint32_t i = 0; i < d->head_dim; i++) squares += (double)from[i] * (double)from[i];
+    scale = 1 / sqrt(squares / d->head_dim + (double)d->eps);
+    for (uint32_t i = 0; i < half; i++) {
+        const float *turn = d->rope + ((size_t)position * half + i) * 2;
+        const double a = (double)from[i] * scale * (double)norm[i],
+                     b = (double)from[i + half] * scale * (double)norm[i + half];
+        to[i] = a * (double)turn[0] - b * (double)turn[1];
+        to[i + half] = b * (double)turn[0] + a * (double)turn[1];
+    }
+}
+
+/* One row and head, of values and keys as the cache has them; also how large the values are that went into it. */
+static void plain_attention(double *to, double *size, const decoder_and_op *a, size_t cache,
+                            const float *q, uint32_t position)
+{
+    const uint32_t dim = a->d.head_dim;
+    double head[MOST_HEAD_DIM], score[CONTEXT], most = -INFINITY, sum = 0;
+    plain_head(head, &a->d, q, a->o.q_norm, position);
+    for (uint32_t key = 0; key <= position; key++) {
+        score[key] = 0;
+        for (uint32_t i = 0; i < dim; i++)
+            score[key] += (double)value_of_f16(kept_of((float)head[i])) *
+                          (double)value_of_f16(a->o.keys[cache + key * dim + i]);
+        score[key] /= sqrt(dim);
+        most = fmax(most, score[key]);
+    }
+    for (uint32_t key = 0; key <= position; key++) sum += score[key] = exp(score[key] - most);
+    for (uint32_t i = 0; i < dim; i++) {
+        to[i] = size[i] = 0;
+        for (uint32_t key = 0; key <= position; key++) {
+            const double value = (double)value_of_f16(a->o.values[cache + key * dim + i]);
+            to[i] += score[key] / sum * value;
+            size[i] += score[key] / sum * fabs(value);
+        }
+    }
+}
+
+/* What the step appended to the cache: rounded once. */
+static void check_appended(test_run *t, const decoder_and_op *a, const float *row, uint32_t head,
+                           size_t at, uint32_t position)
+{
+    const decoder *d = &a->d;
+    const uint32_t dim = d->head_dim;
+    double key[MOST_HEAD_DIM];
+    plain_head(key, d, row + (d->heads + head) * dim, a->o.k_norm, position);
+    for (uint32_t i = 0; i < dim; i++) {
+        const double value = (double)row[(d->heads + d->kv_heads + head) * dim + i];
+        CHECK(fabs((double)value_of_f16(a->o.keys[at + i]) - key[i]) <=
+              0x1p-10 * fabs(key[i]) + 0x1p-20);
+        CHECK(fabs((double)value_of_f16(a->o.values[at + i]) - value) <=
+              0x1p-10 * fabs(value) + 0x1p-20);
+    }
+}
+
+static void check_attention(test_run *t, const attention *c, uint32_t number)
+{
+    const uint32_t dim = c->head_dim, width = (c->heads + 2 * c->kv_heads) * dim;
+    const uint32_t cached = SEQUENCES * c->kv_heads * CONTEXT, group = c->heads / c->kv_heads;
+    const uint32_t apart = MOST_ROWS * c->heads * dim;
+    float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
+    uint8_t *marked = (uint8_t *)calloc(cached, 1);
+    batch *b = (batch *)calloc(1, sizeof *b);
+    decoder_and_op a;
+    if (!marked || !b) abort();
+    memset(&a, 0, sizeof a);
+    b->sequences = SEQUENCES;
+    for (uint32_t n = 0; n < SEQUENCES; n++) {
+        sequence_state *s = &b->sequence[n];
+        s->position = c->position[n];
+        s->prompt = c->position[n] + c->rows[n];
+        s->limit = c->rows[n] ? 1 : 0;
+    }
+    batch_next(b, MOST_ROWS, MOST_PARTS, c->kv_heads, c->workers);
+
+    a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
+    a.d.eps = 1e-6f, a.d.split = 1, a.d.most_parts = MOST_PARTS, a.d.b = b, a.d.rope = rope;
+    a.d.qkv = floats_of(b->rows * width);
+    a.d.partial = floats_of((size_t)b->rows * c->heads * MOST_PARTS * (dim + 2));
+    a.d.attended = halves(2 * apart);
+    a.o.d = &a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
+    a.o.keys = halves((size_t)cached * dim), a.o.values = halves((size_t)cached * dim);
+    for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
+        const float angle = fraction(3);
+        rope[2 * i] = cosf(angle), rope[2 * i + 1] = sinf(angle);
+    }
+    for (uint32_t i = 0; i < dim; i++) q_norm[i] = fraction(3), k_norm[i] = fraction(2);
+    for (uint32_t i = 0; i < b->rows * width; i++) a.d.qkv[i] = fraction(2);
+    for (uint32_t i = 0; i < cached; i++) {
+        const sequence_state *s = &b->sequence[i / CONTEXT / c->kv_heads];
+        const int32_t key = (int32_t)(i % CONTEXT);
+        marked[i] = s->rows && key < s->position + s->rows;
+        for (uint32_t j = 0; j < dim && key < s->position; j++) {
+            a.o.keys[(size_t)i * dim + j] = kept_of(fraction(2));
+            a.o.values[(size_t)i * dim + j] = kept_of(fraction(2));
+        }
+    }
+    may_read[0].from = a.o.keys, may_read[1].from = a.o.values;
+    for (uint32_t i = 0; i < 2; i++)
+        may_read[i].rows = cached, may_read[i].width = dim, may_read[i].marked = marked;
+
+    launch(attend_and_combine, &a);
+
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
+    for (uint32_t r = 0; r < b->rows; r++)
+        for (uint32_t h = 0; h < c->heads && !t->failed_here; h++) {
+            const token_row *row = &b->row[r];
+            const size_t cache =
+                ((size_t)(uint32_t)row->sequence * c->kv_heads + h / group) * CONTEXT * dim;
+            double want[MOST_HEAD_DIM], size[MOST_HEAD_DIM];
+            if (h % group == 0)
+                check_appended(t, &a, a.d.qkv + r * width, h / group,
+                               cache + (uint32_t)row->position * dim, (uint32_t)row->position);
+            plain_attention(want, size, &a, cache, a.d.qkv + r * width + h * dim,
+                            (uint32_t)row->position);
+            for (uint32_t i = 0; i < dim; i++) {
+                const act *is = a.d.attended + (r * c->heads + h) * dim + i;
+                const double got = (double)float_of(is[0]) + (double)float_of(is[apart]);
+                if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 1e-6))
+                    test_fail(t, __FILE__, __LINE__,
+                              "case %u: row %u, head %u, value %u is %g, expected %g", number, r, h,
+                              i, got, want[i]);
+            }
+        }
+    free(a.o.keys);
+    free(a.o.values);
+    free(a.d.attended);
+    free(a.d.partial);
+    free(a.d.qkv);
+    free(b);
+    free(marked);
+    free(k_norm);
+    free(q_norm);
+    free(rope);
+}
+
+/* Sizes of heads that fill some of the shares and of the k's, groups that divide QUERIES and that do not, rounds of 1 to
+   KEYS keys, several parts of a sequence, and rows that do not see all keys of their step. */
+static void attention_is_near_a_plain_one(test_run *t)
+{
+    static const attention cases[] = {
+        {8, 1, 1, 1, {0, 0}, {1, 0}},      {16, 4, 2, 4, {63, 5}, {1, 1}},
+        {24, 3, 1, 1, {64, 2}, {1, 7}},    {40, 8, 1, 1, {130, 70}, {3, 2}},
+        {80, 2, 2, 3, {200, 0}, {1, 9}},   {64, 5, 1, 1, {0, 10}, {20, 1}},
+        {128, 8, 2, 8, {127, 64}, {1, 2}}, {128, 2, 1, 4, {50, 50}, {40, 0}},
+        {136, 20, 1, 1, {31, 0}, {2, 0}},  {256, 2, 1, 4, {300, 17}, {1, 3}},
+        {256, 16, 1, 1, {65, 0}, {1, 1}},
+    };
+    drawn = 3;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_part() && i % 2) continue;
+        check_attention(t, &cases[i], i);
+        if (t->failed_here) return;
+    }
+}
+
+static void list(test_run *t)
+{
+    TEST(products_are_exact);
+    TEST(a_stream_that_ends_is_told);
+    TEST(attention_is_near_a_plain_one);
+}
+
+TEST_MAIN(list)
