@@ -324,6 +324,9 @@ plain=(-O2)
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
 marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 
+# Whether a program has the implementation in itself, since it needs another one than most.
+is_whole() { marks "$1" | grep -qw whole; }
+
 libraries=(-pthread -lm)
 implemented= # not empty: programs bring their own implementation
 
@@ -499,6 +502,10 @@ hip_build() { # FILE BINARY
     examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" -ljansson ;;
     examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
+        if is_whole "$1"; then
+            hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -Itests "$1" -o "$2"
+            return
+        fi
         hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -Itests -c "$1" -o "$2.o" &&
             hip_cc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
         ;;
@@ -618,6 +625,10 @@ cuda_build() { # FILE BINARY
     examples/qwen3/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" -ljansson ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
+        if is_whole "$1"; then
+            nvcc "${cuda_flags[@]}" "${archs[@]}" -I. -Itests "${stb_flags[@]}" "$1" -o "$2"
+            return
+        fi
         nvcc "${cuda_flags[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -I. -Itests "${stb_flags[@]}" -c "$1" -o "$2.o" &&
             nvcc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
         ;;

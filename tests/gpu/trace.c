@@ -1,8 +1,8 @@
 /* The trace: one record for each task of each step, times in the order in which the graph has tasks run, and what the
    report, the JSON and the picture say of them. */
-// run: asan engine=both timeout=120
-// run: tsan timeout=120
-// run: plain engine=both
+// run: asan whole engine=both timeout=120
+// run: tsan whole timeout=120
+// run: plain whole engine=both
 #define FLEET_TRACE
 #include "model.h"
 
