@@ -328,7 +328,6 @@ marks() { sed -n '1,12s|^// run: *||p' "$1" | grep . || echo asan; }
 is_whole() { marks "$1" | grep -qw whole; }
 
 libraries=(-pthread -lm)
-implemented= # not empty: programs bring their own implementation
 
 timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
@@ -369,7 +368,6 @@ host_programs() { # reads the names of files
             done
             n=$((n + 1)) name=$(stem "$file")$name
             case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
-            [ -z "$implemented" ] || linked=
             [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$out/implementation.$linked.o")
             program "$name" in_part "$part" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
                 "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" "${libraries[@]}"
@@ -434,7 +432,7 @@ example() {
 
 # The decoder on the CPU; its loader, and what a fuzzer makes of that (deep runs: a million inputs).
 group_qwen3() {
-    local libraries=(-pthread -lm -ljansson) implemented=yes runs=20000 compiler language file
+    local libraries=(-pthread -lm -ljansson) runs=20000 compiler language file
     setup_packages gcc:gcc g++:g++ clang:clang python3:python3
     setup_stb
     setup_jansson
@@ -516,7 +514,7 @@ hip_build() { # FILE BINARY
 hip_decoder() { # CHECKPOINT
     local schedule settings n=0
     for schedule in $schedules; do
-        settings=$(hip_settings "$out/05_" | sed -n "$((n += 1))p")
+        settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
         # shellcheck disable=SC2086
         decoder_verdict "$schedule" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
             timeout -k 5 "$(stretched 240)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"

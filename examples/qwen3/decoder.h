@@ -29,6 +29,7 @@
 #define MOST_WAVES 8u
 #define MOST_TOP_K 16u
 #define MOST_ENDS 16u
+#define EIGHT 8u /* values in sixteen bytes, one load */
 
 typedef uint16_t bf16; /* the upper half of a float */
 
@@ -166,9 +167,8 @@ typedef enum ending {
 } ending;
 
 typedef struct decoder {
-    uint32_t hidden, layers, heads, kv_heads, head_dim, vocab, context;
-    uint32_t ffn; /* padded to a multiple of BLOCK */
-    uint32_t experts, top_k, expert_ffn, norm_topk;
+    uint32_t hidden, heads, kv_heads, head_dim, vocab, context;
+    uint32_t experts, top_k, norm_topk;
     float eps;
     uint32_t
         split; /* 1: activations are two bf16 each; the second ones lie behind all first ones */
@@ -185,7 +185,7 @@ typedef struct decoder {
     float *partial; /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
     kept *keys, *values; /* the cache, [layers][sequences][kv_heads][context][head_dim] */
     act *attended;       /* [MOST_ROWS][heads head_dim] */
-    act *gated;          /* [MOST_ROWS][ffn]; of experts [MOST_ROWS top_k][expert_ffn] */
+    act *gated;          /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
     float *best;         /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
     int32_t *best_token;
     int32_t *picked; /* [sequences][limit]: the tokens that were chosen */

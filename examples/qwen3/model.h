@@ -602,10 +602,10 @@ static int session_buffers(session *s)
     d->rope = (const float *)memory_copy(mem, "rope", rope,
                                          (uint64_t)s->desc.context * dim * sizeof *rope);
     free(rope);
-    d->hidden = c->hidden, d->layers = c->layers, d->heads = c->heads, d->kv_heads = c->kv_heads;
+    d->hidden = c->hidden, d->heads = c->heads, d->kv_heads = c->kv_heads;
     d->head_dim = dim, d->vocab = c->vocab, d->context = s->desc.context;
-    d->ffn = m->ffn, d->experts = c->experts, d->top_k = c->experts_per_token;
-    d->expert_ffn = m->expert_ffn, d->norm_topk = (uint32_t)c->norm_topk;
+    d->experts = c->experts, d->top_k = c->experts_per_token;
+    d->norm_topk = (uint32_t)c->norm_topk;
     d->eps = (float)c->norm_eps;
     d->embedding = m->embedding;
     d->limit = s->desc.steps;

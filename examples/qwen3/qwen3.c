@@ -9,7 +9,7 @@
        checkpoint.h   the files of a model, checked
        decoder.h      what lies in device memory; the rows of a step
        tiles.h        the tile functions; tiles_host.h, tiles_cuda.h, tiles_amd.h: the products of each platform,
-                      with fragments.h, attention_cuda.h and instructions_cuda.h
+                      with weights_in_place.h, fragments.h, attention_cuda.h and instructions_cuda.h
        model.h        packing, the graph, the launch
        check.h        against a reference's tokens and logits
 
@@ -114,6 +114,10 @@ static options options_of(int argc, char **argv)
         }
     }
     if (!o.dir) fprintf(stderr, "qwen3: no MODEL_DIR\n%s", usage), exit(2);
+#if !defined(FLEET_TRACE)
+    if (o.trace)
+        stop(2, "--trace: this program has no trace compiled in; build it with -DFLEET_TRACE");
+#endif
     return o;
 }
 

@@ -3,7 +3,6 @@
    in four columns. A block of packed weights is what its lanes take, one behind the other, so that a wave loads it
    from memory into registers at once, 1 KB. LDS is not involved: no other wave needs the same weights. */
 
-#define EIGHT 8u /* values in sixteen bytes, one load */
 #define AHEAD(loads)                                                                               \
     ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks that a wave has on their way, and so KB */
 #define INSTRUCTION_ROWS 16u
@@ -24,19 +23,7 @@ FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
     return (k / EIGHT * TILE + column) * EIGHT + k % EIGHT;
 }
 
-/* Weights come from memory as they are. */
-typedef struct weight_source {
-    uint32_t none;
-} weight_source;
-FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
-{
-    weight_source w;
-    (void)ctx;
-    w.none = 0;
-    return w;
-}
-#define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
-#define DECODER_STREAM_BYTES 0u
+#include "weights_in_place.h"
 
 /* Sixteen bytes of device memory, at an offset from an address that is the same in all lanes. Said to be there, so that
    it is no flat load, behind which the wave would have to wait for everything that is on its way. */

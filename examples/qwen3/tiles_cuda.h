@@ -11,8 +11,6 @@
 #include "fragments.h"
 #include "instructions_cuda.h"
 
-#define EIGHT 8u
-
 /* ---- the stream ---- */
 
 #define SLOT_BYTES 8192u

@@ -5,26 +5,12 @@ typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32)));
 
-#define EIGHT 8u
-
 FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
 {
     return k * TILE + column;
 }
 
-/* Weights come from memory as they are. */
-typedef struct weight_source {
-    uint32_t none;
-} weight_source;
-FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
-{
-    weight_source w;
-    (void)ctx;
-    w.none = 0;
-    return w;
-}
-#define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
-#define DECODER_STREAM_BYTES 0u
+#include "weights_in_place.h"
 
 FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
 {

@@ -1,5 +1,5 @@
-// run: asan timeout=120
-// run: tsan timeout=120
+// run: asan whole timeout=120
+// run: tsan whole timeout=120
 /* What examples/qwen3 computes with on NVIDIA GPUs, on the CPU: the text of tiles_cuda.h, attention_cuda.h and tiles.h,
    with a thread for each lane of eight warps. Lanes meet where an instruction of the warp has them meet, and lay out there
    what they bring (mma.h). Loads from global memory may touch what the kernel was given and nothing else; weights come in

@@ -1,5 +1,6 @@
 /* How examples/qwen3 multiplies on tensor cores, lane by lane on the CPU: where a weight is packed, what each lane loads,
    and where it puts its sums, against the fragments of mma.m16n8k16 as the PTX ISA gives them. */
+// run: asan whole
 #include "test.h"
 
 #include "examples/qwen3/fragments.h"
