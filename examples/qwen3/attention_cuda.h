@@ -83,7 +83,7 @@ FLEET_DEVICE void score_keys(const round_lds *l, const kept *from, uint32_t dim,
         UNROLLED
         for (uint32_t i = 0; i < SCORE_K / BLOCK; i++) {
             fleet_quad q[2];
-            load_weights(q, l->q + (k + i * BLOCK) * TILE, 1);
+            load_weights(q, l->q + (k + i * BLOCK) * TILE);
             UNROLLED
             for (uint32_t half = 0; half < 2; half++)
                 multiply_kept(sum, q[half].word, part[i].word + 2 * half);

@@ -179,7 +179,8 @@ typedef struct decoder {
     const bf16 *embedding; /* [vocab][hidden] */
     const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
     float *h;              /* [MOST_ROWS][hidden], the residual stream */
-    act *x;         /* [MOST_ROWS][hidden]: h times the next norm's weights; twice, as the others */
+    act *x;         /* [MOST_ROWS][hidden]: h times the next norm's weights; twice, as the others;
+                       act_at says where each of them lies */
     float *squares; /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
     float *qkv;     /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
     float *partial; /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
@@ -205,8 +206,10 @@ typedef struct decoder {
 /* What a tile sees: the decoder, and of its layer what it works on. */
 typedef struct op {
     const decoder *d;
-    fleet_linear shape;  /* of a product; tile_m: all rows */
+    fleet_linear shape;  /* of a product; tile_m: all rows; tile_n: what is computed together */
+    uint32_t turn;       /* the worker that has the first of these tiles */
     const bf16 *weights; /* packed; of experts one after the other */
+    uint32_t tile_bytes; /* of the weights of such a tile */
     const act *x;        /* [rows][shape.k] */
     uint32_t x_second;   /* how far behind a first bf16 the second one lies; 0: there is none */
     uint32_t normed;     /* 1: x is still to be divided by its root mean square */

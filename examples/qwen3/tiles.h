@@ -2,46 +2,35 @@
    how packed weights lie, is in tiles_host.h, tiles_cuda.h and tiles_amd.h:
 
        pack_at(column, k)   where in a block of BLOCK k's and TILE columns a weight stands
-       multiply(...)        a wave's share of the product of some rows with TILE columns
+       weight_at, act_at    where in the weights of a wide tile, and where in activations
+       multiply(...)        a wave's share of the product of some rows with the columns of a wide tile
+       parts_of, put_parts  how the waves' sums come to LDS
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
 
 #include "decoder.h"
 
-/* The rows of a product: x[row_of(i)], i < rows. */
+/* The rows of a product, and how wide it is. Row i is list[i] of x, or first + i where there is no list. */
 typedef struct operand {
     const act *x;
-    const int32_t *list; /* null: row i is i */
-    uint32_t stride;     /* k of x */
+    const int32_t *list;
+    uint32_t first;
+    uint32_t k, held; /* x is held x k */
     uint32_t
         second; /* where the second bf16 of an activation is, behind the first; 0: there is none */
     uint32_t rows;
+    uint32_t wide; /* tiles of columns */
 } operand;
 
 FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
 {
-    return in->list ? (uint32_t)in->list[i] : i;
+    return in->list ? (uint32_t)in->list[i] : in->first + i;
 }
-
-/* Puts an activation where a product will take it. */
-FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
-{
-    to[0] = act_of(value);
-    if (second) to[second] = act_of(value - float_of(to[0]));
-}
-
-#if defined(FLEET_HOST)
-#include "tiles_host.h"
-#elif defined(FLEET_CUDA)
-#include "tiles_cuda.h"
-#else
-#include "tiles_amd.h"
-#endif
 
 /* LDS of the tiles that multiply. */
 typedef struct product_lds {
-    float *parts; /* [waves][MOST_ROWS][TILE] */
+    float *parts; /* MOST_WAVES * MOST_ROWS * TILE: sums of all waves, by parts_layout */
     float *sums;  /* [MOST_ROWS][TILE] */
     float *scale; /* [MOST_ROWS] */
     float *best;  /* [MOST_ROWS] */
@@ -59,39 +48,72 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
     return l;
 }
 
-/* Adds up what the waves left: sums[i], for i < rows * TILE, always in the order of the waves. */
-FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t rows)
+/* How the waves' sums lie there: tile after tile, in each part after part, [rows][TILE]. A part is of some k's. */
+typedef struct parts_layout {
+    uint32_t parts, part, tile; /* so many, and floats from one to the next */
+    uint32_t tiles;             /* that there is room for at a time */
+} parts_layout;
+
+FLEET_DEVICE const bf16 *weights_of(const op *o, uint32_t n)
 {
-    const uint32_t waves = ctx->threads / fleet_wave_size();
+    return o->weights + (size_t)n * (o->tile_bytes / 2);
+}
+
+#define RUNS 16u /* threads that share the work on a row: at most TILE */
+
+/* Which wide tiles of a product a worker computes. */
+typedef struct tile_range {
+    uint32_t first, end, step;
+} tile_range;
+
+FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx)
+{
+    const fleet_part part = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
+    const uint32_t n = ctx->tile_num;
+    tile_range t;
+    t.first = part.first_n + (ctx->tile_index + n - o->turn % n) % n;
+    t.end = part.first_n + part.n_tiles, t.step = n;
+    return t;
+}
+
+/* Puts an activation where a product will take it. */
+FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
+{
+    to[0] = act_of(value);
+    if (second) to[second] = act_of(value - float_of(to[0]));
+}
+
+#if defined(FLEET_HOST)
+#include "tiles_host.h"
+#elif defined(FLEET_CUDA)
+#include "tiles_cuda.h"
+#else
+#include "tiles_amd.h"
+#endif
+
+/* What a worker computes at a time: so many tiles of columns, from `first` on. */
+typedef struct wide_tile {
+    uint32_t first, tiles;
+} wide_tile;
+
+/* Adds up the parts, always in their order, and what there is of these columns already; the sums of tile t
+   begin at tile_sums(t). */
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, const parts_layout *p,
+                            const wide_tile *w, uint32_t rows, const float *onto, uint32_t columns)
+{
     fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-        float sum = 0;
-        for (uint32_t w = 0; w < waves; w++) sum += l->parts[w * MOST_ROWS * TILE + i];
-        l->sums[i] = sum;
+    for (uint32_t i = ctx->thread; i < w->tiles * rows * TILE; i += ctx->threads) {
+        const uint32_t t = i / (rows * TILE), at = i % (rows * TILE);
+        float *first = l->parts + t * p->tile + at, sum = 0;
+        for (uint32_t part = 0; part < p->parts; part++) sum += first[part * p->part];
+        if (onto) sum += onto[at / TILE * columns + (w->first + t) * TILE + at % TILE];
+        *first = sum;
     }
     fleet_barrier(ctx);
 }
-
-/* 1 / root mean square of each row, from the squares that the tiles before left. */
-#define RUNS 16u /* partial sums of a row: enough threads for one row to be quick; at most TILE */
-FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+FLEET_DEVICE float *tile_sums(const product_lds *l, const parts_layout *p, uint32_t t)
 {
-    const decoder *d = o->d;
-    const uint32_t tiles = d->hidden / TILE;
-    if (o->normed)
-        for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
-            const uint32_t r = i / RUNS;
-            float sum = 0;
-            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[r * tiles + t];
-            l->sums[i] = sum;
-        }
-    fleet_barrier(ctx);
-    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        float sum = 0;
-        for (uint32_t i = 0; i < RUNS; i++) sum += l->sums[r * RUNS + i];
-        l->scale[r] = o->normed ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
-    }
-    fleet_barrier(ctx);
+    return l->parts + t * p->tile;
 }
 
 /* Puts TILE columns of the new residual stream where the next layer looks for them: h in `sums`, already added. */
@@ -102,7 +124,8 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, u
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
         d->h[r * d->hidden + c] = sums[i];
-        put_act(d->x + r * d->hidden + c, d->split * MOST_ROWS * d->hidden, sums[i] * o->norm[c]);
+        put_act(d->x + act_at(r, c, d->hidden, MOST_ROWS), d->split * MOST_ROWS * d->hidden,
+                sums[i] * o->norm[c]);
     }
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float squares = 0;
@@ -155,57 +178,57 @@ FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_tok
     return a > b || (a == b && a_token < b_token);
 }
 
-FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                             uint32_t column, uint32_t rows)
+FLEET_DEVICE void put_logits(const op *o, const product_lds *l, const float *sum, uint32_t column,
+                             uint32_t r)
 {
     const decoder *d = o->d;
     const uint32_t columns = d->vocab - column < TILE ? d->vocab - column : TILE;
-    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        const uint32_t s = (uint32_t)d->b->row[r].sequence;
-        const sequence_state *sequence = &d->b->sequence[s];
-        const float *sum = l->sums + r * TILE, scale = l->scale[r];
-        float best = l->best[r];
-        int32_t token = l->best_token[r];
-        if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) continue;
-        for (uint32_t c = 0; c < columns; c++) {
-            const float logit = sum[c] * scale;
-            if (is_better(logit, (int32_t)(column + c), best, token))
-                best = logit, token = (int32_t)(column + c);
-        }
-        l->best[r] = best, l->best_token[r] = token;
-        if (d->logits) {
-            float *to = d->logits + ((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab;
-            for (uint32_t c = 0; c < columns; c++) to[column + c] = sum[c] * scale;
-        }
+    const uint32_t s = (uint32_t)d->b->row[r].sequence;
+    const sequence_state *sequence = &d->b->sequence[s];
+    const float scale = l->scale[r];
+    float best = l->best[r];
+    int32_t token = l->best_token[r];
+    if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) return;
+    for (uint32_t c = 0; c < columns; c++) {
+        const float logit = sum[c] * scale;
+        if (is_better(logit, (int32_t)(column + c), best, token))
+            best = logit, token = (int32_t)(column + c);
+    }
+    l->best[r] = best, l->best_token[r] = token;
+    if (d->logits) {
+        float *to = d->logits + ((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab;
+        for (uint32_t c = 0; c < columns; c++) to[column + c] = sum[c] * scale;
     }
 }
 
-FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t column,
-                         uint32_t rows)
+/* The sums of some tiles go on. */
+FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                         const parts_layout *p, const wide_tile *w, uint32_t rows)
 {
-    const decoder *d = o->d;
     if (o->ending == END_LOGITS) {
-        put_logits(ctx, o, l, column, rows);
+        for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
+            for (uint32_t t = 0; t < w->tiles; t++)
+                put_logits(o, l, tile_sums(l, p, t) + r * TILE, (w->first + t) * TILE, r);
     } else if (o->ending == END_SILU) {
-        for (uint32_t i = ctx->thread; i < rows * TILE / 2; i += ctx->threads) {
-            const uint32_t r = i / (TILE / 2), c = i % (TILE / 2);
-            const float *sum = l->sums + r * TILE + c;
-            if (column / 2 + c < o->columns)
-                put_act(o->acts + r * o->columns + column / 2 + c, o->acts_second,
-                        silu(sum[0] * l->scale[r]) * (sum[TILE / 2] * l->scale[r]));
+        const uint32_t half = TILE / 2;
+        for (uint32_t i = ctx->thread; i < w->tiles * rows * half; i += ctx->threads) {
+            const uint32_t t = i / (rows * half), r = i / half % rows;
+            const uint32_t c = (w->first + t) * half + i % half;
+            const float *sum = tile_sums(l, p, t) + r * TILE + i % half;
+            if (c < o->columns)
+                put_act(o->acts + act_at(r, c, o->columns, MOST_ROWS), o->acts_second,
+                        silu(sum[0] * l->scale[r]) * (sum[half] * l->scale[r]));
         }
     } else if (o->ending == END_FLOATS) {
-        for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-            const uint32_t r = i / TILE, c = column + i % TILE;
-            if (c < o->columns) o->floats[r * o->columns + c] = l->sums[i] * l->scale[r];
+        for (uint32_t i = ctx->thread; i < w->tiles * rows * TILE; i += ctx->threads) {
+            const uint32_t t = i / (rows * TILE), r = i / TILE % rows;
+            const uint32_t c = (w->first + t) * TILE + i % TILE;
+            if (c < o->columns)
+                o->floats[r * o->columns + c] = tile_sums(l, p, t)[i % (rows * TILE)] * l->scale[r];
         }
     } else {
-        for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-            const uint32_t r = i / TILE, c = column + i % TILE;
-            l->sums[i] += d->h[r * d->hidden + c];
-        }
-        fleet_barrier(ctx);
-        put_residual(ctx, o, l->sums, column, rows);
+        for (uint32_t t = 0; t < w->tiles; t++)
+            put_residual(ctx, o, tile_sums(l, p, t), (w->first + t) * TILE, rows);
     }
 }
 
@@ -215,28 +238,36 @@ FLEET_TILE(linear, op)
 {
     const decoder *d = args->d;
     const product_lds l = product_lds_of(&ctx);
-    const fleet_part part = fleet_linear_part(&args->shape, ctx.slice, ctx.slices);
+    const tile_range range = tiles_of(args, &ctx);
+    const uint32_t wide = args->shape.tile_n / TILE, all = args->shape.n / TILE;
+    const float *onto = args->ending == END_RESIDUAL ? d->h : NULL;
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
     const uint32_t rows = d->b->rows;
+    const parts_layout p = parts_of(&ctx, rows, wide);
+    operand in;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
+    in.x = args->x, in.second = args->x_second, in.list = NULL, in.first = 0;
+    in.k = args->shape.k, in.held = MOST_ROWS, in.rows = rows, in.wide = wide;
+    product_begin(&weights, &in);
     scale_rows(&ctx, args, &l, rows);
     if (args->ending == END_LOGITS)
         for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
             l.best[r] = -INFINITY, l.best_token[r] = 0;
-    /* What FLEET_FOR_TILES goes through where all rows are one tile, with less to keep in registers. */
-    for (uint32_t n = part.first_n + ctx.tile_index; n < part.first_n + part.n_tiles;
-         n += ctx.tile_num) {
-        const bf16 *w = args->weights + (size_t)n * TILE * args->shape.k;
-        operand in;
-        fleet_status s;
-        in.x = args->x, in.second = args->x_second, in.list = NULL;
-        in.stride = args->shape.k, in.rows = rows;
-        s = multiply(&ctx, &weights, w, &in, l.parts);
+    for (uint32_t n = range.first; n < range.end; n += range.step) {
+        product_sums sums;
+        const fleet_status s = multiply(&ctx, &weights, weights_of(args, n), &in, &l, &sums);
+        const uint32_t tiles = all - n * wide < wide ? all - n * wide : wide;
+        wide_tile w;
         if (s) status = s; /* but the other waves may be waiting */
-        add_parts(&ctx, &l, rows);
-        finish(&ctx, args, &l, n * TILE, rows);
+        for (uint32_t t = 0; t < tiles; t += p.tiles) {
+            w.first = n * wide + t, w.tiles = tiles - t < p.tiles ? tiles - t : p.tiles;
+            put_parts(&sums, rows, t, &p, l.parts);
+            add_parts(&ctx, &l, &p, &w, rows, onto, d->hidden);
+            finish(&ctx, args, &l, &p, &w, rows);
+            fleet_barrier(&ctx); /* parts are the next tiles' */
+        }
     }
     if (args->ending == END_LOGITS)
         for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
@@ -445,8 +476,9 @@ FLEET_TILE(combine, op)
                 sum += part[c] * worth;
                 weight += part[dim + 1] * worth;
             }
-            put_act(d->attended + (size_t)i * dim + c, d->split * MOST_ROWS * d->heads * dim,
-                    sum / weight);
+            put_act(d->attended +
+                        act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim, MOST_ROWS),
+                    d->split * MOST_ROWS * d->heads * dim, sum / weight);
         }
     }
     return FLEET_OK;
@@ -520,6 +552,7 @@ FLEET_TILE(expert, op)
     const decoder *d = args->d;
     const product_lds l = product_lds_of(&ctx);
     const uint32_t tiles = args->shape.n / TILE, active = d->b->rows ? (uint32_t)*d->n_active : 0;
+    const uint32_t pairs = MOST_ROWS * d->top_k; /* that there is room for */
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
@@ -530,30 +563,37 @@ FLEET_TILE(expert, op)
         const uint32_t e = i / tiles, n = i % tiles;
         const uint32_t first = (uint32_t)d->first_place[e],
                        rows = (uint32_t)d->first_place[e + 1] - first;
-        const bf16 *w =
-            args->weights + ((size_t)(uint32_t)d->active[e] * tiles + n) * TILE * args->shape.k;
+        const parts_layout p = parts_of(&ctx, rows, 1);
+        product_sums sums;
+        wide_tile one;
         operand in;
         fleet_status s;
-        in.stride = args->shape.k, in.second = args->x_second, in.rows = rows;
-        in.x = args->ending == END_SILU ? args->x : args->x + (size_t)first * args->shape.k;
-        in.list = args->ending == END_SILU ? d->place_row + first : NULL;
-        s = multiply(&ctx, &weights, w, &in, l.parts);
+        in.x = args->x, in.second = args->x_second, in.k = args->shape.k;
+        in.rows = rows, in.wide = 1;
+        in.list = args->ending == END_SILU ? d->place_row + first : NULL, in.first = first;
+        in.held = args->ending == END_SILU ? MOST_ROWS : pairs;
+        one.first = n, one.tiles = 1;
+        product_begin(&weights, &in);
+        s = multiply(&ctx, &weights, weights_of(args, (uint32_t)d->active[e] * tiles + n), &in, &l,
+                     &sums);
         if (s) status = s; /* but the other waves may be waiting */
-        add_parts(&ctx, &l, rows);
+        put_parts(&sums, rows, 0, &p, l.parts);
+        add_parts(&ctx, &l, &p, &one, rows, NULL, 0);
         if (args->ending == END_SILU)
             for (uint32_t j = ctx.thread; j < rows * TILE / 2; j += ctx.threads) {
                 const uint32_t r = j / (TILE / 2), c = n * (TILE / 2) + j % (TILE / 2);
-                const float *sum = l.sums + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
+                const float *sum = l.parts + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
                 if (c < args->columns)
-                    put_act(args->acts + (size_t)(first + r) * args->columns + c, args->acts_second,
-                            silu(sum[0] * scale) * (sum[TILE / 2] * scale));
+                    put_act(args->acts + act_at(first + r, c, args->columns, pairs),
+                            args->acts_second, silu(sum[0] * scale) * (sum[TILE / 2] * scale));
             }
         else
             for (uint32_t j = ctx.thread; j < rows * TILE; j += ctx.threads) {
                 const uint32_t r = j / TILE, c = n * TILE + j % TILE;
                 if (c < args->columns)
-                    args->floats[(size_t)(first + r) * args->columns + c] = l.sums[j];
+                    args->floats[(size_t)(first + r) * args->columns + c] = l.parts[j];
             }
+        fleet_barrier(&ctx); /* parts are the next tile's */
     }
     return status;
 }

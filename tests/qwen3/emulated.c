@@ -181,6 +181,7 @@ static int may_load(const uint16_t *at, uint32_t count)
 
 #define QWEN3_INSTRUCTIONS_CUDA_H
 #define UNROLLED
+#define ROLLED
 
 FLEET_DEVICE fleet_quad load_quad(const act *from)
 {
@@ -248,8 +249,9 @@ FLEET_DEVICE uint32_t halves_of(uint32_t first, uint32_t second, uint32_t upper)
 
 /* ---- the weight stream ---- */
 
-#define TILES 2u
-#define MOST_PIECES 32u
+#define TILES 2u /* wide ones */
+#define MOST_PIECES 160u
+#define SHARERS 2u /* warps that take a piece */
 
 typedef struct stream_slot {
     uint16_t *piece;
@@ -258,6 +260,7 @@ typedef struct stream_slot {
 static struct stream {
     uint32_t pieces; /* of a tile */
     uint32_t end;    /* so many come, of all */
+    uint32_t wide;   /* pieces of a chunk */
     uint32_t slot_bytes;
     stream_slot slot[MOST_PIECES];
 } stream;
@@ -281,7 +284,8 @@ static const void *emulated_weights_next(emulated_weights *w)
     if (w->next >= TILES * stream.pieces) complain("takes more pieces than there are", w->next);
     if (w->next >= stream.end) return NULL;
     if (emulated_lane() == 0) {
-        if (w->next % stream.pieces % MOST_WAVES != emulated_wave_id())
+        const uint32_t chunk = w->next % stream.pieces / stream.wide;
+        if (chunk % (MOST_WAVES / SHARERS) != emulated_wave_id() / SHARERS)
             complain("a warp takes a piece that is not its own", w->next);
         __atomic_fetch_add(&stream.slot[w->next].taken, 1, __ATOMIC_RELAXED);
     }
@@ -296,15 +300,15 @@ static void emulated_weights_skip(emulated_weights *w, uint32_t n)
 {
     w->next += n;
 }
-/* Another piece may come into the slot at once. */
+/* Another piece may come into the slot as soon as all have released it. */
 static void emulated_weights_release(const emulated_weights *w, uint32_t sharers)
 {
     stream_slot *slot = &stream.slot[w->next - 1];
     emulated_wave_barrier();
     if (emulated_lane() != 0) return;
-    if (sharers != 1) complain("a warp releases a piece as one of several", sharers);
-    __atomic_fetch_add(&slot->released, 1, __ATOMIC_RELAXED);
-    memset(slot->piece, 0xff, stream.slot_bytes);
+    if (sharers != SHARERS) complain("a warp releases a piece as one of so many", sharers);
+    if (__atomic_add_fetch(&slot->released, 1, __ATOMIC_ACQ_REL) == sharers)
+        memset(slot->piece, 0xff, stream.slot_bytes);
 }
 
 /* ---- the tiles, with all of this ---- */
@@ -321,7 +325,7 @@ static void emulated_weights_release(const emulated_weights *w, uint32_t sharers
 #define fleet_weights_skip emulated_weights_skip
 #define fleet_weights_release emulated_weights_release
 #define __expf expf
-#define DECODER_SLOTS 7
+#define DECODER_SLOTS 16
 #include "examples/qwen3/tiles.h"
 
 /* ---- products ---- */
@@ -339,10 +343,10 @@ static float whole_number(void)
 }
 
 typedef struct product {
-    uint32_t rows, k, listed, split;
+    uint32_t rows, k, wide, listed, split;
     uint32_t stops; /* 1: the stream ends in the second tile */
     operand in;
-    float *sums;  /* [TILES][rows][TILE] */
+    float *sums;  /* [TILES][wide][rows][TILE] */
     uint32_t bad; /* lanes that were told so */
 } product;
 
@@ -350,14 +354,25 @@ static void multiply_tiles(const fleet_ctx *ctx, void *args)
 {
     product *p = (product *)args;
     const product_lds l = product_lds_of(ctx);
+    const parts_layout layout = parts_of(ctx, p->rows, p->wide);
     weight_source weights = weights_open(ctx);
     fleet_status status = FLEET_OK;
+    product_begin(&weights, &p->in);
     for (uint32_t tile = 0; tile < TILES; tile++) {
-        const fleet_status s = multiply(ctx, &weights, NULL, &p->in, l.parts);
+        product_sums sums;
+        const fleet_status s = multiply(ctx, &weights, NULL, &p->in, &l, &sums);
         if (s) status = s;
-        add_parts(ctx, &l, p->rows);
-        for (uint32_t i = ctx->thread; i < p->rows * TILE; i += ctx->threads)
-            p->sums[tile * p->rows * TILE + i] = l.sums[i];
+        for (uint32_t t = 0; t < p->wide; t += layout.tiles) {
+            wide_tile w;
+            w.first = t, w.tiles = p->wide - t < layout.tiles ? p->wide - t : layout.tiles;
+            put_parts(&sums, p->rows, t, &layout, l.parts);
+            add_parts(ctx, &l, &layout, &w, p->rows, NULL, 0);
+            for (uint32_t j = 0; j < w.tiles; j++)
+                for (uint32_t i = ctx->thread; i < p->rows * TILE; i += ctx->threads)
+                    p->sums[(tile * p->wide + t + j) * p->rows * TILE + i] =
+                        tile_sums(&l, &layout, j)[i];
+            fleet_barrier(ctx);
+        }
     }
     if (status) __atomic_fetch_add(&p->bad, 1, __ATOMIC_RELAXED);
     if (!status && weights.weights.next != TILES * stream.pieces)
@@ -369,48 +384,48 @@ static void check_product(test_run *t, product *p)
 {
     /* Rows that no list names hold no numbers, and the second bf16 of each lie behind all first ones. */
     const uint32_t k = p->k, apart = MOST_ROWS * k, copies = p->split ? 2 : 1;
+    const uint32_t columns = p->wide * TILE, padded = ceil_div(k, K_STEP) * K_STEP;
     uint16_t *x = (uint16_t *)malloc((size_t)2 * apart * sizeof *x);
-    uint16_t *weights = (uint16_t *)malloc((size_t)TILES * TILE * k * sizeof *weights);
-    float *plain = (float *)calloc((size_t)TILES * TILE * k, sizeof *plain);
+    uint16_t *packed = (uint16_t *)calloc((size_t)columns * padded, sizeof *packed);
+    float *plain = (float *)calloc((size_t)TILES * columns * k, sizeof *plain);
     int32_t *list = (int32_t *)malloc(p->rows * sizeof *list);
-    uint8_t marked[2 * MOST_ROWS] = {0};
-    if (!x || !weights || !plain || !list) abort();
+    uint8_t *marked = (uint8_t *)calloc(2 * apart / BLOCK, 1);
+    if (!x || !packed || !plain || !list || !marked) abort();
     memset(x, 0xff, (size_t)2 * apart * sizeof *x);
     for (uint32_t i = 0; i < p->rows; i++) {
         list[i] = (int32_t)(p->listed ? draw(MOST_ROWS) : i);
-        for (uint32_t c = 0; c < copies; c++) {
-            marked[c * MOST_ROWS + (uint32_t)list[i]] = 1;
-            for (uint32_t j = 0; j < k; j++)
-                x[c * apart + (uint32_t)list[i] * k + j] = bf16_of_float(whole_number());
-        }
+        for (uint32_t c = 0; c < copies; c++)
+            for (uint32_t j = 0; j < k; j++) {
+                const size_t to = c * apart + act_at((uint32_t)list[i], j, k, MOST_ROWS);
+                x[to] = bf16_of_float(whole_number());
+                marked[to / BLOCK] = 1;
+            }
     }
-    p->in.x = x, p->in.list = p->listed ? list : NULL;
-    p->in.stride = k, p->in.second = p->split ? apart : 0, p->in.rows = p->rows;
-    p->sums = (float *)calloc((size_t)TILES * p->rows * TILE, sizeof *p->sums);
+    p->in.x = x, p->in.list = p->listed ? list : NULL, p->in.first = 0;
+    p->in.k = k, p->in.held = MOST_ROWS, p->in.wide = p->wide;
+    p->in.second = p->split ? apart : 0, p->in.rows = p->rows;
+    p->sums = (float *)calloc((size_t)TILES * p->rows * columns, sizeof *p->sums);
     if (!p->sums) abort();
     memset(may_read, 0, sizeof may_read);
-    may_read[0].from = x, may_read[0].rows = 2 * MOST_ROWS;
-    may_read[0].width = k, may_read[0].marked = marked;
+    may_read[0].from = x, may_read[0].rows = 2 * apart / BLOCK;
+    may_read[0].width = BLOCK, may_read[0].marked = marked;
 
     memset(&stream, 0, sizeof stream);
-    stream.slot_bytes = SLOT_BYTES;
-    stream.pieces = (TILE * k * 2 + SLOT_BYTES - 1) / SLOT_BYTES;
+    stream.slot_bytes = SLOT_BYTES, stream.wide = p->wide;
+    stream.pieces = columns * padded * 2 / SLOT_BYTES;
     stream.end = p->stops ? stream.pieces + stream.pieces / 2 : TILES * stream.pieces;
     for (uint32_t tile = 0; tile < TILES; tile++) {
-        uint16_t *packed = weights + tile * TILE * k;
-        for (uint32_t column = 0; column < TILE; column++)
+        for (uint32_t column = 0; column < columns; column++)
             for (uint32_t j = 0; j < k; j++) {
                 const float w = whole_number();
-                plain[(tile * TILE + column) * k + j] = w;
-                packed[j / BLOCK * BLOCK * TILE + pack_at(column, j % BLOCK)] = bf16_of_float(w);
+                plain[(tile * columns + column) * k + j] = w;
+                packed[weight_at(column, j, p->wide)] = bf16_of_float(w);
             }
         for (uint32_t piece = 0; piece < stream.pieces; piece++) {
-            const uint32_t from = piece * SLOT_BYTES, left = TILE * k * 2 - from;
             stream_slot *slot = &stream.slot[tile * stream.pieces + piece];
             slot->piece = (uint16_t *)malloc(SLOT_BYTES);
             if (!slot->piece) abort();
-            memset(slot->piece, 0xff, SLOT_BYTES);
-            memcpy(slot->piece, packed + from / 2, left < SLOT_BYTES ? left : SLOT_BYTES);
+            memcpy(slot->piece, packed + piece * SLOT_BYTES / 2, SLOT_BYTES);
         }
     }
 
@@ -418,37 +433,39 @@ static void check_product(test_run *t, product *p)
     launch(multiply_tiles, p);
 
     if (complaint[0])
-        test_fail(t, __FILE__, __LINE__, "%u rows, k %u, list %u, split %u: %s", p->rows, k,
-                  p->listed, p->split, complaint);
+        test_fail(t, __FILE__, __LINE__, "%u rows, k %u, wide %u, list %u, split %u: %s", p->rows,
+                  k, p->wide, p->listed, p->split, complaint);
     for (uint32_t i = 0; i < TILES * stream.pieces; i++) {
         const stream_slot *slot = &stream.slot[i];
-        const uint32_t wanted = i < stream.end;
-        /* Where the stream ends, a warp that was refused takes none of what is left. */
-        if (slot->taken != slot->released || slot->taken > wanted ||
-            (!p->stops && slot->taken != wanted))
+        const uint32_t wanted = i < stream.end ? SHARERS : 0;
+        /* Where the stream ends, a warp that was refused takes none of what is left, and keeps what it has. */
+        if (slot->taken > wanted || slot->released > slot->taken ||
+            (!p->stops && (slot->taken != wanted || slot->released != wanted)))
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u: piece %u is taken %u and released %u times", p->rows, k, i,
                       slot->taken, slot->released);
         free(slot->piece);
     }
-    for (uint32_t i = 0; i < TILES * p->rows * TILE && !p->stops; i++) {
+    for (uint32_t i = 0; i < TILES * p->rows * columns && !p->stops; i++) {
         const uint32_t tile = i / (p->rows * TILE), row = i / TILE % p->rows;
         const float *w = plain + (tile * TILE + i % TILE) * k;
         float want = 0;
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++)
-                want += w[j] * float_of_bf16(x[c * apart + (uint32_t)list[row] * k + j]);
+                want += w[j] *
+                        float_of_bf16(x[c * apart + act_at((uint32_t)list[row], j, k, MOST_ROWS)]);
         if (!(p->sums[i] == want)) /* NaN is unequal, too */
-            test_fail(
-                t, __FILE__, __LINE__,
-                "%u rows, k %u, list %u, split %u: tile %u, row %u, column %u is %g, expected %g",
-                p->rows, k, p->listed, p->split, tile, row, i % TILE, (double)p->sums[i],
-                (double)want);
+            test_fail(t, __FILE__, __LINE__,
+                      "%u rows, k %u, wide %u, list %u, split %u: tile %u, row %u, column %u is "
+                      "%g, expected %g",
+                      p->rows, k, p->wide, p->listed, p->split, tile, row, i % TILE,
+                      (double)p->sums[i], (double)want);
     }
     free(p->sums);
+    free(marked);
     free(list);
     free(plain);
-    free(weights);
+    free(packed);
     free(x);
 }
 
@@ -471,7 +488,8 @@ static void products_are_exact(test_run *t)
         product p;
         memset(&p, 0, sizeof p);
         p.rows = cases[i][0], p.k = cases[i][1], p.listed = cases[i][2], p.split = cases[i][3];
-        if (is_part() && i % 4) continue;
+        p.wide = p.split ? 1 : 1 + i * 3 % MOST_WIDE;
+        if (is_part() && i % 5) continue;
         check_product(t, &p);
         if (t->failed_here) return;
     }
@@ -485,7 +503,7 @@ static void a_stream_that_ends_is_told(test_run *t)
     for (uint32_t i = 0; i < 3; i++) {
         product p;
         memset(&p, 0, sizeof p);
-        p.rows = 9, p.k = ks[i], p.stops = 1;
+        p.rows = i == 2 ? 40 : 9, p.k = ks[i], p.wide = 1 + i, p.stops = 1;
         check_product(t, &p);
         CHECK(p.bad > 0 && p.bad % LANES == 0);
     }
@@ -657,7 +675,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
             plain_attention(want, size, &a, cache, a.d.qkv + r * width + h * dim,
                             (uint32_t)row->position);
             for (uint32_t i = 0; i < dim; i++) {
-                const act *is = a.d.attended + (r * c->heads + h) * dim + i;
+                const act *is = a.d.attended + act_at(r, h * dim + i, c->heads * dim, MOST_ROWS);
                 const double got = (double)float_of(is[0]) + (double)float_of(is[apart]);
                 if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 1e-6))
                     test_fail(t, __FILE__, __LINE__,
