@@ -2208,6 +2208,7 @@ typedef struct fleeti_stream {
 #define FLEETI_STREAM_QUIT 1u
 #define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
 #define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
+#define FLEETI_STREAM_STEP 5u  /* two words: epoch and steps left of that task */
 #define FLEETI_STREAM_POSTED 8u
 #define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
 #define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
@@ -2233,6 +2234,7 @@ typedef struct fleeti_stream {
      fleeti_stream_open        a slot that was never used, by one thread, before a barrier
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
      fleeti_stream_settle      one step of a producer that waits: what is on its way gets its full flags, in order
+     fleeti_stream_order       after an acquire: the copies read what it has shown to the producer
      fleeti_stream_is_full     whether the bytes of a use are there
      fleeti_stream_at          what the taker reads, if it is there; else null
      fleeti_stream_release     so many of the task's waves give the slot back
@@ -2294,6 +2296,14 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
 FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
 {
     (void)s, (void)flight;
+}
+FLEET_DEVICE void fleeti_stream_order(void)
+{
+#if FLEETI_BULK
+    /* Copies read by the async proxy what others wrote by the generic one. Orders their stores, released by them and
+       acquired by this thread before, before the copies that it begins next. */
+    __asm__ volatile("fence.proxy.async.global;" ::: "memory");
+#endif
 }
 FLEET_DEVICE uint32_t fleeti_stream_passed(uint32_t barrier, uint32_t use)
 {
@@ -2518,8 +2528,9 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 }
 #endif
 
-/* Where LDS has no barrier objects: counts. */
+/* Where LDS has no barrier objects: counts. And where copies are loads like others the acquire is enough. */
 #if !defined(FLEET_CUDA)
+FLEET_DEVICE void fleeti_stream_order(void) {}
 FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
     fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
@@ -2666,6 +2677,9 @@ typedef struct fleet_spans {
     uint32_t task;                  /* number of the task in hand */
     uint32_t waves;                 /* that run tasks */
     uint32_t over;                  /* the task in hand takes nothing more, or the run ends */
+    const uint32_t *step;           /* counter of the step event; null: fleet_span_await will do */
+    uint32_t step_want;             /* what it has when the step before has ended */
+    uint32_t step_known;            /* the producer has seen that in this step */
     fleet_status status;            /* what is wrong with the task's spans */
 } fleet_spans;
 
@@ -2675,6 +2689,7 @@ FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
 {
     p->slot = fleeti_uniform(p->slot), p->use = fleeti_uniform(p->use);
     p->over = fleeti_uniform(p->over);
+    p->step_known = fleeti_uniform(p->step_known);
 #if defined(FLEET_HIP)
     p->flight.slot = fleeti_uniform(p->flight.slot);
     p->flight.use = fleeti_uniform(p->flight.use);
@@ -2733,8 +2748,8 @@ FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
 }
 
 /* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
-   memory that nobody writes while the launch runs. It comes in pieces of the slots' size. All lanes that run a stream
-   function call it. */
+   memory that nobody writes while the launch runs, or that fleet_span_await_step has made safe to read. It comes in
+   pieces of the slots' size. All lanes that run a stream function call it. */
 FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
 {
     const char *from = (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)at);
@@ -2796,6 +2811,35 @@ FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
         if (!fleeti_spans_again(p, &tries)) {
             p->over = 1;
             break;
+        }
+    }
+    return !p->over;
+}
+
+/* Waits until the step before that of the task in hand has ended, all its tasks on all workers, so that the stream
+   function may read, and the stream may copy, what tasks of earlier steps of this launch wrote; what the task's own
+   step writes is not covered. Nothing is waited for in a launch's first step. Where the producer gets only tasks that
+   may run, and where declared buffers let steps run ahead, the task's own events say so: then it waits for these.
+   A task may end before its stream function has read, unless it takes a piece that was declared behind the read: only
+   then may later steps write there again. 0: there is no need for the task's spans any more. */
+FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
+{
+    uint32_t tries = 0;
+    fleeti_spans_together(p);
+    if (!p->step) {
+        if (!fleet_span_await(p)) return 0;
+        fleeti_stream_order();
+        return 1;
+    }
+    while (!p->step_known && !p->over) {
+        if (!fleeti_any((int32_t)(fleeti_poll_device(p->step) - p->step_want) < 0)) {
+            /* Of what all tasks of the step before published. Pair: the release in fleeti_notify_all at their ends. */
+            fleeti_acquire_device();
+            fleeti_stream_order();
+            p->step_known = 1;
+        } else {
+            fleeti_stream_settle(&p->ring, &p->flight);
+            p->over = !fleeti_spans_again(p, &tries);
         }
     }
     return !p->over;

@@ -343,7 +343,8 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
        fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
        while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
    A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
-   only. Wavefront-tasks have no stream.
+   only; what those of earlier steps wrote, after fleet_span_await_step, and then it may declare that, too.
+   Wavefront-tasks have no stream.
    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
    tiles that have one; slot_bytes: a multiple of 1024. A launch gives the ring its LDS and the producer its threads:
    fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
@@ -2453,6 +2454,8 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
     if (!walked) { /* the producer cannot know what comes: here it is */
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
         fleeti_held_put(w->task, w->stream.words, FLEETI_STREAM_POSTED);
+        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP, w->epoch);
+        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP + 1, fleeti_cold_value(w->steps_left));
         fleet_wave_barrier();
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, fleeti_stream_number(w));
     }
@@ -2470,6 +2473,16 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
     return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
 }
+/* A step begins, for fleet_span_await_step. In plans whose steps must not overlap the first wait record is that for the
+   step before. */
+FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_spans *p)
+{
+    const fleeti_wait *before = fleeti_waits_of(w);
+    if (!fleeti_plan_of(w)->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
+    p->step = fleeti_counters_of(w).device + before->counter;
+    p->step_want = (w->epoch - 1) * before->target;
+    p->step_known = 0;
+}
 FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
 {
     __builtin_memset(p, 0, sizeof *p);
@@ -2477,6 +2490,8 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
     p->waves = fleeti_my_waves(w->me);
     w->number = 0;
     w->streamed = fleeti_cold_of(0);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC && !fleeti_cold_value(w->done))
+        fleeti_produce_step(w, p);
 }
 
 /* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
@@ -2524,6 +2539,9 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
         const uint32_t post = fleeti_first(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST));
         if (post && post != w->number) {
             w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_POSTED);
+            w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP));
+            w->steps_left = fleeti_cold_of(
+                fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP + 1)));
             /* Unless the next one was written meanwhile. */
             if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST) != post)) {
                 w->number = post;
@@ -2551,6 +2569,7 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
             fleeti_produce_walk(w, p);
             if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
                 if (fleeti_step_ends(w)) return 0;
+                fleeti_produce_step(w, p);
                 continue;
             }
             if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) continue;

@@ -95,8 +95,7 @@ typedef struct batch {
     uint32_t sequences;
     uint32_t rows;           /* of this step; 0: all have come to their ends */
     uint32_t steps;          /* taken so far that had rows */
-    uint32_t split;          /* keys of a part of a sequence's attention in this step */
-    uint32_t parts;          /* all parts of this step */
+    uint32_t parts;          /* of all sequences' attention in this step */
     int32_t ends[MOST_ENDS]; /* tokens that end a sequence */
     uint32_t n_ends;
     token_row row[MOST_ROWS];
@@ -104,18 +103,43 @@ typedef struct batch {
     uint32_t first_part[MOST_ROWS + 1]; /* of each sequence */
 } batch;
 
-#define KEYS 64u /* of a tile of attention; a part is a multiple of it */
+/* Keys that stay together: a part of a sequence's attention is some of these units, its last one may be short. */
+#if defined(FLEET_CUDA)
+#define KEYS 16u
+#else
+#define KEYS 64u
+#endif
 
 FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
 {
     return (a + b - 1) / b;
 }
 
+/* The most units of a part, so that the workers have about as much to do: either each sequence is one part, unless it is
+   as long as all that a worker has; or all are cut up, for some rounds of parts over the workers. Half a part too many
+   comes with each sequence, whose length is no multiple of a part's. */
+#define PART_COST 2u /* what a part costs beside its units, in units */
+#define JOIN_COST 6u /* what it costs to put parts together */
+FLEET_BOTH uint32_t part_units(uint32_t sequences, uint32_t units, uint32_t kv_heads,
+                               uint32_t workers)
+{
+    const uint32_t whole = ceil_div(units, sequences),
+                   rounds = ceil_div(sequences * kv_heads, workers);
+    uint32_t best = rounds * whole, least = rounds * (whole + PART_COST);
+    for (uint32_t r = rounds; r <= 2 * rounds; r++) {
+        const uint32_t parts = r * workers / kv_heads - sequences / 2;
+        const uint32_t size = ceil_div(units, parts);
+        const uint32_t cost = r * (ceil_div(whole, ceil_div(whole, size)) + PART_COST) + JOIN_COST;
+        if (cost < least) least = cost, best = size;
+    }
+    return best;
+}
+
 /* The step to come: which rows, and how attention is split so that `workers` workers have something to do. */
 FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, uint32_t kv_heads,
                            uint32_t workers)
 {
-    uint32_t waiting = 0, rows = 0, parts = 0, keys = 0, split;
+    uint32_t waiting = 0, rows = 0, parts = 0, units = 0, running = 0, size;
     for (uint32_t i = 0; i < b->sequences; i++)
         waiting += b->sequence[i].picked < b->sequence[i].limit;
     for (uint32_t i = 0; i < b->sequences; i++) {
@@ -133,30 +157,26 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
             b->row[rows].position = s->position + r;
             rows++;
         }
-        keys += (uint32_t)(s->position + s->rows);
+        units += ceil_div((uint32_t)(s->position + s->rows), KEYS), running++;
     }
     b->rows = rows;
-    split = ceil_div(ceil_div(keys * kv_heads, workers), KEYS) * KEYS;
-    for (uint32_t i = 0; i < b->sequences; i++) {
-        /* Partial sums have room for most_parts parts of a sequence. */
-        const uint32_t least =
-            ceil_div(
-                ceil_div((uint32_t)(b->sequence[i].position + b->sequence[i].rows), most_parts),
-                KEYS) *
-            KEYS;
-        if (split < least) split = least;
-    }
-    b->split = split ? split : KEYS;
+    size = running ? part_units(running, units, kv_heads, workers) : 1;
     for (uint32_t i = 0; i < b->sequences; i++) {
         const sequence_state *s = &b->sequence[i];
         b->first_part[i] = parts;
-        if (s->rows) parts += ceil_div((uint32_t)(s->position + s->rows), b->split);
+        if (s->rows) {
+            const uint32_t n = ceil_div(ceil_div((uint32_t)(s->position + s->rows), KEYS), size);
+            parts += n < most_parts ? n : most_parts; /* partial sums have room for no more */
+        }
     }
     b->first_part[b->sequences] = parts;
     b->parts = parts;
 }
 
 /* ---- the model ---- */
+
+#define PARTIAL_ENDS                                                                               \
+    4u /* behind sums: maximum and weight, and nothing, so that the next ones are aligned */
 
 /* How a linear layer's outputs go on. */
 typedef enum ending {
@@ -183,11 +203,12 @@ typedef struct decoder {
                        act_at says where each of them lies */
     float *squares; /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
     float *qkv;     /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
-    float *partial; /* [MOST_ROWS][heads][most_parts][head_dim + 2]: sums, maximum, weight */
-    kept *keys, *values; /* the cache, [layers][sequences][kv_heads][context][head_dim] */
-    act *attended;       /* [MOST_ROWS][heads head_dim] */
-    act *gated;          /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
-    float *best;         /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
+    float *partial; /* [MOST_ROWS][heads][most_parts][head_dim + PARTIAL_ENDS] */
+    uint32_t *arrived; /* [MOST_ROWS][kv_heads]: parts whose sums are there; 0 between steps */
+    kept *cache;       /* keys and values, [layers][sequences][kv_heads][cache_size()] */
+    act *attended;     /* [MOST_ROWS][heads head_dim] */
+    act *gated;        /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
+    float *best;       /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
     int32_t *best_token;
     int32_t *picked; /* [sequences][limit]: the tokens that were chosen */
     float *logits;   /* [sequences][limit][vocab], or null */
@@ -220,7 +241,7 @@ typedef struct op {
     uint32_t columns;     /* of those: what of shape.n is no padding, or half of it */
     const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
-    kept *keys, *values;          /* this layer's cache, [sequences][kv_heads][context][head_dim] */
+    kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
 } op;
 
 /* Bytes of LDS that tiles get through ctx: what products take, which is more than attention does. */

@@ -1,5 +1,5 @@
-/* fragments.h: which lane has what when the tensor cores of an NVIDIA GPU multiply a block of weights. Arithmetic alone:
-   a CPU can go through it (tests/qwen3/fragments.c).
+/* fragments.h: which lane has what when the tensor cores of an NVIDIA GPU multiply a block of weights, or of keys or
+   values. Arithmetic alone: a CPU can go through it (tests/qwen3/fragments.c, emulated.c).
 
    mma.sync.m16n8k16 multiplies 16 x 16 by 16 x 8: here TILE columns of the layer by eight rows of the batch. Of lane l,
    with g = l / 4 and t = l % 4, it takes, two values in a register, and leaves (PTX ISA, fragments of mma.m16n8k16):
@@ -49,6 +49,43 @@ FLEET_BOTH uint32_t fragment_sum_at(uint32_t lane, uint32_t i)
 FLEET_BOTH uint32_t fragment_sum_turn(uint32_t lane, uint32_t i)
 {
     return i ^ lane % 4;
+}
+
+/* ---- the cache ---- */
+
+/* A unit of a head's cache has the keys of KEYS positions, then their values: in blocks of KEYS by TILE of head_dim, of
+   which a lane's 16 bytes, its A, stand one behind the other. Keys are multiplied by queries in place of rows, and what
+   stands for the k's is head_dim, of which a lane has 4t to 4t + 3; values are columns, and the keys are the k's, 2t,
+   2t + 1, 2t + 8 and 2t + 9. So the weights of scores, turned over, are what values are multiplied by. Heads are padded to
+   some halves of the largest one: the loops over their blocks have constants for bounds. */
+#define CACHE_BLOCK (KEYS * TILE)
+#define HEAD_HALF (MOST_HEAD_DIM / 2)
+#define HALF_TILES (HEAD_HALF / TILE)
+
+FLEET_BOTH uint32_t head_halves(const decoder *d)
+{
+    return ceil_div(d->head_dim, HEAD_HALF);
+}
+FLEET_BOTH size_t unit_size(const decoder *d)
+{
+    return (size_t)2 * KEYS * HEAD_HALF * head_halves(d);
+}
+/* Of a head, in values. */
+FLEET_BOTH size_t cache_size(const decoder *d)
+{
+    return ceil_div(d->context, KEYS) * unit_size(d);
+}
+/* Where in a head's cache value i of a key stands, and of the values of that key. Two neighbours of a key are together. */
+FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+{
+    const uint32_t row = key % KEYS, lane = row % 8 * 4 + i % TILE / 4;
+    return key / KEYS * unit_size(d) + i / TILE * CACHE_BLOCK + lane * EIGHT + row / 8 * 4 + i % 4;
+}
+FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+{
+    const uint32_t row = key % KEYS, lane = i % 8 * 4 + row % 8 / 2;
+    return key / KEYS * unit_size(d) + unit_size(d) / 2 + i / TILE * CACHE_BLOCK + lane * EIGHT +
+           row / 8 * 4 + i % TILE / 8 * 2 + row % 2;
 }
 
 #endif /* QWEN3_FRAGMENTS_H */

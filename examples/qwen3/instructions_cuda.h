@@ -10,24 +10,13 @@
 #define UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define ROLLED _Pragma("unroll 1")
 
-/* 16 or 4 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
+/* 16 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
    written them during this launch: ordinary loads. */
 FLEET_DEVICE fleet_quad load_quad(const act *from)
 {
     __builtin_assume(__isGlobal(from));
     return *(const fleet_quad *)(const void *)from;
 }
-FLEET_DEVICE uint32_t load_pair(const act *from)
-{
-    __builtin_assume(__isGlobal(from));
-    return *(const uint32_t *)(const void *)from;
-}
-/* A line to the L2, from where it is. */
-FLEET_DEVICE void prefetch(const act *from)
-{
-    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
-}
-
 /* mma.sync of bf16: activations and weights. */
 FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
 {
@@ -60,10 +49,13 @@ FLEET_DEVICE float from_lane(float x, uint32_t bits)
     return __shfl_xor_sync(~0u, x, (int)bits);
 }
 
-/* The lower halves of two registers in one, or the upper ones. */
-FLEET_DEVICE uint32_t halves_of(uint32_t first, uint32_t second, uint32_t upper)
+/* Two neighbours of a row of an 8 x 8 matrix of halves, of which lane l has numbers 2 (l % 4) and 2 (l % 4) + 1 in row
+   l / 4: those of the matrix turned over. */
+FLEET_DEVICE uint32_t turned_over(uint32_t pair)
 {
-    return __byte_perm(first, second, upper ? 0x7632 : 0x5410);
+    uint32_t turned;
+    __asm__ volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0,%1;" : "=r"(turned) : "r"(pair));
+    return turned;
 }
 
 #endif /* QWEN3_INSTRUCTIONS_CUDA_H */

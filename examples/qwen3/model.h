@@ -55,6 +55,13 @@ static void *memory_copy(device_memory *m, const char *what, const void *from, u
         snprintf(m->error, MOST_ERROR, "%s: cannot be copied to the device", what);
     return block;
 }
+static void *memory_zeros(device_memory *m, const char *what, uint64_t bytes)
+{
+    void *block = memory_get(m, what, bytes);
+    if (block && fleet_device_clear(block, bytes, NULL))
+        snprintf(m->error, MOST_ERROR, "%s: cannot be cleared", what);
+    return block;
+}
 static void memory_free(device_memory *m)
 {
     for (uint32_t i = 0; i < m->n; i++) fleet_device_free(m->block[i]);
@@ -510,7 +517,7 @@ static fleet_graph *session_graph(session *s, const decoder *device)
     const qwen3_config *cf = &m->config;
     const decoder *d = &s->d;
     const uint32_t q = cf->heads * cf->head_dim, kv = cf->kv_heads * cf->head_dim;
-    const uint64_t cache = (uint64_t)s->first.sequences * kv * d->context;
+    const uint64_t cache = (uint64_t)s->first.sequences * cf->kv_heads * cache_size(d);
     chain c;
     op *o;
     memset(&c, 0, sizeof c);
@@ -527,8 +534,10 @@ static fleet_graph *session_graph(session *s, const decoder *device)
         o->normed = 1, o->floats = d->qkv, o->columns = q + 2 * kv;
         o = then(&c, "attend", i, op_attend, FLEET_LEVEL_DEVICE);
         o->q_norm = l->q_norm, o->k_norm = l->k_norm;
-        o->keys = d->keys + cache * i, o->values = d->values + cache * i;
+        o->cache = d->cache + cache * i;
+#if !defined(FLEET_CUDA)
         then(&c, "combine", i, op_combine, FLEET_LEVEL_DEVICE);
+#endif
         o = then_product(&c, "o", i, op_linear, l->o, d->attended, cf->hidden, q, END_RESIDUAL);
         o->norm = l->post_norm;
         if (!l->sparse) {
@@ -615,8 +624,7 @@ static int session_buffers(session *s)
     decoder *d = &s->d;
     const uint32_t dim = c->head_dim, q = c->heads * dim, kv = c->kv_heads * dim,
                    n = s->first.sequences;
-    const uint64_t pairs = (uint64_t)MOST_ROWS * c->experts_per_token,
-                   cache = (uint64_t)c->layers * n * kv * s->desc.context;
+    const uint64_t pairs = (uint64_t)MOST_ROWS * c->experts_per_token;
     const uint64_t dense = (uint64_t)MOST_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
     const uint64_t bests = (uint64_t)d->chiplets * d->workers * MOST_ROWS;
     float *rope = (float *)malloc((size_t)s->desc.context * dim * sizeof *rope);
@@ -648,8 +656,10 @@ static int session_buffers(session *s)
     d->squares =
         (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
     d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
-    d->partial = (float *)memory_get(
-        mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * (dim + 2) * 4);
+    d->partial = (float *)memory_get(mem, "attention",
+                                     (uint64_t)MOST_ROWS * c->heads * d->most_parts *
+                                         (dim + PARTIAL_ENDS) * 4);
+    d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->kv_heads * 4);
     d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
     d->gated =
         (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
@@ -659,8 +669,10 @@ static int session_buffers(session *s)
     if (s->desc.keep_logits)
         d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
-    d->keys = (kept *)memory_get(mem, "key cache", cache * sizeof(kept));
-    d->values = (kept *)memory_get(mem, "value cache", cache * sizeof(kept));
+    /* Attention multiplies by what was not written yet, too, but by 0: it must be finite. */
+    d->cache =
+        (kept *)memory_zeros(mem, "cache of keys and values",
+                             (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kept));
     d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
     if (c->experts) {
         d->scores = (float *)memory_get(mem, "experts", (uint64_t)MOST_ROWS * c->experts * 4);

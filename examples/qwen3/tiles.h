@@ -280,6 +280,60 @@ FLEET_TILE(linear, op)
 
 /* ---- attention ---- */
 
+#if !defined(FLEET_CUDA) /* fragments.h */
+/* The cache of a head: its keys, then its values. In values: how many there are, and where value i of a key stands. */
+FLEET_BOTH size_t cache_size(const decoder *d)
+{
+    return (size_t)2 * d->context * d->head_dim;
+}
+FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+{
+    return (size_t)key * d->head_dim + i;
+}
+FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+{
+    return ((size_t)d->context + key) * d->head_dim + i;
+}
+#endif
+
+/* A part of a sequence's attention, for one head of keys and values: its units from `first` to `end`. */
+typedef struct attention_part {
+    uint32_t sequence, head;
+    uint32_t part, parts; /* of the sequence */
+    uint32_t first, end;
+    uint32_t position, row, rows; /* of the sequence: tokens before this step, its rows in it */
+} attention_part;
+
+FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads, uint32_t i)
+{
+    const sequence_state *s;
+    attention_part p;
+    uint32_t n = 0, behind = b->sequences, units;
+    while (behind - n > 1) { /* the last sequence whose first part is not behind this one */
+        const uint32_t middle = (n + behind) / 2;
+        if (b->first_part[middle] <= i / kv_heads)
+            n = middle;
+        else
+            behind = middle;
+    }
+    s = &b->sequence[n];
+    p.sequence = n, p.head = i % kv_heads;
+    p.part = i / kv_heads - b->first_part[n];
+    p.parts = b->first_part[n + 1] - b->first_part[n];
+    p.position = (uint32_t)s->position, p.row = (uint32_t)s->first, p.rows = (uint32_t)s->rows;
+    units = ceil_div(p.position + p.rows, KEYS);
+    p.first = units * p.part / p.parts, p.end = units * (p.part + 1) / p.parts;
+    return p;
+}
+/* A head's keys and values. */
+FLEET_DEVICE kept *cache_of(const op *o, const decoder *d, const attention_part *p)
+{
+    return o->cache + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
+}
+
+#if defined(FLEET_CUDA)
+#include "attention_cuda.h"
+#else
 #define QUERIES 16u /* rows times heads of a tile */
 
 typedef struct attention_lds {
@@ -324,52 +378,49 @@ FLEET_DEVICE float head_scale(const decoder *d, const float *from)
 
 /* Keys and values of the rows at positions from `first` to `end`, which are new, to the cache. */
 FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds *l,
-                         const sequence_state *s, uint32_t head, size_t cache, uint32_t first,
-                         uint32_t end)
+                         const attention_part *p, uint32_t first, uint32_t end)
 {
     const decoder *d = o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
-    const float *from = d->qkv + (size_t)(uint32_t)s->first * width + (d->heads + head) * dim;
-    const uint32_t skipped = first - (uint32_t)s->position, rows = end - first;
+    const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
+    const uint32_t skipped = first - p->position, rows = end - first;
+    kept *cache = cache_of(o, d, p);
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
         l->scale[r] = head_scale(d, from + (skipped + r) * width);
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < rows * dim; i += ctx->threads) {
         const uint32_t r = i / dim, c = i % dim;
         const float *k = from + (skipped + r) * width;
-        const size_t to = cache + (size_t)(first + r) * dim + c;
-        o->keys[to] = kept_of(rotated(d, k, o->k_norm, l->scale[r], first + r, c));
-        o->values[to] = kept_of(k[d->kv_heads * dim + c]);
+        cache[key_at(d, first + r, c)] =
+            kept_of(rotated(d, k, o->k_norm, l->scale[r], first + r, c));
+        cache[value_at(d, first + r, c)] = kept_of(k[d->kv_heads * dim + c]);
     }
     fleet_barrier(ctx);
 }
 
 /* Up to QUERIES queries against the keys from `first` to `end`. A query is a row of the sequence and a head of the
    group that shares keys: number i is row i / group, head i % group. */
-#if defined(FLEET_CUDA)
-#include "attention_cuda.h"
-#else
 FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attention_lds *l,
-                                 const sequence_state *s, uint32_t head, size_t cache,
-                                 uint32_t first, uint32_t end, uint32_t query, uint32_t queries,
-                                 uint32_t part)
+                                 const attention_part *p, uint32_t first, uint32_t end,
+                                 uint32_t query, uint32_t queries)
 {
     const decoder *d = o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
                    group = d->heads / d->kv_heads;
+    const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
+    const kept *cache = cache_of(o, d, p);
     const float root = 1 / sqrtf((float)dim);
     for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
         const uint32_t r = (query + i) / group, g = (query + i) % group;
-        l->scale[i] =
-            head_scale(d, d->qkv + ((uint32_t)s->first + r) * width + (head * group + g) * dim);
+        l->scale[i] = head_scale(d, rows + r * width + g * dim);
         l->most[i] = -INFINITY, l->weight[i] = 0;
     }
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < queries * dim; i += ctx->threads) {
         const uint32_t n = i / dim, r = (query + n) / group, g = (query + n) % group;
-        const float *from = d->qkv + ((uint32_t)s->first + r) * width + (head * group + g) * dim;
-        l->q[i] =
-            rotated(d, from, o->q_norm, l->scale[n], (uint32_t)s->position + r, i % dim) * root;
+        l->q[i] = rotated(d, rows + r * width + g * dim, o->q_norm, l->scale[n], p->position + r,
+                          i % dim) *
+                  root;
         l->sum[i] = 0;
     }
     for (uint32_t from = first; from < end; from += KEYS) {
@@ -378,10 +429,9 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
         for (uint32_t i = ctx->thread; i < queries * keys; i += ctx->threads) {
             const uint32_t n = i / keys, key = from + i % keys;
             /* A row sees itself and what came before it. */
-            const uint32_t seen = (uint32_t)s->position + (query + n) / group;
+            const uint32_t seen = p->position + (query + n) / group;
             l->score[n * KEYS + i % keys] =
-                key <= seen ? dot(l->q + n * dim, o->keys + cache + (size_t)key * dim, dim)
-                            : -INFINITY;
+                key <= seen ? dot(l->q + n * dim, cache + key_at(d, key, 0), dim) : -INFINITY;
         }
         fleet_barrier(ctx);
         for (uint32_t n = ctx->thread; n < queries; n += ctx->threads) {
@@ -402,8 +452,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
             float sum[EIGHT];
             for (uint32_t j = 0; j < EIGHT; j++) sum[j] = l->sum[n * dim + c + j] * l->shrink[n];
             for (uint32_t key = 0; key < keys; key++)
-                add_eight(sum, l->score[n * KEYS + key],
-                          o->values + cache + (size_t)(from + key) * dim + c);
+                add_eight(sum, l->score[n * KEYS + key], cache + value_at(d, from + key, c));
             for (uint32_t j = 0; j < EIGHT; j++) l->sum[n * dim + c + j] = sum[j];
         }
     }
@@ -412,14 +461,13 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
         const uint32_t n = i / (dim + 2), c = i % (dim + 2), r = (query + n) / group,
                        g = (query + n) % group;
         const size_t to =
-            (((size_t)(uint32_t)s->first + r) * d->heads + head * group + g) * d->most_parts + part;
-        d->partial[to * (dim + 2) + c] = c < dim ? l->sum[n * dim + c]
-                                         : c == dim ? l->most[n]
-                                                    : l->weight[n];
+            (((size_t)p->row + r) * d->heads + p->head * group + g) * d->most_parts + p->part;
+        d->partial[to * (dim + PARTIAL_ENDS) + c] = c < dim ? l->sum[n * dim + c]
+                                                    : c == dim ? l->most[n]
+                                                               : l->weight[n];
     }
     fleet_barrier(ctx);
 }
-#endif
 
 /* Attention, a part of a sequence's keys and one head of them at a time. Parts are dealt out so that a head's keys stay
    with a chiplet, where the number of chiplets divides that of heads. Whoever has the last of the keys has also those
@@ -433,24 +481,14 @@ FLEET_TILE(attend, op)
     FLEET_UNUSED(at);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->parts * d->kv_heads;
          i += ctx.tile_num * ctx.slices) {
-        const uint32_t part = i / d->kv_heads, head = i % d->kv_heads;
-        uint32_t n = 0, first, end;
-        const sequence_state *s;
-        size_t cache;
-        while (b->first_part[n + 1] <= part) n++;
-        s = &b->sequence[n];
-        first = (part - b->first_part[n]) * b->split;
-        end = (uint32_t)(s->position + s->rows) - first < b->split
-                  ? (uint32_t)(s->position + s->rows)
-                  : first + b->split;
-        cache = ((size_t)n * d->kv_heads + head) * d->context * d->head_dim;
-        if (end > (uint32_t)s->position)
-            append(&ctx, args, &l, s, head, cache,
-                   first > (uint32_t)s->position ? first : (uint32_t)s->position, end);
-        for (uint32_t query = 0; query < (uint32_t)s->rows * group; query += QUERIES) {
-            const uint32_t left = (uint32_t)s->rows * group - query;
-            attend_queries(&ctx, args, &l, s, head, cache, first, end, query,
-                           left < QUERIES ? left : QUERIES, part - b->first_part[n]);
+        const attention_part p = attention_part_of(b, d->kv_heads, i);
+        const uint32_t first = p.first * KEYS, last = p.position + p.rows,
+                       end = p.end * KEYS < last ? p.end * KEYS : last;
+        if (end > p.position)
+            append(&ctx, args, &l, &p, first > p.position ? first : p.position, end);
+        for (uint32_t query = 0; query < p.rows * group; query += QUERIES) {
+            const uint32_t left = p.rows * group - query;
+            attend_queries(&ctx, args, &l, &p, first, end, query, left < QUERIES ? left : QUERIES);
         }
     }
     return FLEET_OK;
@@ -467,12 +505,13 @@ FLEET_TILE(combine, op)
          i += ctx.tile_num * ctx.slices) {
         const uint32_t s = (uint32_t)b->row[i / d->heads].sequence,
                        parts = b->first_part[s + 1] - b->first_part[s];
-        const float *from = d->partial + (size_t)i * d->most_parts * (dim + 2);
+        const uint32_t stride = dim + PARTIAL_ENDS;
+        const float *from = d->partial + (size_t)i * d->most_parts * stride;
         for (uint32_t c = ctx.thread; c < dim; c += ctx.threads) {
             float most = -INFINITY, sum = 0, weight = 0;
-            for (uint32_t p = 0; p < parts; p++) most = fmaxf(most, from[p * (dim + 2) + dim]);
+            for (uint32_t p = 0; p < parts; p++) most = fmaxf(most, from[p * stride + dim]);
             for (uint32_t p = 0; p < parts; p++) {
-                const float *part = from + p * (dim + 2), worth = exp_of(part[dim] - most);
+                const float *part = from + p * stride, worth = exp_of(part[dim] - most);
                 sum += part[c] * worth;
                 weight += part[dim + 1] * worth;
             }
@@ -483,6 +522,8 @@ FLEET_TILE(combine, op)
     }
     return FLEET_OK;
 }
+#define ATTENTION_TILES(TILE_, P) TILE_(P, attend) TILE_(P, combine)
+#endif
 
 /* ---- mixture of experts ---- */
 
@@ -670,8 +711,8 @@ FLEET_TILE(next, op)
 #define DECODER_TILES(TILE_, P)                                                                    \
     TILE_(P, embed)                                                                                \
     TILE_(P, linear)                                                                               \
-    TILE_(P, attend)                                                                               \
-    TILE_(P, combine) TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
+    ATTENTION_TILES(TILE_, P)                                                                      \
+    TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
 
 DECODER_DISPATCH(op, DECODER_TILES)
 FLEET_KERNEL(decode, op, THREADS)

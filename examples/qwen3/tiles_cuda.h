@@ -76,7 +76,7 @@ FLEET_STREAM(expert, op)
         fleet_span(spans, weights_of(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
                    args->tile_bytes);
 }
-#define DECODER_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, expert)
+#define DECODER_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
 #define DECODER_DISPATCH(set, LIST)                                                                \
     FLEET_DISPATCH_WITH_STREAM(set, LIST, DECODER_STREAMS, DECODER_SLOTS, SLOT_BYTES)
 #define DECODER_STREAM_BYTES FLEET_STREAM_BYTES(op)

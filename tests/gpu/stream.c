@@ -5,6 +5,7 @@
 
 #define WEIGHT_WORDS 131072u
 #define CHUNKS 24u /* of 1 KB: what the parts of a task share */
+#define LEFT_WORDS 512u
 /* Of a wait that will not end. Time on a simulator is instructions. */
 #if defined(FLEET_HIP)
 #define SHORT_NS 500000u
@@ -33,11 +34,13 @@ typedef enum bad_kind { BAD_NOTHING, BAD_MORE, BAD_KEEP, BAD_SPAN } bad_kind;
 
 typedef struct takes { /* what every tile sees */
     const uint32_t *weights;
-    uint32_t *chosen; /* [MOST_TASKS]: by `choose` in this step */
-    uint32_t *sums;   /* [MOST_TASKS][2]: what a task found, and in which epoch */
-    uint32_t *runs;   /* [MOST_TASKS] */
-    uint32_t *parts;  /* [MOST_TASKS]: what all parts of a task found, in all steps */
-    uint32_t bad;     /* bad_kind of task 0 */
+    uint32_t *chosen;   /* [MOST_TASKS]: by `choose` in this step */
+    uint32_t *sums;     /* [MOST_TASKS][2]: what a task found, and in which epoch */
+    uint32_t *runs;     /* [MOST_TASKS] */
+    uint32_t *parts;    /* [MOST_TASKS]: what all parts of a task found, in all steps */
+    uint32_t *recalled; /* [MOST_TASKS]: the same of `recall` */
+    uint32_t *left;     /* [2][MOST_TASKS][LEFT_WORDS]: by `leave`, in even and in odd steps */
+    uint32_t bad;       /* bad_kind of task 0 */
     uint32_t slots, slot_bytes;
 } takes;
 
@@ -174,6 +177,52 @@ FLEET_TILE(part, takes)
     return status;
 }
 
+/* What a task leaves for the step behind it, as many words as the first one says. The first step finds what the host
+   left. */
+FLEET_BOTH uint32_t left_words(uint32_t task, uint32_t epoch)
+{
+    return 4 * (1 + (task * 5 + epoch * 29) % (LEFT_WORDS / 4));
+}
+FLEET_BOTH uint32_t left_word(uint32_t task, uint32_t epoch, uint32_t w)
+{
+    return w ? task * 2654435761u + epoch * 40503u + w : left_words(task, epoch);
+}
+FLEET_DEVICE uint32_t *left_at(const takes *args, uint32_t task, uint32_t epoch)
+{
+    return args->left + (epoch % 2 * MOST_TASKS + task) * LEFT_WORDS;
+}
+/* For a task that another worker runs, mostly; and some take their time. */
+FLEET_TILE(leave, takes)
+{
+    const uint32_t task = (uint32_t)(ctx.symbols[0] - 1 - at[0]);
+    uint32_t *left = left_at(args, task, ctx.epoch);
+    for (uint32_t i = 0; i < task % 32; i++) fleet_barrier(&ctx);
+    for (uint32_t w = ctx.thread; w < left_words(task, ctx.epoch); w += ctx.threads)
+        left[w] = left_word(task, ctx.epoch, w);
+    return FLEET_OK;
+}
+FLEET_STREAM(recall, takes)
+{
+    const uint32_t *left = left_at(args, (uint32_t)at[0], ctx.epoch - 1);
+    if (fleet_span_await_step(spans)) fleet_span(spans, left, 4 * fleet_load_fresh4(left));
+}
+FLEET_TILE(recall, takes)
+{
+    const uint32_t task = (uint32_t)at[0], most = args->slot_bytes / 4;
+    const uint32_t words = left_words(task, ctx.epoch - 1);
+    fleet_weights weights = fleet_weights_open(&ctx);
+    uint32_t sum = 0;
+    for (uint32_t from = 0; from < words; from += most) {
+        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
+        if (!piece) return fleet_weights_status(&weights);
+        for (uint32_t w = ctx.thread; w < most && from + w < words; w += ctx.threads)
+            sum += piece[w] ^ (from + w);
+        fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+    }
+    fleet_add_relaxed_device(args->recalled + task, sum);
+    return FLEET_OK;
+}
+
 /* Of wavefront-tasks between: they have no stream, and the producer passes over them. */
 FLEET_TILE(between, takes)
 {
@@ -185,8 +234,9 @@ FLEET_TILE(between, takes)
 
 /* A small ring, and one in which more is on its way than AMD's counters count. */
 typedef takes wide;
-#define TAKES_TILES(TILE, P) TILE(P, choose) TILE(P, take) TILE(P, between) TILE(P, part)
-#define TAKES_STREAMS(TILE, P) TILE(P, take) TILE(P, part)
+#define TAKES_TILES(TILE, P)                                                                       \
+    TILE(P, choose) TILE(P, take) TILE(P, between) TILE(P, part) TILE(P, leave) TILE(P, recall)
+#define TAKES_STREAMS(TILE, P) TILE(P, take) TILE(P, part) TILE(P, recall)
 FLEET_DISPATCH_WITH_STREAM(takes, TAKES_TILES, TAKES_STREAMS, 4, 1024)
 FLEET_DISPATCH_WITH_STREAM(wide, TAKES_TILES, TAKES_STREAMS, 10, 4096)
 FLEET_KERNEL(takes_kernel, takes, 256)
@@ -219,6 +269,15 @@ static uint32_t parts_reference(const uint32_t *weights, uint32_t task)
     return sum;
 }
 
+/* What it must have recalled in steps [1, epoch]. */
+static uint32_t recalled_reference(uint32_t task, uint32_t epoch)
+{
+    uint32_t sum = 0;
+    for (uint32_t e = 0; e < epoch; e++)
+        for (uint32_t w = 0; w < left_words(task, e); w++) sum += left_word(task, e, w) ^ w;
+    return sum;
+}
+
 typedef struct stand {
     fleet_plan *plan;
     fleet_image image;
@@ -226,32 +285,27 @@ typedef struct stand {
     fleet_launch_desc launch;
     fleet_kernel kernel;
     takes seen;
-    void *memory, *args, *device_weights;
+    void *memory, *args, *device_weights, *left;
     uint32_t *weights;
 } stand;
 
-static int stand_begin(test_run *t, const setting *s, uint32_t tasks, uint32_t bad, stand *o)
+typedef enum graph_kind { GRAPH_OF_ALL, GRAPH_OF_RECALLS, GRAPH_THAT_OVERLAPS } graph_kind;
+
+static void graph_of_all(const setting *s, fleet_graph *g, fleet_dim n)
 {
-    fleet_plan_desc desc = setting_plan_desc(s);
-    fleet_state_desc state_desc = setting_state_desc(s);
-    fleet_graph *g = fleet_graph_create(NULL);
-    fleet_dim n = fleet_symbol(g, "n", 1, MOST_TASKS);
-    fleet_etensor chosen, half;
-    const uint32_t is_wide = s->seed / 2 % 2;
-    fleet_grid first, take, between, again, sharing, sliced;
-    memset(o, 0, sizeof *o);
-    fleet_buckets_at_build(&desc, n, NULL, 0);
-    chosen = fleet_event_tensor(g, "chosen", fleet_shape0(), FLEET_COUNT_DERIVED);
-    half = fleet_event_tensor(g, "half", fleet_shape1(n), FLEET_COUNT_DERIVED);
-    first = fleet_call_device(g, "choose", takes_choose, fleet_shape1(n), 0);
-    take = fleet_call_device(g, "take", takes_take, fleet_shape1(n), 0);
-    between = fleet_call_device(g, "between", takes_between, fleet_shape1(n), 0);
-    again = fleet_call_device(g, "again", takes_take, fleet_shape1(n), 0);
-    sharing = fleet_call_device(g, "sharing", takes_part, fleet_shape1(n), 0);
-    sliced = fleet_call_device(g, "sliced", takes_part, fleet_shape1(n), 0);
+    fleet_etensor chosen = fleet_event_tensor(g, "chosen", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor half = fleet_event_tensor(g, "half", fleet_shape1(n), FLEET_COUNT_DERIVED);
+    fleet_grid first = fleet_call_device(g, "choose", takes_choose, fleet_shape1(n), 0);
+    fleet_grid take = fleet_call_device(g, "take", takes_take, fleet_shape1(n), 0);
+    fleet_grid between = fleet_call_device(g, "between", takes_between, fleet_shape1(n), 0);
+    fleet_grid again = fleet_call_device(g, "again", takes_take, fleet_shape1(n), 0);
+    fleet_grid sharing = fleet_call_device(g, "sharing", takes_part, fleet_shape1(n), 0);
+    fleet_grid sliced = fleet_call_device(g, "sliced", takes_part, fleet_shape1(n), 0);
+    fleet_grid leave = fleet_call_device(g, "leave", takes_leave, fleet_shape1(n), 0);
     fleet_grid_level(g, between, FLEET_LEVEL_WAVE);
     fleet_grid_level(g, sharing, FLEET_LEVEL_CHIPLET);
     fleet_grid_level(g, sliced, FLEET_LEVEL_DEVICE);
+    fleet_call_device(g, "recall", takes_recall, fleet_shape1(n), 0);
     setting_mix(s, g, first, 0);
     setting_mix(s, g, take, 1);
     setting_mix(s, g, between, 2);
@@ -263,19 +317,63 @@ static int stand_begin(test_run *t, const setting *s, uint32_t tasks, uint32_t b
     fleet_out_edge(g, take, half, "i->i");
     fleet_in_edge(g, between, chosen, "i->");
     fleet_in_edge(g, again, half, "i->i");
+    fleet_in_edge(g, leave, half, "i->i");
+}
+/* Its producers come to the next step long before all is left. Where the buffers are declared steps may overlap: who
+   recalls comes behind a task that saw all that was left in the step before. */
+static void graph_of_recalls(fleet_graph *g, fleet_dim n, uint32_t overlaps)
+{
+    fleet_etensor recalled = fleet_event_tensor(g, "recalled", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor all_left = fleet_event_tensor(g, "left", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_grid recall = fleet_call_device(g, "recall", takes_recall, fleet_shape1(n), 0);
+    fleet_grid leave = fleet_call_device(g, "leave", takes_leave, fleet_shape1(n), 0);
+    fleet_grid choose = fleet_call_device(g, "choose", takes_choose, fleet_shape1(n), 0);
+    if (overlaps) {
+        fleet_buffer left = fleet_buffer_named(g, "left");
+        fleet_reads(g, recall, left);
+        fleet_writes(g, leave, left);
+        fleet_writes(g, choose, fleet_buffer_named(g, "chosen"));
+    }
+    fleet_out_edge(g, recall, recalled, "i->");
+    fleet_in_edge(g, leave, recalled, "i->");
+    fleet_out_edge(g, leave, all_left, "i->");
+    fleet_in_edge(g, choose, all_left, "i->");
+}
+
+static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t tasks, uint32_t bad,
+                       stand *o)
+{
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_state_desc state_desc = setting_state_desc(s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "n", 1, MOST_TASKS);
+    const uint32_t is_wide = s->seed / 2 % 2;
+    static uint32_t left[MOST_TASKS][LEFT_WORDS];
+    memset(o, 0, sizeof *o);
+    fleet_buckets_at_build(&desc, n, NULL, 0);
+    if (kind == GRAPH_OF_ALL)
+        graph_of_all(s, g, n);
+    else
+        graph_of_recalls(g, n, kind == GRAPH_THAT_OVERLAPS);
     NEED_STATUS(fleet_plan_build(g, &desc, &o->plan), FLEET_OK);
     fleet_graph_destroy(g);
     o->weights = (uint32_t *)malloc(WEIGHT_WORDS * 4);
     for (uint32_t i = 0; i < WEIGHT_WORDS; i++) o->weights[i] = i * 2246822519u ^ i >> 7;
     NEED_STATUS(fleet_device_alloc(&o->device_weights, WEIGHT_WORDS * 4), FLEET_OK);
     NEED_STATUS(fleet_to_device(o->device_weights, o->weights, WEIGHT_WORDS * 4, NULL), FLEET_OK);
-    NEED_STATUS(fleet_device_alloc(&o->memory, 5 * MOST_TASKS * 4), FLEET_OK);
-    NEED_STATUS(fleet_device_clear(o->memory, 5 * MOST_TASKS * 4, NULL), FLEET_OK);
+    NEED_STATUS(fleet_device_alloc(&o->memory, 6 * MOST_TASKS * 4), FLEET_OK);
+    NEED_STATUS(fleet_device_clear(o->memory, 6 * MOST_TASKS * 4, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < MOST_TASKS; i++)
+        for (uint32_t w = 0; w < LEFT_WORDS; w++) left[i][w] = left_word(i, 0, w);
+    NEED_STATUS(fleet_device_alloc(&o->left, 2 * sizeof left), FLEET_OK);
+    NEED_STATUS(fleet_to_device(o->left, left, sizeof left, NULL), FLEET_OK);
     o->seen.weights = (const uint32_t *)o->device_weights;
     o->seen.chosen = (uint32_t *)o->memory;
     o->seen.sums = o->seen.chosen + MOST_TASKS;
     o->seen.runs = o->seen.sums + 2 * MOST_TASKS;
     o->seen.parts = o->seen.runs + MOST_TASKS;
+    o->seen.recalled = o->seen.parts + MOST_TASKS;
+    o->seen.left = (uint32_t *)o->left;
     o->seen.bad = bad;
     o->seen.slots = is_wide ? (uint32_t)wide_slots : (uint32_t)takes_slots;
     o->seen.slot_bytes = is_wide ? (uint32_t)wide_slot_bytes : (uint32_t)takes_slot_bytes;
@@ -295,6 +393,7 @@ static void stand_end(stand *o)
     fleet_state_free(&o->state);
     fleet_image_free(&o->image);
     fleet_device_free(o->memory);
+    fleet_device_free(o->left);
     fleet_device_free(o->device_weights);
     fleet_device_free(o->args);
     fleet_plan_free(o->plan);
@@ -303,11 +402,11 @@ static void stand_end(stand *o)
 
 static void run_stream(test_run *t, const setting *s, void *unused)
 {
-    static uint32_t have[4 * MOST_TASKS];
+    static uint32_t have[5 * MOST_TASKS];
     const uint32_t tasks = 1 + (uint32_t)(s->seed * 37) % MOST_TASKS, steps = 1 + LAUNCHES;
     stand o;
     (void)unused;
-    if (!stand_begin(t, s, tasks, BAD_NOTHING, &o)) return;
+    if (!stand_begin(t, s, GRAPH_OF_ALL, tasks, BAD_NOTHING, &o)) return;
     o.launch.steps = steps;
     for (uint32_t launch = 1; launch <= LAUNCHES; launch++) {
         CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
@@ -317,6 +416,7 @@ static void run_stream(test_run *t, const setting *s, void *unused)
             const uint32_t kind = i % TAKE_KINDS, last = launch * steps;
             CHECK_INT(have[2 * MOST_TASKS + i], 2 * last);
             CHECK_INT(have[3 * MOST_TASKS + i], 2 * last * parts_reference(o.weights, i));
+            CHECK_INT(have[4 * MOST_TASKS + i], recalled_reference(i, last));
             if (kind == TAKE_HALF || kind == TAKE_NOTHING || kind == TAKE_KEEP) continue;
             CHECK_INT(have[2 * i + 1], last);
             if (have[2 * i] != reference(&o.seen, o.weights, i, last)) {
@@ -350,12 +450,39 @@ static void mixed_and_early(test_run *t)
     in_settings(t, 4, run_mixed, NULL);
 }
 
+/* What was left in a step is recalled in the next one. Where steps overlap the step event does not tell when, but the
+   plan's proof does. */
+static void run_recalls(test_run *t, const setting *s, void *overlaps)
+{
+    static uint32_t have[MOST_TASKS];
+    const uint32_t tasks = 1 + (uint32_t)(s->seed * 37) % MOST_TASKS;
+    const uint32_t ahead = overlaps && s->schedule == FLEET_SCHEDULE_STATIC;
+    stand o;
+    if (!stand_begin(t, s, overlaps ? GRAPH_THAT_OVERLAPS : GRAPH_OF_RECALLS, tasks, BAD_NOTHING,
+                     &o))
+        return;
+    CHECK_INT(grids_of(o.plan)[0].runs_ahead, ahead);
+    o.launch.steps = 5;
+    CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
+    if (!ended_with(t, &o.state, FLEET_OK)) return;
+    CHECK_STATUS(fleet_to_host(have, o.seen.recalled, sizeof have, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < tasks; i++) CHECK_INT(have[i], recalled_reference(i, 5));
+    stand_end(&o);
+}
+
+static void what_the_step_before_left(test_run *t)
+{
+    uint32_t overlaps = 1;
+    in_settings(t, 6, run_recalls, NULL);
+    in_settings(t, 6, run_recalls, &overlaps);
+}
+
 /* A tile that misuses its stream ends the run, in time. */
 static void run_bad(test_run *t, const setting *s, void *bad)
 {
     fleet_failure failure;
     stand o;
-    if (!stand_begin(t, s, 24, *(const uint32_t *)bad, &o)) return;
+    if (!stand_begin(t, s, GRAPH_OF_ALL, 24, *(const uint32_t *)bad, &o)) return;
     o.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
     if (*(const uint32_t *)bad == BAD_KEEP) { /* others may find first that it takes too long */
@@ -383,7 +510,7 @@ static void run_misfit(test_run *t, const setting *s, void *unused)
     static char report[8192];
     stand o;
     (void)unused;
-    if (!stand_begin(t, s, 24, BAD_NOTHING, &o)) return;
+    if (!stand_begin(t, s, GRAPH_OF_ALL, 24, BAD_NOTHING, &o)) return;
     o.launch.stream_bytes = 0;
     CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
     if (!ended_with(t, &o.state, FLEET_ERROR_LAUNCH)) return;
@@ -401,11 +528,11 @@ static void no_room_is_refused(test_run *t)
 /* One task alone streams too. */
 static void run_alone(test_run *t, const setting *s, void *unused)
 {
-    static uint32_t have[4 * MOST_TASKS];
+    static uint32_t have[5 * MOST_TASKS];
     int32_t at = TAKE_LONG;
     stand o;
     (void)unused;
-    if (!stand_begin(t, s, 24, BAD_NOTHING, &o)) return;
+    if (!stand_begin(t, s, GRAPH_OF_ALL, 24, BAD_NOTHING, &o)) return;
     CHECK_STATUS(fleet_run_task(&o.state, &o.launch, o.kernel, o.args,
                                 (uint32_t)fleet_plan_task(o.plan, "take", &at), 0),
                  FLEET_OK);
@@ -423,6 +550,7 @@ static void all(test_run *t)
 {
     TEST(every_piece_once);
     TEST(mixed_and_early);
+    TEST(what_the_step_before_left);
     TEST(misuse_ends_the_run);
     TEST(no_room_is_refused);
     TEST(a_task_alone);
