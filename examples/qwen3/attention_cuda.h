@@ -35,7 +35,7 @@ FLEET_DEVICE uint32_t old_units(const attention_part *p)
    are in the cache. */
 FLEET_STREAM(attend, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const op o = *args;
     const uint32_t group = d->heads / d->kv_heads, kv_heads = d->kv_heads;
@@ -100,13 +100,13 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets,
 {
     attention_lds l;
     char *behind;
-    l.sum = (float *)ctx->lds;
+    l.sum = (float *)(void *)tile_lds(ctx);
     l.most = l.sum + SUMS * SUM_STRIDE, l.weight = l.most + SUMS;
     l.last = (uint32_t *)(void *)(l.weight + SUMS);
     behind = (char *)(l.last + 4);
     l.stride = halves * HEAD_HALF + QUERY_PAD;
     l.apart = behind + sets * FRAGMENT_ROWS * l.stride * 2 <= (char *)ctx->lds + LDS_BYTES;
-    l.q = (kept *)(void *)(l.apart ? behind : (char *)ctx->lds);
+    l.q = (kept *)(void *)(l.apart ? behind : tile_lds(ctx));
     return l;
 }
 
@@ -501,7 +501,8 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const decoder *
    of the step's own rows, and appends them. */
 FLEET_TILE(attend, op)
 {
-    const decoder *d = args->d;
+    const op *o = own_op(&ctx, args);
+    const decoder *d = &o->d;
     const batch *b = d->b;
     const uint32_t items = b->parts * d->kv_heads, halves = head_halves(d);
     uint32_t first = 0;
@@ -513,9 +514,9 @@ FLEET_TILE(attend, op)
          i += ctx.tile_num * ctx.slices) {
         const attention_part p = attention_part_of(b, d->kv_heads, i);
         if (halves == 1)
-            attend_part(&ctx, args, d, &p, &from, &first, 1);
+            attend_part(&ctx, o, d, &p, &from, &first, 1);
         else
-            attend_part(&ctx, args, d, &p, &from, &first, 2);
+            attend_part(&ctx, o, d, &p, &from, &first, 2);
     }
     return from.status;
 }

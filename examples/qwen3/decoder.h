@@ -226,7 +226,7 @@ typedef struct decoder {
 
 /* What a tile sees: the decoder, and of its layer what it works on. */
 typedef struct op {
-    const decoder *d;
+    decoder d;           /* one load further away, it would be waited for by every tile */
     fleet_linear shape;  /* of a product; tile_m: all rows; tile_n: what is computed together */
     uint32_t turn;       /* the worker that has the first of these tiles */
     const bf16 *weights; /* packed; of experts one after the other */
@@ -244,8 +244,6 @@ typedef struct op {
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
 } op;
 
-/* Bytes of LDS that tiles get through ctx: what products take, which is more than attention does. */
 #define MOST_HEAD_DIM 256u
-#define LDS_BYTES ((MOST_WAVES + 1) * MOST_ROWS * TILE * 4 + 3 * MOST_ROWS * 4)
 
 #endif /* QWEN3_DECODER_H */

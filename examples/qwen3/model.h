@@ -468,7 +468,6 @@ typedef struct chain {
     session *s;
     fleet_graph *g;
     fleet_etensor before;
-    const decoder *device;
     uint32_t n; /* ops so far */
     uint32_t
         turn; /* wide tiles so far: where one ends that has no round number, the next one begins */
@@ -480,7 +479,6 @@ static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet
     char text[48];
     fleet_grid grid;
     memset(o, 0, sizeof *o);
-    o->d = c->device;
     if (layer == UINT32_MAX)
         snprintf(text, sizeof text, "%s", name);
     else
@@ -511,7 +509,7 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
 
 #define NO_LAYER UINT32_MAX
 
-static fleet_graph *session_graph(session *s, const decoder *device)
+static fleet_graph *session_graph(session *s)
 {
     const model *m = s->m;
     const qwen3_config *cf = &m->config;
@@ -521,7 +519,7 @@ static fleet_graph *session_graph(session *s, const decoder *device)
     chain c;
     op *o;
     memset(&c, 0, sizeof c);
-    c.s = s, c.device = device;
+    c.s = s;
     c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
     o = then(&c, "embed", NO_LAYER, op_embed, FLEET_LEVEL_DEVICE);
@@ -767,7 +765,6 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     fleet_plan_desc p = fleet_plan_desc_default();
     fleet_state_desc state = fleet_state_desc_default();
     fleet_graph *g;
-    decoder *device;
     fleet_status status;
     memset(s, 0, sizeof *s);
     s->m = m, s->desc = *desc;
@@ -783,18 +780,16 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     s->d.most_parts = MOST_PARTS;
     if (session_batch(s, requests, n) || session_buffers(s) || session_tokens(s, requests))
         return -1;
-    device = (decoder *)memory_get(&s->memory, "decoder", sizeof *device);
     s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
-    if (!s->ops || !device) return session_fail(s, "memory", "none left");
-    g = session_graph(s, device);
+    if (!s->ops) return session_fail(s, "memory", "none left");
+    g = session_graph(s);
     if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
     if (fleet_plan_build(g, &p, &s->plan)) session_fail(s, "plan", fleet_graph_error(g));
     fleet_graph_destroy(g);
     if (s->error[0]) return -1;
-    if (fleet_to_device(device, &s->d, sizeof s->d, NULL))
-        return session_fail(s, "decoder", "cannot be copied to the device");
+    for (uint32_t i = 0; i < count_ops(m); i++) s->ops[i].d = s->d;
     s->device_ops =
         (const op *)memory_copy(&s->memory, "ops", s->ops, (uint64_t)count_ops(m) * sizeof *s->ops);
     if (s->error[0]) return -1;

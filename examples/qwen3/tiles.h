@@ -3,8 +3,8 @@
 
        pack_at(column, k)   where in a block of BLOCK k's and TILE columns a weight stands
        weight_at, act_at    where in the weights of a wide tile, and where in activations
-       multiply(...)        a wave's share of the product of some rows with the columns of a wide tile
-       parts_of, put_parts  how the waves' sums come to LDS
+       multiply(...)        the product of some rows with the columns of a wide tile
+       own_op, tile_lds     a tile's arguments where they are read fast, and the LDS for the rest
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
@@ -30,29 +30,14 @@ FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
 
 /* LDS of the tiles that multiply. */
 typedef struct product_lds {
-    float *parts; /* MOST_WAVES * MOST_ROWS * TILE: sums of all waves, by parts_layout */
-    float *sums;  /* [MOST_ROWS][TILE] */
+    float *parts; /* [PRODUCT_PARTS]: what the waves add up */
+    float *sums;  /* [PRODUCT_SUMS]: of a wide tile, [wide][rows][TILE] */
     float *scale; /* [MOST_ROWS] */
-    float *best;  /* [MOST_ROWS] */
-    int32_t *best_token;
+    float *best;  /* [MOST_ROWS][LOOKERS]: the largest logit so far of some of the columns */
+    int32_t *best_token, *wanted; /* likewise; [MOST_ROWS]: 1: the row chooses a token */
 } product_lds;
-
-FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
-{
-    product_lds l;
-    l.parts = (float *)ctx->lds;
-    l.sums = l.parts + MOST_WAVES * MOST_ROWS * TILE;
-    l.scale = l.sums + MOST_ROWS * TILE;
-    l.best = l.scale + MOST_ROWS;
-    l.best_token = (int32_t *)(l.best + MOST_ROWS);
-    return l;
-}
-
-/* How the waves' sums lie there: tile after tile, in each part after part, [rows][TILE]. A part is of some k's. */
-typedef struct parts_layout {
-    uint32_t parts, part, tile; /* so many, and floats from one to the next */
-    uint32_t tiles;             /* that there is room for at a time */
-} parts_layout;
+#define LOOKERS 4u
+#define PRODUCT_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS + MOST_ROWS * (2 + 2 * LOOKERS)) * 4)
 
 FLEET_DEVICE const bf16 *weights_of(const op *o, uint32_t n)
 {
@@ -91,36 +76,23 @@ FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
 #include "tiles_amd.h"
 #endif
 
-/* What a worker computes at a time: so many tiles of columns, from `first` on. */
-typedef struct wide_tile {
-    uint32_t first, tiles;
-} wide_tile;
-
-/* Adds up the parts, always in their order, and what there is of these columns already; the sums of tile t
-   begin at tile_sums(t). */
-FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, const parts_layout *p,
-                            const wide_tile *w, uint32_t rows, const float *onto, uint32_t columns)
+FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
 {
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < w->tiles * rows * TILE; i += ctx->threads) {
-        const uint32_t t = i / (rows * TILE), at = i % (rows * TILE);
-        float *first = l->parts + t * p->tile + at, sum = 0;
-        for (uint32_t part = 0; part < p->parts; part++) sum += first[part * p->part];
-        if (onto) sum += onto[at / TILE * columns + (w->first + t) * TILE + at % TILE];
-        *first = sum;
-    }
-    fleet_barrier(ctx);
-}
-FLEET_DEVICE float *tile_sums(const product_lds *l, const parts_layout *p, uint32_t t)
-{
-    return l->parts + t * p->tile;
+    product_lds l;
+    l.parts = (float *)tile_lds(ctx);
+    l.sums = l.parts + PRODUCT_PARTS;
+    l.scale = l.sums + PRODUCT_SUMS;
+    l.best = l.scale + MOST_ROWS;
+    l.best_token = (int32_t *)(l.best + MOST_ROWS * LOOKERS);
+    l.wanted = l.best_token + MOST_ROWS * LOOKERS;
+    return l;
 }
 
 /* Puts TILE columns of the new residual stream where the next layer looks for them: h in `sums`, already added. */
 FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, uint32_t column,
                                uint32_t rows)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
         d->h[r * d->hidden + c] = sums[i];
@@ -152,7 +124,7 @@ FLEET_DEVICE float silu(float x)
 /* The embeddings of the step's rows. */
 FLEET_TILE(embed, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const product_lds l = product_lds_of(&ctx);
     FLEET_UNUSED(at);
@@ -178,57 +150,82 @@ FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_tok
     return a > b || (a == b && a_token < b_token);
 }
 
-FLEET_DEVICE void put_logits(const op *o, const product_lds *l, const float *sum, uint32_t column,
-                             uint32_t r)
+/* Which rows choose a token. */
+FLEET_DEVICE void begin_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                               uint32_t rows)
 {
-    const decoder *d = o->d;
-    const uint32_t columns = d->vocab - column < TILE ? d->vocab - column : TILE;
-    const uint32_t s = (uint32_t)d->b->row[r].sequence;
-    const sequence_state *sequence = &d->b->sequence[s];
-    const float scale = l->scale[r];
-    float best = l->best[r];
-    int32_t token = l->best_token[r];
-    if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) return;
-    for (uint32_t c = 0; c < columns; c++) {
-        const float logit = sum[c] * scale;
-        if (is_better(logit, (int32_t)(column + c), best, token))
-            best = logit, token = (int32_t)(column + c);
+    for (uint32_t i = ctx->thread; i < rows * LOOKERS; i += ctx->threads)
+        l->best[i] = -INFINITY, l->best_token[i] = 0;
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        const sequence_state *s = &d->b->sequence[d->b->row[r].sequence];
+        l->wanted[r] = s->samples && r + 1 == (uint32_t)(s->first + s->rows);
     }
-    l->best[r] = best, l->best_token[r] = token;
-    if (d->logits) {
-        float *to = d->logits + ((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab;
-        for (uint32_t c = 0; c < columns; c++) to[column + c] = sum[c] * scale;
+}
+FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                             uint32_t column, uint32_t columns, uint32_t rows)
+{
+    for (uint32_t i = ctx->thread; i < rows * LOOKERS; i += ctx->threads) {
+        const uint32_t r = i / LOOKERS;
+        float best = l->best[i];
+        int32_t token = l->best_token[i];
+        if (!l->wanted[r]) continue;
+        for (uint32_t c = i % LOOKERS; c < columns; c += LOOKERS) {
+            const float logit = l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r];
+            if (is_better(logit, (int32_t)(column + c), best, token))
+                best = logit, token = (int32_t)(column + c);
+        }
+        l->best[i] = best, l->best_token[i] = token;
+    }
+    for (uint32_t i = ctx->thread; d->logits && i < rows * columns; i += ctx->threads) {
+        const uint32_t r = i / columns, c = i % columns, s = (uint32_t)d->b->row[r].sequence;
+        if (l->wanted[r])
+            d->logits[((size_t)s * d->limit + (uint32_t)d->b->sequence[s].picked) * d->vocab +
+                      column + c] = l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r];
+    }
+}
+FLEET_DEVICE void end_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                             uint32_t rows)
+{
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        const uint32_t to = (ctx->slice * d->workers + ctx->tile_index) * MOST_ROWS + r;
+        uint32_t best = r * LOOKERS;
+        for (uint32_t i = best + 1; i < (r + 1) * LOOKERS; i++)
+            if (is_better(l->best[i], l->best_token[i], l->best[best], l->best_token[best]))
+                best = i;
+        d->best[to] = l->best[best], d->best_token[to] = l->best_token[best];
     }
 }
 
-/* The sums of some tiles go on. */
-FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                         const parts_layout *p, const wide_tile *w, uint32_t rows)
+/* The sums of `tiles` tiles of columns from number `first` on go where they are wanted. */
+FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t first,
+                         uint32_t tiles, uint32_t rows)
 {
+    const decoder *d = &o->d;
+    const uint32_t column = first * TILE, half = TILE / 2;
     if (o->ending == END_LOGITS) {
-        for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
-            for (uint32_t t = 0; t < w->tiles; t++)
-                put_logits(o, l, tile_sums(l, p, t) + r * TILE, (w->first + t) * TILE, r);
+        put_logits(ctx, d, l, column,
+                   d->vocab - column < tiles * TILE ? d->vocab - column : tiles * TILE, rows);
     } else if (o->ending == END_SILU) {
-        const uint32_t half = TILE / 2;
-        for (uint32_t i = ctx->thread; i < w->tiles * rows * half; i += ctx->threads) {
-            const uint32_t t = i / (rows * half), r = i / half % rows;
-            const uint32_t c = (w->first + t) * half + i % half;
-            const float *sum = tile_sums(l, p, t) + r * TILE + i % half;
+        for (uint32_t i = ctx->thread; i < tiles * rows * half; i += ctx->threads) {
+            const uint32_t r = i / half % rows, c = (first + i / (rows * half)) * half + i % half;
+            const float *sum = l->sums + i / half * TILE + i % half;
             if (c < o->columns)
                 put_act(o->acts + act_at(r, c, o->columns, MOST_ROWS), o->acts_second,
                         silu(sum[0] * l->scale[r]) * (sum[half] * l->scale[r]));
         }
     } else if (o->ending == END_FLOATS) {
-        for (uint32_t i = ctx->thread; i < w->tiles * rows * TILE; i += ctx->threads) {
-            const uint32_t t = i / (rows * TILE), r = i / TILE % rows;
-            const uint32_t c = (w->first + t) * TILE + i % TILE;
-            if (c < o->columns)
-                o->floats[r * o->columns + c] = tile_sums(l, p, t)[i % (rows * TILE)] * l->scale[r];
+        for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+            const uint32_t r = i / TILE % rows, c = column + i / (rows * TILE) * TILE + i % TILE;
+            if (c < o->columns) o->floats[r * o->columns + c] = l->sums[i] * l->scale[r];
         }
     } else {
-        for (uint32_t t = 0; t < w->tiles; t++)
-            put_residual(ctx, o, tile_sums(l, p, t), (w->first + t) * TILE, rows);
+        for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+            const uint32_t r = i / TILE % rows, c = column + i / (rows * TILE) * TILE + i % TILE;
+            l->sums[i] += d->h[r * d->hidden + c];
+        }
+        fleet_barrier(ctx);
+        for (uint32_t t = 0; t < tiles; t++)
+            put_residual(ctx, o, l->sums + t * rows * TILE, column + t * TILE, rows);
     }
 }
 
@@ -236,45 +233,28 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
    by one worker, once. */
 FLEET_TILE(linear, op)
 {
-    const decoder *d = args->d;
+    const op *o = own_op(&ctx, args);
+    const decoder *d = &o->d;
     const product_lds l = product_lds_of(&ctx);
-    const tile_range range = tiles_of(args, &ctx);
-    const uint32_t wide = args->shape.tile_n / TILE, all = args->shape.n / TILE;
-    const float *onto = args->ending == END_RESIDUAL ? d->h : NULL;
+    const tile_range range = tiles_of(o, &ctx);
+    const uint32_t wide = o->shape.tile_n / TILE, all = o->shape.n / TILE, rows = d->b->rows;
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
-    const uint32_t rows = d->b->rows;
-    const parts_layout p = parts_of(&ctx, rows, wide);
     operand in;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
-    in.x = args->x, in.second = args->x_second, in.list = NULL, in.first = 0;
-    in.k = args->shape.k, in.held = MOST_ROWS, in.rows = rows, in.wide = wide;
+    in.x = o->x, in.second = o->x_second, in.list = NULL, in.first = 0;
+    in.k = o->shape.k, in.held = MOST_ROWS, in.rows = rows, in.wide = wide;
     product_begin(&weights, &in);
-    scale_rows(&ctx, args, &l, rows);
-    if (args->ending == END_LOGITS)
-        for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
-            l.best[r] = -INFINITY, l.best_token[r] = 0;
+    scale_rows(&ctx, o, &l, rows);
+    if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
-        product_sums sums;
-        const fleet_status s = multiply(&ctx, &weights, weights_of(args, n), &in, &l, &sums);
-        const uint32_t tiles = all - n * wide < wide ? all - n * wide : wide;
-        wide_tile w;
+        const fleet_status s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
-        for (uint32_t t = 0; t < tiles; t += p.tiles) {
-            w.first = n * wide + t, w.tiles = tiles - t < p.tiles ? tiles - t : p.tiles;
-            put_parts(&sums, rows, t, &p, l.parts);
-            add_parts(&ctx, &l, &p, &w, rows, onto, d->hidden);
-            finish(&ctx, args, &l, &p, &w, rows);
-            fleet_barrier(&ctx); /* parts are the next tiles' */
-        }
+        finish(&ctx, o, &l, n * wide, all - n * wide < wide ? all - n * wide : wide, rows);
     }
-    if (args->ending == END_LOGITS)
-        for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
-            const uint32_t i = (ctx.slice * d->workers + ctx.tile_index) * MOST_ROWS + r;
-            d->best[i] = l.best[r];
-            d->best_token[i] = l.best_token[r];
-        }
+    fleet_barrier(&ctx);
+    if (o->ending == END_LOGITS) end_logits(&ctx, d, &l, rows);
     return status;
 }
 
@@ -348,7 +328,7 @@ typedef struct attention_lds {
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_dim)
 {
     attention_lds l;
-    l.q = (float *)ctx->lds;
+    l.q = (float *)tile_lds(ctx);
     l.sum = l.q + QUERIES * head_dim;
     l.score = l.sum + QUERIES * head_dim;
     l.most = l.score + QUERIES * KEYS;
@@ -380,7 +360,7 @@ FLEET_DEVICE float head_scale(const decoder *d, const float *from)
 FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds *l,
                          const attention_part *p, uint32_t first, uint32_t end)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
     const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
     const uint32_t skipped = first - p->position, rows = end - first;
@@ -404,7 +384,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
                                  const attention_part *p, uint32_t first, uint32_t end,
                                  uint32_t query, uint32_t queries)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
                    group = d->heads / d->kv_heads;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
@@ -474,7 +454,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
    of the step's own rows, and appends them. */
 FLEET_TILE(attend, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const attention_lds l = attention_lds_of(&ctx, d->head_dim);
     const uint32_t group = d->heads / d->kv_heads;
@@ -497,7 +477,7 @@ FLEET_TILE(attend, op)
 /* Puts the parts together. */
 FLEET_TILE(combine, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const uint32_t dim = d->head_dim;
     FLEET_UNUSED(at);
@@ -530,9 +510,9 @@ FLEET_TILE(combine, op)
 /* Which experts each row goes to, and with what weight; then the pairs sorted by expert. One task. */
 FLEET_TILE(route, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const uint32_t rows = d->b->rows, pairs = rows * d->top_k;
-    int32_t *expert = (int32_t *)ctx.lds;             /* [pairs] */
+    int32_t *expert = (int32_t *)tile_lds(&ctx);      /* [pairs] */
     int32_t *count = expert + MOST_ROWS * MOST_TOP_K; /* [experts] */
     FLEET_UNUSED(at);
     for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
@@ -590,51 +570,43 @@ FLEET_TILE(route, op)
 /* The experts that have rows, each TILE columns at a time: gates and ups from rows of x, or downs from what they left. */
 FLEET_TILE(expert, op)
 {
-    const decoder *d = args->d;
+    const op *o = own_op(&ctx, args);
+    const decoder *d = &o->d;
     const product_lds l = product_lds_of(&ctx);
-    const uint32_t tiles = args->shape.n / TILE, active = d->b->rows ? (uint32_t)*d->n_active : 0;
-    const uint32_t pairs = MOST_ROWS * d->top_k; /* that there is room for */
+    const uint32_t all = d->b->rows, pairs = MOST_ROWS * d->top_k; /* that there is room for */
+    const uint32_t tiles = o->shape.n / TILE, items = all ? (uint32_t)*d->n_active * tiles : 0;
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
-    if (d->b->rows == 0) return FLEET_OK;
-    scale_rows(&ctx, args, &l, d->b->rows);
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < active * tiles;
+    if (all == 0) return FLEET_OK;
+    scale_rows(&ctx, o, &l, all);
+    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const uint32_t e = i / tiles, n = i % tiles;
         const uint32_t first = (uint32_t)d->first_place[e],
                        rows = (uint32_t)d->first_place[e + 1] - first;
-        const parts_layout p = parts_of(&ctx, rows, 1);
-        product_sums sums;
-        wide_tile one;
         operand in;
         fleet_status s;
-        in.x = args->x, in.second = args->x_second, in.k = args->shape.k;
+        in.x = o->x, in.second = o->x_second, in.k = o->shape.k;
         in.rows = rows, in.wide = 1;
-        in.list = args->ending == END_SILU ? d->place_row + first : NULL, in.first = first;
-        in.held = args->ending == END_SILU ? MOST_ROWS : pairs;
-        one.first = n, one.tiles = 1;
+        in.list = o->ending == END_SILU ? d->place_row + first : NULL, in.first = first;
+        in.held = o->ending == END_SILU ? MOST_ROWS : pairs;
         product_begin(&weights, &in);
-        s = multiply(&ctx, &weights, weights_of(args, (uint32_t)d->active[e] * tiles + n), &in, &l,
-                     &sums);
+        s = multiply(&ctx, &weights, weights_of(o, (uint32_t)d->active[e] * tiles + n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
-        put_parts(&sums, rows, 0, &p, l.parts);
-        add_parts(&ctx, &l, &p, &one, rows, NULL, 0);
-        if (args->ending == END_SILU)
+        if (o->ending == END_SILU)
             for (uint32_t j = ctx.thread; j < rows * TILE / 2; j += ctx.threads) {
                 const uint32_t r = j / (TILE / 2), c = n * (TILE / 2) + j % (TILE / 2);
-                const float *sum = l.parts + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
-                if (c < args->columns)
-                    put_act(args->acts + act_at(first + r, c, args->columns, pairs),
-                            args->acts_second, silu(sum[0] * scale) * (sum[TILE / 2] * scale));
+                const float *sum = l.sums + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
+                if (c < o->columns)
+                    put_act(o->acts + act_at(first + r, c, o->columns, pairs), o->acts_second,
+                            silu(sum[0] * scale) * (sum[TILE / 2] * scale));
             }
         else
             for (uint32_t j = ctx.thread; j < rows * TILE; j += ctx.threads) {
                 const uint32_t r = j / TILE, c = n * TILE + j % TILE;
-                if (c < args->columns)
-                    args->floats[(size_t)(first + r) * args->columns + c] = l.parts[j];
+                if (c < o->columns) o->floats[(size_t)(first + r) * o->columns + c] = l.sums[j];
             }
-        fleet_barrier(&ctx); /* parts are the next tile's */
     }
     return status;
 }
@@ -642,7 +614,7 @@ FLEET_TILE(expert, op)
 /* The weighted sum of a row's experts, onto the residual stream. */
 FLEET_TILE(add_experts, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const product_lds l = product_lds_of(&ctx);
     FLEET_UNUSED(at);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
@@ -669,9 +641,9 @@ FLEET_TILE(add_experts, op)
 /* The token of each sequence that has one now, and the rows of the next step. One task. */
 FLEET_TILE(next, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     batch *b = d->b;
-    float *best = (float *)ctx.lds; /* [MOST_ROWS][RUNS] */
+    float *best = (float *)tile_lds(&ctx); /* [MOST_ROWS][RUNS] */
     int32_t *token = (int32_t *)(best + MOST_ROWS * RUNS);
     FLEET_UNUSED(at);
     for (uint32_t i = ctx.thread; i < b->rows * RUNS; i += ctx.threads) {

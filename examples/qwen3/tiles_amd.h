@@ -146,9 +146,9 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
     }
 }
 
-/* This wave's sums to l->parts. weights: the tile's, block after block. */
+/* The sums of `in` and a tile to l->sums. weights: the tile's, block after block. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, const product_lds *l, product_sums *sums)
+                                   const operand *in, const product_lds *l)
 {
     float *parts = l->parts + fleet_wave_id() * MOST_ROWS * TILE;
     const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
@@ -156,7 +156,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     const uint32_t loads = of_wave(in->second) ? 2 * tiles : tiles;
     fleet_k_range k;
     uint32_t blocks;
-    FLEET_UNUSED(source), FLEET_UNUSED(sums);
+    FLEET_UNUSED(source);
     k.first = 0, k.count = in->k;
     k = fleet_cut_k(k, BLOCK, wave, waves);
     k.first = of_wave(k.first), blocks = of_wave(k.count / BLOCK);
@@ -168,6 +168,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
         multiply_rows(weights, in, k.first, blocks, 4, parts);
     else
         multiply_rows(weights, in, k.first, blocks, MOST_LOADS, parts);
+    add_parts(ctx, l, in->rows);
     return FLEET_OK;
 }
 

@@ -53,6 +53,31 @@ FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows
     return ((size_t)(k / BLOCK) * rows + row) * BLOCK + k % BLOCK;
 }
 
+#define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
+
+/* ---- LDS ---- */
+
+/* A load from memory is waited for as long as hundreds of instructions take, for beside this ring L1 is small: the tiles
+   that look at their arguments often have a copy in LDS. */
+#define OWN_BYTES ((uint32_t)(sizeof(op) + 15) / 16 * 16)
+#define LDS_BYTES (39u * 1024) /* PRODUCT_BYTES are less; attention likes to have as much */
+FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
+{
+    const uint32_t *from = (const uint32_t *)(const void *)args;
+    uint32_t *to = (uint32_t *)ctx->lds;
+    for (uint32_t i = ctx->thread; i < sizeof(op) / 4; i += ctx->threads) to[i] = from[i];
+    fleet_barrier(ctx);
+    return (const op *)ctx->lds;
+}
+FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
+{
+    return (char *)ctx->lds + OWN_BYTES;
+}
+
+/* Of some tiles all parts, and of a wide tile all sums. */
+#define PRODUCT_PARTS (TEAMS * MOST_ROWS * TILE)
+#define PRODUCT_SUMS (MOST_ROWS * MOST_WIDE * TILE)
+
 /* ---- the stream ---- */
 
 FLEET_STREAM(linear, op)
@@ -64,7 +89,7 @@ FLEET_STREAM(linear, op)
 }
 FLEET_STREAM(expert, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const uint32_t tiles = args->shape.n / TILE;
     const int32_t *active = d->active;
     uint32_t items;
@@ -86,24 +111,9 @@ FLEET_STREAM(expert, op)
 #define MOST_GROUPS (MOST_ROWS / 2 / FRAGMENT_ROWS) /* of rows, which one wave has */
 #define MOST_ACTS 8u /* pieces of activations that a lane has on their way */
 
-/* A wave's place in the weights, and in the activations. */
-typedef struct weight_source {
-    fleet_weights weights;
-    fleet_status status;        /* once it is not FLEET_OK, nothing more is taken */
-    fleet_quad acts[MOST_ACTS]; /* the next ones, on their way */
-} weight_source;
-FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
-{
-    weight_source w;
-    w.weights = fleet_weights_open(ctx);
-    w.status = FLEET_OK;
-    return w;
-}
-
 /* What a wave has of a product. A chunk is the pieces of all tiles with the same k's; TEAMS teams of two waves take chunks
    in turn. Of up to MOST_GROUPS groups of rows each wave has all, and half of the chunk's blocks; of more it has half,
    and all blocks. */
-#define TEAMS (MOST_WAVES / 2)
 typedef struct wave_share {
     uint32_t team, first_group, groups, first_block, blocks;
     uint32_t part, parts; /* which part of the k's it adds up, and of how many */
@@ -124,9 +134,19 @@ FLEET_DEVICE wave_share wave_share_of(uint32_t rows)
     }
     return w;
 }
-typedef struct product_sums {
-    float of[MOST_WIDE][MOST_GROUPS][FRAGMENT_SUMS];
-} product_sums;
+/* A wave's place in the weights, and in the activations. */
+typedef struct weight_source {
+    fleet_weights weights;
+    fleet_status status;        /* once it is not FLEET_OK, nothing more is taken */
+    fleet_quad acts[MOST_ACTS]; /* the next ones, on their way */
+} weight_source;
+FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
+{
+    weight_source w;
+    w.weights = fleet_weights_open(ctx);
+    w.status = FLEET_OK;
+    return w;
+}
 
 /* This lane's weights of a block. */
 FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block)
@@ -181,9 +201,9 @@ FLEET_DEVICE void begin_groups(const wave_share *w, weight_source *source, const
 /* groups, terms and wide are constants: of rows, of an activation, and in->wide. As soon as a block is multiplied, the
    registers of its activations take those of the block that is a window behind it, at the end those with which the next
    product of the same rows begins. */
-FLEET_DEVICE void multiply_groups(const wave_share *w, weight_source *source, const operand *in,
-                                  product_sums *sums, const uint32_t groups, const uint32_t terms,
-                                  const uint32_t wide)
+FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const operand *in,
+                             float (*sum)[MOST_GROUPS][FRAGMENT_SUMS], const uint32_t groups,
+                             const uint32_t terms, const uint32_t wide)
 {
     const uint32_t chunks = ceil_div(in->k, SLOT_K);
     const uint32_t acts = groups * terms, window = WINDOW(acts);
@@ -217,7 +237,7 @@ FLEET_DEVICE void multiply_groups(const wave_share *w, weight_source *source, co
                     load_weights(weights, piece[t] + (w->first_block + first + b) * BLOCK * TILE);
                     UNROLLED
                     for (uint32_t i = 0; i < 2 * acts; i++)
-                        multiply_fragments(sums->of[t][i % groups], weights[i / acts].word,
+                        multiply_fragments(sum[t][i % groups], weights[i / acts].word,
                                            source->acts[b * acts + i % acts].word + i / acts * 2);
                 }
                 load_acts(source->acts + b * acts, &from, behind + w->first_block + b, groups,
@@ -231,6 +251,56 @@ FLEET_DEVICE void multiply_groups(const wave_share *w, weight_source *source, co
         }
     }
     fleet_weights_skip(&source->weights, chunks * wide - taken);
+}
+
+/* This wave's sums of a tile to LDS, [rows of all groups][TILE]. */
+FLEET_DEVICE void put_part(const wave_share *w, float (*sum)[FRAGMENT_SUMS], float *part,
+                           const uint32_t groups)
+{
+    const uint32_t lane = fleet_lane();
+    part += w->first_group * FRAGMENT_ROWS * TILE;
+    UNROLLED
+    for (uint32_t g = 0; g < groups; g++) {
+        if (g >= w->groups) break;
+        UNROLLED
+        for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) {
+            const uint32_t turn = fragment_sum_turn(lane, s);
+            part[g * FRAGMENT_ROWS * TILE + fragment_sum_at(lane, turn)] =
+                turn & 2 ? (turn & 1 ? sum[g][3] : sum[g][2]) : (turn & 1 ? sum[g][1] : sum[g][0]);
+        }
+    }
+}
+/* Adds up the parts of `tiles` tiles, always in their order. */
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const wave_share *w, const product_lds *l,
+                            float *sums, uint32_t tiles, uint32_t part, uint32_t rows)
+{
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+        const uint32_t t = i / (rows * TILE);
+        const float *first = l->parts + t * w->parts * part + (i - t * rows * TILE);
+        float sum = 0;
+        for (uint32_t p = 0; p < w->parts; p++) sum += first[p * part];
+        sums[i] = sum;
+    }
+    fleet_barrier(ctx);
+}
+
+FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, weight_source *source,
+                                  const operand *in, const product_lds *l, const uint32_t groups,
+                                  const uint32_t terms, const uint32_t wide)
+{
+    const uint32_t part = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE;
+    const uint32_t room = PRODUCT_PARTS / (w->parts * part); /* tiles at a time */
+    float sum[MOST_WIDE][MOST_GROUPS][FRAGMENT_SUMS];
+    memset(sum, 0, sizeof sum);
+    if (!source->status) add_chunks(w, source, in, sum, groups, terms, wide);
+    UNROLLED
+    for (uint32_t t = 0; t < wide; t++) {
+        const uint32_t first = t / room * room;
+        put_part(w, sum[t], l->parts + ((t - first) * w->parts + w->part) * part, groups);
+        if (t + 1 == first + room || t + 1 == wide)
+            add_parts(ctx, w, l, l->sums + first * in->rows * TILE, t + 1 - first, part, in->rows);
+    }
 }
 
 /* With the constants of a wave's share; what has two terms is one tile wide. */
@@ -254,13 +324,13 @@ FLEET_DEVICE void multiply_groups(const wave_share *w, weight_source *source, co
 #define MULTIPLY_GROUPS(share, source, in, groups, terms)                                          \
     do {                                                                                           \
         if (MOST_WIDE >= 4 && (terms) == 1 && (in)->wide == 4)                                     \
-            multiply_groups(&(share), source, in, sums, groups, terms, 4);                         \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 4);                       \
         else if (MOST_WIDE >= 3 && (terms) == 1 && (in)->wide == 3)                                \
-            multiply_groups(&(share), source, in, sums, groups, terms, 3);                         \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 3);                       \
         else if (MOST_WIDE >= 2 && (terms) == 1 && (in)->wide == 2)                                \
-            multiply_groups(&(share), source, in, sums, groups, terms, 2);                         \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 2);                       \
         else                                                                                       \
-            multiply_groups(&(share), source, in, sums, groups, terms, 1);                         \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 1);                       \
     } while (0)
 
 /* Before the first product of these rows: loads what it begins with. */
@@ -269,52 +339,14 @@ FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
     const wave_share share = wave_share_of(in->rows);
     WITH_GROUPS(BEGIN_GROUPS, share, source, in);
 }
-/* This wave's sums of `in` and in->wide tiles, whose weights are the stream's next. */
+/* The sums of `in` and in->wide tiles, whose weights are the stream's next, to l->sums. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, const product_lds *l, product_sums *sums)
+                                   const operand *in, const product_lds *l)
 {
     const wave_share share = wave_share_of(in->rows);
-    FLEET_UNUSED(ctx), FLEET_UNUSED(weights), FLEET_UNUSED(l);
-    memset(sums, 0, sizeof *sums);
-    if (!source->status) WITH_GROUPS(MULTIPLY_GROUPS, share, source, in);
+    FLEET_UNUSED(weights);
+    WITH_GROUPS(MULTIPLY_GROUPS, share, source, in);
     return source->status;
-}
-
-/* How sums lie in LDS: of so many tiles at a time. */
-FLEET_DEVICE parts_layout parts_of(const fleet_ctx *ctx, uint32_t rows, uint32_t wide)
-{
-    parts_layout p;
-    FLEET_UNUSED(ctx);
-    p.parts = wave_share_of(rows).parts,
-    p.part = ceil_div(rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE;
-    p.tile = p.parts * p.part;
-    p.tiles = MOST_WAVES * MOST_ROWS * TILE / p.tile;
-    if (p.tiles > wide) p.tiles = wide;
-    return p;
-}
-/* This wave's sums of the tiles from `first` on, as many as there is room for. */
-FLEET_DEVICE void put_parts(const product_sums *sums, uint32_t rows, uint32_t first,
-                            const parts_layout *p, float *parts)
-{
-    const wave_share w = wave_share_of(rows);
-    const uint32_t lane = fleet_lane();
-    parts += w.part * p->part + w.first_group * FRAGMENT_ROWS * TILE;
-    UNROLLED
-    for (uint32_t t = 0; t < MOST_WIDE; t++) {
-        if (t < first || t >= first + p->tiles) continue;
-        UNROLLED
-        for (uint32_t g = 0; g < MOST_GROUPS; g++) {
-            const float *sum = sums->of[t][g];
-            float *to = parts + (t - first) * p->tile + g * FRAGMENT_ROWS * TILE;
-            if (g >= w.groups) continue;
-            UNROLLED
-            for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) {
-                const uint32_t turn = fragment_sum_turn(lane, s);
-                to[fragment_sum_at(lane, turn)] =
-                    turn & 2 ? (turn & 1 ? sum[3] : sum[2]) : (turn & 1 ? sum[1] : sum[0]);
-            }
-        }
-    }
 }
 
 /* 1 / root mean square of each row, from the squares that the tiles before left: a row for each wave at a time, and the
@@ -323,7 +355,7 @@ FLEET_DEVICE void put_parts(const product_sums *sums, uint32_t rows, uint32_t fi
 #define SQUARES 8u /* of each */
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     const uint32_t tiles = d->hidden / TILE, waves = ctx->threads / fleet_wave_size();
     for (uint32_t first = fleet_wave_id(); first < rows; first += SCALED * waves) {
         float sum[SCALED] = {0};

@@ -43,13 +43,13 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     for (uint32_t r = 0; r < rows; r++) sum[r] = even[r] + odd[r];
 }
 
-/* This wave's sums to l->parts. weights: the tile's, [k][TILE]. */
+/* The sums of `in` and a tile to l->sums. weights: the tile's, [k][TILE]. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, const product_lds *l, product_sums *sums)
+                                   const operand *in, const product_lds *l)
 {
     float *parts = l->parts + fleet_wave_id() * MOST_ROWS * TILE;
     fleet_k_range all, k;
-    FLEET_UNUSED(source), FLEET_UNUSED(sums);
+    FLEET_UNUSED(source);
     all.first = 0, all.count = in->k;
     k = fleet_cut_k(all, BLOCK, fleet_wave_id(), ctx->threads);
     for (uint32_t i = 0; i < in->rows; i += 2) {
@@ -65,6 +65,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
             memcpy(parts + i * TILE, sum, sizeof sum[0]);
         }
     }
+    add_parts(ctx, l, in->rows);
     return FLEET_OK;
 }
 

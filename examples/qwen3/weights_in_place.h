@@ -32,27 +32,38 @@ FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
 #define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
 #define DECODER_STREAM_BYTES 0u
 
-/* Each wave's sums go to LDS at once. */
-typedef weight_source product_sums;
-FLEET_DEVICE parts_layout parts_of(const fleet_ctx *ctx, uint32_t rows, uint32_t wide)
+/* Arguments stay where they are. */
+#define LDS_BYTES PRODUCT_BYTES
+FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
 {
-    parts_layout p;
-    FLEET_UNUSED(rows), FLEET_UNUSED(wide);
-    p.parts = ctx->threads / fleet_wave_size(), p.part = MOST_ROWS * TILE;
-    p.tile = 0, p.tiles = 1;
-    return p;
+    FLEET_UNUSED(ctx);
+    return args;
 }
-FLEET_DEVICE void put_parts(const product_sums *sums, uint32_t rows, uint32_t first,
-                            const parts_layout *p, float *parts)
+FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
-    FLEET_UNUSED(sums), FLEET_UNUSED(rows);
-    FLEET_UNUSED(first), FLEET_UNUSED(p), FLEET_UNUSED(parts);
+    return (char *)ctx->lds;
+}
+
+#define PRODUCT_PARTS (MOST_WAVES * MOST_ROWS * TILE)
+#define PRODUCT_SUMS (MOST_ROWS * TILE)
+
+/* Adds up what the waves left, [waves][MOST_ROWS][TILE], always in their order. */
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t rows)
+{
+    const uint32_t waves = ctx->threads / fleet_wave_size();
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+        float sum = 0;
+        for (uint32_t w = 0; w < waves; w++) sum += l->parts[w * MOST_ROWS * TILE + i];
+        l->sums[i] = sum;
+    }
+    fleet_barrier(ctx);
 }
 
 /* 1 / root mean square of each row, from the squares that the tiles before left. */
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     const uint32_t tiles = d->hidden / TILE;
     if (o->normed)
         for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {

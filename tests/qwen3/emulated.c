@@ -127,13 +127,16 @@ static void *run_lane(void *of)
     return NULL;
 }
 
+static uint32_t lds_bytes(void); /* of tiles.h */
+
 /* Runs one workgroup of so many, whose LDS holds no numbers at first. */
 static void launch(lane_function function, void *args, uint32_t index, uint32_t workers)
 {
     static lane_thread lanes[THREADS];
-    void *lds = malloc(LDS_BYTES);
+    const uint32_t bytes = lds_bytes();
+    void *lds = malloc(bytes);
     if (!lds) abort();
-    memset(lds, 0xff, LDS_BYTES);
+    memset(lds, 0xff, bytes);
     memset(lanes, 0, sizeof lanes);
     memset(warps, 0, sizeof warps);
     pthread_barrier_init(&block, NULL, THREADS);
@@ -143,7 +146,7 @@ static void launch(lane_function function, void *args, uint32_t index, uint32_t 
         lane->ctx.thread = i, lane->ctx.threads = THREADS;
         lane->ctx.tile_index = index, lane->ctx.tile_num = workers, lane->ctx.slices = 1;
         lane->ctx.group = FLEET_BLOCK;
-        lane->ctx.lds = lds, lane->ctx.lds_bytes = LDS_BYTES;
+        lane->ctx.lds = lds, lane->ctx.lds_bytes = bytes;
         lane->function = function, lane->args = args;
         if (pthread_create(&lane->thread, NULL, run_lane, lane)) abort();
     }
@@ -357,6 +360,11 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define DECODER_SLOTS 16
 #include "examples/qwen3/tiles.h"
 
+static uint32_t lds_bytes(void)
+{
+    return LDS_BYTES;
+}
+
 /* ---- products ---- */
 
 /* Draws of a run that is always the same. */
@@ -383,25 +391,15 @@ static void multiply_tiles(const fleet_ctx *ctx, void *args)
 {
     product *p = (product *)args;
     const product_lds l = product_lds_of(ctx);
-    const parts_layout layout = parts_of(ctx, p->rows, p->wide);
+    const uint32_t sums = p->wide * p->rows * TILE;
     weight_source weights = weights_open(ctx);
     fleet_status status = FLEET_OK;
     product_begin(&weights, &p->in);
     for (uint32_t tile = 0; tile < TILES; tile++) {
-        product_sums sums;
-        const fleet_status s = multiply(ctx, &weights, NULL, &p->in, &l, &sums);
+        const fleet_status s = multiply(ctx, &weights, NULL, &p->in, &l);
         if (s) status = s;
-        for (uint32_t t = 0; t < p->wide; t += layout.tiles) {
-            wide_tile w;
-            w.first = t, w.tiles = p->wide - t < layout.tiles ? p->wide - t : layout.tiles;
-            put_parts(&sums, p->rows, t, &layout, l.parts);
-            add_parts(ctx, &l, &layout, &w, p->rows, NULL, 0);
-            for (uint32_t j = 0; j < w.tiles; j++)
-                for (uint32_t i = ctx->thread; i < p->rows * TILE; i += ctx->threads)
-                    p->sums[(tile * p->wide + t + j) * p->rows * TILE + i] =
-                        tile_sums(&l, &layout, j)[i];
-            fleet_barrier(ctx);
-        }
+        for (uint32_t i = ctx->thread; i < sums; i += ctx->threads)
+            p->sums[tile * sums + i] = l.sums[i];
     }
     if (status) __atomic_fetch_add(&p->bad, 1, __ATOMIC_RELAXED);
     if (!status && weights.weights.next != TILES * stream.pieces)
@@ -673,7 +671,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         memset(&stream, 0, sizeof stream);
         stream.slot_bytes = SLOT_BYTES;
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
-        copy.o.d = &copy.d;
+        copy.o.d = copy.d;
         attend_stream(ctx, &copy.o, ctx.at, &spans);
         for (size_t h = 0; h < heads; h++) {
             const int32_t position = d->b->sequence[h / d->kv_heads].position;
@@ -720,7 +718,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     a.d.partial = floats_of((size_t)b->rows * c->heads * MOST_PARTS * (dim + PARTIAL_ENDS));
     a.d.arrived = (uint32_t *)calloc(SEQUENCES * c->kv_heads, sizeof *a.d.arrived);
     a.d.attended = halves(2 * apart);
-    a.o.d = &a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
+    a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
     a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
     if (!a.d.arrived) abort();
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
