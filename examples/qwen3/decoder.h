@@ -1,7 +1,7 @@
 /* decoder.h: what a decoder is in device memory, and how a step is made up.
 
    A step takes up to MOST_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
-   generated, and of a prompt as many as there is room for. The rows of a sequence stand together. Which rows there are
+   generated, and of a prompt as many as its share of the room that is left. The rows of a sequence stand together. Which rows there are
    is decided on the device, by the task that ends the step before: sequences may come to their ends one by one, while
    the launch goes on with the others.
 
@@ -139,18 +139,24 @@ FLEET_BOTH uint32_t part_units(uint32_t sequences, uint32_t units, uint32_t kv_h
 FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, uint32_t kv_heads,
                            uint32_t workers)
 {
-    uint32_t waiting = 0, rows = 0, parts = 0, units = 0, running = 0, size;
-    for (uint32_t i = 0; i < b->sequences; i++)
-        waiting += b->sequence[i].picked < b->sequence[i].limit;
+    uint32_t spare = most_rows, prompts = 0, rows = 0, parts = 0, units = 0, running = 0, size;
+    for (uint32_t i = 0; i < b->sequences; i++) {
+        const sequence_state *s = &b->sequence[i];
+        if (s->picked == s->limit) continue;
+        spare--; /* each has a row */
+        prompts += s->prompt - s->position > 1;
+    }
     for (uint32_t i = 0; i < b->sequences; i++) {
         sequence_state *s = &b->sequence[i];
-        int32_t room, left;
+        const int32_t left = s->prompt - s->position;
         s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
         if (s->picked == s->limit) continue;
-        waiting--; /* each of the others has a row left */
-        room = (int32_t)(most_rows - rows - waiting);
-        left = s->prompt - s->position;
-        s->rows = left <= 1 ? 1 : left < room ? left : room;
+        s->rows = 1;
+        if (left > 1) { /* and the prompts share what is left */
+            const int32_t room = 1 + (int32_t)(spare / prompts--);
+            s->rows = left < room ? left : room;
+            spare -= (uint32_t)s->rows - 1;
+        }
         s->samples = s->position + s->rows >= s->prompt;
         for (int32_t r = 0; r < s->rows; r++) {
             b->row[rows].sequence = (int32_t)i;

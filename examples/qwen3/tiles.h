@@ -638,14 +638,25 @@ FLEET_TILE(add_experts, op)
 
 /* ---- the end of a step ---- */
 
+/* Copies a batch from or to memory, by all threads. */
+FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
+{
+    const uint32_t *words = (const uint32_t *)(const void *)from;
+    for (uint32_t i = ctx->thread; i < sizeof(batch) / 4; i += ctx->threads)
+        ((uint32_t *)(void *)to)[i] = words[i];
+    fleet_barrier(ctx);
+}
+
 /* The token of each sequence that has one now, and the rows of the next step. One task. */
 FLEET_TILE(next, op)
 {
     const decoder *d = &args->d;
-    batch *b = d->b;
-    float *best = (float *)tile_lds(&ctx); /* [MOST_ROWS][RUNS] */
+    float *best = (float *)(void *)tile_lds(&ctx); /* [MOST_ROWS][RUNS] */
     int32_t *token = (int32_t *)(best + MOST_ROWS * RUNS);
+    batch *b = (batch *)(void *)(token + MOST_ROWS * RUNS);
     FLEET_UNUSED(at);
+    copy_batch(&ctx, b, d->b);
+    if (b->rows == 0) return FLEET_OK;
     for (uint32_t i = ctx.thread; i < b->rows * RUNS; i += ctx.threads) {
         const uint32_t r = i / RUNS;
         float most = -INFINITY;
@@ -658,11 +669,9 @@ FLEET_TILE(next, op)
         best[i] = most, token[i] = which;
     }
     fleet_barrier(&ctx);
-    if (ctx.thread != 0 || b->rows == 0) return FLEET_OK;
-    for (uint32_t n = 0; n < b->sequences; n++) {
+    for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
         uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
-        int32_t *to = d->tokens + (size_t)n * (d->context + 1);
         if (!s->rows) continue;
         s->position += s->rows;
         if (!s->samples) continue;
@@ -671,12 +680,17 @@ FLEET_TILE(next, op)
                 best[i] = best[j], token[i] = token[j];
         d->picked[n * d->limit + (uint32_t)s->picked++] = token[i];
         if (s->position < s->given) continue;
-        to[s->position] = token[i];
+        d->tokens[(size_t)n * (d->context + 1) + (uint32_t)s->position] = token[i];
         for (uint32_t e = 0; e < b->n_ends; e++)
             if (token[i] == b->ends[e]) s->limit = s->picked;
     }
-    b->steps++;
-    batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->chiplets * d->workers);
+    fleet_barrier(&ctx);
+    if (ctx.thread == 0) {
+        b->steps++;
+        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->chiplets * d->workers);
+    }
+    fleet_barrier(&ctx);
+    copy_batch(&ctx, d->b, b);
     return FLEET_OK;
 }
 
