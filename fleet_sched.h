@@ -449,7 +449,7 @@ typedef struct fleeti_worker {
     fleeti_cold lds_bytes;
     void *lds;
     fleeti_stream stream;
-    fleeti_cold misfit;   /* 1: the launch has no room for the stream */
+    fleeti_cold misfit;   /* FLEET_ERROR_...: the kernel cannot run the launch */
     fleeti_cold streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
     fleeti_held task;     /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_TRACE)
@@ -1535,7 +1535,8 @@ FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epo
 
 /* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
 FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
-                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes)
+                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
+                               uint32_t only_static)
 {
     const fleet_plan *plan = run->plan;
     const fleeti_queue *queue;
@@ -1555,7 +1556,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
-        w->misfit = fleeti_cold_of(misfit);
+        w->misfit = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
         if (!misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
         lds = (char *)lds + ring;
         lds_bytes = misfit ? 0 : lds_bytes - ring;
@@ -1586,9 +1587,11 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         w->worker = fleeti_cold_of(fleet_block_id());
         w->id = fleeti_cold_of(plan->total_workers);
         w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
+        if (only_static) w->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
         if (fleeti_cold_value(w->misfit)) {
             if (fleet_thread_id() == 0)
-                fleeti_publish_system(&run->state->config.host->task_status, FLEET_ERROR_LAUNCH);
+                fleeti_publish_system(&run->state->config.host->task_status,
+                                      fleeti_cold_value(w->misfit));
             w->done = fleeti_cold_of(1);
         }
         return;
@@ -1619,6 +1622,11 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
                                 (rank < plan->workers[chiplet] ? rank : 0));
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
             (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : fleeti_cold_value(w->id));
+    if (only_static) { /* a constant; without it the code below is for nobody */
+        if (plan->schedule != FLEET_SCHEDULE_STATIC)
+            w->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+        w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
+    }
     w->first = fleeti_cold_of(queue->first);
     w->guess = fleeti_cold_of(queue->first);
     w->count = fleeti_cold_of(queue->count);
@@ -1637,7 +1645,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     }
     if (fleeti_cold_value(w->misfit)) {
         fleeti_seen seen;
-        seen.status = FLEET_ERROR_LAUNCH, seen.counter = 0;
+        seen.status = (fleet_status)fleeti_cold_value(w->misfit), seen.counter = 0;
         seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
         if (fleet_thread_id() == 0)
             fleeti_give_up(run->state, fleeti_cold_value(w->id), 0, w->epoch, seen, 0);
@@ -2628,19 +2636,16 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     return ctx;
 }
 
-/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
-   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
-   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
-   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
-   other workgroups may still run. */
-#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
+#define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
         const set *const fleeti_args = (set_args);                                                 \
-        fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes), set##_slots, set##_slot_bytes);     \
+        fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes), set##_slots, set##_slot_bytes,      \
+                     only_static);                                                                 \
         fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
-        if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
+        if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
+        if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
             fleet_spans fleeti_s;                                                                  \
@@ -2672,6 +2677,14 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
 
+/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
+   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
+   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
+   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
+   other workgroups may still run. */
+#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
+    FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, 0)
+
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
    const set *args, as fleet_launch launches it. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
@@ -2682,6 +2695,9 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
+/* The same without the code for other schedules than STATIC: a smaller loop, which leaves tiles more registers. Launches
+   of other plans, and of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
+#define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
 
 /* ---- fleet sched: images and states, from the host ----------------------------------------------------------- */
 
@@ -4092,6 +4108,8 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         } else if (f.status == FLEET_ERROR_TILE) {
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
+        } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
+            fleeti_put(&t, "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only\n");
         } else if (f.status == FLEET_ERROR_LAUNCH) {
             fleeti_put(&t,
                        "no room for the weight stream: its ring needs %u bytes of LDS, of which "
