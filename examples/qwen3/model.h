@@ -407,7 +407,8 @@ typedef struct session {
     uint32_t first_token, decoding;
     uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
     decoder d;       /* device pointers */
-    op *ops;         /* on the host */
+    decoder_state *device;
+    op *ops; /* on the host */
     const op *device_ops;
     fleet_topology topology;
     fleet_plan *plan;
@@ -625,10 +626,9 @@ static int session_buffers(session *s)
     d->squares =
         (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
     d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
-    d->partial = (float *)memory_get(mem, "attention",
-                                     (uint64_t)MOST_ROWS * c->heads * d->most_parts *
-                                         (dim + PARTIAL_ENDS) * 4);
-    d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->kv_heads * 4);
+    d->partial = (float *)memory_get(
+        mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * partial_size(d) * 4);
+    d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->heads * 4);
     d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
     d->gated =
         (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
@@ -642,7 +642,8 @@ static int session_buffers(session *s)
     d->cache =
         (kept *)memory_zeros(mem, "cache of keys and values",
                              (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kept));
-    d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
+    s->device = (decoder_state *)memory_get(mem, "decoder", sizeof *s->device);
+    d->b = s->device ? &s->device->b : NULL;
     if (c->experts) {
         d->scores = (float *)memory_get(mem, "experts", (uint64_t)MOST_ROWS * c->experts * 4);
         d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
@@ -727,8 +728,6 @@ static int session_tokens(session *s, const request *requests)
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
 }
 
-#define MOST_PARTS 64u /* of a sequence's attention */
-
 /* Prepares everything for session_run. 0, or -1 and s->error; session_free in any case. */
 static int session_open(session *s, const model *m, const session_desc *desc,
                         const request *requests, uint32_t n)
@@ -736,7 +735,6 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     fleet_plan_desc p = fleet_plan_desc_default();
     fleet_state_desc state = fleet_state_desc_default();
     fleet_graph *g;
-    decoder *device;
     fleet_status status;
     memset(s, 0, sizeof *s);
     s->m = m, s->desc = *desc;
@@ -752,17 +750,16 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     s->d.most_parts = MOST_PARTS;
     if (session_batch(s, requests, n) || session_buffers(s) || session_tokens(s, requests))
         return -1;
-    device = (decoder *)memory_get(&s->memory, "decoder", sizeof *device);
     s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
-    if (!s->ops || !device) return session_fail(s, "memory", "none left");
-    g = session_graph(s, device);
+    if (!s->ops) return session_fail(s, "memory", "none left");
+    g = session_graph(s, &s->device->d);
     if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
     if (fleet_plan_build(g, &p, &s->plan)) session_fail(s, "plan", fleet_graph_error(g));
     fleet_graph_destroy(g);
     if (s->error[0]) return -1;
-    if (fleet_to_device(device, &s->d, sizeof s->d, NULL))
+    if (fleet_to_device(&s->device->d, &s->d, sizeof s->d, NULL))
         return session_fail(s, "decoder", "cannot be copied to the device");
     s->device_ops =
         (const op *)memory_copy(&s->memory, "ops", s->ops, (uint64_t)count_ops(m) * sizeof *s->ops);

@@ -222,14 +222,26 @@ FLEET_DEVICE kept kept_of(float f)
     return (kept)((f < 0 ? 0x8000u : 0) + ((uint32_t)(exponent + 13) << 10) +
                   (uint32_t)rintf(ldexpf(size, 11 - exponent)));
 }
-FLEET_DEVICE float float_of_kept(kept k)
+FLEET_DEVICE uint32_t pair_of(float lower, float upper)
 {
-    return value_of_f16(k);
+    return kept_of(lower) | (uint32_t)kept_of(upper) << 16;
+}
+FLEET_DEVICE float power_of_two(float x)
+{
+    return exp2f(x);
+}
+FLEET_DEVICE void touch(const kept *at)
+{
+    (void)at;
 }
 
 FLEET_DEVICE float from_lane(float x, uint32_t bits)
 {
     return meet(SHUFFLE, 0, x)[emulated_lane() ^ bits].value;
+}
+FLEET_DEVICE float of_lane(float x, uint32_t lane)
+{
+    return meet(SHUFFLE, 0, x)[lane].value;
 }
 FLEET_DEVICE uint32_t turned_over(uint32_t pair)
 {
@@ -529,11 +541,11 @@ typedef struct attention {
 } attention;
 
 #define CONTEXT 400u
-#define MOST_PARTS 12u
+#define PARTS 12u
 #define SEQUENCES 2u
 
 typedef struct decoder_and_op {
-    decoder d;
+    decoder_state state;
     op o;
 } decoder_and_op;
 
@@ -585,14 +597,14 @@ static void plain_head(double *to, const decoder *d, const float *from, const fl
 static void plain_attention(double *to, double *size, const decoder_and_op *a, size_t cache,
                             const float *q, uint32_t position)
 {
-    const uint32_t dim = a->d.head_dim;
+    const uint32_t dim = a->state.d.head_dim;
     double head[MOST_HEAD_DIM], score[CONTEXT], most = -INFINITY, sum = 0;
-    plain_head(head, &a->d, q, a->o.q_norm, position);
+    plain_head(head, &a->state.d, q, a->o.q_norm, position);
     for (uint32_t key = 0; key <= position; key++) {
         score[key] = 0;
         for (uint32_t i = 0; i < dim; i++)
             score[key] += (double)value_of_f16(kept_of((float)head[i])) *
-                          (double)value_of_f16(a->o.cache[cache + key_at(&a->d, key, i)]);
+                          (double)value_of_f16(a->o.cache[cache + key_at(&a->state.d, key, i)]);
         score[key] /= sqrt(dim);
         most = fmax(most, score[key]);
     }
@@ -600,7 +612,8 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
     for (uint32_t i = 0; i < dim; i++) {
         to[i] = size[i] = 0;
         for (uint32_t key = 0; key <= position; key++) {
-            const double value = (double)value_of_f16(a->o.cache[cache + value_at(&a->d, key, i)]);
+            const double value =
+                (double)value_of_f16(a->o.cache[cache + value_at(&a->state.d, key, i)]);
             to[i] += score[key] / sum * value;
             size[i] += score[key] / sum * fabs(value);
         }
@@ -611,7 +624,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
 static void check_appended(test_run *t, const decoder_and_op *a, const float *row, uint32_t head,
                            size_t cache, uint32_t position)
 {
-    const decoder *d = &a->d;
+    const decoder *d = &a->state.d;
     const uint32_t dim = d->head_dim;
     double key[MOST_HEAD_DIM];
     plain_head(key, d, row + (d->heads + head) * dim, a->o.k_norm, position);
@@ -627,7 +640,7 @@ static void check_appended(test_run *t, const decoder_and_op *a, const float *ro
 /* What is cached before the step; no numbers in keys that are not there yet. */
 static void fill_cache(kept *cache, const decoder_and_op *a)
 {
-    const decoder *d = &a->d;
+    const decoder *d = &a->state.d;
     for (uint32_t i = 0; i < SEQUENCES * d->kv_heads; i++) {
         kept *head = cache + i * cache_size(d);
         memset(head, 0, cache_size(d) * 2);
@@ -643,7 +656,7 @@ static void fill_cache(kept *cache, const decoder_and_op *a)
 /* So many workgroups, one after the other from number `first` on. What was copied is gone from the cache meanwhile. */
 static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t workers)
 {
-    const decoder *d = &a->d;
+    const decoder *d = &a->state.d;
     const size_t heads = SEQUENCES * d->kv_heads, size = cache_size(d);
     kept *before = halves(heads * size);
     memcpy(before, a->o.cache, heads * size * 2);
@@ -656,7 +669,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         memset(&stream, 0, sizeof stream);
         stream.slot_bytes = SLOT_BYTES;
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
-        copy.o.d = &copy.d;
+        copy.o.d = &copy.state.d, copy.state.d.b = &copy.state.b;
         attend_stream(ctx, &copy.o, ctx.at, &spans);
         for (size_t h = 0; h < heads; h++) {
             const int32_t position = d->b->sequence[h / d->kv_heads].position;
@@ -683,10 +696,9 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     const uint32_t dim = c->head_dim, width = (c->heads + 2 * c->kv_heads) * dim;
     const uint32_t group = c->heads / c->kv_heads, apart = MOST_ROWS * c->heads * dim;
     float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
-    batch *b = (batch *)calloc(1, sizeof *b);
     act *again = halves(2 * apart);
     decoder_and_op a;
-    if (!b) abort();
+    batch *b = &a.state.b;
     memset(&a, 0, sizeof a);
     b->sequences = SEQUENCES;
     for (uint32_t n = 0; n < SEQUENCES; n++) {
@@ -695,47 +707,49 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         s->prompt = c->position[n] + c->rows[n];
         s->limit = c->rows[n] ? 1 : 0;
     }
-    batch_next(b, MOST_ROWS, MOST_PARTS, c->kv_heads, c->workers);
+    batch_next(b, MOST_ROWS, PARTS, c->kv_heads, c->workers);
 
-    a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
-    a.d.eps = 1e-6f, a.d.split = 1, a.d.most_parts = MOST_PARTS, a.d.b = b, a.d.rope = rope;
-    a.d.qkv = floats_of(b->rows * width);
-    a.d.partial = floats_of((size_t)b->rows * c->heads * MOST_PARTS * (dim + PARTIAL_ENDS));
-    a.d.arrived = (uint32_t *)calloc(SEQUENCES * c->kv_heads, sizeof *a.d.arrived);
-    a.d.attended = halves(2 * apart);
-    a.o.d = &a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
-    a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
-    if (!a.d.arrived) abort();
+    a.state.d.head_dim = dim, a.state.d.heads = c->heads, a.state.d.kv_heads = c->kv_heads,
+    a.state.d.context = CONTEXT;
+    a.state.d.eps = 1e-6f, a.state.d.split = 1, a.state.d.most_parts = PARTS, a.state.d.b = b,
+    a.state.d.rope = rope;
+    a.state.d.qkv = floats_of(b->rows * width);
+    a.state.d.partial = floats_of((size_t)b->rows * c->heads * PARTS * partial_size(&a.state.d));
+    a.state.d.arrived = (uint32_t *)calloc(b->rows * c->heads, sizeof *a.state.d.arrived);
+    a.state.d.attended = halves(2 * apart);
+    a.o.d = &a.state.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
+    a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.state.d));
+    if (!a.state.d.arrived) abort();
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
         const float angle = fraction(3);
         rope[2 * i] = cosf(angle), rope[2 * i + 1] = sinf(angle);
     }
     for (uint32_t i = 0; i < dim; i++) q_norm[i] = fraction(3), k_norm[i] = fraction(2);
-    for (uint32_t i = 0; i < b->rows * width; i++) a.d.qkv[i] = fraction(2);
+    for (uint32_t i = 0; i < b->rows * width; i++) a.state.d.qkv[i] = fraction(2);
     fill_cache(a.o.cache, &a);
 
     complaint[0] = 0;
     run_attention(&a, 0, 1);
-    memcpy(again, a.d.attended, (size_t)2 * apart * sizeof *again);
-    memset(a.d.attended, 0xff, (size_t)2 * apart * sizeof *again);
+    memcpy(again, a.state.d.attended, (size_t)2 * apart * sizeof *again);
+    memset(a.state.d.attended, 0xff, (size_t)2 * apart * sizeof *again);
     run_attention(&a, 2, 3);
 
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
-    CHECK(!memcmp(again, a.d.attended, (size_t)2 * apart * sizeof *again));
-    for (uint32_t i = 0; i < SEQUENCES * c->kv_heads; i++) CHECK_INT(a.d.arrived[i], 0);
+    CHECK(!memcmp(again, a.state.d.attended, (size_t)2 * apart * sizeof *again));
+    for (uint32_t i = 0; i < b->rows * c->heads; i++) CHECK_INT(a.state.d.arrived[i], 0);
     for (uint32_t r = 0; r < b->rows; r++)
         for (uint32_t h = 0; h < c->heads && !t->failed_here; h++) {
             const token_row *row = &b->row[r];
             const size_t cache =
-                ((uint32_t)row->sequence * c->kv_heads + h / group) * cache_size(&a.d);
+                ((uint32_t)row->sequence * c->kv_heads + h / group) * cache_size(&a.state.d);
             double want[MOST_HEAD_DIM], size[MOST_HEAD_DIM];
             if (h % group == 0)
-                check_appended(t, &a, a.d.qkv + r * width, h / group, cache,
+                check_appended(t, &a, a.state.d.qkv + r * width, h / group, cache,
                                (uint32_t)row->position);
-            plain_attention(want, size, &a, cache, a.d.qkv + r * width + h * dim,
+            plain_attention(want, size, &a, cache, a.state.d.qkv + r * width + h * dim,
                             (uint32_t)row->position);
             for (uint32_t i = 0; i < dim; i++) {
-                const act *is = a.d.attended + (r * c->heads + h) * dim + i;
+                const act *is = a.state.d.attended + (r * c->heads + h) * dim + i;
                 const double got = (double)float_of(is[0]) + (double)float_of(is[apart]);
                 if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 1e-6))
                     test_fail(t, __FILE__, __LINE__,
@@ -744,12 +758,11 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
             }
         }
     free(a.o.cache);
-    free(a.d.attended);
-    free(a.d.arrived);
-    free(a.d.partial);
-    free(a.d.qkv);
+    free(a.state.d.attended);
+    free(a.state.d.arrived);
+    free(a.state.d.partial);
+    free(a.state.d.qkv);
     free(again);
-    free(b);
     free(k_norm);
     free(q_norm);
     free(rope);
