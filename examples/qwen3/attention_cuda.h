@@ -72,7 +72,7 @@ FLEET_STREAM(attend, op)
 {
     const decoder *d = args->d;
     const batch *b = d->b;
-    const op o = *args;
+    kept *const cache = args->cache;
     const uint32_t kv_heads = d->kv_heads;
     uint32_t parts, items;
     FLEET_UNUSED(at);
@@ -86,7 +86,7 @@ FLEET_STREAM(attend, op)
          i += ctx.tile_num * ctx.slices) {
         const attention_part p = attention_part_of(b, kv_heads, i);
         const uint32_t queries = queries_of(d, &p), step = sets_of(queries) * FRAGMENT_ROWS;
-        const kept *units = cache_of(&o, d, &p) + p.first * unit_size(d);
+        const kept *units = cache_of(cache, d, &p) + p.first * unit_size(d);
         const uint32_t bytes = old_units(&p) * (uint32_t)unit_size(d) * 2;
         for (uint32_t query = 0; query < queries; query += step) fleet_span(spans, units, bytes);
     }
@@ -121,6 +121,8 @@ typedef struct __attribute__((aligned(16))) attention_task {
     decoder d;
     attention_part part[TASK_PARTS]; /* some of the worker's */
     uint32_t parts;                  /* of the worker, in all */
+    kept *cache;                     /* of the layer */
+    const float *q_norm, *k_norm;
 } attention_task;
 
 #define SUM_STRIDE (HEAD_HALF + 4u) /* of a query: stores find different banks */
@@ -213,7 +215,7 @@ FLEET_DEVICE turned_head turn_head(const decoder *d, const float *from, const fl
 
 /* Queries from `query` on go to LDS, and where that is the first one, the part's new keys and values to the cache: each
    wave has some of all of these. */
-FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part *p,
+FLEET_DEVICE void put_heads(const attention_task *task, const decoder *d, const attention_part *p,
                             const attention_lds *l, uint32_t query, uint32_t queries,
                             const uint32_t halves)
 {
@@ -223,7 +225,7 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
     const uint32_t last = p->position + p->rows, end = p->end * KEYS < last ? p->end * KEYS : last;
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
     const float *rows = d->qkv + (size_t)p->row * width;
-    kept *cache = cache_of(o, d, p);
+    kept *cache = cache_of(task->cache, d, p);
     /* Its old keys are waited for together with the new ones. */
     if (appended)
         for (size_t i = first / KEYS * unit_size(d) + (fleet_wave_id() * 32 + lane) * LINE;
@@ -245,7 +247,7 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
                 const float *value = from + d->kv_heads * dim + head_pair(i);
                 low[i] = load_two(value), high[i] = load_two(value + dim / 2);
             }
-        t = turn_head(d, from, is_key ? o->k_norm : o->q_norm, key, halves);
+        t = turn_head(d, from, is_key ? task->k_norm : task->q_norm, key, halves);
         UNROLLED
         for (uint32_t i = 0; i < halves; i++) {
             const uint32_t j = head_pair(i);
@@ -544,16 +546,18 @@ FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const atte
     }
 }
 
-FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const decoder *d,
+FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const attention_task *task,
                               const attention_part *p, piece_source *from, uint32_t *first,
                               const uint32_t halves)
 {
+    const decoder *d = &task->d;
     const uint32_t all = queries_of(d, p), sets = sets_of(all), old = old_units(p);
     const uint32_t wave = fleet_wave_id(), set = sets == 1 ? 0 : wave % sets,
                    crew = sets == 1 ? wave : wave / sets;
     const uint32_t units = p->end - p->first, crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
     const uint32_t busy = units < crews ? units : crews;
-    const kept *cached = cache_of(o, d, p) + (size_t)p->first * 2 * KEYS * HEAD_HALF * halves;
+    const kept *cached =
+        cache_of(task->cache, d, p) + (size_t)p->first * 2 * KEYS * HEAD_HALF * halves;
     const float scale = 1.44269504f / sqrtf((float)d->head_dim); /* log2(e) */
     const attention_lds l = attention_lds_of(ctx, sets, halves);
     for (uint32_t query = 0; query < all; query += sets * FRAGMENT_ROWS) {
@@ -562,7 +566,7 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const decoder *
         attending a;
         if (!l.apart) fleet_barrier(ctx); /* all are done with the sums before */
         MARK(2);
-        put_heads(o, d, p, &l, query, queries, halves);
+        put_heads(task, d, p, &l, query, queries, halves);
         MARK(3);
         memset(&a, 0, sizeof a);
         UNROLLED
@@ -605,7 +609,6 @@ FLEET_DEVICE void list_parts(const fleet_ctx *ctx, attention_task *task, const b
    of the step's own rows, and appends them. */
 FLEET_TILE(attend, op)
 {
-    const op o = *args;
     attention_task *task = (attention_task *)ctx.lds;
     uint32_t first = 1, halves;
     piece_source from;
@@ -615,11 +618,14 @@ FLEET_TILE(attend, op)
     from.weights = fleet_weights_open(&ctx);
     from.passed = 0, from.status = FLEET_OK;
     if (fleet_wave_id() == 0) {
+        kept *const cache = args->cache; /* on their way meanwhile */
+        const float *const q_norm = args->q_norm, *const k_norm = args->k_norm;
         const decoder_state *state = (const decoder_state *)(const void *)take_piece(&from, 0);
         if (state) {
             for (uint32_t i = fleet_lane(); i < sizeof(decoder) / 8; i += 32)
                 ((uint64_t *)(void *)&task->d)[i] = ((const uint64_t *)(const void *)&state->d)[i];
             list_parts(&ctx, task, &state->b, state->d.kv_heads, 0);
+            task->cache = cache, task->q_norm = q_norm, task->k_norm = k_norm;
             give_piece(&from, 1);
         } else if (fleet_lane() == 0) {
             task->parts = 0; /* the run ends, for all waves of the task */
@@ -635,9 +641,9 @@ FLEET_TILE(attend, op)
             fleet_barrier(&ctx);
         }
         if (halves == 1)
-            attend_part(&ctx, &o, &task->d, &task->part[i % TASK_PARTS], &from, &first, 1);
+            attend_part(&ctx, task, &task->part[i % TASK_PARTS], &from, &first, 1);
         else
-            attend_part(&ctx, &o, &task->d, &task->part[i % TASK_PARTS], &from, &first, 2);
+            attend_part(&ctx, task, &task->part[i % TASK_PARTS], &from, &first, 2);
         MARK(14);
         MARKS_NEXT;
     }

@@ -293,10 +293,10 @@ FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads,
     p.first = units * p.part / p.parts, p.end = units * (p.part + 1) / p.parts;
     return p;
 }
-/* A head's keys and values. */
-FLEET_DEVICE kept *cache_of(const op *o, const decoder *d, const attention_part *p)
+/* A head's keys and values, in those of a layer. */
+FLEET_DEVICE kept *cache_of(kept *layer, const decoder *d, const attention_part *p)
 {
-    return o->cache + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
+    return layer + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
 }
 
 #if defined(FLEET_CUDA)
@@ -352,7 +352,7 @@ FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds 
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
     const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
     const uint32_t skipped = first - p->position, rows = end - first;
-    kept *cache = cache_of(o, d, p);
+    kept *cache = cache_of(o->cache, d, p);
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
         l->scale[r] = head_scale(d, from + (skipped + r) * width);
     fleet_barrier(ctx);
@@ -376,7 +376,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
                    group = d->heads / d->kv_heads;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
-    const kept *cache = cache_of(o, d, p);
+    const kept *cache = cache_of(o->cache, d, p);
     const float root = 1 / sqrtf((float)dim);
     for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
         const uint32_t r = (query + i) / group, g = (query + i) % group;
