@@ -1790,7 +1790,7 @@ FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_me me, uint32_t veto, uint32_t tu
     return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_VOTE(turn)));
 }
 
-/* A barrier that tells every thread whether `value` was not 0 in any lane of the leading wave. Between two of them
+/* A barrier that tells every thread whether `value` was not 0 in any lane of the wave that looked. Between two of them
    stands another barrier, or fleeti_block_any_again. */
 #if defined(FLEET_CUDA)
 /* The vote among lanes that agree already tells the compiler that they do: it then prepares no divergence in the
@@ -2152,6 +2152,18 @@ FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
         fleeti_acquire_system();
 }
 
+/* The wave that polls for its block. On NVIDIA a release keeps thread 0 busy for almost a microsecond, and the next wait
+   should begin meanwhile; elsewhere the wave that tells the others is thread 0's. */
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+{
+#if defined(FLEET_CUDA)
+    return fleeti_my_waves(me) > 1;
+#else
+    (void)me;
+    return 0;
+#endif
+}
+
 /* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
    The lane that failed finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
    Two waits of a block have a barrier between them (a notify is one). */
@@ -2161,7 +2173,7 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
                                           const fleet_watch *watch, fleeti_seen *seen)
 {
     uint32_t failed = 0;
-    if (group == FLEET_WAVE || fleeti_my_wave(me) == 0) {
+    if (group == FLEET_WAVE || fleeti_my_wave(me) == fleeti_polling_wave(me)) {
         failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
         fleeti_acquire(scope);
     }

@@ -2441,15 +2441,18 @@ FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
                                                           : fleeti_cold_value(w->streamed);
 }
 
+/* A task has been taken: where there is no queue to walk it gets its number. */
+FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
+{
+    const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
+    if (w->group != FLEET_BLOCK || fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return;
+    w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
+}
 /* The task in hand begins, its events are complete: all slots of those before are free. */
 FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 {
     const uint32_t walked = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
-    if (!walked) { /* 0 stands for none */
-        const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
-        w->streamed = fleeti_cold_of(streamed ? streamed : 1);
-    }
     if (fleeti_my_wave(w->me) != 0) return;
     if (!walked) { /* the producer cannot know what comes: here it is */
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
@@ -2650,16 +2653,17 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
             fleeti_spans_end(&fleeti_s);                                                           \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w)) {                                                       \
+                if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
+                /* Worked out before the wait, so that the tile begins at once when it is over. */ \
+                const fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                           \
+                const set *const fleeti_mine = fleeti_args + FLEETI_TASK(&fleeti_w, args);         \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
-                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),        \
-                                   fleeti_args + FLEETI_TASK(&fleeti_w, args));                    \
+                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
                 if (fleeti_begin(&fleeti_w)) {                                                     \
                     if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
                     fleeti_trace_begun(&fleeti_w);                                                 \
-                    fleeti_finish(&fleeti_w,                                                       \
-                                  set##_dispatch(fleeti_tile_of(&fleeti_w),                        \
-                                                 fleeti_context(&fleeti_w),                        \
-                                                 fleeti_args + FLEETI_TASK(&fleeti_w, args)));     \
+                    fleeti_finish(&fleeti_w, set##_dispatch(fleeti_tile_of(&fleeti_w),             \
+                                                            fleeti_here, fleeti_mine));            \
                 }                                                                                  \
             }                                                                                      \
             if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
@@ -2729,6 +2733,7 @@ typedef struct fleet_state {
     uint32_t blocks; /* workgroups of a launch */
     uint32_t next_token;
     uint32_t first_epoch;
+    uint32_t debugged; /* 1: a debugger was there when it was made */
     uint32_t bound,
         lent; /* the symbols that have a value, the tensors that have memory: a bit each */
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
@@ -2873,7 +2878,8 @@ typedef struct fleet_launch_desc {
     /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
        on AMD, and all that a stream capture takes); default 0: cooperative where possible */
     uint32_t ordinary;
-    uint64_t limit_ns; /* of one wait; default 0: 10 s, none under a debugger; FLEET_LIMIT_NONE */
+    /* of one wait; default 0: 10 s, none where the state was made under a debugger; FLEET_LIMIT_NONE */
+    uint64_t limit_ns;
     /* Where each task leaves its record; made for the state's plan, and kept until the launch has ended. Needs
        FLEET_TRACE. Default: none */
     const fleet_trace *trace;
@@ -3458,6 +3464,19 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
         }
 }
 
+/* Linux tells who traces a process; elsewhere nobody does. */
+static uint32_t fleeti_debugged(void)
+{
+    char line[128];
+    uint32_t traced = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "TracerPid:", 10) == 0) traced = strtoul(line + 10, NULL, 10) != 0;
+    fclose(f);
+    return traced;
+}
+
 fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream)
@@ -3482,6 +3501,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     s->host_device = (fleeti_host *)pinned_device;
     s->virtual_chiplets = !own_ids;
     s->first_epoch = d.first_epoch;
+    s->debugged = fleeti_debugged();
     for (uint32_t k = 0; k < plan->chiplets; k++) {
         uint32_t n = fleeti_blocks_of(plan, k);
         if (n > most) most = n;
@@ -3644,19 +3664,6 @@ fleet_launch_desc fleet_launch_desc_default(void)
     return d;
 }
 
-/* Linux tells who traces a process; elsewhere nobody does. */
-static uint32_t fleeti_debugged(void)
-{
-    char line[128];
-    uint32_t traced = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    if (!f) return 0;
-    while (fgets(line, sizeof line, f))
-        if (strncmp(line, "TracerPid:", 10) == 0) traced = strtoul(line + 10, NULL, 10) != 0;
-    fclose(f);
-    return traced;
-}
-
 static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t blocks,
                                             uint32_t threads)
 {
@@ -3688,9 +3695,7 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     memset(run, 0, sizeof *run);
     run->plan = (const fleet_plan *)s->image->device;
     run->state = (fleeti_state *)(void *)s->device;
-    limit = d->limit_ns         ? d->limit_ns
-            : fleeti_debugged() ? FLEET_LIMIT_NONE
-                                : FLEETI_DEFAULT_LIMIT_NS;
+    limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
     /* A token says which launch holds the state; 0 is nobody. */
     do run->token = __atomic_add_fetch(&s->next_token, 1, __ATOMIC_RELAXED);

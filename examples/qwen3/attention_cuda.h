@@ -1,29 +1,3 @@
-#if defined(ATT_MARKS) && defined(__CUDACC__)
-__device__ unsigned long long att_marks[132 * 4 * 8 * 16];
-__device__ __forceinline__ void att_mark(uint32_t item, uint32_t i)
-{
-    if (item < 4 && (threadIdx.x & 31) == 0)
-        att_marks[((blockIdx.x * 4 + item) * 8 + threadIdx.x / 32) * 16 + i] = clock64();
-}
-static __device__ uint32_t *att_item(void)
-{
-    __shared__ uint32_t item[16];
-    return &item[threadIdx.x / 32];
-}
-#define MARKS_BEGIN                                                                                \
-    if ((threadIdx.x & 31) == 0) *att_item() = 0;                                                  \
-    for (int z = 0; z < 4; z++)                                                                    \
-        for (int y = 0; y < 16; y++)                                                               \
-            if ((threadIdx.x & 31) == 0)                                                           \
-                att_marks[((blockIdx.x * 4 + z) * 8 + threadIdx.x / 32) * 16 + y] = 0;
-#define MARK(i) att_mark(*att_item(), i)
-#define MARKS_NEXT                                                                                 \
-    if ((threadIdx.x & 31) == 0) ++*att_item()
-#else
-#define MARKS_BEGIN (void)0
-#define MARK(i) (void)0
-#define MARKS_NEXT (void)0
-#endif
 /* attention_cuda.h: attention on NVIDIA GPUs, both of its products by tensor cores (fragments.h).
 
    Units of keys that are older than the step come from the stream, ahead of the event; those that hold the step's own rows
@@ -46,7 +20,7 @@ static __device__ uint32_t *att_item(void)
 
 /* Where the stream has one piece for each half of a head. */
 typedef char half_a_unit_must_be_a_slot[2 * KEYS * HEAD_HALF * 2 == SLOT_BYTES ? 1 : -1];
-typedef char the_state_must_fit_a_slot[sizeof(decoder_state) <= SLOT_BYTES ? 1 : -1];
+typedef char a_batch_must_fit_a_slot[sizeof(batch) <= SLOT_BYTES ? 1 : -1];
 
 /* So many waves share a unit, each with a set of queries of its own: a power of two, or all. */
 FLEET_DEVICE uint32_t sets_of(uint32_t queries)
@@ -70,7 +44,7 @@ FLEET_DEVICE uint32_t old_units(const attention_part *p)
    are in the cache. */
 FLEET_STREAM(attend, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     kept *const cache = args->cache;
     const uint32_t kv_heads = d->kv_heads;
@@ -78,10 +52,8 @@ FLEET_STREAM(attend, op)
     FLEET_UNUSED(at);
     if (!fleet_span_await_step(spans)) return;
     parts = b->parts, items = parts * kv_heads;
-    fleet_span(
-        spans, d,
-        (uint32_t)(offsetof(decoder_state, b) + offsetof(batch, part_sequence) + parts + 15) &
-            ~15u);
+    fleet_span(spans, args, sizeof(op));
+    fleet_span(spans, b, (uint32_t)(offsetof(batch, part_sequence) + parts + 15) & ~15u);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const attention_part p = attention_part_of(b, kv_heads, i);
@@ -115,15 +87,13 @@ FLEET_DEVICE void put_pair(kept *to, float first, float second)
 
 /* ---- LDS ---- */
 
-/* What a task is about. */
-#define TASK_PARTS 16u
-typedef struct __attribute__((aligned(16))) attention_task {
-    decoder d;
-    attention_part part[TASK_PARTS]; /* some of the worker's */
-    uint32_t parts;                  /* of the worker, in all */
-    kept *cache;                     /* of the layer */
-    const float *q_norm, *k_norm;
-} attention_task;
+/* Some of a worker's parts, and how many it has in all. */
+#define LISTED 16u
+typedef struct part_list {
+    attention_part part[LISTED];
+    uint32_t parts;
+    uint32_t unused[3]; /* what lies behind it is aligned */
+} part_list;
 
 #define SUM_STRIDE (HEAD_HALF + 4u) /* of a query: stores find different banks */
 #define QUERY_PAD 16u               /* likewise loads */
@@ -142,7 +112,7 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets,
 {
     attention_lds l;
     char *behind;
-    l.sum = (float *)(void *)((char *)ctx->lds + sizeof(attention_task));
+    l.sum = (float *)(void *)(tile_lds(ctx) + sizeof(part_list));
     l.most = l.sum + SUMS * SUM_STRIDE, l.weight = l.most + SUMS;
     behind = (char *)(l.weight + SUMS);
     l.stride = halves * HEAD_HALF + QUERY_PAD;
@@ -215,7 +185,7 @@ FLEET_DEVICE turned_head turn_head(const decoder *d, const float *from, const fl
 
 /* Queries from `query` on go to LDS, and where that is the first one, the part's new keys and values to the cache: each
    wave has some of all of these. */
-FLEET_DEVICE void put_heads(const attention_task *task, const decoder *d, const attention_part *p,
+FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part *p,
                             const attention_lds *l, uint32_t query, uint32_t queries,
                             const uint32_t halves)
 {
@@ -225,7 +195,7 @@ FLEET_DEVICE void put_heads(const attention_task *task, const decoder *d, const 
     const uint32_t last = p->position + p->rows, end = p->end * KEYS < last ? p->end * KEYS : last;
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
     const float *rows = d->qkv + (size_t)p->row * width;
-    kept *cache = cache_of(task->cache, d, p);
+    kept *cache = cache_of(o->cache, d, p);
     /* Its old keys are waited for together with the new ones. */
     if (appended)
         for (size_t i = first / KEYS * unit_size(d) + (fleet_wave_id() * 32 + lane) * LINE;
@@ -247,7 +217,7 @@ FLEET_DEVICE void put_heads(const attention_task *task, const decoder *d, const 
                 const float *value = from + d->kv_heads * dim + head_pair(i);
                 low[i] = load_two(value), high[i] = load_two(value + dim / 2);
             }
-        t = turn_head(d, from, is_key ? task->k_norm : task->q_norm, key, halves);
+        t = turn_head(d, from, is_key ? o->k_norm : o->q_norm, key, halves);
         UNROLLED
         for (uint32_t i = 0; i < halves; i++) {
             const uint32_t j = head_pair(i);
@@ -407,9 +377,7 @@ FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_
         const kept *keys = units + (size_t)u * 2 * half, *values;
         float score[FRAGMENT_SUMS];
         if (u < old && !(keys = take_piece(from, first + u * halves))) break;
-        MARK(5);
         score_unit(score, q, l->stride, keys, halves);
-        MARK(6);
         values = keys + half;
         if (u < old && halves > 1) {
             give_piece(from, sets);
@@ -417,7 +385,6 @@ FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_
         }
         add_unit(a, score, key + u * KEYS, scale, values, halves);
         if (u < old) give_piece(from, sets);
-        MARK(7);
     }
 }
 
@@ -431,14 +398,17 @@ FLEET_DEVICE float *partial_of(const decoder *d, const attention_part *p, uint32
 FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32_t query,
                                uint32_t half, four sum, float weight)
 {
-    const uint32_t c = half * HEAD_HALF + four_sums_at(fleet_lane());
+    const uint32_t c = half * HEAD_HALF + four_sums_at(fleet_lane()), dim = d->head_dim;
+    const uint32_t group = d->heads / d->kv_heads, row = query_row(d, p, query);
+    const uint32_t head = p->head * group + query - row * group, width = d->heads * dim;
     const float scale = 1 / weight;
-    act *to = d->attended + query_head(d, p, query) * d->head_dim + c;
     UNROLLED
-    for (uint32_t i = 0; i < 4; i++)
-        if (c + i % 2 * 8 < d->head_dim)
-            put_act(to + i / 2 + i % 2 * 8, d->split * MOST_ROWS * d->heads * d->head_dim,
-                    sum.value[i] * scale);
+    for (uint32_t i = 0; i < 2; i++) {
+        act *to = d->attended + act_at(p->row + row, head * dim + c + 8 * i, width, MOST_ROWS);
+        if (c + 8 * i >= dim) continue;
+        put_act(to, d->split * MOST_ROWS * width, sum.value[i] * scale);
+        put_act(to + 1, d->split * MOST_ROWS * width, sum.value[i + 2] * scale);
+    }
 }
 
 /* A wave's sums of half a head to LDS, and where that is the first half, what belongs to all. */
@@ -546,18 +516,17 @@ FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const atte
     }
 }
 
-FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const attention_task *task,
-                              const attention_part *p, piece_source *from, uint32_t *first,
-                              const uint32_t halves)
+FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention_part *p,
+                              piece_source *from, uint32_t *first, const uint32_t halves)
 {
-    const decoder *d = &task->d;
+    const decoder *d = &o->d;
     const uint32_t all = queries_of(d, p), sets = sets_of(all), old = old_units(p);
     const uint32_t wave = fleet_wave_id(), set = sets == 1 ? 0 : wave % sets,
                    crew = sets == 1 ? wave : wave / sets;
     const uint32_t units = p->end - p->first, crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
     const uint32_t busy = units < crews ? units : crews;
     const kept *cached =
-        cache_of(task->cache, d, p) + (size_t)p->first * 2 * KEYS * HEAD_HALF * halves;
+        cache_of(o->cache, d, p) + (size_t)p->first * 2 * KEYS * HEAD_HALF * halves;
     const float scale = 1.44269504f / sqrtf((float)d->head_dim); /* log2(e) */
     const attention_lds l = attention_lds_of(ctx, sets, halves);
     for (uint32_t query = 0; query < all; query += sets * FRAGMENT_ROWS) {
@@ -565,9 +534,7 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const attention_task *task,
         const uint32_t queries = left < sets * FRAGMENT_ROWS ? left : sets * FRAGMENT_ROWS;
         attending a;
         if (!l.apart) fleet_barrier(ctx); /* all are done with the sums before */
-        MARK(2);
-        put_heads(task, d, p, &l, query, queries, halves);
-        MARK(3);
+        put_heads(o, d, p, &l, query, queries, halves);
         memset(&a, 0, sizeof a);
         UNROLLED
         for (uint32_t n = 0; n < 2; n++) {
@@ -576,76 +543,78 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const attention_task *task,
             a.seen[n] = p->position + query_row(d, p, i) + 1; /* itself and what came before */
         }
         fleet_barrier(ctx);
-        MARK(4);
         attend_units(&a, cached, p, &l, sets, set, crew, from, *first, old, scale, halves);
         *first += old * halves;
-        MARK(8);
         UNROLLED
         for (uint32_t half = 0; half < halves; half++) {
             if (half || !l.apart) fleet_barrier(ctx);
             if (crew < busy) leave_sums(&a, &l, half);
-            MARK(9);
             fleet_barrier(ctx);
-            MARK(10);
             add_sums(d, p, &l, sets, busy, query, queries, half, halves);
-            MARK(11);
         }
     }
 }
 
 /* The worker's parts from number `first` on to LDS, by one wave: a lane has one. */
-FLEET_DEVICE void list_parts(const fleet_ctx *ctx, attention_task *task, const batch *b,
+FLEET_DEVICE void list_parts(const fleet_ctx *ctx, part_list *list, const batch *b,
                              uint32_t kv_heads, uint32_t first)
 {
     const uint32_t at = ctx->slice + ctx->tile_index * ctx->slices;
     const uint32_t stride = ctx->tile_num * ctx->slices, items = b->parts * kv_heads;
     const uint32_t n = first + fleet_lane();
-    if (fleet_lane() < TASK_PARTS && at + n * stride < items)
-        task->part[n - first] = attention_part_of(b, kv_heads, at + n * stride);
-    if (n == 0) task->parts = at < items ? (items - at - 1) / stride + 1 : 0;
+    if (fleet_lane() < LISTED && at + n * stride < items)
+        list->part[n - first] = attention_part_of(b, kv_heads, at + n * stride);
+    if (n == 0) list->parts = at < items ? (items - at - 1) / stride + 1 : 0;
+}
+
+/* What the stream says about the task to LDS, by the first wave. If the run ends, the task has no parts, for all waves. */
+FLEET_DEVICE const op *begin_parts(const fleet_ctx *ctx, piece_source *from, part_list *list)
+{
+    uint64_t *own = (uint64_t *)ctx->lds;
+    const op *o = (const op *)ctx->lds;
+    if (fleet_wave_id() == 0) {
+        const uint64_t *args = (const uint64_t *)(const void *)take_piece(from, 0);
+        const batch *b = NULL;
+        for (uint32_t i = fleet_lane(); args && i < sizeof(op) / 8; i += 32) own[i] = args[i];
+        if (args) {
+            give_piece(from, 1);
+            b = (const batch *)(const void *)take_piece(from, 1);
+        }
+        if (b) {
+            list_parts(ctx, list, b, o->d.kv_heads, 0);
+            give_piece(from, 1);
+        } else if (fleet_lane() == 0) {
+            list->parts = 0;
+        }
+    }
+    fleet_barrier(ctx);
+    return o;
 }
 
 /* Attention, a part of a sequence's keys and one head of them at a time. Whoever has the last of the keys has also those
    of the step's own rows, and appends them. */
 FLEET_TILE(attend, op)
 {
-    attention_task *task = (attention_task *)ctx.lds;
-    uint32_t first = 1, halves;
+    part_list *list = (part_list *)(void *)tile_lds(&ctx);
+    uint32_t first = 2, halves;
     piece_source from;
+    const op *o;
     FLEET_UNUSED(at);
-    MARKS_BEGIN;
-    MARK(0);
+    FLEET_UNUSED(args);
     from.weights = fleet_weights_open(&ctx);
     from.passed = 0, from.status = FLEET_OK;
-    if (fleet_wave_id() == 0) {
-        kept *const cache = args->cache; /* on their way meanwhile */
-        const float *const q_norm = args->q_norm, *const k_norm = args->k_norm;
-        const decoder_state *state = (const decoder_state *)(const void *)take_piece(&from, 0);
-        if (state) {
-            for (uint32_t i = fleet_lane(); i < sizeof(decoder) / 8; i += 32)
-                ((uint64_t *)(void *)&task->d)[i] = ((const uint64_t *)(const void *)&state->d)[i];
-            list_parts(&ctx, task, &state->b, state->d.kv_heads, 0);
-            task->cache = cache, task->q_norm = q_norm, task->k_norm = k_norm;
-            give_piece(&from, 1);
-        } else if (fleet_lane() == 0) {
-            task->parts = 0; /* the run ends, for all waves of the task */
-        }
-    }
-    fleet_barrier(&ctx);
-    MARK(1);
-    halves = head_halves(&task->d);
-    for (uint32_t i = 0; i < task->parts; i++) {
-        if (i && i % TASK_PARTS == 0) {
+    o = begin_parts(&ctx, &from, list);
+    halves = head_halves(&o->d);
+    for (uint32_t i = 0; i < list->parts; i++) {
+        if (i && i % LISTED == 0) {
             fleet_barrier(&ctx);
-            if (fleet_wave_id() == 0) list_parts(&ctx, task, task->d.b, task->d.kv_heads, i);
+            if (fleet_wave_id() == 0) list_parts(&ctx, list, o->d.b, o->d.kv_heads, i);
             fleet_barrier(&ctx);
         }
         if (halves == 1)
-            attend_part(&ctx, task, &task->part[i % TASK_PARTS], &from, &first, 1);
+            attend_part(&ctx, o, &list->part[i % LISTED], &from, &first, 1);
         else
-            attend_part(&ctx, task, &task->part[i % TASK_PARTS], &from, &first, 2);
-        MARK(14);
-        MARKS_NEXT;
+            attend_part(&ctx, o, &list->part[i % LISTED], &from, &first, 2);
     }
     return from.status;
 }

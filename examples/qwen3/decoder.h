@@ -1,7 +1,7 @@
 /* decoder.h: what a decoder is in device memory, and how a step is made up.
 
    A step takes up to MOST_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
-   generated, and of a prompt as many as there is room for. The rows of a sequence stand together. Which rows there are
+   generated, and of a prompt as many as its share of the room that is left. The rows of a sequence stand together. Which rows there are
    is decided on the device, by the task that ends the step before: sequences may come to their ends one by one, while
    the launch goes on with the others.
 
@@ -96,7 +96,7 @@ typedef struct token_row {
     int32_t sequence, position;
 } token_row;
 
-typedef struct batch {
+typedef struct __attribute__((aligned(16))) batch { /* a stream may copy it */
     uint32_t sequences;
     uint32_t rows;           /* of this step; 0: all have come to their ends */
     uint32_t steps;          /* taken so far that had rows */
@@ -147,18 +147,24 @@ FLEET_BOTH uint32_t part_units(uint32_t sequences, uint32_t units, uint32_t kv_h
 FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, uint32_t kv_heads,
                            uint32_t workers)
 {
-    uint32_t waiting = 0, rows = 0, parts = 0, units = 0, running = 0, size;
-    for (uint32_t i = 0; i < b->sequences; i++)
-        waiting += b->sequence[i].picked < b->sequence[i].limit;
+    uint32_t spare = most_rows, prompts = 0, rows = 0, parts = 0, units = 0, running = 0, size;
+    for (uint32_t i = 0; i < b->sequences; i++) {
+        const sequence_state *s = &b->sequence[i];
+        if (s->picked == s->limit) continue;
+        spare--; /* each has a row */
+        prompts += s->prompt - s->position > 1;
+    }
     for (uint32_t i = 0; i < b->sequences; i++) {
         sequence_state *s = &b->sequence[i];
-        int32_t room, left;
+        const int32_t left = s->prompt - s->position;
         s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
         if (s->picked == s->limit) continue;
-        waiting--; /* each of the others has a row left */
-        room = (int32_t)(most_rows - rows - waiting);
-        left = s->prompt - s->position;
-        s->rows = left <= 1 ? 1 : left < room ? left : room;
+        s->rows = 1;
+        if (left > 1) { /* and the prompts share what is left */
+            const int32_t room = 1 + (int32_t)(spare / prompts--);
+            s->rows = left < room ? left : room;
+            spare -= (uint32_t)s->rows - 1;
+        }
         s->samples = s->position + s->rows >= s->prompt;
         for (int32_t r = 0; r < s->rows; r++) {
             b->row[rows].sequence = (int32_t)i;
@@ -205,7 +211,8 @@ typedef struct decoder {
     const bf16 *embedding; /* [vocab][hidden] */
     const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
     float *h;              /* [MOST_ROWS][hidden], the residual stream */
-    act *x;         /* [MOST_ROWS][hidden]: h times the next norm's weights; twice, as the others */
+    act *x;         /* [MOST_ROWS][hidden]: h times the next norm's weights; twice, as the others;
+                       act_at says where each of them lies */
     float *squares; /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
     float *qkv;     /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
     float *partial; /* [MOST_ROWS][heads][most_parts][partial_size()] */
@@ -229,17 +236,13 @@ typedef struct decoder {
     float *expert_out; /* [MOST_ROWS top_k][hidden], by place */
 } decoder;
 
-/* Both together in device memory: they can be copied at once. */
-typedef struct __attribute__((aligned(16))) decoder_state {
-    decoder d;
-    batch b;
-} decoder_state;
-
 /* What a tile sees: the decoder, and of its layer what it works on. */
-typedef struct op {
-    const decoder *d;
-    fleet_linear shape;  /* of a product; tile_m: all rows */
+typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
+    decoder d;           /* one load further away, it would be waited for by every tile */
+    fleet_linear shape;  /* of a product; tile_m: all rows; tile_n: what is computed together */
+    uint32_t turn;       /* the worker that has the first of these tiles */
     const bf16 *weights; /* packed; of experts one after the other */
+    uint32_t tile_bytes; /* of the weights of such a tile */
     const act *x;        /* [rows][shape.k] */
     uint32_t x_second;   /* how far behind a first bf16 the second one lies; 0: there is none */
     uint32_t normed;     /* 1: x is still to be divided by its root mean square */
@@ -253,8 +256,6 @@ typedef struct op {
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
 } op;
 
-/* Bytes of LDS that tiles get through ctx: what products take, which is more than attention does. */
 #define MOST_HEAD_DIM 256u
-#define LDS_BYTES ((MOST_WAVES + 1) * MOST_ROWS * TILE * 4 + 3 * MOST_ROWS * 4)
 
 #endif /* QWEN3_DECODER_H */

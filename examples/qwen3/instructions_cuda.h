@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #define UNROLLED _Pragma("unroll") /* before a loop over registers */
+#define ROLLED _Pragma("unroll 1")
 
 /* 16 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
    written them during this launch: ordinary loads. */

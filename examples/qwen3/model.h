@@ -85,6 +85,7 @@ typedef struct model {
     const bf16 *embedding, *head;
     const float *norm;
     uint64_t step_bytes; /* of weights that a step of one row reads */
+    uint32_t workers;    /* of the device */
     device_memory memory;
     char error[MOST_ERROR];
 } model;
@@ -137,7 +138,8 @@ static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32
 /* Packing: n columns of k weights, both padded, go to `to` on the device, tile after tile. Each thread has some tiles. */
 typedef struct packing {
     const matrix_source *from;
-    uint32_t k, first, end; /* tiles */
+    uint32_t k, first, end; /* wide tiles */
+    uint32_t wide;
     bf16 *to;
     char error[MOST_ERROR];
 } packing;
@@ -148,22 +150,23 @@ typedef struct packing {
 static void *pack_tiles(void *user)
 {
     packing *p = (packing *)user;
-    const uint32_t words = TILE * p->k, most = STAGE_BYTES / 2 / words + 1;
+    const uint32_t words = p->wide * TILE * p->k, most = STAGE_BYTES / 2 / words + 1;
     bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(p->k, 2);
     uint32_t staged = 0;
     if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
     for (uint32_t tile = p->first; tile < p->end && !p->error[0]; tile++) {
-        for (uint32_t c = 0; c < TILE && !p->error[0]; c++) {
+        bf16 *packed = stage + (size_t)staged * words;
+        for (uint32_t c = 0; c < p->wide * TILE && !p->error[0]; c++) {
             uint32_t row = 0;
-            const qwen3_tensor *t = source_row(p->from, tile * TILE + c, &row);
+            const qwen3_tensor *t = source_row(p->from, tile * p->wide * TILE + c, &row);
             const uint32_t columns = t ? t->columns : 0;
             memset(line + columns, 0, (size_t)(p->k - columns) * 2);
             if (t)
                 qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
                                      sizeof p->error);
             for (uint32_t at = 0; at < p->k; at += BLOCK) {
-                bf16 *block = stage + staged * words + at * TILE;
-                for (uint32_t i = 0; i < BLOCK; i++) block[pack_at(c, i)] = line[at + i];
+                bf16 *block = packed + weight_at(c / TILE * TILE, at, p->wide);
+                for (uint32_t i = 0; i < BLOCK; i++) block[pack_at(c % TILE, i)] = line[at + i];
             }
         }
         if (++staged < most && tile + 1 < p->end) continue;
@@ -177,17 +180,18 @@ static void *pack_tiles(void *user)
     return NULL;
 }
 
-static int pack(model *m, const matrix_source *from, uint32_t n, uint32_t k, bf16 *to)
+static int pack(model *m, const matrix_source *from, uint32_t tiles, uint32_t wide, uint32_t k,
+                bf16 *to)
 {
-    const uint32_t tiles = n / TILE,
-                   share = (4u << 20) / 2 / (TILE * k) + 1; /* a thread is worth it from 4 MB on */
+    /* A thread is worth it from 4 MB on. */
+    const uint32_t share = (4u << 20) / 2 / (wide * TILE * k) + 1;
     uint32_t threads = cpus() < MOST_PACKERS ? cpus() : MOST_PACKERS;
     packing job[MOST_PACKERS];
     pthread_t thread[MOST_PACKERS];
     uint32_t started[MOST_PACKERS];
     if (threads > ceil_div(tiles, share)) threads = ceil_div(tiles, share);
     for (uint32_t i = 0; i < threads; i++) {
-        job[i].from = from, job[i].k = k, job[i].to = to;
+        job[i].from = from, job[i].k = k, job[i].wide = wide, job[i].to = to;
         job[i].first = (uint32_t)((uint64_t)tiles * i / threads),
         job[i].end = (uint32_t)((uint64_t)tiles * (i + 1) / threads);
         job[i].error[0] = 0;
@@ -228,11 +232,31 @@ static uint32_t device_workers(void)
     return n;
 }
 
+/* How many tiles of a layer of n columns are computed together: as many as leave the worker that has the most with the
+   fewest. */
+static uint32_t wide_of(const model *m, uint32_t n)
+{
+    uint32_t best = 1, least = UINT32_MAX;
+    /* Where activations have two terms, one. */
+    for (uint32_t wide = 1; wide <= (m->config.experts ? 1 : MOST_WIDE); wide++) {
+        const uint32_t most = ceil_div(ceil_div(n, wide * TILE), m->workers) * wide;
+        if (most <= least) best = wide, least = most;
+    }
+    return best;
+}
+
+/* Bytes of a packed wide tile. */
+static uint32_t tile_bytes_of(uint32_t wide, uint32_t k)
+{
+    return wide * TILE * padded(k, K_STEP) * 2;
+}
+
 /* A packed matrix; random where there is no checkpoint. */
 static const bf16 *matrix(model *m, const char *what, const matrix_source *s, uint32_t n,
-                          uint32_t k, uint32_t count)
+                          uint32_t k, uint32_t wide, uint32_t count)
 {
-    const uint64_t words = (uint64_t)n * k * count;
+    const uint32_t tiles = ceil_div(n, wide * TILE);
+    const uint64_t each = (uint64_t)tiles * tile_bytes_of(wide, k) / 2, words = each * count;
     bf16 *to = (bf16 *)memory_get(&m->memory, what, words * 2);
     if (!to) return NULL;
     if (!s) {
@@ -247,7 +271,7 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, ui
         return to;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (pack(m, s + i, n, k, to + (size_t)i * n * k)) return NULL;
+        if (pack(m, s + i, tiles, wide, padded(k, K_STEP), to + i * each)) return NULL;
     return to;
 }
 
@@ -274,7 +298,7 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
     const uint32_t count = m->config.experts;
     matrix_source *s;
     const bf16 *to;
-    if (!w) return matrix(m, "experts", NULL, n, k, count);
+    if (!w) return matrix(m, "experts", NULL, n, k, 1, count);
     s = (matrix_source *)calloc(count, sizeof *s);
     if (!s) {
         snprintf(m->error, MOST_ERROR, "out of memory");
@@ -283,7 +307,7 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
     for (uint32_t e = 0; e < count; e++)
         s[e] = ups ? source_of(&w->expert_gate[e], &w->expert_up[e], NULL, 1)
                    : source_of(&w->expert_down[e], NULL, NULL, 0);
-    to = matrix(m, "experts", s, n, k, count);
+    to = matrix(m, "experts", s, n, k, 1, count);
     free(s);
     return to;
 }
@@ -293,7 +317,7 @@ static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, co
 {
     const matrix_source s = source_of(a, b, c, alternate);
     const uint64_t before = m->memory.bytes;
-    const bf16 *to = matrix(m, what, a ? &s : NULL, padded(n, TILE), k, 1);
+    const bf16 *to = matrix(m, what, a ? &s : NULL, n, k, wide_of(m, n), 1);
     m->step_bytes += m->memory.bytes - before;
     return to;
 }
@@ -307,6 +331,7 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
     memset(m, 0, sizeof *m);
     m->config = *c;
     m->memory.error = m->error;
+    m->workers = device_workers();
     m->ffn = padded(c->ffn, BLOCK), m->expert_ffn = padded(c->expert_ffn, BLOCK);
     if (c->hidden % BLOCK || q % BLOCK || c->head_dim % EIGHT || c->head_dim > MOST_HEAD_DIM ||
         c->experts_per_token > MOST_TOP_K) {
@@ -349,7 +374,7 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
         m->head =
             stacked(m, "lm_head", from ? &from->head : NULL, NULL, NULL, 0, c->vocab, c->hidden);
         if (!from) {
-            m->embedding = matrix(m, "embeddings", NULL, c->vocab, c->hidden, 1);
+            m->embedding = matrix(m, "embeddings", NULL, c->vocab, c->hidden, 1, 1);
         } else {
             rows = (bf16 *)malloc((size_t)c->vocab * c->hidden * 2);
             if (!rows)
@@ -407,8 +432,7 @@ typedef struct session {
     uint32_t first_token, decoding;
     uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
     decoder d;       /* device pointers */
-    decoder_state *device;
-    op *ops; /* on the host */
+    op *ops;         /* on the host */
     const op *device_ops;
     fleet_topology topology;
     fleet_plan *plan;
@@ -428,12 +452,12 @@ static uint32_t count_ops(const model *m)
     return n;
 }
 
-static fleet_linear product_of(uint32_t n, uint32_t k)
+static fleet_linear product_of(uint32_t n, uint32_t k, uint32_t wide)
 {
     fleet_linear l;
     memset(&l, 0, sizeof l);
     l.m = MOST_ROWS, l.n = padded(n, TILE), l.k = k;
-    l.tile_m = MOST_ROWS, l.tile_n = TILE, l.tile_k = BLOCK;
+    l.tile_m = MOST_ROWS, l.tile_n = wide * TILE, l.tile_k = BLOCK;
     l.element_bytes = 2;
     l.split = FLEET_SPLIT_N, l.traversal = FLEET_TRAVERSAL_M_MAJOR;
     return l;
@@ -444,8 +468,9 @@ typedef struct chain {
     session *s;
     fleet_graph *g;
     fleet_etensor before;
-    const decoder *device;
     uint32_t n; /* ops so far */
+    uint32_t
+        turn; /* wide tiles so far: where one ends that has no round number, the next one begins */
 } chain;
 
 static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet_level level)
@@ -454,7 +479,6 @@ static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet
     char text[48];
     fleet_grid grid;
     memset(o, 0, sizeof *o);
-    o->d = c->device;
     if (layer == UINT32_MAX)
         snprintf(text, sizeof text, "%s", name);
     else
@@ -472,7 +496,11 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
                         const bf16 *weights, const act *x, uint32_t n, uint32_t k, ending ending)
 {
     op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    o->shape = product_of(n, k);
+    const uint32_t wide = tile == op_linear ? wide_of(c->s->m, n) : 1;
+    o->shape = product_of(n, k, wide);
+    o->tile_bytes = tile_bytes_of(wide, k);
+    o->turn = c->turn;
+    c->turn += ceil_div(n, wide * TILE);
     o->weights = weights;
     o->x = x, o->x_second = c->s->d.split * MOST_ROWS * k;
     o->ending = (uint32_t)ending;
@@ -481,7 +509,7 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
 
 #define NO_LAYER UINT32_MAX
 
-static fleet_graph *session_graph(session *s, const decoder *device)
+static fleet_graph *session_graph(session *s)
 {
     const model *m = s->m;
     const qwen3_config *cf = &m->config;
@@ -491,11 +519,11 @@ static fleet_graph *session_graph(session *s, const decoder *device)
     chain c;
     op *o;
     memset(&c, 0, sizeof c);
-    c.s = s, c.device = device;
+    c.s = s;
     c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
     o = then(&c, "embed", NO_LAYER, op_embed, FLEET_LEVEL_DEVICE);
-    o->shape = product_of(cf->hidden, BLOCK);
+    o->shape = product_of(cf->hidden, BLOCK, 1);
     o->norm = m->layers[0].input_norm;
     for (uint32_t i = 0; i < cf->layers; i++) {
         const model_layer *l = &m->layers[i];
@@ -533,7 +561,7 @@ static fleet_graph *session_graph(session *s, const decoder *device)
         o->floats = d->expert_out, o->columns = cf->hidden;
         o->x_second = d->split * MOST_ROWS * cf->experts_per_token * m->expert_ffn;
         o = then(&c, "add_experts", i, op_add_experts, FLEET_LEVEL_DEVICE);
-        o->shape = product_of(cf->hidden, BLOCK);
+        o->shape = product_of(cf->hidden, BLOCK, 1);
         o->norm = next_norm;
     }
     o = then_product(&c, "lm_head", NO_LAYER, op_linear, m->head, d->x, cf->vocab, cf->hidden,
@@ -642,8 +670,7 @@ static int session_buffers(session *s)
     d->cache =
         (kept *)memory_zeros(mem, "cache of keys and values",
                              (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kept));
-    s->device = (decoder_state *)memory_get(mem, "decoder", sizeof *s->device);
-    d->b = s->device ? &s->device->b : NULL;
+    d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
     if (c->experts) {
         d->scores = (float *)memory_get(mem, "experts", (uint64_t)MOST_ROWS * c->experts * 4);
         d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
@@ -752,15 +779,14 @@ static int session_open(session *s, const model *m, const session_desc *desc,
         return -1;
     s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
     if (!s->ops) return session_fail(s, "memory", "none left");
-    g = session_graph(s, &s->device->d);
+    g = session_graph(s);
     if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
     if (fleet_plan_build(g, &p, &s->plan)) session_fail(s, "plan", fleet_graph_error(g));
     fleet_graph_destroy(g);
     if (s->error[0]) return -1;
-    if (fleet_to_device(&s->device->d, &s->d, sizeof s->d, NULL))
-        return session_fail(s, "decoder", "cannot be copied to the device");
+    for (uint32_t i = 0; i < count_ops(m); i++) s->ops[i].d = s->d;
     s->device_ops =
         (const op *)memory_copy(&s->memory, "ops", s->ops, (uint64_t)count_ops(m) * sizeof *s->ops);
     if (s->error[0]) return -1;

@@ -212,7 +212,8 @@ static void *watch_steps(void *user)
     return NULL;
 }
 
-/* What this device reads in a second: each worker its part, from one end to the other. */
+/* What this device reads in a second: each workgroup its part, from one end to the other. */
+#define READERS 8u /* workgroups of a worker on GPUs */
 FLEET_GLOBAL(THREADS)
 void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
 {
@@ -223,8 +224,10 @@ void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
 #if defined(FLEET_CUDA) || defined(FLEET_HIP)
 #pragma unroll 8
 #endif
-    for (uint64_t i = first + fleet_thread_id(); i < end; i += threads)
-        for (uint32_t j = 0; j < 4; j++) sum[j] ^= from[i].word[j];
+    for (uint64_t i = first + fleet_thread_id(); i < end; i += threads) {
+        const fleet_quad quad = from[i];
+        for (uint32_t j = 0; j < 4; j++) sum[j] ^= quad.word[j];
+    }
     if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* so that it must be read */
 }
 FLEET_THUNK3(read_all, const fleet_quad *, uint64_t, uint32_t *)
@@ -236,8 +239,10 @@ static double read_bandwidth(void)
     const uint64_t words = 1u << 27; /* of bf16: 256 MB, more than caches hold; */
 #if defined(FLEET_HOST)
     const uint64_t bytes = words * 2;
+    const uint32_t readers = device_workers();
 #else
     const uint64_t bytes = words * 16; /* and 2 GB, for a launch to be nothing beside it */
+    const uint32_t readers = device_workers() * READERS;
 #endif
     fleet_kernel_desc desc = fleet_kernel_desc_default();
     void *memory = NULL, *sink = NULL, *args[3], *fill[4];
@@ -251,7 +256,7 @@ static double read_bandwidth(void)
     }
     args[0] = &memory, args[1] = &quads, args[2] = &sink;
     fill[0] = &memory, fill[1] = &all, fill[2] = &seed, fill[3] = &scale;
-    desc.blocks = device_workers(), desc.threads = THREADS;
+    desc.blocks = readers, desc.threads = THREADS;
     if (!fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), fill, &desc) && !fleet_stream_wait(NULL))
         for (n = 0; n < READS; n++) {
             const double start = now();

@@ -2,26 +2,63 @@
    how packed weights lie, is in tiles_host.h, tiles_cuda.h and tiles_amd.h:
 
        pack_at(column, k)   where in a block of BLOCK k's and TILE columns a weight stands
-       multiply(...)        a wave's share of the product of some rows with TILE columns
+       weight_at, act_at    where in the weights of a wide tile, and where in activations
+       multiply(...)        the product of some rows with the columns of a wide tile
+       own_op, tile_lds     a tile's arguments where they are read fast, and the LDS for the rest
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
 
 #include "decoder.h"
 
-/* The rows of a product: x[row_of(i)], i < rows. */
+/* The rows of a product, and how wide it is. Row i is list[i] of x, or first + i where there is no list. */
 typedef struct operand {
     const act *x;
-    const int32_t *list; /* null: row i is i */
-    uint32_t stride;     /* k of x */
+    const int32_t *list;
+    uint32_t first;
+    uint32_t k, held; /* x is held x k */
     uint32_t
         second; /* where the second bf16 of an activation is, behind the first; 0: there is none */
     uint32_t rows;
+    uint32_t wide; /* tiles of columns */
 } operand;
 
 FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
 {
-    return in->list ? (uint32_t)in->list[i] : i;
+    return in->list ? (uint32_t)in->list[i] : in->first + i;
+}
+
+/* LDS of the tiles that multiply. */
+typedef struct product_lds {
+    float *parts; /* [PRODUCT_PARTS]: what the waves add up */
+    float *sums;  /* [PRODUCT_SUMS]: of a wide tile, [wide][rows][TILE] */
+    float *scale; /* [MOST_ROWS] */
+    float *best;  /* [MOST_ROWS][LOOKERS]: the largest logit so far of some of the columns */
+    int32_t *best_token, *wanted; /* likewise; [MOST_ROWS]: 1: the row chooses a token */
+} product_lds;
+#define LOOKERS 4u
+#define PRODUCT_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS + MOST_ROWS * (2 + 2 * LOOKERS)) * 4)
+
+FLEET_DEVICE const bf16 *weights_of(const op *o, uint32_t n)
+{
+    return o->weights + (size_t)n * (o->tile_bytes / 2);
+}
+
+#define RUNS 16u /* threads that share the work on a row: at most TILE */
+
+/* Which wide tiles of a product a worker computes. */
+typedef struct tile_range {
+    uint32_t first, end, step;
+} tile_range;
+
+FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx)
+{
+    const fleet_part part = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
+    const uint32_t n = ctx->tile_num;
+    tile_range t;
+    t.first = part.first_n + (ctx->tile_index + n - o->turn % n) % n;
+    t.end = part.first_n + part.n_tiles, t.step = n;
+    return t;
 }
 
 /* Puts an activation where a product will take it. */
@@ -39,70 +76,28 @@ FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
 #include "tiles_amd.h"
 #endif
 
-/* LDS of the tiles that multiply. */
-typedef struct product_lds {
-    float *parts; /* [waves][MOST_ROWS][TILE] */
-    float *sums;  /* [MOST_ROWS][TILE] */
-    float *scale; /* [MOST_ROWS] */
-    float *best;  /* [MOST_ROWS] */
-    int32_t *best_token;
-} product_lds;
-
 FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
 {
     product_lds l;
-    l.parts = (float *)ctx->lds;
-    l.sums = l.parts + MOST_WAVES * MOST_ROWS * TILE;
-    l.scale = l.sums + MOST_ROWS * TILE;
+    l.parts = (float *)tile_lds(ctx);
+    l.sums = l.parts + PRODUCT_PARTS;
+    l.scale = l.sums + PRODUCT_SUMS;
     l.best = l.scale + MOST_ROWS;
-    l.best_token = (int32_t *)(l.best + MOST_ROWS);
+    l.best_token = (int32_t *)(l.best + MOST_ROWS * LOOKERS);
+    l.wanted = l.best_token + MOST_ROWS * LOOKERS;
     return l;
-}
-
-/* Adds up what the waves left: sums[i], for i < rows * TILE, always in the order of the waves. */
-FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t rows)
-{
-    const uint32_t waves = ctx->threads / fleet_wave_size();
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-        float sum = 0;
-        for (uint32_t w = 0; w < waves; w++) sum += l->parts[w * MOST_ROWS * TILE + i];
-        l->sums[i] = sum;
-    }
-    fleet_barrier(ctx);
-}
-
-/* 1 / root mean square of each row, from the squares that the tiles before left. */
-#define RUNS 16u /* partial sums of a row: enough threads for one row to be quick; at most TILE */
-FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
-{
-    const decoder *d = o->d;
-    const uint32_t tiles = d->hidden / TILE;
-    if (o->normed)
-        for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
-            const uint32_t r = i / RUNS;
-            float sum = 0;
-            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[r * tiles + t];
-            l->sums[i] = sum;
-        }
-    fleet_barrier(ctx);
-    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        float sum = 0;
-        for (uint32_t i = 0; i < RUNS; i++) sum += l->sums[r * RUNS + i];
-        l->scale[r] = o->normed ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
-    }
-    fleet_barrier(ctx);
 }
 
 /* Puts TILE columns of the new residual stream where the next layer looks for them: h in `sums`, already added. */
 FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, uint32_t column,
                                uint32_t rows)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
         d->h[r * d->hidden + c] = sums[i];
-        put_act(d->x + r * d->hidden + c, d->split * MOST_ROWS * d->hidden, sums[i] * o->norm[c]);
+        put_act(d->x + act_at(r, c, d->hidden, MOST_ROWS), d->split * MOST_ROWS * d->hidden,
+                sums[i] * o->norm[c]);
     }
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float squares = 0;
@@ -129,7 +124,7 @@ FLEET_DEVICE float silu(float x)
 /* The embeddings of the step's rows. */
 FLEET_TILE(embed, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const product_lds l = product_lds_of(&ctx);
     FLEET_UNUSED(at);
@@ -155,57 +150,82 @@ FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_tok
     return a > b || (a == b && a_token < b_token);
 }
 
-FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                             uint32_t column, uint32_t rows)
+/* Which rows choose a token. */
+FLEET_DEVICE void begin_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                               uint32_t rows)
 {
-    const decoder *d = o->d;
-    const uint32_t columns = d->vocab - column < TILE ? d->vocab - column : TILE;
+    for (uint32_t i = ctx->thread; i < rows * LOOKERS; i += ctx->threads)
+        l->best[i] = -INFINITY, l->best_token[i] = 0;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        const uint32_t s = (uint32_t)d->b->row[r].sequence;
-        const sequence_state *sequence = &d->b->sequence[s];
-        const float *sum = l->sums + r * TILE, scale = l->scale[r];
-        float best = l->best[r];
-        int32_t token = l->best_token[r];
-        if (!sequence->samples || r + 1 != (uint32_t)(sequence->first + sequence->rows)) continue;
-        for (uint32_t c = 0; c < columns; c++) {
-            const float logit = sum[c] * scale;
+        const sequence_state *s = &d->b->sequence[d->b->row[r].sequence];
+        l->wanted[r] = s->samples && r + 1 == (uint32_t)(s->first + s->rows);
+    }
+}
+FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                             uint32_t column, uint32_t columns, uint32_t rows)
+{
+    for (uint32_t i = ctx->thread; i < rows * LOOKERS; i += ctx->threads) {
+        const uint32_t r = i / LOOKERS;
+        float best = l->best[i];
+        int32_t token = l->best_token[i];
+        if (!l->wanted[r]) continue;
+        for (uint32_t c = i % LOOKERS; c < columns; c += LOOKERS) {
+            const float logit = l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r];
             if (is_better(logit, (int32_t)(column + c), best, token))
                 best = logit, token = (int32_t)(column + c);
         }
-        l->best[r] = best, l->best_token[r] = token;
-        if (d->logits) {
-            float *to = d->logits + ((size_t)s * d->limit + (uint32_t)sequence->picked) * d->vocab;
-            for (uint32_t c = 0; c < columns; c++) to[column + c] = sum[c] * scale;
-        }
+        l->best[i] = best, l->best_token[i] = token;
+    }
+    for (uint32_t i = ctx->thread; d->logits && i < rows * columns; i += ctx->threads) {
+        const uint32_t r = i / columns, c = i % columns, s = (uint32_t)d->b->row[r].sequence;
+        if (l->wanted[r])
+            d->logits[((size_t)s * d->limit + (uint32_t)d->b->sequence[s].picked) * d->vocab +
+                      column + c] = l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r];
+    }
+}
+FLEET_DEVICE void end_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                             uint32_t rows)
+{
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        const uint32_t to = (ctx->slice * d->workers + ctx->tile_index) * MOST_ROWS + r;
+        uint32_t best = r * LOOKERS;
+        for (uint32_t i = best + 1; i < (r + 1) * LOOKERS; i++)
+            if (is_better(l->best[i], l->best_token[i], l->best[best], l->best_token[best]))
+                best = i;
+        d->best[to] = l->best[best], d->best_token[to] = l->best_token[best];
     }
 }
 
-FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t column,
-                         uint32_t rows)
+/* The sums of `tiles` tiles of columns from number `first` on go where they are wanted. */
+FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t first,
+                         uint32_t tiles, uint32_t rows)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
+    const uint32_t column = first * TILE, half = TILE / 2;
     if (o->ending == END_LOGITS) {
-        put_logits(ctx, o, l, column, rows);
+        put_logits(ctx, d, l, column,
+                   d->vocab - column < tiles * TILE ? d->vocab - column : tiles * TILE, rows);
     } else if (o->ending == END_SILU) {
-        for (uint32_t i = ctx->thread; i < rows * TILE / 2; i += ctx->threads) {
-            const uint32_t r = i / (TILE / 2), c = i % (TILE / 2);
-            const float *sum = l->sums + r * TILE + c;
-            if (column / 2 + c < o->columns)
-                put_act(o->acts + r * o->columns + column / 2 + c, o->acts_second,
-                        silu(sum[0] * l->scale[r]) * (sum[TILE / 2] * l->scale[r]));
+        for (uint32_t i = ctx->thread; i < tiles * rows * half; i += ctx->threads) {
+            const uint32_t r = i / half % rows, c = (first + i / (rows * half)) * half + i % half;
+            const float *sum = l->sums + i / half * TILE + i % half;
+            if (c < o->columns)
+                put_act(o->acts + act_at(r, c, o->columns, MOST_ROWS), o->acts_second,
+                        silu(sum[0] * l->scale[r]) * (sum[half] * l->scale[r]));
         }
     } else if (o->ending == END_FLOATS) {
-        for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-            const uint32_t r = i / TILE, c = column + i % TILE;
+        for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+            const uint32_t r = i / TILE % rows, c = column + i / (rows * TILE) * TILE + i % TILE;
             if (c < o->columns) o->floats[r * o->columns + c] = l->sums[i] * l->scale[r];
         }
     } else {
-        for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-            const uint32_t r = i / TILE, c = column + i % TILE;
+        for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+            const uint32_t r = i / TILE % rows, c = column + i / (rows * TILE) * TILE + i % TILE;
             l->sums[i] += d->h[r * d->hidden + c];
         }
         fleet_barrier(ctx);
-        put_residual(ctx, o, l->sums, column, rows);
+        for (uint32_t t = 0; t < tiles; t++)
+            put_residual(ctx, o, l->sums + t * rows * TILE, column + t * TILE, rows);
     }
 }
 
@@ -213,37 +233,28 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
    by one worker, once. */
 FLEET_TILE(linear, op)
 {
-    const decoder *d = args->d;
+    const op *o = own_op(&ctx, args);
+    const decoder *d = &o->d;
     const product_lds l = product_lds_of(&ctx);
-    const fleet_part part = fleet_linear_part(&args->shape, ctx.slice, ctx.slices);
+    const tile_range range = tiles_of(o, &ctx);
+    const uint32_t wide = o->shape.tile_n / TILE, all = o->shape.n / TILE, rows = d->b->rows;
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
-    const uint32_t rows = d->b->rows;
+    operand in;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
-    scale_rows(&ctx, args, &l, rows);
-    if (args->ending == END_LOGITS)
-        for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
-            l.best[r] = -INFINITY, l.best_token[r] = 0;
-    /* What FLEET_FOR_TILES goes through where all rows are one tile, with less to keep in registers. */
-    for (uint32_t n = part.first_n + ctx.tile_index; n < part.first_n + part.n_tiles;
-         n += ctx.tile_num) {
-        const bf16 *w = args->weights + (size_t)n * TILE * args->shape.k;
-        operand in;
-        fleet_status s;
-        in.x = args->x, in.second = args->x_second, in.list = NULL;
-        in.stride = args->shape.k, in.rows = rows;
-        s = multiply(&ctx, &weights, w, &in, l.parts);
+    in.x = o->x, in.second = o->x_second, in.list = NULL, in.first = 0;
+    in.k = o->shape.k, in.held = MOST_ROWS, in.rows = rows, in.wide = wide;
+    product_begin(&weights, &in);
+    scale_rows(&ctx, o, &l, rows);
+    if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
+    for (uint32_t n = range.first; n < range.end; n += range.step) {
+        const fleet_status s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
-        add_parts(&ctx, &l, rows);
-        finish(&ctx, args, &l, n * TILE, rows);
+        finish(&ctx, o, &l, n * wide, all - n * wide < wide ? all - n * wide : wide, rows);
     }
-    if (args->ending == END_LOGITS)
-        for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
-            const uint32_t i = (ctx.slice * d->workers + ctx.tile_index) * MOST_ROWS + r;
-            d->best[i] = l.best[r];
-            d->best_token[i] = l.best_token[r];
-        }
+    fleet_barrier(&ctx);
+    if (o->ending == END_LOGITS) end_logits(&ctx, d, &l, rows);
     return status;
 }
 
@@ -316,7 +327,7 @@ typedef struct attention_lds {
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_dim)
 {
     attention_lds l;
-    l.q = (float *)ctx->lds;
+    l.q = (float *)tile_lds(ctx);
     l.sum = l.q + QUERIES * head_dim;
     l.score = l.sum + QUERIES * head_dim;
     l.most = l.score + QUERIES * KEYS;
@@ -348,7 +359,7 @@ FLEET_DEVICE float head_scale(const decoder *d, const float *from)
 FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds *l,
                          const attention_part *p, uint32_t first, uint32_t end)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
     const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
     const uint32_t skipped = first - p->position, rows = end - first;
@@ -372,7 +383,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
                                  const attention_part *p, uint32_t first, uint32_t end,
                                  uint32_t query, uint32_t queries)
 {
-    const decoder *d = o->d;
+    const decoder *d = &o->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
                    group = d->heads / d->kv_heads;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
@@ -442,7 +453,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
    of the step's own rows, and appends them. */
 FLEET_TILE(attend, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const attention_lds l = attention_lds_of(&ctx, d->head_dim);
     const uint32_t group = d->heads / d->kv_heads;
@@ -465,7 +476,7 @@ FLEET_TILE(attend, op)
 /* Puts the parts together. */
 FLEET_TILE(combine, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const batch *b = d->b;
     const uint32_t dim = d->head_dim;
     FLEET_UNUSED(at);
@@ -483,8 +494,9 @@ FLEET_TILE(combine, op)
                 sum += part[c] * worth;
                 weight += part[dim + 1] * worth;
             }
-            put_act(d->attended + (size_t)i * dim + c, d->split * MOST_ROWS * d->heads * dim,
-                    sum / weight);
+            put_act(d->attended +
+                        act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim, MOST_ROWS),
+                    d->split * MOST_ROWS * d->heads * dim, sum / weight);
         }
     }
     return FLEET_OK;
@@ -497,9 +509,9 @@ FLEET_TILE(combine, op)
 /* Which experts each row goes to, and with what weight; then the pairs sorted by expert. One task. */
 FLEET_TILE(route, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const uint32_t rows = d->b->rows, pairs = rows * d->top_k;
-    int32_t *expert = (int32_t *)ctx.lds;             /* [pairs] */
+    int32_t *expert = (int32_t *)tile_lds(&ctx);      /* [pairs] */
     int32_t *count = expert + MOST_ROWS * MOST_TOP_K; /* [experts] */
     FLEET_UNUSED(at);
     for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
@@ -557,42 +569,42 @@ FLEET_TILE(route, op)
 /* The experts that have rows, each TILE columns at a time: gates and ups from rows of x, or downs from what they left. */
 FLEET_TILE(expert, op)
 {
-    const decoder *d = args->d;
+    const op *o = own_op(&ctx, args);
+    const decoder *d = &o->d;
     const product_lds l = product_lds_of(&ctx);
-    const uint32_t tiles = args->shape.n / TILE, active = d->b->rows ? (uint32_t)*d->n_active : 0;
+    const uint32_t all = d->b->rows, pairs = MOST_ROWS * d->top_k; /* that there is room for */
+    const uint32_t tiles = o->shape.n / TILE, items = all ? (uint32_t)*d->n_active * tiles : 0;
     weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
-    if (d->b->rows == 0) return FLEET_OK;
-    scale_rows(&ctx, args, &l, d->b->rows);
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < active * tiles;
+    if (all == 0) return FLEET_OK;
+    scale_rows(&ctx, o, &l, all);
+    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const uint32_t e = i / tiles, n = i % tiles;
         const uint32_t first = (uint32_t)d->first_place[e],
                        rows = (uint32_t)d->first_place[e + 1] - first;
-        const bf16 *w =
-            args->weights + ((size_t)(uint32_t)d->active[e] * tiles + n) * TILE * args->shape.k;
         operand in;
         fleet_status s;
-        in.stride = args->shape.k, in.second = args->x_second, in.rows = rows;
-        in.x = args->ending == END_SILU ? args->x : args->x + (size_t)first * args->shape.k;
-        in.list = args->ending == END_SILU ? d->place_row + first : NULL;
-        s = multiply(&ctx, &weights, w, &in, l.parts);
+        in.x = o->x, in.second = o->x_second, in.k = o->shape.k;
+        in.rows = rows, in.wide = 1;
+        in.list = o->ending == END_SILU ? d->place_row + first : NULL, in.first = first;
+        in.held = o->ending == END_SILU ? MOST_ROWS : pairs;
+        product_begin(&weights, &in);
+        s = multiply(&ctx, &weights, weights_of(o, (uint32_t)d->active[e] * tiles + n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
-        add_parts(&ctx, &l, rows);
-        if (args->ending == END_SILU)
+        if (o->ending == END_SILU)
             for (uint32_t j = ctx.thread; j < rows * TILE / 2; j += ctx.threads) {
                 const uint32_t r = j / (TILE / 2), c = n * (TILE / 2) + j % (TILE / 2);
                 const float *sum = l.sums + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
-                if (c < args->columns)
-                    put_act(args->acts + (size_t)(first + r) * args->columns + c, args->acts_second,
+                if (c < o->columns)
+                    put_act(o->acts + act_at(first + r, c, o->columns, pairs), o->acts_second,
                             silu(sum[0] * scale) * (sum[TILE / 2] * scale));
             }
         else
             for (uint32_t j = ctx.thread; j < rows * TILE; j += ctx.threads) {
                 const uint32_t r = j / TILE, c = n * TILE + j % TILE;
-                if (c < args->columns)
-                    args->floats[(size_t)(first + r) * args->columns + c] = l.sums[j];
+                if (c < o->columns) o->floats[(size_t)(first + r) * o->columns + c] = l.sums[j];
             }
     }
     return status;
@@ -601,7 +613,7 @@ FLEET_TILE(expert, op)
 /* The weighted sum of a row's experts, onto the residual stream. */
 FLEET_TILE(add_experts, op)
 {
-    const decoder *d = args->d;
+    const decoder *d = &args->d;
     const product_lds l = product_lds_of(&ctx);
     FLEET_UNUSED(at);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
@@ -625,14 +637,25 @@ FLEET_TILE(add_experts, op)
 
 /* ---- the end of a step ---- */
 
+/* Copies a batch from or to memory, by all threads. */
+FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
+{
+    const uint32_t *words = (const uint32_t *)(const void *)from;
+    for (uint32_t i = ctx->thread; i < sizeof(batch) / 4; i += ctx->threads)
+        ((uint32_t *)(void *)to)[i] = words[i];
+    fleet_barrier(ctx);
+}
+
 /* The token of each sequence that has one now, and the rows of the next step. One task. */
 FLEET_TILE(next, op)
 {
-    const decoder *d = args->d;
-    batch *b = d->b;
-    float *best = (float *)ctx.lds; /* [MOST_ROWS][RUNS] */
+    const decoder *d = &args->d;
+    float *best = (float *)(void *)tile_lds(&ctx); /* [MOST_ROWS][RUNS] */
     int32_t *token = (int32_t *)(best + MOST_ROWS * RUNS);
+    batch *b = (batch *)(void *)(token + MOST_ROWS * RUNS);
     FLEET_UNUSED(at);
+    copy_batch(&ctx, b, d->b);
+    if (b->rows == 0) return FLEET_OK;
     for (uint32_t i = ctx.thread; i < b->rows * RUNS; i += ctx.threads) {
         const uint32_t r = i / RUNS;
         float most = -INFINITY;
@@ -645,11 +668,9 @@ FLEET_TILE(next, op)
         best[i] = most, token[i] = which;
     }
     fleet_barrier(&ctx);
-    if (ctx.thread != 0 || b->rows == 0) return FLEET_OK;
-    for (uint32_t n = 0; n < b->sequences; n++) {
+    for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
         uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
-        int32_t *to = d->tokens + (size_t)n * (d->context + 1);
         if (!s->rows) continue;
         s->position += s->rows;
         if (!s->samples) continue;
@@ -658,12 +679,17 @@ FLEET_TILE(next, op)
                 best[i] = best[j], token[i] = token[j];
         d->picked[n * d->limit + (uint32_t)s->picked++] = token[i];
         if (s->position < s->given) continue;
-        to[s->position] = token[i];
+        d->tokens[(size_t)n * (d->context + 1) + (uint32_t)s->position] = token[i];
         for (uint32_t e = 0; e < b->n_ends; e++)
             if (token[i] == b->ends[e]) s->limit = s->picked;
     }
-    b->steps++;
-    batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->chiplets * d->workers);
+    fleet_barrier(&ctx);
+    if (ctx.thread == 0) {
+        b->steps++;
+        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->chiplets * d->workers);
+    }
+    fleet_barrier(&ctx);
+    copy_batch(&ctx, d->b, b);
     return FLEET_OK;
 }
 

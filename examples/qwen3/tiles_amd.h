@@ -115,7 +115,7 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
         const uint32_t i = t % tiles * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
         const uint32_t row = row_of(in, i < in->rows ? i : in->rows - 1);
         from.row_bytes[t] =
-            ((t < tiles ? 0 : second) + row * in->stride + lane / INSTRUCTION_ROWS * EIGHT) * 2;
+            ((t < tiles ? 0 : second) + row * in->k + lane / INSTRUCTION_ROWS * EIGHT) * 2;
         sum[t] = (sums4)(0.0f);
     }
     if (blocks) {
@@ -146,20 +146,20 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
     }
 }
 
-/* parts: [waves][MOST_ROWS][TILE], of which this wave writes its own. weights: the tile's, block after block. */
+/* The sums of `in` and a tile to l->sums. weights: the tile's, block after block. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, float *parts)
+                                   const operand *in, const product_lds *l)
 {
+    float *parts = l->parts + fleet_wave_id() * MOST_ROWS * TILE;
     const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
     const uint32_t tiles = ceil_div(of_wave(in->rows), INSTRUCTION_ROWS);
     const uint32_t loads = of_wave(in->second) ? 2 * tiles : tiles;
     fleet_k_range k;
     uint32_t blocks;
     FLEET_UNUSED(source);
-    k.first = 0, k.count = in->stride;
+    k.first = 0, k.count = in->k;
     k = fleet_cut_k(k, BLOCK, wave, waves);
     k.first = of_wave(k.first), blocks = of_wave(k.count / BLOCK);
-    parts += wave * MOST_ROWS * TILE;
     if (loads <= 1)
         multiply_rows(weights, in, k.first, blocks, 1, parts);
     else if (loads <= 2)
@@ -168,6 +168,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
         multiply_rows(weights, in, k.first, blocks, 4, parts);
     else
         multiply_rows(weights, in, k.first, blocks, MOST_LOADS, parts);
+    add_parts(ctx, l, in->rows);
     return FLEET_OK;
 }
 

@@ -1,21 +1,23 @@
 /* tiles_cuda.h: products on NVIDIA GPUs, by tensor cores (mma.sync, from compute capability 8.0 on; fragments.h says which
    lane has what), with the weights from a stream.
 
-   The producer wave copies each tile's weights through a ring of slots in LDS, ahead of the tasks and past the events
-   that they wait for. The other waves take the pieces of a tile in turn, each for all rows, and leave sums of their own.
+   The producer wave copies weights through a ring of slots in LDS, ahead of the tasks and past the events that they wait
+   for. Up to MOST_WIDE tiles of columns are computed together: the activations that they have in common come from the
+   L2 once for all of them. The waves divide k, a chunk at a time; where there are many rows, two waves share a chunk,
+   each for half of the rows.
 
-   What it costs: a tile reads its weights once, and all rows of its input. With k = 4096 those are 128 KB and 8 KB for
-   each row, from the L2 for every tile of a worker: with 16 rows as many bytes as weights, with 64 rows four times as
-   many. Beyond some 32 rows on an H200 that is what a product waits for, and not its weights. */
+   What it costs: a worker reads its weights once, and for each wide tile all rows of its input. With 4096 by 4096
+   weights on 132 SMs those are 256 KB, and 8 KB for each row. */
 
 #include "fragments.h"
 #include "instructions_cuda.h"
 
-/* ---- the stream ---- */
+/* ---- what lies where ---- */
 
 #define SLOT_BYTES 8192u
-#define SLOT_K (SLOT_BYTES / 2 / TILE) /* k's of a piece; the last piece of a tile may have less */
+#define SLOT_K (SLOT_BYTES / 2 / TILE) /* k's of a piece of weights, which is of one tile */
 #define SLOT_BLOCKS (SLOT_K / BLOCK)
+#define K_STEP SLOT_K /* packed weights end with zeros, up to a multiple of so many k's */
 
 /* As many as the smallest of the GPUs that are compiled for has room for beside LDS_BYTES and what the kit takes: of
    227 KB from 9.0 on, 163 KB in 8.0 and 8.7, 99 KB elsewhere. */
@@ -32,22 +34,63 @@
 #endif
 #endif
 
-/* Each works on a copy of its arguments: the compiler must assume that a step of the stream changes memory. */
+/* Tiles that are computed together, at most. The teams of waves take the pieces of as many chunks at a time, which must not
+   be more than the ring has room for. */
+#define MOST_WIDE                                                                                  \
+    (DECODER_SLOTS >= 16 ? 4u : DECODER_SLOTS >= 12 ? 3u : DECODER_SLOTS >= 8 ? 2u : 1u)
+
+/* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
+{
+    const uint32_t piece = k / SLOT_K * wide + column / TILE;
+    return (size_t)piece * SLOT_K * TILE + k % SLOT_K / BLOCK * BLOCK * TILE +
+           pack_at(column % TILE, k % BLOCK);
+}
+/* Of activations: what a wave loads at once, BLOCK k's of some rows, is in one piece. */
+FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows)
+{
+    FLEET_UNUSED(width);
+    return ((size_t)(k / BLOCK) * rows + row) * BLOCK + k % BLOCK;
+}
+
+#define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
+
+/* ---- LDS ---- */
+
+/* A load from memory is waited for as long as hundreds of instructions take, for beside this ring L1 is small: the tiles
+   that look at their arguments often have a copy in LDS. */
+#define OWN_BYTES ((uint32_t)(sizeof(op) + 15) / 16 * 16)
+#define LDS_BYTES (39u * 1024) /* PRODUCT_BYTES are less; attention likes to have as much */
+FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
+{
+    const uint32_t *from = (const uint32_t *)(const void *)args;
+    uint32_t *to = (uint32_t *)ctx->lds;
+    for (uint32_t i = ctx->thread; i < sizeof(op) / 4; i += ctx->threads) to[i] = from[i];
+    fleet_barrier(ctx);
+    return (const op *)ctx->lds;
+}
+FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
+{
+    return (char *)ctx->lds + OWN_BYTES;
+}
+
+/* Of some tiles all parts, and of a wide tile all sums. */
+#define PRODUCT_PARTS (TEAMS * MOST_ROWS * TILE)
+#define PRODUCT_SUMS (MOST_ROWS * MOST_WIDE * TILE)
+
+/* ---- the stream ---- */
+
 FLEET_STREAM(linear, op)
 {
-    const char *weights = (const char *)args->weights;
-    const uint32_t bytes = TILE * args->shape.k * 2;
+    const tile_range tiles = tiles_of(args, &ctx);
     FLEET_UNUSED(at);
-    FLEET_FOR_TILES(tile, &args->shape, ctx)
-    {
-        fleet_span(spans, weights + (size_t)tile.n * bytes, bytes);
-    }
+    for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
+        fleet_span(spans, weights_of(args, n), args->tile_bytes);
 }
 FLEET_STREAM(expert, op)
 {
-    const decoder *d = args->d;
-    const char *weights = (const char *)args->weights;
-    const uint32_t bytes = TILE * args->shape.k * 2, tiles = args->shape.n / TILE;
+    const decoder *d = &args->d;
+    const uint32_t tiles = args->shape.n / TILE;
     const int32_t *active = d->active;
     uint32_t items;
     FLEET_UNUSED(at);
@@ -55,18 +98,47 @@ FLEET_STREAM(expert, op)
     items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices)
-        fleet_span(spans,
-                   weights + ((size_t)(uint32_t)active[i / tiles] * tiles + i % tiles) * bytes,
-                   bytes);
+        fleet_span(spans, weights_of(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
+                   args->tile_bytes);
 }
 #define DECODER_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
 #define DECODER_DISPATCH(set, LIST)                                                                \
     FLEET_DISPATCH_WITH_STREAM(set, LIST, DECODER_STREAMS, DECODER_SLOTS, SLOT_BYTES)
 #define DECODER_STREAM_BYTES FLEET_STREAM_BYTES(op)
 
+/* ---- products ---- */
+
+#define MOST_GROUPS (MOST_ROWS / 2 / FRAGMENT_ROWS) /* of rows, which one wave has */
+#define MOST_ACTS 8u /* pieces of activations that a lane has on their way */
+
+/* What a wave has of a product. A chunk is the pieces of all tiles with the same k's; TEAMS teams of two waves take chunks
+   in turn. Of up to MOST_GROUPS groups of rows each wave has all, and half of the chunk's blocks; of more it has half,
+   and all blocks. */
+typedef struct wave_share {
+    uint32_t team, first_group, groups, first_block, blocks;
+    uint32_t part, parts; /* which part of the k's it adds up, and of how many */
+} wave_share;
+FLEET_DEVICE wave_share wave_share_of(uint32_t rows)
+{
+    const uint32_t all = ceil_div(rows, FRAGMENT_ROWS), wave = fleet_wave_id(), second = wave % 2;
+    wave_share w;
+    w.team = wave / 2;
+    if (all > MOST_GROUPS) {
+        w.first_group = second * MOST_GROUPS, w.groups = second ? all - MOST_GROUPS : MOST_GROUPS;
+        w.first_block = 0, w.blocks = SLOT_BLOCKS;
+        w.part = w.team, w.parts = TEAMS;
+    } else {
+        w.first_group = 0, w.groups = all;
+        w.first_block = second * (SLOT_BLOCKS / 2), w.blocks = SLOT_BLOCKS / 2;
+        w.part = wave, w.parts = 2 * TEAMS;
+    }
+    return w;
+}
+/* A wave's place in the weights, and in the activations. */
 typedef struct weight_source {
     fleet_weights weights;
-    fleet_status status; /* once it is not FLEET_OK, nothing more is taken */
+    fleet_status status;        /* once it is not FLEET_OK, nothing more is taken */
+    fleet_quad acts[MOST_ACTS]; /* the next ones, on their way */
 } weight_source;
 FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 {
@@ -76,134 +148,235 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     return w;
 }
 
-/* ---- products ---- */
-
-#define MOST_GROUPS                                                                                \
-    (2 * MOST_ROWS / FRAGMENT_ROWS) /* of rows, or of the second bf16 of their activations */
-/* A multiplication is of a block and a group of rows. So many pieces of rows are on their way at a time, and so many
-   multiplications in a row have sums of their own, for none to wait for the one before. */
-#define AHEAD 4u
-
-/* A block and a group of rows. */
-FLEET_DEVICE void multiply_block(float *sum, const fleet_quad *weights, const fleet_quad *row)
+/* This lane's weights of a block. */
+FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block)
 {
     UNROLLED
     for (uint32_t half = 0; half < 2; half++)
-        multiply_fragments(sum, weights[half].word, row->word + 2 * half);
+        to[half] =
+            *(const fleet_quad *)(const void *)(block + fragment_weights_at(fleet_lane(), half));
 }
 
-/* This lane's weights of a block; zeros behind the last one, which are nobody's k's. */
-FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block, uint32_t there)
+/* Where a lane finds its activations of a block. */
+typedef struct act_rows {
+    const act *x;
+    uint32_t row[MOST_GROUPS], step, last, second; /* in values; last: block */
+} act_rows;
+FLEET_DEVICE act_rows act_rows_of(const wave_share *w, const operand *in, const uint32_t groups)
 {
-    const fleet_quad zero = {{0, 0, 0, 0}};
+    act_rows from;
+    from.x = in->x, from.step = in->held * BLOCK, from.last = in->k / BLOCK - 1;
+    from.second = in->second;
     UNROLLED
-    for (uint32_t half = 0; half < 2; half++) {
-        const bf16 *from = block + fragment_weights_at(fleet_lane(), half);
-        to[half] = there ? *(const fleet_quad *)(const void *)from : zero;
-    }
-}
-
-/* This lane's pieces of its rows for the multiplications from number `first` on of those from k on; row: where in x they
-   begin. Where there are no more blocks, the last one is read again. */
-FLEET_DEVICE void load_rows(fleet_quad *to, const act *x, const uint32_t *row, uint32_t groups,
-                            uint32_t k, uint32_t first, uint32_t last)
-{
-    UNROLLED
-    for (uint32_t i = 0; i < AHEAD; i++) {
-        const uint32_t from = k + (first + i) / groups * BLOCK;
-        to[i] = load_quad(x + (row[(first + i) % groups] + (from < last ? from : last)));
-    }
-}
-
-/* This wave's share, for so many groups of rows: a constant. Where activations are two bf16 each, the second half of the
-   groups are the second ones of the first half. */
-FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, weight_source *source, const operand *in,
-                                  float *parts, const uint32_t groups)
-{
-    const uint32_t waves = ctx->threads / fleet_wave_size(), lane = fleet_lane();
-    const uint32_t k_end = in->stride, last = k_end - BLOCK, pieces = ceil_div(k_end, SLOT_K);
-    const uint32_t sums = groups < AHEAD ? AHEAD : groups;
-    const uint32_t rows = in->second ? groups / 2 : groups; /* groups of them */
-    uint32_t row[MOST_GROUPS];
-    float sum[MOST_GROUPS][FRAGMENT_SUMS];
-    fleet_quad coming[AHEAD], block[2];
-    uint32_t taken = 0; /* or passed over */
-    UNROLLED
-    for (uint32_t i = 0; i < groups; i++) {
-        const uint32_t r = i % rows * FRAGMENT_ROWS + fragment_row(lane);
+    for (uint32_t g = 0; g < groups; g++) {
+        const uint32_t r = (w->first_group + g) * FRAGMENT_ROWS + fragment_row(fleet_lane());
         /* Behind the last row it is read again; nobody looks at its sums. */
-        row[i] = row_of(in, r < in->rows ? r : in->rows - 1) * in->stride + fragment_k(lane) +
-                 (i < rows ? 0 : in->second);
+        from.row[g] =
+            row_of(in, r < in->rows ? r : in->rows - 1) * BLOCK + fragment_k(fleet_lane());
     }
-    memset(sum, 0, sizeof sum);
-    load_rows(coming, in->x, row, groups, fleet_wave_id() * SLOT_K, 0, last);
-    for (uint32_t piece = fleet_wave_id(); piece < pieces && !source->status; piece += waves) {
-        const bf16 *weights;
-        fleet_weights_skip(&source->weights, piece - taken);
-        weights = (const bf16 *)fleet_weights_next(&source->weights);
-        if (!weights) {
-            source->status = fleet_weights_status(&source->weights);
-            break;
-        }
-        taken = piece + 1;
+    return from;
+}
+FLEET_DEVICE void load_acts(fleet_quad *to, const act_rows *from, uint32_t block,
+                            const uint32_t groups, const uint32_t terms)
+{
+    const act *x = from->x + (block < from->last ? block : from->last) * from->step;
+    UNROLLED
+    for (uint32_t i = 0; i < groups * terms; i++)
+        to[i] = load_quad(x + (from->row[i % groups] + (i < groups ? 0 : from->second)));
+}
+
+/* Blocks whose activations are on their way at a time. */
+#define WINDOW(acts) ((acts) <= 2 ? 4u : MOST_ACTS / (acts))
+
+FLEET_DEVICE void begin_groups(const wave_share *w, weight_source *source, const operand *in,
+                               const uint32_t groups, const uint32_t terms)
+{
+    const act_rows from = act_rows_of(w, in, groups);
+    UNROLLED
+    for (uint32_t b = 0; b < WINDOW(groups * terms); b++)
+        load_acts(source->acts + b * groups * terms, &from,
+                  w->team * SLOT_BLOCKS + w->first_block + b, groups, terms);
+}
+
+/* groups, terms and wide are constants: of rows, of an activation, and in->wide. As soon as a block is multiplied, the
+   registers of its activations take those of the block that is a window behind it, at the end those with which the next
+   product of the same rows begins. */
+FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const operand *in,
+                             float (*sum)[MOST_GROUPS][FRAGMENT_SUMS], const uint32_t groups,
+                             const uint32_t terms, const uint32_t wide)
+{
+    const uint32_t chunks = ceil_div(in->k, SLOT_K);
+    const uint32_t acts = groups * terms, window = WINDOW(acts);
+    const act_rows from = act_rows_of(w, in, groups);
+    uint32_t taken = 0; /* pieces, or passed over */
+    for (uint32_t chunk = w->team; chunk < chunks; chunk += TEAMS) {
+        const uint32_t next = chunk + TEAMS < chunks ? chunk + TEAMS : w->team;
+        const bf16 *piece[MOST_WIDE];
+        fleet_weights done;
+        fleet_weights_skip(&source->weights, chunk * wide - taken);
+        done = source->weights;
         UNROLLED
-        for (uint32_t first = 0; first < SLOT_BLOCKS * groups; first += AHEAD) {
-            const uint32_t k = piece * SLOT_K, next = first + AHEAD;
-            fleet_quad x[AHEAD];
-            memcpy(x, coming, sizeof x);
-            if (next < SLOT_BLOCKS * groups)
-                load_rows(coming, in->x, row, groups, k, next, last);
-            else
-                load_rows(coming, in->x, row, groups, k + waves * SLOT_K, 0, last);
-            UNROLLED
-            for (uint32_t i = 0; i < AHEAD; i++) {
-                const uint32_t number = (first + i) / groups;
-                if ((first + i) % groups == 0)
-                    load_weights(block, weights + number * BLOCK * TILE,
-                                 k + number * BLOCK < k_end);
-                multiply_block(sum[(first + i) % sums], block, &x[i]);
+        for (uint32_t t = 0; t < wide; t++) {
+            piece[t] = (const bf16 *)fleet_weights_next(&source->weights);
+            if (!piece[t]) {
+                source->status = fleet_weights_status(&source->weights);
+                return;
             }
         }
-        fleet_weights_release(&source->weights, 1);
-    }
-    fleet_weights_skip(&source->weights, pieces - taken);
-    UNROLLED
-    for (uint32_t j = groups; j < sums; j++)
-        for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) sum[j % groups][s] += sum[j][s];
-    if (in->second) {
+        taken = (chunk + 1) * wide;
+        ROLLED
+        for (uint32_t first = 0; first < w->blocks; first += window) {
+            const uint32_t behind = first + window < w->blocks
+                                        ? chunk * SLOT_BLOCKS + first + window
+                                        : next * SLOT_BLOCKS;
+            UNROLLED
+            for (uint32_t b = 0; b < window; b++) {
+                UNROLLED
+                for (uint32_t t = 0; t < wide; t++) {
+                    fleet_quad weights[2];
+                    load_weights(weights, piece[t] + (w->first_block + first + b) * BLOCK * TILE);
+                    UNROLLED
+                    for (uint32_t i = 0; i < 2 * acts; i++)
+                        multiply_fragments(sum[t][i % groups], weights[i / acts].word,
+                                           source->acts[b * acts + i % acts].word + i / acts * 2);
+                }
+                load_acts(source->acts + b * acts, &from, behind + w->first_block + b, groups,
+                          terms);
+            }
+        }
         UNROLLED
-        for (uint32_t i = groups / 2; i < groups; i++)
-            for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) sum[i - groups / 2][s] += sum[i][s];
+        for (uint32_t t = 0; t < wide; t++) {
+            fleet_weights_skip(&done, 1);
+            fleet_weights_release(&done, 2);
+        }
     }
+    fleet_weights_skip(&source->weights, chunks * wide - taken);
+}
+
+/* This wave's sums of a tile to LDS, [rows of all groups][TILE]. */
+FLEET_DEVICE void put_part(const wave_share *w, float (*sum)[FRAGMENT_SUMS], float *part,
+                           const uint32_t groups)
+{
+    const uint32_t lane = fleet_lane();
+    part += w->first_group * FRAGMENT_ROWS * TILE;
     UNROLLED
-    for (uint32_t i = 0; i < groups; i++) {
-        float *to = parts + i * FRAGMENT_ROWS * TILE;
-        if (i >= rows) continue;
+    for (uint32_t g = 0; g < groups; g++) {
+        if (g >= w->groups) break;
         UNROLLED
         for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) {
             const uint32_t turn = fragment_sum_turn(lane, s);
-            to[fragment_sum_at(lane, turn)] =
-                turn & 2 ? (turn & 1 ? sum[i][3] : sum[i][2]) : (turn & 1 ? sum[i][1] : sum[i][0]);
+            part[g * FRAGMENT_ROWS * TILE + fragment_sum_at(lane, turn)] =
+                turn & 2 ? (turn & 1 ? sum[g][3] : sum[g][2]) : (turn & 1 ? sum[g][1] : sum[g][0]);
         }
     }
 }
-
-/* parts: [waves][MOST_ROWS][TILE], of which this wave writes its own. The weights are the stream's next. */
-FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, float *parts)
+/* Adds up the parts of `tiles` tiles, always in their order. */
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const wave_share *w, const product_lds *l,
+                            float *sums, uint32_t tiles, uint32_t part, uint32_t rows)
 {
-    const uint32_t groups = ceil_div(in->rows, FRAGMENT_ROWS) * (in->second ? 2 : 1);
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+        const uint32_t t = i / (rows * TILE);
+        const float *first = l->parts + t * w->parts * part + (i - t * rows * TILE);
+        float sum = 0;
+        for (uint32_t p = 0; p < w->parts; p++) sum += first[p * part];
+        sums[i] = sum;
+    }
+    fleet_barrier(ctx);
+}
+
+FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, weight_source *source,
+                                  const operand *in, const product_lds *l, const uint32_t groups,
+                                  const uint32_t terms, const uint32_t wide)
+{
+    const uint32_t part = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE;
+    const uint32_t room = PRODUCT_PARTS / (w->parts * part); /* tiles at a time */
+    float sum[MOST_WIDE][MOST_GROUPS][FRAGMENT_SUMS];
+    memset(sum, 0, sizeof sum);
+    if (!source->status) add_chunks(w, source, in, sum, groups, terms, wide);
+    UNROLLED
+    for (uint32_t t = 0; t < wide; t++) {
+        const uint32_t first = t / room * room;
+        put_part(w, sum[t], l->parts + ((t - first) * w->parts + w->part) * part, groups);
+        if (t + 1 == first + room || t + 1 == wide)
+            add_parts(ctx, w, l, l->sums + first * in->rows * TILE, t + 1 - first, part, in->rows);
+    }
+}
+
+/* With the constants of a wave's share; what has two terms is one tile wide. */
+#define WITH_GROUPS(call, share, source, in)                                                       \
+    do {                                                                                           \
+        if ((in)->second && (share).groups > 2)                                                    \
+            call(share, source, in, 4, 2);                                                         \
+        else if ((in)->second && (share).groups > 1)                                               \
+            call(share, source, in, 2, 2);                                                         \
+        else if ((in)->second)                                                                     \
+            call(share, source, in, 1, 2);                                                         \
+        else if ((share).groups > 2)                                                               \
+            call(share, source, in, 4, 1);                                                         \
+        else if ((share).groups > 1)                                                               \
+            call(share, source, in, 2, 1);                                                         \
+        else                                                                                       \
+            call(share, source, in, 1, 1);                                                         \
+    } while (0)
+#define BEGIN_GROUPS(share, source, in, groups, terms)                                             \
+    begin_groups(&(share), source, in, groups, terms)
+#define MULTIPLY_GROUPS(share, source, in, groups, terms)                                          \
+    do {                                                                                           \
+        if (MOST_WIDE >= 4 && (terms) == 1 && (in)->wide == 4)                                     \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 4);                       \
+        else if (MOST_WIDE >= 3 && (terms) == 1 && (in)->wide == 3)                                \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 3);                       \
+        else if (MOST_WIDE >= 2 && (terms) == 1 && (in)->wide == 2)                                \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 2);                       \
+        else                                                                                       \
+            multiply_groups(ctx, &(share), source, in, l, groups, terms, 1);                       \
+    } while (0)
+
+/* Before the first product of these rows: loads what it begins with. */
+FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
+{
+    const wave_share share = wave_share_of(in->rows);
+    WITH_GROUPS(BEGIN_GROUPS, share, source, in);
+}
+/* The sums of `in` and in->wide tiles, whose weights are the stream's next, to l->sums. */
+FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
+                                   const operand *in, const product_lds *l)
+{
+    const wave_share share = wave_share_of(in->rows);
     FLEET_UNUSED(weights);
-    parts += fleet_wave_id() * MOST_ROWS * TILE;
-    if (groups <= 1)
-        multiply_groups(ctx, source, in, parts, 1);
-    else if (groups <= 2)
-        multiply_groups(ctx, source, in, parts, 2);
-    else if (groups <= 4)
-        multiply_groups(ctx, source, in, parts, 4);
-    else if (groups <= 8)
-        multiply_groups(ctx, source, in, parts, 8);
-    else
-        multiply_groups(ctx, source, in, parts, MOST_GROUPS);
+    WITH_GROUPS(MULTIPLY_GROUPS, share, source, in);
     return source->status;
+}
+
+/* 1 / root mean square of each row, from the squares that the tiles before left: a row for each wave at a time, and the
+   loads of some rows together. It is there behind the caller's next barrier. */
+#define SCALED 2u  /* rows */
+#define SQUARES 8u /* of each */
+FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+{
+    const decoder *d = &o->d;
+    const uint32_t tiles = d->hidden / TILE, waves = ctx->threads / fleet_wave_size();
+    for (uint32_t first = fleet_wave_id(); first < rows; first += SCALED * waves) {
+        float sum[SCALED] = {0};
+        for (uint32_t t = fleet_lane(); o->normed && t < tiles; t += SQUARES * fleet_wave_size()) {
+            float square[SCALED * SQUARES];
+            UNROLLED
+            for (uint32_t i = 0; i < SCALED * SQUARES; i++) {
+                const uint32_t r = first + i / SQUARES * waves,
+                               at = t + i % SQUARES * fleet_wave_size();
+                square[i] = r < rows && at < tiles ? d->squares[r * tiles + at] : 0;
+            }
+            UNROLLED
+            for (uint32_t i = 0; i < SCALED * SQUARES; i++) sum[i / SQUARES] += square[i];
+        }
+        UNROLLED
+        for (uint32_t i = 0; i < SCALED; i++) {
+            const uint32_t r = first + i * waves;
+            for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2)
+                sum[i] += from_lane(sum[i], bit);
+            if (r < rows && fleet_lane() == 0)
+                l->scale[r] = o->normed ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
+        }
+    }
 }

@@ -43,21 +43,21 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     for (uint32_t r = 0; r < rows; r++) sum[r] = even[r] + odd[r];
 }
 
-/* parts: [waves][MOST_ROWS][TILE], of which this wave writes its own. weights: the tile's, [k][TILE]. */
+/* The sums of `in` and a tile to l->sums. weights: the tile's, [k][TILE]. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, float *parts)
+                                   const operand *in, const product_lds *l)
 {
+    float *parts = l->parts + fleet_wave_id() * MOST_ROWS * TILE;
     fleet_k_range all, k;
     FLEET_UNUSED(source);
-    all.first = 0, all.count = in->stride;
+    all.first = 0, all.count = in->k;
     k = fleet_cut_k(all, BLOCK, fleet_wave_id(), ctx->threads);
-    parts += fleet_wave_id() * MOST_ROWS * TILE;
     for (uint32_t i = 0; i < in->rows; i += 2) {
         const float *x[2];
         floats16 sum[2];
-        x[0] = in->x + (size_t)row_of(in, i) * in->stride;
+        x[0] = in->x + (size_t)row_of(in, i) * in->k;
         if (i + 1 < in->rows) {
-            x[1] = in->x + (size_t)row_of(in, i + 1) * in->stride;
+            x[1] = in->x + (size_t)row_of(in, i + 1) * in->k;
             multiply_rows(weights, x, 2, k, sum);
             memcpy(parts + i * TILE, sum, sizeof sum);
         } else {
@@ -65,6 +65,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
             memcpy(parts + i * TILE, sum, sizeof sum[0]);
         }
     }
+    add_parts(ctx, l, in->rows);
     return FLEET_OK;
 }
 

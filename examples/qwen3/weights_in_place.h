@@ -1,4 +1,19 @@
-/* weights_in_place.h: for platforms whose products take weights from memory as they are, rather than from a stream. */
+/* weights_in_place.h: for platforms whose products take weights from memory as they are, rather than from a stream, and
+   compute a tile at a time. */
+
+#define K_STEP BLOCK
+#define MOST_WIDE 1u
+
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
+{
+    FLEET_UNUSED(wide);
+    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK);
+}
+FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows)
+{
+    FLEET_UNUSED(rows);
+    return (size_t)row * width + k;
+}
 
 typedef struct weight_source {
     uint32_t none;
@@ -6,9 +21,62 @@ typedef struct weight_source {
 FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 {
     weight_source w;
-    (void)ctx;
+    FLEET_UNUSED(ctx);
     w.none = 0;
     return w;
 }
+FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
+{
+    FLEET_UNUSED(source), FLEET_UNUSED(in);
+}
 #define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
 #define DECODER_STREAM_BYTES 0u
+
+/* Arguments stay where they are. */
+#define LDS_BYTES PRODUCT_BYTES
+FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
+{
+    FLEET_UNUSED(ctx);
+    return args;
+}
+FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
+{
+    return (char *)ctx->lds;
+}
+
+#define PRODUCT_PARTS (MOST_WAVES * MOST_ROWS * TILE)
+#define PRODUCT_SUMS (MOST_ROWS * TILE)
+
+/* Adds up what the waves left, [waves][MOST_ROWS][TILE], always in their order. */
+FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t rows)
+{
+    const uint32_t waves = ctx->threads / fleet_wave_size();
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+        float sum = 0;
+        for (uint32_t w = 0; w < waves; w++) sum += l->parts[w * MOST_ROWS * TILE + i];
+        l->sums[i] = sum;
+    }
+    fleet_barrier(ctx);
+}
+
+/* 1 / root mean square of each row, from the squares that the tiles before left. */
+FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+{
+    const decoder *d = &o->d;
+    const uint32_t tiles = d->hidden / TILE;
+    if (o->normed)
+        for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
+            const uint32_t r = i / RUNS;
+            float sum = 0;
+            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[r * tiles + t];
+            l->sums[i] = sum;
+        }
+    fleet_barrier(ctx);
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        float sum = 0;
+        for (uint32_t i = 0; i < RUNS; i++) sum += l->sums[r * RUNS + i];
+        l->scale[r] = o->normed ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
+    }
+    fleet_barrier(ctx);
+}
