@@ -196,9 +196,10 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
     const float *rows = d->qkv + (size_t)p->row * width;
     kept *cache = cache_of(o->cache, d, p);
-    /* Its old keys are waited for together with the new ones. */
+    /* The units that they go to are on their way meanwhile, by waves that may have nothing else to do. */
     if (appended)
-        for (size_t i = first / KEYS * unit_size(d) + (fleet_wave_id() * 32 + lane) * LINE;
+        for (size_t i = first / KEYS * unit_size(d) +
+                        ((MOST_WAVES - 1 - fleet_wave_id()) * 32 + lane) * LINE;
              i < ceil_div(end, KEYS) * unit_size(d); i += THREADS * LINE)
             touch(cache + i);
     for (uint32_t n = fleet_wave_id(); n < queries + appended; n += MOST_WAVES) {
