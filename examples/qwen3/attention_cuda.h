@@ -4,11 +4,15 @@
    are read from the cache, after these were put there. The waves take units in turn, each for itself: it multiplies its
    queries by the keys, makes weights of the scores and multiplies the values by these, all in registers. When no units are
    left, the waves' sums are added up in LDS, in their order. Where a sequence has several parts, whoever is the last to be
-   done with one puts them together, in the order of the parts.
+   done with a query's puts them together, in the order of the parts.
 
    A query is a row of the sequence and a head of the group that shares keys: number i is row i / group, head i % group. A
    wave has a set of FRAGMENT_ROWS of them. Where there are more, as in a prompt, several waves with a set each share
-   their units. */
+   their units.
+
+   After the event each load from global memory is waited for, all the longer when weights take the bandwidth. So there is
+   one such wait before the scores, for the step's own rows: what else a worker must know comes with the stream. Scores are
+   in powers of two. */
 
 #if KEYS != TILE || THREADS != 32 * MOST_WAVES
 #error "attention_cuda.h: a multiplication has TILE keys, and lanes come in warps"
@@ -16,13 +20,18 @@
 
 /* Where the stream has one piece for each half of a head. */
 typedef char half_a_unit_must_be_a_slot[2 * KEYS * HEAD_HALF * 2 == SLOT_BYTES ? 1 : -1];
+typedef char a_batch_must_fit_a_slot[sizeof(batch) <= SLOT_BYTES ? 1 : -1];
 
-/* So many waves share a unit: all, or a number that divides theirs. */
+/* So many waves share a unit, each with a set of queries of its own: a power of two, or all. */
 FLEET_DEVICE uint32_t sets_of(uint32_t queries)
 {
     uint32_t sets = 1;
     while (sets < MOST_WAVES && sets * FRAGMENT_ROWS < queries) sets *= 2;
     return sets;
+}
+FLEET_DEVICE uint32_t queries_of(const decoder *d, const attention_part *p)
+{
+    return p->rows * (d->heads / d->kv_heads);
 }
 /* Units of a part, its first ones, that no row of this step goes to. */
 FLEET_DEVICE uint32_t old_units(const attention_part *p)
@@ -37,20 +46,21 @@ FLEET_STREAM(attend, op)
 {
     const decoder *d = &args->d;
     const batch *b = d->b;
-    const op o = *args;
-    const uint32_t group = d->heads / d->kv_heads, kv_heads = d->kv_heads;
-    uint32_t items;
+    kept *const cache = args->cache;
+    const uint32_t kv_heads = d->kv_heads;
+    uint32_t parts, items;
     FLEET_UNUSED(at);
     if (!fleet_span_await_step(spans)) return;
-    items = b->parts * kv_heads;
+    parts = b->parts, items = parts * kv_heads;
+    fleet_span(spans, args, sizeof(op));
+    fleet_span(spans, b, (uint32_t)(offsetof(batch, part_sequence) + parts + 15) & ~15u);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const attention_part p = attention_part_of(b, kv_heads, i);
-        const uint32_t step = sets_of(p.rows * group) * FRAGMENT_ROWS;
-        const kept *units = cache_of(&o, d, &p) + p.first * unit_size(d);
+        const uint32_t queries = queries_of(d, &p), step = sets_of(queries) * FRAGMENT_ROWS;
+        const kept *units = cache_of(cache, d, &p) + p.first * unit_size(d);
         const uint32_t bytes = old_units(&p) * (uint32_t)unit_size(d) * 2;
-        for (uint32_t query = 0; query < p.rows * group; query += step)
-            fleet_span(spans, units, bytes);
+        for (uint32_t query = 0; query < queries; query += step) fleet_span(spans, units, bytes);
     }
 }
 
@@ -75,22 +85,24 @@ FLEET_DEVICE void put_pair(kept *to, float first, float second)
     *(uint32_t *)(void *)to = kept_of(first) | (uint32_t)kept_of(second) << 16;
 }
 
-/* What weights are worth after the largest score has grown. */
-FLEET_DEVICE float worth_of(float before, float most)
-{
-    return most == -INFINITY ? 0 : exp_of(before - most);
-}
-
 /* ---- LDS ---- */
+
+/* Some of a worker's parts, and how many it has in all. */
+#define LISTED 16u
+typedef struct part_list {
+    attention_part part[LISTED];
+    uint32_t parts;
+    uint32_t unused[3]; /* what lies behind it is aligned */
+} part_list;
 
 #define SUM_STRIDE (HEAD_HALF + 4u) /* of a query: stores find different banks */
 #define QUERY_PAD 16u               /* likewise loads */
+#define LINE 64u                    /* values of a line of the L1 */
 #define SUMS (MOST_WAVES * FRAGMENT_ROWS)
 
 typedef struct attention_lds {
     float *sum;           /* [MOST_WAVES][FRAGMENT_ROWS][SUM_STRIDE], half a head */
     float *most, *weight; /* [MOST_WAVES][FRAGMENT_ROWS] */
-    uint32_t *last;       /* 1: all parts are there */
     kept *q;              /* [sets][FRAGMENT_ROWS][stride] */
     uint32_t stride;
     uint32_t apart; /* 1: q has a place of its own, 0: it is that of sums */
@@ -100,17 +112,28 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets,
 {
     attention_lds l;
     char *behind;
-    l.sum = (float *)(void *)tile_lds(ctx);
+    l.sum = (float *)(void *)(tile_lds(ctx) + sizeof(part_list));
     l.most = l.sum + SUMS * SUM_STRIDE, l.weight = l.most + SUMS;
-    l.last = (uint32_t *)(void *)(l.weight + SUMS);
-    behind = (char *)(l.last + 4);
+    behind = (char *)(l.weight + SUMS);
     l.stride = halves * HEAD_HALF + QUERY_PAD;
     l.apart = behind + sets * FRAGMENT_ROWS * l.stride * 2 <= (char *)ctx->lds + LDS_BYTES;
-    l.q = (kept *)(void *)(l.apart ? behind : tile_lds(ctx));
+    l.q = l.apart ? (kept *)(void *)behind : (kept *)(void *)l.sum;
     return l;
 }
 
 /* ---- queries and new keys ---- */
+
+/* The row of a query, among those of its sequence. Mostly there is one, and no need to divide. */
+FLEET_DEVICE uint32_t query_row(const decoder *d, const attention_part *p, uint32_t query)
+{
+    return p->rows == 1 ? 0 : query / (d->heads / d->kv_heads);
+}
+/* Its head, among all of the step's rows. */
+FLEET_DEVICE size_t query_head(const decoder *d, const attention_part *p, uint32_t query)
+{
+    const uint32_t group = d->heads / d->kv_heads, row = query_row(d, p, query);
+    return (size_t)(p->row + row) * d->heads + p->head * group + query - row * group;
+}
 
 /* What a lane has of a head after norm and rotation: pairs of neighbours, from head_pair() on and half of head_dim behind. */
 typedef struct turned_head {
@@ -172,11 +195,19 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
     const uint32_t last = p->position + p->rows, end = p->end * KEYS < last ? p->end * KEYS : last;
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
     const float *rows = d->qkv + (size_t)p->row * width;
-    kept *cache = cache_of(o, d, p);
+    kept *cache = cache_of(o->cache, d, p);
+    /* The units that they go to are on their way meanwhile, by waves that may have nothing else to do. */
+    if (appended)
+        for (size_t i = first / KEYS * unit_size(d) +
+                        ((MOST_WAVES - 1 - fleet_wave_id()) * 32 + lane) * LINE;
+             i < ceil_div(end, KEYS) * unit_size(d); i += THREADS * LINE)
+            touch(cache + i);
     for (uint32_t n = fleet_wave_id(); n < queries + appended; n += MOST_WAVES) {
         const uint32_t is_key = n >= queries;
-        const uint32_t row = is_key ? first + n - queries - p->position : (query + n) / group;
-        const uint32_t head = is_key ? d->heads + p->head : p->head * group + (query + n) % group;
+        const uint32_t row =
+            is_key ? first + n - queries - p->position : query_row(d, p, query + n);
+        const uint32_t head =
+            is_key ? d->heads + p->head : p->head * group + query + n - row * group;
         const float *from = rows + row * width + head * dim;
         const uint32_t key = p->position + row;
         two low[2], high[2];
@@ -215,8 +246,9 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
 /* What a wave has of its queries so far; of lane l those with numbers 2 (l % 4) and 2 (l % 4) + 1. */
 typedef struct attending {
     float sum[2 * HALF_TILES][FRAGMENT_SUMS];
-    float most[2], weight[2]; /* the largest score; the sum of weights of this lane's keys */
-    uint32_t seen[2];         /* keys */
+    float weight[FRAGMENT_SUMS]; /* sums of weights: the first two, the others are the same again */
+    float most[2];               /* the largest scores */
+    uint32_t seen[2];            /* keys */
 } attending;
 
 /* Sixteen bytes of a unit, of a slot or of the cache. */
@@ -242,10 +274,7 @@ FLEET_DEVICE void score_unit(float *score, const kept *q, uint32_t stride, const
         for (uint32_t i = 0; i < HALF_TILES; i++) {
             const uint32_t *b =
                 (const uint32_t *)(const void *)(query + (half * HALF_TILES + i) * TILE);
-            uint32_t a[4];
-            a[0] = key[i].word[0], a[1] = key[i].word[2], a[2] = key[i].word[1],
-            a[3] = key[i].word[3];
-            multiply_kept(sum[i % 4], a, b);
+            multiply_kept(sum[i % 4], key[i].word, b);
         }
     }
     UNROLLED
@@ -253,35 +282,44 @@ FLEET_DEVICE void score_unit(float *score, const kept *q, uint32_t stride, const
         score[i] = (sum[0][i] + sum[1][i]) + (sum[2][i] + sum[3][i]);
 }
 
+#define LOWEST                                                                                     \
+    (-1e30f) /* of a query that has seen no key: finite, so that differences are numbers */
+#define F16_ONES 0x3c003c00u
+
 /* Makes weights of the scores of the keys from number `key` on, and adds weights times values. */
-FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float root,
+FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float scale,
                            const kept *values, const uint32_t halves)
 {
+    const uint32_t row = key + fleet_lane() / 4;
+    const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
     fleet_quad value[HALF_TILES];
-    kept weight[FRAGMENT_SUMS];
+    float first[2], second[2], most[2], shrink[2];
     uint32_t b[2];
-    float shrink[2];
     UNROLLED
     for (uint32_t i = 0; i < HALF_TILES; i++) value[i] = load_block(values, i);
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
-        const uint32_t row = key + fleet_lane() / 4;
-        const float first = row < a->seen[n] ? score[n] * root : -INFINITY;
-        const float second = row + 8 < a->seen[n] ? score[n + 2] * root : -INFINITY;
-        float most = fmaxf(first, second);
-        UNROLLED
-        for (uint32_t i = 4; i < 32; i *= 2) most = fmaxf(most, from_lane(most, i));
-        most = fmaxf(most, a->most[n]);
-        shrink[n] = worth_of(a->most[n], most);
-        weight[n] = kept_of(worth_of(first, most));
-        weight[n + 2] = kept_of(worth_of(second, most));
-        /* As the values will have them. */
-        a->weight[n] =
-            a->weight[n] * shrink[n] + (float_of_kept(weight[n]) + float_of_kept(weight[n + 2]));
-        a->most[n] = most;
+        first[n] = row < a->seen[n] ? score[n] * scale : -INFINITY;
+        second[n] = row + 8 < a->seen[n] ? score[n + 2] * scale : -INFINITY;
+        most[n] = fmaxf(first[n], second[n]);
     }
-    b[0] = turned_over(weight[0] | (uint32_t)weight[1] << 16);
-    b[1] = turned_over(weight[2] | (uint32_t)weight[3] << 16);
+    UNROLLED
+    for (uint32_t i = 4; i < 32; i *= 2) {
+        UNROLLED
+        for (uint32_t n = 0; n < 2; n++) most[n] = fmaxf(most[n], from_lane(most[n], i));
+    }
+    UNROLLED
+    for (uint32_t n = 0; n < 2; n++) {
+        most[n] = fmaxf(most[n], a->most[n]);
+        shrink[n] = power_of_two(a->most[n] - most[n]);
+        a->most[n] = most[n];
+    }
+    b[0] = turned_over(pair_of(power_of_two(first[0] - most[0]), power_of_two(first[1] - most[1])));
+    b[1] =
+        turned_over(pair_of(power_of_two(second[0] - most[0]), power_of_two(second[1] - most[1])));
+    UNROLLED
+    for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) a->weight[j] *= shrink[j % 2];
+    multiply_kept(a->weight, ones, b); /* as the values have them */
     UNROLLED
     for (uint32_t half = 0; half < halves; half++) {
         UNROLLED
@@ -318,27 +356,36 @@ FLEET_DEVICE const kept *take_piece(piece_source *from, uint32_t number)
     return piece;
 }
 
-/* This wave's units of a part, those of the stream from piece `first` on. */
-FLEET_DEVICE void attend_units(attending *a, const op *o, const decoder *d, const attention_part *p,
-                               const attention_lds *l, uint32_t sets, piece_source *from,
-                               uint32_t first, const uint32_t halves)
+/* The lane's wave is done with the piece that it took last. */
+FLEET_DEVICE void give_piece(const piece_source *from, uint32_t sets)
 {
-    const uint32_t wave = fleet_wave_id(), old = old_units(p);
-    const kept *units = cache_of(o, d, p) + p->first * unit_size(d);
-    const kept *q = l->q + wave % sets * FRAGMENT_ROWS * l->stride;
-    const float root = 1 / sqrtf((float)d->head_dim);
-    for (uint32_t u = wave / sets; u < p->end - p->first && !from->status; u += MOST_WAVES / sets) {
-        const kept *keys = units + u * unit_size(d), *values;
+    if (sets == 1)
+        fleet_weights_release(&from->weights, 1);
+    else
+        fleet_weights_release(&from->weights, sets);
+}
+
+/* This wave's units of a part, of which the first `old` ones come from the stream, from piece `first` on. */
+FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_part *p,
+                               const attention_lds *l, uint32_t sets, uint32_t set, uint32_t crew,
+                               piece_source *from, uint32_t first, uint32_t old, float scale,
+                               const uint32_t halves)
+{
+    const uint32_t n = p->end - p->first, key = p->first * KEYS, half = KEYS * HEAD_HALF * halves;
+    const uint32_t crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
+    const kept *q = l->q + set * FRAGMENT_ROWS * l->stride;
+    for (uint32_t u = crew; u < n && !from->status; u += crews) {
+        const kept *keys = units + (size_t)u * 2 * half, *values;
         float score[FRAGMENT_SUMS];
         if (u < old && !(keys = take_piece(from, first + u * halves))) break;
         score_unit(score, q, l->stride, keys, halves);
-        values = keys + KEYS * HEAD_HALF * halves;
+        values = keys + half;
         if (u < old && halves > 1) {
-            fleet_weights_release(&from->weights, sets);
+            give_piece(from, sets);
             if (!(values = take_piece(from, first + u * halves + 1))) break;
         }
-        add_unit(a, score, (p->first + u) * KEYS, root, values, halves);
-        if (u < old) fleet_weights_release(&from->weights, sets);
+        add_unit(a, score, key + u * KEYS, scale, values, halves);
+        if (u < old) give_piece(from, sets);
     }
 }
 
@@ -346,21 +393,23 @@ FLEET_DEVICE void attend_units(attending *a, const op *o, const decoder *d, cons
 FLEET_DEVICE float *partial_of(const decoder *d, const attention_part *p, uint32_t query,
                                uint32_t part)
 {
-    const uint32_t group = d->heads / d->kv_heads, row = p->row + query / group;
-    const size_t head = (size_t)row * d->heads + p->head * group + query % group;
-    return d->partial + (head * d->most_parts + part) * (d->head_dim + PARTIAL_ENDS);
+    return d->partial + (query_head(d, p, query) * d->most_parts + part) * partial_size(d);
 }
+/* Four sums of half a head, as lanes find them. */
 FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32_t query,
-                               uint32_t c, four sum, float weight)
+                               uint32_t half, four sum, float weight)
 {
-    const uint32_t group = d->heads / d->kv_heads, dim = d->head_dim;
-    const uint32_t head = p->head * group + query % group;
-    /* c is a multiple of 4: the others lie behind it. */
-    act *to =
-        d->attended + act_at(p->row + query / group, head * dim + c, d->heads * dim, MOST_ROWS);
+    const uint32_t c = half * HEAD_HALF + four_sums_at(fleet_lane()), dim = d->head_dim;
+    const uint32_t group = d->heads / d->kv_heads, row = query_row(d, p, query);
+    const uint32_t head = p->head * group + query - row * group, width = d->heads * dim;
+    const float scale = 1 / weight;
     UNROLLED
-    for (uint32_t i = 0; i < 4; i++)
-        put_act(to + i, d->split * MOST_ROWS * d->heads * dim, sum.value[i] / weight);
+    for (uint32_t i = 0; i < 2; i++) {
+        act *to = d->attended + act_at(p->row + row, head * dim + c + 8 * i, width, MOST_ROWS);
+        if (c + 8 * i >= dim) continue;
+        put_act(to, d->split * MOST_ROWS * width, sum.value[i] * scale);
+        put_act(to + 1, d->split * MOST_ROWS * width, sum.value[i + 2] * scale);
+    }
 }
 
 /* A wave's sums of half a head to LDS, and where that is the first half, what belongs to all. */
@@ -370,153 +419,203 @@ FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l, uint32_
     UNROLLED
     for (uint32_t i = 0; i < HALF_TILES; i++) {
         UNROLLED
-        for (uint32_t j = 0; j < FRAGMENT_SUMS; j++)
-            l->sum[(rows + j % 2) * SUM_STRIDE + i * TILE + j / 2 * 8 + lane / 4] =
-                half ? a->sum[HALF_TILES + i][j] : a->sum[i][j];
+        for (uint32_t n = 0; n < 2; n++) {
+            two together;
+            together.value[0] = half ? a->sum[HALF_TILES + i][n] : a->sum[i][n];
+            together.value[1] = half ? a->sum[HALF_TILES + i][n + 2] : a->sum[i][n + 2];
+            *(two *)(void *)(l->sum + (rows + n) * SUM_STRIDE + i * TILE + lane / 4 * 2) = together;
+        }
     }
-    if (half) return;
+    if (half || lane >= 4) return;
     UNROLLED
-    for (uint32_t n = 0; n < 2; n++) {
-        float weight = a->weight[n];
-        UNROLLED
-        for (uint32_t i = 4; i < 32; i *= 2) weight += from_lane(weight, i);
-        if (lane < 4) l->most[rows + n] = a->most[n], l->weight[rows + n] = weight;
-    }
+    for (uint32_t n = 0; n < 2; n++)
+        l->most[rows + n] = a->most[n], l->weight[rows + n] = a->weight[n];
 }
 
-/* Adds up what the waves left of half a head, four values by each lane. */
-FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const attention_lds *l,
-                           uint32_t sets, uint32_t query, uint32_t queries, uint32_t half)
+/* Whether this is the last part of a query to be done, which its wave has just left to the others. */
+FLEET_DEVICE uint32_t is_last_part(const decoder *d, const attention_part *p, uint32_t query)
 {
-    const uint32_t at = fleet_lane() * 4, c = half * HEAD_HALF + at;
-    for (uint32_t n = fleet_wave_id(); n < queries; n += MOST_WAVES) {
-        float most = -INFINITY, weight = 0;
-        four sum = {{0, 0, 0, 0}};
-        for (uint32_t row = n; row < SUMS; row += sets * FRAGMENT_ROWS)
-            most = fmaxf(most, l->most[row]);
-        for (uint32_t row = n; row < SUMS; row += sets * FRAGMENT_ROWS) {
-            const float worth = worth_of(l->most[row], most);
-            const four wave = load_four(l->sum + row * SUM_STRIDE + at);
-            UNROLLED
-            for (uint32_t i = 0; i < 4; i++) sum.value[i] += wave.value[i] * worth;
-            weight += l->weight[row] * worth;
-        }
-        if (c >= d->head_dim) continue;
-        if (p->parts == 1) {
-            put_attended(d, p, query + n, c, sum, weight);
-        } else {
-            float *to = partial_of(d, p, query + n, p->part);
-            *(four *)(void *)(to + c) = sum;
-            if (c == 0) to[d->head_dim] = most, to[d->head_dim + 1] = weight;
-        }
+    uint32_t last = 0;
+    fleet_wave_barrier(); /* what all lanes stored is published with the arrival */
+    if (fleet_lane() == 0) {
+        uint32_t *arrived = d->arrived + query_head(d, p, query);
+        last = fleet_add_acq_rel_device(arrived, 1) + 1 == p->parts;
+        if (last) fleet_store_relaxed_device(arrived, 0); /* for the layer behind the event */
     }
+    last = of_lane((float)last, 0) > 0;
+    fleet_wave_barrier();
+    return last;
 }
 
-/* Whether all other parts of the sequence's head are done. */
-FLEET_DEVICE uint32_t is_last_part(const fleet_ctx *ctx, const decoder *d, const attention_part *p,
-                                   const attention_lds *l)
-{
-    fleet_barrier(ctx); /* what all waves stored is published with the arrival */
-    if (ctx->thread == 0) {
-        uint32_t *arrived = d->arrived + p->sequence * d->kv_heads + p->head;
-        *l->last = fleet_add_acq_rel_device(arrived, 1) + 1 == p->parts;
-        if (*l->last) fleet_store_relaxed_device(arrived, 0); /* for the layer behind the event */
-    }
-    fleet_barrier(ctx);
-    return *l->last;
-}
-
-#define JOINED 8u /* parts on their way at a time */
+/* Puts the parts of a query together. A lane knows what a part is worth. */
+#define JOINED 8u /* sums on their way at a time */
 FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t query,
                              const uint32_t halves)
 {
-    const uint32_t stride = d->head_dim + PARTIAL_ENDS;
+    const uint32_t lane = fleet_lane(), stride = halves * HEAD_HALF + 4;
     const float *from = partial_of(d, p, query, 0);
+    const two ends = load_two(from + (lane < p->parts ? lane : 0) * stride + halves * HEAD_HALF);
+    float most = lane < p->parts ? ends.value[0] : LOWEST, worth, weight;
+    for (uint32_t i = 16; i; i /= 2) most = fmaxf(most, from_lane(most, i));
+    worth = lane < p->parts ? power_of_two(ends.value[0] - most) : 0;
+    weight = wave_sum(worth * ends.value[1]);
+    UNROLLED
     for (uint32_t half = 0; half < halves; half++) {
-        const uint32_t c = half * HEAD_HALF + fleet_lane() * 4;
-        float most = -INFINITY, weight = 0;
         four sum = {{0, 0, 0, 0}};
-        if (c >= d->head_dim) continue;
         for (uint32_t first = 0; first < p->parts; first += JOINED) {
             four part[JOINED];
-            two ends[JOINED];
+            UNROLLED
+            for (uint32_t i = 0; i < JOINED; i++)
+                part[i] = load_four(from + (first + i < p->parts ? first + i : first) * stride +
+                                    half * HEAD_HALF + lane * 4);
             UNROLLED
             for (uint32_t i = 0; i < JOINED; i++) {
-                const uint32_t n = first + i < p->parts ? first + i : first;
-                part[i] = load_four(from + n * stride + c);
-                ends[i] = load_two(from + n * stride + d->head_dim);
-            }
-            UNROLLED
-            for (uint32_t i = 0; i < JOINED; i++) {
-                const float now = fmaxf(most, ends[i].value[0]);
-                const float shrink = worth_of(most, now), worth = worth_of(ends[i].value[0], now);
-                if (first + i >= p->parts) break;
+                const float part_worth = of_lane(worth, (first + i) % 32);
                 UNROLLED
                 for (uint32_t j = 0; j < 4; j++)
-                    sum.value[j] = sum.value[j] * shrink + part[i].value[j] * worth;
-                weight = weight * shrink + ends[i].value[1] * worth;
-                most = now;
+                    if (first + i < p->parts) sum.value[j] += part[i].value[j] * part_worth;
             }
         }
-        put_attended(d, p, query, c, sum, weight);
+        put_attended(d, p, query, half, sum, weight);
     }
 }
 
-FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const decoder *d,
-                              const attention_part *p, piece_source *from, uint32_t *first,
-                              const uint32_t halves)
+/* Adds up what so many waves left of half a head of each query, four values by each lane. */
+FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const attention_lds *l,
+                           uint32_t sets, uint32_t crews, uint32_t query, uint32_t queries,
+                           uint32_t half, const uint32_t halves)
 {
-    const uint32_t group = d->heads / d->kv_heads, all = p->rows * group, sets = sets_of(all);
+    for (uint32_t n = fleet_wave_id(); n < queries; n += MOST_WAVES) {
+        float of[MOST_WAVES], most = LOWEST, weight = 0;
+        four sum = {{0, 0, 0, 0}};
+        UNROLLED
+        for (uint32_t i = 0; i < MOST_WAVES; i++) {
+            of[i] = i < crews ? l->most[i * sets * FRAGMENT_ROWS + n] : LOWEST;
+            most = fmaxf(most, of[i]);
+        }
+        UNROLLED
+        for (uint32_t i = 0; i < MOST_WAVES; i++) {
+            const uint32_t row = i * sets * FRAGMENT_ROWS + n;
+            const float worth = power_of_two(of[i] - most);
+            if (i < crews) {
+                const four wave = load_four(l->sum + row * SUM_STRIDE + fleet_lane() * 4);
+                UNROLLED
+                for (uint32_t j = 0; j < 4; j++) sum.value[j] += wave.value[j] * worth;
+                weight += l->weight[row] * worth;
+            }
+        }
+        if (p->parts == 1) {
+            put_attended(d, p, query + n, half, sum, weight);
+        } else {
+            float *to = partial_of(d, p, query + n, p->part);
+            *(four *)(void *)(to + half * HEAD_HALF + fleet_lane() * 4) = sum;
+            if (half + 1 < halves) continue;
+            if (fleet_lane() == 0)
+                to[halves * HEAD_HALF] = most, to[halves * HEAD_HALF + 1] = weight;
+            if (is_last_part(d, p, query + n)) join_parts(d, p, query + n, halves);
+        }
+    }
+}
+
+FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention_part *p,
+                              piece_source *from, uint32_t *first, const uint32_t halves)
+{
+    const decoder *d = &o->d;
+    const uint32_t all = queries_of(d, p), sets = sets_of(all), old = old_units(p);
+    const uint32_t wave = fleet_wave_id(), set = sets == 1 ? 0 : wave % sets,
+                   crew = sets == 1 ? wave : wave / sets;
+    const uint32_t units = p->end - p->first, crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
+    const uint32_t busy = units < crews ? units : crews;
+    const kept *cached =
+        cache_of(o->cache, d, p) + (size_t)p->first * 2 * KEYS * HEAD_HALF * halves;
+    const float scale = 1.44269504f / sqrtf((float)d->head_dim); /* log2(e) */
     const attention_lds l = attention_lds_of(ctx, sets, halves);
     for (uint32_t query = 0; query < all; query += sets * FRAGMENT_ROWS) {
         const uint32_t left = all - query;
         const uint32_t queries = left < sets * FRAGMENT_ROWS ? left : sets * FRAGMENT_ROWS;
         attending a;
+        if (!l.apart) fleet_barrier(ctx); /* all are done with the sums before */
+        put_heads(o, d, p, &l, query, queries, halves);
         memset(&a, 0, sizeof a);
         UNROLLED
         for (uint32_t n = 0; n < 2; n++) {
-            const uint32_t i = fleet_wave_id() % sets * FRAGMENT_ROWS + fleet_lane() % 4 * 2 + n;
-            a.most[n] = -INFINITY;
-            a.seen[n] = p->position + (query + i) / group + 1; /* itself and what came before */
+            const uint32_t i = query + set * FRAGMENT_ROWS + fleet_lane() % 4 * 2 + n;
+            a.most[n] = LOWEST;
+            a.seen[n] = p->position + query_row(d, p, i) + 1; /* itself and what came before */
         }
-        if (!l.apart) fleet_barrier(ctx); /* all are done with the sums before */
-        put_heads(o, d, p, &l, query, queries, halves);
         fleet_barrier(ctx);
-        attend_units(&a, o, d, p, &l, sets, from, *first, halves);
-        *first += old_units(p) * halves;
+        attend_units(&a, cached, p, &l, sets, set, crew, from, *first, old, scale, halves);
+        *first += old * halves;
         UNROLLED
         for (uint32_t half = 0; half < halves; half++) {
             if (half || !l.apart) fleet_barrier(ctx);
-            leave_sums(&a, &l, half);
+            if (crew < busy) leave_sums(&a, &l, half);
             fleet_barrier(ctx);
-            add_sums(d, p, &l, sets, query, queries, half);
+            add_sums(d, p, &l, sets, busy, query, queries, half, halves);
         }
     }
-    if (p->parts > 1 && is_last_part(ctx, d, p, &l))
-        for (uint32_t query = fleet_wave_id(); query < all; query += MOST_WAVES)
-            join_parts(d, p, query, halves);
+}
+
+/* The worker's parts from number `first` on to LDS, by one wave: a lane has one. */
+FLEET_DEVICE void list_parts(const fleet_ctx *ctx, part_list *list, const batch *b,
+                             uint32_t kv_heads, uint32_t first)
+{
+    const uint32_t at = ctx->slice + ctx->tile_index * ctx->slices;
+    const uint32_t stride = ctx->tile_num * ctx->slices, items = b->parts * kv_heads;
+    const uint32_t n = first + fleet_lane();
+    if (fleet_lane() < LISTED && at + n * stride < items)
+        list->part[n - first] = attention_part_of(b, kv_heads, at + n * stride);
+    if (n == 0) list->parts = at < items ? (items - at - 1) / stride + 1 : 0;
+}
+
+/* What the stream says about the task to LDS, by the first wave. If the run ends, the task has no parts, for all waves. */
+FLEET_DEVICE const op *begin_parts(const fleet_ctx *ctx, piece_source *from, part_list *list)
+{
+    uint64_t *own = (uint64_t *)ctx->lds;
+    const op *o = (const op *)ctx->lds;
+    if (fleet_wave_id() == 0) {
+        const uint64_t *args = (const uint64_t *)(const void *)take_piece(from, 0);
+        const batch *b = NULL;
+        for (uint32_t i = fleet_lane(); args && i < sizeof(op) / 8; i += 32) own[i] = args[i];
+        if (args) {
+            give_piece(from, 1);
+            b = (const batch *)(const void *)take_piece(from, 1);
+        }
+        if (b) {
+            list_parts(ctx, list, b, o->d.kv_heads, 0);
+            give_piece(from, 1);
+        } else if (fleet_lane() == 0) {
+            list->parts = 0;
+        }
+    }
+    fleet_barrier(ctx);
+    return o;
 }
 
 /* Attention, a part of a sequence's keys and one head of them at a time. Whoever has the last of the keys has also those
    of the step's own rows, and appends them. */
 FLEET_TILE(attend, op)
 {
-    const op *o = own_op(&ctx, args);
-    const decoder *d = &o->d;
-    const batch *b = d->b;
-    const uint32_t items = b->parts * d->kv_heads, halves = head_halves(d);
-    uint32_t first = 0;
+    part_list *list = (part_list *)(void *)tile_lds(&ctx);
+    uint32_t first = 2, halves;
     piece_source from;
+    const op *o;
     FLEET_UNUSED(at);
+    FLEET_UNUSED(args);
     from.weights = fleet_weights_open(&ctx);
     from.passed = 0, from.status = FLEET_OK;
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
-         i += ctx.tile_num * ctx.slices) {
-        const attention_part p = attention_part_of(b, d->kv_heads, i);
+    o = begin_parts(&ctx, &from, list);
+    halves = head_halves(&o->d);
+    for (uint32_t i = 0; i < list->parts; i++) {
+        if (i && i % LISTED == 0) {
+            fleet_barrier(&ctx);
+            if (fleet_wave_id() == 0) list_parts(&ctx, list, o->d.b, o->d.kv_heads, i);
+            fleet_barrier(&ctx);
+        }
         if (halves == 1)
-            attend_part(&ctx, o, d, &p, &from, &first, 1);
+            attend_part(&ctx, o, &list->part[i % LISTED], &from, &first, 1);
         else
-            attend_part(&ctx, o, d, &p, &from, &first, 2);
+            attend_part(&ctx, o, &list->part[i % LISTED], &from, &first, 2);
     }
     return from.status;
 }

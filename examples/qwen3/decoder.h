@@ -29,6 +29,11 @@
 #define MOST_WAVES 8u
 #define MOST_TOP_K 16u
 #define MOST_ENDS 16u
+#if defined(FLEET_CUDA)
+#define MOST_PARTS 32u /* of a sequence's attention: a lane each */
+#else
+#define MOST_PARTS 64u
+#endif
 #define EIGHT 8u /* values in sixteen bytes, one load */
 
 typedef uint16_t bf16; /* the upper half of a float */
@@ -91,7 +96,7 @@ typedef struct token_row {
     int32_t sequence, position;
 } token_row;
 
-typedef struct batch {
+typedef struct __attribute__((aligned(16))) batch { /* a stream may copy it */
     uint32_t sequences;
     uint32_t rows;           /* of this step; 0: all have come to their ends */
     uint32_t steps;          /* taken so far that had rows */
@@ -100,7 +105,8 @@ typedef struct batch {
     uint32_t n_ends;
     token_row row[MOST_ROWS];
     sequence_state sequence[MOST_ROWS];
-    uint32_t first_part[MOST_ROWS + 1]; /* of each sequence */
+    uint32_t first_part[MOST_ROWS + 1];            /* of each sequence */
+    uint8_t part_sequence[MOST_ROWS * MOST_PARTS]; /* whose a part is */
 } batch;
 
 /* Keys that stay together: a part of a sequence's attention is some of these units, its last one may be short. */
@@ -128,8 +134,10 @@ FLEET_BOTH uint32_t part_units(uint32_t sequences, uint32_t units, uint32_t kv_h
     uint32_t best = rounds * whole, least = rounds * (whole + PART_COST);
     for (uint32_t r = rounds; r <= 2 * rounds; r++) {
         const uint32_t parts = r * workers / kv_heads - sequences / 2;
-        const uint32_t size = ceil_div(units, parts);
-        const uint32_t cost = r * (ceil_div(whole, ceil_div(whole, size)) + PART_COST) + JOIN_COST;
+        const uint32_t size = ceil_div(units, parts), each = ceil_div(whole, size);
+        const uint32_t cost =
+            ceil_div(sequences * each * kv_heads, workers) * (ceil_div(whole, each) + PART_COST) +
+            JOIN_COST;
         if (cost < least) least = cost, best = size;
     }
     return best;
@@ -171,8 +179,9 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
         const sequence_state *s = &b->sequence[i];
         b->first_part[i] = parts;
         if (s->rows) {
-            const uint32_t n = ceil_div(ceil_div((uint32_t)(s->position + s->rows), KEYS), size);
-            parts += n < most_parts ? n : most_parts; /* partial sums have room for no more */
+            uint32_t n = ceil_div(ceil_div((uint32_t)(s->position + s->rows), KEYS), size);
+            if (n > most_parts) n = most_parts; /* partial sums have room for no more */
+            for (; n; n--) b->part_sequence[parts++] = (uint8_t)i;
         }
     }
     b->first_part[b->sequences] = parts;
@@ -180,9 +189,6 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
 }
 
 /* ---- the model ---- */
-
-#define PARTIAL_ENDS                                                                               \
-    4u /* behind sums: maximum and weight, and nothing, so that the next ones are aligned */
 
 /* How a linear layer's outputs go on. */
 typedef enum ending {
@@ -209,8 +215,8 @@ typedef struct decoder {
                        act_at says where each of them lies */
     float *squares; /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
     float *qkv;     /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
-    float *partial; /* [MOST_ROWS][heads][most_parts][head_dim + PARTIAL_ENDS] */
-    uint32_t *arrived; /* [MOST_ROWS][kv_heads]: parts whose sums are there; 0 between steps */
+    float *partial; /* [MOST_ROWS][heads][most_parts][partial_size()] */
+    uint32_t *arrived; /* [MOST_ROWS][heads]: parts whose sums are there; 0 between steps */
     kept *cache;       /* keys and values, [layers][sequences][kv_heads][cache_size()] */
     act *attended;     /* [MOST_ROWS][heads head_dim] */
     act *gated;        /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
@@ -231,7 +237,7 @@ typedef struct decoder {
 } decoder;
 
 /* What a tile sees: the decoder, and of its layer what it works on. */
-typedef struct op {
+typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     decoder d;           /* one load further away, it would be waited for by every tile */
     fleet_linear shape;  /* of a product; tile_m: all rows; tile_n: what is computed together */
     uint32_t turn;       /* the worker that has the first of these tiles */

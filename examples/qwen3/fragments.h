@@ -79,13 +79,26 @@ FLEET_BOTH size_t cache_size(const decoder *d)
 FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
 {
     const uint32_t row = key % KEYS, lane = row % 8 * 4 + i % TILE / 4;
-    return key / KEYS * unit_size(d) + i / TILE * CACHE_BLOCK + lane * EIGHT + row / 8 * 4 + i % 4;
+    return key / KEYS * unit_size(d) + i / TILE * CACHE_BLOCK + lane * EIGHT + i % 4 / 2 * 4 +
+           row / 8 * 2 + i % 2;
 }
 FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
 {
     const uint32_t row = key % KEYS, lane = i % 8 * 4 + row % 8 / 2;
     return key / KEYS * unit_size(d) + unit_size(d) / 2 + i / TILE * CACHE_BLOCK + lane * EIGHT +
            row / 8 * 4 + i % TILE / 8 * 2 + row % 2;
+}
+/* Of a part, in floats: sums in the order in which lanes leave them, the largest score, the sum of weights, and what keeps
+   the next one aligned. */
+FLEET_BOTH uint32_t partial_size(const decoder *d)
+{
+    return head_halves(d) * HEAD_HALF + 4;
+}
+/* Lane l leaves the sums of values l / 4 and l / 4 + 8 of a block together, and finds four in a row again: two
+   neighbours, each with the one eight behind it. The first of them, in its half of the head: */
+FLEET_BOTH uint32_t four_sums_at(uint32_t lane)
+{
+    return lane / 4 * TILE + lane % 4 * 2;
 }
 
 #endif /* QWEN3_FRAGMENTS_H */

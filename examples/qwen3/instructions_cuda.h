@@ -17,6 +17,16 @@ FLEET_DEVICE fleet_quad load_quad(const act *from)
     __builtin_assume(__isGlobal(from));
     return *(const fleet_quad *)(const void *)from;
 }
+/* A line of global memory to the L1: a load that nobody waits for. */
+FLEET_DEVICE void touch(const kept *at)
+{
+    uint32_t unused;
+    __asm__ volatile("ld.global.ca.u32 %0,[%1];"
+                     : "=r"(unused)
+                     : "l"(__cvta_generic_to_global(at))
+                     : "memory");
+}
+
 /* mma.sync of bf16: activations and weights. */
 FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
 {
@@ -38,15 +48,31 @@ FLEET_DEVICE kept kept_of(float f)
 {
     return __half_as_ushort(__float2half_rn(fminf(fmaxf(f, -65504.0f), 65504.0f)));
 }
-FLEET_DEVICE float float_of_kept(kept k)
+/* Two of them in a register; of weights, which are 0 to 1. */
+FLEET_DEVICE uint32_t pair_of(float lower, float upper)
 {
-    return __half2float(__ushort_as_half(k));
+    uint32_t pair;
+    __asm__("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(pair) : "f"(upper), "f"(lower));
+    return pair;
+}
+/* 2 to the power of x, to some 22 bits; 0 where that is tiny. */
+FLEET_DEVICE float power_of_two(float x)
+{
+    float power;
+    __asm__("ex2.approx.ftz.f32 %0,%1;" : "=f"(power) : "f"(x));
+    return power;
 }
 
 /* x of the lane whose number differs in the bits of `bits`; all lanes of the warp ask together. */
 FLEET_DEVICE float from_lane(float x, uint32_t bits)
 {
     return __shfl_xor_sync(~0u, x, (int)bits);
+}
+
+/* x of a lane; all lanes of the warp ask together. */
+FLEET_DEVICE float of_lane(float x, uint32_t lane)
+{
+    return __shfl_sync(~0u, x, (int)lane);
 }
 
 /* Two neighbours of a row of an 8 x 8 matrix of halves, of which lane l has numbers 2 (l % 4) and 2 (l % 4) + 1 in row

@@ -654,10 +654,9 @@ static int session_buffers(session *s)
     d->squares =
         (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
     d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
-    d->partial = (float *)memory_get(mem, "attention",
-                                     (uint64_t)MOST_ROWS * c->heads * d->most_parts *
-                                         (dim + PARTIAL_ENDS) * 4);
-    d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->kv_heads * 4);
+    d->partial = (float *)memory_get(
+        mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * partial_size(d) * 4);
+    d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->heads * 4);
     d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
     d->gated =
         (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
@@ -755,8 +754,6 @@ static int session_tokens(session *s, const request *requests)
     free(tokens);
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
 }
-
-#define MOST_PARTS 64u /* of a sequence's attention */
 
 /* Prepares everything for session_run. 0, or -1 and s->error; session_free in any case. */
 static int session_open(session *s, const model *m, const session_desc *desc,

@@ -274,6 +274,11 @@ FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
 {
     return ((size_t)d->context + key) * d->head_dim + i;
 }
+/* Floats of a part: sums, the largest score, the sum of weights. */
+FLEET_BOTH uint32_t partial_size(const decoder *d)
+{
+    return d->head_dim + 2;
+}
 #endif
 
 /* A part of a sequence's attention, for one head of keys and values: its units from `first` to `end`. */
@@ -288,14 +293,8 @@ FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads,
 {
     const sequence_state *s;
     attention_part p;
-    uint32_t n = 0, behind = b->sequences, units;
-    while (behind - n > 1) { /* the last sequence whose first part is not behind this one */
-        const uint32_t middle = (n + behind) / 2;
-        if (b->first_part[middle] <= i / kv_heads)
-            n = middle;
-        else
-            behind = middle;
-    }
+    const uint32_t n = b->part_sequence[i / kv_heads];
+    uint32_t units;
     s = &b->sequence[n];
     p.sequence = n, p.head = i % kv_heads;
     p.part = i / kv_heads - b->first_part[n];
@@ -305,10 +304,10 @@ FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads,
     p.first = units * p.part / p.parts, p.end = units * (p.part + 1) / p.parts;
     return p;
 }
-/* A head's keys and values. */
-FLEET_DEVICE kept *cache_of(const op *o, const decoder *d, const attention_part *p)
+/* A head's keys and values, in those of a layer. */
+FLEET_DEVICE kept *cache_of(kept *layer, const decoder *d, const attention_part *p)
 {
-    return o->cache + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
+    return layer + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
 }
 
 #if defined(FLEET_CUDA)
@@ -364,7 +363,7 @@ FLEET_DEVICE void append(const fleet_ctx *ctx, const op *o, const attention_lds 
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
     const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
     const uint32_t skipped = first - p->position, rows = end - first;
-    kept *cache = cache_of(o, d, p);
+    kept *cache = cache_of(o->cache, d, p);
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
         l->scale[r] = head_scale(d, from + (skipped + r) * width);
     fleet_barrier(ctx);
@@ -388,7 +387,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
                    group = d->heads / d->kv_heads;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
-    const kept *cache = cache_of(o, d, p);
+    const kept *cache = cache_of(o->cache, d, p);
     const float root = 1 / sqrtf((float)dim);
     for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
         const uint32_t r = (query + i) / group, g = (query + i) % group;
@@ -442,9 +441,9 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
                        g = (query + n) % group;
         const size_t to =
             (((size_t)p->row + r) * d->heads + p->head * group + g) * d->most_parts + p->part;
-        d->partial[to * (dim + PARTIAL_ENDS) + c] = c < dim ? l->sum[n * dim + c]
-                                                    : c == dim ? l->most[n]
-                                                               : l->weight[n];
+        d->partial[to * partial_size(d) + c] = c < dim ? l->sum[n * dim + c]
+                                               : c == dim ? l->most[n]
+                                                          : l->weight[n];
     }
     fleet_barrier(ctx);
 }
@@ -485,7 +484,7 @@ FLEET_TILE(combine, op)
          i += ctx.tile_num * ctx.slices) {
         const uint32_t s = (uint32_t)b->row[i / d->heads].sequence,
                        parts = b->first_part[s + 1] - b->first_part[s];
-        const uint32_t stride = dim + PARTIAL_ENDS;
+        const uint32_t stride = partial_size(d);
         const float *from = d->partial + (size_t)i * d->most_parts * stride;
         for (uint32_t c = ctx.thread; c < dim; c += ctx.threads) {
             float most = -INFINITY, sum = 0, weight = 0;

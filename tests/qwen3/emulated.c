@@ -226,14 +226,26 @@ FLEET_DEVICE kept kept_of(float f)
     return (kept)((f < 0 ? 0x8000u : 0) + ((uint32_t)(exponent + 13) << 10) +
                   (uint32_t)rintf(ldexpf(size, 11 - exponent)));
 }
-FLEET_DEVICE float float_of_kept(kept k)
+FLEET_DEVICE uint32_t pair_of(float lower, float upper)
 {
-    return value_of_f16(k);
+    return kept_of(lower) | (uint32_t)kept_of(upper) << 16;
+}
+FLEET_DEVICE float power_of_two(float x)
+{
+    return exp2f(x);
+}
+FLEET_DEVICE void touch(const kept *at)
+{
+    (void)at;
 }
 
 FLEET_DEVICE float from_lane(float x, uint32_t bits)
 {
     return meet(SHUFFLE, 0, x)[emulated_lane() ^ bits].value;
+}
+FLEET_DEVICE float of_lane(float x, uint32_t lane)
+{
+    return meet(SHUFFLE, 0, x)[lane].value;
 }
 FLEET_DEVICE uint32_t turned_over(uint32_t pair)
 {
@@ -544,11 +556,12 @@ typedef struct attention {
 } attention;
 
 #define CONTEXT 400u
-#define MOST_PARTS 12u
+#define PARTS 12u
 #define SEQUENCES 2u
 
 typedef struct decoder_and_op {
     decoder d;
+    batch b;
     op o;
 } decoder_and_op;
 
@@ -671,7 +684,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         memset(&stream, 0, sizeof stream);
         stream.slot_bytes = SLOT_BYTES;
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
-        copy.o.d = copy.d;
+        copy.d.b = &copy.b, copy.o.d = copy.d;
         attend_stream(ctx, &copy.o, ctx.at, &spans);
         for (size_t h = 0; h < heads; h++) {
             const int32_t position = d->b->sequence[h / d->kv_heads].position;
@@ -698,10 +711,9 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     const uint32_t dim = c->head_dim, width = (c->heads + 2 * c->kv_heads) * dim;
     const uint32_t group = c->heads / c->kv_heads, apart = MOST_ROWS * c->heads * dim;
     float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
-    batch *b = (batch *)calloc(1, sizeof *b);
     act *again = halves(2 * apart);
     decoder_and_op a;
-    if (!b) abort();
+    batch *b = &a.b;
     memset(&a, 0, sizeof a);
     b->sequences = SEQUENCES;
     for (uint32_t n = 0; n < SEQUENCES; n++) {
@@ -710,13 +722,13 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         s->prompt = c->position[n] + c->rows[n];
         s->limit = c->rows[n] ? 1 : 0;
     }
-    batch_next(b, MOST_ROWS, MOST_PARTS, c->kv_heads, c->workers);
+    batch_next(b, MOST_ROWS, PARTS, c->kv_heads, c->workers);
 
     a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
-    a.d.eps = 1e-6f, a.d.split = 1, a.d.most_parts = MOST_PARTS, a.d.b = b, a.d.rope = rope;
+    a.d.eps = 1e-6f, a.d.split = 1, a.d.most_parts = PARTS, a.d.b = b, a.d.rope = rope;
     a.d.qkv = floats_of(b->rows * width);
-    a.d.partial = floats_of((size_t)b->rows * c->heads * MOST_PARTS * (dim + PARTIAL_ENDS));
-    a.d.arrived = (uint32_t *)calloc(SEQUENCES * c->kv_heads, sizeof *a.d.arrived);
+    a.d.partial = floats_of((size_t)b->rows * c->heads * PARTS * partial_size(&a.d));
+    a.d.arrived = (uint32_t *)calloc(b->rows * c->heads, sizeof *a.d.arrived);
     a.d.attended = halves(2 * apart);
     a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
     a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
@@ -737,7 +749,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
 
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     CHECK(!memcmp(again, a.d.attended, (size_t)2 * apart * sizeof *again));
-    for (uint32_t i = 0; i < SEQUENCES * c->kv_heads; i++) CHECK_INT(a.d.arrived[i], 0);
+    for (uint32_t i = 0; i < b->rows * c->heads; i++) CHECK_INT(a.d.arrived[i], 0);
     for (uint32_t r = 0; r < b->rows; r++)
         for (uint32_t h = 0; h < c->heads && !t->failed_here; h++) {
             const token_row *row = &b->row[r];
@@ -764,7 +776,6 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     free(a.d.partial);
     free(a.d.qkv);
     free(again);
-    free(b);
     free(k_norm);
     free(q_norm);
     free(rope);
