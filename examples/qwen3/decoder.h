@@ -22,11 +22,18 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_ROWS 64u /* of a step, and so sequences at a time */
-#define TILE 16u      /* columns of a product that are computed together */
-#define BLOCK 32u     /* k's of a block of packed weights, TILE columns wide */
+#define MOST_ROWS 64u     /* of a step, and so sequences at a time */
+#define TILE 16u          /* columns of a product that are computed together */
+#define BLOCK 32u         /* k's of a block of packed weights, TILE columns wide */
+#define COPY_THREADS 256u /* of kernels that fill and read memory */
+#if defined(FLEET_CUDA)
+#define THREADS                                                                                    \
+    128u /* with the producer's five warps: as many registers for each as there can be */
+#define MOST_WAVES 4u
+#else
 #define THREADS 256u
 #define MOST_WAVES 8u
+#endif
 #define MOST_TOP_K 16u
 #define MOST_ENDS 16u
 #if defined(FLEET_CUDA)

@@ -206,7 +206,7 @@ static int pack(model *m, const matrix_source *from, uint32_t tiles, uint32_t wi
 }
 
 /* Random weights: their values follow from their place, so that every platform has the same. */
-FLEET_GLOBAL(THREADS)
+FLEET_GLOBAL(COPY_THREADS)
 void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
 {
     const uint64_t threads = (uint64_t)fleet_block_count() * fleet_thread_count();
@@ -265,7 +265,7 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, ui
         float scale = 1.7f / sqrtf((float)k);
         void *args[4];
         args[0] = &to, args[1] = &number, args[2] = &seed, args[3] = &scale;
-        desc.blocks = device_workers(), desc.threads = THREADS;
+        desc.blocks = device_workers(), desc.threads = COPY_THREADS;
         if (fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), args, &desc))
             snprintf(m->error, MOST_ERROR, "%s: cannot be filled", what);
         return to;
@@ -817,7 +817,9 @@ static int session_run(session *s)
     d.lds_bytes = LDS_BYTES, d.stream_bytes = DECODER_STREAM_BYTES;
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
-    status = fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode), s->device_ops);
+    status = s->desc.schedule == FLEET_SCHEDULE_STATIC
+                 ? fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode_static), s->device_ops)
+                 : fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode), s->device_ops);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if (status) {
         char report[MOST_ERROR - 64];

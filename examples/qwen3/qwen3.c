@@ -214,7 +214,7 @@ static void *watch_steps(void *user)
 
 /* What this device reads in a second: each workgroup its part, from one end to the other. */
 #define READERS 8u /* workgroups of a worker on GPUs */
-FLEET_GLOBAL(THREADS)
+FLEET_GLOBAL(COPY_THREADS)
 void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
 {
     const uint64_t blocks = fleet_block_count(), first = quads * fleet_block_id() / blocks,
@@ -256,7 +256,7 @@ static double read_bandwidth(void)
     }
     args[0] = &memory, args[1] = &quads, args[2] = &sink;
     fill[0] = &memory, fill[1] = &all, fill[2] = &seed, fill[3] = &scale;
-    desc.blocks = readers, desc.threads = THREADS;
+    desc.blocks = readers, desc.threads = COPY_THREADS;
     if (!fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), fill, &desc) && !fleet_stream_wait(NULL))
         for (n = 0; n < READS; n++) {
             const double start = now();

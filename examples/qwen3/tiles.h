@@ -704,5 +704,10 @@ FLEET_KERNEL(decode, op, THREADS)
 {
     FLEET_WORKER_LOOP(op);
 }
+/* For plans that are STATIC, as the default is. */
+FLEET_KERNEL(decode_static, op, THREADS)
+{
+    FLEET_STATIC_LOOP(op);
+}
 
 #endif /* QWEN3_TILES_H */

@@ -26,18 +26,21 @@
 #define DECODER_FIRST(...) DECODER_FIRST_OF(__VA_ARGS__, 0)
 #define DECODER_ARCH DECODER_FIRST(__CUDA_ARCH_LIST__) /* sorted */
 #if DECODER_ARCH >= 900 && DECODER_ARCH < 1200
-#define DECODER_SLOTS 23
+#define DECODER_SLOTS 24
 #elif DECODER_ARCH == 800 || DECODER_ARCH == 870
-#define DECODER_SLOTS 15
+#define DECODER_SLOTS 16
 #else
-#define DECODER_SLOTS 7
+#define DECODER_SLOTS 8
 #endif
 #endif
 
-/* Tiles that are computed together, at most. The teams of waves take the pieces of as many chunks at a time, which must not
-   be more than the ring has room for. */
-#define MOST_WIDE                                                                                  \
-    (DECODER_SLOTS >= 16 ? 4u : DECODER_SLOTS >= 12 ? 3u : DECODER_SLOTS >= 8 ? 2u : 1u)
+/* Tiles that are computed together, at most. The teams of waves take the pieces of TEAMS chunks at a time, which must not be
+   more than the ring has room for. */
+#define MOST_WIDE 4u
+#define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
+#if TEAMS * MOST_WIDE > DECODER_SLOTS
+#error "tiles_cuda.h: the ring has no room for the pieces that are taken at a time"
+#endif
 
 /* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
@@ -53,14 +56,12 @@ FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows
     return ((size_t)(k / BLOCK) * rows + row) * BLOCK + k % BLOCK;
 }
 
-#define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
-
 /* ---- LDS ---- */
 
 /* A load from memory is waited for as long as hundreds of instructions take, for beside this ring L1 is small: the tiles
    that look at their arguments often have a copy in LDS. */
 #define OWN_BYTES ((uint32_t)(sizeof(op) + 15) / 16 * 16)
-#define LDS_BYTES (39u * 1024) /* PRODUCT_BYTES are less; attention likes to have as much */
+#define LDS_BYTES (28u * 1024) /* PRODUCT_BYTES are less; attention likes to have as much */
 FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
 {
     const uint32_t *from = (const uint32_t *)(const void *)args;
@@ -323,11 +324,11 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
     begin_groups(&(share), source, in, groups, terms)
 #define MULTIPLY_GROUPS(share, source, in, groups, terms)                                          \
     do {                                                                                           \
-        if (MOST_WIDE >= 4 && (terms) == 1 && (in)->wide == 4)                                     \
+        if ((terms) == 1 && (in)->wide == 4)                                                       \
             multiply_groups(ctx, &(share), source, in, l, groups, terms, 4);                       \
-        else if (MOST_WIDE >= 3 && (terms) == 1 && (in)->wide == 3)                                \
+        else if ((terms) == 1 && (in)->wide == 3)                                                  \
             multiply_groups(ctx, &(share), source, in, l, groups, terms, 3);                       \
-        else if (MOST_WIDE >= 2 && (terms) == 1 && (in)->wide == 2)                                \
+        else if ((terms) == 1 && (in)->wide == 2)                                                  \
             multiply_groups(ctx, &(share), source, in, l, groups, terms, 2);                       \
         else                                                                                       \
             multiply_groups(ctx, &(share), source, in, l, groups, terms, 1);                       \
