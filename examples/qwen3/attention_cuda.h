@@ -44,26 +44,23 @@ FLEET_DEVICE uint32_t old_units(const attention_part *p)
    are in the cache. */
 FLEET_STREAM(attend, op)
 {
-    uint32_t i = ctx.slice + ctx.tile_index * ctx.slices, n, items;
+    const decoder *d = &args->d;
+    const batch *b = d->b;
+    kept *const cache = args->cache;
+    const uint32_t kv_heads = d->kv_heads;
+    uint32_t parts, items;
     FLEET_UNUSED(at);
     if (!fleet_span_await_step(spans)) return;
-    fleet_span(spans, args, sizeof(op)); /* it needs no load from memory: they take long */
-    {
-        const op o = *args;
-        const decoder *d = &o.d;
-        const batch *b = d->b;
-        fleet_span(spans, b, sizeof(batch));
-        items = b->parts * d->kv_heads, n = b->part_sequence[i / d->kv_heads];
-        while (i < items) {
-            const attention_part p = attention_part_of(b, d->kv_heads, i, n);
-            const uint32_t queries = queries_of(d, &p), step = sets_of(queries) * FRAGMENT_ROWS;
-            const kept *units = cache_of(o.cache, d, &p) + p.first * unit_size(d);
-            const uint32_t bytes = old_units(&p) * (uint32_t)unit_size(d) * 2;
-            for (uint32_t query = 0; query < queries; query += step)
-                fleet_span(spans, units, bytes);
-            i += ctx.tile_num * ctx.slices;
-            if (i < items) n = b->part_sequence[i / d->kv_heads];
-        }
+    parts = b->parts, items = parts * kv_heads;
+    fleet_span(spans, args, sizeof(op));
+    fleet_span(spans, b, (uint32_t)(offsetof(batch, part_sequence) + parts + 15) & ~15u);
+    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
+         i += ctx.tile_num * ctx.slices) {
+        const attention_part p = attention_part_of(b, kv_heads, i);
+        const uint32_t queries = queries_of(d, &p), step = sets_of(queries) * FRAGMENT_ROWS;
+        const kept *units = cache_of(cache, d, &p) + p.first * unit_size(d);
+        const uint32_t bytes = old_units(&p) * (uint32_t)unit_size(d) * 2;
+        for (uint32_t query = 0; query < queries; query += step) fleet_span(spans, units, bytes);
     }
 }
 
@@ -567,8 +564,7 @@ FLEET_DEVICE void list_parts(const fleet_ctx *ctx, part_list *list, const batch 
     const uint32_t stride = ctx->tile_num * ctx->slices, items = b->parts * kv_heads;
     const uint32_t n = first + fleet_lane();
     if (fleet_lane() < LISTED && at + n * stride < items)
-        list->part[n - first] = attention_part_of(b, kv_heads, at + n * stride,
-                                                  b->part_sequence[(at + n * stride) / kv_heads]);
+        list->part[n - first] = attention_part_of(b, kv_heads, at + n * stride);
     if (n == 0) list->parts = at < items ? (items - at - 1) / stride + 1 : 0;
 }
 

@@ -289,12 +289,11 @@ typedef struct attention_part {
     uint32_t position, row, rows; /* of the sequence: tokens before this step, its rows in it */
 } attention_part;
 
-/* n: whose it is, b->part_sequence[i / kv_heads]. */
-FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads, uint32_t i,
-                                              uint32_t n)
+FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads, uint32_t i)
 {
     const sequence_state *s;
     attention_part p;
+    const uint32_t n = b->part_sequence[i / kv_heads];
     uint32_t units;
     s = &b->sequence[n];
     p.sequence = n, p.head = i % kv_heads;
@@ -461,8 +460,7 @@ FLEET_TILE(attend, op)
     FLEET_UNUSED(at);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->parts * d->kv_heads;
          i += ctx.tile_num * ctx.slices) {
-        const attention_part p =
-            attention_part_of(b, d->kv_heads, i, b->part_sequence[i / d->kv_heads]);
+        const attention_part p = attention_part_of(b, d->kv_heads, i);
         const uint32_t first = p.first * KEYS, last = p.position + p.rows,
                        end = p.end * KEYS < last ? p.end * KEYS : last;
         if (end > p.position)
