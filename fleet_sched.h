@@ -407,32 +407,56 @@ typedef struct fleeti_tracer {
 } fleeti_tracer;
 #endif
 
-typedef struct fleeti_worker {
-    fleeti_me me;
-    fleeti_lds slots; /* in LDS, FLEETI_SLOT: the descriptors to come */
+/* What a worker is told when it enters, and what never changes from then on: the same for all threads of the workgroup.
+   On NVIDIA it lies in LDS, since registers are what tiles have too few of, and a spilled one is waited for longer. */
+typedef struct fleeti_fixed {
     fleeti_cold_pointer state;
-    fleeti_cold role;     /* FLEETI_ROLE_... */
-    fleeti_cold schedule; /* fleet_schedule, or FLEETI_ONLY */
+    fleeti_cold role; /* FLEETI_ROLE_... */
     fleeti_cold_pointer counters;
     fleeti_cold_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
     fleeti_cold_pointer
         mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
-    fleeti_cold chiplets, steps, steps_left;
+    fleeti_cold chiplets, steps;
     fleeti_cold token, blocks;            /* of this launch */
     fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
     fleeti_cold id;                       /* its number among all */
-    uint32_t epoch;                       /* among the steps of the bucket that runs */
-    fleeti_cold ahead;                    /* the state's epoch less the bucket's */
-    fleeti_cold begun;                    /* DYNAMIC: the launch's first epoch */
+    fleeti_cold begun, last;              /* DYNAMIC: the launch's first and last epoch */
     fleeti_cold first, count;             /* the worker's queue; CHIPLET: the chiplet's */
-    fleeti_cold own, own_epoch;           /* DYNAMIC: the head of that queue, and its step */
+    fleeti_cold lds_bytes;
+    fleeti_cold misfit; /* FLEET_ERROR_...: the kernel cannot run the launch */
+} fleeti_fixed;
+/* Where it stays. All threads say the same, so that each may read it at once. */
+#if defined(FLEET_CUDA)
+#define FLEETI_FIXED_BYTES sizeof(fleeti_fixed)
+FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
+{
+    __shared__ fleeti_fixed kept;
+    kept = *fixed;
+    return &kept;
+}
+#else
+#define FLEETI_FIXED_BYTES 0u
+FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
+{
+    return fixed;
+}
+#endif
+
+typedef struct fleeti_worker {
+    fleeti_me me;
+    const fleeti_fixed *fixed;
+    fleeti_lds slots;     /* in LDS, FLEETI_SLOT: the descriptors to come */
+    fleeti_cold schedule; /* fleet_schedule, or FLEETI_ONLY */
+    fleeti_cold steps_left;
+    uint32_t epoch;             /* among the steps of the bucket that runs */
+    fleeti_cold ahead;          /* the state's epoch less the bucket's */
+    fleeti_cold own, own_epoch; /* DYNAMIC: the head of that queue, and its step */
     uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
     uint32_t turn;
     fleeti_cold veto;
     fleeti_cold head;                /* STATIC: number of this step's first task */
     fleeti_cold mailed;              /* CHIPLET: wavefront-tasks that the last mail brought */
     fleeti_cold guess;               /* CHIPLET: descriptor that the next mail may bring */
-    fleeti_cold last;                /* DYNAMIC: the launch's last epoch */
     fleeti_cold batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;                  /* of the task in hand */
     uint32_t slow;                   /* 0: STATIC, no batch, not done */
@@ -446,10 +470,8 @@ typedef struct fleeti_worker {
     uint32_t later;
     fleeti_inbound inbound;
     fleeti_cold done;
-    fleeti_cold lds_bytes;
     void *lds;
     fleeti_stream stream;
-    fleeti_cold misfit;   /* 1: the launch has no room for the stream */
     fleeti_cold streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
     fleeti_held task;     /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_TRACE)
@@ -475,34 +497,34 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 }
 FLEET_DEVICE fleeti_state *fleeti_state_of(const fleeti_worker *w)
 {
-    return (fleeti_state *)(uintptr_t)fleeti_cold_at(w->state);
+    return (fleeti_state *)(uintptr_t)fleeti_cold_at(w->fixed->state);
 }
 FLEET_DEVICE const fleet_plan *fleeti_plan_of(const fleeti_worker *w)
 {
-    return (const fleet_plan *)fleeti_cold_at(w->plan);
+    return (const fleet_plan *)fleeti_cold_at(w->fixed->plan);
 }
 FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleeti_worker *w)
 {
     fleeti_counters c;
-    c.device = (uint32_t *)(uintptr_t)fleeti_cold_at(w->counters);
+    c.device = (uint32_t *)(uintptr_t)fleeti_cold_at(w->fixed->counters);
     c.system = &fleeti_state_of(w)->config.system;
     return c;
 }
 FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
 {
-    return (const fleet_task *)fleeti_cold_at(w->tasks);
+    return (const fleet_task *)fleeti_cold_at(w->fixed->tasks);
 }
 FLEET_DEVICE const fleeti_wait *fleeti_waits_of(const fleeti_worker *w)
 {
-    return (const fleeti_wait *)fleeti_cold_at(w->waits);
+    return (const fleeti_wait *)fleeti_cold_at(w->fixed->waits);
 }
 FLEET_DEVICE const fleeti_notify *fleeti_notifies_of(const fleeti_worker *w)
 {
-    return (const fleeti_notify *)fleeti_cold_at(w->notifies);
+    return (const fleeti_notify *)fleeti_cold_at(w->fixed->notifies);
 }
 FLEET_DEVICE fleeti_mailbox *fleeti_mailbox_of(const fleeti_worker *w)
 {
-    return (fleeti_mailbox *)(uintptr_t)fleeti_cold_at(w->mailbox);
+    return (fleeti_mailbox *)(uintptr_t)fleeti_cold_at(w->fixed->mailbox);
 }
 
 /* One thread's account of why it gives up, in an epoch of the bucket; the first one's status ends the run for all. */
@@ -619,25 +641,26 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 
 FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->role) >= FLEETI_ROLE_FIRST &&
-           fleeti_cold_value(w->worker) == fleeti_cold_value(w->workers);
+    return fleeti_cold_value(w->fixed->role) >= FLEETI_ROLE_FIRST &&
+           fleeti_cold_value(w->fixed->worker) == fleeti_cold_value(w->fixed->workers);
 }
 
 /* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
    the host, and gives the state free. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
-    const uint32_t steps = fleeti_cold_value(w->steps);
-    const uint32_t role = fleeti_cold_value(w->role);
+    const uint32_t steps = fleeti_cold_value(w->fixed->steps);
+    const uint32_t role = fleeti_cold_value(w->fixed->role);
     fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
     fleet_block_barrier();
     if (fleeti_my_thread(w->me) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
-        fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->id), 0);
+        fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->fixed->id), 0);
     fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
-    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_cold_value(w->blocks)) return;
+    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_cold_value(w->fixed->blocks))
+        return;
     {
         uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
         uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
@@ -659,7 +682,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
         fleet_store_relaxed_system(&host->epoch, epoch); /* the kernel's end publishes both */
         fleet_store_relaxed_system(&host->finished, finished);
         fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
-        fleeti_rmw_device(&state->owner.word, 0u - fleeti_cold_value(w->token));
+        fleeti_rmw_device(&state->owner.word, 0u - fleeti_cold_value(w->fixed->token));
     }
 }
 
@@ -931,7 +954,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
         } else {
             return;
         }
-        if (e == plan->n_elements - 1 && then++ == fleeti_cold_value(w->last)) continue;
+        if (e == plan->n_elements - 1 && then++ == fleeti_cold_value(w->fixed->last)) continue;
         from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
         map = 0;
     }
@@ -1028,7 +1051,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
 #define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
 #define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 7)
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
-#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS)
+#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS + FLEETI_FIXED_BYTES)
 FLEET_DEVICE uint32_t fleeti_batch_most(const fleeti_worker *w)
 {
     const uint32_t waves = fleeti_my_waves(w->me);
@@ -1059,7 +1082,8 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
 {
     const uint32_t lane = fleeti_my_lane(w->me), lanes = fleet_wave_size();
     const uint32_t stage = fleeti_cold_value(w->stage), loading = fleeti_cold_value(w->loading);
-    const uint32_t first = fleeti_cold_value(w->first), count = fleeti_cold_value(w->count);
+    const uint32_t first = fleeti_cold_value(w->fixed->first),
+                   count = fleeti_cold_value(w->fixed->count);
     uint32_t offset = fleeti_cold_value(w->offset);
     w->stage = fleeti_cold_of((stage + 1) % 3);
     w->look_at += stage == 0 ? 2 : 3;
@@ -1117,8 +1141,8 @@ FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
             uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
             w->look_at += skip;
             w->loading = fleeti_cold_of(loading + skip);
-            w->offset =
-                fleeti_cold_of((fleeti_cold_value(w->offset) + skip) % fleeti_cold_value(w->count));
+            w->offset = fleeti_cold_of((fleeti_cold_value(w->offset) + skip) %
+                                       fleeti_cold_value(w->fixed->count));
         }
         fleeti_look_ahead(w);
     }
@@ -1151,7 +1175,7 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
         FLEETI_ROLLED
         for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
             const fleeti_source s =
-                fleeti_source_of(w, FLEETI_RINGS * fleeti_cold_value(w->chiplet) + kind);
+                fleeti_source_of(w, FLEETI_RINGS * fleeti_cold_value(w->fixed->chiplet) + kind);
             const uint64_t at = (uint64_t)(uintptr_t)s.ring;
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind), (uint32_t)at);
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 1, (uint32_t)(at >> 32));
@@ -1181,7 +1205,7 @@ FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t k
 FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, uint32_t *ticket,
                                  fleet_status *status)
 {
-    const uint32_t chiplets = fleeti_cold_value(w->chiplets);
+    const uint32_t chiplets = fleeti_cold_value(w->fixed->chiplets);
     fleeti_source home[FLEETI_RINGS];
     int32_t there[FLEETI_RINGS];
     uint32_t got = 0;
@@ -1203,7 +1227,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, ui
     }
     FLEETI_ROLLED
     for (uint32_t i = 0; i < 2 * (chiplets - 1) && !got; i++) {
-        const uint32_t k = (fleeti_cold_value(w->chiplet) + 1 + i / 2) % chiplets;
+        const uint32_t k = (fleeti_cold_value(w->fixed->chiplet) + 1 + i / 2) % chiplets;
         const uint32_t kind = i % 2 ? FLEETI_RING_WAVE : FLEETI_RING_CU;
         *from = fleeti_source_of(w, FLEETI_RINGS * k + kind);
         if (from->entries)
@@ -1304,7 +1328,7 @@ FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
 FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti_seen *seen)
 {
     const uint32_t lane = fleet_lane(), lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
-    const uint32_t index = fleeti_cold_value(w->first) + fleeti_cold_value(w->own);
+    const uint32_t index = fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own);
     const uint32_t epoch = fleeti_cold_value(w->own_epoch);
     const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
     uint32_t count, bad;
@@ -1354,7 +1378,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     room = fleeti_uniform(trace->records);
     rows += (trace->workers + in_line - 1) / in_line * in_line;
     w->trace.records = fleeti_cold_to((const fleeti_trace_record *)(const void *)rows +
-                                      (size_t)fleeti_cold_value(w->id) * room);
+                                      (size_t)fleeti_cold_value(w->fixed->id) * room);
     w->trace.room = fleeti_cold_of(room);
     w->trace.lead = fleeti_cold_of(fleeti_my_wave(w->me) == 0 ? room : 0);
     w->trace.first_step = fleeti_cold_of(fleeti_uniform(trace->first_step));
@@ -1362,7 +1386,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
 
 FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->steps) - fleeti_cold_value(w->steps_left);
+    return fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
 }
 /* All waves, with a task that is not plain, or the first of a batch, just taken from the next slot: plain ones have a
    record each. Those of steps before the first one that counts do not count. */
@@ -1422,7 +1446,7 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
 {
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
-        return fleeti_cold_value(w->first) + w->number - 1 - fleeti_cold_value(w->head);
+        return fleeti_cold_value(w->fixed->first) + w->number - 1 - fleeti_cold_value(w->head);
     return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT));
 }
 /* The task has notified. */
@@ -1465,7 +1489,8 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
     row.word[1] = 1 + fleet_load_relaxed_device(&fleeti_state_of(w)->bucket.word);
     row.word[2] = fleeti_my_waves(w->me);
     row.word[3] = 0;
-    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + fleeti_cold_value(w->id), row);
+    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + fleeti_cold_value(w->fixed->id),
+                     row);
 }
 
 #else
@@ -1512,13 +1537,13 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
     return left == 0;
 }
 
-FLEET_DEVICE void fleeti_use_plan(fleeti_worker *w, const fleet_plan *plan)
+FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
 {
     const char *block = (const char *)plan;
-    w->plan = fleeti_cold_to(plan);
-    w->tasks = fleeti_cold_to(block + plan->tasks);
-    w->waits = fleeti_cold_to(block + plan->waits);
-    w->notifies = fleeti_cold_to(block + plan->notifies);
+    f->plan = fleeti_cold_to(plan);
+    f->tasks = fleeti_cold_to(block + plan->tasks);
+    f->waits = fleeti_cold_to(block + plan->waits);
+    f->notifies = fleeti_cold_to(block + plan->notifies);
 }
 /* The plan of the bucket that this launch runs, and the steps that it has behind it. */
 FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epoch)
@@ -1533,35 +1558,38 @@ FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epo
     return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
 }
 
-/* Claims a role and prepares the worker; the caller's whole workgroup comes here. */
-FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds,
-                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes)
+/* Claims a role and prepares the worker, whose fixed part is `f`; the caller's whole workgroup comes here. */
+FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run, void *lds,
+                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
+                               uint32_t only_static)
 {
     const fleet_plan *plan = run->plan;
     const fleeti_queue *queue;
     uint32_t role, chiplet, rank, epoch, ahead, done;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
-    w->state = fleeti_cold_to(run->state);
-    w->counters = fleeti_cold_to(run->state->config.counters);
-    w->steps = w->steps_left = fleeti_cold_of(run->steps);
-    w->token = fleeti_cold_of(run->token);
-    w->blocks = fleeti_cold_of(fleet_block_count());
+    __builtin_memset(f, 0, sizeof *f);
+    w->fixed = f;
+    f->state = fleeti_cold_to(run->state);
+    f->counters = fleeti_cold_to(run->state->config.counters);
+    f->steps = w->steps_left = fleeti_cold_of(run->steps);
+    f->token = fleeti_cold_of(run->token);
+    f->blocks = fleeti_cold_of(fleet_block_count());
     w->schedule = fleeti_cold_of(plan->schedule);
-    w->chiplets = fleeti_cold_of(plan->chiplets);
+    f->chiplets = fleeti_cold_of(plan->chiplets);
     w->group = FLEET_BLOCK;
     if (ring_slots) {
         const uint32_t ring = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
         const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
-        w->misfit = fleeti_cold_of(misfit);
+        f->misfit = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
         if (!misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
         lds = (char *)lds + ring;
         lds_bytes = misfit ? 0 : lds_bytes - ring;
     }
     w->lds = lds;
-    w->lds_bytes = fleeti_cold_of(lds_bytes);
+    f->lds_bytes = fleeti_cold_of(lds_bytes);
 #if defined(FLEET_HOST)
     w->lds_mark = fleeti_host_lds_mark();
 #endif
@@ -1575,20 +1603,22 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET + 1, 0);
     }
     if (run->only) {
-        fleeti_use_plan(w, plan);
+        fleeti_use_plan(f, plan);
         fleet_block_barrier();
         w->schedule = fleeti_cold_of(FLEETI_ONLY);
         w->slow = 1;
-        w->first = fleeti_cold_of(run->only - 1);
+        f->first = fleeti_cold_of(run->only - 1);
         w->epoch = 1;
-        w->chiplet = fleeti_cold_of(run->only_chiplet);
-        w->workers = fleeti_cold_of(plan->workers[run->only_chiplet]);
-        w->worker = fleeti_cold_of(fleet_block_id());
-        w->id = fleeti_cold_of(plan->total_workers);
-        w->role = fleeti_cold_of(FLEETI_ROLE_NONE);
-        if (fleeti_cold_value(w->misfit)) {
+        f->chiplet = fleeti_cold_of(run->only_chiplet);
+        f->workers = fleeti_cold_of(plan->workers[run->only_chiplet]);
+        f->worker = fleeti_cold_of(fleet_block_id());
+        f->id = fleeti_cold_of(plan->total_workers);
+        f->role = fleeti_cold_of(FLEETI_ROLE_NONE);
+        if (only_static) f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+        if (fleeti_cold_value(w->fixed->misfit)) {
             if (fleet_thread_id() == 0)
-                fleeti_publish_system(&run->state->config.host->task_status, FLEET_ERROR_LAUNCH);
+                fleeti_publish_system(&run->state->config.host->task_status,
+                                      fleeti_cold_value(w->fixed->misfit));
             w->done = fleeti_cold_of(1);
         }
         return;
@@ -1598,32 +1628,38 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
     ahead = fleet_load_relaxed_device(&run->state->epoch.word);
     role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
     role = fleeti_broadcast(w->me, role, 1);
-    w->role = fleeti_cold_of(role);
+    f->role = fleeti_cold_of(role);
     if (role < FLEETI_ROLE_FIRST) {
         w->done = fleeti_cold_of(1);
         w->slow = 1;
         return;
     }
-    fleeti_use_plan(w, plan);
+    fleeti_use_plan(f, plan);
     w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
     w->epoch = epoch + 1;
     w->ahead = fleeti_cold_of(fleeti_uniform(ahead) - epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
-    w->chiplet = fleeti_cold_of(chiplet);
-    w->workers = fleeti_cold_of(plan->workers[chiplet]);
-    w->worker = fleeti_cold_of(rank);
-    w->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
+    f->chiplet = fleeti_cold_of(chiplet);
+    f->workers = fleeti_cold_of(plan->workers[chiplet]);
+    f->worker = fleeti_cold_of(rank);
+    f->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
     fleeti_trace_enter(w);
-    w->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
+    f->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
                                 (rank < plan->workers[chiplet] ? rank : 0));
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
-            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet : fleeti_cold_value(w->id));
-    w->first = fleeti_cold_of(queue->first);
+            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
+                                                             : fleeti_cold_value(w->fixed->id));
+    if (only_static) { /* a constant; without it the code below is for nobody */
+        if (plan->schedule != FLEET_SCHEDULE_STATIC)
+            f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+        w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
+    }
+    f->first = fleeti_cold_of(queue->first);
     w->guess = fleeti_cold_of(queue->first);
-    w->count = fleeti_cold_of(queue->count);
-    w->begun = fleeti_cold_of(w->epoch);
-    w->last = fleeti_cold_of(w->epoch - 1 + run->steps);
+    f->count = fleeti_cold_of(queue->count);
+    f->begun = fleeti_cold_of(w->epoch);
+    f->last = fleeti_cold_of(w->epoch - 1 + run->steps);
     w->own_epoch = fleeti_cold_of(w->epoch);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     done = queue->count == 0 || run->steps == 0;
@@ -1631,16 +1667,16 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, const fleet_run *run, void *lds
         fleeti_keep_sources(w);
         done = plan->n_tasks == 0 || run->steps == 0;
         /* The sources of the first step are ready. */
-        if (fleeti_cold_value(w->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
+        if (fleeti_cold_value(w->fixed->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
             fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
         fleet_block_barrier(); /* before word 1 is used again */
     }
-    if (fleeti_cold_value(w->misfit)) {
+    if (fleeti_cold_value(w->fixed->misfit)) {
         fleeti_seen seen;
-        seen.status = FLEET_ERROR_LAUNCH, seen.counter = 0;
+        seen.status = (fleet_status)fleeti_cold_value(w->fixed->misfit), seen.counter = 0;
         seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
         if (fleet_thread_id() == 0)
-            fleeti_give_up(run->state, fleeti_cold_value(w->id), 0, w->epoch, seen, 0);
+            fleeti_give_up(run->state, fleeti_cold_value(w->fixed->id), 0, w->epoch, seen, 0);
         done = 1;
     }
     w->done = fleeti_cold_of(fleeti_uniform(done));
@@ -1685,7 +1721,8 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
             if (status) return status;
         }
         FLEETI_ROLLED
-        for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->workers); i += fleet_wave_size()) {
+        for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->fixed->workers);
+             i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
             if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
         }
@@ -1700,12 +1737,12 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
 /* Runs in the first wave of the scheduler's workgroup. */
 FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 {
-    const uint32_t workers = fleeti_cold_value(w->workers);
-    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->chiplet);
+    const uint32_t workers = fleeti_cold_value(w->fixed->workers);
+    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->fixed->chiplet);
     fleeti_slot slot[FLEETI_SLOTS];
     fleeti_seen seen;
-    const uint32_t first = fleeti_cold_value(w->first);
-    const uint32_t end = first + fleeti_cold_value(w->count);
+    const uint32_t first = fleeti_cold_value(w->fixed->first);
+    const uint32_t end = first + fleeti_cold_value(w->fixed->count);
     uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
     uint32_t deal = 0;                 /* whose turn it is */
     uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
@@ -1869,7 +1906,8 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
             fleeti_acquire((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
             if (tries == 0 || guess != (uint32_t)mail) fleeti_mail_fetch(w, (uint32_t)mail);
-            first = fleeti_cold_value(w->first), end = first + fleeti_cold_value(w->count);
+            first = fleeti_cold_value(w->fixed->first),
+            end = first + fleeti_cold_value(w->fixed->count);
             guess = (uint32_t)mail + batch;
             w->guess = fleeti_cold_of(guess == end ? first : guess);
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
@@ -1877,7 +1915,7 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
             fleeti_seen seen;
             seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id),
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
                            w->epoch, seen, 0);
         }
     }
@@ -1891,16 +1929,17 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
 FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t scope)
 {
     const uint32_t own = fleeti_cold_value(w->own), next = own + count;
-    const uint32_t ends = next == fleeti_cold_value(w->count);
+    const uint32_t ends = next == fleeti_cold_value(w->fixed->count);
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
-        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), fleeti_cold_value(w->first) + own + i);
+        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
+                       fleeti_cold_value(w->fixed->first) + own + i);
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
         fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
                        fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
     fleet_wave_barrier();
-    fleeti_mail_notify(w, fleeti_cold_value(w->first) + own);
+    fleeti_mail_notify(w, fleeti_cold_value(w->fixed->first) + own);
     w->own = fleeti_cold_of(ends ? 0 : next);
     w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
     fleeti_acquire((fleet_scope)scope);
@@ -1916,10 +1955,10 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
     if (fleet_wave_id() == 0) {
         const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
-        const uint32_t last = fleeti_cold_value(w->last);
+        const uint32_t last = fleeti_cold_value(w->fixed->last);
         uint32_t looked = fleeti_cold_value(w->looked);
-        const uint32_t has_own =
-            fleeti_cold_value(w->count) && (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
+        const uint32_t has_own = fleeti_cold_value(w->fixed->count) &&
+                                 (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
         uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = 0;
         uint64_t since = 0;
         fleet_status status = FLEET_OK;
@@ -1927,7 +1966,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         fleeti_seen seen, held;
         __builtin_memset(&from, 0, sizeof from);
         seen.counter = counter;
-        seen.seen = (fleeti_cold_value(w->begun) - 1) * target;
+        seen.seen = (fleeti_cold_value(w->fixed->begun) - 1) * target;
         do {
             held.counter = 0;
 #if !defined(FLEET_NO_WATCHDOG)
@@ -1959,7 +1998,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
         } while (!got && !over);
         w->looked = fleeti_cold_of(fleeti_first(looked));
         if (mine) {
-            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->begun);
+            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->fixed->begun);
             fleeti_take_own(w, mine, scope);
             got = mine;
         } else if (got) {
@@ -1984,22 +2023,25 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             held.status = (fleet_status)fleeti_first((uint32_t)status);
             if (held.counter)
                 fleeti_give_up(
-                    fleeti_state_of(w), fleeti_cold_value(w->id),
-                    fleeti_tasks_of(w)[fleeti_cold_value(w->first) + fleeti_cold_value(w->own)].id,
+                    fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+                    fleeti_tasks_of(
+                        w)[fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own)]
+                        .id,
                     fleeti_cold_value(w->own_epoch), held, 0);
         } else if (status) { /* in the step that has not ended */
-            const uint32_t begun = fleeti_cold_value(w->begun);
+            const uint32_t begun = fleeti_cold_value(w->fixed->begun);
             const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
             seen.status = status;
             seen.expected = epoch * target;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), ~0u, epoch, seen, 0);
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), ~0u, epoch, seen,
+                           0);
         }
         fleet_wave_barrier();
         if (got) {
             if (!mine)
                 fleeti_mail_fetch(w,
                                   fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
-            if (!mine) step = (step - (fleeti_cold_value(w->begun) - 1) * target) / target;
+            if (!mine) step = (step - (fleeti_cold_value(w->fixed->begun) - 1) * target) / target;
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
@@ -2009,8 +2051,8 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
     if (!got) return 0;
     step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
     w->mailed = fleeti_cold_of(got);
-    w->epoch = fleeti_cold_value(w->begun) + step;
-    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->last) - w->epoch + 1);
+    w->epoch = fleeti_cold_value(w->fixed->begun) + step;
+    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last) - w->epoch + 1);
     return 1;
 }
 
@@ -2041,7 +2083,7 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
     w->done = fleeti_cold_of(1);
-    w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->first));
+    w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first));
     if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
@@ -2060,11 +2102,12 @@ FLEET_DEVICE void fleeti_look(fleeti_worker *w)
         w->looked = fleeti_cold_of(now);
         w->ran = fleeti_cold_of(ran);
 #if !defined(FLEET_NO_WATCHDOG)
-        if ((ran + fleeti_cold_value(w->id) * 61) % 1024 == 0 && fleeti_my_lane(w->me) == 0 &&
+        if ((ran + fleeti_cold_value(w->fixed->id) * 61) % 1024 == 0 &&
+            fleeti_my_lane(w->me) == 0 &&
             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
             fleeti_seen seen;
             seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id),
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
                            w->epoch, seen, 0);
         }
 #endif
@@ -2101,8 +2144,8 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
                              (fleet_scope)(FLEETI_TASK(w, level) >> 8 & FLEETI_SCOPE_MASK),
                              &fleeti_state_of(w)->config.watch, &seen);
     if (seen.status) /* the lane whose event it was */
-        fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id), w->epoch,
-                       seen, 0);
+        fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                       w->epoch, seen, 0);
     if (!status) return 1;
     fleeti_stop(w);
     return 0;
@@ -2113,7 +2156,8 @@ FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
     if (fleeti_leads(w->me, group))
-        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) + fleeti_cold_value(w->id),
+        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) +
+                                       fleeti_cold_value(w->fixed->id),
                                    FLEETI_TASK(w, id) + 1);
 #else
     (void)w, (void)group;
@@ -2126,7 +2170,7 @@ FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
 {
     fleeti_seen seen;
     seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), task, w->epoch, seen,
+    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), task, w->epoch, seen,
                    (uint32_t)tile_status);
 }
 
@@ -2192,8 +2236,8 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
                 /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
                 uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
                 if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
-                    index =
-                        fleeti_cold_value(w->first) + (w->number - 1 - fleeti_cold_value(w->head));
+                    index = fleeti_cold_value(w->fixed->first) +
+                            (w->number - 1 - fleeti_cold_value(w->head));
                     batch = FLEETI_TASK(w, level) >> 16;
                     w->number += batch - 1;
                 } else if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) {
@@ -2333,7 +2377,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
             if (value <= bound && (value >= least || (int32_t)least < 0)) continue;
             seen.status = FLEET_ERROR_TENSOR_VALUE;
             seen.counter = m->tensor, seen.seen = row + i, seen.expected = value;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->id), FLEETI_TASK(w, id),
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
                            w->epoch, seen, 0);
             return 1;
         }
@@ -2468,7 +2512,7 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 /* This workgroup runs no further task. */
 FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
 {
-    if (!fleeti_cold_value(w->misfit))
+    if (!fleeti_cold_value(w->fixed->misfit))
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
 }
 
@@ -2502,8 +2546,8 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
 FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
                                        uint32_t at)
 {
-    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->first);
-    const uint32_t count = fleeti_cold_value(w->count);
+    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first);
+    const uint32_t count = fleeti_cold_value(w->fixed->count);
     for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size()) {
         const void *task = tasks + (at + q / 4) % count;
         fleeti_inbound_begin(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q,
@@ -2520,7 +2564,7 @@ FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spa
 /* The next descriptor of the worker's queue into w->task. */
 FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
 {
-    const uint32_t number = w->number, count = fleeti_cold_value(w->count);
+    const uint32_t number = w->number, count = fleeti_cold_value(w->fixed->count);
     const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
     const uint32_t next = number + FLEETI_STREAM_CHUNK;
     if (number == 0) {
@@ -2598,17 +2642,17 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0 : told ? level >> 16 : fleeti_cold_value(w->worker);
-    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->workers) : 1;
+    ctx.tile_index = !parts ? 0 : told ? level >> 16 : fleeti_cold_value(w->fixed->worker);
+    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->fixed->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = alone ? slices & 0xffff : slices;
-    ctx.chiplet = fleeti_cold_value(w->chiplet);
-    ctx.chiplets = fleeti_cold_value(w->chiplets);
-    ctx.worker = fleeti_cold_value(w->worker);
-    ctx.workers = fleeti_cold_value(w->workers);
+    ctx.chiplet = fleeti_cold_value(w->fixed->chiplet);
+    ctx.chiplets = fleeti_cold_value(w->fixed->chiplets);
+    ctx.worker = fleeti_cold_value(w->fixed->worker);
+    ctx.workers = fleeti_cold_value(w->fixed->workers);
     ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
     ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = fleeti_cold_value(w->steps) - fleeti_cold_value(w->steps_left);
+    ctx.step = fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
     ctx.group = w->group;
     ctx.me = w->me;
@@ -2618,29 +2662,28 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
         ctx.lds = w->lds;
-        ctx.lds_bytes = fleeti_cold_value(w->lds_bytes);
+        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes);
     } else {
         ctx.thread = fleet_lane();
         ctx.threads = fleet_wave_size();
-        ctx.lds_bytes = fleeti_cold_value(w->lds_bytes) / fleeti_my_waves(w->me) & ~15u;
+        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes) / fleeti_my_waves(w->me) & ~15u;
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
     }
     return ctx;
 }
 
-/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
-   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
-   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
-   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
-   other workgroups may still run. */
-#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
+#define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
+        fleeti_fixed fleeti_f;                                                                     \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
         const set *const fleeti_args = (set_args);                                                 \
-        fleeti_enter(&fleeti_w, &fleeti_r, (lds), (lds_bytes), set##_slots, set##_slot_bytes);     \
+        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
+                     set##_slot_bytes, only_static);                                               \
+        fleeti_w.fixed = fleeti_fix(&fleeti_f);                                                    \
         fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
-        if (fleeti_is_scheduler(&fleeti_w)) {                                                      \
+        if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
+        if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
             fleet_spans fleeti_s;                                                                  \
@@ -2672,6 +2715,14 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         fleeti_leave(&fleeti_w);                                                                   \
     } while (0)
 
+/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
+   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
+   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
+   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
+   other workgroups may still run. */
+#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
+    FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, 0)
+
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
    const set *args, as fleet_launch launches it. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
@@ -2682,6 +2733,9 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
+/* The same without the code for other schedules than STATIC: a smaller loop, which leaves tiles more registers. Launches
+   of other plans, and of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
+#define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
 
 /* ---- fleet sched: images and states, from the host ----------------------------------------------------------- */
 
@@ -4092,6 +4146,8 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         } else if (f.status == FLEET_ERROR_TILE) {
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
+        } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
+            fleeti_put(&t, "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only\n");
         } else if (f.status == FLEET_ERROR_LAUNCH) {
             fleeti_put(&t,
                        "no room for the weight stream: its ring needs %u bytes of LDS, of which "

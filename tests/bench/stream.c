@@ -3,7 +3,8 @@
      by hand   one kernel written for this chain and nothing else: per SM a producer lane, a ring of 24 slots of 8 KB,
                eight warps, a counter in memory between phases; the producer runs across events, or stops at them
      fleet     the same tile in a plan, its weights by FLEET_STREAM; likewise
-   and what a kernel that only reads the weights takes. Both chains compute the same bits.
+   and what a kernel that only reads the weights takes. Both chains compute the same bits. A launch runs several steps;
+   times are those of one.
        nvcc -x cu -arch=sm_90 -O3 -std=c++17 -I. -Itests -Itests/bench tests/bench/stream.c */
 #include "bench.h"
 
@@ -20,6 +21,7 @@ int main(void)
 #define SLOT_BYTES 8192
 #define WARPS 8
 #define LAYERS 36
+#define STEPS 4
 #define UNIT (SLOT_BYTES / 2) /* weights of a slot */
 
 typedef struct phase {
@@ -147,8 +149,8 @@ __global__ void __launch_bounds__(WARPS * 32 + 32)
     __syncthreads();
     if (warp == WARPS) {
         if (lane) return;
-        for (uint32_t p = 0; p < n; p++) {
-            const phase f = phases[p];
+        for (uint32_t p = 0; p < STEPS * n; p++) {
+            const phase f = phases[p % n];
             if (f.stops && p)
                 while ((int32_t)(fleeti_poll_device(counter) - base - p * workers) < 0) {
                 }
@@ -171,8 +173,8 @@ __global__ void __launch_bounds__(WARPS * 32 + 32)
         }
         return;
     }
-    for (uint32_t p = 0; p < n; p++) {
-        const phase f = phases[p];
+    for (uint32_t p = 0; p < STEPS * n; p++) {
+        const phase f = phases[p % n];
         uint32_t index = 0;
         if (p) {
             if (threadIdx.x == 0)
@@ -249,7 +251,7 @@ static void run_by_hand(bench *b)
 {
     by_hand<<<b->workers, WARPS * 32 + 32, SLOTS * SLOT_BYTES + 3 * UNIT * 2>>>(
         b->phases, b->n, b->counter, b->base);
-    b->base += b->n * b->workers;
+    b->base += STEPS * b->n * b->workers;
 }
 static void run_fleet(bench *b)
 {
@@ -257,14 +259,16 @@ static void run_fleet(bench *b)
 }
 static void run_read(bench *b)
 {
-    read_all<<<b->workers * 2, 1024>>>((const uint4 *)b->weights, b->bytes / 16, b->counter + 32);
+    for (uint32_t i = 0; i < STEPS; i++)
+        read_all<<<b->workers * 2, 1024>>>((const uint4 *)b->weights, b->bytes / 16,
+                                           b->counter + 32);
 }
 static double once_ms(bench *b, void (*run)(bench *))
 {
     timer timer;
     timer_start(&timer);
     run(b);
-    return timer_stop_us(&timer) / 1e3;
+    return timer_stop_us(&timer) / 1e3 / STEPS;
 }
 
 int main(void)
@@ -328,6 +332,7 @@ int main(void)
     CHECKED(fleet_upload(&image, plan, NULL));
     CHECKED(fleet_state_create(&b.state, &image, NULL, NULL));
     b.launch = fleet_launch_desc_default();
+    b.launch.steps = STEPS;
     b.launch.threads = WARPS * 32;
     b.launch.lds_bytes = 3 * UNIT * 2;
     b.launch.stream_bytes = FLEET_STREAM_BYTES(phase);

@@ -243,6 +243,10 @@ FLEET_KERNEL(takes_kernel, takes, 256)
 {
     FLEET_WORKER_LOOP(takes);
 }
+FLEET_KERNEL(static_kernel, takes, 256)
+{
+    FLEET_STATIC_LOOP(takes);
+}
 FLEET_KERNEL(wide_kernel, wide, 256)
 {
     FLEET_WORKER_LOOP(wide);
@@ -400,13 +404,13 @@ static void stand_end(stand *o)
     free(o->weights);
 }
 
-static void run_stream(test_run *t, const setting *s, void *unused)
+static void run_stream(test_run *t, const setting *s, void *only_static)
 {
     static uint32_t have[5 * MOST_TASKS];
     const uint32_t tasks = 1 + (uint32_t)(s->seed * 37) % MOST_TASKS, steps = 1 + LAUNCHES;
     stand o;
-    (void)unused;
     if (!stand_begin(t, s, GRAPH_OF_ALL, tasks, BAD_NOTHING, &o)) return;
+    if (only_static) o.kernel = FLEET_KERNEL_OF(static_kernel);
     o.launch.steps = steps;
     for (uint32_t launch = 1; launch <= LAUNCHES; launch++) {
         CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
@@ -475,6 +479,35 @@ static void what_the_step_before_left(test_run *t)
     uint32_t overlaps = 1;
     in_settings(t, 6, run_recalls, NULL);
     in_settings(t, 6, run_recalls, &overlaps);
+}
+
+/* A kernel for STATIC plans refuses others. */
+static void run_static(test_run *t, const setting *s, void *yes)
+{
+    static char report[8192];
+    setting other = *s;
+    other.seed &= ~2u; /* the small ring */
+    if (s->schedule == FLEET_SCHEDULE_STATIC) {
+        run_stream(t, &other, yes);
+    } else {
+        stand o;
+        if (!stand_begin(t, &other, GRAPH_OF_ALL, 24, BAD_NOTHING, &o)) return;
+        o.kernel = FLEET_KERNEL_OF(static_kernel);
+        CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
+        if (!ended_with(t, &o.state, FLEET_ERROR_UNSUPPORTED)) return;
+        fleet_report(&o.state, report, sizeof report);
+        CHECK_INT(strstr(report, "FLEET_STATIC_LOOP") != NULL, 1);
+        CHECK_STATUS(fleet_recover(&o.state, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_run_task(&o.state, &o.launch, o.kernel, o.args, 0, 0),
+                     FLEET_ERROR_UNSUPPORTED);
+        stand_end(&o);
+    }
+}
+
+static void static_loop(test_run *t)
+{
+    uint32_t yes = 1;
+    in_settings(t, 4, run_static, &yes);
 }
 
 /* A tile that misuses its stream ends the run, in time. */
@@ -551,6 +584,7 @@ static void all(test_run *t)
     TEST(every_piece_once);
     TEST(mixed_and_early);
     TEST(what_the_step_before_left);
+    TEST(static_loop);
     TEST(misuse_ends_the_run);
     TEST(no_room_is_refused);
     TEST(a_task_alone);
