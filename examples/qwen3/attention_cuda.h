@@ -18,8 +18,7 @@
 #error "attention_cuda.h: a multiplication has TILE keys, and lanes come in warps"
 #endif
 
-/* Where the stream has one piece for each half of a head. */
-typedef char half_a_unit_must_be_a_slot[2 * KEYS * HEAD_HALF * 2 == SLOT_BYTES ? 1 : -1];
+typedef char a_unit_must_be_a_slot[2 * KEYS * MOST_HEAD_DIM * 2 == SLOT_BYTES ? 1 : -1];
 typedef char a_batch_must_fit_a_slot[sizeof(batch) <= SLOT_BYTES ? 1 : -1];
 
 /* So many waves share a unit, each with a set of queries of its own: a power of two, or all. */
@@ -58,8 +57,8 @@ FLEET_STREAM(attend, op)
          i += ctx.tile_num * ctx.slices) {
         const attention_part p = attention_part_of(b, kv_heads, i);
         const uint32_t queries = queries_of(d, &p), step = sets_of(queries) * FRAGMENT_ROWS;
-        const kept *units = cache_of(cache, d, &p) + p.first * unit_size(d);
-        const uint32_t bytes = old_units(&p) * (uint32_t)unit_size(d) * 2;
+        const kept *units = cache_of(cache, d, &p) + p.first * UNIT;
+        const uint32_t bytes = old_units(&p) * UNIT * 2;
         for (uint32_t query = 0; query < queries; query += step) fleet_span(spans, units, bytes);
     }
 }
@@ -95,28 +94,26 @@ typedef struct part_list {
     uint32_t unused[3]; /* what lies behind it is aligned */
 } part_list;
 
-#define SUM_STRIDE (HEAD_HALF + 4u) /* of a query: stores find different banks */
-#define QUERY_PAD 16u               /* likewise loads */
-#define LINE 64u                    /* values of a line of the L1 */
+#define SUM_STRIDE (MOST_HEAD_DIM + 4u)    /* of a query: stores find different banks */
+#define QUERY_STRIDE (MOST_HEAD_DIM + 16u) /* likewise loads */
+#define LINE 64u                           /* values of a line of the L1 */
 #define SUMS (MOST_WAVES * FRAGMENT_ROWS)
 
 typedef struct attention_lds {
-    float *sum;           /* [MOST_WAVES][FRAGMENT_ROWS][SUM_STRIDE], half a head */
+    float *sum;           /* [MOST_WAVES][FRAGMENT_ROWS][SUM_STRIDE] */
     float *most, *weight; /* [MOST_WAVES][FRAGMENT_ROWS] */
-    kept *q;              /* [sets][FRAGMENT_ROWS][stride] */
-    uint32_t stride;
-    uint32_t apart; /* 1: q has a place of its own, 0: it is that of sums */
+    kept *q;              /* [sets][FRAGMENT_ROWS][QUERY_STRIDE] */
+    uint32_t apart;       /* 1: q has a place of its own, 0: it is that of sums */
 } attention_lds;
 
-FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets, uint32_t halves)
+FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets)
 {
     attention_lds l;
     char *behind;
     l.sum = (float *)(void *)(tile_lds(ctx) + sizeof(part_list));
     l.most = l.sum + SUMS * SUM_STRIDE, l.weight = l.most + SUMS;
     behind = (char *)(l.weight + SUMS);
-    l.stride = halves * HEAD_HALF + QUERY_PAD;
-    l.apart = behind + sets * FRAGMENT_ROWS * l.stride * 2 <= (char *)ctx->lds + LDS_BYTES;
+    l.apart = behind + sets * FRAGMENT_ROWS * QUERY_STRIDE * 2 <= (char *)ctx->lds + LDS_BYTES;
     l.q = l.apart ? (kept *)(void *)behind : (kept *)(void *)l.sum;
     return l;
 }
@@ -135,15 +132,11 @@ FLEET_DEVICE size_t query_head(const decoder *d, const attention_part *p, uint32
     return (size_t)(p->row + row) * d->heads + p->head * group + query - row * group;
 }
 
-/* What a lane has of a head after norm and rotation: pairs of neighbours, from head_pair() on and half of head_dim behind. */
+/* What a lane has of a head after norm and rotation: two neighbours, from number 2 l on, and those half a head behind. */
 typedef struct turned_head {
-    float low[2][2], high[2][2];
+    float low[2], high[2];
 } turned_head;
 
-FLEET_DEVICE uint32_t head_pair(uint32_t i)
-{
-    return i * (HEAD_HALF / 2) + 2 * fleet_lane();
-}
 FLEET_DEVICE float wave_sum(float x)
 {
     for (uint32_t i = 16; i; i /= 2) x += from_lane(x, i);
@@ -151,34 +144,25 @@ FLEET_DEVICE float wave_sum(float x)
 }
 
 FLEET_DEVICE turned_head turn_head(const decoder *d, const float *from, const float *norm,
-                                   uint32_t position, const uint32_t halves)
+                                   uint32_t position)
 {
-    const uint32_t half = d->head_dim / 2;
-    two low[2], high[2], low_norm[2], high_norm[2];
-    four turn[2];
+    const uint32_t half = d->head_dim / 2, mine = 2 * fleet_lane() < half;
+    const uint32_t j = mine ? 2 * fleet_lane() : 0;
+    /* All that is to be waited for. */
+    const two low = load_two(from + j), high = load_two(from + half + j);
+    const two low_norm = load_two(norm + j), high_norm = load_two(norm + half + j);
+    const four turn = load_four(d->rope + ((size_t)position * half + j) * 2);
     turned_head t;
     float squares = 0, scale;
-    UNROLLED
-    for (uint32_t i = 0; i < halves; i++) { /* all that is to be waited for */
-        const uint32_t j = head_pair(i) < half ? head_pair(i) : 0;
-        low[i] = load_two(from + j), high[i] = load_two(from + half + j);
-        low_norm[i] = load_two(norm + j), high_norm[i] = load_two(norm + half + j);
-        turn[i] = load_four(d->rope + ((size_t)position * half + j) * 2);
-    }
-    UNROLLED
-    for (uint32_t i = 0; i < halves; i++)
-        for (uint32_t n = 0; n < 2 && head_pair(i) < half; n++)
-            squares += low[i].value[n] * low[i].value[n] + high[i].value[n] * high[i].value[n];
+    for (uint32_t n = 0; n < 2 && mine; n++)
+        squares += low.value[n] * low.value[n] + high.value[n] * high.value[n];
     scale = 1 / sqrtf(wave_sum(squares) / (float)d->head_dim + d->eps);
     UNROLLED
-    for (uint32_t i = 0; i < halves; i++) {
-        UNROLLED
-        for (uint32_t n = 0; n < 2; n++) {
-            const float a = low[i].value[n] * scale * low_norm[i].value[n],
-                        b = high[i].value[n] * scale * high_norm[i].value[n];
-            const float c = turn[i].value[2 * n], s = turn[i].value[2 * n + 1];
-            t.low[i][n] = a * c - b * s, t.high[i][n] = b * c + a * s;
-        }
+    for (uint32_t n = 0; n < 2; n++) {
+        const float a = low.value[n] * scale * low_norm.value[n],
+                    b = high.value[n] * scale * high_norm.value[n];
+        const float c = turn.value[2 * n], s = turn.value[2 * n + 1];
+        t.low[n] = a * c - b * s, t.high[n] = b * c + a * s;
     }
     return t;
 }
@@ -186,8 +170,7 @@ FLEET_DEVICE turned_head turn_head(const decoder *d, const float *from, const fl
 /* Queries from `query` on go to LDS, and where that is the first one, the part's new keys and values to the cache: each
    wave has some of all of these. */
 FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part *p,
-                            const attention_lds *l, uint32_t query, uint32_t queries,
-                            const uint32_t halves)
+                            const attention_lds *l, uint32_t query, uint32_t queries)
 {
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
     const uint32_t group = d->heads / d->kv_heads, lane = fleet_lane();
@@ -198,9 +181,9 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
     kept *cache = cache_of(o->cache, d, p);
     /* The units that they go to are on their way meanwhile, by waves that may have nothing else to do. */
     if (appended)
-        for (size_t i = first / KEYS * unit_size(d) +
+        for (size_t i = (size_t)first / KEYS * UNIT +
                         ((MOST_WAVES - 1 - fleet_wave_id()) * 32 + lane) * LINE;
-             i < ceil_div(end, KEYS) * unit_size(d); i += THREADS * LINE)
+             i < (size_t)ceil_div(end, KEYS) * UNIT; i += THREADS * LINE)
             touch(cache + i);
     for (uint32_t n = fleet_wave_id(); n < queries + appended; n += MOST_WAVES) {
         const uint32_t is_key = n >= queries;
@@ -210,34 +193,29 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
             is_key ? d->heads + p->head : p->head * group + query + n - row * group;
         const float *from = rows + row * width + head * dim;
         const uint32_t key = p->position + row;
-        two low[2], high[2];
+        const uint32_t j = 2 * lane < dim / 2 ? 2 * lane : 0;
+        two low, high;
         turned_head t;
-        UNROLLED
-        for (uint32_t i = 0; i < halves; i++)
-            if (is_key && head_pair(i) < dim / 2) {
-                const float *value = from + d->kv_heads * dim + head_pair(i);
-                low[i] = load_two(value), high[i] = load_two(value + dim / 2);
-            }
-        t = turn_head(d, from, is_key ? o->k_norm : o->q_norm, key, halves);
-        UNROLLED
-        for (uint32_t i = 0; i < halves; i++) {
-            const uint32_t j = head_pair(i);
-            if (j >= dim / 2) break;
-            if (is_key) {
-                put_pair(cache + key_at(d, key, j), t.low[i][0], t.low[i][1]);
-                put_pair(cache + key_at(d, key, j + dim / 2), t.high[i][0], t.high[i][1]);
-                for (uint32_t c = 0; c < 2; c++) {
-                    cache[value_at(d, key, j + c)] = kept_of(low[i].value[c]);
-                    cache[value_at(d, key, j + dim / 2 + c)] = kept_of(high[i].value[c]);
-                }
-            } else {
-                put_pair(l->q + n * l->stride + j, t.low[i][0], t.low[i][1]);
-                put_pair(l->q + n * l->stride + j + dim / 2, t.high[i][0], t.high[i][1]);
-            }
+        if (is_key) {
+            low = load_two(from + d->kv_heads * dim + j);
+            high = load_two(from + d->kv_heads * dim + dim / 2 + j);
         }
+        t = turn_head(d, from, is_key ? o->k_norm : o->q_norm, key);
         if (!is_key)
-            for (uint32_t i = dim + 2 * lane; i < halves * HEAD_HALF; i += 64)
-                put_pair(l->q + n * l->stride + i, 0, 0);
+            for (uint32_t i = dim + 2 * lane; i < MOST_HEAD_DIM; i += 64)
+                put_pair(l->q + n * QUERY_STRIDE + i, 0, 0);
+        if (2 * lane >= dim / 2) continue;
+        if (is_key) {
+            put_pair(cache + key_at(key, j), t.low[0], t.low[1]);
+            put_pair(cache + key_at(key, j + dim / 2), t.high[0], t.high[1]);
+            for (uint32_t c = 0; c < 2; c++) {
+                cache[value_at(key, j + c)] = kept_of(low.value[c]);
+                cache[value_at(key, j + dim / 2 + c)] = kept_of(high.value[c]);
+            }
+        } else {
+            put_pair(l->q + n * QUERY_STRIDE + j, t.low[0], t.low[1]);
+            put_pair(l->q + n * QUERY_STRIDE + j + dim / 2, t.high[0], t.high[1]);
+        }
     }
 }
 
@@ -245,7 +223,7 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
 
 /* What a wave has of its queries so far; of lane l those with numbers 2 (l % 4) and 2 (l % 4) + 1. */
 typedef struct attending {
-    float sum[2 * HALF_TILES][FRAGMENT_SUMS];
+    float sum[HEAD_TILES][FRAGMENT_SUMS];
     float weight[FRAGMENT_SUMS]; /* sums of weights: the first two, the others are the same again */
     float most[2];               /* the largest scores */
     uint32_t seen[2];            /* keys */
@@ -258,25 +236,18 @@ FLEET_DEVICE fleet_quad load_block(const kept *unit, uint32_t i)
 }
 
 /* Scores: keys times the wave's queries. */
-FLEET_DEVICE void score_unit(float *score, const kept *q, uint32_t stride, const kept *keys,
-                             const uint32_t halves)
+FLEET_DEVICE void score_unit(float *score, const kept *q, const kept *keys)
 {
     const uint32_t lane = fleet_lane();
-    const kept *query = q + lane / 4 * stride + lane % 4 * 4;
+    const kept *query = q + lane / 4 * QUERY_STRIDE + lane % 4 * 4;
+    fleet_quad key[HEAD_TILES];
     float sum[4][FRAGMENT_SUMS]; /* none of four in a row waits for the one before */
     memset(sum, 0, sizeof sum);
     UNROLLED
-    for (uint32_t half = 0; half < halves; half++) {
-        fleet_quad key[HALF_TILES];
-        UNROLLED
-        for (uint32_t i = 0; i < HALF_TILES; i++) key[i] = load_block(keys, half * HALF_TILES + i);
-        UNROLLED
-        for (uint32_t i = 0; i < HALF_TILES; i++) {
-            const uint32_t *b =
-                (const uint32_t *)(const void *)(query + (half * HALF_TILES + i) * TILE);
-            multiply_kept(sum[i % 4], key[i].word, b);
-        }
-    }
+    for (uint32_t i = 0; i < HEAD_TILES; i++) key[i] = load_block(keys, i);
+    UNROLLED
+    for (uint32_t i = 0; i < HEAD_TILES; i++)
+        multiply_kept(sum[i % 4], key[i].word, (const uint32_t *)(const void *)(query + i * TILE));
     UNROLLED
     for (uint32_t i = 0; i < FRAGMENT_SUMS; i++)
         score[i] = (sum[0][i] + sum[1][i]) + (sum[2][i] + sum[3][i]);
@@ -288,15 +259,15 @@ FLEET_DEVICE void score_unit(float *score, const kept *q, uint32_t stride, const
 
 /* Makes weights of the scores of the keys from number `key` on, and adds weights times values. */
 FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float scale,
-                           const kept *values, const uint32_t halves)
+                           const kept *values)
 {
     const uint32_t row = key + fleet_lane() / 4;
     const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
-    fleet_quad value[HALF_TILES];
+    fleet_quad value[HEAD_TILES];
     float first[2], second[2], most[2], shrink[2];
     uint32_t b[2];
     UNROLLED
-    for (uint32_t i = 0; i < HALF_TILES; i++) value[i] = load_block(values, i);
+    for (uint32_t i = 0; i < HEAD_TILES; i++) value[i] = load_block(values, i);
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
         first[n] = row < a->seen[n] ? score[n] * scale : -INFINITY;
@@ -321,15 +292,11 @@ FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float
     for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) a->weight[j] *= shrink[j % 2];
     multiply_kept(a->weight, ones, b); /* as the values have them */
     UNROLLED
-    for (uint32_t half = 0; half < halves; half++) {
+    for (uint32_t i = 0; i < HEAD_TILES; i++) {
+        float *sum = a->sum[i];
         UNROLLED
-        for (uint32_t i = 0; i < HALF_TILES; i++) {
-            float *sum = a->sum[half * HALF_TILES + i];
-            if (half) value[i] = load_block(values, half * HALF_TILES + i);
-            UNROLLED
-            for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) sum[j] *= shrink[j % 2];
-            multiply_kept(sum, value[i].word, b);
-        }
+        for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) sum[j] *= shrink[j % 2];
+        multiply_kept(sum, value[i].word, b);
     }
 }
 
@@ -368,23 +335,17 @@ FLEET_DEVICE void give_piece(const piece_source *from, uint32_t sets)
 /* This wave's units of a part, of which the first `old` ones come from the stream, from piece `first` on. */
 FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_part *p,
                                const attention_lds *l, uint32_t sets, uint32_t set, uint32_t crew,
-                               piece_source *from, uint32_t first, uint32_t old, float scale,
-                               const uint32_t halves)
+                               piece_source *from, uint32_t first, uint32_t old, float scale)
 {
-    const uint32_t n = p->end - p->first, key = p->first * KEYS, half = KEYS * HEAD_HALF * halves;
+    const uint32_t n = p->end - p->first, key = p->first * KEYS;
     const uint32_t crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
-    const kept *q = l->q + set * FRAGMENT_ROWS * l->stride;
+    const kept *q = l->q + set * FRAGMENT_ROWS * QUERY_STRIDE;
     for (uint32_t u = crew; u < n && !from->status; u += crews) {
-        const kept *keys = units + (size_t)u * 2 * half, *values;
+        const kept *unit = units + (size_t)u * UNIT;
         float score[FRAGMENT_SUMS];
-        if (u < old && !(keys = take_piece(from, first + u * halves))) break;
-        score_unit(score, q, l->stride, keys, halves);
-        values = keys + half;
-        if (u < old && halves > 1) {
-            give_piece(from, sets);
-            if (!(values = take_piece(from, first + u * halves + 1))) break;
-        }
-        add_unit(a, score, key + u * KEYS, scale, values, halves);
+        if (u < old && !(unit = take_piece(from, first + u))) break;
+        score_unit(score, q, unit);
+        add_unit(a, score, key + u * KEYS, scale, unit + UNIT / 2);
         if (u < old) give_piece(from, sets);
     }
 }
@@ -393,13 +354,13 @@ FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_
 FLEET_DEVICE float *partial_of(const decoder *d, const attention_part *p, uint32_t query,
                                uint32_t part)
 {
-    return d->partial + (query_head(d, p, query) * d->most_parts + part) * partial_size(d);
+    return d->partial + (query_head(d, p, query) * d->most_parts + part) * PARTIAL;
 }
-/* Four sums of half a head, as lanes find them. */
-FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32_t query,
-                               uint32_t half, four sum, float weight)
+/* Four sums of a head, as lanes find them. */
+FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32_t query, four sum,
+                               float weight)
 {
-    const uint32_t c = half * HEAD_HALF + four_sums_at(fleet_lane()), dim = d->head_dim;
+    const uint32_t c = four_sums_at(fleet_lane()), dim = d->head_dim;
     const uint32_t group = d->heads / d->kv_heads, row = query_row(d, p, query);
     const uint32_t head = p->head * group + query - row * group, width = d->heads * dim;
     const float scale = 1 / weight;
@@ -412,21 +373,20 @@ FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32
     }
 }
 
-/* A wave's sums of half a head to LDS, and where that is the first half, what belongs to all. */
-FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l, uint32_t half)
+/* A wave's sums to LDS, and what belongs to all of them. */
+FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l)
 {
     const uint32_t lane = fleet_lane(), rows = fleet_wave_id() * FRAGMENT_ROWS + lane % 4 * 2;
     UNROLLED
-    for (uint32_t i = 0; i < HALF_TILES; i++) {
+    for (uint32_t i = 0; i < HEAD_TILES; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++) {
             two together;
-            together.value[0] = half ? a->sum[HALF_TILES + i][n] : a->sum[i][n];
-            together.value[1] = half ? a->sum[HALF_TILES + i][n + 2] : a->sum[i][n + 2];
+            together.value[0] = a->sum[i][n], together.value[1] = a->sum[i][n + 2];
             *(two *)(void *)(l->sum + (rows + n) * SUM_STRIDE + i * TILE + lane / 4 * 2) = together;
         }
     }
-    if (half || lane >= 4) return;
+    if (lane >= 4) return;
     UNROLLED
     for (uint32_t n = 0; n < 2; n++)
         l->most[rows + n] = a->most[n], l->weight[rows + n] = a->weight[n];
@@ -449,41 +409,36 @@ FLEET_DEVICE uint32_t is_last_part(const decoder *d, const attention_part *p, ui
 
 /* Puts the parts of a query together. A lane knows what a part is worth. */
 #define JOINED 8u /* sums on their way at a time */
-FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t query,
-                             const uint32_t halves)
+FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t query)
 {
-    const uint32_t lane = fleet_lane(), stride = halves * HEAD_HALF + 4;
+    const uint32_t lane = fleet_lane();
     const float *from = partial_of(d, p, query, 0);
-    const two ends = load_two(from + (lane < p->parts ? lane : 0) * stride + halves * HEAD_HALF);
+    const two ends = load_two(from + (lane < p->parts ? lane : 0) * PARTIAL + MOST_HEAD_DIM);
     float most = lane < p->parts ? ends.value[0] : LOWEST, worth, weight;
+    four sum = {{0, 0, 0, 0}};
     for (uint32_t i = 16; i; i /= 2) most = fmaxf(most, from_lane(most, i));
     worth = lane < p->parts ? power_of_two(ends.value[0] - most) : 0;
     weight = wave_sum(worth * ends.value[1]);
-    UNROLLED
-    for (uint32_t half = 0; half < halves; half++) {
-        four sum = {{0, 0, 0, 0}};
-        for (uint32_t first = 0; first < p->parts; first += JOINED) {
-            four part[JOINED];
+    for (uint32_t first = 0; first < p->parts; first += JOINED) {
+        four part[JOINED];
+        UNROLLED
+        for (uint32_t i = 0; i < JOINED; i++)
+            part[i] =
+                load_four(from + (first + i < p->parts ? first + i : first) * PARTIAL + lane * 4);
+        UNROLLED
+        for (uint32_t i = 0; i < JOINED; i++) {
+            const float part_worth = of_lane(worth, (first + i) % 32);
             UNROLLED
-            for (uint32_t i = 0; i < JOINED; i++)
-                part[i] = load_four(from + (first + i < p->parts ? first + i : first) * stride +
-                                    half * HEAD_HALF + lane * 4);
-            UNROLLED
-            for (uint32_t i = 0; i < JOINED; i++) {
-                const float part_worth = of_lane(worth, (first + i) % 32);
-                UNROLLED
-                for (uint32_t j = 0; j < 4; j++)
-                    if (first + i < p->parts) sum.value[j] += part[i].value[j] * part_worth;
-            }
+            for (uint32_t j = 0; j < 4; j++)
+                if (first + i < p->parts) sum.value[j] += part[i].value[j] * part_worth;
         }
-        put_attended(d, p, query, half, sum, weight);
     }
+    put_attended(d, p, query, sum, weight);
 }
 
-/* Adds up what so many waves left of half a head of each query, four values by each lane. */
+/* Adds up what so many waves left of each query, four values by each lane. */
 FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const attention_lds *l,
-                           uint32_t sets, uint32_t crews, uint32_t query, uint32_t queries,
-                           uint32_t half, const uint32_t halves)
+                           uint32_t sets, uint32_t crews, uint32_t query, uint32_t queries)
 {
     for (uint32_t n = fleet_wave_id(); n < queries; n += MOST_WAVES) {
         float of[MOST_WAVES], most = LOWEST, weight = 0;
@@ -505,20 +460,18 @@ FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const atte
             }
         }
         if (p->parts == 1) {
-            put_attended(d, p, query + n, half, sum, weight);
+            put_attended(d, p, query + n, sum, weight);
         } else {
             float *to = partial_of(d, p, query + n, p->part);
-            *(four *)(void *)(to + half * HEAD_HALF + fleet_lane() * 4) = sum;
-            if (half + 1 < halves) continue;
-            if (fleet_lane() == 0)
-                to[halves * HEAD_HALF] = most, to[halves * HEAD_HALF + 1] = weight;
-            if (is_last_part(d, p, query + n)) join_parts(d, p, query + n, halves);
+            *(four *)(void *)(to + fleet_lane() * 4) = sum;
+            if (fleet_lane() == 0) to[MOST_HEAD_DIM] = most, to[MOST_HEAD_DIM + 1] = weight;
+            if (is_last_part(d, p, query + n)) join_parts(d, p, query + n);
         }
     }
 }
 
 FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention_part *p,
-                              piece_source *from, uint32_t *first, const uint32_t halves)
+                              piece_source *from, uint32_t *first)
 {
     const decoder *d = &o->d;
     const uint32_t all = queries_of(d, p), sets = sets_of(all), old = old_units(p);
@@ -526,16 +479,15 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention
                    crew = sets == 1 ? wave : wave / sets;
     const uint32_t units = p->end - p->first, crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
     const uint32_t busy = units < crews ? units : crews;
-    const kept *cached =
-        cache_of(o->cache, d, p) + (size_t)p->first * 2 * KEYS * HEAD_HALF * halves;
+    const kept *cached = cache_of(o->cache, d, p) + (size_t)p->first * UNIT;
     const float scale = 1.44269504f / sqrtf((float)d->head_dim); /* log2(e) */
-    const attention_lds l = attention_lds_of(ctx, sets, halves);
+    const attention_lds l = attention_lds_of(ctx, sets);
     for (uint32_t query = 0; query < all; query += sets * FRAGMENT_ROWS) {
         const uint32_t left = all - query;
         const uint32_t queries = left < sets * FRAGMENT_ROWS ? left : sets * FRAGMENT_ROWS;
         attending a;
         if (!l.apart) fleet_barrier(ctx); /* all are done with the sums before */
-        put_heads(o, d, p, &l, query, queries, halves);
+        put_heads(o, d, p, &l, query, queries);
         memset(&a, 0, sizeof a);
         UNROLLED
         for (uint32_t n = 0; n < 2; n++) {
@@ -544,15 +496,12 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention
             a.seen[n] = p->position + query_row(d, p, i) + 1; /* itself and what came before */
         }
         fleet_barrier(ctx);
-        attend_units(&a, cached, p, &l, sets, set, crew, from, *first, old, scale, halves);
-        *first += old * halves;
-        UNROLLED
-        for (uint32_t half = 0; half < halves; half++) {
-            if (half || !l.apart) fleet_barrier(ctx);
-            if (crew < busy) leave_sums(&a, &l, half);
-            fleet_barrier(ctx);
-            add_sums(d, p, &l, sets, busy, query, queries, half, halves);
-        }
+        attend_units(&a, cached, p, &l, sets, set, crew, from, *first, old, scale);
+        *first += old;
+        if (!l.apart) fleet_barrier(ctx);
+        if (crew < busy) leave_sums(&a, &l);
+        fleet_barrier(ctx);
+        add_sums(d, p, &l, sets, busy, query, queries);
     }
 }
 
@@ -597,7 +546,7 @@ FLEET_DEVICE const op *begin_parts(const fleet_ctx *ctx, piece_source *from, par
 FLEET_TILE(attend, op)
 {
     part_list *list = (part_list *)(void *)tile_lds(&ctx);
-    uint32_t first = 2, halves;
+    uint32_t first = 2;
     piece_source from;
     const op *o;
     FLEET_UNUSED(at);
@@ -605,17 +554,13 @@ FLEET_TILE(attend, op)
     from.weights = fleet_weights_open(&ctx);
     from.passed = 0, from.status = FLEET_OK;
     o = begin_parts(&ctx, &from, list);
-    halves = head_halves(&o->d);
     for (uint32_t i = 0; i < list->parts; i++) {
         if (i && i % LISTED == 0) {
             fleet_barrier(&ctx);
             if (fleet_wave_id() == 0) list_parts(&ctx, list, o->d.b, o->d.kv_heads, i);
             fleet_barrier(&ctx);
         }
-        if (halves == 1)
-            attend_part(&ctx, o, &list->part[i % LISTED], &from, &first, 1);
-        else
-            attend_part(&ctx, o, &list->part[i % LISTED], &from, &first, 2);
+        attend_part(&ctx, o, &list->part[i % LISTED], &from, &first);
     }
     return from.status;
 }

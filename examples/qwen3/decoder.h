@@ -30,9 +30,11 @@
 #define THREADS                                                                                    \
     128u /* with the producer's five warps: as many registers for each as there can be */
 #define MOST_WAVES 4u
+#define MOST_HEAD_DIM 128u
 #else
 #define THREADS 256u
 #define MOST_WAVES 8u
+#define MOST_HEAD_DIM 256u
 #endif
 #define MOST_TOP_K 16u
 #define MOST_ENDS 16u
@@ -262,7 +264,5 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     const float *q_norm, *k_norm; /* [head_dim] */
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
 } op;
-
-#define MOST_HEAD_DIM 256u
 
 #endif /* QWEN3_DECODER_H */

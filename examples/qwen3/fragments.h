@@ -57,42 +57,36 @@ FLEET_BOTH uint32_t fragment_sum_turn(uint32_t lane, uint32_t i)
    which a lane's 16 bytes, its A, stand one behind the other. Keys are multiplied by queries in place of rows, and what
    stands for the k's is head_dim, of which a lane has 4t to 4t + 3; values are columns, and the keys are the k's, 2t,
    2t + 1, 2t + 8 and 2t + 9. So the weights of scores, turned over, are what values are multiplied by. Heads are padded to
-   some halves of the largest one: the loops over their blocks have constants for bounds. */
+   the largest one: the loops over their blocks have constants for bounds. */
 #define CACHE_BLOCK (KEYS * TILE)
-#define HEAD_HALF (MOST_HEAD_DIM / 2)
-#define HALF_TILES (HEAD_HALF / TILE)
+#define HEAD_TILES (MOST_HEAD_DIM / TILE)
+#define UNIT (2 * KEYS * MOST_HEAD_DIM) /* values */
 
-FLEET_BOTH uint32_t head_halves(const decoder *d)
-{
-    return ceil_div(d->head_dim, HEAD_HALF);
-}
-FLEET_BOTH size_t unit_size(const decoder *d)
-{
-    return (size_t)2 * KEYS * HEAD_HALF * head_halves(d);
-}
 /* Of a head, in values. */
 FLEET_BOTH size_t cache_size(const decoder *d)
 {
-    return ceil_div(d->context, KEYS) * unit_size(d);
+    return (size_t)ceil_div(d->context, KEYS) * UNIT;
 }
 /* Where in a head's cache value i of a key stands, and of the values of that key. Two neighbours of a key are together. */
-FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_BOTH size_t key_at(uint32_t key, uint32_t i)
 {
     const uint32_t row = key % KEYS, lane = row % 8 * 4 + i % TILE / 4;
-    return key / KEYS * unit_size(d) + i / TILE * CACHE_BLOCK + lane * EIGHT + i % 4 / 2 * 4 +
+    return (size_t)key / KEYS * UNIT + i / TILE * CACHE_BLOCK + lane * EIGHT + i % 4 / 2 * 4 +
            row / 8 * 2 + i % 2;
 }
-FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_BOTH size_t value_at(uint32_t key, uint32_t i)
 {
     const uint32_t row = key % KEYS, lane = i % 8 * 4 + row % 8 / 2;
-    return key / KEYS * unit_size(d) + unit_size(d) / 2 + i / TILE * CACHE_BLOCK + lane * EIGHT +
+    return (size_t)key / KEYS * UNIT + UNIT / 2 + i / TILE * CACHE_BLOCK + lane * EIGHT +
            row / 8 * 4 + i % TILE / 8 * 2 + row % 2;
 }
 /* Of a part, in floats: sums in the order in which lanes leave them, the largest score, the sum of weights, and what keeps
    the next one aligned. */
+#define PARTIAL (MOST_HEAD_DIM + 4)
 FLEET_BOTH uint32_t partial_size(const decoder *d)
 {
-    return head_halves(d) * HEAD_HALF + 4;
+    FLEET_UNUSED(d);
+    return PARTIAL;
 }
 /* Lane l leaves the sums of values l / 4 and l / 4 + 8 of a block together, and finds four in a row again: two
    neighbours, each with the one eight behind it. The first of them, in its half of the head: */

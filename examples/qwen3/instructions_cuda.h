@@ -18,13 +18,11 @@ FLEET_DEVICE fleet_quad load_quad(const act *from)
     return *(const fleet_quad *)(const void *)from;
 }
 /* A line of global memory to the L1: a load that nobody waits for. */
-FLEET_DEVICE void touch(const kept *at)
+FLEET_DEVICE void touch(const void *at)
 {
-    uint32_t unused;
-    __asm__ volatile("ld.global.ca.u32 %0,[%1];"
-                     : "=r"(unused)
-                     : "l"(__cvta_generic_to_global(at))
-                     : "memory");
+    __asm__ volatile(
+        "{\n.reg .u32 unused;\nld.global.ca.u32 unused,[%0];\n}" ::"l"(__cvta_generic_to_global(at))
+        : "memory");
 }
 
 /* mma.sync of bf16: activations and weights. */

@@ -237,8 +237,7 @@ static uint32_t device_workers(void)
 static uint32_t wide_of(const model *m, uint32_t n)
 {
     uint32_t best = 1, least = UINT32_MAX;
-    /* Where activations have two terms, one. */
-    for (uint32_t wide = 1; wide <= (m->config.experts ? 1 : MOST_WIDE); wide++) {
+    for (uint32_t wide = 1; wide <= MOST_WIDE; wide++) {
         const uint32_t most = ceil_div(ceil_div(n, wide * TILE), m->workers) * wide;
         if (most <= least) best = wide, least = most;
     }

@@ -233,12 +233,13 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
    by one worker, once. */
 FLEET_TILE(linear, op)
 {
-    const op *o = own_op(&ctx, args);
+    weight_source weights = weights_open(&ctx);
+    const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
+    const uint32_t rows = d->b->rows;
     const product_lds l = product_lds_of(&ctx);
     const tile_range range = tiles_of(o, &ctx);
-    const uint32_t wide = o->shape.tile_n / TILE, all = o->shape.n / TILE, rows = d->b->rows;
-    weight_source weights = weights_open(&ctx);
+    const uint32_t wide = o->shape.tile_n / TILE, all = o->shape.n / TILE;
     fleet_status status = FLEET_OK;
     operand in;
     FLEET_UNUSED(at);
@@ -249,12 +250,18 @@ FLEET_TILE(linear, op)
     scale_rows(&ctx, o, &l, rows);
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
-        const fleet_status s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
+        fleet_status s;
+        if (o->ending == END_RESIDUAL)
+            for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
+                touch(d->h + r * d->hidden + n * wide * TILE);
+        s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
         finish(&ctx, o, &l, n * wide, all - n * wide < wide ? all - n * wide : wide, rows);
     }
-    fleet_barrier(&ctx);
-    if (o->ending == END_LOGITS) end_logits(&ctx, d, &l, rows);
+    if (o->ending == END_LOGITS) {
+        fleet_barrier(&ctx);
+        end_logits(&ctx, d, &l, rows);
+    }
     return status;
 }
 
@@ -569,12 +576,12 @@ FLEET_TILE(route, op)
 /* The experts that have rows, each TILE columns at a time: gates and ups from rows of x, or downs from what they left. */
 FLEET_TILE(expert, op)
 {
-    const op *o = own_op(&ctx, args);
+    weight_source weights = weights_open(&ctx);
+    const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
     const product_lds l = product_lds_of(&ctx);
     const uint32_t all = d->b->rows, pairs = MOST_ROWS * d->top_k; /* that there is room for */
     const uint32_t tiles = o->shape.n / TILE, items = all ? (uint32_t)*d->n_active * tiles : 0;
-    weight_source weights = weights_open(&ctx);
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
     if (all == 0) return FLEET_OK;

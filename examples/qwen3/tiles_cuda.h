@@ -58,18 +58,11 @@ FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows
 
 /* ---- LDS ---- */
 
-/* A load from memory is waited for as long as hundreds of instructions take, for beside this ring L1 is small: the tiles
-   that look at their arguments often have a copy in LDS. */
-#define OWN_BYTES ((uint32_t)(sizeof(op) + 15) / 16 * 16)
+/* A tile's arguments come with the stream, and stay in LDS in front of what else it has there: a load from memory is waited
+   for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
+#define OWN_BYTES ((uint32_t)sizeof(op))
+typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
 #define LDS_BYTES (28u * 1024) /* PRODUCT_BYTES are less; attention likes to have as much */
-FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
-{
-    const uint32_t *from = (const uint32_t *)(const void *)args;
-    uint32_t *to = (uint32_t *)ctx->lds;
-    for (uint32_t i = ctx->thread; i < sizeof(op) / 4; i += ctx->threads) to[i] = from[i];
-    fleet_barrier(ctx);
-    return (const op *)ctx->lds;
-}
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
     return (char *)ctx->lds + OWN_BYTES;
@@ -85,6 +78,7 @@ FLEET_STREAM(linear, op)
 {
     const tile_range tiles = tiles_of(args, &ctx);
     FLEET_UNUSED(at);
+    fleet_span(spans, args, OWN_BYTES);
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
         fleet_span(spans, weights_of(args, n), args->tile_bytes);
 }
@@ -95,6 +89,7 @@ FLEET_STREAM(expert, op)
     const int32_t *active = d->active;
     uint32_t items;
     FLEET_UNUSED(at);
+    fleet_span(spans, args, OWN_BYTES);
     if (!fleet_span_await(spans)) return;
     items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
@@ -149,6 +144,25 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     return w;
 }
 
+/* The stream's first piece. If the run ends without it, whoever asks for the next one is told. */
+FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
+{
+    fleet_quad *own = (fleet_quad *)ctx->lds;
+    if (fleet_wave_id() == 0) {
+        const void *piece = fleet_weights_next(&source->weights);
+        const fleet_quad *from = (const fleet_quad *)(piece ? piece : (const void *)args);
+        for (uint32_t i = fleet_lane(); i < OWN_BYTES / 16; i += 32) own[i] = from[i];
+        if (piece)
+            fleet_weights_release(&source->weights, 1);
+        else
+            source->status = fleet_weights_status(&source->weights);
+    } else {
+        fleet_weights_skip(&source->weights, 1);
+    }
+    fleet_barrier(ctx);
+    return (const op *)ctx->lds;
+}
+
 /* This lane's weights of a block. */
 FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block)
 {
@@ -158,16 +172,18 @@ FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block)
             *(const fleet_quad *)(const void *)(block + fragment_weights_at(fleet_lane(), half));
 }
 
-/* Where a lane finds its activations of a block. */
+/* Where a lane finds its activations. A unit of them is of a block; where they have two terms, each block has two units,
+   one behind the other. */
 typedef struct act_rows {
     const act *x;
     uint32_t row[MOST_GROUPS], step, last, second; /* in values; last: block */
+    uint32_t terms;                                /* less 1 */
 } act_rows;
 FLEET_DEVICE act_rows act_rows_of(const wave_share *w, const operand *in, const uint32_t groups)
 {
     act_rows from;
     from.x = in->x, from.step = in->held * BLOCK, from.last = in->k / BLOCK - 1;
-    from.second = in->second;
+    from.second = in->second, from.terms = in->second != 0;
     UNROLLED
     for (uint32_t g = 0; g < groups; g++) {
         const uint32_t r = (w->first_group + g) * FRAGMENT_ROWS + fragment_row(fleet_lane());
@@ -177,41 +193,42 @@ FLEET_DEVICE act_rows act_rows_of(const wave_share *w, const operand *in, const 
     }
     return from;
 }
-FLEET_DEVICE void load_acts(fleet_quad *to, const act_rows *from, uint32_t block,
-                            const uint32_t groups, const uint32_t terms)
+FLEET_DEVICE void load_acts(fleet_quad *to, const act_rows *from, uint32_t unit,
+                            const uint32_t groups)
 {
-    const act *x = from->x + (block < from->last ? block : from->last) * from->step;
+    const uint32_t block = unit >> from->terms;
+    const act *x = from->x + ((block < from->last ? block : from->last) * from->step +
+                              (unit & from->terms ? from->second : 0));
     UNROLLED
-    for (uint32_t i = 0; i < groups * terms; i++)
-        to[i] = load_quad(x + (from->row[i % groups] + (i < groups ? 0 : from->second)));
+    for (uint32_t g = 0; g < groups; g++) to[g] = load_quad(x + from->row[g]);
 }
 
-/* Blocks whose activations are on their way at a time. */
-#define WINDOW(acts) ((acts) <= 2 ? 4u : MOST_ACTS / (acts))
+/* Units that are on their way at a time. */
+#define WINDOW(groups) ((groups) <= 2 ? 4u : MOST_ACTS / (groups))
 
 FLEET_DEVICE void begin_groups(const wave_share *w, weight_source *source, const operand *in,
-                               const uint32_t groups, const uint32_t terms)
+                               const uint32_t groups)
 {
     const act_rows from = act_rows_of(w, in, groups);
+    const uint32_t first = (w->team * SLOT_BLOCKS + w->first_block) << from.terms;
     UNROLLED
-    for (uint32_t b = 0; b < WINDOW(groups * terms); b++)
-        load_acts(source->acts + b * groups * terms, &from,
-                  w->team * SLOT_BLOCKS + w->first_block + b, groups, terms);
+    for (uint32_t u = 0; u < WINDOW(groups); u++)
+        load_acts(source->acts + u * groups, &from, first + u, groups);
 }
 
-/* groups, terms and wide are constants: of rows, of an activation, and in->wide. As soon as a block is multiplied, the
-   registers of its activations take those of the block that is a window behind it, at the end those with which the next
-   product of the same rows begins. */
+/* groups and wide are constants: of rows, and in->wide. As soon as a unit is multiplied, its registers take the one that is
+   a window behind it, at the end those with which the next product of the same rows begins. */
 FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const operand *in,
                              float (*sum)[MOST_GROUPS][FRAGMENT_SUMS], const uint32_t groups,
-                             const uint32_t terms, const uint32_t wide)
+                             const uint32_t wide)
 {
-    const uint32_t chunks = ceil_div(in->k, SLOT_K);
-    const uint32_t acts = groups * terms, window = WINDOW(acts);
+    const uint32_t chunks = ceil_div(in->k, SLOT_K), window = WINDOW(groups);
     const act_rows from = act_rows_of(w, in, groups);
+    const uint32_t units = w->blocks << from.terms, chunk_units = SLOT_BLOCKS << from.terms;
     uint32_t taken = 0; /* pieces, or passed over */
     for (uint32_t chunk = w->team; chunk < chunks; chunk += TEAMS) {
         const uint32_t next = chunk + TEAMS < chunks ? chunk + TEAMS : w->team;
+        const uint32_t before = w->first_block << from.terms; /* units of the other wave */
         const bf16 *piece[MOST_WIDE];
         fleet_weights done;
         fleet_weights_skip(&source->weights, chunk * wide - taken);
@@ -226,23 +243,24 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
         }
         taken = (chunk + 1) * wide;
         ROLLED
-        for (uint32_t first = 0; first < w->blocks; first += window) {
-            const uint32_t behind = first + window < w->blocks
-                                        ? chunk * SLOT_BLOCKS + first + window
-                                        : next * SLOT_BLOCKS;
+        for (uint32_t first = 0; first < units; first += window) {
+            const uint32_t behind =
+                before + (first + window < units ? chunk * chunk_units + first + window
+                                                 : next * chunk_units);
             UNROLLED
-            for (uint32_t b = 0; b < window; b++) {
+            for (uint32_t u = 0; u < window; u++) {
+                const uint32_t block = (before + first + u) >> from.terms;
                 UNROLLED
                 for (uint32_t t = 0; t < wide; t++) {
                     fleet_quad weights[2];
-                    load_weights(weights, piece[t] + (w->first_block + first + b) * BLOCK * TILE);
+                    load_weights(weights, piece[t] + block * BLOCK * TILE);
                     UNROLLED
-                    for (uint32_t i = 0; i < 2 * acts; i++)
-                        multiply_fragments(sum[t][i % groups], weights[i / acts].word,
-                                           source->acts[b * acts + i % acts].word + i / acts * 2);
+                    for (uint32_t i = 0; i < 2 * groups; i++)
+                        multiply_fragments(sum[t][i % groups], weights[i / groups].word,
+                                           source->acts[u * groups + i % groups].word +
+                                               i / groups * 2);
                 }
-                load_acts(source->acts + b * acts, &from, behind + w->first_block + b, groups,
-                          terms);
+                load_acts(source->acts + u * groups, &from, behind + u, groups);
             }
         }
         UNROLLED
@@ -288,13 +306,13 @@ FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const wave_share *w, const pro
 
 FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, weight_source *source,
                                   const operand *in, const product_lds *l, const uint32_t groups,
-                                  const uint32_t terms, const uint32_t wide)
+                                  const uint32_t wide)
 {
     const uint32_t part = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE;
     const uint32_t room = PRODUCT_PARTS / (w->parts * part); /* tiles at a time */
     float sum[MOST_WIDE][MOST_GROUPS][FRAGMENT_SUMS];
     memset(sum, 0, sizeof sum);
-    if (!source->status) add_chunks(w, source, in, sum, groups, terms, wide);
+    if (!source->status) add_chunks(w, source, in, sum, groups, wide);
     UNROLLED
     for (uint32_t t = 0; t < wide; t++) {
         const uint32_t first = t / room * room;
@@ -304,34 +322,27 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
     }
 }
 
-/* With the constants of a wave's share; what has two terms is one tile wide. */
+/* With the constant of a wave's share. */
 #define WITH_GROUPS(call, share, source, in)                                                       \
     do {                                                                                           \
-        if ((in)->second && (share).groups > 2)                                                    \
-            call(share, source, in, 4, 2);                                                         \
-        else if ((in)->second && (share).groups > 1)                                               \
-            call(share, source, in, 2, 2);                                                         \
-        else if ((in)->second)                                                                     \
-            call(share, source, in, 1, 2);                                                         \
-        else if ((share).groups > 2)                                                               \
-            call(share, source, in, 4, 1);                                                         \
+        if ((share).groups > 2)                                                                    \
+            call(share, source, in, 4);                                                            \
         else if ((share).groups > 1)                                                               \
-            call(share, source, in, 2, 1);                                                         \
+            call(share, source, in, 2);                                                            \
         else                                                                                       \
-            call(share, source, in, 1, 1);                                                         \
+            call(share, source, in, 1);                                                            \
     } while (0)
-#define BEGIN_GROUPS(share, source, in, groups, terms)                                             \
-    begin_groups(&(share), source, in, groups, terms)
-#define MULTIPLY_GROUPS(share, source, in, groups, terms)                                          \
+#define BEGIN_GROUPS(share, source, in, groups) begin_groups(&(share), source, in, groups)
+#define MULTIPLY_GROUPS(share, source, in, groups)                                                 \
     do {                                                                                           \
-        if ((terms) == 1 && (in)->wide == 4)                                                       \
-            multiply_groups(ctx, &(share), source, in, l, groups, terms, 4);                       \
-        else if ((terms) == 1 && (in)->wide == 3)                                                  \
-            multiply_groups(ctx, &(share), source, in, l, groups, terms, 3);                       \
-        else if ((terms) == 1 && (in)->wide == 2)                                                  \
-            multiply_groups(ctx, &(share), source, in, l, groups, terms, 2);                       \
+        if ((in)->wide == 4)                                                                       \
+            multiply_groups(ctx, &(share), source, in, l, groups, 4);                              \
+        else if ((in)->wide == 3)                                                                  \
+            multiply_groups(ctx, &(share), source, in, l, groups, 3);                              \
+        else if ((in)->wide == 2)                                                                  \
+            multiply_groups(ctx, &(share), source, in, l, groups, 2);                              \
         else                                                                                       \
-            multiply_groups(ctx, &(share), source, in, l, groups, terms, 1);                       \
+            multiply_groups(ctx, &(share), source, in, l, groups, 1);                              \
     } while (0)
 
 /* Before the first product of these rows: loads what it begins with. */

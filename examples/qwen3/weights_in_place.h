@@ -29,14 +29,18 @@ FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
 {
     FLEET_UNUSED(source), FLEET_UNUSED(in);
 }
+FLEET_DEVICE void touch(const void *at)
+{
+    FLEET_UNUSED(at);
+}
 #define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
 #define DECODER_STREAM_BYTES 0u
 
 /* Arguments stay where they are. */
 #define LDS_BYTES PRODUCT_BYTES
-FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, const op *args)
+FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
 {
-    FLEET_UNUSED(ctx);
+    FLEET_UNUSED(ctx), FLEET_UNUSED(source);
     return args;
 }
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
