@@ -36,7 +36,7 @@
 
 /* Tiles that are computed together, at most. The teams of waves take the pieces of TEAMS chunks at a time, which must not be
    more than the ring has room for. */
-#define MOST_WIDE 4u
+#define MOST_WIDE 3u           /* with 4, sums do not stay in registers */
 #define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
 #if TEAMS * MOST_WIDE > DECODER_SLOTS
 #error "tiles_cuda.h: the ring has no room for the pieces that are taken at a time"
@@ -335,9 +335,7 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
 #define BEGIN_GROUPS(share, source, in, groups) begin_groups(&(share), source, in, groups)
 #define MULTIPLY_GROUPS(share, source, in, groups)                                                 \
     do {                                                                                           \
-        if ((in)->wide == 4)                                                                       \
-            multiply_groups(ctx, &(share), source, in, l, groups, 4);                              \
-        else if ((in)->wide == 3)                                                                  \
+        if ((in)->wide == 3)                                                                       \
             multiply_groups(ctx, &(share), source, in, l, groups, 3);                              \
         else if ((in)->wide == 2)                                                                  \
             multiply_groups(ctx, &(share), source, in, l, groups, 2);                              \
