@@ -25,11 +25,12 @@
    traversals run in both forms, some on other topologies too, and where sums have the same order, they must have the
    same bits. On the CPU the write-backs are counted, and must be those of the plan.
 
-       07_linear_layer [--full] [--batch N] [--svg FILE]
+       07_linear_layer [--full] [--batch N] [--chiplets X] [--svg FILE]
 
    The layer that runs is a 32nd of Qwen3-8B's in width and height. --full: as it is, for a GPU, and the time of a step
-   is measured; the tile is a plain one, without matrix instructions, and with many rows bound by its arithmetic. --svg
-   draws how the workers of a chiplet walk through gate_up. */
+   is measured; the tile is a plain one, without matrix instructions, and with many rows bound by its arithmetic.
+   --chiplets divides the workers of a GPU that has one L2 among so many virtual ones. --svg draws how the workers of a
+   chiplet walk through gate_up. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -782,6 +783,16 @@ static void draw(const layer *l, const fleet_topology *chip, const char *file)
     free(text);
 }
 
+/* Makes so many chiplets of one. 0: there are several, or too few workers. */
+static int divide(fleet_topology *t, uint32_t chiplets)
+{
+    const uint32_t all = t->units[0];
+    if (t->chiplets != 1 || chiplets > all || chiplets > FLEET_MAX_CHIPLETS) return 0;
+    t->chiplets = chiplets;
+    for (uint32_t k = 0; k < chiplets; k++) t->units[k] = all / chiplets + (k < all % chiplets);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const uint32_t batches[] = {1, 16, 64};
@@ -789,7 +800,7 @@ int main(int argc, char **argv)
     const char *svg = NULL;
     fleet_linear_plan plans[OPS];
     fleet_topology here, chip;
-    uint32_t full = 0, batch = 0, runs = 0;
+    uint32_t full = 0, batch = 0, chiplets = 0, runs = 0;
     layer l;
     for (int i = 1; i < argc; i++) {
         const int more = i + 1 < argc;
@@ -797,12 +808,18 @@ int main(int argc, char **argv)
             full = 1;
         else if (!strcmp(argv[i], "--batch") && more && atoi(argv[i + 1]) > 0)
             batch = (uint32_t)atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--chiplets") && more && atoi(argv[i + 1]) > 0)
+            chiplets = (uint32_t)atoi(argv[++i]);
         else if (!strcmp(argv[i], "--svg") && more)
             svg = argv[++i];
         else
-            return printf("%s [--full] [--batch N] [--svg FILE]\n", argv[0]), 2;
+            return printf("%s [--full] [--batch N] [--chiplets X] [--svg FILE]\n", argv[0]), 2;
     }
     check("query", fleet_query_topology(&here));
+    if (chiplets && !divide(&here, chiplets))
+        return printf("--chiplets %u: this device has %u, of %u workers\n", chiplets, here.chiplets,
+                      here.units[0]),
+               2;
 #if defined(FLEET_HOST)
     const uint32_t shown_full = 1, measured = 0, steps = 1;
     chip = fleet_topology_preset(FLEET_MI300X); /* is not here, but can be planned for */
