@@ -27,8 +27,8 @@
 #define BLOCK 32u         /* k's of a block of packed weights, TILE columns wide */
 #define COPY_THREADS 256u /* of kernels that fill and read memory */
 #if defined(FLEET_CUDA)
-#define THREADS                                                                                    \
-    128u /* with the producer's five warps: as many registers for each as there can be */
+/* With the producer's five warps: as many registers for each thread as there can be. */
+#define THREADS 128u
 #define MOST_WAVES 4u
 #define MOST_HEAD_DIM 128u
 #else
