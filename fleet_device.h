@@ -2664,7 +2664,8 @@ FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
     return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
 }
 
-/* Passes over n pieces, which are other waves'. */
+/* Passes over n pieces, which are other waves'. A wave may be no more pieces ahead of one that another wave of the task has
+   yet to give back than the ring has slots: further ahead a piece is taken for there that is not. */
 FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
 {
     s->next += n;

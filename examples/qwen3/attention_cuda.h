@@ -25,8 +25,8 @@ typedef char a_batch_must_fit_a_slot[sizeof(batch) <= SLOT_BYTES ? 1 : -1];
 FLEET_DEVICE uint32_t sets_of(uint32_t queries)
 {
     uint32_t sets = 1;
-    while (sets < MOST_WAVES && sets * FRAGMENT_ROWS < queries) sets *= 2;
-    return sets;
+    while (MOST_WAVES % (2 * sets) == 0 && sets * FRAGMENT_ROWS < queries) sets *= 2;
+    return sets * FRAGMENT_ROWS < queries ? MOST_WAVES : sets;
 }
 FLEET_DEVICE uint32_t queries_of(const decoder *d, const attention_part *p)
 {

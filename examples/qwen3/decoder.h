@@ -27,9 +27,9 @@
 #define BLOCK 32u         /* k's of a block of packed weights, TILE columns wide */
 #define COPY_THREADS 256u /* of kernels that fill and read memory */
 #if defined(FLEET_CUDA)
-/* With the producer's five warps: as many registers for each thread as there can be. */
-#define THREADS 128u
-#define MOST_WAVES 4u
+/* With the producer's seven warps: of eight and fewer each thread may have 255 registers, of nine 168. */
+#define THREADS 192u
+#define MOST_WAVES 6u
 #define MOST_HEAD_DIM 128u
 #else
 #define THREADS 256u

@@ -34,13 +34,10 @@
 #endif
 #endif
 
-/* Tiles that are computed together, at most. The teams of waves take the pieces of TEAMS chunks at a time, which must not be
-   more than the ring has room for. */
-#define MOST_WIDE 3u           /* with 4, sums do not stay in registers */
+/* Tiles that are computed together, at most: with four, sums would not stay in registers. The teams of waves take the pieces
+   of TEAMS chunks at a time, which must not be more than the ring has room for. */
 #define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
-#if TEAMS * MOST_WIDE > DECODER_SLOTS
-#error "tiles_cuda.h: the ring has no room for the pieces that are taken at a time"
-#endif
+#define MOST_WIDE (3 * TEAMS <= DECODER_SLOTS ? 3u : 2u)
 
 /* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)

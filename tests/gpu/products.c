@@ -106,7 +106,7 @@ static void check_results(test_run *t, const product *p, const float *floats)
             const uint32_t r = j / COLUMNS, n = j % COLUMNS, rows = row_cases[i / CASES];
             const float is = floats[(size_t)i * MOST_ROWS * COLUMNS + j],
                         want = r < rows ? p->want[i % CASES][r][n] : UNTOUCHED;
-            if (!(fabsf(is - want) <= 1e-3f)) {
+            if (!(fabsf(is - want) <= 1e-5f * (100 + fabsf(want)))) {
                 test_fail(t, __FILE__, __LINE__, "%u rows, %u k's: row %u, column %u is %f, not %f",
                           rows, block_cases[i % CASES] * BLOCK, r, n, (double)is, (double)want);
                 return;
