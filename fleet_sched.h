@@ -422,6 +422,7 @@ typedef struct fleeti_fixed {
     fleeti_cold id;                       /* its number among all */
     fleeti_cold begun, last;              /* DYNAMIC: the launch's first and last epoch */
     fleeti_cold first, count;             /* the worker's queue; CHIPLET: the chiplet's */
+    fleeti_cold_pointer args;             /* of the kernel's tiles */
     fleeti_cold lds_bytes;
     fleeti_cold misfit; /* FLEET_ERROR_...: the kernel cannot run the launch */
 } fleeti_fixed;
@@ -2672,14 +2673,16 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     return ctx;
 }
 
+/* Those of the task in hand. */
+#define FLEETI_ARGS(set, w) ((const set *)fleeti_cold_at((w)->fixed->args) + FLEETI_TASK(w, args))
 #define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
         fleeti_fixed fleeti_f;                                                                     \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
-        const set *const fleeti_args = (set_args);                                                 \
         fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
                      set##_slot_bytes, only_static);                                               \
+        fleeti_f.args = fleeti_cold_to(set_args);                                                  \
         fleeti_w.fixed = fleeti_fix(&fleeti_f);                                                    \
         fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
         if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
@@ -2690,7 +2693,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
             fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
                 set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
-                             fleeti_args + FLEETI_TASK(&fleeti_w, args), &fleeti_s);               \
+                             FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                              \
                 fleeti_spans_declared(&fleeti_s);                                                  \
             }                                                                                      \
             fleeti_spans_end(&fleeti_s);                                                           \
@@ -2699,7 +2702,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                 if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
                 /* Worked out before the wait, so that the tile begins at once when it is over. */ \
                 const fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                           \
-                const set *const fleeti_mine = fleeti_args + FLEETI_TASK(&fleeti_w, args);         \
+                const set *const fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                        \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
                 if (fleeti_begin(&fleeti_w)) {                                                     \

@@ -239,7 +239,7 @@ FLEET_TILE(linear, op)
     const uint32_t rows = d->b->rows;
     const product_lds l = product_lds_of(&ctx);
     const tile_range range = tiles_of(o, &ctx);
-    const uint32_t wide = o->shape.tile_n / TILE, all = o->shape.n / TILE;
+    const uint32_t wide = MOST_WIDE > 1 ? o->shape.tile_n / TILE : 1;
     fleet_status status = FLEET_OK;
     operand in;
     FLEET_UNUSED(at);
@@ -250,13 +250,14 @@ FLEET_TILE(linear, op)
     scale_rows(&ctx, o, &l, rows);
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
+        const uint32_t left = o->shape.n / TILE - n * wide; /* the last wide tile may not be full */
         fleet_status s;
         if (o->ending == END_RESIDUAL)
             for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
                 touch(d->h + r * d->hidden + n * wide * TILE);
         s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
-        finish(&ctx, o, &l, n * wide, all - n * wide < wide ? all - n * wide : wide, rows);
+        finish(&ctx, o, &l, n * wide, MOST_WIDE > 1 && left < wide ? left : wide, rows);
     }
     if (o->ending == END_LOGITS) {
         fleet_barrier(&ctx);
