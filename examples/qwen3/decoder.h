@@ -27,7 +27,7 @@
 #define BLOCK 32u         /* k's of a block of packed weights, TILE columns wide */
 #define COPY_THREADS 256u /* of kernels that fill and read memory */
 #if defined(FLEET_CUDA)
-/* With the producer's seven warps: of eight and fewer each thread may have 255 registers, of nine 168. */
+/* Seven warps with the producer: where there are up to eight, a thread may have 255 registers, and of nine 168. */
 #define THREADS 192u
 #define MOST_WAVES 6u
 #define MOST_HEAD_DIM 128u

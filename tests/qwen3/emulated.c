@@ -1,7 +1,7 @@
 // run: asan whole timeout=120
 // run: tsan whole timeout=120
 /* What examples/qwen3 computes with on NVIDIA GPUs, on the CPU: the text of tiles_cuda.h, attention_cuda.h and tiles.h,
-   with a thread for each lane of eight warps. Lanes meet where an instruction of the warp has them meet, and lay out there
+   with a thread for each lane of a workgroup. Lanes meet where an instruction of the warp has them meet, and lay out there
    what they bring (mma.h). Loads from global memory may touch what the kernel was given and nothing else; weights come in
    slots that hold numbers from when they are filled until they are released, and behind the last weight none.
 
