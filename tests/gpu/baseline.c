@@ -67,7 +67,13 @@ FLEET_TILE(add, layer)
     FLEET_UNUSED(at);
     return FLEET_OK;
 }
-#define LAYER_TILES(TILE, P) TILE(P, fill) TILE(P, gemm) TILE(P, activate) TILE(P, add)
+FLEET_TILE(nothing, layer)
+{
+    FLEET_UNUSED(args), FLEET_UNUSED(at), FLEET_UNUSED(ctx);
+    return FLEET_OK;
+}
+#define LAYER_TILES(TILE, P)                                                                       \
+    TILE(P, fill) TILE(P, gemm) TILE(P, activate) TILE(P, add) TILE(P, nothing)
 FLEET_DISPATCH(layer, LAYER_TILES)
 FLEET_KERNEL(layer_kernel, layer, 256)
 {
@@ -310,9 +316,57 @@ static void one_slice_alone(test_run *t)
     in_settings(t, 3, run_alone, NULL);
 }
 
+/* A device-task's event gets one arrival of each chiplet in a step, and where chiplets do not count first, of each worker:
+   so the counter that all of them share tells when the run is over. Each arrival adds 1. */
+static void run_arrivals(test_run *t, const setting *s, void *unused)
+{
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_state_desc state_desc = setting_state_desc(s);
+    fleet_launch_desc launch = setting_launch_desc(s);
+    fleet_graph *g;
+    fleet_grid grid;
+    fleet_etensor arrived;
+    uint32_t arrivals = 0, counter = 0;
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    fleet_event event;
+    (void)unused;
+    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* there, nobody outside looks at events */
+    g = fleet_graph_create(NULL);
+    grid = fleet_call_device(g, "nothing", layer_nothing, fleet_shape0(), 0);
+    arrived = fleet_event_tensor(g, "arrived", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
+    fleet_out_edge(g, grid, arrived, "->");
+    fleet_event_outside(g, arrived, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
+    CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    for (uint32_t k = 0; k < desc.topology.chiplets; k++)
+        arrivals += s->levels == 2 ? plan->workers[k] != 0 : plan->workers[k];
+    CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_event_of(&state, fleet_plan_event(plan, "arrived"), 0, &event), FLEET_OK);
+    for (uint32_t i = 1; i <= 3 && !t->failed_here; i++) {
+        launch.steps = i;
+        CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), NULL), FLEET_OK);
+        if (!ended_with(t, &state, FLEET_OK)) return;
+        CHECK_STATUS(fleet_to_host(&counter, event.words + event.counter, 4, NULL), FLEET_OK);
+        CHECK_INT(counter, i * (i + 1) / 2 * arrivals);
+    }
+    fleet_state_free(&state);
+    fleet_image_free(&image);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
+static void one_arrival_of_each_chiplet(test_run *t)
+{
+    in_settings(t, 6, run_arrivals, NULL);
+}
+
 static void all(test_run *t)
 {
     TEST(same_results_and_counts);
+    TEST(one_arrival_of_each_chiplet);
     TEST(mixed_schedules);
     TEST(one_slice_alone);
 }
