@@ -21,12 +21,12 @@
 typedef char a_unit_must_be_a_slot[2 * KEYS * MOST_HEAD_DIM * 2 == SLOT_BYTES ? 1 : -1];
 typedef char a_batch_must_fit_a_slot[sizeof(batch) <= SLOT_BYTES ? 1 : -1];
 
-/* So many waves share a unit, each with a set of queries of its own: a power of two, or all. */
+/* So many waves share a unit, each with a set of queries of its own: a power of two that divides their number. */
 FLEET_DEVICE uint32_t sets_of(uint32_t queries)
 {
     uint32_t sets = 1;
     while (MOST_WAVES % (2 * sets) == 0 && sets * FRAGMENT_ROWS < queries) sets *= 2;
-    return sets * FRAGMENT_ROWS < queries ? MOST_WAVES : sets;
+    return sets;
 }
 FLEET_DEVICE uint32_t queries_of(const decoder *d, const attention_part *p)
 {
@@ -326,7 +326,7 @@ FLEET_DEVICE const kept *take_piece(piece_source *from, uint32_t number)
 /* The lane's wave is done with the piece that it took last. */
 FLEET_DEVICE void give_piece(const piece_source *from, uint32_t sets)
 {
-    if (sets == 1)
+    if (sets == 1) /* mostly, and no need to divide */
         fleet_weights_release(&from->weights, 1);
     else
         fleet_weights_release(&from->weights, sets);
