@@ -4150,7 +4150,9 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
         } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
-            fleeti_put(&t, "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only\n");
+            fleeti_put(&t, "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only: build "
+                           "the plan with "
+                           "FLEET_SCHEDULE_STATIC, or give the kernel a FLEET_WORKER_LOOP\n");
         } else if (f.status == FLEET_ERROR_LAUNCH) {
             fleeti_put(&t,
                        "no room for the weight stream: its ring needs %u bytes of LDS, of which "
