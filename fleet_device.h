@@ -2664,8 +2664,9 @@ FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
     return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
 }
 
-/* Passes over n pieces, which are other waves'. A wave may be no more pieces ahead of one that another wave of the task has
-   yet to give back than the ring has slots: further ahead a piece is taken for there that is not. */
+/* Passes over n pieces, which are other waves'. The next one may be no more pieces ahead of any that other waves of the task
+   have yet to give back than the ring has slots: asked for one that is further ahead, NVIDIA's barriers, which know odd
+   uses from even ones only, would say that it is there. */
 FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
 {
     s->next += n;
