@@ -165,6 +165,7 @@ static void *pack_tiles(void *user)
                 qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
                                      sizeof p->error);
             for (uint32_t at = 0; at < p->k; at += BLOCK) {
+                /* Where the block begins; from there on pack_at says it. */
                 bf16 *block = packed + weight_at(c / TILE * TILE, at, p->wide);
                 for (uint32_t i = 0; i < BLOCK; i++) block[pack_at(c % TILE, i)] = line[at + i];
             }
