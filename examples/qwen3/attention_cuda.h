@@ -366,7 +366,7 @@ FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32
     const float scale = 1 / weight;
     UNROLLED
     for (uint32_t i = 0; i < 2; i++) {
-        act *to = d->attended + act_at(p->row + row, head * dim + c + 8 * i, width, MOST_ROWS);
+        act *to = d->attended + act_at(p->row + row, head * dim + c + 8 * i, width);
         if (c + 8 * i >= dim) continue;
         put_act(to, d->split * MOST_ROWS * width, sum.value[i] * scale);
         put_act(to + 1, d->split * MOST_ROWS * width, sum.value[i + 2] * scale);

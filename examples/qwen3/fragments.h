@@ -7,9 +7,12 @@
        B    row g at the same k's
        sum  of columns g and g + 8 with the rows 2t and 2t + 1
    Which k of the layer stands for which k of the instruction is free, if A and B agree. So a lane loads eight k's of its
-   row, from 8t on, as 16 bytes: the first four are its k's in a first multiplication, the others in a second. These
-   two are a block of BLOCK k's. The weights lie in a block as the lanes want them: one after the other, each the 16
-   bytes that are its A; in LDS any eight neighbours find theirs in different banks. */
+   row or column, from 8t on, as 16 bytes: the first four are its k's in a first multiplication, the others in a second.
+   These two are a block of BLOCK k's.
+
+   Weights and activations both lie in atoms, EIGHT columns or rows by BLOCK k's, as wgmma takes its operands from LDS
+   (PTX ISA, K-major with a swizzle of 64 bytes, the address counted from a multiple of 512): a column has 64 bytes, and
+   its 16-byte pieces change places by its number, so that any eight lanes find theirs in different banks. */
 #ifndef QWEN3_FRAGMENTS_H
 #define QWEN3_FRAGMENTS_H
 
@@ -18,26 +21,49 @@
 #define FRAGMENT_ROWS 8u /* of the batch */
 #define FRAGMENT_SUMS 4u /* of a lane */
 
-/* Where a lane's weights for the first or the second multiplication (half 0 or 1) of a block begin: four registers. */
-FLEET_BOTH uint32_t fragment_weights_at(uint32_t lane, uint32_t half)
+/* An atom, in values; and where in one the k's of a row or column stand. */
+#define ATOM (EIGHT * BLOCK)
+FLEET_BOTH uint32_t atom_at(uint32_t row, uint32_t k)
 {
-    return (half * 32 + lane) * 8;
-}
-/* Where in a block a weight stands. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
-{
-    const uint32_t lane = column % 8 * 4 + k / 8, half = k % 8 / 4;
-    return fragment_weights_at(lane, half) + k % 4 / 2 * 4 + column / 8 * 2 + k % 2;
+    return row % EIGHT * BLOCK + (k % BLOCK / EIGHT ^ row % EIGHT / 2) * EIGHT + k % EIGHT;
 }
 
-/* A lane's row of eight, and its first k of a block: two registers of the first multiplication, then two of the second. */
+/* A piece of weights is TILE columns by PIECE_K k's: the atoms of its first eight columns, then those of the others. So
+   pieces that are neighbours in LDS have their groups of eight columns at equal distances. */
+#define PIECE_K 256u
+#define PIECE_HALF (PIECE_K / BLOCK * ATOM)
+/* Where a weight stands, from the atom on in which its block begins. */
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
+{
+    return column / EIGHT * PIECE_HALF + atom_at(column, k);
+}
+/* Of activations: the atoms of eight rows one behind the other, then those of the next eight. */
+FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
+{
+    return ((size_t)(row / EIGHT) * (width / BLOCK) + k / BLOCK) * ATOM + atom_at(row, k);
+}
+
+/* A lane's row of eight, and its first k of a block: two registers of the first multiplication, then two of the second.
+   In an atom they begin at fragment_at. */
 FLEET_BOTH uint32_t fragment_row(uint32_t lane)
 {
     return lane / 4;
 }
 FLEET_BOTH uint32_t fragment_k(uint32_t lane)
 {
-    return lane % 4 * 8;
+    return lane % 4 * EIGHT;
+}
+FLEET_BOTH uint32_t fragment_at(uint32_t lane)
+{
+    return atom_at(fragment_row(lane), fragment_k(lane));
+}
+/* A of the first or the second multiplication (half 0 or 1) of a block: words of the lane's k's in the first eight columns
+   and in the others. */
+FLEET_BOTH void fragment_weights(uint32_t *a, const uint32_t *first, const uint32_t *others,
+                                 uint32_t half)
+{
+    a[0] = first[2 * half], a[1] = others[2 * half];
+    a[2] = first[2 * half + 1], a[3] = others[2 * half + 1];
 }
 
 /* Where the lane's sum number i belongs, in [FRAGMENT_ROWS][TILE]. */

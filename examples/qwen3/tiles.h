@@ -16,7 +16,7 @@ typedef struct operand {
     const act *x;
     const int32_t *list;
     uint32_t first;
-    uint32_t k, held; /* x is held x k */
+    uint32_t k; /* of x, too */
     uint32_t
         second; /* where the second bf16 of an activation is, behind the first; 0: there is none */
     uint32_t rows;
@@ -96,7 +96,7 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, u
     for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, c = column + i % TILE;
         d->h[r * d->hidden + c] = sums[i];
-        put_act(d->x + act_at(r, c, d->hidden, MOST_ROWS), d->split * MOST_ROWS * d->hidden,
+        put_act(d->x + act_at(r, c, d->hidden), d->split * MOST_ROWS * d->hidden,
                 sums[i] * o->norm[c]);
     }
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
@@ -210,7 +210,7 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
             const uint32_t r = i / half % rows, c = (first + i / (rows * half)) * half + i % half;
             const float *sum = l->sums + i / half * TILE + i % half;
             if (c < o->columns)
-                put_act(o->acts + act_at(r, c, o->columns, MOST_ROWS), o->acts_second,
+                put_act(o->acts + act_at(r, c, o->columns), o->acts_second,
                         silu(sum[0] * l->scale[r]) * (sum[half] * l->scale[r]));
         }
     } else if (o->ending == END_FLOATS) {
@@ -245,7 +245,7 @@ FLEET_TILE(linear, op)
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
     in.x = o->x, in.second = o->x_second, in.list = NULL, in.first = 0;
-    in.k = o->shape.k, in.held = MOST_ROWS, in.rows = rows, in.wide = wide;
+    in.k = o->shape.k, in.rows = rows, in.wide = wide;
     product_begin(&weights, &in);
     scale_rows(&ctx, o, &l, rows);
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
@@ -503,7 +503,7 @@ FLEET_TILE(combine, op)
                 weight += part[dim + 1] * worth;
             }
             put_act(d->attended +
-                        act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim, MOST_ROWS),
+                        act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim),
                     d->split * MOST_ROWS * d->heads * dim, sum / weight);
         }
     }
@@ -581,7 +581,7 @@ FLEET_TILE(expert, op)
     const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
     const product_lds l = product_lds_of(&ctx);
-    const uint32_t all = d->b->rows, pairs = MOST_ROWS * d->top_k; /* that there is room for */
+    const uint32_t all = d->b->rows;
     const uint32_t tiles = o->shape.n / TILE, items = all ? (uint32_t)*d->n_active * tiles : 0;
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
@@ -597,7 +597,6 @@ FLEET_TILE(expert, op)
         in.x = o->x, in.second = o->x_second, in.k = o->shape.k;
         in.rows = rows, in.wide = 1;
         in.list = o->ending == END_SILU ? d->place_row + first : NULL, in.first = first;
-        in.held = o->ending == END_SILU ? MOST_ROWS : pairs;
         product_begin(&weights, &in);
         s = multiply(&ctx, &weights, weights_of(o, (uint32_t)d->active[e] * tiles + n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
@@ -606,7 +605,7 @@ FLEET_TILE(expert, op)
                 const uint32_t r = j / (TILE / 2), c = n * (TILE / 2) + j % (TILE / 2);
                 const float *sum = l.sums + r * TILE + j % (TILE / 2), scale = l.scale[in.list[r]];
                 if (c < o->columns)
-                    put_act(o->acts + act_at(first + r, c, o->columns, pairs), o->acts_second,
+                    put_act(o->acts + act_at(first + r, c, o->columns), o->acts_second,
                             silu(sum[0] * scale) * (sum[TILE / 2] * scale));
             }
         else

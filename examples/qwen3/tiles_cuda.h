@@ -14,8 +14,8 @@
 
 /* ---- what lies where ---- */
 
-#define SLOT_BYTES 8192u
-#define SLOT_K (SLOT_BYTES / 2 / TILE) /* k's of a piece of weights, which is of one tile */
+#define SLOT_K PIECE_K
+#define SLOT_BYTES (SLOT_K * TILE * 2u) /* a piece */
 #define SLOT_BLOCKS (SLOT_K / BLOCK)
 #define K_STEP SLOT_K /* packed weights end with zeros, up to a multiple of so many k's */
 
@@ -43,14 +43,7 @@
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
 {
     const uint32_t piece = k / SLOT_K * wide + column / TILE;
-    return (size_t)piece * SLOT_K * TILE + k % SLOT_K / BLOCK * BLOCK * TILE +
-           pack_at(column % TILE, k % BLOCK);
-}
-/* Of activations: what a wave loads at once, BLOCK k's of some rows, is in one piece. */
-FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows)
-{
-    FLEET_UNUSED(width);
-    return ((size_t)(k / BLOCK) * rows + row) * BLOCK + k % BLOCK;
+    return (size_t)piece * SLOT_K * TILE + k % SLOT_K / BLOCK * ATOM + pack_at(column % TILE, k);
 }
 
 /* ---- LDS ---- */
@@ -160,33 +153,35 @@ FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const
     return (const op *)ctx->lds;
 }
 
-/* This lane's weights of a block. */
-FLEET_DEVICE void load_weights(fleet_quad *to, const bf16 *block)
+/* This lane's weights for the two multiplications of a block. */
+FLEET_DEVICE void load_weights(uint32_t (*to)[4], const bf16 *block)
 {
+    const bf16 *mine = block + fragment_at(fleet_lane());
+    const fleet_quad first = *(const fleet_quad *)(const void *)mine,
+                     others = *(const fleet_quad *)(const void *)(mine + PIECE_HALF);
     UNROLLED
     for (uint32_t half = 0; half < 2; half++)
-        to[half] =
-            *(const fleet_quad *)(const void *)(block + fragment_weights_at(fleet_lane(), half));
+        fragment_weights(to[half], first.word, others.word, half);
 }
 
 /* Where a lane finds its activations. A unit of them is of a block; where they have two terms, each block has two units,
    one behind the other. */
 typedef struct act_rows {
     const act *x;
-    uint32_t row[MOST_GROUPS], step, last, second; /* in values; last: block */
-    uint32_t terms;                                /* less 1 */
+    uint32_t row[MOST_GROUPS], last, second; /* in values; last: block */
+    uint32_t terms;                          /* less 1 */
 } act_rows;
 FLEET_DEVICE act_rows act_rows_of(const wave_share *w, const operand *in, const uint32_t groups)
 {
     act_rows from;
-    from.x = in->x, from.step = in->held * BLOCK, from.last = in->k / BLOCK - 1;
+    from.x = in->x, from.last = in->k / BLOCK - 1;
     from.second = in->second, from.terms = in->second != 0;
     UNROLLED
     for (uint32_t g = 0; g < groups; g++) {
         const uint32_t r = (w->first_group + g) * FRAGMENT_ROWS + fragment_row(fleet_lane());
         /* Behind the last row it is read again; nobody looks at its sums. */
-        from.row[g] =
-            row_of(in, r < in->rows ? r : in->rows - 1) * BLOCK + fragment_k(fleet_lane());
+        from.row[g] = (uint32_t)act_at(row_of(in, r < in->rows ? r : in->rows - 1),
+                                       fragment_k(fleet_lane()), in->k);
     }
     return from;
 }
@@ -194,7 +189,7 @@ FLEET_DEVICE void load_acts(fleet_quad *to, const act_rows *from, uint32_t unit,
                             const uint32_t groups)
 {
     const uint32_t block = unit >> from->terms;
-    const act *x = from->x + ((block < from->last ? block : from->last) * from->step +
+    const act *x = from->x + ((block < from->last ? block : from->last) * ATOM +
                               (unit & from->terms ? from->second : 0));
     UNROLLED
     for (uint32_t g = 0; g < groups; g++) to[g] = load_quad(x + from->row[g]);
@@ -249,11 +244,11 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
                 const uint32_t block = (before + first + u) >> from.terms;
                 UNROLLED
                 for (uint32_t t = 0; t < wide; t++) {
-                    fleet_quad weights[2];
-                    load_weights(weights, piece[t] + block * BLOCK * TILE);
+                    uint32_t weights[2][4];
+                    load_weights(weights, piece[t] + block * ATOM);
                     UNROLLED
                     for (uint32_t i = 0; i < 2 * groups; i++)
-                        multiply_fragments(sum[t][i % groups], weights[i / groups].word,
+                        multiply_fragments(sum[t][i % groups], weights[i / groups],
                                            source->acts[u * groups + i % groups].word +
                                                i / groups * 2);
                 }

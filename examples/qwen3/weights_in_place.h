@@ -9,9 +9,8 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
     FLEET_UNUSED(wide);
     return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK);
 }
-FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width, uint32_t rows)
+FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {
-    FLEET_UNUSED(rows);
     return (size_t)row * width + k;
 }
 

@@ -67,7 +67,7 @@ static const act *rows_of_x(test_run *t, uint32_t k)
     act *x = (act *)malloc((size_t)MOST_ROWS * k * sizeof *x);
     void *to = NULL;
     for (uint32_t i = 0; x && i < MOST_ROWS * k; i++)
-        x[act_at(i / k, i % k, k, MOST_ROWS)] = x_of(i / k, i % k);
+        x[act_at(i / k, i % k, k)] = x_of(i / k, i % k);
     if (x) to = copied(t, x, (size_t)MOST_ROWS * k * sizeof *x);
     free(x);
     return (const act *)to;

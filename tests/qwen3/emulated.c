@@ -435,13 +435,13 @@ static void check_product(test_run *t, product *p)
         list[i] = (int32_t)(p->listed ? draw(MOST_ROWS) : i);
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++) {
-                const size_t to = c * apart + act_at((uint32_t)list[i], j, k, MOST_ROWS);
+                const size_t to = c * apart + act_at((uint32_t)list[i], j, k);
                 x[to] = bf16_of_float(whole_number());
                 marked[to / BLOCK] = 1;
             }
     }
     p->in.x = x, p->in.list = p->listed ? list : NULL, p->in.first = 0;
-    p->in.k = k, p->in.held = MOST_ROWS, p->in.wide = p->wide;
+    p->in.k = k, p->in.wide = p->wide;
     p->in.second = p->split ? apart : 0, p->in.rows = p->rows;
     p->sums = (float *)calloc((size_t)TILES * p->rows * columns, sizeof *p->sums);
     if (!p->sums) abort();
@@ -492,7 +492,7 @@ static void check_product(test_run *t, product *p)
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++)
                 want += w[j] *
-                        float_of_bf16(x[c * apart + act_at((uint32_t)list[row], j, k, MOST_ROWS)]);
+                        float_of_bf16(x[c * apart + act_at((uint32_t)list[row], j, k)]);
         if (!(p->sums[i] == want)) /* NaN is unequal, too */
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u, wide %u, list %u, split %u: tile %u, row %u, column %u is "
@@ -586,7 +586,7 @@ static void a_layer_is_near_a_plain_one(test_run *t)
     for (uint32_t r = 0; r < ROWS; r++)
         for (uint32_t k = 0; k < K; k++) {
             const float value = whole_number();
-            x[act_at(r, k, K, MOST_ROWS)] = bf16_of_float(value);
+            x[act_at(r, k, K)] = bf16_of_float(value);
             squares[r * (K / TILE) + k / TILE] += value * value;
         }
     for (uint32_t c = 0; c < COLUMNS; c++)
@@ -607,7 +607,7 @@ static void a_layer_is_near_a_plain_one(test_run *t)
         for (uint32_t c = 0; c < COLUMNS; c++) {
             double want = 0, all = 0;
             for (uint32_t k = 0; k < K; k++) {
-                const double value = (double)float_of_bf16(x[act_at(r, k, K, MOST_ROWS)]);
+                const double value = (double)float_of_bf16(x[act_at(r, k, K)]);
                 want += value * (double)plain[c * K + k], all += value * value;
             }
             want /= sqrt(all / K + 1e-6);
@@ -828,7 +828,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
             plain_attention(want, size, &a, cache, a.d.qkv + r * width + h * dim,
                             (uint32_t)row->position);
             for (uint32_t i = 0; i < dim; i++) {
-                const act *is = a.d.attended + act_at(r, h * dim + i, c->heads * dim, MOST_ROWS);
+                const act *is = a.d.attended + act_at(r, h * dim + i, c->heads * dim);
                 const double got = (double)float_of(is[0]) + (double)float_of(is[apart]);
                 if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 1e-6))
                     test_fail(t, __FILE__, __LINE__,

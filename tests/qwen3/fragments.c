@@ -7,7 +7,7 @@
 #include "mma.h"
 
 #define BLOCKS 3u
-#define WORDS (BLOCK * TILE) /* of a block */
+#define WORDS (PIECE_K * TILE) /* of a piece */
 #define BANKS 32u
 
 typedef struct lane_registers {
@@ -37,8 +37,8 @@ static void each_weight_has_its_place(test_run *t)
 {
     uint32_t taken[WORDS] = {0};
     for (uint32_t column = 0; column < TILE; column++)
-        for (uint32_t k = 0; k < BLOCK; k++) {
-            const uint32_t at = pack_at(column, k);
+        for (uint32_t k = 0; k < PIECE_K; k++) {
+            const uint32_t at = k / BLOCK * ATOM + pack_at(column, k);
             CHECK(at < WORDS);
             CHECK_INT(taken[at]++, 0);
         }
@@ -46,25 +46,29 @@ static void each_weight_has_its_place(test_run *t)
 
 static void products_come_out(test_run *t)
 {
-    static bf16 weights[BLOCKS * WORDS], rows[FRAGMENT_ROWS][BLOCKS * BLOCK];
+    static bf16 weights[WORDS], rows[FRAGMENT_ROWS * BLOCKS * BLOCK];
     static lane_registers lanes[LANES];
     float sums[FRAGMENT_ROWS * TILE];
     memset(lanes, 0, sizeof lanes);
     for (uint32_t k = 0; k < BLOCKS * BLOCK; k++) {
         for (uint32_t c = 0; c < TILE; c++)
-            weights[k / BLOCK * WORDS + pack_at(c, k % BLOCK)] =
+            weights[k / BLOCK * ATOM + pack_at(c, k)] =
                 bf16_of_float(number(c * BLOCKS * BLOCK + k));
         for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
-            rows[r][k] = bf16_of_float(number(7919 + r * BLOCKS * BLOCK + k));
+            rows[act_at(r, k, BLOCKS * BLOCK)] = bf16_of_float(number(7919 + r * BLOCKS * BLOCK + k));
     }
     for (uint32_t block = 0; block < BLOCKS; block++)
         for (uint32_t half = 0; half < 2; half++) {
             for (uint32_t lane = 0; lane < LANES; lane++) {
-                uint32_t row[4]; /* 16 bytes, as the lane loads them */
-                memcpy(row, &rows[fragment_row(lane)][block * BLOCK + fragment_k(lane)],
+                uint32_t row[4], column[2][4]; /* 16 bytes each, as the lane loads them */
+                memcpy(row,
+                       rows + act_at(fragment_row(lane), block * BLOCK + fragment_k(lane),
+                                     BLOCKS * BLOCK),
                        sizeof row);
-                memcpy(lanes[lane].a, weights + block * WORDS + fragment_weights_at(lane, half),
-                       sizeof lanes[lane].a);
+                for (uint32_t i = 0; i < 2; i++)
+                    memcpy(column[i], weights + block * ATOM + i * PIECE_HALF + fragment_at(lane),
+                           sizeof column[i]);
+                fragment_weights(lanes[lane].a, column[0], column[1], half);
                 memcpy(lanes[lane].b, row + 2 * half, sizeof lanes[lane].b);
             }
             multiply_lanes(lanes);
@@ -97,15 +101,14 @@ static int finds_free_banks(uint32_t *used, uint32_t at_bytes, uint32_t bytes)
 /* Eight lanes at a time load 16 bytes each. */
 static void weights_are_in_different_banks(test_run *t)
 {
-    for (uint32_t half = 0; half < 2; half++)
-        for (uint32_t first = 0; first < LANES; first += 8) {
-            uint32_t used[BANKS] = {0};
-            for (uint32_t lane = first; lane < first + 8; lane++) {
-                const uint32_t at = fragment_weights_at(lane, half) * 2;
-                CHECK_INT(at % 16, 0);
-                CHECK(finds_free_banks(used, at, 16));
-            }
+    for (uint32_t first = 0; first < LANES; first += 8) {
+        uint32_t used[BANKS] = {0};
+        for (uint32_t lane = first; lane < first + 8; lane++) {
+            const uint32_t at = fragment_at(lane) * 2;
+            CHECK_INT(at % 16, 0);
+            CHECK(finds_free_banks(used, at, 16));
         }
+    }
 }
 
 /* All lanes store four bytes each. */
