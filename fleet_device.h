@@ -277,6 +277,7 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 #endif
 
 #define FLEETI_CLOCK_NS 10u    /* s_memrealtime counts at 100 MHz */
+#define FLEETI_DYNAMIC_ALIGN 16
 #define FLEETI_SPIN 1u         /* polls in a row before fleeti_again */
 #define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
 /* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
@@ -682,6 +683,7 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 
 #if defined(FLEET_CUDA)
 
+#define FLEETI_DYNAMIC_ALIGN 1024 /* for operands of tensor cores that swizzle 128 bytes: a ring's slots are aligned, too */
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
 #define FLEETI_SPIN 8u     /* polls in a row before fleeti_again */
 /* A lone counter is polled by all lanes at once: one request, and the wave does not diverge, which would take
@@ -935,7 +937,7 @@ FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
 #if !defined(FLEET_HOST)
 FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
-    extern __shared__ uint4 fleeti_dynamic[];
+    extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
     return fleeti_dynamic;
 }
 #else
@@ -2221,7 +2223,8 @@ typedef struct fleeti_stream {
 #define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
 #define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
 #define FLEETI_STREAM_STEP 5u  /* two words: epoch and steps left of that task */
-#define FLEETI_STREAM_POSTED 8u
+#define FLEETI_STREAM_STOP 8u  /* two words: where the state's stop word is */
+#define FLEETI_STREAM_POSTED 12u
 #define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
 #define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
 #define FLEETI_STREAM_ENTRY(task)                                                                  \
@@ -2569,13 +2572,17 @@ FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t
     return s;
 }
 /* By all threads of the workgroup, before a barrier. */
-FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks, uint32_t waves)
+FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks,
+                                      const uint32_t *stop, uint32_t waves)
 {
     const uint32_t threads = fleet_thread_count();
+    const uint64_t stop_at = (uint64_t)(uintptr_t)stop;
     for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(0); i += threads)
         fleeti_lds_put(s->words, i,
                        i == FLEETI_STREAM_LIMIT       ? (uint32_t)limit_ticks
                        : i == FLEETI_STREAM_LIMIT + 1 ? (uint32_t)(limit_ticks >> 32)
+                       : i == FLEETI_STREAM_STOP      ? (uint32_t)stop_at
+                       : i == FLEETI_STREAM_STOP + 1  ? (uint32_t)(stop_at >> 32)
                                                       : 0);
     for (uint32_t i = fleet_thread_id(); i < s->slots; i += threads)
         fleeti_stream_open(s, i, waves);
@@ -2596,6 +2603,11 @@ FLEET_DEVICE fleet_status fleeti_stream_failed(const fleeti_stream *s, fleet_sta
     fleeti_lds_release(s->words, FLEETI_STREAM_QUIT, (uint32_t)status);
     return status;
 }
+FLEET_DEVICE uint64_t fleeti_stream_pair(const fleeti_stream *s, uint32_t at)
+{
+    const uint64_t high = fleeti_lds_get(s->words, at + 1);
+    return high << 32 | fleeti_lds_get(s->words, at);
+}
 /* One step of a taker's spin; not FLEET_OK: the run ends. */
 FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *tries,
                                               uint64_t *since)
@@ -2607,9 +2619,11 @@ FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *
         if (quit) return (fleet_status)quit;
 #if !defined(FLEET_NO_WATCHDOG)
         {
-            const uint64_t high = fleeti_lds_get(s->words, FLEETI_STREAM_LIMIT + 1);
-            const uint64_t limit = high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_LIMIT);
+            const uint64_t limit = fleeti_stream_pair(s, FLEETI_STREAM_LIMIT);
             const uint64_t now = fleet_clock_ticks();
+            const uint32_t stop = fleet_load_relaxed_device(
+                (const uint32_t *)(uintptr_t)fleeti_stream_pair(s, FLEETI_STREAM_STOP));
+            if (stop) return fleeti_stream_failed(s, (fleet_status)stop);
             if (!*since) *since = now;
             if (limit && now - *since > limit) return fleeti_stream_failed(s, FLEET_ERROR_TIMEOUT);
         }
@@ -2657,11 +2671,25 @@ FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
     return fleeti_stream_at(&s->ring, slot, there);
 }
 
+/* The number of the slot in which the next piece is. */
+FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s)
+{
+    return (s->slot + fleeti_uniform(s->next)) % s->ring.slots;
+}
+
 /* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
 FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
 {
     const uint32_t quit = fleeti_lds_acquire(s->ring.words, FLEETI_STREAM_QUIT);
     return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
+}
+
+/* One step of a spin of the tile's own, on what the tile of another worker writes meanwhile: of a part of the same task that
+   surely runs. tries and since begin as 0. Not FLEET_OK: the run ends, or it took longer than waits may. */
+FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
+                                              uint64_t *since)
+{
+    return fleeti_stream_again(&s->ring, tries, since);
 }
 
 /* Passes over n pieces, which are other waves'. The next one may be no more pieces ahead of any that other waves of the task
@@ -2782,6 +2810,13 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
         from += piece, bytes -= piece;
         if (++p->slot == p->ring.slots) p->slot = 0, p->use++;
     }
+}
+
+/* The number of the slot that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function
+   passes over some slots with pieces that nobody needs. */
+FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p)
+{
+    return fleeti_uniform(p->slot);
 }
 
 /* Begins a task's part of the stream; 0: the run ends. */

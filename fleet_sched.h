@@ -1585,7 +1585,9 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
         f->misfit = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
-        if (!misfit) fleeti_stream_begin(&w->stream, run->limit_ticks, fleet_wave_count() - 1);
+        if (!misfit)
+            fleeti_stream_begin(&w->stream, run->limit_ticks, &run->state->stop.word,
+                                fleet_wave_count() - 1);
         lds = (char *)lds + ring;
         lds_bytes = misfit ? 0 : lds_bytes - ring;
     }

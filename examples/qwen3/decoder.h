@@ -229,6 +229,7 @@ typedef struct decoder {
     kept *cache;       /* keys and values, [layers][sequences][kv_heads][cache_size()] */
     act *attended;     /* [MOST_ROWS][heads head_dim] */
     act *gated;        /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
+    float *joint;      /* [chiplets][workers][JOINT]: sums of tiles that workers share */
     float *best;       /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
     int32_t *best_token;
     int32_t *picked; /* [sequences][limit]: the tokens that were chosen */
@@ -252,6 +253,7 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     uint32_t turn;       /* the worker that has the first of these tiles */
     const bf16 *weights; /* packed; of experts one after the other */
     uint32_t tile_bytes; /* of the weights of such a tile */
+    uint32_t *joined;    /* [chiplets][workers]: how often workers have left sums for others */
     const act *x;        /* [rows][shape.k] */
     uint32_t x_second;   /* how far behind a first bf16 the second one lies; 0: there is none */
     uint32_t normed;     /* 1: x is still to be divided by its root mean square */

@@ -17,6 +17,15 @@ FLEET_DEVICE fleet_quad load_quad(const act *from)
     __builtin_assume(__isGlobal(from));
     return *(const fleet_quad *)(const void *)from;
 }
+FLEET_DEVICE fleet_quad load_floats(const float *from)
+{
+    __builtin_assume(__isGlobal(from));
+    return *(const fleet_quad *)(const void *)from;
+}
+FLEET_DEVICE float float_of_word(uint32_t word)
+{
+    return __uint_as_float(word);
+}
 /* A line of global memory to the L1: a load that nobody waits for. */
 FLEET_DEVICE void touch(const void *at)
 {
@@ -41,6 +50,119 @@ FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+/* What is the same in all lanes of the warp: now the compiler knows it. */
+FLEET_DEVICE uint32_t uniform(uint32_t x)
+{
+    return __shfl_sync(~0u, x, 0);
+}
+
+/* ---- wgmma, and copies to LDS ---- */
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define HAS_WGMMA 1
+
+typedef uint64_t operand_at; /* of wgmma, in LDS */
+
+FLEET_DEVICE uint32_t lds_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+/* Counts in LDS (mbarrier): those who wait for use i of what is counted wait for phase i. */
+FLEET_DEVICE void count_open(uint32_t at, uint32_t count)
+{
+    __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;" ::"r"(at), "r"(count) : "memory");
+}
+/* To the copies, which count in another proxy; to other waves the caller's barrier does. */
+FLEET_DEVICE void counts_opened(void)
+{
+    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+FLEET_DEVICE void count_close(uint32_t at)
+{
+    __asm__ volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at) : "memory");
+}
+FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
+{
+    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
+                     : "memory");
+}
+FLEET_DEVICE void count_down(uint32_t at)
+{
+    __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0];" ::"r"(at) : "memory");
+}
+FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
+{
+    __asm__ volatile("{\n.reg .pred p;\n"
+                     "again:\n"
+                     "mbarrier.try_wait.parity.shared.b64 p,[%0],%1;\n"
+                     "@!p bra again;\n}" ::"r"(at),
+                     "r"(use & 1)
+                     : "memory");
+}
+/* What follows are copies: of what others wrote to memory before, and to LDS that was read and written. Orders the
+   stores and loads that this thread knows of, by an acquire or a barrier, before them, which another proxy makes. */
+FLEET_DEVICE void copies_follow(void)
+{
+    __asm__ volatile("fence.proxy.async;" ::: "memory");
+}
+/* Counted at `count` in bytes. */
+FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32_t count)
+{
+    __asm__ volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0],[%1],%2,[%3];" ::"r"(to),
+                     "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(count)
+                     : "memory");
+}
+/* Whether it is so for any thread of the four waves that call it; also a barrier of these. Its name is 2, the kit's
+   are 0 and 1. */
+FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
+{
+    uint32_t any;
+    __asm__ volatile("{\n.reg .pred p,q;\nsetp.ne.u32 p,%1,0;\n"
+                     "barrier.cta.red.or.pred q,2,128,p;\nselp.u32 %0,1,0,q;\n}"
+                     : "=r"(any)
+                     : "r"(so)
+                     : "memory");
+    return any;
+}
+/* Columns or rows in LDS from `at` on, K-major with the swizzle of 64 bytes; so many bytes from eight to the next. */
+FLEET_DEVICE operand_at lds_operand(uint32_t at, uint32_t apart)
+{
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(apart >> 4) << 32 | (uint64_t)2 << 62;
+}
+FLEET_DEVICE void products_begin(void)
+{
+    __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+FLEET_DEVICE void products_end(void)
+{
+    __asm__ volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" :::
+                         "memory");
+}
+#define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
+#define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define WGMMA(n, sums, a, b, ...)                                                                  \
+    __asm__ volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" sums "}," a      \
+                     "," b ",1,1,1,0,0;"                                                           \
+                     : __VA_ARGS__                                                                 \
+                     : "l"(rows), "l"(columns))
+/* 64 rows by `tiles` tiles of columns, 16 k's, onto d; tiles is a constant. */
+FLEET_DEVICE void multiply_rows(float *d, uint32_t tiles, operand_at rows, operand_at columns)
+{
+    if (tiles == 1)
+        WGMMA(16, NAMES_8, "%8", "%9", SUMS_8(0));
+    else if (tiles == 2)
+        WGMMA(32, NAMES_16, "%16", "%17", SUMS_8(0), SUMS_8(8));
+    else
+        WGMMA(48, NAMES_24, "%24", "%25", SUMS_8(0), SUMS_8(8), SUMS_8(16));
+}
+#else
+#define HAS_WGMMA 0
+#endif
 
 FLEET_DEVICE kept kept_of(float f)
 {

@@ -432,6 +432,7 @@ typedef struct session {
     uint32_t first_token, decoding;
     uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
     decoder d;       /* device pointers */
+    uint32_t *joined; /* [ops][chiplets][workers] */
     op *ops;         /* on the host */
     const op *device_ops;
     fleet_topology topology;
@@ -500,6 +501,7 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
     o->shape = product_of(n, k, wide);
     o->tile_bytes = tile_bytes_of(wide, k);
     o->turn = c->turn;
+    o->joined = c->s->joined + (size_t)(c->n - 1) * c->s->d.chiplets * c->s->d.workers;
     c->turn += ceil_div(n, wide * TILE);
     o->weights = weights;
     o->x = x, o->x_second = c->s->d.split * MOST_ROWS * k;
@@ -660,6 +662,8 @@ static int session_buffers(session *s)
     d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
     d->gated =
         (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
+    d->joint = (float *)memory_get(mem, "sums", bests / MOST_ROWS * JOINT * 4);
+    s->joined = (uint32_t *)memory_zeros(mem, "sums", bests / MOST_ROWS * count_ops(m) * 4);
     d->best = (float *)memory_get(mem, "logits", bests * 4);
     d->best_token = (int32_t *)memory_get(mem, "logits", bests * 4);
     d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
@@ -817,9 +821,11 @@ static int session_run(session *s)
     d.lds_bytes = LDS_BYTES, d.stream_bytes = DECODER_STREAM_BYTES;
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
-    status = s->desc.schedule == FLEET_SCHEDULE_STATIC
-                 ? fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode_static), s->device_ops)
-                 : fleet_launch(&s->state, &d, FLEET_KERNEL_OF(decode), s->device_ops);
+    status = fleet_launch(&s->state, &d,
+                          s->desc.schedule == FLEET_SCHEDULE_STATIC
+                              ? DECODE_STATIC_OF(s->first.sequences)
+                              : FLEET_KERNEL_OF(decode),
+                          s->device_ops);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if (status) {
         char report[MOST_ERROR - 64];

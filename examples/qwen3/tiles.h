@@ -35,6 +35,7 @@ typedef struct product_lds {
     float *scale; /* [MOST_ROWS] */
     float *best;  /* [MOST_ROWS][LOOKERS]: the largest logit so far of some of the columns */
     int32_t *best_token, *wanted; /* likewise; [MOST_ROWS]: 1: the row chooses a token */
+    void *behind;                 /* a platform's own */
 } product_lds;
 #define LOOKERS 4u
 #define PRODUCT_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS + MOST_ROWS * (2 + 2 * LOOKERS)) * 4)
@@ -85,6 +86,7 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
     l.best = l.scale + MOST_ROWS;
     l.best_token = (int32_t *)(l.best + MOST_ROWS * LOOKERS);
     l.wanted = l.best_token + MOST_ROWS * LOOKERS;
+    l.behind = l.wanted + MOST_ROWS;
     return l;
 }
 
@@ -229,6 +231,15 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
     }
 }
 
+/* A layer's, whose rows are those of the step. */
+FLEET_DEVICE operand operand_of(const op *o, uint32_t rows)
+{
+    operand in;
+    in.x = o->x, in.second = o->x_second, in.list = NULL, in.first = 0;
+    in.k = o->shape.k, in.rows = rows, in.wide = MOST_WIDE > 1 ? o->shape.tile_n / TILE : 1;
+    return in;
+}
+
 /* A linear layer, with the norm before it and what comes after it. All rows of the step are one tile: a weight is read
    by one worker, once. */
 FLEET_TILE(linear, op)
@@ -239,18 +250,15 @@ FLEET_TILE(linear, op)
     const uint32_t rows = d->b->rows;
     const product_lds l = product_lds_of(&ctx);
     const tile_range range = tiles_of(o, &ctx);
-    const uint32_t wide = MOST_WIDE > 1 ? o->shape.tile_n / TILE : 1;
+    const operand in = operand_of(o, rows);
     fleet_status status = FLEET_OK;
-    operand in;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
-    in.x = o->x, in.second = o->x_second, in.list = NULL, in.first = 0;
-    in.k = o->shape.k, in.rows = rows, in.wide = wide;
     product_begin(&weights, &in);
     scale_rows(&ctx, o, &l, rows);
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
-        const uint32_t left = o->shape.n / TILE - n * wide; /* the last wide tile may not be full */
+        const uint32_t wide = in.wide, left = o->shape.n / TILE - n * wide; /* the last one may not be full */
         fleet_status s;
         if (o->ending == END_RESIDUAL)
             for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
@@ -265,6 +273,10 @@ FLEET_TILE(linear, op)
     }
     return status;
 }
+
+#if defined(FLEET_CUDA)
+#include "many_rows_cuda.h"
+#endif
 
 /* ---- attention ---- */
 
@@ -700,13 +712,15 @@ FLEET_TILE(next, op)
     return FLEET_OK;
 }
 
-#define DECODER_TILES(TILE_, P)                                                                    \
+/* What kernels consist of, which differ in how they multiply. */
+#define DECODER_TILES(TILE_, P, LINEAR)                                                            \
     TILE_(P, embed)                                                                                \
-    TILE_(P, linear)                                                                               \
+    TILE_(P, LINEAR)                                                                               \
     ATTENTION_TILES(TILE_, P)                                                                      \
     TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
+#define TILES_OF_FEW(TILE_, P) DECODER_TILES(TILE_, P, linear)
 
-DECODER_DISPATCH(op, DECODER_TILES)
+DECODER_DISPATCH(op, TILES_OF_FEW, linear)
 FLEET_KERNEL(decode, op, THREADS)
 {
     FLEET_WORKER_LOOP(op);
@@ -716,5 +730,20 @@ FLEET_KERNEL(decode_static, op, THREADS)
 {
     FLEET_STATIC_LOOP(op);
 }
+
+#if defined(FLEET_CUDA)
+/* The same, for more than FEW_ROWS sequences. */
+typedef op many;
+#define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many)
+DECODER_DISPATCH(many, TILES_OF_MANY, linear_many)
+FLEET_KERNEL(decode_many, many, THREADS)
+{
+    FLEET_STATIC_LOOP(many);
+}
+#define DECODE_STATIC_OF(sequences)                                                                \
+    ((sequences) > FEW_ROWS ? FLEET_KERNEL_OF(decode_many) : FLEET_KERNEL_OF(decode_static))
+#else
+#define DECODE_STATIC_OF(sequences) FLEET_KERNEL_OF(decode_static)
+#endif
 
 #endif /* QWEN3_TILES_H */

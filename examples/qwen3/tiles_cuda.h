@@ -52,10 +52,12 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
    for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
 #define OWN_BYTES ((uint32_t)sizeof(op))
 typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
-#define LDS_BYTES (28u * 1024) /* PRODUCT_BYTES are less; attention likes to have as much */
+#define LDS_BYTES (30u * 1024) /* attention likes to have as much */
+#define LDS_ALIGNED 512u       /* from where it has to be so for wgmma */
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
-    return (char *)ctx->lds + OWN_BYTES;
+    char *own = (char *)ctx->lds + OWN_BYTES;
+    return own + (LDS_ALIGNED - (uintptr_t)own % LDS_ALIGNED) % LDS_ALIGNED;
 }
 
 /* Of some tiles all parts, and of a wide tile all sums. */
@@ -87,9 +89,10 @@ FLEET_STREAM(expert, op)
         fleet_span(spans, weights_of(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
                    args->tile_bytes);
 }
-#define DECODER_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
-#define DECODER_DISPATCH(set, LIST)                                                                \
-    FLEET_DISPATCH_WITH_STREAM(set, LIST, DECODER_STREAMS, DECODER_SLOTS, SLOT_BYTES)
+#define STREAMS_WITH_linear(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
+#define STREAMS_WITH_linear_many(TILE_, P) TILE_(P, linear_many) TILE_(P, attend) TILE_(P, expert)
+#define DECODER_DISPATCH(set, LIST, LINEAR)                                                        \
+    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS_WITH_##LINEAR, DECODER_SLOTS, SLOT_BYTES)
 #define DECODER_STREAM_BYTES FLEET_STREAM_BYTES(op)
 
 /* ---- products ---- */
@@ -355,11 +358,12 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
    loads of some rows together. It is there behind the caller's next barrier. */
 #define SCALED 2u  /* rows */
 #define SQUARES 8u /* of each */
-FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t rows, uint32_t wave,
+                                   uint32_t waves)
 {
     const decoder *d = &o->d;
-    const uint32_t tiles = d->hidden / TILE, waves = ctx->threads / fleet_wave_size();
-    for (uint32_t first = fleet_wave_id(); first < rows; first += SCALED * waves) {
+    const uint32_t tiles = d->hidden / TILE;
+    for (uint32_t first = wave; first < rows; first += SCALED * waves) {
         float sum[SCALED] = {0};
         for (uint32_t t = fleet_lane(); o->normed && t < tiles; t += SQUARES * fleet_wave_size()) {
             float square[SCALED * SQUARES];
@@ -381,4 +385,8 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
                 l->scale[r] = o->normed ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
         }
     }
+}
+FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+{
+    scale_rows_among(o, l, rows, fleet_wave_id(), ctx->threads / fleet_wave_size());
 }

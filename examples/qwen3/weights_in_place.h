@@ -3,6 +3,7 @@
 
 #define K_STEP BLOCK
 #define MOST_WIDE 1u
+#define JOINT 0u
 
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
 {
@@ -32,7 +33,7 @@ FLEET_DEVICE void touch(const void *at)
 {
     FLEET_UNUSED(at);
 }
-#define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
+#define DECODER_DISPATCH(set, LIST, LINEAR) FLEET_DISPATCH(set, LIST)
 #define DECODER_STREAM_BYTES 0u
 
 /* Arguments stay where they are. */
