@@ -2641,18 +2641,27 @@ FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
     return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
-/* Waits for it; not FLEET_OK: it will not come. */
-FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t slot, uint32_t use)
+/* The same of the next n pieces, each looked for by a lane. */
+FLEET_DEVICE uint32_t fleeti_weights_all_ready(const fleet_weights *s, uint32_t n)
+{
+    const uint32_t lane = fleet_lane(), at = s->slot + s->next + (lane < n ? lane : 0);
+    const uint32_t full =
+        fleeti_stream_is_full(&s->ring, at % s->ring.slots, s->use + at / s->ring.slots);
+    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
+    return !fleeti_any(!full || s->next + n - 1 >= end - 1);
+}
+/* Waits for them; not FLEET_OK: they will not come. */
+FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t n)
 {
     uint32_t tries = 0;
     uint64_t since = 0;
     do {
         const uint32_t entry = FLEETI_STREAM_ENTRY(s->tag - 1);
         fleet_status status = fleeti_stream_again(&s->ring, &tries, &since);
-        if (s->next >= fleeti_lds_acquire(s->ring.words, entry + 3) - 1)
+        if (s->next + n - 1 >= fleeti_lds_acquire(s->ring.words, entry + 3) - 1)
             status = FLEET_ERROR_ARGUMENT;
         if (status) return status;
-    } while (!fleeti_weights_ready(s, slot, use));
+    } while (!fleeti_weights_all_ready(s, n));
     return FLEET_OK;
 }
 
@@ -2666,8 +2675,20 @@ FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
     s->next = fleeti_uniform(s->next); /* whatever branches the wave came by */
     at = s->slot + s->next;
     slot = at % s->ring.slots, use = s->use + at / s->ring.slots;
-    there = fleeti_weights_ready(s, slot, use) || !fleeti_weights_wait(s, slot, use);
+    there = fleeti_weights_ready(s, slot, use) || !fleeti_weights_wait(s, 1);
     s->next += there;
+    return fleeti_stream_at(&s->ring, slot, there);
+}
+/* The next n pieces at once, n from 1 to the wave's lanes and to the ring's slots: where the first one is. The others are
+   in the slots behind it, and on GPUs a slot's bytes further on each; behind the ring's last slot comes its first. Null as
+   above, and then the wave has taken none of them. */
+FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
+{
+    uint32_t slot, there;
+    s->next = fleeti_uniform(s->next);
+    slot = (s->slot + s->next) % s->ring.slots;
+    there = fleeti_weights_all_ready(s, n) || !fleeti_weights_wait(s, n);
+    if (there) s->next += n;
     return fleeti_stream_at(&s->ring, slot, there);
 }
 
@@ -2708,6 +2729,14 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
     const uint32_t slot = (s->slot + fleeti_uniform(s->next) - 1) % s->ring.slots;
     fleet_wave_barrier(); /* all lanes have read */
     if (fleet_lane() == 0) fleeti_stream_release(&s->ring, slot, s->waves / sharers);
+}
+
+/* The same of the last n pieces, which fleet_weights_take gave at once. */
+FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers)
+{
+    const uint32_t lane = fleet_lane(), at = s->slot + fleeti_uniform(s->next) - n + lane;
+    fleet_wave_barrier();
+    if (lane < n) fleeti_stream_release(&s->ring, at % s->ring.slots, s->waves / sharers);
 }
 
 /* The producer's side. */

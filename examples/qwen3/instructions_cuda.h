@@ -87,9 +87,15 @@ FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
                      : "memory");
 }
-FLEET_DEVICE void count_down(uint32_t at)
+/* By one lane of the warp, if it is to; without a branch. */
+FLEET_DEVICE void count_down(uint32_t at, uint32_t does)
 {
-    __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0];" ::"r"(at) : "memory");
+    __asm__ volatile("{\n.reg .pred p,q;\n"
+                     "elect.sync _|p,0xffffffff;\n"
+                     "setp.ne.and.u32 q,%1,0,p;\n"
+                     "@q mbarrier.arrive.shared.b64 _,[%0];\n}" ::"r"(at),
+                     "r"(does)
+                     : "memory");
 }
 FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
 {
@@ -135,10 +141,18 @@ FLEET_DEVICE void products_begin(void)
 {
     __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-FLEET_DEVICE void products_end(void)
+FLEET_DEVICE void products_commit(void)
 {
-    __asm__ volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" :::
-                         "memory");
+    __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Waits for all that were committed, or for all but the last ones. */
+FLEET_DEVICE void products_wait(void)
+{
+    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+FLEET_DEVICE void products_wait_but_last(void)
+{
+    __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
 #define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)

@@ -198,34 +198,37 @@ FLEET_DEVICE void multiply_block(float *sum, uint32_t rows, uint32_t at, const u
     }
 }
 
-/* The multipliers' part: adds up `rounds` wide tiles. Whether one of them got no piece they find out together: wgmma is
-   an instruction of all four. The rows go on then, for the copier waits for them to be used; and products, too: whatever
-   is in LDS, nobody looks at the sums. So it is with rounds that there are not: no branch is around a wgmma, or ptxas
-   would make each wait for the one before. */
-FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t rounds, float *sum,
-                           const uint32_t wide)
+/* Each multiplier gives back what all have taken: they have six shares, two of them two each. */
+#define SHARES(wave) ((wave) < 2 ? MOST_WAVES / 2 : MOST_WAVES)
+
+/* The multipliers' part: adds up `rounds` wide tiles. The products of a block are under way while those of the one before
+   are waited for. Whether one of the waves got no pieces they find out together: wgmma is an instruction of all four.
+   The rows go on then, for the copier waits for them to be used; and products, too: whatever is in LDS, nobody looks at
+   the sums. So it is with rounds that there are not. While products are under way there is no branch that lanes take
+   differently, or ptxas would make each wgmma wait for the one before. */
+FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, uint32_t rounds,
+                           float *sum, const uint32_t wide)
 {
-    const uint32_t pieces = rounds * wide, lane = fleet_lane();
     ROLLED
     for (uint32_t chunk = u->first; chunk < u->end; chunk += SLOT_BLOCKS) {
         const uint32_t left = u->end - chunk, blocks = left < SLOT_BLOCKS ? left : SLOT_BLOCKS;
+        const uint32_t slot = fleet_weights_slot(&source->weights);
+        const void *first = NULL;
         uint32_t piece[MOST_TOGETHER]; /* the first one of each wide tile: where it is in LDS */
-        fleet_weights done = source->weights;
+        uint32_t used = 0;             /* the rows of the products that are under way */
+        if (!source->status) {
+            first = fleet_weights_take(&source->weights, rounds * wide);
+            if (!first) source->status = fleet_weights_status(&source->weights);
+        }
+        if (any_multiplier(!first) && !source->status) source->status = FLEET_ERROR_ABORTED;
         UNROLLED
         for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++) {
-            piece[r] = u->lds;
-            UNROLLED
-            for (uint32_t t = 0; t < wide; t++) {
-                const void *next;
-                if (r >= rounds || source->status) break;
-                next = fleet_weights_next(&source->weights);
-                if (!next) source->status = fleet_weights_status(&source->weights);
-                if (t == 0 && next) piece[r] = lds_address(next);
-            }
-            piece[r] = uniform(piece[r]);
+            const uint32_t ahead = r < rounds ? r * wide : 0;
+            const uint32_t wrapped = slot + ahead < DECODER_SLOTS ? 0 : DECODER_SLOTS;
+            piece[r] = uniform(source->status
+                                   ? u->lds
+                                   : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
         }
-        if (any_multiplier(source->status != FLEET_OK) && !source->status)
-            source->status = FLEET_ERROR_ABORTED;
         ROLLED
         for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS)
             ROLLED
@@ -238,16 +241,16 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t rounds,
                     products_begin();
                     multiply_block(sum, row_buffer(u) + b * ATOM * 2, (at + b) * ATOM * 2, piece,
                                    wide);
-                    products_end();
+                    products_commit();
+                    products_wait_but_last();
+                    count_down(used, b == 0 && used);
                 }
-                if (lane == 0) count_down(row_free(u));
+                used = row_free(u);
             }
-        any_multiplier(0); /* all have multiplied */
-        if (fleet_wave_id() == 0 && !source->status)
-            for (uint32_t t = 0; t < pieces; t++) {
-                fleet_weights_skip(&done, 1);
-                fleet_weights_release(&done, 1);
-            }
+        products_wait();
+        count_down(used, 1);
+        if (!source->status)
+            fleet_weights_give_back(&source->weights, rounds * wide, SHARES(wave));
     }
 }
 
@@ -318,7 +321,7 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
         float sum[MOST_TOGETHER * TILE_SUMS];
         memset(sum, 0, sizeof sum);
         if (wave < MULTIPLIERS) {
-            add_many(source, &units, rounds, sum, wide);
+            add_many(source, &units, wave, rounds, sum, wide);
         } else if (wave == COPIER) {
             copies_follow();
             copy_rows(&units);

@@ -343,9 +343,10 @@ FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
 {
     count_change(at, 1, (int32_t)bytes);
 }
-FLEET_DEVICE void count_down(uint32_t at)
+FLEET_DEVICE void count_down(uint32_t at, uint32_t does)
 {
-    count_change(at, 1, 0);
+    emulated_wave_barrier();
+    if (does && emulated_lane() == 0) count_change(at, 1, 0);
 }
 FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
 {
@@ -386,7 +387,12 @@ FLEET_DEVICE void products_begin(void)
 {
     meet(PRODUCTS, 0, 0);
 }
-FLEET_DEVICE void products_end(void)
+FLEET_DEVICE void products_commit(void) {}
+FLEET_DEVICE void products_wait(void)
+{
+    meet(PRODUCTS, 0, 0);
+}
+FLEET_DEVICE void products_wait_but_last(void)
 {
     meet(PRODUCTS, 0, 0);
 }
@@ -432,8 +438,9 @@ FLEET_DEVICE uint32_t turned_over(uint32_t pair)
 #define RING 12u   /* slots */
 
 typedef struct stream_slot {
-    uint16_t *piece;
+    uint16_t *piece;          /* as it will come */
     uint32_t taken, released; /* released: by so many warps, or for so many */
+    uint32_t is_there;
 } stream_slot;
 typedef struct stream {
     uint32_t pieces; /* of a tile */
@@ -450,17 +457,19 @@ static stream *stream_of(uint32_t group)
 {
     return &streams[group];
 }
-/* Slots follow one another in LDS, but behind the ring's end is a gap: each piece has its own, and no neighbour there. */
-static size_t slot_at(const stream *s, uint32_t n)
-{
-    return ((size_t)n + n / RING) * s->slot_bytes;
-}
 static size_t slots_size(void)
 {
-    return (size_t)(MOST_PIECES + MOST_PIECES / RING + 1) * 8192;
+    return (size_t)RING * 8192;
+}
+/* Where a piece is in LDS. */
+static uint16_t *slot_of(uint32_t group, uint32_t n)
+{
+    return (uint16_t *)(void *)(lds_of(group) + LDS_ROOM + n % RING * streams[group].slot_bytes);
 }
 static void streams_clear(uint32_t slot_bytes)
 {
+    for (uint32_t i = 0; i < MOST_GROUPS_RUNNING; i++)
+        for (uint32_t n = 0; n < streams[i].all; n++) free(streams[i].slot[n].piece);
     memset(streams, 0, sizeof streams);
     for (uint32_t i = 0; i < MOST_GROUPS_RUNNING; i++) streams[i].slot_bytes = slot_bytes;
 }
@@ -470,7 +479,8 @@ static void stream_add(uint32_t group, const void *from, uint32_t bytes)
     stream *s = &streams[group];
     stream_slot *slot = &s->slot[s->all];
     if (s->all == MOST_PIECES || bytes > s->slot_bytes) abort();
-    slot->piece = (uint16_t *)(void *)(lds_of(group) + LDS_ROOM + slot_at(s, s->all));
+    slot->piece = (uint16_t *)calloc(1, s->slot_bytes);
+    if (!slot->piece) abort();
     memcpy(slot->piece, from, bytes);
     s->end = ++s->all;
 }
@@ -486,6 +496,23 @@ static emulated_weights emulated_weights_open(const fleet_ctx *ctx)
     w.next = 0;
     return w;
 }
+/* A piece comes when its slot is free. */
+static pthread_mutex_t fetching = PTHREAD_MUTEX_INITIALIZER;
+static void fetch(stream *s, uint32_t n)
+{
+    stream_slot *slot = &s->slot[n];
+    for (int is_there = 0; !is_there; sched_yield()) {
+        pthread_mutex_lock(&fetching);
+        if (!slot->is_there &&
+            (n < RING ||
+             __atomic_load_n(&s->slot[n - RING].released, __ATOMIC_ACQUIRE) == MOST_WAVES)) {
+            memcpy(slot_of((uint32_t)(s - streams), n), slot->piece, s->slot_bytes);
+            slot->is_there = 1;
+        }
+        is_there = (int)slot->is_there;
+        pthread_mutex_unlock(&fetching);
+    }
+}
 static const void *emulated_weights_next(emulated_weights *w)
 {
     const brought *lanes = meet(NEXT_PIECE, w->next, 0);
@@ -498,9 +525,21 @@ static const void *emulated_weights_next(emulated_weights *w)
         if (s->wide && w->next % s->pieces / s->wide % (MOST_WAVES / SHARERS) !=
                            emulated_wave_id() / SHARERS)
             complain("a warp takes a piece that is not its own", w->next);
+        fetch(s, w->next);
         __atomic_fetch_add(&s->slot[w->next].taken, 1, __ATOMIC_RELAXED);
     }
-    return s->slot[w->next++].piece;
+    emulated_wave_barrier();
+    return slot_of((uint32_t)(s - streams), w->next++);
+}
+static const void *emulated_weights_take(emulated_weights *w, uint32_t n)
+{
+    const uint32_t next = w->next;
+    for (uint32_t i = 0; i < n; i++)
+        if (!emulated_weights_next(w)) {
+            w->next = next;
+            return NULL;
+        }
+    return slot_of((uint32_t)(my_group->stream - streams), next);
 }
 static fleet_status emulated_weights_status(const emulated_weights *w)
 {
@@ -532,8 +571,14 @@ static void emulated_weights_release(const emulated_weights *w, uint32_t sharers
     if (s->wide && sharers != SHARERS)
         complain("a warp releases a piece as one of so many", sharers);
     if (MOST_WAVES % sharers) complain("a number of warps that does not divide theirs", sharers);
-    if (__atomic_add_fetch(&slot->released, MOST_WAVES / sharers, __ATOMIC_ACQ_REL) == MOST_WAVES)
-        memset(slot->piece, 0xff, s->slot_bytes);
+    if (__atomic_load_n(&slot->released, __ATOMIC_ACQUIRE) + MOST_WAVES / sharers == MOST_WAVES)
+        memset(slot_of((uint32_t)(s - streams), w->next - 1), 0xff, s->slot_bytes);
+    __atomic_fetch_add(&slot->released, MOST_WAVES / sharers, __ATOMIC_ACQ_REL);
+}
+static void emulated_weights_give_back(const emulated_weights *w, uint32_t n, uint32_t sharers)
+{
+    emulated_weights back = *w;
+    for (; n; n--, back.next--) emulated_weights_release(&back, sharers);
 }
 static void emulated_span(fleet_spans *spans, const void *at, uint32_t bytes)
 {
@@ -579,6 +624,8 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_weights_status emulated_weights_status
 #define fleet_weights_skip emulated_weights_skip
 #define fleet_weights_slot emulated_weights_slot
+#define fleet_weights_take emulated_weights_take
+#define fleet_weights_give_back emulated_weights_give_back
 #define fleet_weights_pause emulated_weights_pause
 #define fleet_weights_release emulated_weights_release
 #define fleet_span emulated_span
