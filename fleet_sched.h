@@ -2144,10 +2144,10 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
     status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
                              (fleet_scope)(FLEETI_TASK(w, level) >> 8 & FLEETI_SCOPE_MASK),
                              &fleeti_state_of(w)->config.watch, &seen);
+    if (!status) return 1;
     if (seen.status) /* the lane whose event it was */
         fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
                        w->epoch, seen, 0);
-    if (!status) return 1;
     fleeti_stop(w);
     return 0;
 }
@@ -2268,7 +2268,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 /* Whether the task in hand has events to wait for. */
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
-    return !w->plain && FLEETI_TASK(w, n_waits) & 0xffff &&
+    return FLEETI_TASK(w, n_waits) & 0xffff &&
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
 }
 
@@ -2318,30 +2318,31 @@ FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
    arrival saw them complete, and the worker has acquired; but for early pushes. */
 FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
 {
-    if (w->plain) return 1;
     fleeti_tell(w, w->group);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
         fleeti_taken(w);
     if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
-    if (fleeti_task_has(w, FLEETI_MAPPED) && !w->absent) w->absent = fleeti_is_missing(w);
+    if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
+        w->absent = fleeti_is_missing(w);
     return 1;
 }
 
-/* The next task of this group into w->task; 0: the run is over for this worker. A plain
-   task stands in the next slot, has the whole workgroup for itself, waits for nothing and notifies nobody. */
+/* The next task of this group into w->task; 0: the run is over for this worker. A plain task stands in the next slot,
+   exists, has the whole workgroup for itself and notifies one event at most; most tasks are. The end of a step is
+   not. */
 FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 {
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
-    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) |
+    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
                 fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
-               (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
+               (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE &&
+               FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
     w->number++;
-    fleeti_tell(w, FLEET_BLOCK);
     fleeti_trace_taken(w);
     return 1;
 }
@@ -2452,14 +2453,17 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
     fleeti_trace_ended(w);
     if (w->plain) { /* a veto is looked at together with the next task */
-        fleeti_notify none;
-        __builtin_memset(&none, 0, sizeof none);
+        const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0; /* for the compiler: 1 at most */
+        fleeti_notify first;
+        __builtin_memset(&first, 0, sizeof first);
+        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
         w->turn ^= 1;
         w->tile_status = tile_status;
         w->vetoed =
-            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), none, NULL, 0, w->epoch,
+            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
                               NULL, 0, 1, w->stop | (uint32_t)tile_status, w->turn)
-                .flags;
+                .flags &
+            FLEETI_VETOED;
         if (w->looks) fleeti_look(w);
     } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
