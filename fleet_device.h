@@ -1104,10 +1104,11 @@ FLEET_DEVICE fleeti_me fleeti_me_now(void)
     return me;
 }
 /* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
-   again at every use, which takes longer than most of what the worker loop does. All lanes call it. */
+   again at every use, which takes longer than most of what the worker loop does. It also sees through a shuffle of what
+   all lanes agree on. All lanes call it. */
 FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 {
-    return __shfl_sync(0xffffffffu, lds, 0);
+    return __shfl_sync(0xffffffffu, lds + (threadIdx.x & 31), 0);
 }
 FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {

@@ -433,7 +433,8 @@ FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
 {
     __shared__ fleeti_fixed kept;
     kept = *fixed;
-    return &kept;
+    return (const fleeti_fixed *)__cvta_shared_to_generic(
+        fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&kept)));
 }
 #else
 #define FLEETI_FIXED_BYTES 0u
