@@ -237,6 +237,8 @@ typedef struct fleet_ctx {
     fleeti_me me;
     fleeti_stream stream;
     uint32_t stream_tag;
+    uint32_t stream_met, stream_slot,
+        stream_use; /* 1: the task's part of the stream begins there */
 } fleet_ctx;
 
 /* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
@@ -370,22 +372,32 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
 #define FLEET_STREAM_BYTES(set)                                                                    \
     (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
 
+/* Whether the producer has begun the task's part of the stream, and where. */
+FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t tag,
+                                           uint32_t *slot, uint32_t *use)
+{
+    const uint32_t entry = FLEETI_STREAM_ENTRY(tag - 1);
+    if (fleeti_lds_acquire(stream->words, entry) != tag) return 0;
+    *slot = fleeti_uniform(fleeti_lds_get(stream->words, entry + 1));
+    *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
+    return 1;
+}
 /* This wave's place in the stream of the task in hand, before its first piece. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
 {
     fleet_weights s;
-    uint32_t tries = 0, entry;
+    uint32_t met = ctx->stream_met, tries = 0;
     uint64_t since = 0;
     s.ring = ctx->stream;
     s.tag = fleeti_uniform(ctx->stream_tag);
     s.waves = fleeti_my_waves(ctx->me);
     s.next = 0;
-    entry = FLEETI_STREAM_ENTRY(s.tag - 1);
-    while (fleeti_lds_acquire(s.ring.words, entry) != s.tag)
-        if (fleeti_stream_again(&s.ring, &tries, &since))
+    s.slot = ctx->stream_slot, s.use = ctx->stream_use;
+    while (!met) {
+        met = fleeti_stream_begins(&s.ring, s.tag, &s.slot, &s.use);
+        if (!met && fleeti_stream_again(&s.ring, &tries, &since))
             break; /* nor will there be a next piece */
-    s.slot = fleeti_uniform(fleeti_lds_get(s.ring.words, entry + 1));
-    s.use = fleeti_uniform(fleeti_lds_get(s.ring.words, entry + 2));
+    }
     return s;
 }
 
@@ -2498,6 +2510,13 @@ FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
     if (w->group != FLEET_BLOCK || fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return;
     w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
 }
+/* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
+FLEET_DEVICE void fleeti_stream_meet(const fleeti_worker *w, fleet_ctx *ctx)
+{
+    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+        ctx->stream_met = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
+                                               &ctx->stream_use);
+}
 /* The task in hand begins, its events are complete: all slots of those before are free. */
 FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 {
@@ -2664,6 +2683,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.me = w->me;
     ctx.stream = w->stream;
     ctx.stream_tag = fleeti_stream_number(w);
+    ctx.stream_met = ctx.stream_slot = ctx.stream_use = 0;
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
@@ -2706,7 +2726,8 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
             while (fleeti_take(&fleeti_w)) {                                                       \
                 if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
                 /* Worked out before the wait, so that the tile begins at once when it is over. */ \
-                const fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                           \
+                fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
+                if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
                 const set *const fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                        \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
