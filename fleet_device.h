@@ -260,7 +260,8 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
      group        fleet_block_barrier, fleet_wave_barrier, fleeti_any, fleeti_ballot, fleeti_shuffle,
                   fleeti_uniform, fleeti_first, fleeti_lds_..., fleeti_me_..., fleeti_my_...
      ordering     fleeti_drain, fleeti_release_device/_system, fleeti_acquire_chiplet/_device/_system
-     counters     fleeti_poll_device/_system, fleeti_poll64_device, fleeti_rmw_device/_system,
+     counters     fleeti_poll_device/_system, fleeti_look_device, fleeti_look_acquire,
+                  fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
                   fleeti_publish_system, and the scoped atomics
      cache        fleet_load_streaming4/8/16, fleet_load_streaming64, fleet_load_fresh4/8/16,
@@ -500,6 +501,12 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleet_load_relaxed_system(at);
 }
+/* The polls of a wait, and what stands behind the last one. Here fleeti_acquire does it all. */
+FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at)
+{
+    return fleeti_poll_device(at);
+}
+FLEET_DEVICE void fleeti_look_acquire(void) {}
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_device(at, value);
@@ -759,8 +766,8 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
     return __shfl_sync(0xffffffffu, value, (int)lane);
 }
 
-/* The ordering is in the RMWs (acq_rel) and the polls (acquire), both cumulative over the barrier of
-   the group (PTX memory model, causality order); so these are nothing here. */
+/* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_look_acquire), both cumulative
+   over the barrier of the group (PTX memory model, causality order); so these are nothing here. */
 FLEET_DEVICE void fleeti_drain(void) {}
 FLEET_DEVICE void fleeti_release_device(void) {}
 FLEET_DEVICE void fleeti_release_system(void) {}
@@ -828,6 +835,19 @@ FLEET_DEVICE void fleeti_post_order(void)
 {
     __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
 }
+/* The polls of a wait, and what stands behind the last one: the acquire of what the arrivals published, for an acquire
+   empties the L1, which each poll would have to wait for. Pair: the release in fleeti_arrive. Older compilers have no
+   fence for acquires alone; the other one waits for this thread's stores too. */
+#if __CUDACC_VER_MAJOR__ >= 13
+FLEETI_PTX_LOAD(fleeti_look_device, "ld.relaxed.gpu.global.u32")
+FLEET_DEVICE void fleeti_look_acquire(void)
+{
+    __asm__ volatile("fence.acquire.gpu;" ::: "memory");
+}
+#else
+FLEETI_PTX_LOAD(fleeti_look_device, "ld.acquire.gpu.global.u32")
+FLEET_DEVICE void fleeti_look_acquire(void) {}
+#endif
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
     __asm__ volatile("st.relaxed.gpu.global.u64 [%0],%1;" ::"l"(__cvta_generic_to_global(at)),
@@ -1086,10 +1106,11 @@ FLEET_DEVICE fleeti_me fleeti_me_now(void)
     return me;
 }
 /* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
-   again at every use, which takes longer than most of what the worker loop does. All lanes call it. */
+   again at every use, which takes longer than most of what the worker loop does. It also sees through a shuffle of what
+   all lanes agree on. All lanes call it. */
 FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 {
-    return __shfl_sync(0xffffffffu, lds, 0);
+    return __shfl_sync(0xffffffffu, lds + (threadIdx.x & 31), 0);
 }
 FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
@@ -1363,6 +1384,11 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
+FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at)
+{
+    return fleeti_poll_device(at);
+}
+FLEET_DEVICE void fleeti_look_acquire(void) {}
 FLEET_DEVICE void fleeti_add_release_device(uint32_t *at, uint32_t value)
 {
     fleeti_rmw_device(at, value);
@@ -2101,8 +2127,11 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         uint32_t value = 0;
         fleet_status status;
         for (uint32_t spin = 0; spin < FLEETI_SPIN; spin++) {
-            value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
-            if ((int32_t)(value - want) >= 0) return FLEET_OK;
+            value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_look_device(at);
+            if ((int32_t)(value - want) >= 0) {
+                fleeti_look_acquire();
+                return FLEET_OK;
+            }
         }
         status = fleeti_again(at, watch, &tries, &since);
         if (status) {
@@ -2113,23 +2142,25 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
     }
 }
 
-/* The polling part of the wait, by the lanes of one wave: each counter has one lane, or all of them.
+/* What the counters of a record have once its events are complete. */
+FLEET_DEVICE uint32_t fleeti_wanted(fleeti_wait r, uint32_t epoch)
+{
+    return (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
+}
+/* The polling part of the wait, by the lanes of one wave: each counter has one lane, or a lone one all of them.
    The first record comes by value, since it is mostly the only one. */
 FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
                                        const fleeti_wait *records, uint32_t n, uint32_t epoch,
                                        const fleet_watch *watch, fleeti_seen *seen)
 {
     uint32_t k = fleet_lane();
+    if (FLEETI_POLL_TOGETHER && n == 1 && (first.count & ~FLEETI_PREVIOUS) == 1)
+        return fleeti_poll_until(c, first.counter, fleeti_wanted(first, epoch), watch, seen);
     FLEETI_ROLLED
     for (uint32_t i = 0; i < n; i++) {
         fleeti_wait r = i ? records[i] : first;
         uint32_t count = r.count & ~FLEETI_PREVIOUS;
-        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
-        if (FLEETI_POLL_TOGETHER && count == 1) {
-            fleet_status status = fleeti_poll_until(c, r.counter, want, watch, seen);
-            if (status) return status;
-            continue;
-        }
+        uint32_t want = fleeti_wanted(r, epoch);
         if (k < count) do {
                 fleet_status status =
                     fleeti_poll_until(c, r.counter + k * r.stride, want, watch, seen);

@@ -237,6 +237,8 @@ typedef struct fleet_ctx {
     fleeti_me me;
     fleeti_stream stream;
     uint32_t stream_tag;
+    uint32_t stream_met, stream_slot,
+        stream_use; /* 1: the task's part of the stream begins there */
 } fleet_ctx;
 
 /* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
@@ -370,22 +372,32 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
 #define FLEET_STREAM_BYTES(set)                                                                    \
     (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
 
+/* Whether the producer has begun the task's part of the stream, and where. */
+FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t tag,
+                                           uint32_t *slot, uint32_t *use)
+{
+    const uint32_t entry = FLEETI_STREAM_ENTRY(tag - 1);
+    if (fleeti_lds_acquire(stream->words, entry) != tag) return 0;
+    *slot = fleeti_uniform(fleeti_lds_get(stream->words, entry + 1));
+    *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
+    return 1;
+}
 /* This wave's place in the stream of the task in hand, before its first piece. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
 {
     fleet_weights s;
-    uint32_t tries = 0, entry;
+    uint32_t met = ctx->stream_met, tries = 0;
     uint64_t since = 0;
     s.ring = ctx->stream;
     s.tag = fleeti_uniform(ctx->stream_tag);
     s.waves = fleeti_my_waves(ctx->me);
     s.next = 0;
-    entry = FLEETI_STREAM_ENTRY(s.tag - 1);
-    while (fleeti_lds_acquire(s.ring.words, entry) != s.tag)
-        if (fleeti_stream_again(&s.ring, &tries, &since))
+    s.slot = ctx->stream_slot, s.use = ctx->stream_use;
+    while (!met) {
+        met = fleeti_stream_begins(&s.ring, s.tag, &s.slot, &s.use);
+        if (!met && fleeti_stream_again(&s.ring, &tries, &since))
             break; /* nor will there be a next piece */
-    s.slot = fleeti_uniform(fleeti_lds_get(s.ring.words, entry + 1));
-    s.use = fleeti_uniform(fleeti_lds_get(s.ring.words, entry + 2));
+    }
     return s;
 }
 
@@ -433,7 +445,8 @@ FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
 {
     __shared__ fleeti_fixed kept;
     kept = *fixed;
-    return &kept;
+    return (const fleeti_fixed *)__cvta_shared_to_generic(
+        fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&kept)));
 }
 #else
 #define FLEETI_FIXED_BYTES 0u
@@ -2146,10 +2159,10 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
     status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
                              (fleet_scope)(FLEETI_TASK(w, level) >> 8 & FLEETI_SCOPE_MASK),
                              &fleeti_state_of(w)->config.watch, &seen);
+    if (!status) return 1;
     if (seen.status) /* the lane whose event it was */
         fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
                        w->epoch, seen, 0);
-    if (!status) return 1;
     fleeti_stop(w);
     return 0;
 }
@@ -2270,7 +2283,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 /* Whether the task in hand has events to wait for. */
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
-    return !w->plain && FLEETI_TASK(w, n_waits) & 0xffff &&
+    return FLEETI_TASK(w, n_waits) & 0xffff &&
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
 }
 
@@ -2320,30 +2333,31 @@ FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
    arrival saw them complete, and the worker has acquired; but for early pushes. */
 FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
 {
-    if (w->plain) return 1;
     fleeti_tell(w, w->group);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
         fleeti_taken(w);
     if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
-    if (fleeti_task_has(w, FLEETI_MAPPED) && !w->absent) w->absent = fleeti_is_missing(w);
+    if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
+        w->absent = fleeti_is_missing(w);
     return 1;
 }
 
-/* The next task of this group into w->task; 0: the run is over for this worker. A plain
-   task stands in the next slot, has the whole workgroup for itself, waits for nothing and notifies nobody. */
+/* The next task of this group into w->task; 0: the run is over for this worker. A plain task stands in the next slot,
+   exists, has the whole workgroup for itself and notifies one event at most; most tasks are. The end of a step is
+   not. */
 FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 {
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
-    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) |
+    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
                 fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
-               (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE;
+               (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE &&
+               FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
     w->number++;
-    fleeti_tell(w, FLEET_BLOCK);
     fleeti_trace_taken(w);
     return 1;
 }
@@ -2454,14 +2468,17 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
 {
     fleeti_trace_ended(w);
     if (w->plain) { /* a veto is looked at together with the next task */
-        fleeti_notify none;
-        __builtin_memset(&none, 0, sizeof none);
+        const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0; /* for the compiler: 1 at most */
+        fleeti_notify first;
+        __builtin_memset(&first, 0, sizeof first);
+        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
         w->turn ^= 1;
         w->tile_status = tile_status;
         w->vetoed =
-            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), none, NULL, 0, w->epoch,
+            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
                               NULL, 0, 1, w->stop | (uint32_t)tile_status, w->turn)
-                .flags;
+                .flags &
+            FLEETI_VETOED;
         if (w->looks) fleeti_look(w);
     } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
@@ -2494,6 +2511,13 @@ FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
     const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
     if (w->group != FLEET_BLOCK || fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return;
     w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
+}
+/* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
+FLEET_DEVICE void fleeti_stream_meet(const fleeti_worker *w, fleet_ctx *ctx)
+{
+    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+        ctx->stream_met = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
+                                               &ctx->stream_use);
 }
 /* The task in hand begins, its events are complete: all slots of those before are free. */
 FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
@@ -2661,6 +2685,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.me = w->me;
     ctx.stream = w->stream;
     ctx.stream_tag = fleeti_stream_number(w);
+    ctx.stream_met = ctx.stream_slot = ctx.stream_use = 0;
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
@@ -2703,7 +2728,8 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
             while (fleeti_take(&fleeti_w)) {                                                       \
                 if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
                 /* Worked out before the wait, so that the tile begins at once when it is over. */ \
-                const fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                           \
+                fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
+                if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
                 const set *const fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                        \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \

@@ -586,8 +586,9 @@ def check_loop(listing, name, r, l1):
     count = {}
     for n in k.find(lambda i: i.writeback):
         count[k.code[n].scope()] = count.get(k.code[n].scope(), 0) + 1
-    # The notify stands there twice: with triggers for DYNAMIC, without for the others. A task passes one of them.
-    r.check("one_release", count == {"sc1": 2, "sc0 sc1": 2}, "write-backs: %s" % count)
+    # The notify stands there three times: with triggers for DYNAMIC, without for the others, and for plain tasks. A task
+    # passes one of them.
+    r.check("one_release", count == {"sc1": 3, "sc0 sc1": 3}, "write-backs: %s" % count)
 
     def ended(q, i):
         return None if i.own_wait else "! before the write-back has ended" if i.atomic or i.store or i.barrier else q
