@@ -1,5 +1,5 @@
 /* many_rows_cuda.h: products of many rows on NVIDIA GPUs that have wgmma (compute capability 9.0a), which takes both
-   operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that bulk copies fill.
+   operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that a wave fills.
 
    With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes MOST_TOGETHER
    tiles of columns at once, whose sums four waves keep in registers: the rows come once for all of them. Where
@@ -152,33 +152,53 @@ FLEET_DEVICE void open_rows(const product_lds *l)
     const uint32_t counts = lds_address(l->behind);
     for (uint32_t i = 0; i < ROW_BUFFERS; i++)
         count_open(counts + i * 16, 1), count_open(counts + i * 16 + 8, MULTIPLIERS);
-    counts_opened();
 }
 FLEET_DEVICE void close_rows(const product_lds *l)
 {
     for (uint32_t i = 0; i < 2 * ROW_BUFFERS; i++) count_close(lds_address(l->behind) + i * 8);
 }
 
-/* The copier's: all units of a share, a group of rows each lane. */
+/* The copier's: all units of a share. Its copies are loads like others, not bulk copies: these would wait behind the
+   weights, of which the ring has asked for as many as there is room for. */
+FLEET_DEVICE void copy_unit(const row_units *u, uint32_t block, uint32_t term)
+{
+    const uint32_t left = u->end - block, blocks = left < ROW_BLOCKS ? left : ROW_BLOCKS;
+    const uint32_t mine = fleet_lane() * 16;
+    const char *from = (const char *)(const void *)(u->x + (size_t)block * ATOM +
+                                                    (term ? u->second : 0)) + mine;
+    uint32_t to = row_buffer(u) + mine;
+    ROLLED
+    for (uint32_t g = 0; g < u->groups; g++) {
+        for (uint32_t b = 0; b < blocks; b++) copy_16(to + b * ATOM * 2, from + b * ATOM * 2);
+        to += ROW_GROUP_BYTES, from += (size_t)u->width * ATOM * 2;
+    }
+}
+/* Whatever the copier has begun is there: until `told` catches up with the next unit. */
+FLEET_DEVICE void tell_copied(row_units *told, const row_units *u)
+{
+    copies_wait();
+    /* Copies of all lanes, to the multipliers' wgmma, which reads them by another proxy. Pair: count_wait. */
+    copies_are_operands();
+    fleet_wave_barrier();
+    for (; told->buffer != u->buffer || told->use != u->use; next_rows(told))
+        count_down(row_full(told), 1);
+}
 FLEET_DEVICE void copy_rows(row_units *u)
 {
-    const uint32_t lane = fleet_lane();
+    row_units told = *u;
     ROLLED
     for (uint32_t block = u->first; block < u->end; block += ROW_BLOCKS) {
-        const uint32_t left = u->end - block, blocks = left < ROW_BLOCKS ? left : ROW_BLOCKS;
         ROLLED
         for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
             /* Pair: the multipliers' count_down when they are through with what the buffer held. */
-            if (u->use) count_wait(row_free(u), u->use - 1);
-            if (lane == 0) count_expect(row_full(u), u->groups * blocks * ATOM * 2);
-            fleet_wave_barrier();
-            if (lane < u->groups)
-                copy_bulk(row_buffer(u) + lane * ROW_GROUP_BYTES,
-                          u->x + ((size_t)lane * u->width + block) * ATOM +
-                              (term ? u->second : 0),
-                          blocks * ATOM * 2, row_full(u));
+            if (u->use && !count_passed(row_free(u), u->use - 1)) {
+                tell_copied(&told, u);
+                count_wait(row_free(u), u->use - 1);
+            }
+            copy_unit(u, block, term);
         }
     }
+    tell_copied(&told, u);
 }
 
 /* ---- products ---- */
@@ -234,7 +254,7 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
             ROLLED
             for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
                 const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
-                /* Pair: the copies of the unit, which complete it. */
+                /* Pair: tell_copied. */
                 count_wait(row_full(u), u->use);
                 ROLLED
                 for (uint32_t b = 0; b < n; b++) {
@@ -291,6 +311,7 @@ FLEET_DEVICE void join_group(const op *o, const fleet_ctx *ctx, const many_share
     }
     fleet_barrier(ctx);
 }
+#define PARTS_LOADED 6u /* at a time */
 FLEET_DEVICE void add_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
                             const product_lds *l, uint32_t round, uint32_t rows)
 {
@@ -299,14 +320,31 @@ FLEET_DEVICE void add_joint(const fleet_ctx *ctx, const op *o, const many_share 
     const float *from = joint_sums(o, ctx, s, 0, round);
     for (uint32_t i = ctx->thread; i < n; i += ctx->threads) {
         float sum[4] = {0};
-        for (uint32_t p = 0; p < s->parts; p++) {
-            const fleet_quad part = load_floats(from + p * apart + i * 4);
+        ROLLED
+        for (uint32_t first = 0; first < s->parts; first += PARTS_LOADED) {
+            fleet_quad part[PARTS_LOADED];
             UNROLLED
-            for (uint32_t j = 0; j < 4; j++) sum[j] += float_of_word(part.word[j]);
+            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+                const uint32_t q = first + p < s->parts ? first + p : first;
+                part[p] = load_floats(from + q * apart + i * 4);
+            }
+            UNROLLED
+            for (uint32_t p = 0; p < PARTS_LOADED; p++)
+                for (uint32_t j = 0; j < 4 && first + p < s->parts; j++)
+                    sum[j] += float_of_word(part[p].word[j]);
         }
         UNROLLED
         for (uint32_t j = 0; j < 4; j++) l->sums[i * 4 + j] = sum[j];
     }
+}
+
+/* What the worker adds its first sums to. */
+FLEET_DEVICE void touch_residual(const op *o, const many_share *s, uint32_t rows)
+{
+    const decoder *d = &o->d;
+    const uint32_t column = (s->tile + s->part) * o->shape.tile_n;
+    for (uint32_t r = fleet_lane(); r < rows && column < d->hidden; r += fleet_wave_size())
+        touch(d->h + r * d->hidden + column);
 }
 
 /* All of a worker's tiles; wide is a constant. */
@@ -323,10 +361,10 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
         if (wave < MULTIPLIERS) {
             add_many(source, &units, wave, rounds, sum, wide);
         } else if (wave == COPIER) {
-            copies_follow();
             copy_rows(&units);
         } else if (wave == SCALER && tile == s.tile) {
-            scale_rows_among(o, l, rows, 0, 1);
+            scale_rows_among(o, l, rows, 0, 1, 8);
+            if (o->ending == END_RESIDUAL && s.parts > 1) touch_residual(o, &s, rows);
         }
         if (s.parts > 1) {
             UNROLLED

@@ -356,28 +356,29 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
 
 /* 1 / root mean square of each row, from the squares that the tiles before left: a row for each wave at a time, and the
    loads of some rows together. It is there behind the caller's next barrier. */
-#define SCALED 2u  /* rows */
-#define SQUARES 8u /* of each */
+#define SCALED 2u      /* rows */
+#define MOST_SCALED 8u /* by a wave that has time */
+#define SQUARES 8u     /* of each */
 FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t rows, uint32_t wave,
-                                   uint32_t waves)
+                                   uint32_t waves, const uint32_t scaled)
 {
     const decoder *d = &o->d;
     const uint32_t tiles = d->hidden / TILE;
-    for (uint32_t first = wave; first < rows; first += SCALED * waves) {
-        float sum[SCALED] = {0};
+    for (uint32_t first = wave; first < rows; first += scaled * waves) {
+        float sum[MOST_SCALED] = {0};
         for (uint32_t t = fleet_lane(); o->normed && t < tiles; t += SQUARES * fleet_wave_size()) {
-            float square[SCALED * SQUARES];
+            float square[MOST_SCALED * SQUARES];
             UNROLLED
-            for (uint32_t i = 0; i < SCALED * SQUARES; i++) {
+            for (uint32_t i = 0; i < scaled * SQUARES; i++) {
                 const uint32_t r = first + i / SQUARES * waves,
                                at = t + i % SQUARES * fleet_wave_size();
                 square[i] = r < rows && at < tiles ? d->squares[r * tiles + at] : 0;
             }
             UNROLLED
-            for (uint32_t i = 0; i < SCALED * SQUARES; i++) sum[i / SQUARES] += square[i];
+            for (uint32_t i = 0; i < scaled * SQUARES; i++) sum[i / SQUARES] += square[i];
         }
         UNROLLED
-        for (uint32_t i = 0; i < SCALED; i++) {
+        for (uint32_t i = 0; i < scaled; i++) {
             const uint32_t r = first + i * waves;
             for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2)
                 sum[i] += from_lane(sum[i], bit);
@@ -388,5 +389,5 @@ FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t r
 }
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
-    scale_rows_among(o, l, rows, fleet_wave_id(), ctx->threads / fleet_wave_size());
+    scale_rows_among(o, l, rows, fleet_wave_id(), ctx->threads / fleet_wave_size(), SCALED);
 }
