@@ -73,9 +73,19 @@ FLEET_DEVICE void count_open(uint32_t at, uint32_t count)
 {
     __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;" ::"r"(at), "r"(count) : "memory");
 }
+/* To the copies, which count in another proxy; to other waves the caller's barrier does. */
+FLEET_DEVICE void counts_opened(void)
+{
+    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
 FLEET_DEVICE void count_close(uint32_t at)
 {
     __asm__ volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at) : "memory");
+}
+FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
+{
+    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
+                     : "memory");
 }
 /* By one lane of the warp, if it is to; without a branch. */
 FLEET_DEVICE void count_down(uint32_t at, uint32_t does)
@@ -96,32 +106,19 @@ FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
                      "r"(use & 1)
                      : "memory");
 }
-FLEET_DEVICE uint32_t count_passed(uint32_t at, uint32_t use)
+/* What follows are copies: of what others wrote to memory before, and to LDS that was read and written. Orders the
+   stores and loads that this thread knows of, by an acquire or a barrier, before them, which another proxy makes. */
+FLEET_DEVICE void copies_follow(void)
 {
-    uint32_t passed;
-    __asm__ volatile("{\n.reg .pred p;\n"
-                     "mbarrier.test_wait.parity.shared.b64 p,[%1],%2;\n"
-                     "selp.u32 %0,1,0,p;\n}"
-                     : "=r"(passed)
-                     : "r"(at), "r"(use & 1)
+    __asm__ volatile("fence.proxy.async;" ::: "memory");
+}
+/* Counted at `count` in bytes. */
+FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32_t count)
+{
+    __asm__ volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0],[%1],%2,[%3];" ::"r"(to),
+                     "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(count)
                      : "memory");
-    return passed;
-}
-/* 16 bytes from memory to LDS, which are there behind copies_wait. */
-FLEET_DEVICE void copy_16(uint32_t to, const void *from)
-{
-    __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to),
-                     "l"(__cvta_generic_to_global(from))
-                     : "memory");
-}
-FLEET_DEVICE void copies_wait(void)
-{
-    __asm__ volatile("cp.async.wait_all;" ::: "memory");
-}
-/* Orders this thread's copies before what wgmma reads behind a later count or barrier. */
-FLEET_DEVICE void copies_are_operands(void)
-{
-    __asm__ volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 /* Whether it is so for any thread of the four waves that call it; also a barrier of these. Its name is 2, the kit's
    are 0 and 1. */

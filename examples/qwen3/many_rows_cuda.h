@@ -1,5 +1,5 @@
 /* many_rows_cuda.h: products of many rows on NVIDIA GPUs that have wgmma (compute capability 9.0a), which takes both
-   operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that a wave fills.
+   operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that bulk copies fill.
 
    With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes MOST_TOGETHER
    tiles of columns at once, whose sums four waves keep in registers: the rows come once for all of them. Where
@@ -17,6 +17,17 @@
 #define SCALER (MULTIPLIERS + 1)
 #define TILE_SUMS 8u            /* of a lane */
 #define JOINT (MOST_TOGETHER * MOST_ROWS * TILE)
+
+/* Rows come late where weights take the bandwidth: there have to be many on their way. So the ring is smaller. */
+#if DECODER_SLOTS == 24
+#define MANY_SLOTS 18
+#define ROW_BYTES (64u * 1024) /* of all buffers of rows */
+#define MANY_LDS_BYTES (70u * 1024)
+#else
+#define MANY_SLOTS DECODER_SLOTS
+#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)
+#define MANY_LDS_BYTES LDS_BYTES
+#endif
 
 #if HAS_WGMMA
 /* ---- who has what ---- */
@@ -66,7 +77,7 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
 
 /* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's. The pieces
    of a wide tile are one operand: no end of the ring may be between them. Some pieces in front see to that. */
-typedef char wide_tiles_divide_the_ring[DECODER_SLOTS % MOST_WIDE || DECODER_SLOTS % 2 ? -1 : 1];
+typedef char wide_tiles_divide_the_ring[MANY_SLOTS % MOST_WIDE || MANY_SLOTS % 2 ? -1 : 1];
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
@@ -98,14 +109,23 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wide)
 
 /* ---- rows ---- */
 
+/* As of other products, but that there is more room in front, for rows. */
+FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx)
+{
+    const uint32_t more = ROW_BYTES / 4 - PRODUCT_PARTS - PRODUCT_SUMS;
+    product_lds l = product_lds_of(ctx);
+    l.scale += more, l.best += more, l.best_token += more, l.wanted += more;
+    l.behind = l.wanted + MOST_ROWS;
+    return l;
+}
+
+
 /* Rows come in units of ROW_BLOCKS blocks, a group of eight rows behind the other; where activations have two terms, the
    units of the second ones are between those of the first. wgmma reads MOST_ROWS rows, whether they are there or not:
    what it finds behind the last one goes to sums that nobody looks at. */
 #define ROW_BLOCKS 2u
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
-#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4) /* of all buffers */
 #define ROW_BUFFERS (ROW_BYTES / (4 * ROW_GROUP_BYTES)) /* of 32 rows; of 64 half as many */
-#define ROW_BYTES_READ (ROW_BYTES + 4 * ROW_GROUP_BYTES)
 typedef struct row_units {
     const act *x;
     uint32_t second, terms; /* terms: less 1 */
@@ -152,53 +172,33 @@ FLEET_DEVICE void open_rows(const product_lds *l)
     const uint32_t counts = lds_address(l->behind);
     for (uint32_t i = 0; i < ROW_BUFFERS; i++)
         count_open(counts + i * 16, 1), count_open(counts + i * 16 + 8, MULTIPLIERS);
+    counts_opened();
 }
 FLEET_DEVICE void close_rows(const product_lds *l)
 {
     for (uint32_t i = 0; i < 2 * ROW_BUFFERS; i++) count_close(lds_address(l->behind) + i * 8);
 }
 
-/* The copier's: all units of a share. Its copies are loads like others, not bulk copies: these would wait behind the
-   weights, of which the ring has asked for as many as there is room for. */
-FLEET_DEVICE void copy_unit(const row_units *u, uint32_t block, uint32_t term)
-{
-    const uint32_t left = u->end - block, blocks = left < ROW_BLOCKS ? left : ROW_BLOCKS;
-    const uint32_t mine = fleet_lane() * 16;
-    const char *from = (const char *)(const void *)(u->x + (size_t)block * ATOM +
-                                                    (term ? u->second : 0)) + mine;
-    uint32_t to = row_buffer(u) + mine;
-    ROLLED
-    for (uint32_t g = 0; g < u->groups; g++) {
-        for (uint32_t b = 0; b < blocks; b++) copy_16(to + b * ATOM * 2, from + b * ATOM * 2);
-        to += ROW_GROUP_BYTES, from += (size_t)u->width * ATOM * 2;
-    }
-}
-/* Whatever the copier has begun is there: until `told` catches up with the next unit. */
-FLEET_DEVICE void tell_copied(row_units *told, const row_units *u)
-{
-    copies_wait();
-    /* Copies of all lanes, to the multipliers' wgmma, which reads them by another proxy. Pair: count_wait. */
-    copies_are_operands();
-    fleet_wave_barrier();
-    for (; told->buffer != u->buffer || told->use != u->use; next_rows(told))
-        count_down(row_full(told), 1);
-}
+/* The copier's: all units of a share, a group of rows each lane. */
 FLEET_DEVICE void copy_rows(row_units *u)
 {
-    row_units told = *u;
+    const uint32_t lane = fleet_lane();
     ROLLED
     for (uint32_t block = u->first; block < u->end; block += ROW_BLOCKS) {
+        const uint32_t left = u->end - block, blocks = left < ROW_BLOCKS ? left : ROW_BLOCKS;
         ROLLED
         for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
             /* Pair: the multipliers' count_down when they are through with what the buffer held. */
-            if (u->use && !count_passed(row_free(u), u->use - 1)) {
-                tell_copied(&told, u);
-                count_wait(row_free(u), u->use - 1);
-            }
-            copy_unit(u, block, term);
+            if (u->use) count_wait(row_free(u), u->use - 1);
+            if (lane == 0) count_expect(row_full(u), u->groups * blocks * ATOM * 2);
+            fleet_wave_barrier();
+            if (lane < u->groups)
+                copy_bulk(row_buffer(u) + lane * ROW_GROUP_BYTES,
+                          u->x + ((size_t)lane * u->width + block) * ATOM +
+                              (term ? u->second : 0),
+                          blocks * ATOM * 2, row_full(u));
         }
     }
-    tell_copied(&told, u);
 }
 
 /* ---- products ---- */
@@ -244,7 +244,7 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
         UNROLLED
         for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++) {
             const uint32_t ahead = r < rounds ? r * wide : 0;
-            const uint32_t wrapped = slot + ahead < DECODER_SLOTS ? 0 : DECODER_SLOTS;
+            const uint32_t wrapped = slot + ahead < MANY_SLOTS ? 0 : MANY_SLOTS;
             piece[r] = uniform(source->status
                                    ? u->lds
                                    : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
@@ -254,7 +254,7 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
             ROLLED
             for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
                 const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
-                /* Pair: tell_copied. */
+                /* Pair: the copies of the unit, which complete it. */
                 count_wait(row_full(u), u->use);
                 ROLLED
                 for (uint32_t b = 0; b < n; b++) {
@@ -296,14 +296,16 @@ FLEET_DEVICE float *joint_sums(const op *o, const fleet_ctx *ctx, const many_sha
 }
 /* Waits until all workers of the group have left theirs; they all have this task now, or soon. All threads call it. */
 FLEET_DEVICE void join_group(const op *o, const fleet_ctx *ctx, const many_share *s,
-                             weight_source *source)
+                             const product_lds *l, uint32_t rows, weight_source *source)
 {
+    uint32_t *joined = o->joined + ctx->slice * o->d.workers + s->group, want = 0;
     fleet_barrier(ctx);
+    /* Each worker's sums to the others of the group: those of all its waves, which the barrier has ordered before.
+       Pair: the load that sees all of them, and the barrier behind it. */
+    if (ctx->thread == 0)
+        want = (fleet_add_acq_rel_device(joined, 1) / s->parts + 1) * s->parts;
+    scale_rows_among(o, l, rows, fleet_wave_id(), MOST_WAVES, MOST_SCALED);
     if (ctx->thread == 0) {
-        uint32_t *joined = o->joined + ctx->slice * o->d.workers + s->group;
-        /* Each worker's sums to the others of the group: those of all its waves, which the barrier has ordered
-           before. Pair: the load that sees all of them, and the barrier behind it. */
-        const uint32_t want = (fleet_add_acq_rel_device(joined, 1) / s->parts + 1) * s->parts;
         uint32_t tries = 0;
         uint64_t since = 0;
         while ((int32_t)(fleet_load_acquire_device(joined) - want) < 0 && !source->status)
@@ -347,6 +349,15 @@ FLEET_DEVICE void touch_residual(const op *o, const many_share *s, uint32_t rows
         touch(d->h + r * d->hidden + column);
 }
 
+/* When its sums are there. */
+FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                               uint32_t tile, uint32_t rows, const uint32_t wide)
+{
+    const uint32_t first = tile * wide, left = o->shape.n / TILE - first;
+    fleet_barrier(ctx);
+    finish(ctx, o, l, first, left < wide ? left : wide, rows);
+}
+
 /* All of a worker's tiles; wide is a constant. */
 FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, const op *o,
                                 const operand *in, const product_lds *l, const uint32_t wide)
@@ -361,32 +372,35 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
         if (wave < MULTIPLIERS) {
             add_many(source, &units, wave, rounds, sum, wide);
         } else if (wave == COPIER) {
+            copies_follow();
             copy_rows(&units);
         } else if (wave == SCALER && tile == s.tile) {
-            scale_rows_among(o, l, rows, 0, 1, 8);
+            if (s.parts == 1) scale_rows_among(o, l, rows, 0, 1, MOST_SCALED);
             if (o->ending == END_RESIDUAL && s.parts > 1) touch_residual(o, &s, rows);
         }
-        if (s.parts > 1) {
+        if (s.parts == 1) {
+            ROLLED
+            for (uint32_t round = 0; round < rounds; round++) {
+                fleet_barrier(ctx); /* the sums were rows, or another tile's */
+                UNROLLED
+                for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
+                    if (r == round && wave < MULTIPLIERS)
+                        put_many(sum + r * wide * TILE_SUMS, l->sums, rows, wide);
+                finish_round(ctx, o, l, tile + round * s.apart, rows, wide);
+            }
+        } else {
             UNROLLED
             for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
                 if (r < rounds && wave < MULTIPLIERS)
                     put_many(sum + r * wide * TILE_SUMS, joint_sums(o, ctx, &s, s.part, r), rows,
                              wide);
-            join_group(o, ctx, &s, source);
-        }
-        ROLLED
-        for (uint32_t round = 0; round < rounds; round++) {
-            const uint32_t first = (tile + round * s.apart) * wide,
-                           left = o->shape.n / TILE - first;
-            if (s.parts > 1 && round % s.parts != s.part) continue;
-            fleet_barrier(ctx); /* the sums were rows, or another tile's */
-            UNROLLED
-            for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
-                if (r == round && s.parts == 1 && wave < MULTIPLIERS)
-                    put_many(sum + r * wide * TILE_SUMS, l->sums, rows, wide);
-            if (s.parts > 1) add_joint(ctx, o, &s, l, round, rows);
-            fleet_barrier(ctx);
-            finish(ctx, o, l, first, left < wide ? left : wide, rows);
+            join_group(o, ctx, &s, l, rows, source);
+            ROLLED
+            for (uint32_t round = s.part; round < rounds; round += s.parts) {
+                fleet_barrier(ctx);
+                add_joint(ctx, o, &s, l, round, rows);
+                finish_round(ctx, o, l, tile + round * s.apart, rows, wide);
+            }
         }
         fleet_barrier(ctx); /* and are rows again */
     }
@@ -398,7 +412,7 @@ FLEET_TILE(linear_many, op)
     weight_source source = weights_open(&ctx);
     const op *o = own_op(&ctx, &source, args);
     const uint32_t rows = o->d.b->rows;
-    const product_lds l = product_lds_of(&ctx);
+    const product_lds l = many_lds_of(&ctx);
     const operand in = operand_of(o, rows);
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;

@@ -720,7 +720,7 @@ FLEET_TILE(next, op)
     TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
 #define TILES_OF_FEW(TILE_, P) DECODER_TILES(TILE_, P, linear)
 
-DECODER_DISPATCH(op, TILES_OF_FEW, linear)
+DECODER_DISPATCH(op, TILES_OF_FEW)
 FLEET_KERNEL(decode, op, THREADS)
 {
     FLEET_WORKER_LOOP(op);
@@ -730,20 +730,15 @@ FLEET_KERNEL(decode_static, op, THREADS)
 {
     FLEET_STATIC_LOOP(op);
 }
-
 #if defined(FLEET_CUDA)
 /* The same, for more than FEW_ROWS sequences. */
 typedef op many;
 #define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many)
-DECODER_DISPATCH(many, TILES_OF_MANY, linear_many)
+FLEET_DISPATCH_WITH_STREAM(many, TILES_OF_MANY, STREAMS_OF_MANY, MANY_SLOTS, SLOT_BYTES)
 FLEET_KERNEL(decode_many, many, THREADS)
 {
     FLEET_STATIC_LOOP(many);
 }
-#define DECODE_STATIC_OF(sequences)                                                                \
-    ((sequences) > FEW_ROWS ? FLEET_KERNEL_OF(decode_many) : FLEET_KERNEL_OF(decode_static))
-#else
-#define DECODE_STATIC_OF(sequences) FLEET_KERNEL_OF(decode_static)
 #endif
 
 #endif /* QWEN3_TILES_H */

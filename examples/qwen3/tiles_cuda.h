@@ -89,11 +89,10 @@ FLEET_STREAM(expert, op)
         fleet_span(spans, weights_of(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
                    args->tile_bytes);
 }
-#define STREAMS_WITH_linear(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
-#define STREAMS_WITH_linear_many(TILE_, P) TILE_(P, linear_many) TILE_(P, attend) TILE_(P, expert)
-#define DECODER_DISPATCH(set, LIST, LINEAR)                                                        \
-    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS_WITH_##LINEAR, DECODER_SLOTS, SLOT_BYTES)
-#define DECODER_STREAM_BYTES FLEET_STREAM_BYTES(op)
+#define STREAMS_OF_FEW(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
+#define STREAMS_OF_MANY(TILE_, P) TILE_(P, linear_many) TILE_(P, attend) TILE_(P, expert)
+#define DECODER_DISPATCH(set, LIST)                                                                \
+    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS_OF_FEW, DECODER_SLOTS, SLOT_BYTES)
 
 /* ---- products ---- */
 

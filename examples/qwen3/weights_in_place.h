@@ -33,8 +33,7 @@ FLEET_DEVICE void touch(const void *at)
 {
     FLEET_UNUSED(at);
 }
-#define DECODER_DISPATCH(set, LIST, LINEAR) FLEET_DISPATCH(set, LIST)
-#define DECODER_STREAM_BYTES 0u
+#define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
 
 /* Arguments stay where they are. */
 #define LDS_BYTES PRODUCT_BYTES

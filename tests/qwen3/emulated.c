@@ -69,12 +69,12 @@ typedef struct warp {
     lane_elements elements[2][LANES];
 } warp;
 
-#define LDS_ROOM 65536u /* of the workgroup's LDS in front of the slots */
+#define LDS_ROOM 131072u /* of the workgroup's LDS in front of the slots */
 #define MOST_GROUPS_RUNNING 4u
 
 /* A count in LDS (mbarrier). */
 typedef struct lds_count {
-    int32_t all, left; /* arrivals */
+    int32_t all, left, bytes; /* left: arrivals; bytes: on their way */
     uint32_t phase, is_open;
 } lds_count;
 
@@ -313,17 +313,17 @@ FLEET_DEVICE uint32_t lds_address(const void *at)
 {
     return (uint32_t)((const char *)at - my_group->lds);
 }
-/* The phase ends when all have come. */
+/* The phase ends when all have come, and all bytes. */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t count_change(uint32_t at, int32_t arrivals)
+static uint32_t count_change(uint32_t at, int32_t arrivals, int32_t bytes)
 {
     lds_count *c = &my_group->counts[at / 8];
     uint32_t phase;
     if (at % 8 || at >= LDS_ROOM) abort();
     pthread_mutex_lock(&counting);
     if (!c->is_open) complain("a count in LDS that is not open", at);
-    c->left -= arrivals;
-    if (c->left == 0) c->phase++, c->left = c->all;
+    c->left -= arrivals, c->bytes += bytes;
+    if (c->left == 0 && c->bytes == 0) c->phase++, c->left = c->all;
     phase = c->phase;
     pthread_mutex_unlock(&counting);
     return phase;
@@ -334,49 +334,35 @@ FLEET_DEVICE void count_open(uint32_t at, uint32_t count)
     if (c->is_open) complain("a count in LDS is opened twice", at);
     c->all = c->left = (int32_t)count, c->is_open = 1;
 }
+FLEET_DEVICE void counts_opened(void) {}
 FLEET_DEVICE void count_close(uint32_t at)
 {
     my_group->counts[at / 8].is_open = 0;
 }
+FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
+{
+    count_change(at, 1, (int32_t)bytes);
+}
 FLEET_DEVICE void count_down(uint32_t at, uint32_t does)
 {
     emulated_wave_barrier();
-    if (does && emulated_lane() == 0) count_change(at, 1);
+    if (does && emulated_lane() == 0) count_change(at, 1, 0);
 }
 FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
 {
-    while (count_change(at, 0) % 2 == use % 2) sched_yield();
+    while (count_change(at, 0, 0) % 2 == use % 2) sched_yield();
 }
-FLEET_DEVICE uint32_t count_passed(uint32_t at, uint32_t use)
-{
-    const uint32_t passed = count_change(at, 0) % 2 != use % 2;
-    return meet(SHUFFLE, passed, 0)[0].word; /* the warp asks once */
-}
-/* What is copied arrives when it is waited for: a lane has the last ones in mind. */
-#define MOST_COPIES 128u
-static __thread struct {
-    uint32_t to;
-    const void *from;
-} my_copies[MOST_COPIES];
-static __thread uint32_t my_copying;
-FLEET_DEVICE void copy_16(uint32_t to, const void *from)
+FLEET_DEVICE void copies_follow(void) {}
+FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32_t count)
 {
     const struct readable *r = &may_read;
-    const uint16_t *at = (const uint16_t *)from;
-    if ((uintptr_t)from % 16 || to % 16 || to + 16 > lds_bytes() || at < r->from ||
-        at + 8 > r->from + (size_t)r->rows * r->width)
-        complain("copies what it was not given, or to where it may not", to);
-    else if (my_copying == MOST_COPIES)
-        abort();
+    if ((uintptr_t)from % 16 || to % 16 || bytes % 16 || to + bytes > lds_bytes() ||
+        from < r->from || from + bytes / 2 > r->from + (size_t)r->rows * r->width)
+        complain("copies what it was not given, or to where it may not", bytes);
     else
-        my_copies[my_copying].to = to, my_copies[my_copying++].from = from;
+        memcpy(my_group->lds + to, from, bytes);
+    count_change(count, 0, -(int32_t)bytes);
 }
-FLEET_DEVICE void copies_wait(void)
-{
-    for (; my_copying; my_copying--)
-        memcpy(my_group->lds + my_copies[my_copying - 1].to, my_copies[my_copying - 1].from, 16);
-}
-FLEET_DEVICE void copies_are_operands(void) {}
 FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
 {
     uint32_t *any = &my_group->any[my_votes++ % 2], is;
