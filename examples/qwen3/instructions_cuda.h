@@ -57,17 +57,29 @@ FLEET_DEVICE uint32_t uniform(uint32_t x)
     return __shfl_sync(~0u, x, 0);
 }
 
-/* ---- wgmma, and copies to LDS ---- */
+/* ---- copies to LDS, and wgmma ---- */
+
+FLEET_DEVICE uint32_t lds_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+/* 16 bytes of memory; they are there behind copies_wait. */
+FLEET_DEVICE void copy_16(uint32_t to, const void *from)
+{
+    __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to),
+                     "l"(__cvta_generic_to_global(from))
+                     : "memory");
+}
+FLEET_DEVICE void copies_wait(void)
+{
+    __asm__ volatile("cp.async.wait_all;" ::: "memory");
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA 1
 
 typedef uint64_t operand_at; /* of wgmma, in LDS */
 
-FLEET_DEVICE uint32_t lds_address(const void *at)
-{
-    return (uint32_t)__cvta_generic_to_shared(at);
-}
 /* Counts in LDS (mbarrier): those who wait for use i of what is counted wait for phase i. */
 FLEET_DEVICE void count_open(uint32_t at, uint32_t count)
 {

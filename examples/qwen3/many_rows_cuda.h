@@ -18,13 +18,11 @@
 #define TILE_SUMS 8u            /* of a lane */
 #define JOINT (MOST_TOGETHER * MOST_ROWS * TILE)
 
-/* Rows come late where weights take the bandwidth: there have to be many on their way. So the ring is smaller. */
+/* Buffers of rows take the room that other products have for parts and sums, and some more. */
 #if DECODER_SLOTS == 24
-#define MANY_SLOTS 18
-#define ROW_BYTES (64u * 1024) /* of all buffers of rows */
-#define MANY_LDS_BYTES (70u * 1024)
+#define ROW_BYTES (28u * 1024)
+#define MANY_LDS_BYTES (127u * 256)
 #else
-#define MANY_SLOTS DECODER_SLOTS
 #define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)
 #define MANY_LDS_BYTES LDS_BYTES
 #endif
@@ -77,7 +75,7 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
 
 /* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's. The pieces
    of a wide tile are one operand: no end of the ring may be between them. Some pieces in front see to that. */
-typedef char wide_tiles_divide_the_ring[MANY_SLOTS % MOST_WIDE || MANY_SLOTS % 2 ? -1 : 1];
+typedef char wide_tiles_divide_the_ring[DECODER_SLOTS % MOST_WIDE || DECODER_SLOTS % 2 ? -1 : 1];
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
@@ -110,12 +108,13 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wide)
 /* ---- rows ---- */
 
 /* As of other products, but that there is more room in front, for rows. */
-FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx)
+FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns)
 {
     const uint32_t more = ROW_BYTES / 4 - PRODUCT_PARTS - PRODUCT_SUMS;
     product_lds l = product_lds_of(ctx);
     l.scale += more, l.best += more, l.best_token += more, l.wanted += more;
     l.behind = l.wanted + MOST_ROWS;
+    l.ahead = l.parts, l.ahead_rows = PRODUCT_PARTS / columns - 1;
     return l;
 }
 
@@ -123,7 +122,7 @@ FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx)
 /* Rows come in units of ROW_BLOCKS blocks, a group of eight rows behind the other; where activations have two terms, the
    units of the second ones are between those of the first. wgmma reads MOST_ROWS rows, whether they are there or not:
    what it finds behind the last one goes to sums that nobody looks at. */
-#define ROW_BLOCKS 2u
+#define ROW_BLOCKS 1u
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
 #define ROW_BUFFERS (ROW_BYTES / (4 * ROW_GROUP_BYTES)) /* of 32 rows; of 64 half as many */
 typedef struct row_units {
@@ -244,7 +243,7 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
         UNROLLED
         for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++) {
             const uint32_t ahead = r < rounds ? r * wide : 0;
-            const uint32_t wrapped = slot + ahead < MANY_SLOTS ? 0 : MANY_SLOTS;
+            const uint32_t wrapped = slot + ahead < DECODER_SLOTS ? 0 : DECODER_SLOTS;
             piece[r] = uniform(source->status
                                    ? u->lds
                                    : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
@@ -294,17 +293,18 @@ FLEET_DEVICE float *joint_sums(const op *o, const fleet_ctx *ctx, const many_sha
                    worker = ctx->slice * o->d.workers + s->group * s->parts + part;
     return o->d.joint + (worker * MOST_TOGETHER + round * wide) * MOST_ROWS * TILE;
 }
-/* Waits until all workers of the group have left theirs; they all have this task now, or soon. All threads call it. */
+/* Waits until all workers of the group have left theirs; they all have this task now, or soon. All threads call it,
+   behind a barrier. */
 FLEET_DEVICE void join_group(const op *o, const fleet_ctx *ctx, const many_share *s,
                              const product_lds *l, uint32_t rows, weight_source *source)
 {
     uint32_t *joined = o->joined + ctx->slice * o->d.workers + s->group, want = 0;
-    fleet_barrier(ctx);
     /* Each worker's sums to the others of the group: those of all its waves, which the barrier has ordered before.
        Pair: the load that sees all of them, and the barrier behind it. */
     if (ctx->thread == 0)
         want = (fleet_add_acq_rel_device(joined, 1) / s->parts + 1) * s->parts;
-    scale_rows_among(o, l, rows, fleet_wave_id(), MOST_WAVES, MOST_SCALED);
+    if (o->ending != END_RESIDUAL)
+        scale_rows_among(o, l, rows, fleet_wave_id(), MOST_WAVES, MOST_SCALED);
     if (ctx->thread == 0) {
         uint32_t tries = 0;
         uint64_t since = 0;
@@ -340,20 +340,12 @@ FLEET_DEVICE void add_joint(const fleet_ctx *ctx, const op *o, const many_share 
     }
 }
 
-/* What the worker adds its first sums to. */
-FLEET_DEVICE void touch_residual(const op *o, const many_share *s, uint32_t rows)
-{
-    const decoder *d = &o->d;
-    const uint32_t column = (s->tile + s->part) * o->shape.tile_n;
-    for (uint32_t r = fleet_lane(); r < rows && column < d->hidden; r += fleet_wave_size())
-        touch(d->h + r * d->hidden + column);
-}
-
 /* When its sums are there. */
 FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
                                uint32_t tile, uint32_t rows, const uint32_t wide)
 {
     const uint32_t first = tile * wide, left = o->shape.n / TILE - first;
+    copies_wait(); /* those of fetch_residual */
     fleet_barrier(ctx);
     finish(ctx, o, l, first, left < wide ? left : wide, rows);
 }
@@ -375,13 +367,15 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
             copies_follow();
             copy_rows(&units);
         } else if (wave == SCALER && tile == s.tile) {
-            if (s.parts == 1) scale_rows_among(o, l, rows, 0, 1, MOST_SCALED);
-            if (o->ending == END_RESIDUAL && s.parts > 1) touch_residual(o, &s, rows);
+            if (s.parts == 1 && o->ending != END_RESIDUAL)
+                scale_rows_among(o, l, rows, 0, 1, MOST_SCALED);
         }
         if (s.parts == 1) {
             ROLLED
             for (uint32_t round = 0; round < rounds; round++) {
                 fleet_barrier(ctx); /* the sums were rows, or another tile's */
+                if (o->ending == END_RESIDUAL)
+                    fetch_residual(ctx, o, l, (tile + round * s.apart) * wide * TILE, rows);
                 UNROLLED
                 for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
                     if (r == round && wave < MULTIPLIERS)
@@ -394,12 +388,19 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                 if (r < rounds && wave < MULTIPLIERS)
                     put_many(sum + r * wide * TILE_SUMS, joint_sums(o, ctx, &s, s.part, r), rows,
                              wide);
+            fleet_barrier(ctx);
+            if (o->ending == END_RESIDUAL && s.part < rounds)
+                fetch_residual(ctx, o, l, (tile + s.part) * wide * TILE, rows);
             join_group(o, ctx, &s, l, rows, source);
             ROLLED
             for (uint32_t round = s.part; round < rounds; round += s.parts) {
-                fleet_barrier(ctx);
+                if (round != s.part) {
+                    fleet_barrier(ctx); /* the tile before is through */
+                    if (o->ending == END_RESIDUAL)
+                        fetch_residual(ctx, o, l, (tile + round) * wide * TILE, rows);
+                }
                 add_joint(ctx, o, &s, l, round, rows);
-                finish_round(ctx, o, l, tile + round * s.apart, rows, wide);
+                finish_round(ctx, o, l, tile + round, rows, wide);
             }
         }
         fleet_barrier(ctx); /* and are rows again */
@@ -412,7 +413,7 @@ FLEET_TILE(linear_many, op)
     weight_source source = weights_open(&ctx);
     const op *o = own_op(&ctx, &source, args);
     const uint32_t rows = o->d.b->rows;
-    const product_lds l = many_lds_of(&ctx);
+    const product_lds l = many_lds_of(&ctx, o->shape.tile_n);
     const operand in = operand_of(o, rows);
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;

@@ -36,6 +36,8 @@ typedef struct product_lds {
     float *best;  /* [MOST_ROWS][LOOKERS]: the largest logit so far of some of the columns */
     int32_t *best_token, *wanted; /* likewise; [MOST_ROWS]: 1: the row chooses a token */
     void *behind;                 /* a platform's own */
+    float *ahead; /* [rows + 1][columns] of up to ahead_rows rows: see residual_of */
+    uint32_t ahead_rows;
 } product_lds;
 #define LOOKERS 4u
 #define PRODUCT_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS + MOST_ROWS * (2 + 2 * LOOKERS)) * 4)
@@ -43,6 +45,33 @@ typedef struct product_lds {
 FLEET_DEVICE const bf16 *weights_of(const op *o, uint32_t n)
 {
     return o->weights + (size_t)n * (o->tile_bytes / 2);
+}
+
+/* What a wide tile's sums are added to, and the weights of the norm to come: in memory, or in LDS, where a platform has
+   brought them ahead (fetch_residual). */
+typedef struct residual {
+    const float *h, *norm;
+    uint32_t step; /* from row to row of h */
+} residual;
+FLEET_DEVICE residual residual_of(const op *o, const product_lds *l, uint32_t column, uint32_t rows)
+{
+    residual r;
+    r.h = o->d.h + column, r.norm = o->norm + column, r.step = o->d.hidden;
+    if (rows <= l->ahead_rows) {
+        r.step = o->shape.tile_n;
+        r.h = l->ahead, r.norm = l->ahead + rows * r.step;
+    }
+    return r;
+}
+
+/* n / rows, of up to MOST_ROWS rows of some tiles: divisions take long. */
+FLEET_DEVICE uint32_t inverse_of(uint32_t rows)
+{
+    return (1u << 20) / rows + 1;
+}
+FLEET_DEVICE uint32_t over(uint32_t n, uint32_t inverse)
+{
+    return n * inverse >> 20;
 }
 
 #define RUNS 16u /* threads that share the work on a row: at most TILE */
@@ -87,24 +116,28 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
     l.best_token = (int32_t *)(l.best + MOST_ROWS * LOOKERS);
     l.wanted = l.best_token + MOST_ROWS * LOOKERS;
     l.behind = l.wanted + MOST_ROWS;
+    l.ahead = (float *)l.behind, l.ahead_rows = AHEAD_ROWS;
     return l;
 }
 
-/* Puts TILE columns of the new residual stream where the next layer looks for them: h in `sums`, already added. */
-FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, float *sums, uint32_t column,
-                               uint32_t rows)
+/* Puts some tiles of the new residual stream where the next layer looks for them: h in `sums`, already added; norm: the
+   weights of these columns. */
+FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const float *sums,
+                               const float *norm, uint32_t column, uint32_t tiles, uint32_t rows)
 {
     const decoder *d = &o->d;
-    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
-        const uint32_t r = i / TILE, c = column + i % TILE;
-        d->h[r * d->hidden + c] = sums[i];
-        put_act(d->x + act_at(r, c, d->hidden), d->split * MOST_ROWS * d->hidden,
-                sums[i] * o->norm[c]);
+    const uint32_t inverse = inverse_of(rows);
+    for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
+        const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows, c = t * TILE + i % TILE;
+        d->h[r * d->hidden + column + c] = sums[i];
+        put_act(d->x + act_at(r, column + c, d->hidden), d->split * MOST_ROWS * d->hidden,
+                sums[i] * norm[c]);
     }
-    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+    for (uint32_t i = ctx->thread; i < tiles * rows; i += ctx->threads) {
+        const uint32_t t = over(i, inverse), r = i - t * rows;
         float squares = 0;
-        for (uint32_t c = 0; c < TILE; c++) squares += sums[r * TILE + c] * sums[r * TILE + c];
-        d->squares[r * (d->hidden / TILE) + column / TILE] = squares;
+        for (uint32_t c = 0; c < TILE; c++) squares += sums[i * TILE + c] * sums[i * TILE + c];
+        d->squares[r * (d->hidden / TILE) + column / TILE + t] = squares;
     }
 }
 
@@ -140,7 +173,7 @@ FLEET_TILE(embed, op)
             l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
         fleet_barrier(&ctx);
-        put_residual(&ctx, args, l.sums, tile.column, b->rows);
+        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, b->rows);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
     return FLEET_OK;
@@ -203,13 +236,14 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
                          uint32_t tiles, uint32_t rows)
 {
     const decoder *d = &o->d;
-    const uint32_t column = first * TILE, half = TILE / 2;
+    const uint32_t column = first * TILE, half = TILE / 2, inverse = inverse_of(rows);
     if (o->ending == END_LOGITS) {
         put_logits(ctx, d, l, column,
                    d->vocab - column < tiles * TILE ? d->vocab - column : tiles * TILE, rows);
     } else if (o->ending == END_SILU) {
         for (uint32_t i = ctx->thread; i < tiles * rows * half; i += ctx->threads) {
-            const uint32_t r = i / half % rows, c = (first + i / (rows * half)) * half + i % half;
+            const uint32_t t = over(i / half, inverse), r = i / half - t * rows,
+                           c = (first + t) * half + i % half;
             const float *sum = l->sums + i / half * TILE + i % half;
             if (c < o->columns)
                 put_act(o->acts + act_at(r, c, o->columns), o->acts_second,
@@ -217,17 +251,18 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
         }
     } else if (o->ending == END_FLOATS) {
         for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-            const uint32_t r = i / TILE % rows, c = column + i / (rows * TILE) * TILE + i % TILE;
+            const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows,
+                           c = column + t * TILE + i % TILE;
             if (c < o->columns) o->floats[r * o->columns + c] = l->sums[i] * l->scale[r];
         }
     } else {
+        const residual from = residual_of(o, l, column, rows);
         for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-            const uint32_t r = i / TILE % rows, c = column + i / (rows * TILE) * TILE + i % TILE;
-            l->sums[i] += d->h[r * d->hidden + c];
+            const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows;
+            l->sums[i] += from.h[r * from.step + t * TILE + i % TILE];
         }
         fleet_barrier(ctx);
-        for (uint32_t t = 0; t < tiles; t++)
-            put_residual(ctx, o, l->sums + t * rows * TILE, column + t * TILE, rows);
+        put_residual(ctx, o, l->sums, from.norm, column, tiles, rows);
     }
 }
 
@@ -255,14 +290,15 @@ FLEET_TILE(linear, op)
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
     product_begin(&weights, &in);
-    scale_rows(&ctx, o, &l, rows);
+    if (o->ending != END_RESIDUAL) scale_rows(&ctx, o, &l, rows); /* which takes sums as they are */
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
         const uint32_t wide = in.wide, left = o->shape.n / TILE - n * wide; /* the last one may not be full */
         fleet_status s;
-        if (o->ending == END_RESIDUAL)
-            for (uint32_t r = ctx.thread; r < rows; r += ctx.threads)
-                touch(d->h + r * d->hidden + n * wide * TILE);
+        if (o->ending == END_RESIDUAL) {
+            if (n != range.first) fleet_barrier(&ctx); /* the tile before has read its own */
+            fetch_residual(&ctx, o, &l, n * wide * TILE, rows);
+        }
         s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
         finish(&ctx, o, &l, n * wide, MOST_WIDE > 1 && left < wide ? left : wide, rows);
@@ -648,7 +684,7 @@ FLEET_TILE(add_experts, op)
             l.sums[i] = sum + d->h[r * d->hidden + c];
         }
         fleet_barrier(&ctx);
-        put_residual(&ctx, args, l.sums, tile.column, d->b->rows);
+        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, d->b->rows);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
     return FLEET_OK;
@@ -734,7 +770,7 @@ FLEET_KERNEL(decode_static, op, THREADS)
 /* The same, for more than FEW_ROWS sequences. */
 typedef op many;
 #define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many)
-FLEET_DISPATCH_WITH_STREAM(many, TILES_OF_MANY, STREAMS_OF_MANY, MANY_SLOTS, SLOT_BYTES)
+FLEET_DISPATCH_WITH_STREAM(many, TILES_OF_MANY, STREAMS_OF_MANY, DECODER_SLOTS, SLOT_BYTES)
 FLEET_KERNEL(decode_many, many, THREADS)
 {
     FLEET_STATIC_LOOP(many);

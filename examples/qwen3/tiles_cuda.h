@@ -52,7 +52,7 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
    for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
 #define OWN_BYTES ((uint32_t)sizeof(op))
 typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
-#define LDS_BYTES (30u * 1024) /* attention likes to have as much */
+#define LDS_BYTES (63u * 512) /* attention likes to have as much */
 #define LDS_ALIGNED 512u       /* from where it has to be so for wgmma */
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
@@ -63,6 +63,22 @@ FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 /* Of some tiles all parts, and of a wide tile all sums. */
 #define PRODUCT_PARTS (TEAMS * MOST_ROWS * TILE)
 #define PRODUCT_SUMS (MOST_ROWS * MOST_WIDE * TILE)
+
+/* Begins to bring to LDS what the sums of a wide tile will be added to, and the weights of the norm to come, while they
+   are added up: copies_wait, and a barrier. Of more than l->ahead_rows rows they stay where they are. */
+#define AHEAD_ROWS 16u
+FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                                 uint32_t column, uint32_t rows)
+{
+    const uint32_t columns = o->shape.tile_n, left = o->d.hidden - column;
+    const uint32_t quads = (left < columns ? left : columns) / 4;
+    if (rows > l->ahead_rows) return;
+    for (uint32_t i = ctx->thread; i < (rows + 1) * TILE; i += ctx->threads) {
+        const uint32_t r = i / TILE, q = i % TILE;
+        const float *from = r < rows ? o->d.h + r * o->d.hidden : o->norm;
+        if (q < quads) copy_16(lds_address(l->ahead + r * columns + q * 4), from + column + q * 4);
+    }
+}
 
 /* ---- the stream ---- */
 
@@ -287,9 +303,11 @@ FLEET_DEVICE void put_part(const wave_share *w, float (*sum)[FRAGMENT_SUMS], flo
 FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const wave_share *w, const product_lds *l,
                             float *sums, uint32_t tiles, uint32_t part, uint32_t rows)
 {
+    const uint32_t inverse = inverse_of(rows);
+    copies_wait(); /* those of fetch_residual */
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-        const uint32_t t = i / (rows * TILE);
+        const uint32_t t = over(i / TILE, inverse);
         const float *first = l->parts + t * w->parts * part + (i - t * rows * TILE);
         float sum = 0;
         for (uint32_t p = 0; p < w->parts; p++) sum += first[p * part];

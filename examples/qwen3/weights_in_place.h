@@ -29,9 +29,12 @@ FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
 {
     FLEET_UNUSED(source), FLEET_UNUSED(in);
 }
-FLEET_DEVICE void touch(const void *at)
+#define AHEAD_ROWS 0u
+FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                                 uint32_t column, uint32_t rows)
 {
-    FLEET_UNUSED(at);
+    FLEET_UNUSED(ctx), FLEET_UNUSED(o), FLEET_UNUSED(l);
+    FLEET_UNUSED(column), FLEET_UNUSED(rows);
 }
 #define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
 

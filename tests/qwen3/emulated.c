@@ -286,7 +286,6 @@ FLEET_DEVICE void touch(const void *at)
 {
     (void)at;
 }
-
 FLEET_DEVICE fleet_quad load_floats(const float *from)
 {
     fleet_quad quad;
@@ -362,6 +361,27 @@ FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32
     else
         memcpy(my_group->lds + to, from, bytes);
     count_change(count, 0, -(int32_t)bytes);
+}
+/* What is copied arrives when it is waited for: a lane has the last ones in mind. */
+#define MOST_COPIES 64u
+static __thread struct {
+    uint32_t to;
+    const void *from;
+} my_copies[MOST_COPIES];
+static __thread uint32_t my_copying;
+FLEET_DEVICE void copy_16(uint32_t to, const void *from)
+{
+    if ((uintptr_t)from % 16 || to % 16 || to + 16 > lds_bytes())
+        complain("copies to where it may not, or not aligned", to);
+    else if (my_copying == MOST_COPIES)
+        abort();
+    else
+        my_copies[my_copying].to = to, my_copies[my_copying++].from = from;
+}
+FLEET_DEVICE void copies_wait(void)
+{
+    for (; my_copying; my_copying--)
+        memcpy(my_group->lds + my_copies[my_copying - 1].to, my_copies[my_copying - 1].from, 16);
 }
 FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
 {
@@ -823,6 +843,7 @@ static void check_slots(void)
    share columns run at a time. */
 typedef struct layer {
     uint32_t rows, k, wide, columns, workers, split;
+    uint32_t residual; /* 1: no norm before it, and its sums go onto the residual stream */
 } layer;
 static void run_linear(const fleet_ctx *ctx, void *args)
 {
@@ -837,6 +858,9 @@ static void check_layer(test_run *t, const layer *a)
     static uint16_t x[2 * MOST_ROWS * K], weights[MOST_TILES * TILE * SLOT_K * 5];
     static float squares[MOST_ROWS * K / TILE], floats[MOST_ROWS * COLUMNS], plain[COLUMNS * K];
     static float joint[MOST_GROUPS_RUNNING * JOINT];
+    static float h[MOST_ROWS * COLUMNS] __attribute__((aligned(16))), before[MOST_ROWS * COLUMNS];
+    static float norm[COLUMNS] __attribute__((aligned(16))), after[MOST_ROWS * COLUMNS / TILE];
+    static uint16_t next[MOST_ROWS * COLUMNS];
     static uint32_t joined[MOST_GROUPS_RUNNING];
     static uint8_t marked[2 * MOST_ROWS * K / BLOCK];
     static batch b;
@@ -862,6 +886,12 @@ static void check_layer(test_run *t, const layer *a)
     o.weights = weights, o.x = x, o.x_second = a->split ? apart : 0, o.normed = 1;
     o.ending = END_FLOATS, o.floats = floats, o.columns = a->columns;
     b.rows = a->rows;
+    if (a->residual) {
+        o.normed = 0, o.ending = END_RESIDUAL, o.d.hidden = a->columns;
+        o.d.h = h, o.d.x = next, o.d.squares = after, o.norm = norm;
+        for (uint32_t i = 0; i < a->columns; i++) norm[i] = 1 + whole_number() / 16;
+        for (uint32_t i = 0; i < a->rows * a->columns; i++) before[i] = h[i] = whole_number();
+    }
     memset(x, 0xff, sizeof x);
     memset(floats, 0xff, sizeof floats);
     memset(marked, 1, sizeof marked);
@@ -895,7 +925,8 @@ static void check_layer(test_run *t, const layer *a)
     if (complaint[0])
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
                   complaint);
-    for (uint32_t r = 0; r < a->rows; r++)
+    for (uint32_t r = 0; r < a->rows; r++) {
+        float squared = 0;
         for (uint32_t c = 0; c < a->columns && !t->failed_here; c++) {
             double want = 0, all = 0;
             for (uint32_t i = 0; i < k; i++) {
@@ -903,7 +934,19 @@ static void check_layer(test_run *t, const layer *a)
                 want += (a->split ? value * 17 / 16 : value) * (double)plain[c * k + i];
                 all += value * value;
             }
-            want /= sqrt(all / k + 1e-6);
+            if (a->residual) {
+                const float sum = h[r * a->columns + c];
+                want += (double)before[r * a->columns + c];
+                floats[r * a->columns + c] = sum;
+                CHECK_INT(next[act_at(r, c, a->columns)], bf16_of_float(sum * norm[c]));
+                squared += sum * sum;
+                if (c % TILE == TILE - 1) {
+                    CHECK(fabsf(after[(r * a->columns + c) / TILE] - squared) <= 1e-5f * squared);
+                    squared = 0;
+                }
+            } else {
+                want /= sqrt(all / k + 1e-6);
+            }
             if (!(fabs((double)floats[r * a->columns + c] - want) <= 1e-4 * (1 + fabs(want))))
                 test_fail(t, __FILE__, __LINE__,
                           "%u rows, k %u, wide %u, %u columns, %u workers: row %u, column %u is "
@@ -911,16 +954,19 @@ static void check_layer(test_run *t, const layer *a)
                           a->rows, k, a->wide, a->columns, a->workers, r, c,
                           (double)floats[r * a->columns + c], want);
         }
+    }
 }
 /* Few rows and many; tiles that are not full, more of them than are computed at once and fewer; k's that are a worker's
    alone, and shared, and that end within a piece, and within what is copied at a time. */
 static void layers_are_near_plain_ones(test_run *t)
 {
     static const layer cases[] = {
-        {9, 320, 3, 80, 1, 0},   {19, 320, 3, 80, 1, 0},  {17, 32, 1, 16, 2, 0},
-        {64, 1088, 2, 64, 3, 0}, {40, 544, 3, 192, 2, 1}, {33, 256, 1, 304, 1, 0},
-        {64, 96, 3, 784, 2, 0},  {24, 800, 2, 208, 4, 0}, {48, 1024, 3, 144, 4, 1},
-        {64, 288, 2, 400, 1, 1},
+        {9, 320, 3, 80, 1, 0, 0},   {19, 320, 3, 80, 1, 0, 0},  {17, 32, 1, 16, 2, 0, 0},
+        {64, 1088, 2, 64, 3, 0, 0}, {40, 544, 3, 192, 2, 1, 0}, {33, 256, 1, 304, 1, 0, 0},
+        {64, 96, 3, 784, 2, 0, 0},  {24, 800, 2, 208, 4, 0, 0}, {48, 1024, 3, 144, 4, 1, 0},
+        {64, 288, 2, 400, 1, 1, 0}, {1, 288, 3, 160, 1, 0, 1},
+        {16, 64, 2, 96, 2, 0, 1}, {23, 64, 1, 64, 1, 0, 1}, {64, 1088, 2, 64, 3, 0, 1},
+        {50, 256, 3, 288, 1, 0, 1}, {30, 1024, 2, 224, 4, 0, 1},
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
