@@ -18,14 +18,8 @@
 #define TILE_SUMS 8u            /* of a lane */
 #define JOINT (MOST_TOGETHER * MOST_ROWS * TILE)
 
-/* Buffers of rows take the room that other products have for parts and sums, and some more. */
-#if DECODER_SLOTS == 24
-#define ROW_BYTES (28u * 1024)
-#define MANY_LDS_BYTES (127u * 256)
-#else
+/* Buffers of rows take the room that other products have for parts and sums. */
 #define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)
-#define MANY_LDS_BYTES LDS_BYTES
-#endif
 
 #if HAS_WGMMA
 /* ---- who has what ---- */
@@ -122,7 +116,7 @@ FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns)
 /* Rows come in units of ROW_BLOCKS blocks, a group of eight rows behind the other; where activations have two terms, the
    units of the second ones are between those of the first. wgmma reads MOST_ROWS rows, whether they are there or not:
    what it finds behind the last one goes to sums that nobody looks at. */
-#define ROW_BLOCKS 1u
+#define ROW_BLOCKS 2u
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
 #define ROW_BUFFERS (ROW_BYTES / (4 * ROW_GROUP_BYTES)) /* of 32 rows; of 64 half as many */
 typedef struct row_units {

@@ -815,17 +815,17 @@ static int session_open(session *s, const model *m, const session_desc *desc,
 /* The kernel for a plan and so many sequences, and what it wants to have of LDS. */
 typedef struct decode_kernel {
     fleet_kernel kernel;
-    uint32_t lds_bytes, stream_bytes;
+    uint32_t stream_bytes;
 } decode_kernel;
 static decode_kernel decode_kernel_of(fleet_schedule schedule, uint32_t sequences)
 {
     decode_kernel k;
-    k.lds_bytes = LDS_BYTES, k.stream_bytes = FLEET_STREAM_BYTES(op);
+    k.stream_bytes = FLEET_STREAM_BYTES(op);
     k.kernel = schedule == FLEET_SCHEDULE_STATIC ? FLEET_KERNEL_OF(decode_static)
                                                  : FLEET_KERNEL_OF(decode);
 #if defined(FLEET_CUDA)
     if (schedule == FLEET_SCHEDULE_STATIC && sequences > FEW_ROWS) {
-        k.lds_bytes = MANY_LDS_BYTES, k.stream_bytes = FLEET_STREAM_BYTES(many);
+        k.stream_bytes = FLEET_STREAM_BYTES(many);
         k.kernel = FLEET_KERNEL_OF(decode_many);
     }
 #else
@@ -841,7 +841,7 @@ static int session_run(session *s)
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     d.steps = s->steps, d.threads = THREADS;
-    d.lds_bytes = k.lds_bytes, d.stream_bytes = k.stream_bytes;
+    d.lds_bytes = LDS_BYTES, d.stream_bytes = k.stream_bytes;
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
     status = fleet_launch(&s->state, &d, k.kernel, s->device_ops);

@@ -39,7 +39,7 @@ typedef struct product_lds {
     float *ahead; /* [rows + 1][columns] of up to ahead_rows rows: see residual_of */
     uint32_t ahead_rows;
 } product_lds;
-#define LOOKERS 4u
+#define LOOKERS (THREADS / MOST_ROWS)
 #define PRODUCT_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS + MOST_ROWS * (2 + 2 * LOOKERS)) * 4)
 
 FLEET_DEVICE const bf16 *weights_of(const op *o, uint32_t n)

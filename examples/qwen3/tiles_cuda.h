@@ -52,7 +52,7 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
    for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
 #define OWN_BYTES ((uint32_t)sizeof(op))
 typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
-#define LDS_BYTES (63u * 512) /* attention likes to have as much */
+#define LDS_BYTES (62u * 512) /* attention likes to have as much */
 #define LDS_ALIGNED 512u       /* from where it has to be so for wgmma */
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
