@@ -590,7 +590,9 @@ hip_settings() { # FILE
     local seed delay n xcds more part seeds=20
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | */failures.c | */linear.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c) seeds=6 ;;
+    *:examples/0[5-9]_* | */baseline.c | */failures.c | */linear.c | */papers.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c)
+        seeds=6
+        ;;
     esac
     [ -n "${FLEET_HIP_RUNTIME:-}" ] || seeds=3
     for seed in $(seq $seeds); do
