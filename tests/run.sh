@@ -350,8 +350,8 @@ compile_cuda() {
 
 # ---- programs on the CPU
 
-asan=(-O1 -g -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
-tsan=(-O1 -g -fsanitize=thread)
+asan=(-O1 -g1 -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
+tsan=(-O1 -g1 -fsanitize=thread)
 plain=(-O2)
 
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
