@@ -4,7 +4,8 @@
 #   ./examples/run.sh [NAME...]      all of them, or those whose names contain one of the words
 #
 # hip: hipcc and an AMD GPU; cuda: nvcc and an NVIDIA GPU; host: any C compiler, on the CPU.
-# FLEET_PLATFORM=hip|cuda|host chooses one, FLEET_ARCH the GPU to compile for (default: the one here).
+# FLEET_PLATFORM=hip|cuda|host chooses one, FLEET_ARCH the GPU to compile for (default: the one here), CC and CFLAGS the
+# compiler for the CPU (default: cc) and more options for it.
 # On a Debian-like machine what is missing is installed (root or sudo); elsewhere it is named.
 set -eu
 cd "$(dirname "$0")"
@@ -54,10 +55,11 @@ wanted() {
 compile() { # FILE PROGRAM [OPTION...]
     local file=$1 program=$2
     shift 2
+    # shellcheck disable=SC2086
     case $platform in
     hip) hipcc -x hip -O2 --offload-arch="${FLEET_ARCH:-native}" -I.. "$file" -o "$program" "$@" ;;
     cuda) nvcc -x cu -O2 -arch="${FLEET_ARCH:-native}" -I.. "$file" -o "$program" "$@" ;;
-    host) "${CC:-cc}" -std=c11 -O2 -I.. "$file" -o "$program" "$@" -pthread -lm ;;
+    host) "${CC:-cc}" -std=c11 -O2 ${CFLAGS:-} -I.. "$file" -o "$program" "$@" -pthread -lm ;;
     esac
 }
 

@@ -22,6 +22,9 @@ jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 strict=
 
 # ---- jobs: commands in the background, then their verdicts -------------------------------------
+#
+# The jobs of a group begin while the last of the group before it still run, so that no processor waits. A group's
+# verdicts come when all of its jobs have ended.
 
 # start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc, a line with its
 # seconds to $out/times.
@@ -33,49 +36,73 @@ start() {
     (
         rc=0 begun=$SECONDS
         "$@" >"$log" 2>&1 </dev/null || rc=$?
-        echo "$rc" >"${log%.log}.rc"
         echo "$((SECONDS - begun)) $name" >>"$out/times"
+        echo "$rc" >"${log%.log}.rc" # last, for it says that the job has ended
     ) &
 }
 
 # check NAME COMMAND...: a test that passes when the command succeeds.
 check() {
-    checks+=("$1")
+    echo "check $1" >>"$out/list"
     start "$@"
 }
 
 # program NAME COMMAND...: a command that prints "pass NAME" and "FAIL NAME: why" lines.
 program() {
-    programs+=("$1")
+    echo "program $1" >>"$out/list"
     start "$@"
 }
 
-begin() {
-    group=$1 out=tests/build/$1 checks=() programs=() shown=0
-    group_start=$SECONDS group_passed=$passed group_failed=$failed group_skipped=$skipped
-    mkdir -p tests/build
-    exec 9>>"$out.lock"
-    flock 9 # two runs in one folder take turns, group by group
-    rm -rf "$out"
-    mkdir -p "$out"
+# skip NAME WHY: a test that cannot run here.
+skip() { echo "skip $*" >>"$out/list"; }
+
+# ended NAME...: waits for these jobs of the group.
+ended() {
+    local name
+    for name; do
+        until [ -e "$out/$name.rc" ]; do
+            wait -n || [ $? != 127 ] || die "$name ended without a status"
+        done
+    done
 }
 
+# succeeded NAME: waits for a job of the group, and tells whether it succeeded.
+succeeded() {
+    ended "$1"
+    [ "$(cat "$out/$1.rc")" = 0 ]
+}
+
+begin() { # GROUP
+    while finish "${unfinished%% *}"; do unfinished=${unfinished#* }; done
+    unfinished="$unfinished$1 "
+    out=tests/build/$1
+    rm -rf "$out"
+    mkdir -p "$out"
+    touch "$out/list" "$out/times"
+}
+
+# finish GROUP: the verdicts of a group; fails when one of its jobs still runs.
 finish() {
-    local name
-    wait
-    for name in ${checks[@]+"${checks[@]}"}; do
-        if [ "$(cat "$out/$name.rc")" = 0 ]; then pass; else fail "$name" "the command failed" "$out/$name.log"; fi
-    done
-    for name in ${programs[@]+"${programs[@]}"}; do
-        verdicts "$name" "$out/$name" >"$out/$name.verdicts"
-        count "$name" "$out/$name.verdicts" "$out/$name.log"
-    done
-    if [ "$passed $failed $skipped" = "$group_passed $group_failed $group_skipped" ]; then
-        fail "$group" "holds no test"
-    fi
+    local kind name rest group=$1 out=tests/build/$1 shown=0 before="$passed $failed $skipped"
+    local group_passed=$passed group_failed=$failed
+    [ -n "$group" ] || return
+    while read -r kind name rest; do
+        [ "$kind" = skip ] || [ -e "$out/$name.rc" ] || return
+    done <"$out/list"
+    while read -r kind name rest; do
+        case $kind in
+        check) if [ "$(cat "$out/$name.rc")" = 0 ]; then pass; else fail "$name" "the command failed" "$out/$name.log"; fi ;;
+        program)
+            verdicts "$name" "$out/$name" >"$out/$name.verdicts"
+            count "$name" "$out/$name.verdicts" "$out/$name.log"
+            sed -n 's/^| /    | /p' "$out/$name.log" # tables
+            ;;
+        skip) skipped "$name" "$rest" ;;
+        esac
+    done <"$out/list"
+    [ "$passed $failed $skipped" != "$before" ] || fail "$group" "holds no test"
     printf '%-12s %5d pass %5d FAIL %5d s\n' "$group" $((passed - group_passed)) \
-        $((failed - group_failed)) $((SECONDS - group_start))
-    exec 9>&-
+        $((failed - group_failed)) "$(awk '{ sum += $1 } END { print sum + 0 }' "$out/times")"
 }
 
 pass() { passed=$((passed + 1)); }
@@ -91,7 +118,7 @@ show() {
     if [ $((shown += 1)) -le 5 ]; then tail -n 25 "$1" | sed 's/^/    /'; else echo "    $1"; fi
 }
 
-skip() { # NAME WHY
+skipped() { # NAME WHY
     case $strict:$2 in
     strict:*GPU* | strict:*nvcc* | :*)
         skipped=$((skipped + 1))
@@ -126,7 +153,7 @@ count() { # NAME VERDICTS LOG
     while read -r word rest; do
         case $word in
         pass) pass ;;
-        skip) skip "$1/${rest%%:*}" "${rest#*: }" ;;
+        skip) skipped "$1/${rest%%:*}" "${rest#*: }" ;;
         FAIL)
             test=${rest%%:*}
             [ "$test" = "$1" ] || test=$1/$test
@@ -207,8 +234,14 @@ group_compile() {
             # In which order headers come is the language's affair: for that one compiler of each will do.
             case $unit:$compiler in *-*-*:clang | *-*-*:g++) continue ;; esac
             case $compiler in *++) flags="-x c++ -std=c++17" ;; *) flags="-std=c11" ;; esac
+            # gcc warns of some things only while it optimises; clang of none, so that one of its files will do.
+            case $unit:$compiler in
+            *-*-*) flags="$flags -fsyntax-only" ;;
+            impl_fleet_sched:* | *:gcc | *:g++) flags="$flags -O1" ;;
+            *) flags="$flags -fsyntax-only" ;;
+            esac
             # shellcheck disable=SC2086
-            check "$compiler/$unit" "$compiler" $flags -O1 "${warnings[@]}" -I. "${stb_flags[@]}" -c "$file" -o /dev/null
+            check "$compiler/$unit" "$compiler" $flags "${warnings[@]}" -I. "${stb_flags[@]}" -c "$file" -o /dev/null
         done
     done
     stb_own_copy
@@ -295,7 +328,8 @@ clang19() {
     done
 }
 
-cuda_flags=(-x cu -std=c++17 -O2 -Werror all-warnings -Xcompiler "-Wall,-Wextra,-Wconversion")
+# -O1 is for the host's side; the device's is optimised whatever stands here.
+cuda_flags=(-x cu -std=c++17 -O1 -Werror all-warnings -Xcompiler "-Wall,-Wextra,-Wconversion")
 cuda_archs=("-gencode=arch=compute_80,code=sm_80" "-gencode=arch=compute_90,code=sm_90")
 
 have_nvcc() {
@@ -317,8 +351,8 @@ compile_cuda() {
 
 # ---- programs on the CPU
 
-asan=(-O1 -g -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
-tsan=(-O1 -g -fsanitize=thread)
+asan=(-O1 -g1 -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
+tsan=(-O1 -g1 -fsanitize=thread)
 plain=(-O2)
 
 # The lines "// run: WORDS" at a file's top, each one build and run of it (tests/README.md).
@@ -331,15 +365,19 @@ libraries=(-pthread -lm)
 
 timeout_of() { stretched "$(marks "$1" | grep -o 'timeout=[0-9]*' | head -n 1 | cut -d= -f2 | grep . || echo 60)"; }
 
-# Most programs share one implementation for each way of building them: to compile it takes longer than they do.
+# Most programs share one implementation for each way of building them, whatever their group: to compile it takes longer
+# than they do.
+implementations=
 host_implementations() {
     setup_packages gcc:gcc g++:g++
     setup_stb
+    [ -z "$implementations" ] || return 0
+    implementations=$out
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     host_implementation asan "${asan[@]}"
     host_implementation tsan "${tsan[@]}"
     host_implementation plain "${plain[@]}"
-    wait
+    ended implementation.asan implementation.tsan implementation.plain
 }
 host_implementation() { # NAME FLAGS...
     local name=implementation.$1
@@ -367,8 +405,8 @@ host_programs() { # reads the names of files
                 esac
             done
             n=$((n + 1)) name=$(stem "$file")$name
-            case " ${programs[*]-} " in *" $name "*) name=$name.$n ;; esac
-            [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$out/implementation.$linked.o")
+            if grep -qx "program $name" "$out/list"; then name=$name.$n; fi
+            [ -z "$linked" ] || flags+=(-DFLEET_TEST_LINKED "$implementations/implementation.$linked.o")
             program "$name" in_part "$part" with_engine "$engine" build_run "$limit" "$out/$name.exe" \
                 "$compiler" -std=c11 "${warnings[@]}" ${flags[@]+"${flags[@]}"} -I. -Itests "${stb_flags[@]}" "$file" "${libraries[@]}"
         done <<<"$(marks "$file")"
@@ -406,14 +444,13 @@ example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
 
 group_examples() {
     local file name
-    check run.sh env FLEET_PLATFORM=host examples/run.sh
     setup_packages gcc:gcc g++:g++
     setup_stb
+    check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="${warnings[*]} ${stb_flags[*]-}" examples/run.sh
     for file in $(example_files); do
         name=$(stem "$file")
-        check "c11/$name" gcc -std=c11 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" -c "$file" -o /dev/null # run.sh runs it
         program "cpp17/$name" example "$name" build_run 60 "$out/$name.cpp17" \
-            g++ -x c++ -std=c++17 -O2 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
+            g++ -x c++ -std=c++17 -O1 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
     done
 }
 
@@ -471,22 +508,21 @@ group_hip() {
     hip_run mkdir -p "$out"
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
     check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
-    wait
     hip_install libjansson-dev
+    ended implementation
     for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
     done
-    wait
     if [ -z "${FLEET_HIP_RUNTIME:-}" ] && [ ! -e /dev/kfd ]; then
         skip run "needs an AMD GPU or FLEET_HIP_RUNTIME"
         return 0
     fi
     for name in $(checkpoints); do
-        [ "$(cat "$out/build/qwen3.rc")" != 0 ] || program "$name" hip_decoder "$name"
+        ! succeeded build/qwen3 || program "$name" hip_decoder "$name"
     done
-    for file in $(gpu_files | tac); do # the longest are among the last: one alone would end late
+    for file in $(gpu_files); do
         name=$(stem "$file")
-        [ "$(cat "$out/build/$name.rc")" != 0 ] || program "$name" hip_seeds "$file" "$name"
+        ! succeeded "build/$name" || program "$name" hip_seeds "$file" "$name"
     done
     for file in $(find tests/gpu -name '*.sh' 2>/dev/null | sort); do
         program "$(stem "$file")" hip_run timeout -k 5 "$(stretched 600)" bash "$file"
@@ -555,7 +591,9 @@ hip_settings() { # FILE
     local seed delay n xcds more part seeds=20
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | */failures.c | */linear.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c) seeds=6 ;;
+    *:examples/0[5-9]_* | */baseline.c | */failures.c | */linear.c | */papers.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c)
+        seeds=6
+        ;;
     esac
     [ -n "${FLEET_HIP_RUNTIME:-}" ] || seeds=3
     for seed in $(seq $seeds); do
@@ -588,24 +626,24 @@ group_cuda() {
     setup_stb
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
-    wait
     setup_jansson
+    ended implementation
     for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
-    wait
+    ended build/qwen3
     check registers cuda_registers "$out/build/qwen3.log"
     nvidia-smi -L >/dev/null 2>&1 || {
         skip run "needs an NVIDIA GPU"
         return 0
     }
-    jobs=1 # two programs that fill the GPU would wait for one another's workgroups
+    local jobs=1 # two programs that fill the GPU would wait for one another's workgroups
     for name in $(checkpoints); do
-        [ "$(cat "$out/build/qwen3.rc")" != 0 ] || program "$name" cuda_decoder "$name"
+        ! succeeded build/qwen3 || program "$name" cuda_decoder "$name"
     done
     for file in $(gpu_files); do
         name=$(stem "$file")
-        [ "$(cat "$out/build/$name.rc")" != 0 ] ||
+        ! succeeded "build/$name" ||
             program "$name" on_gpu "$file" "$name" timeout -k 5 "$(timeout_of "$file")" "$out/$name"
     done
 }
@@ -645,8 +683,6 @@ group_isa() {
     hip_install libjansson-dev
     program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh
     program mutants hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/mutate.sh
-    wait
-    sed -n 's/^| /    | /p' "$out/check.log" "$out/mutants.log"
 }
 
 # ---- the single file, and the README
@@ -655,7 +691,7 @@ group_amalgamated() {
     setup_packages gcc:gcc g++:g++
     setup_stb
     check deterministic amalgamate_twice
-    wait
+    ended deterministic
     example_files | head -n 1 | while read -r file; do
         sed 's/#include "\(fleet\|fleet_device\|fleet_sched\)\.h"/#include "fleet_all.h"/' "$file"
     done >"$out/first.c"
@@ -711,11 +747,16 @@ for word; do
 done
 
 trap hip_leave EXIT
+mkdir -p tests/build
+exec 9>>tests/build/lock
+flock 9 # two runs in one folder take turns
+unfinished=
 for name in ${wanted:-$groups}; do
     begin "$name"
     "group_$name"
-    finish
 done
+wait
+for name in $unfinished; do finish "$name"; done
 printf '%d passed, %d failed' $passed $failed
 [ $skipped = 0 ] || printf ', %d skipped' $skipped
 printf '\n'

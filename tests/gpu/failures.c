@@ -22,7 +22,7 @@ static void model_owed(model *m, int32_t n, fleet_level level)
 
 /* A limit of one wait that a busy machine does not reach by itself. Time on a simulator is instructions. */
 #if defined(FLEET_HIP)
-#define SHORT_NS 500000u
+#define SHORT_NS 200000u
 #define SHAPES 1
 #elif defined(FLEET_CUDA)
 #define SHORT_NS 30000000u

@@ -8,7 +8,7 @@
 #define LEFT_WORDS 512u
 /* Of a wait that will not end. Time on a simulator is instructions. */
 #if defined(FLEET_HIP)
-#define SHORT_NS 500000u
+#define SHORT_NS 200000u
 #define MOST_TASKS 40u
 #define LAUNCHES 1u
 #else

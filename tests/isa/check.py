@@ -9,6 +9,7 @@ Prints "pass NAME" or "FAIL NAME: why".
 """
 import bisect
 import concurrent.futures
+import functools
 import heapq
 import os
 import re
@@ -205,48 +206,54 @@ class Kernel:
 
     # -- registers
 
-    def flow(self, seeds, transfer=None):
-        """Where values go: maps each instruction to {register: set of marks} before it. seeds: instruction ->
-        mark of what it writes, or a function of the register's position. transfer(instruction, marks of its
-        sources) -> marks of what a load brings."""
-        before = [None] * len(self.code)
-        before[0] = {}
+    def flow(self, seeds, where, transfer=None):
+        """Where values go: maps each instruction that where(instruction) names, and that a path leads to, to {register:
+        set of marks} before it. seeds: instruction -> mark of what it writes, or a function of the register's
+        position. transfer(instruction, marks of its sources) -> marks of what a load brings."""
+        effects = [registers(i) for i in self.code]
+        leaders = {0} | {s for n, i in enumerate(self.code) if i.successors != [n + 1] for s in i.successors}
+        found = {}
+
+        def through(n, state):
+            """From a leader to the end of its block, whose successors are returned; state becomes what it is there."""
+            while True:
+                i, (written, read) = self.code[n], effects[n]
+                if where(i):
+                    found[n] = dict(state)
+                marks = frozenset().union(*[state[r] for r in read if r in state])
+                if transfer and (i.load or i.scalar_load):
+                    marks = transfer(i, marks)
+                for k, r in enumerate(written):
+                    value = marks | seeds[n](k) if n in seeds else marks
+                    if value:
+                        state[r] = value
+                    elif r != "exec" or not read:
+                        state.pop(r, None)
+                n += 1
+                if i.successors != [n] or n in leaders:
+                    return i.successors
+        before = {0: {}}  # at the leaders
         todo, waiting = [0], {0}
         while todo:
-            n = heapq.heappop(todo)  # the first: what its successors get is then mostly complete
-            waiting.remove(n)
-            i = self.code[n]
-            state = dict(before[n])
-            written, read = registers(i)
-            marks = frozenset().union(*[state.get(r, frozenset()) for r in read]) if read else frozenset()
-            if (i.load or i.scalar_load) and transfer:
-                marks = transfer(i, marks)
-            for k, r in enumerate(written):
-                value = marks
-                if n in seeds:
-                    value = value | seeds[n](k)
-                if value:
-                    state[r] = value
-                elif r != "exec" or not read:
-                    state.pop(r, None)
-            for s in i.successors:
+            first = heapq.heappop(todo)  # the first: what its successors get is then mostly complete
+            waiting.remove(first)
+            state = dict(before[first])
+            for s in through(first, state):
                 if s >= len(self.code):
                     continue
-                grown = before[s] is None
-                if grown:
-                    before[s] = dict(state)
-                else:
-                    for r, value in state.items():
-                        old = before[s].get(r, frozenset())
-                        if not value <= old:
-                            before[s][r] = old | value
-                            grown = True
+                grown = s not in before
+                old = before.setdefault(s, {})
+                for r, value in state.items():
+                    if not value <= old.get(r, frozenset()):
+                        old[r] = old.get(r, frozenset()) | value
+                        grown = True
                 if grown and s not in waiting:
                     waiting.add(s)
                     heapq.heappush(todo, s)
-        return before
+        return found
 
 
+@functools.lru_cache(None)
 def expand(operand):
     """Names of the registers of one operand."""
     word = operand.split()[0] if operand else ""
@@ -390,13 +397,13 @@ def guarded(k, subs):
     writebacks = set(k.find(lambda i: i.writeback))
     if len(subs) != 1:
         return "%d sub-counter atomics" % len(subs)
-    before = k.flow({subs[0]: lambda _: frozenset(["count"])})
+    before = k.flow({subs[0]: lambda _: frozenset(["count"])}, lambda i: i.op.startswith("s_cbranch"))
     for n in k.reach(subs):
         i = k.code[n]
         if not i.op.startswith("s_cbranch"):
             continue
         flag = registers(i)[1][0]
-        if "count" not in (before[n] or {}).get(flag, ()):
+        if "count" not in before.get(n, {}).get(flag, ()):
             continue
         sides = [({s} | k.reach([s])) & writebacks for s in i.successors]
         if any(sides) and not all(sides):
@@ -722,11 +729,11 @@ def check_scalar_loads(listing, name, r):
 
     def transfer(i, marks):
         return frozenset({"args": "pointer", "pointer": "data", "data": "data"}[m] for m in marks)
-    before = k.flow(seeds, transfer)
+    before = k.flow(seeds, lambda i: i.scalar_load, transfer)
     bad = []
     for n in k.find(lambda i: i.scalar_load):
         base = expand(k.code[n].operands[1])
-        if any(m in ("pointer", "data") for b in base for m in (before[n] or {}).get(b, ())):
+        if any(m in ("pointer", "data") for b in base for m in before.get(n, {}).get(b, ())):
             bad.append(k.code[n].text)
     r.check("no_scalar_data", not bad, "scalar loads of data: %s" % bad[:4])
 
