@@ -258,8 +258,9 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
 }
 
 /* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
-   args (const args_type *, the element that the grid's args index names) and at (const int32_t *). All
-   threads of the group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
+   args (const args_type *, the element that the grid's args index names; no task writes there, for they may
+   be loaded, to a copy, before the task's events are complete) and at (const int32_t *). All threads of the
+   group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
    fleet_barrier(&ctx). */
 #define FLEET_TILE(name, args_type)                                                                \
     FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
@@ -2730,7 +2731,12 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                 /* Worked out before the wait, so that the tile begins at once when it is over. */ \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
                 if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
-                const set *const fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                        \
+                const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
+                set fleeti_copy;                                                                   \
+                if (sizeof(set) <= FLEETI_ARGS_AHEAD) { /* likewise loaded: to registers */        \
+                    __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                      \
+                    fleeti_mine = &fleeti_copy;                                                    \
+                }                                                                                  \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
                 if (fleeti_begin(&fleeti_w)) {                                                     \
