@@ -296,8 +296,8 @@ FLEET_TILE(linear, op)
         const uint32_t wide = in.wide, left = o->shape.n / TILE - n * wide; /* the last one may not be full */
         fleet_status s;
         if (o->ending == END_RESIDUAL) {
-            if (n != range.first) fleet_barrier(&ctx); /* the tile before has read its own */
-            fetch_residual(&ctx, o, &l, n * wide * TILE, rows);
+            fleet_barrier(&ctx); /* the tile before has read its own */
+            if (rows <= AHEAD_ROWS) fetch_residual(&ctx, o, &l, n * wide * TILE, rows);
         }
         s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */
