@@ -277,7 +277,7 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 #define FLEETI_GFX9 1
 #endif
 
-#define FLEETI_CLOCK_NS 10u    /* s_memrealtime counts at 100 MHz */
+#define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
 #define FLEETI_DYNAMIC_ALIGN 16
 #define FLEETI_ARGS_AHEAD 0u
 #define FLEETI_SPIN 1u         /* polls in a row before fleeti_again */
@@ -696,7 +696,7 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
 /* Arguments of up to so many bytes are loaded before the task waits: a trip to the L2 less behind it. */
 #define FLEETI_ARGS_AHEAD 64u
-#define FLEETI_SPIN 8u     /* polls in a row before fleeti_again */
+#define FLEETI_SPIN 8u /* polls in a row before fleeti_again */
 /* A lone counter is polled by all lanes at once: one request, and the wave does not diverge, which would take
    longer than the code around a poll. */
 #define FLEETI_POLL_TOGETHER 1

@@ -51,6 +51,11 @@ wanted() {
     return 1
 }
 
+# Of compute capability 9.0 the decoder uses instructions that no other one has.
+cuda_arch() {
+    case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) in 9.0*) echo sm_90a ;; *) echo native ;; esac
+}
+
 # The three commands that any project would use: the headers are in the folder above.
 compile() { # FILE PROGRAM [OPTION...]
     local file=$1 program=$2
@@ -58,7 +63,7 @@ compile() { # FILE PROGRAM [OPTION...]
     # shellcheck disable=SC2086
     case $platform in
     hip) hipcc -x hip -O2 --offload-arch="${FLEET_ARCH:-native}" -I.. "$file" -o "$program" "$@" ;;
-    cuda) nvcc -x cu -O2 -arch="${FLEET_ARCH:-native}" -I.. "$file" -o "$program" "$@" ;;
+    cuda) nvcc -x cu -O2 -arch="${FLEET_ARCH:-$(cuda_arch)}" -I.. "$file" -o "$program" "$@" ;;
     host) "${CC:-cc}" -std=c11 -O2 ${CFLAGS:-} -I.. "$file" -o "$program" "$@" -pthread -lm ;;
     esac
 }

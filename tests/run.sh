@@ -637,9 +637,13 @@ group_cuda() {
         skip run "needs an NVIDIA GPU"
         return 0
     }
+    # However few rows there are, with what multiplies many.
+    check build/qwen3_many cuda_build examples/qwen3/qwen3.c "$out/qwen3_many" -DFEW_ROWS=0u
+    ended build/qwen3_many
     local jobs=1 # two programs that fill the GPU would wait for one another's workgroups
     for name in $(checkpoints); do
-        ! succeeded build/qwen3 || program "$name" cuda_decoder "$name"
+        ! succeeded build/qwen3 || program "$name" cuda_decoder qwen3 "$name" "$schedules"
+        ! succeeded build/qwen3_many || program "$name" cuda_decoder qwen3_many "$name" static
     done
     for file in $(gpu_files); do
         name=$(stem "$file")
@@ -650,21 +654,22 @@ group_cuda() {
 
 # The decoder's kernel for STATIC plans keeps everything in registers (README.md, weight stream).
 cuda_registers() { # LOG
-    grep -A2 "decode_static.* for 'sm_90'" "$1" | grep " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+    grep -A2 "decode_static.* for 'sm_90a'" "$1" | grep " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
 }
 
-cuda_decoder() { # CHECKPOINT
+cuda_decoder() { # PROGRAM CHECKPOINT SCHEDULES
     local schedule
-    for schedule in $schedules; do
-        decoder_verdict "$schedule" timeout -k 5 "$(stretched 60)" "$out/qwen3" "$1" --check "$1/expected.json" --schedule "$schedule"
+    for schedule in $3; do
+        decoder_verdict "$1/$schedule" timeout -k 5 "$(stretched 60)" "$out/$1" "$2" --check "$2/expected.json" --schedule "$schedule"
     done
 }
 
-cuda_build() { # FILE BINARY
+cuda_build() { # FILE BINARY [OPTION...]
     local archs=("${cuda_archs[@]}")
     if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then archs=("${cuda_archs[1]}"); fi
     case $1 in
-    examples/qwen3/*) nvcc "${cuda_flags[@]}" "${archs[@]}" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" -ljansson ;;
+    # wgmma is there for 9.0a only.
+    examples/qwen3/*) nvcc "${cuda_flags[@]}" "${archs[@]//90/90a}" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" -ljansson ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then

@@ -11,17 +11,18 @@
 #if !defined(FEW_ROWS)
 #define FEW_ROWS 16u /* with more of them this is faster */
 #endif
-#define MOST_TOGETHER 12u       /* tiles: 96 registers of sums */
-#define MULTIPLIERS 4u          /* waves: those of a warpgroup, 16 rows each */
-#define COPIER MULTIPLIERS      /* number of a wave */
+#define MOST_TOGETHER 12u  /* tiles: 96 registers of sums */
+#define MULTIPLIERS 4u     /* waves: those of a warpgroup, 16 rows each */
+#define COPIER MULTIPLIERS /* number of a wave */
 #define SCALER (MULTIPLIERS + 1)
-#define TILE_SUMS 8u            /* of a lane */
+#define TILE_SUMS 8u /* of a lane */
 #define JOINT (MOST_TOGETHER * MOST_ROWS * TILE)
 
 /* Buffers of rows take the room that other products have for parts and sums. */
 #define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)
 
-#if HAS_WGMMA
+/* In a ring of other sizes its end would be between the pieces of a wide tile. */
+#if HAS_WGMMA && DECODER_SLOTS % 6 == 0
 /* ---- who has what ---- */
 
 /* A worker's share of a layer: rounds of wide tiles from `tile` on, `apart` apart, and of each the chunks of k's from
@@ -69,7 +70,6 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
 
 /* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's. The pieces
    of a wide tile are one operand: no end of the ring may be between them. Some pieces in front see to that. */
-typedef char wide_tiles_divide_the_ring[DECODER_SLOTS % MOST_WIDE || DECODER_SLOTS % 2 ? -1 : 1];
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
@@ -111,7 +111,6 @@ FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns)
     l.ahead = l.parts, l.ahead_rows = PRODUCT_PARTS / columns - 1;
     return l;
 }
-
 
 /* Rows come in units of ROW_BLOCKS blocks, a group of eight rows behind the other; where activations have two terms, the
    units of the second ones are between those of the first. wgmma reads MOST_ROWS rows, whether they are there or not:
@@ -187,8 +186,7 @@ FLEET_DEVICE void copy_rows(row_units *u)
             fleet_wave_barrier();
             if (lane < u->groups)
                 copy_bulk(row_buffer(u) + lane * ROW_GROUP_BYTES,
-                          u->x + ((size_t)lane * u->width + block) * ATOM +
-                              (term ? u->second : 0),
+                          u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->second : 0),
                           blocks * ATOM * 2, row_full(u));
         }
     }
@@ -238,32 +236,28 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
         for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++) {
             const uint32_t ahead = r < rounds ? r * wide : 0;
             const uint32_t wrapped = slot + ahead < DECODER_SLOTS ? 0 : DECODER_SLOTS;
-            piece[r] = uniform(source->status
-                                   ? u->lds
-                                   : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
+            piece[r] = uniform(
+                source->status ? u->lds : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
         }
         ROLLED
-        for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS)
+        for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS) ROLLED
+        for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
+            const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
+            /* Pair: the copies of the unit, which complete it. */
+            count_wait(row_full(u), u->use);
             ROLLED
-            for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
-                const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
-                /* Pair: the copies of the unit, which complete it. */
-                count_wait(row_full(u), u->use);
-                ROLLED
-                for (uint32_t b = 0; b < n; b++) {
-                    products_begin();
-                    multiply_block(sum, row_buffer(u) + b * ATOM * 2, (at + b) * ATOM * 2, piece,
-                                   wide);
-                    products_commit();
-                    products_wait_but_last();
-                    count_down(used, b == 0 && used);
-                }
-                used = row_free(u);
+            for (uint32_t b = 0; b < n; b++) {
+                products_begin();
+                multiply_block(sum, row_buffer(u) + b * ATOM * 2, (at + b) * ATOM * 2, piece, wide);
+                products_commit();
+                products_wait_but_last();
+                count_down(used, b == 0 && used);
             }
+            used = row_free(u);
+        }
         products_wait();
         count_down(used, 1);
-        if (!source->status)
-            fleet_weights_give_back(&source->weights, rounds * wide, SHARES(wave));
+        if (!source->status) fleet_weights_give_back(&source->weights, rounds * wide, SHARES(wave));
     }
 }
 
@@ -295,8 +289,7 @@ FLEET_DEVICE void join_group(const op *o, const fleet_ctx *ctx, const many_share
     uint32_t *joined = o->joined + ctx->slice * o->d.workers + s->group, want = 0;
     /* Each worker's sums to the others of the group: those of all its waves, which the barrier has ordered before.
        Pair: the load that sees all of them, and the barrier behind it. */
-    if (ctx->thread == 0)
-        want = (fleet_add_acq_rel_device(joined, 1) / s->parts + 1) * s->parts;
+    if (ctx->thread == 0) want = (fleet_add_acq_rel_device(joined, 1) / s->parts + 1) * s->parts;
     if (o->ending != END_RESIDUAL)
         scale_rows_among(o, l, rows, fleet_wave_id(), MOST_WAVES, MOST_SCALED);
     if (ctx->thread == 0) {

@@ -430,10 +430,10 @@ typedef struct session {
         steps; /* that the launch takes, at most; the first that ends with a token, counted from 1, and the first
                        that has one for each sequence */
     uint32_t first_token, decoding;
-    uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
-    decoder d;       /* device pointers */
+    uint64_t cached;  /* tokens whose keys and values the steps behind that read, in all */
+    decoder d;        /* device pointers */
     uint32_t *joined; /* [ops][chiplets][workers] */
-    op *ops;         /* on the host */
+    op *ops;          /* on the host */
     const op *device_ops;
     fleet_topology topology;
     fleet_plan *plan;

@@ -128,7 +128,8 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const float *s
     const decoder *d = &o->d;
     const uint32_t inverse = inverse_of(rows);
     for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-        const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows, c = t * TILE + i % TILE;
+        const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows,
+                       c = t * TILE + i % TILE;
         d->h[r * d->hidden + column + c] = sums[i];
         put_act(d->x + act_at(r, column + c, d->hidden), d->split * MOST_ROWS * d->hidden,
                 sums[i] * norm[c]);
@@ -293,7 +294,8 @@ FLEET_TILE(linear, op)
     if (o->ending != END_RESIDUAL) scale_rows(&ctx, o, &l, rows); /* which takes sums as they are */
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
-        const uint32_t wide = in.wide, left = o->shape.n / TILE - n * wide; /* the last one may not be full */
+        const uint32_t wide = in.wide,
+                       left = o->shape.n / TILE - n * wide; /* the last one may not be full */
         fleet_status s;
         if (o->ending == END_RESIDUAL) {
             fleet_barrier(&ctx); /* the tile before has read its own */
@@ -550,8 +552,7 @@ FLEET_TILE(combine, op)
                 sum += part[c] * worth;
                 weight += part[dim + 1] * worth;
             }
-            put_act(d->attended +
-                        act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim),
+            put_act(d->attended + act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim),
                     d->split * MOST_ROWS * d->heads * dim, sum / weight);
         }
     }

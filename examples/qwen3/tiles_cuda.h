@@ -53,7 +53,7 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
 #define OWN_BYTES ((uint32_t)sizeof(op))
 typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
 #define LDS_BYTES (62u * 512) /* attention likes to have as much */
-#define LDS_ALIGNED 512u       /* from where it has to be so for wgmma */
+#define LDS_ALIGNED 512u      /* from where it has to be so for wgmma */
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
     char *own = (char *)ctx->lds + OWN_BYTES;

@@ -57,7 +57,9 @@ cuda | hip)
     [ $# -gt 0 ] || set -- 1 2 4 8 16 32 64
     if [ "$platform" = cuda ]; then
         name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
-        build=(nvcc -x cu -arch="${FLEET_ARCH:-native}" -std=c++17 -O3 -w)
+        # Of compute capability 9.0 it uses instructions that no other one has.
+        case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) in 9.0*) arch=sm_90a ;; *) arch=native ;; esac
+        build=(nvcc -x cu -arch="${FLEET_ARCH:-$arch}" -std=c++17 -O3 -w)
     else
         name=$(rocminfo | sed -n 's/^ *Marketing Name: *\(.*Instinct.*\)/\1/p' | head -n 1)
         build=(hipcc -x hip --offload-arch="${FLEET_ARCH:-native}" -O3 -w)
@@ -73,7 +75,7 @@ if [ -z "${PROGRAM:-}" ]; then
     "${build[@]}" "${include[@]}" -c examples/qwen3/qwen3.c -o "$program.o"
     case $platform in
     host) "${build[0]}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread -lm ;;
-    cuda) nvcc -arch="${FLEET_ARCH:-native}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
+    cuda) nvcc -arch="${FLEET_ARCH:-$arch}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
     hip) hipcc --offload-arch="${FLEET_ARCH:-native}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
     esac
 fi

@@ -151,7 +151,7 @@ static void *run_lane(void *of)
     return NULL;
 }
 
-static uint32_t lds_bytes(void);   /* of tiles.h */
+static uint32_t lds_bytes(void); /* of tiles.h */
 static struct stream *stream_of(uint32_t group);
 static size_t slots_size(void);
 
@@ -523,9 +523,8 @@ static void fetch(stream *s, uint32_t n)
     stream_slot *slot = &s->slot[n];
     for (int is_there = 0; !is_there; sched_yield()) {
         pthread_mutex_lock(&fetching);
-        if (!slot->is_there &&
-            (n < RING ||
-             __atomic_load_n(&s->slot[n - RING].released, __ATOMIC_ACQUIRE) == MOST_WAVES)) {
+        if (!slot->is_there && (n < RING || __atomic_load_n(&s->slot[n - RING].released,
+                                                            __ATOMIC_ACQUIRE) == MOST_WAVES)) {
             memcpy(slot_of((uint32_t)(s - streams), n), slot->piece, s->slot_bytes);
             slot->is_there = 1;
         }
@@ -542,8 +541,8 @@ static const void *emulated_weights_next(emulated_weights *w)
     if (w->next >= s->all) complain("takes more pieces than there are", w->next);
     if (w->next >= s->end) return NULL;
     if (emulated_lane() == 0) {
-        if (s->wide && w->next % s->pieces / s->wide % (MOST_WAVES / SHARERS) !=
-                           emulated_wave_id() / SHARERS)
+        if (s->wide &&
+            w->next % s->pieces / s->wide % (MOST_WAVES / SHARERS) != emulated_wave_id() / SHARERS)
             complain("a warp takes a piece that is not its own", w->next);
         fetch(s, w->next);
         __atomic_fetch_add(&s->slot[w->next].taken, 1, __ATOMIC_RELAXED);
@@ -761,8 +760,7 @@ static void check_product(test_run *t, product *p)
         const uint32_t wanted = i < st->end ? SHARERS : 0, released = slot->released;
         /* Where the stream ends, a warp that was refused takes none of what is left, and keeps what it has. */
         if (slot->taken > wanted || released > slot->taken * (MOST_WAVES / SHARERS) ||
-            (!p->stops &&
-             (slot->taken != wanted || released != wanted * (MOST_WAVES / SHARERS))))
+            (!p->stops && (slot->taken != wanted || released != wanted * (MOST_WAVES / SHARERS))))
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u: piece %u is taken %u times and released for %u warps",
                       p->rows, k, i, slot->taken, released);
@@ -773,8 +771,7 @@ static void check_product(test_run *t, product *p)
         float want = 0;
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++)
-                want += w[j] *
-                        float_of_bf16(x[c * apart + act_at((uint32_t)list[row], j, k)]);
+                want += w[j] * float_of_bf16(x[c * apart + act_at((uint32_t)list[row], j, k)]);
         if (!(p->sums[i] == want)) /* NaN is unequal, too */
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u, wide %u, list %u, split %u: tile %u, row %u, column %u is "
@@ -848,8 +845,7 @@ typedef struct layer {
 static void run_linear(const fleet_ctx *ctx, void *args)
 {
     const op *o = (const op *)args;
-    const fleet_status status =
-        o->d.b->rows > FEW_ROWS ? linear_many(*ctx, o) : linear(*ctx, o);
+    const fleet_status status = o->d.b->rows > FEW_ROWS ? linear_many(*ctx, o) : linear(*ctx, o);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 static void check_layer(test_run *t, const layer *a)
@@ -961,12 +957,12 @@ static void check_layer(test_run *t, const layer *a)
 static void layers_are_near_plain_ones(test_run *t)
 {
     static const layer cases[] = {
-        {9, 320, 3, 80, 1, 0, 0},   {19, 320, 3, 80, 1, 0, 0},  {17, 32, 1, 16, 2, 0, 0},
-        {64, 1088, 2, 64, 3, 0, 0}, {40, 544, 3, 192, 2, 1, 0}, {33, 256, 1, 304, 1, 0, 0},
-        {64, 96, 3, 784, 2, 0, 0},  {24, 800, 2, 208, 4, 0, 0}, {48, 1024, 3, 144, 4, 1, 0},
-        {64, 288, 2, 400, 1, 1, 0}, {1, 288, 3, 160, 1, 0, 1},
-        {16, 64, 2, 96, 2, 0, 1}, {23, 64, 1, 64, 1, 0, 1}, {64, 1088, 2, 64, 3, 0, 1},
-        {50, 256, 3, 288, 1, 0, 1}, {30, 1024, 2, 224, 4, 0, 1},
+        {9, 320, 3, 80, 1, 0, 0},    {19, 320, 3, 80, 1, 0, 0},  {17, 32, 1, 16, 2, 0, 0},
+        {64, 1088, 2, 64, 3, 0, 0},  {40, 544, 3, 192, 2, 1, 0}, {33, 256, 1, 304, 1, 0, 0},
+        {64, 96, 3, 784, 2, 0, 0},   {24, 800, 2, 208, 4, 0, 0}, {48, 1024, 3, 144, 4, 1, 0},
+        {64, 288, 2, 400, 1, 1, 0},  {1, 288, 3, 160, 1, 0, 1},  {16, 64, 2, 96, 2, 0, 1},
+        {23, 64, 1, 64, 1, 0, 1},    {64, 1088, 2, 64, 3, 0, 1}, {50, 256, 3, 288, 1, 0, 1},
+        {30, 1024, 2, 224, 4, 0, 1},
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {

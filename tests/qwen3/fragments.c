@@ -55,7 +55,8 @@ static void products_come_out(test_run *t)
             weights[k / BLOCK * ATOM + pack_at(c, k)] =
                 bf16_of_float(number(c * BLOCKS * BLOCK + k));
         for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
-            rows[act_at(r, k, BLOCKS * BLOCK)] = bf16_of_float(number(7919 + r * BLOCKS * BLOCK + k));
+            rows[act_at(r, k, BLOCKS * BLOCK)] =
+                bf16_of_float(number(7919 + r * BLOCKS * BLOCK + k));
     }
     for (uint32_t block = 0; block < BLOCKS; block++)
         for (uint32_t half = 0; half < 2; half++) {
