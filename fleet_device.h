@@ -2680,10 +2680,12 @@ FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot
 /* The same of the next n pieces, each looked for by a lane. */
 FLEET_DEVICE uint32_t fleeti_weights_all_ready(const fleet_weights *s, uint32_t n)
 {
-    const uint32_t lane = fleet_lane(), at = s->slot + s->next + (lane < n ? lane : 0);
-    const uint32_t full =
-        fleeti_stream_is_full(&s->ring, at % s->ring.slots, s->use + at / s->ring.slots);
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
+    uint32_t full = 1;
+    for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size()) {
+        const uint32_t at = s->slot + s->next + i;
+        full &= fleeti_stream_is_full(&s->ring, at % s->ring.slots, s->use + at / s->ring.slots);
+    }
     return !fleeti_any(!full || s->next + n - 1 >= end - 1);
 }
 /* Waits for them; not FLEET_OK: they will not come. */
@@ -2715,9 +2717,9 @@ FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
     s->next += there;
     return fleeti_stream_at(&s->ring, slot, there);
 }
-/* The next n pieces at once, n from 1 to the wave's lanes and to the ring's slots: where the first one is. The others are
-   in the slots behind it, and on GPUs a slot's bytes further on each; behind the ring's last slot comes its first. Null as
-   above, and then the wave has taken none of them. */
+/* The next n pieces at once, n from 1 to the ring's slots: where the first one is. The others are in the slots behind it,
+   and on GPUs a slot's bytes further on each; behind the ring's last slot comes its first. Null as above, and then the wave
+   has taken none of them. */
 FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
 {
     uint32_t slot, there;
@@ -2770,9 +2772,10 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
 /* The same of the last n pieces, which fleet_weights_take gave at once. */
 FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers)
 {
-    const uint32_t lane = fleet_lane(), at = s->slot + fleeti_uniform(s->next) - n + lane;
+    const uint32_t first = s->slot + fleeti_uniform(s->next) - n;
     fleet_wave_barrier();
-    if (lane < n) fleeti_stream_release(&s->ring, at % s->ring.slots, s->waves / sharers);
+    for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size())
+        fleeti_stream_release(&s->ring, (first + i) % s->ring.slots, s->waves / sharers);
 }
 
 /* The producer's side. */

@@ -2733,7 +2733,8 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                 if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
-                if (sizeof(set) <= FLEETI_ARGS_AHEAD) { /* likewise loaded: to registers */        \
+                /* Likewise loaded, to registers, if there are any. */                             \
+                if (sizeof(set) <= FLEETI_ARGS_AHEAD && fleeti_cold_at(fleeti_w.fixed->args)) {    \
                     __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                      \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
@@ -2984,7 +2985,9 @@ fleet_launch_desc fleet_launch_desc_default(void);
    array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
    further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
    FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once;
-   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan. */
+   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan.
+   args: the array of the tiles' arguments, in device memory, with an element for each index that grids name;
+   null if no tile has any. */
 fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                           const void *args);
 

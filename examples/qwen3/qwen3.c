@@ -9,7 +9,8 @@
        checkpoint.h   the files of a model, checked
        decoder.h      what lies in device memory; the rows of a step
        tiles.h        the tile functions; tiles_host.h, tiles_cuda.h, tiles_amd.h: the products of each platform,
-                      with weights_in_place.h, fragments.h, attention_cuda.h and instructions_cuda.h
+                      with weights_in_place.h, fragments.h, many_rows_cuda.h, attention_cuda.h and
+                      instructions_cuda.h
        model.h        packing, the graph, the launch
        check.h        against a reference's tokens and logits
 

@@ -1,5 +1,5 @@
 /* tiles_cuda.h: products on NVIDIA GPUs, by tensor cores (mma.sync, from compute capability 8.0 on; fragments.h says which
-   lane has what), with the weights from a stream.
+   lane has what), with the weights from a stream. many_rows_cuda.h has other ones, for launches of many sequences.
 
    The producer wave copies weights through a ring of slots in LDS, ahead of the tasks and past the events that they wait
    for. Up to MOST_WIDE tiles of columns are computed together: the activations that they have in common come from the

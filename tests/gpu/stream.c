@@ -19,14 +19,15 @@
 
 /* What task i declares and takes, by i mod TAKE_KINDS. */
 typedef enum take_kind {
-    TAKE_SHARED,  /* all waves take all pieces */
-    TAKE_TURNS,   /* each piece is one wave's */
-    TAKE_HALF,    /* half of them, and stops */
-    TAKE_NOTHING, /* declares, but does not look */
-    TAKE_KEEP,    /* takes what fits the ring, and releases none */
-    TAKE_NONE,    /* declares nothing */
-    TAKE_LONG,    /* in turns, several times round the ring */
-    TAKE_TENSOR,  /* what a task of this launch has chosen */
+    TAKE_SHARED,   /* all waves take all pieces */
+    TAKE_TURNS,    /* each piece is one wave's */
+    TAKE_HALF,     /* half of them, and stops */
+    TAKE_NOTHING,  /* declares, but does not look */
+    TAKE_KEEP,     /* takes what fits the ring, and releases none */
+    TAKE_NONE,     /* declares nothing */
+    TAKE_LONG,     /* in turns, several times round the ring */
+    TAKE_TENSOR,   /* what a task of this launch has chosen */
+    TAKE_TOGETHER, /* all waves take some pieces at once */
     TAKE_KINDS
 } take_kind;
 
@@ -89,6 +90,39 @@ FLEET_STREAM(take, takes)
     if (task == 0 && args->bad == BAD_KEEP) fleet_span(spans, args->weights, 64 * args->slot_bytes);
     if (task == 0 && args->bad == BAD_SPAN) fleet_span(spans, args->weights + 1, 16);
 }
+/* The pieces of each span, some at once: they are neighbours in the ring, or in the span itself. */
+FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args, uint32_t task,
+                                        uint32_t *sum)
+{
+    const uint32_t most = args->slot_bytes / 4, together = args->slots < 3 ? args->slots : 3;
+    const uint32_t waves = ctx->threads / fleet_wave_size();
+    fleet_weights weights = fleet_weights_open(ctx);
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    for (uint32_t k = 0; k < span_count(task); k++) {
+        const uint32_t words = span_words(args, task, k), pieces = pieces_of(args, words);
+        for (uint32_t i = 0; i < pieces; i += together) {
+            const uint32_t n = pieces - i < together ? pieces - i : together;
+            const uint32_t slot = fleet_weights_slot(&weights);
+            const uint32_t end = i + n < pieces ? (i + n) * most : words;
+            const uint32_t *first = (const uint32_t *)fleet_weights_take(&weights, n);
+            if (!first) return fleet_weights_status(&weights);
+            for (uint32_t w = i * most + ctx->thread; w < end; w += ctx->threads) {
+                const uint32_t ahead = w / most - i;
+#if defined(FLEET_HOST)
+                const uint32_t *piece = first + ahead * most;
+#else
+                const uint32_t wrapped = slot + ahead < args->slots ? 0 : args->slots;
+                const uint32_t *piece = first + (int32_t)(ahead - wrapped) * (int32_t)most;
+#endif
+                *sum += piece[w % most] ^ w;
+            }
+            FLEET_UNUSED(slot);
+            fleet_weights_give_back(&weights, n, waves);
+        }
+    }
+    return fleet_weights_pause(&weights, &tries, &since);
+}
 /* Where there is no next piece, the other waves may still have one, and wait at the tile's barrier: so this returns
    to the tile, which comes there. */
 FLEET_DEVICE fleet_status take_pieces(const fleet_ctx *ctx, const takes *args, uint32_t task,
@@ -140,7 +174,10 @@ FLEET_TILE(take, takes)
         fleet_add_relaxed_device(args->runs + task, 1);
     }
     fleet_barrier(&ctx);
-    if (task % TAKE_KINDS != TAKE_NOTHING) status = take_pieces(&ctx, args, task, &sum);
+    if (task % TAKE_KINDS == TAKE_TOGETHER)
+        status = take_together(&ctx, args, task, &sum);
+    else if (task % TAKE_KINDS != TAKE_NOTHING)
+        status = take_pieces(&ctx, args, task, &sum);
     fleet_add_relaxed_device(args->sums + 2 * task, sum);
     fleet_barrier(&ctx);
     if (ctx.thread == 0) fleet_store_relaxed_device(args->sums + 2 * task + 1, ctx.epoch);
