@@ -2733,9 +2733,11 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                 if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
-                /* Likewise loaded, to registers, if there are any. */                             \
-                if (sizeof(set) <= FLEETI_ARGS_AHEAD && fleeti_cold_at(fleeti_w.fixed->args)) {    \
-                    __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                      \
+                if (sizeof(set) <= FLEETI_ARGS_AHEAD) {                                            \
+                    /* Likewise loaded, to registers; if there are any. */                         \
+                    __builtin_memset(&fleeti_copy, 0, sizeof(set));                                \
+                    if (fleeti_cold_at(fleeti_w.fixed->args))                                      \
+                        __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
