@@ -18,9 +18,6 @@
 #define TILE_SUMS 8u /* of a lane */
 #define JOINT (MOST_TOGETHER * MOST_ROWS * TILE)
 
-/* Buffers of rows take the room that other products have for parts and sums. */
-#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)
-
 /* In a ring of other sizes its end would be between the pieces of a wide tile. */
 #if HAS_WGMMA && DECODER_SLOTS % 6 == 0
 /* ---- who has what ---- */
@@ -101,13 +98,11 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wide)
 
 /* ---- rows ---- */
 
-/* As of other products, but that there is more room in front, for rows. */
+/* As of other products. Rows are where these have parts and sums; when they are through, sums are there again, and what they
+   are added to is in place of parts. */
 FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns)
 {
-    const uint32_t more = ROW_BYTES / 4 - PRODUCT_PARTS - PRODUCT_SUMS;
     product_lds l = product_lds_of(ctx);
-    l.scale += more, l.best += more, l.best_token += more, l.wanted += more;
-    l.behind = l.wanted + MOST_ROWS;
     l.ahead = l.parts, l.ahead_rows = PRODUCT_PARTS / columns - 1;
     return l;
 }
@@ -117,6 +112,7 @@ FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns)
    what it finds behind the last one goes to sums that nobody looks at. */
 #define ROW_BLOCKS 2u
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
+#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)  /* of all buffers */
 #define ROW_BUFFERS (ROW_BYTES / (4 * ROW_GROUP_BYTES)) /* of 32 rows; of 64 half as many */
 typedef struct row_units {
     const act *x;

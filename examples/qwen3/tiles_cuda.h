@@ -80,6 +80,12 @@ FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const produc
     }
 }
 
+typedef char
+    lds_has_room[OWN_BYTES + LDS_ALIGNED + PRODUCT_BYTES + (AHEAD_ROWS + 1) * MOST_WIDE * TILE * 4 >
+                         LDS_BYTES
+                     ? -1
+                     : 1];
+
 /* ---- the stream ---- */
 
 FLEET_STREAM(linear, op)
