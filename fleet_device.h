@@ -2579,6 +2579,26 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 }
 #endif
 
+/* Whether n pieces are there, from slot `at` on, counted from one in use `use`. */
+#if defined(FLEET_CUDA)
+/* A lane looks for each. */
+FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+                                             uint32_t n)
+{
+    const uint32_t lane = fleet_lane(), mine = at + (lane < n ? lane : 0);
+    return !fleeti_any(!fleeti_stream_is_full(s, mine % s->slots, use + mine / s->slots));
+}
+#else
+FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+                                             uint32_t n)
+{
+    uint32_t full = 1;
+    for (uint32_t i = at; i < at + n && full; i++)
+        full = fleeti_stream_is_full(s, i % s->slots, use + i / s->slots);
+    return full;
+}
+#endif
+
 /* Where LDS has no barrier objects: counts. And where copies are loads like others the acquire is enough. */
 #if !defined(FLEET_CUDA)
 FLEET_DEVICE void fleeti_stream_order(void) {}
@@ -2677,16 +2697,12 @@ FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
     return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
-/* The same of the next n pieces, each looked for by a lane. */
+/* The same of the next n pieces. */
 FLEET_DEVICE uint32_t fleeti_weights_all_ready(const fleet_weights *s, uint32_t n)
 {
+    const uint32_t full = fleeti_stream_are_full(&s->ring, s->slot + s->next, s->use, n);
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
-    uint32_t full = 1;
-    for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size()) {
-        const uint32_t at = s->slot + s->next + i;
-        full &= fleeti_stream_is_full(&s->ring, at % s->ring.slots, s->use + at / s->ring.slots);
-    }
-    return !fleeti_any(!full || s->next + n - 1 >= end - 1);
+    return full && s->next + n - 1 < fleeti_uniform(end) - 1;
 }
 /* Waits for them; not FLEET_OK: they will not come. */
 FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t n)

@@ -770,10 +770,11 @@ def lds_of_qwen3():
     for name in ("decoder.h", "tiles.h", "weights_in_place.h"):
         with open(os.path.join(TOP, "examples", "qwen3", name), encoding="utf-8") as f:
             text += f.read()
-    macros = dict(re.findall(r"#define (\w+) ([^\n/]+)", text))  # of two in one header the other platforms' is the last
+    text = re.sub(r"/\*.*", "", text)
+    macros = dict(re.findall(r"#define (\w+) ([^\n]+)", text))  # of two in one header the other platforms' is the last
 
     def value(expression):
-        return eval(re.sub(r"[A-Z_]{2,}", lambda m: str(value(macros[m.group(0)])), expression.replace("u", "")), {"__builtins__": {}})
+        return eval(re.sub(r"[A-Z_]{2,}", lambda m: str(value(macros[m.group(0)])), expression.replace("u", "").replace("/", "//")), {"__builtins__": {}})
 
     return value("LDS_BYTES")
 
