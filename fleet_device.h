@@ -2789,7 +2789,7 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
 FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers)
 {
     const uint32_t first = s->slot + fleeti_uniform(s->next) - n;
-    fleet_wave_barrier();
+    fleet_wave_barrier(); /* all lanes have read */
     for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size())
         fleeti_stream_release(&s->ring, (first + i) % s->ring.slots, s->waves / sharers);
 }

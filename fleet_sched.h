@@ -237,8 +237,8 @@ typedef struct fleet_ctx {
     fleeti_me me;
     fleeti_stream stream;
     uint32_t stream_tag;
-    uint32_t stream_met, stream_slot,
-        stream_use; /* 1: the task's part of the stream begins there */
+    uint32_t stream_met; /* 1: it is known already where the task's part of the stream begins: */
+    uint32_t stream_slot, stream_use;
 } fleet_ctx;
 
 /* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
@@ -349,7 +349,8 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
    only; what those of earlier steps wrote, after fleet_span_await_step, and then it may declare that, too.
    Wavefront-tasks have no stream.
    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
-   tiles that have one; slot_bytes: a multiple of 1024. A launch gives the ring its LDS and the producer its threads:
+   tiles that have one; slot_bytes: a multiple of 1024, and on NVIDIA slots are so aligned in the dynamic LDS that
+   FLEET_WORKER_LOOP gives them. A launch gives the ring its LDS and the producer its threads:
    fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
 #define FLEET_STREAM(name, args_type)                                                              \
     FLEET_DEVICE void name##_stream(const fleet_ctx ctx, const args_type *args, const int32_t *at, \
@@ -2352,6 +2353,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
     w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
+    /* The upper half of n_waits is the number of notifications: not more than one. */
     w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
                 fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
                (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE &&
@@ -4189,9 +4191,10 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
         } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
-            fleeti_put(&t, "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only: build "
-                           "the plan with "
-                           "FLEET_SCHEDULE_STATIC, or give the kernel a FLEET_WORKER_LOOP\n");
+            fleeti_put(&t,
+                       "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only: build the "
+                       "plan with FLEET_SCHEDULE_STATIC, or give the kernel a "
+                       "FLEET_WORKER_LOOP\n");
         } else if (f.status == FLEET_ERROR_LAUNCH) {
             fleeti_put(&t,
                        "no room for the weight stream: its ring needs %u bytes of LDS, of which "

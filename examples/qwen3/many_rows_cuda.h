@@ -36,7 +36,7 @@ FLEET_DEVICE many_share many_share_of(const op *o, const fleet_ctx *ctx)
 {
     const tile_range range = tiles_of(o, ctx);
     const fleet_part slice = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
-    const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, SLOT_K);
+    const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, PIECE_K);
     const uint32_t most = MOST_TOGETHER / (o->shape.tile_n / TILE);
     const uint32_t groups = ceil_div(slice.n_tiles, most);
     many_share s;
@@ -236,20 +236,24 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
                 source->status ? u->lds : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
         }
         ROLLED
-        for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS) ROLLED
-        for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
-            const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
-            /* Pair: the copies of the unit, which complete it. */
-            count_wait(row_full(u), u->use);
+        for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS) {
             ROLLED
-            for (uint32_t b = 0; b < n; b++) {
-                products_begin();
-                multiply_block(sum, row_buffer(u) + b * ATOM * 2, (at + b) * ATOM * 2, piece, wide);
-                products_commit();
-                products_wait_but_last();
-                count_down(used, b == 0 && used);
+            for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
+                const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
+                /* Pair: the copies of the unit, which complete it. */
+                count_wait(row_full(u), u->use);
+                ROLLED
+                for (uint32_t b = 0; b < n; b++) {
+                    products_begin();
+                    multiply_block(sum, row_buffer(u) + b * ATOM * 2, (at + b) * ATOM * 2, piece,
+                                   wide);
+                    products_commit();
+                    products_wait_but_last();
+                    /* To the copier: this wave is through with the unit before. Pair: copy_rows. */
+                    count_down(used, b == 0 && used);
+                }
+                used = row_free(u);
             }
-            used = row_free(u);
         }
         products_wait();
         count_down(used, 1);
@@ -323,6 +327,13 @@ FLEET_DEVICE void add_joint(const fleet_ctx *ctx, const op *o, const many_share 
     }
 }
 
+/* Behind a barrier of all, for the room may have been rows, or another tile's. */
+FLEET_DEVICE void fetch_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                              uint32_t tile, uint32_t rows)
+{
+    if (o->ending == END_RESIDUAL && rows <= l->ahead_rows)
+        fetch_residual(ctx, o, l, tile * o->shape.tile_n, rows);
+}
 /* When its sums are there. */
 FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
                                uint32_t tile, uint32_t rows, const uint32_t wide)
@@ -357,8 +368,7 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
             ROLLED
             for (uint32_t round = 0; round < rounds; round++) {
                 fleet_barrier(ctx); /* the sums were rows, or another tile's */
-                if (o->ending == END_RESIDUAL)
-                    fetch_residual(ctx, o, l, (tile + round * s.apart) * wide * TILE, rows);
+                fetch_round(ctx, o, l, tile + round * s.apart, rows);
                 UNROLLED
                 for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
                     if (r == round && wave < MULTIPLIERS)
@@ -372,15 +382,13 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                     put_many(sum + r * wide * TILE_SUMS, joint_sums(o, ctx, &s, s.part, r), rows,
                              wide);
             fleet_barrier(ctx);
-            if (o->ending == END_RESIDUAL && s.part < rounds)
-                fetch_residual(ctx, o, l, (tile + s.part) * wide * TILE, rows);
+            if (s.part < rounds) fetch_round(ctx, o, l, tile + s.part, rows);
             join_group(o, ctx, &s, l, rows, source);
             ROLLED
             for (uint32_t round = s.part; round < rounds; round += s.parts) {
                 if (round != s.part) {
                     fleet_barrier(ctx); /* the tile before is through */
-                    if (o->ending == END_RESIDUAL)
-                        fetch_residual(ctx, o, l, (tile + round) * wide * TILE, rows);
+                    fetch_round(ctx, o, l, tile + round, rows);
                 }
                 add_joint(ctx, o, &s, l, round, rows);
                 finish_round(ctx, o, l, tile + round, rows, wide);

@@ -812,39 +812,28 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     return 0;
 }
 
-/* The kernel for a plan and so many sequences, and what it wants to have of LDS. */
-typedef struct decode_kernel {
-    fleet_kernel kernel;
-    uint32_t stream_bytes;
-} decode_kernel;
-static decode_kernel decode_kernel_of(fleet_schedule schedule, uint32_t sequences)
+/* For a plan and so many sequences. All kernels have the same ring. */
+static fleet_kernel decode_kernel_of(fleet_schedule schedule, uint32_t sequences)
 {
-    decode_kernel k;
-    k.stream_bytes = FLEET_STREAM_BYTES(op);
-    k.kernel = schedule == FLEET_SCHEDULE_STATIC ? FLEET_KERNEL_OF(decode_static)
-                                                 : FLEET_KERNEL_OF(decode);
+    if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
 #if defined(FLEET_CUDA)
-    if (schedule == FLEET_SCHEDULE_STATIC && sequences > FEW_ROWS) {
-        k.stream_bytes = FLEET_STREAM_BYTES(many);
-        k.kernel = FLEET_KERNEL_OF(decode_many);
-    }
-#else
-    FLEET_UNUSED(sequences);
+    if (sequences > FEW_ROWS) return FLEET_KERNEL_OF(decode_many);
 #endif
-    return k;
+    FLEET_UNUSED(sequences);
+    return FLEET_KERNEL_OF(decode_static);
 }
 
 /* All steps in one launch; waits for its end. 0, or -1 and s->error. */
 static int session_run(session *s)
 {
-    const decode_kernel k = decode_kernel_of(s->desc.schedule, s->first.sequences);
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     d.steps = s->steps, d.threads = THREADS;
-    d.lds_bytes = LDS_BYTES, d.stream_bytes = k.stream_bytes;
+    d.lds_bytes = LDS_BYTES, d.stream_bytes = FLEET_STREAM_BYTES(op);
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
-    status = fleet_launch(&s->state, &d, k.kernel, s->device_ops);
+    status = fleet_launch(&s->state, &d, decode_kernel_of(s->desc.schedule, s->first.sequences),
+                          s->device_ops);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if (status) {
         char report[MOST_ERROR - 64];

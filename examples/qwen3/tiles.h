@@ -5,6 +5,7 @@
        weight_at, act_at    where in the weights of a wide tile, and where in activations
        multiply(...)        the product of some rows with the columns of a wide tile
        own_op, tile_lds     a tile's arguments where they are read fast, and the LDS for the rest
+       fetch_residual       begins to bring ahead what sums will be added to
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
@@ -297,9 +298,9 @@ FLEET_TILE(linear, op)
         const uint32_t wide = in.wide,
                        left = o->shape.n / TILE - n * wide; /* the last one may not be full */
         fleet_status s;
-        if (o->ending == END_RESIDUAL) {
+        if (o->ending == END_RESIDUAL && rows <= AHEAD_ROWS) {
             fleet_barrier(&ctx); /* the tile before has read its own */
-            if (rows <= AHEAD_ROWS) fetch_residual(&ctx, o, &l, n * wide * TILE, rows);
+            fetch_residual(&ctx, o, &l, n * wide * TILE, rows);
         }
         s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */

@@ -14,10 +14,9 @@
 
 /* ---- what lies where ---- */
 
-#define SLOT_K PIECE_K
-#define SLOT_BYTES (SLOT_K * TILE * 2u) /* a piece */
-#define SLOT_BLOCKS (SLOT_K / BLOCK)
-#define K_STEP SLOT_K /* packed weights end with zeros, up to a multiple of so many k's */
+#define SLOT_BYTES (PIECE_K * TILE * 2u) /* a piece */
+#define SLOT_BLOCKS (PIECE_K / BLOCK)
+#define K_STEP PIECE_K /* packed weights end with zeros, up to a multiple of so many k's */
 
 /* As many as the smallest of the GPUs that are compiled for has room for beside LDS_BYTES and what the kit takes: of
    227 KB from 9.0 on, 163 KB in 8.0 and 8.7, 99 KB elsewhere. */
@@ -42,8 +41,8 @@
 /* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
 {
-    const uint32_t piece = k / SLOT_K * wide + column / TILE;
-    return (size_t)piece * SLOT_K * TILE + k % SLOT_K / BLOCK * ATOM + pack_at(column % TILE, k);
+    const uint32_t piece = k / PIECE_K * wide + column / TILE;
+    return (size_t)piece * PIECE_K * TILE + k % PIECE_K / BLOCK * ATOM + pack_at(column % TILE, k);
 }
 
 /* ---- LDS ---- */
@@ -65,14 +64,13 @@ FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 #define PRODUCT_SUMS (MOST_ROWS * MOST_WIDE * TILE)
 
 /* Begins to bring to LDS what the sums of a wide tile will be added to, and the weights of the norm to come, while they
-   are added up: copies_wait, and a barrier. Of more than l->ahead_rows rows they stay where they are. */
+   are added up: copies_wait, and a barrier. There is room for l->ahead_rows rows; of more they stay where they are. */
 #define AHEAD_ROWS 16u
 FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
                                  uint32_t column, uint32_t rows)
 {
     const uint32_t columns = o->shape.tile_n, left = o->d.hidden - column;
     const uint32_t quads = (left < columns ? left : columns) / 4;
-    if (rows > l->ahead_rows) return;
     for (uint32_t i = ctx->thread; i < (rows + 1) * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, q = i % TILE;
         const float *from = r < rows ? o->d.h + r * o->d.hidden : o->norm;
@@ -238,7 +236,7 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
                              float (*sum)[MOST_GROUPS][FRAGMENT_SUMS], const uint32_t groups,
                              const uint32_t wide)
 {
-    const uint32_t chunks = ceil_div(in->k, SLOT_K), window = WINDOW(groups);
+    const uint32_t chunks = ceil_div(in->k, PIECE_K), window = WINDOW(groups);
     const act_rows from = act_rows_of(w, in, groups);
     const uint32_t units = w->blocks << from.terms, chunk_units = SLOT_BLOCKS << from.terms;
     uint32_t taken = 0; /* pieces, or passed over */

@@ -851,7 +851,7 @@ static void run_linear(const fleet_ctx *ctx, void *args)
 static void check_layer(test_run *t, const layer *a)
 {
     enum { K = 1100, COLUMNS = 800, MOST_TILES = COLUMNS / TILE + 2 };
-    static uint16_t x[2 * MOST_ROWS * K], weights[MOST_TILES * TILE * SLOT_K * 5];
+    static uint16_t x[2 * MOST_ROWS * K], weights[MOST_TILES * TILE * PIECE_K * 5];
     static float squares[MOST_ROWS * K / TILE], floats[MOST_ROWS * COLUMNS], plain[COLUMNS * K];
     static float joint[MOST_GROUPS_RUNNING * JOINT];
     static float h[MOST_ROWS * COLUMNS] __attribute__((aligned(16))), before[MOST_ROWS * COLUMNS];
