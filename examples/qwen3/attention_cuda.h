@@ -30,7 +30,7 @@ FLEET_DEVICE uint32_t sets_of(uint32_t queries)
 }
 FLEET_DEVICE uint32_t queries_of(const decoder *d, const attention_part *p)
 {
-    return p->rows * (d->heads / d->kv_heads);
+    return p->rows * d->group;
 }
 /* Units of a part, its first ones, that no row of this step goes to. */
 FLEET_DEVICE uint32_t old_units(const attention_part *p)
@@ -123,12 +123,12 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets)
 /* The row of a query, among those of its sequence. Mostly there is one, and no need to divide. */
 FLEET_DEVICE uint32_t query_row(const decoder *d, const attention_part *p, uint32_t query)
 {
-    return p->rows == 1 ? 0 : query / (d->heads / d->kv_heads);
+    return p->rows == 1 ? 0 : query / d->group;
 }
 /* Its head, among all of the step's rows. */
 FLEET_DEVICE size_t query_head(const decoder *d, const attention_part *p, uint32_t query)
 {
-    const uint32_t group = d->heads / d->kv_heads, row = query_row(d, p, query);
+    const uint32_t group = d->group, row = query_row(d, p, query);
     return (size_t)(p->row + row) * d->heads + p->head * group + query - row * group;
 }
 
@@ -173,7 +173,7 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
                             const attention_lds *l, uint32_t query, uint32_t queries)
 {
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
-    const uint32_t group = d->heads / d->kv_heads, lane = fleet_lane();
+    const uint32_t group = d->group, lane = fleet_lane();
     const uint32_t first = p->first * KEYS > p->position ? p->first * KEYS : p->position;
     const uint32_t last = p->position + p->rows, end = p->end * KEYS < last ? p->end * KEYS : last;
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
@@ -361,7 +361,7 @@ FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32
                                float weight)
 {
     const uint32_t c = four_sums_at(fleet_lane()), dim = d->head_dim;
-    const uint32_t group = d->heads / d->kv_heads, row = query_row(d, p, query);
+    const uint32_t group = d->group, row = query_row(d, p, query);
     const uint32_t head = p->head * group + query - row * group, width = d->heads * dim;
     const float scale = 1 / weight;
     UNROLLED
@@ -408,29 +408,33 @@ FLEET_DEVICE uint32_t is_last_part(const decoder *d, const attention_part *p, ui
 }
 
 /* Puts the parts of a query together. A lane knows what a part is worth. */
-#define JOINED 8u /* sums on their way at a time */
+#define JOINED 16u /* sums on their way at a time */
+FLEET_DEVICE void load_parts(four *part, const float *from, uint32_t first, uint32_t parts)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < JOINED; i++)
+        part[i] =
+            load_four(from + (first + i < parts ? first + i : first) * PARTIAL + fleet_lane() * 4);
+}
 FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t query)
 {
-    const uint32_t lane = fleet_lane();
+    const uint32_t lane = fleet_lane(), parts = p->parts;
     const float *from = partial_of(d, p, query, 0);
-    const two ends = load_two(from + (lane < p->parts ? lane : 0) * PARTIAL + MOST_HEAD_DIM);
-    float most = lane < p->parts ? ends.value[0] : LOWEST, worth, weight;
-    four sum = {{0, 0, 0, 0}};
+    const two ends = load_two(from + (lane < parts ? lane : 0) * PARTIAL + MOST_HEAD_DIM);
+    float most = lane < parts ? ends.value[0] : LOWEST, worth, weight;
+    four sum = {{0, 0, 0, 0}}, part[JOINED];
+    load_parts(part, from, 0, parts); /* before anybody waits for the ends */
     for (uint32_t i = 16; i; i /= 2) most = fmaxf(most, from_lane(most, i));
-    worth = lane < p->parts ? power_of_two(ends.value[0] - most) : 0;
+    worth = lane < parts ? power_of_two(ends.value[0] - most) : 0;
     weight = wave_sum(worth * ends.value[1]);
-    for (uint32_t first = 0; first < p->parts; first += JOINED) {
-        four part[JOINED];
-        UNROLLED
-        for (uint32_t i = 0; i < JOINED; i++)
-            part[i] =
-                load_four(from + (first + i < p->parts ? first + i : first) * PARTIAL + lane * 4);
+    for (uint32_t first = 0; first < parts; first += JOINED) {
+        if (first) load_parts(part, from, first, parts);
         UNROLLED
         for (uint32_t i = 0; i < JOINED; i++) {
             const float part_worth = of_lane(worth, (first + i) % 32);
             UNROLLED
             for (uint32_t j = 0; j < 4; j++)
-                if (first + i < p->parts) sum.value[j] += part[i].value[j] * part_worth;
+                if (first + i < parts) sum.value[j] += part[i].value[j] * part_worth;
         }
     }
     put_attended(d, p, query, sum, weight);
@@ -480,7 +484,7 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention
     const uint32_t units = p->end - p->first, crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
     const uint32_t busy = units < crews ? units : crews;
     const kept *cached = cache_of(o->cache, d, p) + (size_t)p->first * UNIT;
-    const float scale = 1.44269504f / sqrtf((float)d->head_dim); /* log2(e) */
+    const float scale = 1.44269504f * d->root; /* log2(e) */
     const attention_lds l = attention_lds_of(ctx, sets);
     for (uint32_t query = 0; query < all; query += sets * FRAGMENT_ROWS) {
         const uint32_t left = all - query;
@@ -514,7 +518,8 @@ FLEET_DEVICE void list_parts(const fleet_ctx *ctx, part_list *list, const batch 
     const uint32_t n = first + fleet_lane();
     if (fleet_lane() < LISTED && at + n * stride < items)
         list->part[n - first] = attention_part_of(b, kv_heads, at + n * stride);
-    if (n == 0) list->parts = at < items ? (items - at - 1) / stride + 1 : 0;
+    if (n == 0) /* mostly one, and no need to divide */
+        list->parts = at >= items ? 0 : items - at <= stride ? 1 : (items - at - 1) / stride + 1;
 }
 
 /* What the stream says about the task to LDS, by the first wave. If the run ends, the task has no parts, for all waves. */

@@ -99,6 +99,7 @@ typedef struct sequence_state {
     int32_t picked, limit; /* tokens chosen so far, and how many are wanted */
     int32_t first, rows;   /* in this step */
     int32_t samples;       /* 1: its last row chooses a token */
+    uint32_t part_units;   /* of each part of its attention; the last one may be short */
 } sequence_state;
 
 typedef struct token_row {
@@ -185,12 +186,14 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
     b->rows = rows;
     size = running ? part_units(running, units, kv_heads, workers) : 1;
     for (uint32_t i = 0; i < b->sequences; i++) {
-        const sequence_state *s = &b->sequence[i];
+        sequence_state *s = &b->sequence[i];
         b->first_part[i] = parts;
         if (s->rows) {
-            uint32_t n = ceil_div(ceil_div((uint32_t)(s->position + s->rows), KEYS), size);
+            const uint32_t all = ceil_div((uint32_t)(s->position + s->rows), KEYS);
+            uint32_t n = ceil_div(all, size);
             if (n > most_parts) n = most_parts; /* partial sums have room for no more */
-            for (; n; n--) b->part_sequence[parts++] = (uint8_t)i;
+            s->part_units = ceil_div(all, n);
+            for (n = ceil_div(all, s->part_units); n; n--) b->part_sequence[parts++] = (uint8_t)i;
         }
     }
     b->first_part[b->sequences] = parts;
@@ -209,6 +212,8 @@ typedef enum ending {
 
 typedef struct decoder {
     uint32_t hidden, heads, kv_heads, head_dim, vocab, context;
+    uint32_t group; /* heads that share keys and values */
+    float root;     /* 1 / sqrt(head_dim) */
     uint32_t experts, top_k, norm_topk;
     float eps;
     uint32_t

@@ -100,9 +100,9 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wide)
 
 /* As of other products. Rows are where these have parts and sums; when they are through, sums are there again, and what they
    are added to is in place of parts. */
-FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns)
+FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns, uint32_t rows)
 {
-    product_lds l = product_lds_of(ctx);
+    product_lds l = product_lds_of(ctx, rows);
     l.ahead = l.parts, l.ahead_rows = PRODUCT_PARTS / columns - 1;
     return l;
 }
@@ -404,7 +404,7 @@ FLEET_TILE(linear_many, op)
     weight_source source = weights_open(&ctx);
     const op *o = own_op(&ctx, &source, args);
     const uint32_t rows = o->d.b->rows;
-    const product_lds l = many_lds_of(&ctx, o->shape.tile_n);
+    const product_lds l = many_lds_of(&ctx, o->shape.tile_n, rows);
     const operand in = operand_of(o, rows);
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;

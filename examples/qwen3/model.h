@@ -642,6 +642,7 @@ static int session_buffers(session *s)
                                          (uint64_t)s->desc.context * dim * sizeof *rope);
     free(rope);
     d->hidden = c->hidden, d->heads = c->heads, d->kv_heads = c->kv_heads;
+    d->group = c->heads / c->kv_heads, d->root = 1 / sqrtf((float)dim);
     d->head_dim = dim, d->vocab = c->vocab, d->context = s->desc.context;
     d->experts = c->experts, d->top_k = c->experts_per_token;
     d->norm_topk = (uint32_t)c->norm_topk;

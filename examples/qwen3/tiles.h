@@ -39,6 +39,7 @@ typedef struct product_lds {
     void *behind;                 /* a platform's own */
     float *ahead; /* [rows + 1][columns] of up to ahead_rows rows: see residual_of */
     uint32_t ahead_rows;
+    uint32_t inverse; /* of the rows: see over */
 } product_lds;
 #define LOOKERS (THREADS / MOST_ROWS)
 #define PRODUCT_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS + MOST_ROWS * (2 + 2 * LOOKERS)) * 4)
@@ -68,7 +69,7 @@ FLEET_DEVICE residual residual_of(const op *o, const product_lds *l, uint32_t co
 /* n / rows, of up to MOST_ROWS rows of some tiles: divisions take long. */
 FLEET_DEVICE uint32_t inverse_of(uint32_t rows)
 {
-    return (1u << 20) / rows + 1;
+    return (1u << 20) / (rows ? rows : 1) + 1;
 }
 FLEET_DEVICE uint32_t over(uint32_t n, uint32_t inverse)
 {
@@ -87,7 +88,8 @@ FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx)
     const fleet_part part = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
     const uint32_t n = ctx->tile_num;
     tile_range t;
-    t.first = part.first_n + (ctx->tile_index + n - o->turn % n) % n;
+    const uint32_t turn = o->turn < n ? o->turn : o->turn % n, mine = ctx->tile_index + n - turn;
+    t.first = part.first_n + (mine < n ? mine : mine - n);
     t.end = part.first_n + part.n_tiles, t.step = n;
     return t;
 }
@@ -107,7 +109,7 @@ FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
 #include "tiles_amd.h"
 #endif
 
-FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
+FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx, uint32_t rows)
 {
     product_lds l;
     l.parts = (float *)tile_lds(ctx);
@@ -118,16 +120,17 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx)
     l.wanted = l.best_token + MOST_ROWS * LOOKERS;
     l.behind = l.wanted + MOST_ROWS;
     l.ahead = (float *)l.behind, l.ahead_rows = AHEAD_ROWS;
+    l.inverse = inverse_of(rows);
     return l;
 }
 
 /* Puts some tiles of the new residual stream where the next layer looks for them: h in `sums`, already added; norm: the
    weights of these columns. */
 FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const float *sums,
-                               const float *norm, uint32_t column, uint32_t tiles, uint32_t rows)
+                               const float *norm, uint32_t column, uint32_t tiles, uint32_t rows,
+                               uint32_t inverse)
 {
     const decoder *d = &o->d;
-    const uint32_t inverse = inverse_of(rows);
     for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
         const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows,
                        c = t * TILE + i % TILE;
@@ -163,7 +166,7 @@ FLEET_TILE(embed, op)
 {
     const decoder *d = &args->d;
     const batch *b = d->b;
-    const product_lds l = product_lds_of(&ctx);
+    const product_lds l = product_lds_of(&ctx, b->rows);
     FLEET_UNUSED(at);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
     {
@@ -175,7 +178,8 @@ FLEET_TILE(embed, op)
             l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
         fleet_barrier(&ctx);
-        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, b->rows);
+        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, b->rows,
+                     l.inverse);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
     return FLEET_OK;
@@ -238,7 +242,7 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
                          uint32_t tiles, uint32_t rows)
 {
     const decoder *d = &o->d;
-    const uint32_t column = first * TILE, half = TILE / 2, inverse = inverse_of(rows);
+    const uint32_t column = first * TILE, half = TILE / 2, inverse = l->inverse;
     if (o->ending == END_LOGITS) {
         put_logits(ctx, d, l, column,
                    d->vocab - column < tiles * TILE ? d->vocab - column : tiles * TILE, rows);
@@ -264,7 +268,7 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
             l->sums[i] += from.h[r * from.step + t * TILE + i % TILE];
         }
         fleet_barrier(ctx);
-        put_residual(ctx, o, l->sums, from.norm, column, tiles, rows);
+        put_residual(ctx, o, l->sums, from.norm, column, tiles, rows, inverse);
     }
 }
 
@@ -285,7 +289,7 @@ FLEET_TILE(linear, op)
     const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
     const uint32_t rows = d->b->rows;
-    const product_lds l = product_lds_of(&ctx);
+    const product_lds l = product_lds_of(&ctx, rows);
     const tile_range range = tiles_of(o, &ctx);
     const operand in = operand_of(o, rows);
     fleet_status status = FLEET_OK;
@@ -360,7 +364,8 @@ FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads,
     p.parts = b->first_part[n + 1] - b->first_part[n];
     p.position = (uint32_t)s->position, p.row = (uint32_t)s->first, p.rows = (uint32_t)s->rows;
     units = ceil_div(p.position + p.rows, KEYS);
-    p.first = units * p.part / p.parts, p.end = units * (p.part + 1) / p.parts;
+    p.first = s->part_units * p.part;
+    p.end = p.first + s->part_units < units ? p.first + s->part_units : units;
     return p;
 }
 /* A head's keys and values, in those of a layer. */
@@ -443,11 +448,9 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
                                  uint32_t query, uint32_t queries)
 {
     const decoder *d = &o->d;
-    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim,
-                   group = d->heads / d->kv_heads;
+    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim, group = d->group;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
     const kept *cache = cache_of(o->cache, d, p);
-    const float root = 1 / sqrtf((float)dim);
     for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
         const uint32_t r = (query + i) / group, g = (query + i) % group;
         l->scale[i] = head_scale(d, rows + r * width + g * dim);
@@ -515,7 +518,7 @@ FLEET_TILE(attend, op)
     const decoder *d = &args->d;
     const batch *b = d->b;
     const attention_lds l = attention_lds_of(&ctx, d->head_dim);
-    const uint32_t group = d->heads / d->kv_heads;
+    const uint32_t group = d->group;
     FLEET_UNUSED(at);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < b->parts * d->kv_heads;
          i += ctx.tile_num * ctx.slices) {
@@ -630,8 +633,8 @@ FLEET_TILE(expert, op)
     weight_source weights = weights_open(&ctx);
     const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
-    const product_lds l = product_lds_of(&ctx);
     const uint32_t all = d->b->rows;
+    product_lds l = product_lds_of(&ctx, all);
     const uint32_t tiles = o->shape.n / TILE, items = all ? (uint32_t)*d->n_active * tiles : 0;
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
@@ -646,6 +649,7 @@ FLEET_TILE(expert, op)
         fleet_status s;
         in.x = o->x, in.second = o->x_second, in.k = o->shape.k;
         in.rows = rows, in.wide = 1;
+        l.inverse = inverse_of(rows);
         in.list = o->ending == END_SILU ? d->place_row + first : NULL, in.first = first;
         product_begin(&weights, &in);
         s = multiply(&ctx, &weights, weights_of(o, (uint32_t)d->active[e] * tiles + n), &in, &l);
@@ -671,7 +675,7 @@ FLEET_TILE(expert, op)
 FLEET_TILE(add_experts, op)
 {
     const decoder *d = &args->d;
-    const product_lds l = product_lds_of(&ctx);
+    const product_lds l = product_lds_of(&ctx, d->b->rows);
     FLEET_UNUSED(at);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
     {
@@ -686,7 +690,8 @@ FLEET_TILE(add_experts, op)
             l.sums[i] = sum + d->h[r * d->hidden + c];
         }
         fleet_barrier(&ctx);
-        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, d->b->rows);
+        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, d->b->rows,
+                     l.inverse);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
     return FLEET_OK;

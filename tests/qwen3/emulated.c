@@ -607,6 +607,10 @@ static void emulated_span(fleet_spans *spans, const void *at, uint32_t bytes)
         stream_add(declaring, (const char *)at + from,
                    bytes - from < slot_bytes ? bytes - from : slot_bytes);
 }
+static void emulated_span_pace(fleet_spans *spans, uint32_t bytes)
+{
+    (void)spans, (void)bytes;
+}
 static uint32_t emulated_span_slot(const fleet_spans *spans)
 {
     (void)spans;
@@ -649,6 +653,7 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_weights_release emulated_weights_release
 #define fleet_span emulated_span
 #define fleet_span_slot emulated_span_slot
+#define fleet_span_pace emulated_span_pace
 #define fleet_span_await_step emulated_span_await_step
 #define fleet_add_acq_rel_device emulated_add_acq_rel
 #define fleet_store_relaxed_device emulated_store_relaxed
@@ -687,7 +692,7 @@ typedef struct product {
 static void multiply_tiles(const fleet_ctx *ctx, void *args)
 {
     product *p = (product *)args;
-    const product_lds l = product_lds_of(ctx);
+    const product_lds l = product_lds_of(ctx, p->in.rows);
     const uint32_t sums = p->wide * p->rows * TILE;
     weight_source weights = weights_open(ctx);
     fleet_status status = FLEET_OK;
@@ -1142,6 +1147,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     batch_next(b, MOST_ROWS, PARTS, c->kv_heads, c->workers);
 
     a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
+    a.d.group = group, a.d.root = 1 / sqrtf((float)dim);
     a.d.eps = 1e-6f, a.d.split = 1, a.d.most_parts = PARTS, a.d.b = b, a.d.rope = rope;
     a.d.qkv = floats_of(b->rows * width);
     a.d.partial = floats_of((size_t)b->rows * c->heads * PARTS * partial_size(&a.d));
