@@ -91,7 +91,8 @@ FLEET_DEVICE void put_pair(kept *to, float first, float second)
 typedef struct part_list {
     attention_part part[LISTED];
     uint32_t parts;
-    uint32_t unused[3]; /* what lies behind it is aligned */
+    uint32_t known;     /* 1: the worker has its arguments */
+    uint32_t unused[2]; /* what lies behind it is aligned */
 } part_list;
 
 #define SUM_STRIDE (MOST_HEAD_DIM + 4u)    /* of a query: stores find different banks */
@@ -522,28 +523,26 @@ FLEET_DEVICE void list_parts(const fleet_ctx *ctx, part_list *list, const batch 
         list->parts = at >= items ? 0 : items - at <= stride ? 1 : (items - at - 1) / stride + 1;
 }
 
-/* What the stream says about the task to LDS, by the first wave. If the run ends, the task has no parts, for all waves. */
+/* What the stream says about the task to LDS, by two waves. If the run ends, the task has no parts, for all waves. */
 FLEET_DEVICE const op *begin_parts(const fleet_ctx *ctx, piece_source *from, part_list *list)
 {
     uint64_t *own = (uint64_t *)ctx->lds;
-    const op *o = (const op *)ctx->lds;
     if (fleet_wave_id() == 0) {
         const uint64_t *args = (const uint64_t *)(const void *)take_piece(from, 0);
-        const batch *b = NULL;
         for (uint32_t i = fleet_lane(); args && i < sizeof(op) / 8; i += 32) own[i] = args[i];
-        if (args) {
-            give_piece(from, 1);
-            b = (const batch *)(const void *)take_piece(from, 1);
-        }
+        if (args) give_piece(from, 1);
+        if (fleet_lane() == 0) list->known = args != NULL;
+    } else if (fleet_wave_id() == 1) {
+        const batch *b = (const batch *)(const void *)take_piece(from, 1);
         if (b) {
-            list_parts(ctx, list, b, o->d.kv_heads, 0);
+            list_parts(ctx, list, b, b->kv_heads, 0);
             give_piece(from, 1);
         } else if (fleet_lane() == 0) {
             list->parts = 0;
         }
     }
     fleet_barrier(ctx);
-    return o;
+    return (const op *)ctx->lds;
 }
 
 /* Attention, a part of a sequence's keys and one head of them at a time. Whoever has the last of the keys has also those
@@ -559,7 +558,7 @@ FLEET_TILE(attend, op)
     from.weights = fleet_weights_open(&ctx);
     from.passed = 0, from.status = FLEET_OK;
     o = begin_parts(&ctx, &from, list);
-    for (uint32_t i = 0; i < list->parts; i++) {
+    for (uint32_t i = 0; list->known && i < list->parts; i++) {
         if (i && i % LISTED == 0) {
             fleet_barrier(&ctx);
             if (fleet_wave_id() == 0) list_parts(&ctx, list, o->d.b, o->d.kv_heads, i);

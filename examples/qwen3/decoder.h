@@ -111,6 +111,7 @@ typedef struct __attribute__((aligned(16))) batch { /* a stream may copy it */
     uint32_t rows;           /* of this step; 0: all have come to their ends */
     uint32_t steps;          /* taken so far that had rows */
     uint32_t parts;          /* of all sequences' attention in this step */
+    uint32_t kv_heads;       /* of each part */
     int32_t ends[MOST_ENDS]; /* tokens that end a sequence */
     uint32_t n_ends;
     token_row row[MOST_ROWS];
@@ -197,7 +198,7 @@ FLEET_BOTH void batch_next(batch *b, uint32_t most_rows, uint32_t most_parts, ui
         }
     }
     b->first_part[b->sequences] = parts;
-    b->parts = parts;
+    b->parts = parts, b->kv_heads = kv_heads;
 }
 
 /* ---- the model ---- */
@@ -270,6 +271,7 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
+    uint32_t rows;                /* of the step: in a worker's own copy (own_op) */
 } op;
 
 #endif /* QWEN3_DECODER_H */

@@ -403,7 +403,7 @@ FLEET_TILE(linear_many, op)
 {
     weight_source source = weights_open(&ctx);
     const op *o = own_op(&ctx, &source, args);
-    const uint32_t rows = o->d.b->rows;
+    const uint32_t rows = rows_of(o);
     const product_lds l = many_lds_of(&ctx, o->shape.tile_n, rows);
     const operand in = operand_of(o, rows);
     FLEET_UNUSED(at);

@@ -288,7 +288,7 @@ FLEET_TILE(linear, op)
     weight_source weights = weights_open(&ctx);
     const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
-    const uint32_t rows = d->b->rows;
+    const uint32_t rows = rows_of(o);
     const product_lds l = product_lds_of(&ctx, rows);
     const tile_range range = tiles_of(o, &ctx);
     const operand in = operand_of(o, rows);
@@ -633,7 +633,7 @@ FLEET_TILE(expert, op)
     weight_source weights = weights_open(&ctx);
     const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
-    const uint32_t all = d->b->rows;
+    const uint32_t all = rows_of(o);
     product_lds l = product_lds_of(&ctx, all);
     const uint32_t tiles = o->shape.n / TILE, items = all ? (uint32_t)*d->n_active * tiles : 0;
     fleet_status status = FLEET_OK;

@@ -163,23 +163,32 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     return w;
 }
 
-/* The stream's first piece. If the run ends without it, whoever asks for the next one is told. */
+/* The stream's first piece, and the rows of the step, which are on their way meanwhile. If the run ends without it, whoever
+   asks for the next one is told. */
 FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
 {
     fleet_quad *own = (fleet_quad *)ctx->lds;
     if (fleet_wave_id() == 0) {
         const void *piece = fleet_weights_next(&source->weights);
-        const fleet_quad *from = (const fleet_quad *)(piece ? piece : (const void *)args);
-        for (uint32_t i = fleet_lane(); i < OWN_BYTES / 16; i += 32) own[i] = from[i];
+        const op *o = piece ? (const op *)piece : args;
+        const uint32_t rows = o->d.b->rows;
+        for (uint32_t i = fleet_lane(); i < OWN_BYTES / 16; i += 32)
+            own[i] = ((const fleet_quad *)(const void *)o)[i];
         if (piece)
             fleet_weights_release(&source->weights, 1);
         else
             source->status = fleet_weights_status(&source->weights);
+        fleet_wave_barrier();
+        if (fleet_lane() == 0) ((op *)ctx->lds)->rows = rows;
     } else {
         fleet_weights_skip(&source->weights, 1);
     }
     fleet_barrier(ctx);
     return (const op *)ctx->lds;
+}
+FLEET_DEVICE uint32_t rows_of(const op *o)
+{
+    return o->rows;
 }
 
 /* This lane's weights for the two multiplications of a block. */
@@ -419,5 +428,7 @@ FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t r
 }
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
 {
-    scale_rows_among(o, l, rows, fleet_wave_id(), ctx->threads / fleet_wave_size(), SCALED);
+    FLEET_UNUSED(ctx);
+    /* The last wave first: the ring waits for the first one's pieces. */
+    scale_rows_among(o, l, rows, MOST_WAVES - 1 - fleet_wave_id(), MOST_WAVES, SCALED);
 }

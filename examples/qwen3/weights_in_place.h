@@ -45,6 +45,10 @@ FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const
     FLEET_UNUSED(ctx), FLEET_UNUSED(source);
     return args;
 }
+FLEET_DEVICE uint32_t rows_of(const op *o)
+{
+    return o->d.b->rows;
+}
 FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 {
     return (char *)ctx->lds;
