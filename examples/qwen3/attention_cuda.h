@@ -157,7 +157,7 @@ FLEET_DEVICE turned_head turn_head(const decoder *d, const float *from, const fl
     float squares = 0, scale;
     for (uint32_t n = 0; n < 2 && mine; n++)
         squares += low.value[n] * low.value[n] + high.value[n] * high.value[n];
-    scale = 1 / sqrtf(wave_sum(squares) / (float)d->head_dim + d->eps);
+    scale = inverse_root(wave_sum(squares) * (d->root * d->root) + d->eps);
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
         const float a = low.value[n] * scale * low_norm.value[n],

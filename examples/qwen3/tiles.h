@@ -124,22 +124,25 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx, uint32_t rows)
     return l;
 }
 
-/* Puts some tiles of the new residual stream where the next layer looks for them: h in `sums`, already added; norm: the
-   weights of these columns. */
-FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const float *sums,
-                               const float *norm, uint32_t column, uint32_t tiles, uint32_t rows,
-                               uint32_t inverse)
+/* Puts some tiles of the new residual stream, from `column` on, where the next layer looks for them: from->h, if there is
+   any, and l->sums, which a thread reads where it has left them: those of number thread, thread + threads... */
+FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                               const residual *from, uint32_t column, uint32_t tiles, uint32_t rows)
 {
     const decoder *d = &o->d;
+    float *sums = l->sums;
     for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-        const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows,
+        const uint32_t t = over(i / TILE, l->inverse), r = i / TILE - t * rows,
                        c = t * TILE + i % TILE;
-        d->h[r * d->hidden + column + c] = sums[i];
+        const float h = sums[i] + (from->h ? from->h[r * from->step + c] : 0);
+        sums[i] = h;
+        d->h[r * d->hidden + column + c] = h;
         put_act(d->x + act_at(r, column + c, d->hidden), d->split * MOST_ROWS * d->hidden,
-                sums[i] * norm[c]);
+                h * from->norm[c]);
     }
+    fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < tiles * rows; i += ctx->threads) {
-        const uint32_t t = over(i, inverse), r = i - t * rows;
+        const uint32_t t = over(i, l->inverse), r = i - t * rows;
         float squares = 0;
         for (uint32_t c = 0; c < TILE; c++) squares += sums[i * TILE + c] * sums[i * TILE + c];
         d->squares[r * (d->hidden / TILE) + column / TILE + t] = squares;
@@ -170,6 +173,7 @@ FLEET_TILE(embed, op)
     FLEET_UNUSED(at);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
     {
+        const residual from = {NULL, args->norm + tile.column, 0};
         for (uint32_t i = ctx.thread; i < b->rows * TILE; i += ctx.threads) {
             const uint32_t r = i / TILE, c = tile.column + i % TILE;
             const token_row *row = &b->row[r];
@@ -177,9 +181,7 @@ FLEET_TILE(embed, op)
                 d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
             l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
-        fleet_barrier(&ctx);
-        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, b->rows,
-                     l.inverse);
+        put_residual(&ctx, args, &l, &from, tile.column, 1, b->rows);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
     return FLEET_OK;
@@ -263,12 +265,7 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
         }
     } else {
         const residual from = residual_of(o, l, column, rows);
-        for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-            const uint32_t t = over(i / TILE, inverse), r = i / TILE - t * rows;
-            l->sums[i] += from.h[r * from.step + t * TILE + i % TILE];
-        }
-        fleet_barrier(ctx);
-        put_residual(ctx, o, l->sums, from.norm, column, tiles, rows, inverse);
+        put_residual(ctx, o, l, &from, column, tiles, rows);
     }
 }
 
@@ -461,7 +458,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const op *o, const attent
         const uint32_t n = i / dim, r = (query + n) / group, g = (query + n) % group;
         l->q[i] = rotated(d, rows + r * width + g * dim, o->q_norm, l->scale[n], p->position + r,
                           i % dim) *
-                  root;
+                  d->root;
         l->sum[i] = 0;
     }
     for (uint32_t from = first; from < end; from += KEYS) {
@@ -679,6 +676,7 @@ FLEET_TILE(add_experts, op)
     FLEET_UNUSED(at);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
     {
+        const residual from = {d->h + tile.column, args->norm + tile.column, d->hidden};
         for (uint32_t i = ctx.thread; i < d->b->rows * TILE; i += ctx.threads) {
             const uint32_t r = i / TILE, c = tile.column + i % TILE;
             float sum = 0;
@@ -687,11 +685,9 @@ FLEET_TILE(add_experts, op)
                 sum += d->pair_weight[pair] *
                        d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
             }
-            l.sums[i] = sum + d->h[r * d->hidden + c];
+            l.sums[i] = sum;
         }
-        fleet_barrier(&ctx);
-        put_residual(&ctx, args, l.sums, args->norm + tile.column, tile.column, 1, d->b->rows,
-                     l.inverse);
+        put_residual(&ctx, args, &l, &from, tile.column, 1, d->b->rows);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
     return FLEET_OK;

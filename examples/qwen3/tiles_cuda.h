@@ -422,7 +422,7 @@ FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t r
             for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2)
                 sum[i] += from_lane(sum[i], bit);
             if (r < rows && fleet_lane() == 0)
-                l->scale[r] = o->normed ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
+                l->scale[r] = o->normed ? inverse_root(sum[i] / (float)d->hidden + d->eps) : 1;
         }
     }
 }

@@ -282,6 +282,10 @@ FLEET_DEVICE float power_of_two(float x)
 {
     return exp2f(x);
 }
+FLEET_DEVICE float inverse_root(float x)
+{
+    return 1 / sqrtf(x);
+}
 FLEET_DEVICE void touch(const void *at)
 {
     (void)at;
