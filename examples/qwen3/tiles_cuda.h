@@ -86,8 +86,8 @@ typedef char
 
 /* ---- the stream ---- */
 
-/* Half of the ring takes all of the bandwidth: 132 workers with 96 KB each on their way are 3 us of an H200's, whose latency
-   is below one. */
+/* What may be on its way at a time (fleet_span_pace). Enough for all of the bandwidth: 132 workers with 96 KB each are 3 us
+   of an H200's, whose latency is below one. */
 #define ON_THE_WAY (DECODER_SLOTS / 2 * SLOT_BYTES)
 
 FLEET_STREAM(linear, op)
