@@ -2916,15 +2916,16 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
     }
 }
 
-/* From here on no more than `bytes` bytes of this workgroup's pieces are on their way at a time, rounded down to pieces; 0,
-   as at first: as many as the ring has slots. A piece then begins when an older one arrives, rather than as soon as a slot
+/* From here on, for the tasks that follow too, no more than `bytes` bytes of this workgroup's pieces are on their way at a
+   time, rounded up to pieces; 0, as at first: as many as the ring has slots. A piece then begins when an older one arrives, rather than as soon as a slot
    is given back. Whether that pays has to be measured: on an H200 the products of examples/qwen3 gain 3 to 8% where waves
    take a piece at a time, with any limit from a quarter of the ring to nearly all of it, and lose as much where they take
    twelve at once; a plain chain of them (tests/bench/stream.c) loses 1%. On NVIDIA only: AMD's copies are paced by its
    counter of loads, and on the CPU there are none. */
 FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t bytes)
 {
-    p->pace = fleeti_uniform(bytes) / p->ring.slot_bytes;
+    const uint32_t size = p->ring.slot_bytes, all = fleeti_uniform(bytes);
+    p->pace = all / size + (all % size != 0);
 }
 
 /* The number of the slot that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function

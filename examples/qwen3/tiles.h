@@ -5,6 +5,7 @@
        weight_at, act_at    where in the weights of a wide tile, and where in activations
        multiply(...)        the product of some rows with the columns of a wide tile
        own_op, tile_lds     a tile's arguments where they are read fast, and the LDS for the rest
+       rows_of              of the step, from these arguments
        fetch_residual       begins to bring ahead what sums will be added to
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
