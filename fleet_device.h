@@ -2283,7 +2283,7 @@ typedef struct fleeti_stream {
 
 /* Each backend:
      fleeti_stream_open        a slot that was never used, by one thread, before a barrier
-     fleeti_stream_pace        before a slot is filled: waits until less than `most` copies are on their way
+     fleeti_stream_pace        before a slot is filled: waits until so many cycles have passed since the one before
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
      fleeti_stream_settle      one step of a producer that waits: what is on its way gets its full flags, in order
      fleeti_stream_order       after an acquire: the copies read what it has shown to the producer
@@ -2375,14 +2375,12 @@ FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slo
 {
     return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_FULL(slot), use);
 }
-FLEET_DEVICE void fleeti_stream_pace(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                     uint32_t most)
+FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
 {
-    const uint32_t before = slot >= most ? slot - most : slot + s->slots - most;
-    const uint32_t its = slot >= most ? use : use - 1;
-    if (most == 0 || most >= s->slots || use * s->slots + slot < most) return;
-    while (fleeti_any(!fleeti_stream_is_full(s, before, its))) { /* copies end, whatever happens */
+    if (!cycles) return;
+    while ((uint32_t)clock() - *begun < cycles) {
     }
+    *begun = (uint32_t)clock();
 }
 FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
@@ -2615,10 +2613,9 @@ FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at
    counter of loads paces them, on the CPU there is nothing to pace. */
 #if !defined(FLEET_CUDA)
 FLEET_DEVICE void fleeti_stream_order(void) {}
-FLEET_DEVICE void fleeti_stream_pace(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                     uint32_t most)
+FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
 {
-    (void)s, (void)slot, (void)use, (void)most;
+    (void)begun, (void)cycles;
 }
 FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
@@ -2821,7 +2818,7 @@ typedef struct fleet_spans {
     uint32_t task;                  /* number of the task in hand */
     uint32_t waves;                 /* that run tasks */
     uint32_t over;                  /* the task in hand takes nothing more, or the run ends */
-    uint32_t pace;                  /* pieces that may be on their way; 0: all slots' */
+    uint32_t pace, begun;           /* cycles between two pieces, and when the last one began */
     const uint32_t *step;           /* counter of the step event; null: fleet_span_await will do */
     uint32_t step_want;             /* what it has when the step before has ended */
     uint32_t step_known;            /* the producer has seen that in this step */
@@ -2909,23 +2906,21 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
             p->over = 1;
             return;
         }
-        fleeti_stream_pace(&p->ring, p->slot, p->use, p->pace);
+        fleeti_stream_pace(&p->begun, p->pace);
         fleeti_stream_fill(&p->ring, &p->flight, p->slot, p->use, from, piece);
         from += piece, bytes -= piece;
         if (++p->slot == p->ring.slots) p->slot = 0, p->use++;
     }
 }
 
-/* From here on, for the tasks that follow too, no more than `bytes` bytes of this workgroup's pieces are on their way at a
-   time, rounded up to pieces; 0, as at first: as many as the ring has slots. A piece then begins when an older one arrives, rather than as soon as a slot
-   is given back. Whether that pays has to be measured: on an H200 the products of examples/qwen3 gain 3 to 8% where waves
-   take a piece at a time, with any limit from a quarter of the ring to nearly all of it, and lose as much where they take
-   twelve at once; a plain chain of them (tests/bench/stream.c) loses 1%. On NVIDIA only: AMD's copies are paced by its
-   counter of loads, and on the CPU there are none. */
-FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t bytes)
+/* From here on, for the tasks that follow too, this workgroup's pieces begin at least so many cycles of the GPU's clock
+   apart: from 0, as at first, as soon as there is a slot, to 65,535. Where pieces of all workgroups come in bursts some get
+   theirs late, and all wait for these at the next event. What pays is above a workgroup's share of the bandwidth, and has to be
+   measured: on an H200 at 1.98 GHz the products of examples/qwen3 gain 4 to 5% with 285 to 315 cycles for 8 KB, and nothing with
+   200 or 350. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are none. */
+FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles)
 {
-    const uint32_t size = p->ring.slot_bytes, all = fleeti_uniform(bytes);
-    p->pace = all / size + (all % size != 0);
+    p->pace = fleeti_uniform(cycles < 65535 ? cycles : 65535);
 }
 
 /* The number of the slot that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function

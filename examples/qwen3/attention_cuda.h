@@ -409,7 +409,7 @@ FLEET_DEVICE uint32_t is_last_part(const decoder *d, const attention_part *p, ui
 }
 
 /* Puts the parts of a query together. A lane knows what a part is worth. */
-#define JOINED 16u /* sums on their way at a time */
+#define JOINED 8u /* sums on their way at a time */
 FLEET_DEVICE void load_parts(four *part, const float *from, uint32_t first, uint32_t parts)
 {
     UNROLLED
@@ -529,13 +529,15 @@ FLEET_DEVICE const op *begin_parts(const fleet_ctx *ctx, piece_source *from, par
     uint64_t *own = (uint64_t *)ctx->lds;
     if (fleet_wave_id() == 0) {
         const uint64_t *args = (const uint64_t *)(const void *)take_piece(from, 0);
-        for (uint32_t i = fleet_lane(); args && i < sizeof(op) / 8; i += 32) own[i] = args[i];
+        for (uint32_t i = fleet_lane(); args && i < offsetof(op, rows) / 8; i += 32)
+            own[i] = args[i];
         if (args) give_piece(from, 1);
         if (fleet_lane() == 0) list->known = args != NULL;
     } else if (fleet_wave_id() == 1) {
         const batch *b = (const batch *)(const void *)take_piece(from, 1);
         if (b) {
             list_parts(ctx, list, b, b->kv_heads, 0);
+            if (fleet_lane() == 0) keep_rows(ctx, b->rows);
             give_piece(from, 1);
         } else if (fleet_lane() == 0) {
             list->parts = 0;

@@ -271,7 +271,7 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
-    uint32_t rows;                /* of the step: in a worker's own copy (own_op) */
+    uint32_t rows, rows_epoch;    /* of the step, and which one: in a worker's own copy (own_op) */
 } op;
 
 #endif /* QWEN3_DECODER_H */

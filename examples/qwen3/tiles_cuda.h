@@ -50,6 +50,11 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
 /* A tile's arguments come with the stream, and stay in LDS in front of what else it has there: a load from memory is waited
    for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
 #define OWN_BYTES ((uint32_t)sizeof(op))
+FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, uint32_t rows)
+{
+    op *own = (op *)ctx->lds;
+    own->rows = rows, own->rows_epoch = ctx->epoch;
+}
 typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
 #define LDS_BYTES (62u * 512) /* attention likes to have as much */
 #define LDS_ALIGNED 512u      /* from where it has to be so for wgmma */
@@ -86,15 +91,16 @@ typedef char
 
 /* ---- the stream ---- */
 
-/* What may be on its way at a time (fleet_span_pace). Enough for all of the bandwidth: 132 workers with 96 KB each are 3 us
-   of an H200's, whose latency is below one. */
-#define ON_THE_WAY (DECODER_SLOTS / 2 * SLOT_BYTES)
+/* Cycles between two pieces (fleet_span_pace). */
+#if !defined(PIECES_APART)
+#define PIECES_APART 300u
+#endif
 
 FLEET_STREAM(linear, op)
 {
     const tile_range tiles = tiles_of(args, &ctx);
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, ON_THE_WAY);
+    fleet_span_pace(spans, PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
         fleet_span(spans, weights_of(args, n), args->tile_bytes);
@@ -106,7 +112,7 @@ FLEET_STREAM(expert, op)
     const int32_t *active = d->active;
     uint32_t items;
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, ON_THE_WAY);
+    fleet_span_pace(spans, PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
     if (!fleet_span_await(spans)) return;
     items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
@@ -163,15 +169,19 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     return w;
 }
 
-/* The stream's first piece, and the rows of the step, which are on their way meanwhile. If the run ends without it, whoever
+/* The stream's first piece, and the rows of the step: those that the worker's task before had, where that was in this step;
+   a load takes as long as a hundredth of a layer. In the launch's first step there may be anything in LDS; from then on there
+   is what a task of this launch left, for each worker has a part of each product. If the run ends without the piece, whoever
    asks for the next one is told. */
 FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
 {
     fleet_quad *own = (fleet_quad *)ctx->lds;
     if (fleet_wave_id() == 0) {
         const void *piece = fleet_weights_next(&source->weights);
-        const op *o = piece ? (const op *)piece : args;
-        const uint32_t rows = o->d.b->rows;
+        const op *o = piece ? (const op *)piece : args, *before = (const op *)ctx->lds;
+        const uint32_t known = ctx->step && before->rows_epoch == ctx->epoch;
+        const uint32_t rows = known ? before->rows : o->d.b->rows;
+        fleet_wave_barrier(); /* all lanes have read what is overwritten now */
         for (uint32_t i = fleet_lane(); i < OWN_BYTES / 16; i += 32)
             own[i] = ((const fleet_quad *)(const void *)o)[i];
         if (piece)
@@ -179,7 +189,7 @@ FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const
         else
             source->status = fleet_weights_status(&source->weights);
         fleet_wave_barrier();
-        if (fleet_lane() == 0) ((op *)ctx->lds)->rows = rows;
+        if (fleet_lane() == 0) keep_rows(ctx, rows);
     } else {
         fleet_weights_skip(&source->weights, 1);
     }
@@ -260,16 +270,18 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
         const uint32_t next = chunk + TEAMS < chunks ? chunk + TEAMS : w->team;
         const uint32_t before = w->first_block << from.terms; /* units of the other wave */
         const bf16 *piece[MOST_WIDE];
-        fleet_weights done;
+        uint32_t slot;
         fleet_weights_skip(&source->weights, chunk * wide - taken);
-        done = source->weights;
+        slot = fleet_weights_slot(&source->weights);
+        piece[0] = (const bf16 *)fleet_weights_take(&source->weights, wide);
+        if (!piece[0]) {
+            source->status = fleet_weights_status(&source->weights);
+            return;
+        }
         UNROLLED
-        for (uint32_t t = 0; t < wide; t++) {
-            piece[t] = (const bf16 *)fleet_weights_next(&source->weights);
-            if (!piece[t]) {
-                source->status = fleet_weights_status(&source->weights);
-                return;
-            }
+        for (uint32_t t = 1; t < wide; t++) { /* the ring's first slot comes behind its last one */
+            const int32_t ahead = (int32_t)(t - (slot + t < DECODER_SLOTS ? 0 : DECODER_SLOTS));
+            piece[t] = piece[0] + ahead * (int32_t)(SLOT_BYTES / sizeof(bf16));
         }
         taken = (chunk + 1) * wide;
         ROLLED
@@ -293,11 +305,7 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
                 load_acts(source->acts + u * groups, &from, behind + u, groups);
             }
         }
-        UNROLLED
-        for (uint32_t t = 0; t < wide; t++) {
-            fleet_weights_skip(&done, 1);
-            fleet_weights_release(&done, 2);
-        }
+        fleet_weights_give_back(&source->weights, wide, 2);
     }
     fleet_weights_skip(&source->weights, chunks * wide - taken);
 }

@@ -84,8 +84,7 @@ FLEET_STREAM(take, takes)
 {
     const uint32_t task = (uint32_t)at[0];
     FLEET_UNUSED(ctx);
-    /* Also as many as a ring of four has slots. */
-    fleet_span_pace(spans, task % 5 ? task % 5 * args->slot_bytes - 16 : 0);
+    fleet_span_pace(spans, task % 5 * 250); /* also as soon as there is a slot */
     if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_span_await(spans)) return;
     for (uint32_t k = 0; k < span_count(task); k++)
         fleet_span(spans, args->weights + task_first(args, task, k), 4 * span_words(args, task, k));

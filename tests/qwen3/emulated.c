@@ -611,9 +611,9 @@ static void emulated_span(fleet_spans *spans, const void *at, uint32_t bytes)
         stream_add(declaring, (const char *)at + from,
                    bytes - from < slot_bytes ? bytes - from : slot_bytes);
 }
-static void emulated_span_pace(fleet_spans *spans, uint32_t bytes)
+static void emulated_span_pace(fleet_spans *spans, uint32_t cycles)
 {
-    (void)spans, (void)bytes;
+    (void)spans, (void)cycles;
 }
 static uint32_t emulated_span_slot(const fleet_spans *spans)
 {
