@@ -981,6 +981,44 @@ static void layers_are_near_plain_ones(test_run *t)
     }
 }
 
+/* Tasks of one worker, one after the other: each learns how many rows its step has, from memory where nothing else is sure
+   to be of this step. In a launch's first step LDS may have been left by another launch. */
+enum { OWN_TASKS = 5 };
+static const struct {
+    uint32_t step, epoch, rows, want;
+} own_tasks[OWN_TASKS] = {{0, 7, 11, 11}, {1, 8, 5, 5}, {1, 8, 3, 5}, {2, 9, 3, 3}, {3, 10, 0, 0}};
+typedef struct own_rows {
+    op o;
+    batch b;
+} own_rows;
+static void take_own_ops(const fleet_ctx *of, void *args)
+{
+    own_rows *a = (own_rows *)args;
+    fleet_ctx ctx = *of;
+    weight_source source = weights_open(&ctx);
+    if (ctx.thread == 0)
+        ((op *)ctx.lds)->rows = 99, ((op *)ctx.lds)->rows_epoch = own_tasks[0].epoch;
+    for (uint32_t i = 0; i < OWN_TASKS; i++) {
+        if (ctx.thread == 0) a->b.rows = own_tasks[i].rows;
+        fleet_barrier(&ctx);
+        ctx.step = own_tasks[i].step, ctx.epoch = own_tasks[i].epoch;
+        if (rows_of(own_op(&ctx, &source, &a->o)) != own_tasks[i].want)
+            complain("a task has the rows of another step, it is number", i);
+        fleet_barrier(&ctx);
+    }
+}
+static void rows_are_those_of_the_step(test_run *t)
+{
+    static own_rows a;
+    memset(&a, 0, sizeof a);
+    streams_clear(SLOT_BYTES);
+    complaint[0] = 0;
+    a.o.d.b = &a.b;
+    for (uint32_t i = 0; i < OWN_TASKS; i++) stream_add(0, &a.o, sizeof a.o);
+    launch(take_own_ops, &a, 0, 1, 1);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "%s", complaint);
+}
+
 /* ---- attention ---- */
 
 typedef struct attention {
@@ -1002,7 +1040,10 @@ static void attend_parts(const fleet_ctx *ctx, void *args)
 {
     const decoder_and_op *a = (const decoder_and_op *)args;
     const fleet_status status = attend(*ctx, &a->o);
+    const op *own = (const op *)ctx->lds;
     if (status) complain("a tile fails with status", (uint32_t)status);
+    if (own->rows != a->b.rows || own->rows_epoch != ctx->epoch)
+        complain("attention does not leave the row count of the step, but", own->rows);
 }
 
 /* In [-most, most]. */
@@ -1234,6 +1275,7 @@ static void list(test_run *t)
     TEST(products_are_exact);
     TEST(a_stream_that_ends_is_told);
     TEST(layers_are_near_plain_ones);
+    TEST(rows_are_those_of_the_step);
     TEST(attention_is_near_a_plain_one);
 }
 
