@@ -10,15 +10,15 @@
 # Missing packages are installed (root or sudo) or named. Environment:
 #   FLEET_HIP_RUNTIME   folder of a libamdhip64.so.6, first in the loader's path of HIP programs
 #   FLEET_HIP_ROOT      where the Debian testing root with hipcc is kept, when no hipcc is on PATH
-#   JOBS                programs at a time (default: one more than processors, for some wait for one another)
+#   JOBS                programs at a time (default: the number of processors)
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
 
-groups="format compile plan host isa hip qwen3 examples cuda amalgamated readme" # what takes longest is not the last
+groups="format compile plan host examples qwen3 hip cuda isa amalgamated readme"
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Werror)
-jobs=${JOBS:-$(($(nproc) + 1))}
+jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 strict=
 
 # ---- jobs: commands in the background, then their verdicts -------------------------------------
