@@ -271,6 +271,7 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
+    uint64_t session;             /* no other one has the same: when it was opened, in ns */
     uint32_t rows, rows_epoch;    /* of the step, and which one: in a worker's own copy (own_op) */
 } op;
 

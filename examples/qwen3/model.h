@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -764,6 +765,7 @@ static int session_tokens(session *s, const request *requests)
 static int session_open(session *s, const model *m, const session_desc *desc,
                         const request *requests, uint32_t n)
 {
+    struct timespec opened;
     fleet_plan_desc p = fleet_plan_desc_default();
     fleet_state_desc state = fleet_state_desc_default();
     fleet_graph *g;
@@ -791,7 +793,11 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     if (fleet_plan_build(g, &p, &s->plan)) session_fail(s, "plan", fleet_graph_error(g));
     fleet_graph_destroy(g);
     if (s->error[0]) return -1;
-    for (uint32_t i = 0; i < count_ops(m); i++) s->ops[i].d = s->d;
+    timespec_get(&opened, TIME_UTC);
+    for (uint32_t i = 0; i < count_ops(m); i++) {
+        s->ops[i].d = s->d;
+        s->ops[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
+    }
     s->device_ops =
         (const op *)memory_copy(&s->memory, "ops", s->ops, (uint64_t)count_ops(m) * sizeof *s->ops);
     if (s->error[0]) return -1;

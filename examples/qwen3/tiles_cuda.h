@@ -91,7 +91,7 @@ typedef char
 
 /* ---- the stream ---- */
 
-/* Cycles between two pieces (fleet_span_pace). */
+/* Cycles between two pieces (fleet_span_pace), as they suit an H200. */
 #if !defined(PIECES_APART)
 #define PIECES_APART 300u
 #endif
@@ -169,17 +169,16 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     return w;
 }
 
-/* The stream's first piece, and the rows of the step: those that the worker's task before had, where that was in this step;
-   a load takes as long as a hundredth of a layer. In the launch's first step there may be anything in LDS; from then on there
-   is what a task of this launch left, for each worker has a part of each product. If the run ends without the piece, whoever
-   asks for the next one is told. */
+/* The stream's first piece, and the rows of the step: those that the worker's task before had, where that was of this session
+   and step, for a load takes 1% of a layer. What else may be in LDS, such as another session's, is not taken for it. If the
+   run ends without the piece, whoever asks for the next one is told. */
 FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
 {
     fleet_quad *own = (fleet_quad *)ctx->lds;
     if (fleet_wave_id() == 0) {
         const void *piece = fleet_weights_next(&source->weights);
         const op *o = piece ? (const op *)piece : args, *before = (const op *)ctx->lds;
-        const uint32_t known = ctx->step && before->rows_epoch == ctx->epoch;
+        const uint32_t known = before->session == o->session && before->rows_epoch == ctx->epoch;
         const uint32_t rows = known ? before->rows : o->d.b->rows;
         fleet_wave_barrier(); /* all lanes have read what is overwritten now */
         for (uint32_t i = fleet_lane(); i < OWN_BYTES / 16; i += 32)

@@ -981,12 +981,12 @@ static void layers_are_near_plain_ones(test_run *t)
     }
 }
 
-/* Tasks of one worker, one after the other: each learns how many rows its step has, from memory where nothing else is sure
-   to be of this step. In a launch's first step LDS may have been left by another launch. */
-enum { OWN_TASKS = 5 };
+/* Tasks of one worker, one after the other: each learns how many rows its step has, from memory where what is in LDS is not
+   surely of this step. At first it is what another session left in a step of the same number. */
+enum { OWN_TASKS = 5, SESSION = 3, OTHER_SESSION = 4 };
 static const struct {
-    uint32_t step, epoch, rows, want;
-} own_tasks[OWN_TASKS] = {{0, 7, 11, 11}, {1, 8, 5, 5}, {1, 8, 3, 5}, {2, 9, 3, 3}, {3, 10, 0, 0}};
+    uint32_t epoch, rows, want;
+} own_tasks[OWN_TASKS] = {{7, 11, 11}, {8, 5, 5}, {8, 3, 5}, {9, 3, 3}, {10, 0, 0}};
 typedef struct own_rows {
     op o;
     batch b;
@@ -996,12 +996,14 @@ static void take_own_ops(const fleet_ctx *of, void *args)
     own_rows *a = (own_rows *)args;
     fleet_ctx ctx = *of;
     weight_source source = weights_open(&ctx);
-    if (ctx.thread == 0)
-        ((op *)ctx.lds)->rows = 99, ((op *)ctx.lds)->rows_epoch = own_tasks[0].epoch;
+    if (ctx.thread == 0) {
+        op *left = (op *)ctx.lds;
+        left->session = OTHER_SESSION, left->rows = 99, left->rows_epoch = own_tasks[0].epoch;
+    }
     for (uint32_t i = 0; i < OWN_TASKS; i++) {
         if (ctx.thread == 0) a->b.rows = own_tasks[i].rows;
         fleet_barrier(&ctx);
-        ctx.step = own_tasks[i].step, ctx.epoch = own_tasks[i].epoch;
+        ctx.epoch = own_tasks[i].epoch;
         if (rows_of(own_op(&ctx, &source, &a->o)) != own_tasks[i].want)
             complain("a task has the rows of another step, it is number", i);
         fleet_barrier(&ctx);
@@ -1013,7 +1015,7 @@ static void rows_are_those_of_the_step(test_run *t)
     memset(&a, 0, sizeof a);
     streams_clear(SLOT_BYTES);
     complaint[0] = 0;
-    a.o.d.b = &a.b;
+    a.o.d.b = &a.b, a.o.session = SESSION;
     for (uint32_t i = 0; i < OWN_TASKS; i++) stream_add(0, &a.o, sizeof a.o);
     launch(take_own_ops, &a, 0, 1, 1);
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "%s", complaint);
