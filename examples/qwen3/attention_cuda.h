@@ -63,10 +63,6 @@ FLEET_STREAM(attend, op)
     }
 }
 
-/* Values that a lane loads or stores together. */
-typedef struct __attribute__((aligned(8))) two {
-    float value[2];
-} two;
 typedef struct __attribute__((aligned(16))) four {
     float value[4];
 } four;
@@ -97,7 +93,6 @@ typedef struct part_list {
 
 #define SUM_STRIDE (MOST_HEAD_DIM + 4u)    /* of a query: stores find different banks */
 #define QUERY_STRIDE (MOST_HEAD_DIM + 16u) /* likewise loads */
-#define LINE 64u                           /* values of a line of the L1 */
 #define SUMS (MOST_WAVES * FRAGMENT_ROWS)
 
 typedef struct attention_lds {
@@ -180,12 +175,6 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
     const float *rows = d->qkv + (size_t)p->row * width;
     kept *cache = cache_of(o->cache, d, p);
-    /* The units that they go to are on their way meanwhile, by waves that may have nothing else to do. */
-    if (appended)
-        for (size_t i = (size_t)first / KEYS * UNIT +
-                        ((MOST_WAVES - 1 - fleet_wave_id()) * 32 + lane) * LINE;
-             i < (size_t)ceil_div(end, KEYS) * UNIT; i += THREADS * LINE)
-            touch(cache + i);
     for (uint32_t n = fleet_wave_id(); n < queries + appended; n += MOST_WAVES) {
         const uint32_t is_key = n >= queries;
         const uint32_t row =

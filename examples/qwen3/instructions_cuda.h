@@ -31,14 +31,6 @@ FLEET_DEVICE float inverse_root(float x)
 {
     return rsqrtf(x);
 }
-/* A line of global memory to the L1: a load that nobody waits for. */
-FLEET_DEVICE void touch(const void *at)
-{
-    __asm__ volatile(
-        "{\n.reg .u32 unused;\nld.global.ca.u32 unused,[%0];\n}" ::"l"(__cvta_generic_to_global(at))
-        : "memory");
-}
-
 /* mma.sync of bf16: activations and weights. */
 FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
 {

@@ -72,6 +72,7 @@ FLEET_STREAM(linear_many, op)
     const many_share s = many_share_of(args, &ctx);
     const uint32_t wide = args->shape.tile_n / TILE, bytes = wide * SLOT_BYTES;
     FLEET_UNUSED(at);
+    fleet_span_pace(spans, PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
     while (fleet_span_slot(spans) % wide) fleet_span(spans, args, 16);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next)
@@ -261,6 +262,12 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
     }
 }
 
+FLEET_DEVICE void put_two(float *to, float first, float second)
+{
+    two together;
+    together.value[0] = first, together.value[1] = second;
+    *(two *)(void *)to = together;
+}
 /* A multiplier's sums of a wide tile to [wide][rows][TILE], in LDS or in memory. */
 FLEET_DEVICE void put_many(const float *sum, float *to, uint32_t rows, const uint32_t wide)
 {
@@ -269,7 +276,7 @@ FLEET_DEVICE void put_many(const float *sum, float *to, uint32_t rows, const uin
     for (uint32_t i = 0; i < wide * TILE_SUMS; i += 2) {
         const uint32_t r = row + i / 2 % 2 * 8;
         float *at = to + (i / TILE_SUMS * rows + r) * TILE + i % TILE_SUMS / 4 * 8 + lane % 4 * 2;
-        if (r < rows) at[0] = sum[i], at[1] = sum[i + 1];
+        if (r < rows) put_two(at, sum[i], sum[i + 1]);
     }
 }
 

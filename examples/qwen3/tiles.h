@@ -7,6 +7,7 @@
        own_op, tile_lds     a tile's arguments where they are read fast, and the LDS for the rest
        rows_of              of the step, from these arguments
        fetch_residual       begins to bring ahead what sums will be added to
+       put_squares          the sum of the squares of each row of a tile
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
@@ -141,13 +142,7 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const product_
         put_act(d->x + act_at(r, column + c, d->hidden), d->split * MOST_ROWS * d->hidden,
                 h * from->norm[c]);
     }
-    fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < tiles * rows; i += ctx->threads) {
-        const uint32_t t = over(i, l->inverse), r = i - t * rows;
-        float squares = 0;
-        for (uint32_t c = 0; c < TILE; c++) squares += sums[i * TILE + c] * sums[i * TILE + c];
-        d->squares[r * (d->hidden / TILE) + column / TILE + t] = squares;
-    }
+    put_squares(ctx, d, l, column, tiles, rows);
 }
 
 /* On GPUs the instruction alone: what makes small results exact takes constants, which the compiler keeps in registers
@@ -287,13 +282,14 @@ FLEET_TILE(linear, op)
     const op *o = own_op(&ctx, &weights, args);
     const decoder *d = &o->d;
     const uint32_t rows = rows_of(o);
-    const product_lds l = product_lds_of(&ctx, rows);
-    const tile_range range = tiles_of(o, &ctx);
     const operand in = operand_of(o, rows);
+    product_lds l;
+    tile_range range;
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
-    product_begin(&weights, &in);
+    product_begin(&weights, &in); /* before all else, for it is what is waited for */
+    l = product_lds_of(&ctx, rows), range = tiles_of(o, &ctx);
     if (o->ending != END_RESIDUAL) scale_rows(&ctx, o, &l, rows); /* which takes sums as they are */
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {

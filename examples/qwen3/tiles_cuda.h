@@ -128,6 +128,11 @@ FLEET_STREAM(expert, op)
 
 /* ---- products ---- */
 
+/* Values that a lane loads or stores together; attention has four. */
+typedef struct __attribute__((aligned(8))) two {
+    float value[2];
+} two;
+
 #define MOST_GROUPS (MOST_ROWS / 2 / FRAGMENT_ROWS) /* of rows, which one wave has */
 #define MOST_ACTS 8u /* pieces of activations that a lane has on their way */
 
@@ -438,4 +443,20 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
     FLEET_UNUSED(ctx);
     /* The last wave first: the ring waits for the first one's pieces. */
     scale_rows_among(o, l, rows, MOST_WAVES - 1 - fleet_wave_id(), MOST_WAVES, SCALED);
+}
+
+/* Of l->sums, [tiles][rows][TILE], of which each thread reads what it has left: so the lanes that have a row's columns add
+   them up, without a barrier. All lanes of a warp take part each time. */
+FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                              uint32_t column, uint32_t tiles, uint32_t rows)
+{
+    for (uint32_t first = 0; first < tiles * rows * TILE; first += ctx->threads) {
+        const uint32_t i = first + ctx->thread, row = i / TILE, t = over(row, l->inverse);
+        const uint32_t is_there = row < tiles * rows;
+        const float h = is_there ? l->sums[i] : 0;
+        float squares = h * h;
+        for (uint32_t bit = TILE / 2; bit; bit /= 2) squares += from_lane(squares, bit);
+        if (is_there && i % TILE == 0)
+            d->squares[(row - t * rows) * (d->hidden / TILE) + column / TILE + t] = squares;
+    }
 }

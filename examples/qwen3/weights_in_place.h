@@ -90,3 +90,17 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
     }
     fleet_barrier(ctx);
 }
+
+/* Of l->sums, [tiles][rows][TILE], which another thread may have left. */
+FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+                              uint32_t column, uint32_t tiles, uint32_t rows)
+{
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < tiles * rows; i += ctx->threads) {
+        const uint32_t t = over(i, l->inverse), r = i - t * rows;
+        const float *sum = l->sums + i * TILE;
+        float squares = 0;
+        for (uint32_t c = 0; c < TILE; c++) squares += sum[c] * sum[c];
+        d->squares[r * (d->hidden / TILE) + column / TILE + t] = squares;
+    }
+}

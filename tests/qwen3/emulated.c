@@ -286,10 +286,6 @@ FLEET_DEVICE float inverse_root(float x)
 {
     return 1 / sqrtf(x);
 }
-FLEET_DEVICE void touch(const void *at)
-{
-    (void)at;
-}
 FLEET_DEVICE fleet_quad load_floats(const float *from)
 {
     fleet_quad quad;
