@@ -2923,7 +2923,8 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
    apart: from 0, as at first, as soon as there is a slot, to 65,535. Where pieces of all workgroups come in bursts some get
    theirs late, and all wait for these at the next event. What pays is above a workgroup's share of the bandwidth, and has
    to be measured: on an H200 at 1.98 GHz the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2%
-   less than that with 285 or 340. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are none. */
+   less than that with 285 or 340. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are
+   none. */
 FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles)
 {
     p->pace = fleeti_uniform(cycles < 65535 ? cycles : 65535);

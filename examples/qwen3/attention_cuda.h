@@ -371,9 +371,8 @@ FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l)
     for (uint32_t i = 0; i < HEAD_TILES; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++) {
-            two together;
-            together.value[0] = a->sum[i][n], together.value[1] = a->sum[i][n + 2];
-            *(two *)(void *)(l->sum + (rows + n) * SUM_STRIDE + i * TILE + lane / 4 * 2) = together;
+            put_two(l->sum + (rows + n) * SUM_STRIDE + i * TILE + lane / 4 * 2, a->sum[i][n],
+                    a->sum[i][n + 2]);
         }
     }
     if (lane >= 4) return;

@@ -31,6 +31,7 @@ FLEET_DEVICE float inverse_root(float x)
 {
     return rsqrtf(x);
 }
+
 /* mma.sync of bf16: activations and weights. */
 FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
 {

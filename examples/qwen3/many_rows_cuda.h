@@ -262,12 +262,6 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
     }
 }
 
-FLEET_DEVICE void put_two(float *to, float first, float second)
-{
-    two together;
-    together.value[0] = first, together.value[1] = second;
-    *(two *)(void *)to = together;
-}
 /* A multiplier's sums of a wide tile to [wide][rows][TILE], in LDS or in memory. */
 FLEET_DEVICE void put_many(const float *sum, float *to, uint32_t rows, const uint32_t wide)
 {

@@ -133,6 +133,13 @@ typedef struct __attribute__((aligned(8))) two {
     float value[2];
 } two;
 
+FLEET_DEVICE void put_two(float *to, float first, float second)
+{
+    two together;
+    together.value[0] = first, together.value[1] = second;
+    *(two *)(void *)to = together;
+}
+
 #define MOST_GROUPS (MOST_ROWS / 2 / FRAGMENT_ROWS) /* of rows, which one wave has */
 #define MOST_ACTS 8u /* pieces of activations that a lane has on their way */
 
