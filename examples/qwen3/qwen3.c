@@ -215,11 +215,6 @@ static void *watch_steps(void *user)
 
 /* What this device reads in a second: each workgroup its part, from one end to the other. */
 #define READERS 8u /* workgroups of a worker on GPUs */
-#if defined(FLEET_CUDA) || defined(FLEET_HIP)
-#define READ_TOGETHER 4u /* loads of a thread */
-#else
-#define READ_TOGETHER 1u
-#endif
 FLEET_GLOBAL(COPY_THREADS)
 void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
 {
@@ -227,14 +222,12 @@ void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
                    end = quads * (fleet_block_id() + 1) / blocks;
     const uint32_t threads = fleet_thread_count();
     uint32_t sum[4] = {0, 0, 0, 0};
-    for (uint64_t i = first + fleet_thread_id(); i < end; i += READ_TOGETHER * threads) {
-        fleet_quad quad[READ_TOGETHER];
-        for (uint32_t n = 0; n < READ_TOGETHER; n++) {
-            const uint64_t at = i + n * threads;
-            quad[n] = from[at < end ? at : i];
-        }
-        for (uint32_t n = 0; n < READ_TOGETHER; n++)
-            for (uint32_t j = 0; j < 4; j++) sum[j] ^= quad[n].word[j];
+#if defined(FLEET_CUDA) || defined(FLEET_HIP)
+#pragma unroll 8
+#endif
+    for (uint64_t i = first + fleet_thread_id(); i < end; i += threads) {
+        const fleet_quad quad = from[i];
+        for (uint32_t j = 0; j < 4; j++) sum[j] ^= quad.word[j];
     }
     if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* so that it must be read */
 }
