@@ -340,12 +340,6 @@ FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_
     }
 }
 
-/* Where a part's sums of a query go. */
-FLEET_DEVICE float *partial_of(const decoder *d, const attention_part *p, uint32_t query,
-                               uint32_t part)
-{
-    return d->partial + (query_head(d, p, query) * d->most_parts + part) * PARTIAL;
-}
 /* Four sums of a head, as lanes find them. */
 FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32_t query, four sum,
                                float weight)
@@ -381,57 +375,95 @@ FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l)
         l->most[rows + n] = a->most[n], l->weight[rows + n] = a->weight[n];
 }
 
-/* Whether this is the last part of a query to be done, which its wave has just left to the others. */
+/* ---- parts ---- */
+
+/* What a lane leaves of a part for whoever puts the parts of a query together: four values, already divided by the sum of
+   their weights, two in a word; the power of two that this sum is; and a tag, which no two layers and steps have in
+   common. The last part to be done finds the tags of all others, or will: so nothing has to be ordered, and the values
+   are on their way while parts are counted. */
+FLEET_DEVICE fleet_quad *part_place(const decoder *d, const attention_part *p, uint32_t query,
+                                    uint32_t part)
+{
+    fleet_quad *all = (fleet_quad *)(void *)d->partial;
+    return all + (query_head(d, p, query) * d->most_parts + part) * PARTIAL + fleet_lane();
+}
+/* Odd: what memory begins with is none. It comes again after more than 2^31 layers. */
+FLEET_DEVICE uint32_t part_tag(const fleet_ctx *ctx, const op *o)
+{
+    return (ctx->epoch * o->layers + o->layer) * 2 + 1;
+}
+FLEET_DEVICE void leave_part(const decoder *d, const attention_part *p, uint32_t query, four sum,
+                             float most, float weight, uint32_t tag)
+{
+    const float scale = weight > 0 ? 1 / weight : 0; /* 0: no row of the query sees this part */
+    fleet_quad left;
+    left.word[0] = pair_of(sum.value[0] * scale, sum.value[1] * scale);
+    left.word[1] = pair_of(sum.value[2] * scale, sum.value[3] * scale);
+    left.word[2] = word_of_float(most + log_of_two(weight)), left.word[3] = tag;
+    store_as_one(part_place(d, p, query, p->part), left);
+}
+/* Whether this is the last part of a query to be done. */
 FLEET_DEVICE uint32_t is_last_part(const decoder *d, const attention_part *p, uint32_t query)
 {
     uint32_t last = 0;
-    fleet_wave_barrier(); /* what all lanes stored is published with the arrival */
+    fleet_wave_barrier(); /* all lanes have left theirs, which others may wait for from now on */
     if (fleet_lane() == 0) {
         uint32_t *arrived = d->arrived + query_head(d, p, query);
-        last = fleet_add_acq_rel_device(arrived, 1) + 1 == p->parts;
+        last = fleet_add_relaxed_device(arrived, 1) + 1 == p->parts;
         if (last) fleet_store_relaxed_device(arrived, 0); /* for the layer behind the event */
     }
-    last = of_lane((float)last, 0) > 0;
-    fleet_wave_barrier();
-    return last;
+    return of_lane((float)last, 0) > 0;
 }
-
-/* Puts the parts of a query together. A lane knows what a part is worth. */
-#define JOINED 8u /* sums on their way at a time */
-FLEET_DEVICE void load_parts(four *part, const float *from, uint32_t first, uint32_t parts)
+#define JOINED 8u /* parts on their way at a time */
+FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t query,
+                             uint32_t tag)
 {
-    UNROLLED
-    for (uint32_t i = 0; i < JOINED; i++)
-        part[i] =
-            load_four(from + (first + i < parts ? first + i : first) * PARTIAL + fleet_lane() * 4);
-}
-FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t query)
-{
-    const uint32_t lane = fleet_lane(), parts = p->parts;
-    const float *from = partial_of(d, p, query, 0);
-    const two ends = load_two(from + (lane < parts ? lane : 0) * PARTIAL + MOST_HEAD_DIM);
-    float most = lane < parts ? ends.value[0] : LOWEST, worth, weight;
-    four sum = {{0, 0, 0, 0}}, part[JOINED];
-    load_parts(part, from, 0, parts); /* before anybody waits for the ends */
-    for (uint32_t i = 16; i; i /= 2) most = fmaxf(most, from_lane(most, i));
-    worth = lane < parts ? power_of_two(ends.value[0] - most) : 0;
-    weight = wave_sum(worth * ends.value[1]);
-    for (uint32_t first = 0; first < parts; first += JOINED) {
-        if (first) load_parts(part, from, first, parts);
+    const fleet_quad *from = part_place(d, p, query, 0);
+    four sum = {{0, 0, 0, 0}};
+    float most = LOWEST, weight = 0;
+    ROLLED
+    for (uint32_t first = 0; first < p->parts; first += JOINED) {
+        const uint32_t last = p->parts - first < JOINED ? p->parts - first - 1 : JOINED - 1;
+        fleet_quad part[JOINED];
+        uint32_t late;
+        float shrink = most;
+        do { /* which ends: all parts are counted, and only on their way */
+            late = 0;
+            UNROLLED
+            for (uint32_t i = 0; i < JOINED; i++)
+                part[i] = load_as_one(from + (first + (i < last ? i : last)) * PARTIAL);
+            UNROLLED
+            for (uint32_t i = 0; i < JOINED; i++) late |= part[i].word[3] ^ tag;
+        } while (any_lane(late != 0));
+        UNROLLED
+        for (uint32_t i = 0; i < JOINED; i++) most = fmaxf(most, float_of_word(part[i].word[2]));
+        shrink = power_of_two(shrink - most);
+        weight *= shrink;
+        UNROLLED
+        for (uint32_t j = 0; j < 4; j++) sum.value[j] *= shrink;
         UNROLLED
         for (uint32_t i = 0; i < JOINED; i++) {
-            const float part_worth = of_lane(worth, (first + i) % 32);
-            UNROLLED
-            for (uint32_t j = 0; j < 4; j++)
-                if (first + i < parts) sum.value[j] += part[i].value[j] * part_worth;
+            const float worth = i <= last ? power_of_two(float_of_word(part[i].word[2]) - most) : 0;
+            weight += worth;
+            sum.value[0] += lower_of_pair(part[i].word[0]) * worth;
+            sum.value[1] += upper_of_pair(part[i].word[0]) * worth;
+            sum.value[2] += lower_of_pair(part[i].word[1]) * worth;
+            sum.value[3] += upper_of_pair(part[i].word[1]) * worth;
         }
     }
     put_attended(d, p, query, sum, weight);
 }
 
+CALLED_ON_DEVICE void join_parts_by_call(const decoder *d, const attention_part *p, uint32_t query,
+                                         uint32_t tag)
+{
+    join_parts(d, p, query, tag);
+}
+
 /* Adds up what so many waves left of each query, four values by each lane. */
 FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const attention_lds *l,
-                           uint32_t sets, uint32_t crews, uint32_t query, uint32_t queries)
+                           uint32_t sets, uint32_t crews, uint32_t query, uint32_t queries,
+                           uint32_t tag, const uint32_t calls)
 {
     for (uint32_t n = fleet_wave_id(); n < queries; n += MOST_WAVES) {
         float of[MOST_WAVES], most = LOWEST, weight = 0;
@@ -455,16 +487,18 @@ FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const atte
         if (p->parts == 1) {
             put_attended(d, p, query + n, sum, weight);
         } else {
-            float *to = partial_of(d, p, query + n, p->part);
-            *(four *)(void *)(to + fleet_lane() * 4) = sum;
-            if (fleet_lane() == 0) to[MOST_HEAD_DIM] = most, to[MOST_HEAD_DIM + 1] = weight;
-            if (is_last_part(d, p, query + n)) join_parts(d, p, query + n);
+            leave_part(d, p, query + n, sum, most, weight, tag);
+            if (!is_last_part(d, p, query + n)) continue;
+            if (calls)
+                join_parts_by_call(d, p, query + n, tag);
+            else
+                join_parts(d, p, query + n, tag);
         }
     }
 }
 
 FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention_part *p,
-                              piece_source *from, uint32_t *first)
+                              piece_source *from, uint32_t *first, const uint32_t calls)
 {
     const decoder *d = &o->d;
     const uint32_t all = queries_of(d, p), sets = sets_of(all), old = old_units(p);
@@ -494,7 +528,7 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention
         if (!l.apart) fleet_barrier(ctx);
         if (crew < busy) leave_sums(&a, &l);
         fleet_barrier(ctx);
-        add_sums(d, p, &l, sets, busy, query, queries);
+        add_sums(d, p, &l, sets, busy, query, queries, part_tag(ctx, o), calls);
     }
 }
 
@@ -535,27 +569,41 @@ FLEET_DEVICE const op *begin_parts(const fleet_ctx *ctx, piece_source *from, par
     return (const op *)ctx->lds;
 }
 
-/* Attention, a part of a sequence's keys and one head of them at a time. Whoever has the last of the keys has also those
-   of the step's own rows, and appends them. */
-FLEET_TILE(attend, op)
+/* A part of a sequence's keys and one head of them at a time. Whoever has the last of the keys has also those of the step's
+   own rows, and appends them. calls: a constant, whether parts are put together by a function that is called. */
+FLEET_DEVICE fleet_status attend_tile(const fleet_ctx *ctx, const uint32_t calls)
 {
-    part_list *list = (part_list *)(void *)tile_lds(&ctx);
+    part_list *list = (part_list *)(void *)tile_lds(ctx);
     uint32_t first = 2;
     piece_source from;
     const op *o;
-    FLEET_UNUSED(at);
-    FLEET_UNUSED(args);
-    from.weights = fleet_weights_open(&ctx);
+    from.weights = fleet_weights_open(ctx);
     from.passed = 0, from.status = FLEET_OK;
-    o = begin_parts(&ctx, &from, list);
+    o = begin_parts(ctx, &from, list);
     for (uint32_t i = 0; list->known && i < list->parts; i++) {
         if (i && i % LISTED == 0) {
-            fleet_barrier(&ctx);
-            if (fleet_wave_id() == 0) list_parts(&ctx, list, o->d.b, o->d.kv_heads, i);
-            fleet_barrier(&ctx);
+            fleet_barrier(ctx);
+            if (fleet_wave_id() == 0) list_parts(ctx, list, o->d.b, o->d.kv_heads, i);
+            fleet_barrier(ctx);
         }
-        attend_part(&ctx, o, &list->part[i % LISTED], &from, &first);
+        attend_part(ctx, o, &list->part[i % LISTED], &from, &first, calls);
     }
     return from.status;
 }
+FLEET_TILE(attend, op)
+{
+    FLEET_UNUSED(at), FLEET_UNUSED(args);
+    return attend_tile(&ctx, 0);
+}
+/* For the kernel of many rows, whose products would spill more. */
+FLEET_STREAM(attend_many, op)
+{
+    attend_stream(ctx, args, at, spans);
+}
+FLEET_TILE(attend_many, op)
+{
+    FLEET_UNUSED(at), FLEET_UNUSED(args);
+    return attend_tile(&ctx, 1);
+}
 #define ATTENTION_TILES(TILE_, P) TILE_(P, attend)
+#define ATTENTION_TILES_OF_MANY(TILE_, P) TILE_(P, attend_many)

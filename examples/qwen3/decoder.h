@@ -231,7 +231,7 @@ typedef struct decoder {
     float *squares; /* [MOST_ROWS][hidden / TILE]: sums of the squares of h */
     float *qkv;     /* [MOST_ROWS][(heads + 2 kv_heads) head_dim] */
     float *partial; /* [MOST_ROWS][heads][most_parts][partial_size()] */
-    uint32_t *arrived; /* [MOST_ROWS][heads]: parts whose sums are there; 0 between steps */
+    uint32_t *arrived; /* [MOST_ROWS][heads]: parts that are done; 0 between steps */
     kept *cache;       /* keys and values, [layers][sequences][kv_heads][cache_size()] */
     act *attended;     /* [MOST_ROWS][heads head_dim] */
     act *gated;        /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
@@ -270,6 +270,7 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     uint32_t columns;     /* of those: what of shape.n is no padding, or half of it */
     const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
+    uint32_t layer, layers;       /* of attention: which one, of how many */
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
     uint64_t session;             /* no other one has the same: when it was opened, in ns */
     uint32_t rows, rows_epoch;    /* of the step, and which one: in a worker's own copy (own_op) */

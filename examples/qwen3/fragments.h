@@ -106,13 +106,12 @@ FLEET_BOTH size_t value_at(uint32_t key, uint32_t i)
     return (size_t)key / KEYS * UNIT + UNIT / 2 + i / TILE * CACHE_BLOCK + lane * EIGHT +
            row / 8 * 4 + i % TILE / 8 * 2 + row % 2;
 }
-/* Of a part, in floats: sums in the order in which lanes leave them, the largest score, the sum of weights, and what keeps
-   the next one aligned. */
-#define PARTIAL (MOST_HEAD_DIM + 4)
+/* What lanes leave of a part, 16 bytes each; and in floats. */
+#define PARTIAL 32u
 FLEET_BOTH uint32_t partial_size(const decoder *d)
 {
     FLEET_UNUSED(d);
-    return PARTIAL;
+    return PARTIAL * 4;
 }
 /* Lane l leaves the sums of values l / 4 and l / 4 + 8 of a block together, and finds four in a row again: two
    neighbours, each with the one eight behind it. The first of them, in its half of the head: */

@@ -9,6 +9,8 @@
 
 #define UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define ROLLED _Pragma("unroll 1")
+/* A function that is called, and so has registers of its own. */
+#define CALLED_ON_DEVICE static __device__ __noinline__ __attribute__((unused))
 
 /* 16 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
    written them during this launch: ordinary loads. */
@@ -25,6 +27,36 @@ FLEET_DEVICE fleet_quad load_floats(const float *from)
 FLEET_DEVICE float float_of_word(uint32_t word)
 {
     return __uint_as_float(word);
+}
+FLEET_DEVICE uint32_t word_of_float(float f)
+{
+    return __float_as_uint(f);
+}
+/* 16 bytes, aligned, that are stored and loaded as one: who finds some of them finds all (PTX ISA, .b128). They order
+   nothing else. */
+FLEET_DEVICE void store_as_one(fleet_quad *to, fleet_quad words)
+{
+    const uint64_t low = words.word[0] | (uint64_t)words.word[1] << 32,
+                   high = words.word[2] | (uint64_t)words.word[3] << 32;
+    __asm__ volatile("{\n.reg .b128 all;\n"
+                     "mov.b128 all,{%1,%2};\n"
+                     "st.relaxed.gpu.global.b128 [%0],all;\n}" ::"l"(__cvta_generic_to_global(to)),
+                     "l"(low), "l"(high)
+                     : "memory");
+}
+FLEET_DEVICE fleet_quad load_as_one(const fleet_quad *from)
+{
+    fleet_quad words;
+    uint64_t low, high;
+    __asm__ volatile("{\n.reg .b128 all;\n"
+                     "ld.relaxed.gpu.global.b128 all,[%2];\n"
+                     "mov.b128 {%0,%1},all;\n}"
+                     : "=l"(low), "=l"(high)
+                     : "l"(__cvta_generic_to_global(from))
+                     : "memory");
+    words.word[0] = (uint32_t)low, words.word[1] = (uint32_t)(low >> 32);
+    words.word[2] = (uint32_t)high, words.word[3] = (uint32_t)(high >> 32);
+    return words;
 }
 /* The instruction alone, to two units in the last place. */
 FLEET_DEVICE float inverse_root(float x)
@@ -192,12 +224,27 @@ FLEET_DEVICE kept kept_of(float f)
 {
     return __half_as_ushort(__float2half_rn(fminf(fmaxf(f, -65504.0f), 65504.0f)));
 }
-/* Two of them in a register; of weights, which are 0 to 1. */
+/* Two of them in a register; none is larger than f16 has them. */
 FLEET_DEVICE uint32_t pair_of(float lower, float upper)
 {
     uint32_t pair;
     __asm__("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(pair) : "f"(upper), "f"(lower));
     return pair;
+}
+FLEET_DEVICE float lower_of_pair(uint32_t pair)
+{
+    return __half2float(__ushort_as_half((uint16_t)pair));
+}
+FLEET_DEVICE float upper_of_pair(uint32_t pair)
+{
+    return __half2float(__ushort_as_half((uint16_t)(pair >> 16)));
+}
+/* The power of two that x is, to some 22 bits; that of 0 is less than all others. */
+FLEET_DEVICE float log_of_two(float x)
+{
+    float power;
+    __asm__("lg2.approx.f32 %0,%1;" : "=f"(power) : "f"(x));
+    return power;
 }
 /* 2 to the power of x, to some 22 bits; 0 where that is tiny. */
 FLEET_DEVICE float power_of_two(float x)
@@ -211,6 +258,12 @@ FLEET_DEVICE float power_of_two(float x)
 FLEET_DEVICE float from_lane(float x, uint32_t bits)
 {
     return __shfl_xor_sync(~0u, x, (int)bits);
+}
+
+/* Whether it is so for any lane of the warp, which all ask together. */
+FLEET_DEVICE uint32_t any_lane(uint32_t so)
+{
+    return __any_sync(~0u, (int)so) != 0;
 }
 
 /* x of a lane; all lanes of the warp ask together. */

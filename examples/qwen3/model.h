@@ -535,6 +535,7 @@ static fleet_graph *session_graph(session *s)
         o->normed = 1, o->floats = d->qkv, o->columns = q + 2 * kv;
         o = then(&c, "attend", i, op_attend, FLEET_LEVEL_DEVICE);
         o->q_norm = l->q_norm, o->k_norm = l->k_norm;
+        o->layer = i, o->layers = cf->layers;
         o->cache = d->cache + cache * i;
 #if !defined(FLEET_CUDA)
         then(&c, "combine", i, op_combine, FLEET_LEVEL_DEVICE);
@@ -658,7 +659,7 @@ static int session_buffers(session *s)
     d->squares =
         (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
     d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
-    d->partial = (float *)memory_get(
+    d->partial = (float *)memory_zeros(
         mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * partial_size(d) * 4);
     d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->heads * 4);
     d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));

@@ -749,12 +749,12 @@ FLEET_TILE(next, op)
 }
 
 /* What kernels consist of, which differ in how they multiply. */
-#define DECODER_TILES(TILE_, P, LINEAR)                                                            \
+#define DECODER_TILES(TILE_, P, LINEAR, ATTENTION)                                                 \
     TILE_(P, embed)                                                                                \
     TILE_(P, LINEAR)                                                                               \
-    ATTENTION_TILES(TILE_, P)                                                                      \
+    ATTENTION(TILE_, P)                                                                            \
     TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
-#define TILES_OF_FEW(TILE_, P) DECODER_TILES(TILE_, P, linear)
+#define TILES_OF_FEW(TILE_, P) DECODER_TILES(TILE_, P, linear, ATTENTION_TILES)
 
 DECODER_DISPATCH(op, TILES_OF_FEW)
 FLEET_KERNEL(decode, op, THREADS)
@@ -769,7 +769,7 @@ FLEET_KERNEL(decode_static, op, THREADS)
 #if defined(FLEET_CUDA)
 /* The same, for more than FEW_ROWS sequences. */
 typedef op many;
-#define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many)
+#define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many, ATTENTION_TILES_OF_MANY)
 FLEET_DISPATCH_WITH_STREAM(many, TILES_OF_MANY, STREAMS_OF_MANY, DECODER_SLOTS, SLOT_BYTES)
 FLEET_KERNEL(decode_many, many, THREADS)
 {

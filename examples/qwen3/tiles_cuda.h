@@ -122,7 +122,7 @@ FLEET_STREAM(expert, op)
                    args->tile_bytes);
 }
 #define STREAMS_OF_FEW(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
-#define STREAMS_OF_MANY(TILE_, P) TILE_(P, linear_many) TILE_(P, attend) TILE_(P, expert)
+#define STREAMS_OF_MANY(TILE_, P) TILE_(P, linear_many) TILE_(P, attend_many) TILE_(P, expert)
 #define DECODER_DISPATCH(set, LIST)                                                                \
     FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS_OF_FEW, DECODER_SLOTS, SLOT_BYTES)
 
