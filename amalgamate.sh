@@ -6,6 +6,12 @@
 # stb_ds.h is $STB_DS, else the one beside the headers or on the usual include paths; if there is none,
 # the single file includes it as fleet.h does. The same inputs give the same bytes.
 set -eu
+case ${1-} in
+-*)
+    echo "usage: ./amalgamate.sh [OUTPUT]     default: fleet_all.h, in the current folder" >&2
+    exit 2
+    ;;
+esac
 output=${1:-fleet_all.h}
 here=$(cd "$(dirname "$0")" && pwd)
 
