@@ -333,7 +333,7 @@ FLEET_DEVICE uint32_t any_lane(uint32_t so)
     for (uint32_t i = 0; i < LANES; i++) any |= lanes[i].word;
     return any;
 }
-/* What is stored as one is sometimes not there yet: the load then finds what was there before, or no numbers and no tag. */
+/* What is stored as one is sometimes not there yet: the load then finds what was there before. */
 static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
 #define MOST_STORES 4096u
 static struct {
@@ -1084,6 +1084,7 @@ typedef struct attention {
 } attention;
 
 #define CONTEXT 400u
+#define LAYERS 64u
 #define PARTS 12u
 #define SEQUENCES 2u
 
@@ -1257,7 +1258,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     a.d.arrived = (uint32_t *)calloc(b->rows * c->heads, sizeof *a.d.arrived);
     a.d.attended = halves(2 * apart);
     a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
-    a.many = number % 2, a.o.layer = 0, a.o.layers = 2;
+    /* No two runs have the same tags, whatever memory they get. */
+    a.many = number % 2, a.o.layer = 2 * number, a.o.layers = LAYERS;
     a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
     if (!a.d.arrived) abort();
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
@@ -1272,8 +1274,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     run_attention(&a, 0, 1);
     memcpy(again, a.d.attended, (size_t)2 * apart * sizeof *again);
     memset(a.d.attended, 0xff, (size_t)2 * apart * sizeof *again);
-    /* Of other queries: what they left of the layer before is not taken for theirs. */
-    a.o.layer = 1;
+    /* What is left of the layer before has no numbers now: none of it may be taken. */
+    a.o.layer++;
     for (uint32_t i = 0; i < a.d.most_parts * b->rows * c->heads * PARTIAL * 4; i += 4)
         a.d.partial[i] = NAN;
     run_attention(&a, 2, 3);
