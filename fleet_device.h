@@ -2245,7 +2245,12 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
    Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
    completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
    that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
-   reads that task's slots any more. */
+   reads that task's slots any more.
+
+   NVIDIA's barriers tell odd uses from even ones only: a look for a use is right where the one before has come. Takers
+   see to that, for they release what they took. Behind a task that left pieces untaken it is time that does: the copies
+   of these were begun before the next task's entry was written, and a copy takes about as long as the way from one task
+   to the next. */
 typedef struct fleeti_stream {
     char *ring;
     fleeti_lds words;           /* behind the slots */

@@ -395,7 +395,8 @@ FLEET_DEVICE uint32_t part_tag(const fleet_ctx *ctx, const op *o)
 FLEET_DEVICE void leave_part(const decoder *d, const attention_part *p, uint32_t query, four sum,
                              float most, float weight, uint32_t tag)
 {
-    const float scale = weight > 0 ? 1 / weight : 0; /* 0: no row of the query sees this part */
+    /* No weight: the query's row sees none of these keys. */
+    const float scale = weight > 0 ? 1 / weight : 0;
     fleet_quad left;
     left.word[0] = pair_of(sum.value[0] * scale, sum.value[1] * scale);
     left.word[1] = pair_of(sum.value[2] * scale, sum.value[3] * scale);
