@@ -796,8 +796,8 @@ typedef struct fleet_part {
    one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU. */
 FLEET_BOTH uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
 {
-    const uint32_t longer = count % n;
-    return count / n * i + (i < longer ? i : longer);
+    const uint32_t longer = n == 1 ? 0 : count % n;
+    return n == 1 ? count * i : count / n * i + (i < longer ? i : longer);
 }
 
 /* Elements of k, from `first` on. */

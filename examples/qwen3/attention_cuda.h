@@ -63,18 +63,6 @@ FLEET_STREAM(attend, op)
     }
 }
 
-typedef struct __attribute__((aligned(16))) four {
-    float value[4];
-} four;
-
-FLEET_DEVICE two load_two(const float *from)
-{
-    return *(const two *)(const void *)from;
-}
-FLEET_DEVICE four load_four(const float *from)
-{
-    return *(const four *)(const void *)from;
-}
 FLEET_DEVICE void put_pair(kept *to, float first, float second)
 {
     *(uint32_t *)(void *)to = kept_of(first) | (uint32_t)kept_of(second) << 16;
@@ -378,19 +366,13 @@ FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l)
 /* ---- parts ---- */
 
 /* What a lane leaves of a part for whoever puts the parts of a query together: four values, already divided by the sum of
-   their weights, two in a word; the power of two that this sum is; and a tag, which no two layers and steps have in
-   common. The last part to be done finds the tags of all others, or will: so nothing has to be ordered, and the values
+   their weights, two in a word; the power of two that this sum is; and the task's tag. The last part to be done finds the tags of all others, or will: so nothing has to be ordered, and the values
    are on their way while parts are counted. */
 FLEET_DEVICE fleet_quad *part_place(const decoder *d, const attention_part *p, uint32_t query,
                                     uint32_t part)
 {
     fleet_quad *all = (fleet_quad *)(void *)d->partial;
     return all + (query_head(d, p, query) * d->most_parts + part) * PARTIAL + fleet_lane();
-}
-/* Odd: what memory begins with is none. It comes again after more than 2^31 layers. */
-FLEET_DEVICE uint32_t part_tag(const fleet_ctx *ctx, const op *o)
-{
-    return (ctx->epoch * o->layers + o->layer) * 2 + 1;
 }
 FLEET_DEVICE void leave_part(const decoder *d, const attention_part *p, uint32_t query, four sum,
                              float most, float weight, uint32_t tag)
@@ -529,7 +511,7 @@ FLEET_DEVICE void attend_part(const fleet_ctx *ctx, const op *o, const attention
         if (!l.apart) fleet_barrier(ctx);
         if (crew < busy) leave_sums(&a, &l);
         fleet_barrier(ctx);
-        add_sums(d, p, &l, sets, busy, query, queries, part_tag(ctx, o), calls);
+        add_sums(d, p, &l, sets, busy, query, queries, task_tag(ctx, o), calls);
     }
 }
 

@@ -235,7 +235,7 @@ typedef struct decoder {
     kept *cache;       /* keys and values, [layers][sequences][kv_heads][cache_size()] */
     act *attended;     /* [MOST_ROWS][heads head_dim] */
     act *gated;        /* [MOST_ROWS][columns]; of experts [MOST_ROWS top_k][columns] */
-    float *joint;      /* [chiplets][workers][JOINT]: sums of tiles that workers share */
+    fleet_quad *joint; /* [chiplets][workers][JOINT]: sums of tiles that workers share */
     float *best;       /* [chiplets][workers][MOST_ROWS]: largest logit of a worker's columns */
     int32_t *best_token;
     int32_t *picked; /* [sequences][limit]: the tokens that were chosen */
@@ -259,7 +259,6 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     uint32_t turn;       /* the worker that has the first of these tiles */
     const bf16 *weights; /* packed; of experts one after the other */
     uint32_t tile_bytes; /* of the weights of such a tile */
-    uint32_t *joined;    /* [chiplets][workers]: how often workers have left sums for others */
     const act *x;        /* [rows][shape.k] */
     uint32_t x_second;   /* how far behind a first bf16 the second one lies; 0: there is none */
     uint32_t normed;     /* 1: x is still to be divided by its root mean square */
@@ -270,7 +269,7 @@ typedef struct __attribute__((aligned(16))) op { /* a stream may copy it */
     uint32_t columns;     /* of those: what of shape.n is no padding, or half of it */
     const float *norm;    /* END_RESIDUAL and embed: weights of the norm to come, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
-    uint32_t layer, layers;       /* of attention: which one, of how many */
+    uint32_t number, ops;         /* which op of a step's */
     kept *cache;                  /* this layer's, [sequences][kv_heads][cache_size()] */
     uint64_t session;             /* no other one has the same: when it was opened, in ns */
     uint32_t rows, rows_epoch;    /* of the step, and which one: in a worker's own copy (own_op) */

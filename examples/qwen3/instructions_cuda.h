@@ -58,6 +58,11 @@ FLEET_DEVICE fleet_quad load_as_one(const fleet_quad *from)
     words.word[2] = (uint32_t)high, words.word[3] = (uint32_t)(high >> 32);
     return words;
 }
+/* n / d, of numbers below 2^16, to which the reciprocal is near enough: a division of integers takes much longer. */
+FLEET_DEVICE uint32_t quotient(uint32_t n, uint32_t d)
+{
+    return (uint32_t)__fdividef((float)n + 0.5f, (float)d);
+}
 /* The instruction alone, to two units in the last place. */
 FLEET_DEVICE float inverse_root(float x)
 {
@@ -197,24 +202,18 @@ FLEET_DEVICE void products_wait_but_last(void)
     __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
 #define SUMS_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define SUMS_8(i) SUMS_4(i), SUMS_4(i + 4)
-#define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
-#define WGMMA(n, sums, a, b, ...)                                                                  \
-    __asm__ volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" sums "}," a      \
-                     "," b ",1,1,1,0,0;"                                                           \
-                     : __VA_ARGS__                                                                 \
-                     : "l"(rows), "l"(columns))
-/* 64 rows by `tiles` tiles of columns, 16 k's, onto d; tiles is a constant. */
-FLEET_DEVICE void multiply_rows(float *d, uint32_t tiles, operand_at rows, operand_at columns)
+#define SUMS_24(i)                                                                                 \
+    SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12), SUMS_4(i + 16), SUMS_4(i + 20)
+#define NAMES_10(n)                                                                                \
+    "%" #n "0,%" #n "1,%" #n "2,%" #n "3,%" #n "4,%" #n "5,%" #n "6,%" #n "7,%" #n "8,%" #n "9,"
+/* 64 rows by 192 columns, 16 k's, onto d. */
+FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
 {
-    if (tiles == 1)
-        WGMMA(16, NAMES_8, "%8", "%9", SUMS_8(0));
-    else if (tiles == 2)
-        WGMMA(32, NAMES_16, "%16", "%17", SUMS_8(0), SUMS_8(8));
-    else
-        WGMMA(48, NAMES_24, "%24", "%25", SUMS_8(0), SUMS_8(8), SUMS_8(16));
+    __asm__ volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_10()
+                         NAMES_10(1) NAMES_10(2) NAMES_10(3) NAMES_10(4) NAMES_10(5) NAMES_10(6)
+                             NAMES_10(7) NAMES_10(8) "%90,%91,%92,%93,%94,%95},%96,%97,1,1,1,0,0;"
+                     : SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
+                     : "l"(rows), "l"(columns));
 }
 #else
 #define HAS_WGMMA 0

@@ -3,8 +3,12 @@
 
    With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes MOST_TOGETHER
    tiles of columns at once, whose sums four waves keep in registers: the rows come once for all of them. Where
-   there are fewer tiles than that for each worker, some workers have the same tiles, and each a part of the k's; they
-   leave their sums in memory, and each adds up those of some tiles, in the order of the parts.
+   there are fewer tiles than that for each worker, some workers have the same tiles, and each a part of the k's; each of
+   them adds up the sums of some tiles, of which the others leave theirs in memory, as words with a tag: nobody counts who
+   has come, and no store has to be waited for before another.
+
+   What is done before the first row is copied, and behind the last product, is time in which no weights come, for the ring
+   is full then.
 
    Four waves multiply, one copies rows, and one finds out by what to divide them. */
 
@@ -15,11 +19,17 @@
 #define MULTIPLIERS 4u     /* waves: those of a warpgroup, 16 rows each */
 #define COPIER MULTIPLIERS /* number of a wave */
 #define SCALER (MULTIPLIERS + 1)
-#define TILE_SUMS 8u /* of a lane */
-#define JOINT (MOST_TOGETHER * MOST_ROWS * TILE)
+#define TILE_SUMS 8u                   /* of a lane */
+#define MULTIPLYING (MULTIPLIERS * 32) /* threads */
+
+/* In words of 16 bytes: a lane's sums of a tile, three and a tag each; and what a worker leaves, at most, with a word for
+   each row whose scale it has found. */
+#define TILE_WORDS 3u
+#define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
+#define JOINT (JOINT_SCALES + MOST_ROWS)
 
 /* In a ring of other sizes its end would be between the pieces of a wide tile. */
-#if HAS_WGMMA && DECODER_SLOTS % 6 == 0
+#if HAS_WGMMA && DECODER_SLOTS % MOST_TOGETHER == 0
 /* ---- who has what ---- */
 
 /* A worker's share of a layer: rounds of wide tiles from `tile` on, `apart` apart, and of each the chunks of k's from
@@ -27,36 +37,37 @@
 typedef struct many_share {
     uint32_t tile, apart, end; /* end: of the tiles */
     uint32_t next;             /* how far on the worker's next rounds are */
-    uint32_t most_rounds;
+    uint32_t wide, most_rounds;
     uint32_t part, parts, group; /* of the k's; the workers that share tiles are a group */
     uint32_t chunk, chunk_end;
 } many_share;
 
 FLEET_DEVICE many_share many_share_of(const op *o, const fleet_ctx *ctx)
 {
-    const tile_range range = tiles_of(o, ctx);
-    const fleet_part slice = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
+    const uint32_t tile_n = o->shape.tile_n, most = quotient(MOST_TOGETHER * TILE, tile_n);
+    const tile_range range = tiles_of(o, ctx, quotient(o->shape.n + tile_n - 1, tile_n));
     const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, PIECE_K);
-    const uint32_t most = MOST_TOGETHER / (o->shape.tile_n / TILE);
-    const uint32_t groups = ceil_div(slice.n_tiles, most);
+    const uint32_t groups = quotient(range.end - range.begin + most - 1, most);
     many_share s;
-    s.most_rounds = most;
-    s.parts = groups && groups <= workers ? workers / groups : 1;
+    s.wide = tile_n / TILE, s.most_rounds = most;
+    s.parts = groups && groups <= workers ? quotient(workers, groups) : 1;
     if (s.parts > chunks) s.parts = chunks;
     if (s.parts > 1) {
-        const uint32_t place = range.first - slice.first_n;
-        s.group = place / s.parts, s.part = place % s.parts;
-        s.tile = slice.first_n + s.group * most, s.apart = 1;
+        const uint32_t place = range.first - range.begin;
+        s.group = quotient(place, s.parts), s.part = place - s.group * s.parts;
+        s.tile = range.begin + s.group * most, s.apart = 1;
         s.end = range.end;
         if (s.tile > s.end) s.tile = s.end;
         if (s.end > s.tile + most) s.end = s.tile + most;
         s.next = most;
+        s.chunk = quotient(chunks * s.part, s.parts);
+        s.chunk_end = quotient(chunks * (s.part + 1), s.parts);
     } else {
         s.group = s.part = 0;
         s.tile = range.first, s.apart = range.step, s.end = range.end;
         s.next = most * range.step;
+        s.chunk = 0, s.chunk_end = chunks;
     }
-    s.chunk = chunks * s.part / s.parts, s.chunk_end = chunks * (s.part + 1) / s.parts;
     return s;
 }
 FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
@@ -65,27 +76,32 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
     return rounds < s->most_rounds ? rounds : s->most_rounds;
 }
 
-/* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's. The pieces
-   of a wide tile are one operand: no end of the ring may be between them. Some pieces in front see to that. */
+/* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's, which are one
+   operand. So a chunk always has MOST_TOGETHER pieces, the last ones of which may have nothing in them, and no end of the
+   ring is between them: some pieces in front see to that. */
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
-    const uint32_t wide = args->shape.tile_n / TILE, bytes = wide * SLOT_BYTES;
+    const uint32_t bytes = s.wide * SLOT_BYTES;
     FLEET_UNUSED(at);
     fleet_span_pace(spans, PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
-    while (fleet_span_slot(spans) % wide) fleet_span(spans, args, 16);
-    for (uint32_t tile = s.tile; tile < s.end; tile += s.next)
-        for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++)
-            for (uint32_t r = 0; r < rounds_at(&s, tile); r++)
+    while (fleet_span_slot(spans) % MOST_TOGETHER) fleet_span(spans, args, 16);
+    for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
+        const uint32_t rounds = rounds_at(&s, tile);
+        for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
+            for (uint32_t r = 0; r < rounds; r++)
                 fleet_span(spans,
                            (const char *)(const void *)weights_of(args, tile + r * s.apart) +
                                (size_t)chunk * bytes,
                            bytes);
+            for (uint32_t i = rounds * s.wide; i < MOST_TOGETHER; i++) fleet_span(spans, args, 16);
+        }
+    }
 }
-FLEET_DEVICE void pass_over(weight_source *source, uint32_t wide)
+FLEET_DEVICE void pass_over(weight_source *source)
 {
-    while (fleet_weights_slot(&source->weights) % wide && !source->status) {
+    while (fleet_weights_slot(&source->weights) % MOST_TOGETHER && !source->status) {
         if (fleet_wave_id() == 0) {
             if (fleet_weights_next(&source->weights))
                 fleet_weights_release(&source->weights, 1);
@@ -155,17 +171,17 @@ FLEET_DEVICE void next_rows(row_units *u)
     if (++u->buffer == ROW_BYTES / u->bytes) u->buffer = 0, u->use++;
 }
 
-/* Once for a task; behind a barrier of all before they are used, and closed behind the last use. */
-FLEET_DEVICE void open_rows(const product_lds *l)
+/* Once for a task, by a wave; before a barrier of all, and closed behind one. */
+FLEET_DEVICE void open_rows(uint32_t counts)
 {
-    const uint32_t counts = lds_address(l->behind);
-    for (uint32_t i = 0; i < ROW_BUFFERS; i++)
+    const uint32_t i = fleet_lane();
+    if (i < ROW_BUFFERS)
         count_open(counts + i * 16, 1), count_open(counts + i * 16 + 8, MULTIPLIERS);
     counts_opened();
 }
-FLEET_DEVICE void close_rows(const product_lds *l)
+FLEET_DEVICE void close_rows(uint32_t counts)
 {
-    for (uint32_t i = 0; i < 2 * ROW_BUFFERS; i++) count_close(lds_address(l->behind) + i * 8);
+    if (fleet_lane() < 2 * ROW_BUFFERS) count_close(counts + fleet_lane() * 8);
 }
 
 /* The copier's: all units of a share, a group of rows each lane. */
@@ -191,51 +207,28 @@ FLEET_DEVICE void copy_rows(row_units *u)
 
 /* ---- products ---- */
 
-/* A multiplier's: a block of the rows with that of each wide tile, `at` bytes behind where its pieces begin. */
-FLEET_DEVICE void multiply_block(float *sum, uint32_t rows, uint32_t at, const uint32_t *piece,
-                                 const uint32_t wide)
-{
-    UNROLLED
-    for (uint32_t half = 0; half < 2; half++) {
-        const uint32_t k = half * (TILE * 2); /* in bytes */
-        const operand_at a = lds_operand(rows + k, ROW_GROUP_BYTES);
-        UNROLLED
-        for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
-            multiply_rows(sum + r * wide * TILE_SUMS, wide, a,
-                          lds_operand(piece[r] + at + k, PIECE_HALF * 2));
-    }
-}
-
 /* Each multiplier gives back what all have taken: they have six shares, two of them two each. */
 #define SHARES(wave) ((wave) < 2 ? MOST_WAVES / 2 : MOST_WAVES)
 
-/* The multipliers' part: adds up `rounds` wide tiles. The products of a block are under way while those of the one before
-   are waited for. Whether one of the waves got no pieces they find out together: wgmma is an instruction of all four.
+/* The multipliers' part: adds up the products of MOST_TOGETHER tiles. Those of a block are under way while those of the one
+   before are waited for. Whether one of the waves got no pieces they find out together: wgmma is an instruction of all four.
    The rows go on then, for the copier waits for them to be used; and products, too: whatever is in LDS, nobody looks at
-   the sums. So it is with rounds that there are not. While products are under way there is no branch that lanes take
+   the sums. So it is with tiles that there are not. While products are under way there is no branch that lanes take
    differently, or ptxas would make each wgmma wait for the one before. */
-FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, uint32_t rounds,
-                           float *sum, const uint32_t wide)
+FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, float *sum)
 {
     ROLLED
     for (uint32_t chunk = u->first; chunk < u->end; chunk += SLOT_BLOCKS) {
         const uint32_t left = u->end - chunk, blocks = left < SLOT_BLOCKS ? left : SLOT_BLOCKS;
-        const uint32_t slot = fleet_weights_slot(&source->weights);
         const void *first = NULL;
-        uint32_t piece[MOST_TOGETHER]; /* the first one of each wide tile: where it is in LDS */
-        uint32_t used = 0;             /* the rows of the products that are under way */
+        uint32_t pieces;   /* where they are in LDS */
+        uint32_t used = 0; /* the rows of the products that are under way */
         if (!source->status) {
-            first = fleet_weights_take(&source->weights, rounds * wide);
+            first = fleet_weights_take(&source->weights, MOST_TOGETHER);
             if (!first) source->status = fleet_weights_status(&source->weights);
         }
         if (any_multiplier(!first) && !source->status) source->status = FLEET_ERROR_ABORTED;
-        UNROLLED
-        for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++) {
-            const uint32_t ahead = r < rounds ? r * wide : 0;
-            const uint32_t wrapped = slot + ahead < DECODER_SLOTS ? 0 : DECODER_SLOTS;
-            piece[r] = uniform(
-                source->status ? u->lds : lds_address(first) + (ahead - wrapped) * SLOT_BYTES);
-        }
+        pieces = uniform(source->status ? u->lds : lds_address(first));
         ROLLED
         for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS) {
             ROLLED
@@ -246,8 +239,11 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
                 ROLLED
                 for (uint32_t b = 0; b < n; b++) {
                     products_begin();
-                    multiply_block(sum, row_buffer(u) + b * ATOM * 2, (at + b) * ATOM * 2, piece,
-                                   wide);
+                    UNROLLED
+                    for (uint32_t k = 0; k < BLOCK * 2; k += TILE * 2) /* in bytes */
+                        multiply_rows(
+                            sum, lds_operand(row_buffer(u) + b * ATOM * 2 + k, ROW_GROUP_BYTES),
+                            lds_operand(pieces + (at + b) * ATOM * 2 + k, PIECE_HALF * 2));
                     products_commit();
                     products_wait_but_last();
                     /* To the copier: this wave is through with the unit before. Pair: copy_rows. */
@@ -258,73 +254,180 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, u
         }
         products_wait();
         count_down(used, 1);
-        if (!source->status) fleet_weights_give_back(&source->weights, rounds * wide, SHARES(wave));
+        if (!source->status) fleet_weights_give_back(&source->weights, MOST_TOGETHER, SHARES(wave));
     }
 }
 
-/* A multiplier's sums of a wide tile to [wide][rows][TILE], in LDS or in memory. */
-FLEET_DEVICE void put_many(const float *sum, float *to, uint32_t rows, const uint32_t wide)
+/* ---- sums ---- */
+
+/* Where a lane's sum number i of a tile belongs, of group `group` of 16 rows: the lane has two rows, eight apart, and of each
+   two neighbours of the first eight columns, and those eight behind them. */
+FLEET_DEVICE uint32_t sum_row(uint32_t group, uint32_t i)
 {
-    const uint32_t lane = fleet_lane(), row = fleet_wave_id() * 16 + lane / 4;
+    return group * 16 + fleet_lane() / 4 + i / 2 % 2 * 8;
+}
+FLEET_DEVICE uint32_t sum_column(uint32_t i)
+{
+    return i / 4 * 8 + fleet_lane() % 4 * 2 + i % 2;
+}
+
+/* A lane's sums of a tile to [rows][TILE] in LDS, and from there. */
+FLEET_DEVICE void put_sums(const float *sum, float *to, uint32_t group, uint32_t rows)
+{
     UNROLLED
-    for (uint32_t i = 0; i < wide * TILE_SUMS; i += 2) {
-        const uint32_t r = row + i / 2 % 2 * 8;
-        float *at = to + (i / TILE_SUMS * rows + r) * TILE + i % TILE_SUMS / 4 * 8 + lane % 4 * 2;
-        if (r < rows) put_two(at, sum[i], sum[i + 1]);
+    for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
+        const uint32_t r = sum_row(group, i);
+        if (r < rows) put_two(to + r * TILE + sum_column(i), sum[i], sum[i + 1]);
+    }
+}
+FLEET_DEVICE void get_sums(float *sum, const float *from, uint32_t group, uint32_t rows)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
+        const uint32_t r = sum_row(group, i);
+        const two both = load_two(from + (r < rows ? r : 0) * TILE + sum_column(i));
+        sum[i] = both.value[0], sum[i + 1] = both.value[1];
     }
 }
 
-/* Sums of a wide tile, as workers that share it have left them in memory. */
-FLEET_DEVICE float *joint_sums(const op *o, const fleet_ctx *ctx, const many_share *s,
-                               uint32_t part, uint32_t round)
+/* Where this lane's sums of a tile and a group of rows are that part `part` of the group of workers leaves: `tile` counts
+   from the first one that they share. Nobody leaves others there before all have ended who read these, for the next
+   product waits for this one. */
+FLEET_DEVICE fleet_quad *joint_words(const op *o, const fleet_ctx *ctx, const many_share *s,
+                                     uint32_t part, uint32_t tile, uint32_t group)
 {
-    const uint32_t wide = o->shape.tile_n / TILE,
-                   worker = ctx->slice * o->d.workers + s->group * s->parts + part;
-    return o->d.joint + (worker * MOST_TOGETHER + round * wide) * MOST_ROWS * TILE;
+    const uint32_t worker = ctx->slice * o->d.workers + s->group * s->parts + part;
+    return o->d.joint + (size_t)worker * JOINT + tile * TILE_WORDS * MULTIPLYING + group * 32 +
+           fleet_lane();
 }
-/* Waits until all workers of the group have left theirs; they all have this task now, or soon. All threads call it,
-   behind a barrier. */
-FLEET_DEVICE void join_group(const op *o, const fleet_ctx *ctx, const many_share *s,
-                             const product_lds *l, uint32_t rows, weight_source *source)
+FLEET_DEVICE void leave_words(fleet_quad *to, const float *sum, uint32_t tag)
 {
-    uint32_t *joined = o->joined + ctx->slice * o->d.workers + s->group, want = 0;
-    /* Each worker's sums to the others of the group: those of all its waves, which the barrier has ordered before.
-       Pair: the load that sees all of them, and the barrier behind it. */
-    if (ctx->thread == 0) want = (fleet_add_acq_rel_device(joined, 1) / s->parts + 1) * s->parts;
-    if (o->ending != END_RESIDUAL)
-        scale_rows_among(o, l, rows, fleet_wave_id(), MOST_WAVES, MOST_SCALED);
-    if (ctx->thread == 0) {
+    UNROLLED
+    for (uint32_t w = 0; w < TILE_WORDS; w++) {
+        fleet_quad word;
+        UNROLLED
+        for (uint32_t j = 0; j < 3; j++)
+            word.word[j] = w * 3 + j < TILE_SUMS ? word_of_float(sum[w * 3 + j]) : 0;
+        word.word[3] = tag;
+        store_as_one(to + w * MULTIPLYING, word);
+    }
+}
+/* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each finds it
+   for some rows, of which it tells the others. */
+FLEET_DEVICE fleet_quad *joint_scale(const op *o, const fleet_ctx *ctx, const many_share *s,
+                                     uint32_t rows, uint32_t row)
+{
+    const uint32_t part = quotient(row, ceil_div(rows, s->parts));
+    const uint32_t worker = ctx->slice * o->d.workers + s->group * s->parts + part;
+    return o->d.joint + (size_t)worker * JOINT + JOINT_SCALES + row;
+}
+FLEET_DEVICE void scale_shared(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                               const many_share *s, uint32_t rows)
+{
+    const uint32_t each = ceil_div(rows, s->parts), first = s->part * each;
+    const uint32_t end = first + each < rows ? first + each : rows;
+    scale_some(o, l, first, end, 1, MOST_SCALED);
+    fleet_wave_barrier(); /* one lane has left them in LDS */
+    for (uint32_t r = first + fleet_lane(); r < end; r += 32) {
+        fleet_quad word = {{word_of_float(l->scale[r]), 0, 0, task_tag(ctx, o)}};
+        store_as_one(joint_scale(o, ctx, s, rows, r), word);
+    }
+}
+/* All waves'; behind the caller's next barrier they are in LDS. */
+FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const op *o,
+                             const product_lds *l, const many_share *s, uint32_t rows)
+{
+    const uint32_t tag = task_tag(ctx, o);
+    for (uint32_t first = 0; first < rows; first += ctx->threads) {
+        const uint32_t r = first + ctx->thread < rows ? first + ctx->thread : 0;
+        const fleet_quad *from = joint_scale(o, ctx, s, rows, r);
+        fleet_quad word;
         uint32_t tries = 0;
         uint64_t since = 0;
-        while ((int32_t)(fleet_load_acquire_device(joined) - want) < 0 && !source->status)
+        for (;;) {
+            word = load_as_one(from);
+            if (!any_lane(word.word[3] != tag && !source->status)) break;
             source->status = fleet_weights_pause(&source->weights, &tries, &since);
+        }
+        if (first + ctx->thread < rows) l->scale[r] = float_of_word(word.word[0]);
     }
-    fleet_barrier(ctx);
 }
+
+/* Adds up what all parts leave, in their order: they all have this task now, or soon. `from`: of the first part. */
 #define PARTS_LOADED 6u /* at a time */
-FLEET_DEVICE void add_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
-                            const product_lds *l, uint32_t round, uint32_t rows)
+FLEET_DEVICE void add_words(weight_source *source, float *sum, const fleet_quad *from,
+                            uint32_t parts, uint32_t tag)
 {
-    const uint32_t wide = o->shape.tile_n / TILE, n = wide * rows * TILE / 4;
-    const uint32_t apart = MOST_TOGETHER * MOST_ROWS * TILE;
-    const float *from = joint_sums(o, ctx, s, 0, round);
-    for (uint32_t i = ctx->thread; i < n; i += ctx->threads) {
-        float sum[4] = {0};
-        ROLLED
-        for (uint32_t first = 0; first < s->parts; first += PARTS_LOADED) {
-            fleet_quad part[PARTS_LOADED];
+    memset(sum, 0, TILE_SUMS * sizeof *sum);
+    ROLLED
+    for (uint32_t first = 0; first < parts; first += PARTS_LOADED) {
+        fleet_quad word[PARTS_LOADED][TILE_WORDS];
+        uint32_t late, tries = 0;
+        uint64_t since = 0;
+        for (;;) {
+            late = 0;
             UNROLLED
             for (uint32_t p = 0; p < PARTS_LOADED; p++) {
-                const uint32_t q = first + p < s->parts ? first + p : first;
-                part[p] = load_floats(from + q * apart + i * 4);
+                const fleet_quad *at = from + (first + p < parts ? first + p : first) * JOINT;
+                UNROLLED
+                for (uint32_t w = 0; w < TILE_WORDS; w++)
+                    word[p][w] = load_as_one(at + w * MULTIPLYING);
             }
             UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++)
-                for (uint32_t j = 0; j < 4 && first + p < s->parts; j++)
-                    sum[j] += float_of_word(part[p].word[j]);
+            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+                UNROLLED
+                for (uint32_t w = 0; w < TILE_WORDS; w++) late |= word[p][w].word[3] ^ tag;
+            }
+            if (!any_lane(late && !source->status)) break;
+            source->status = fleet_weights_pause(&source->weights, &tries, &since);
         }
         UNROLLED
-        for (uint32_t j = 0; j < 4; j++) l->sums[i * 4 + j] = sum[j];
+        for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+            UNROLLED
+            for (uint32_t i = 0; i < TILE_SUMS; i++)
+                sum[i] += first + p < parts ? float_of_word(word[p][i / 3].word[i % 3]) : 0;
+        }
+    }
+}
+
+/* What a wave does in turn: groups of rows of some tiles. */
+typedef struct wave_turn {
+    uint32_t tile, group, groups;
+} wave_turn;
+FLEET_DEVICE void turn_on(wave_turn *w, uint32_t by)
+{
+    w->group += by;
+    while (w->group >= w->groups) w->tile++, w->group -= w->groups;
+}
+FLEET_DEVICE wave_turn wave_turn_of(uint32_t rows)
+{
+    wave_turn w;
+    w.tile = w.group = 0, w.groups = ceil_div(rows, 16);
+    turn_on(&w, fleet_wave_id());
+    return w;
+}
+
+/* All waves': leaves the sums of `tiles` tiles, from number `first` on of those that are shared, which are in LDS. */
+FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                              const many_share *s, uint32_t first, uint32_t tiles, uint32_t rows)
+{
+    const uint32_t tag = task_tag(ctx, o);
+    for (wave_turn w = wave_turn_of(rows); w.tile < tiles; turn_on(&w, MOST_WAVES)) {
+        float sum[TILE_SUMS];
+        get_sums(sum, l->parts + w.tile * rows * TILE, w.group, rows);
+        leave_words(joint_words(o, ctx, s, s->part, first + w.tile, w.group), sum, tag);
+    }
+}
+/* All waves': the sums of `tiles` tiles to l->sums, [tiles][rows][TILE]. */
+FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const op *o,
+                            const product_lds *l, const many_share *s, uint32_t first,
+                            uint32_t tiles, uint32_t rows)
+{
+    const uint32_t tag = task_tag(ctx, o);
+    for (wave_turn w = wave_turn_of(rows); w.tile < tiles; turn_on(&w, MOST_WAVES)) {
+        float sum[TILE_SUMS];
+        add_words(source, sum, joint_words(o, ctx, s, 0, first + w.tile, w.group), s->parts, tag);
+        put_sums(sum, l->sums + w.tile * rows * TILE, w.group, rows);
     }
 }
 
@@ -337,62 +440,77 @@ FLEET_DEVICE void fetch_round(const fleet_ctx *ctx, const op *o, const product_l
 }
 /* When its sums are there. */
 FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                               uint32_t tile, uint32_t rows, const uint32_t wide)
+                               uint32_t tile, uint32_t rows)
 {
-    const uint32_t first = tile * wide, left = o->shape.n / TILE - first;
+    const uint32_t wide = o->shape.tile_n / TILE, first = tile * wide,
+                   left = o->shape.n / TILE - first;
     copies_wait(); /* those of fetch_residual */
     fleet_barrier(ctx);
     finish(ctx, o, l, first, left < wide ? left : wide, rows);
 }
 
-/* All of a worker's tiles; wide is a constant. */
+/* All of a worker's tiles. */
+#define STAGED (MOST_TOGETHER / 2) /* tiles whose sums LDS has room for */
 FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, const op *o,
-                                const operand *in, const product_lds *l, const uint32_t wide)
+                                const operand *in, const product_lds *l)
 {
     const many_share s = many_share_of(o, ctx);
-    const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows;
+    const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows, wide = s.wide;
     row_units units = row_units_of(in, &s, l);
+    if (wave < MULTIPLIERS) pass_over(source);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
         const uint32_t rounds = uniform(rounds_at(&s, tile));
         float sum[MOST_TOGETHER * TILE_SUMS];
         memset(sum, 0, sizeof sum);
         if (wave < MULTIPLIERS) {
-            add_many(source, &units, wave, rounds, sum, wide);
+            add_many(source, &units, wave, sum);
         } else if (wave == COPIER) {
             copies_follow();
             copy_rows(&units);
-        } else if (wave == SCALER && tile == s.tile) {
-            if (s.parts == 1 && o->ending != END_RESIDUAL)
-                scale_rows_among(o, l, rows, 0, 1, MOST_SCALED);
+        } else if (wave == SCALER && tile == s.tile && o->ending != END_RESIDUAL) {
+            if (s.parts == 1)
+                scale_some(o, l, 0, rows, 1, MOST_SCALED);
+            else
+                scale_shared(ctx, o, l, &s, rows);
         }
         if (s.parts == 1) {
             ROLLED
             for (uint32_t round = 0; round < rounds; round++) {
+                const uint32_t first = uniform(round * wide), end = first + wide;
                 fleet_barrier(ctx); /* the sums were rows, or another tile's */
                 fetch_round(ctx, o, l, tile + round * s.apart, rows);
                 UNROLLED
-                for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
-                    if (r == round && wave < MULTIPLIERS)
-                        put_many(sum + r * wide * TILE_SUMS, l->sums, rows, wide);
-                finish_round(ctx, o, l, tile + round * s.apart, rows, wide);
+                for (uint32_t i = 0; i < MOST_TOGETHER; i++)
+                    if (i >= first && i < end && wave < MULTIPLIERS)
+                        put_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE, wave,
+                                 rows);
+                finish_round(ctx, o, l, tile + round * s.apart, rows);
             }
         } else {
-            UNROLLED
-            for (uint32_t r = 0; r < MOST_TOGETHER / wide; r++)
-                if (r < rounds && wave < MULTIPLIERS)
-                    put_many(sum + r * wide * TILE_SUMS, joint_sums(o, ctx, &s, s.part, r), rows,
-                             wide);
+            const uint32_t tiles = rounds * wide;
+            ROLLED
+            for (uint32_t first = 0; first < tiles; first += STAGED) {
+                fleet_barrier(ctx); /* the sums were rows, or tiles before */
+                UNROLLED
+                for (uint32_t i = 0; i < MOST_TOGETHER; i++)
+                    if (i / STAGED * STAGED == first && wave < MULTIPLIERS)
+                        put_sums(sum + i * TILE_SUMS, l->parts + i % STAGED * rows * TILE, wave,
+                                 rows);
+                fleet_barrier(ctx);
+                leave_joint(ctx, o, l, &s, first, tiles - first < STAGED ? tiles - first : STAGED,
+                            rows);
+            }
             fleet_barrier(ctx);
             if (s.part < rounds) fetch_round(ctx, o, l, tile + s.part, rows);
-            join_group(o, ctx, &s, l, rows, source);
+            if (o->ending != END_RESIDUAL) get_scales(ctx, source, o, l, &s, rows);
             ROLLED
             for (uint32_t round = s.part; round < rounds; round += s.parts) {
                 if (round != s.part) {
                     fleet_barrier(ctx); /* the tile before is through */
                     fetch_round(ctx, o, l, tile + round, rows);
                 }
-                add_joint(ctx, o, &s, l, round, rows);
-                finish_round(ctx, o, l, tile + round, rows, wide);
+                add_joint(ctx, source, o, l, &s, round * wide, wide, rows);
+                finish_round(ctx, o, l, tile + round, rows);
             }
         }
         fleet_barrier(ctx); /* and are rows again */
@@ -403,25 +521,22 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
 FLEET_TILE(linear_many, op)
 {
     weight_source source = weights_open(&ctx);
-    const op *o = own_op(&ctx, &source, args);
-    const uint32_t rows = rows_of(o);
-    const product_lds l = many_lds_of(&ctx, o->shape.tile_n, rows);
-    const operand in = operand_of(o, rows);
+    const uint32_t counts = lds_address(product_lds_of(&ctx, 1).behind);
+    const uint32_t copies = fleet_wave_id() == COPIER;
+    const op *o;
+    operand in;
     FLEET_UNUSED(at);
-    if (rows == 0) return FLEET_OK;
-    if (o->ending == END_LOGITS) begin_logits(&ctx, &o->d, &l, rows);
-    if (ctx.thread == 0) open_rows(&l);
-    fleet_barrier(&ctx);
-    pass_over(&source, in.wide);
-    if (in.wide == 3)
-        multiply_many(&ctx, &source, o, &in, &l, 3);
-    else if (in.wide == 2)
-        multiply_many(&ctx, &source, o, &in, &l, 2);
-    else
-        multiply_many(&ctx, &source, o, &in, &l, 1);
-    fleet_barrier(&ctx);
-    if (ctx.thread == 0) close_rows(&l);
-    if (o->ending == END_LOGITS) end_logits(&ctx, &o->d, &l, rows);
+    if (copies) open_rows(counts);
+    o = own_op(&ctx, &source, args); /* has a barrier */
+    in = operand_of(o, rows_of(o));
+    if (in.rows) {
+        const product_lds l = many_lds_of(&ctx, o->shape.tile_n, in.rows);
+        if (o->ending == END_LOGITS) begin_logits(&ctx, &o->d, &l, in.rows);
+        multiply_many(&ctx, &source, o, &in, &l);
+        fleet_barrier(&ctx);
+        if (o->ending == END_LOGITS) end_logits(&ctx, &o->d, &l, in.rows);
+    }
+    if (copies) close_rows(counts);
     return source.status;
 }
 #else

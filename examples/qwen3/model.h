@@ -431,10 +431,9 @@ typedef struct session {
         steps; /* that the launch takes, at most; the first that ends with a token, counted from 1, and the first
                        that has one for each sequence */
     uint32_t first_token, decoding;
-    uint64_t cached;  /* tokens whose keys and values the steps behind that read, in all */
-    decoder d;        /* device pointers */
-    uint32_t *joined; /* [ops][chiplets][workers] */
-    op *ops;          /* on the host */
+    uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
+    decoder d;       /* device pointers */
+    op *ops;         /* on the host */
     const op *device_ops;
     fleet_topology topology;
     fleet_plan *plan;
@@ -490,7 +489,7 @@ static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet
     if (c->n) fleet_in_edge(c->g, grid, c->before, "->");
     c->before = fleet_event_tensor(c->g, text, fleet_shape0(), FLEET_COUNT_DERIVED);
     fleet_out_edge(c->g, grid, c->before, "->");
-    c->n++;
+    o->number = c->n++, o->ops = count_ops(c->s->m);
     return o;
 }
 
@@ -502,7 +501,6 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
     o->shape = product_of(n, k, wide);
     o->tile_bytes = tile_bytes_of(wide, k);
     o->turn = c->turn;
-    o->joined = c->s->joined + (size_t)(c->n - 1) * c->s->d.chiplets * c->s->d.workers;
     c->turn += ceil_div(n, wide * TILE);
     o->weights = weights;
     o->x = x, o->x_second = c->s->d.split * MOST_ROWS * k;
@@ -535,7 +533,6 @@ static fleet_graph *session_graph(session *s)
         o->normed = 1, o->floats = d->qkv, o->columns = q + 2 * kv;
         o = then(&c, "attend", i, op_attend, FLEET_LEVEL_DEVICE);
         o->q_norm = l->q_norm, o->k_norm = l->k_norm;
-        o->layer = i, o->layers = cf->layers;
         o->cache = d->cache + cache * i;
 #if !defined(FLEET_CUDA)
         then(&c, "combine", i, op_combine, FLEET_LEVEL_DEVICE);
@@ -665,8 +662,8 @@ static int session_buffers(session *s)
     d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
     d->gated =
         (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
-    d->joint = (float *)memory_get(mem, "sums", bests / MOST_ROWS * JOINT * 4);
-    s->joined = (uint32_t *)memory_zeros(mem, "sums", bests / MOST_ROWS * count_ops(m) * 4);
+    d->joint =
+        (fleet_quad *)memory_zeros(mem, "sums", bests / MOST_ROWS * JOINT * sizeof(fleet_quad));
     d->best = (float *)memory_get(mem, "logits", bests * 4);
     d->best_token = (int32_t *)memory_get(mem, "logits", bests * 4);
     d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);

@@ -8,6 +8,7 @@
        rows_of              of the step, from these arguments
        fetch_residual       begins to bring ahead what sums will be added to
        put_squares          the sum of the squares of each row of a tile
+       load_four, put_four, put_four_acts    of values that stand together, from where so many are aligned
        DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
@@ -82,19 +83,27 @@ FLEET_DEVICE uint32_t over(uint32_t n, uint32_t inverse)
 
 /* Which wide tiles of a product a worker computes. */
 typedef struct tile_range {
-    uint32_t first, end, step;
+    uint32_t begin, end; /* of the chiplet */
+    uint32_t first, step;
 } tile_range;
 
-FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx)
+/* tiles: wide ones of the product. */
+FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx, uint32_t tiles)
 {
-    const fleet_part part = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
+    const fleet_k_range all = {0, tiles};
+    const fleet_k_range part = fleet_cut_k(all, 1, ctx->slice, ctx->slices);
     const uint32_t n = ctx->tile_num;
     tile_range t;
     const uint32_t turn = o->turn < n ? o->turn : o->turn % n, mine = ctx->tile_index + n - turn;
-    t.first = part.first_n + (mine < n ? mine : mine - n);
-    t.end = part.first_n + part.n_tiles, t.step = n;
+    t.begin = part.first, t.end = part.first + part.count;
+    t.first = t.begin + (mine < n ? mine : mine - n), t.step = n;
     return t;
 }
+
+/* Neighbouring columns that a thread has: it waits once for all of them. */
+typedef struct __attribute__((aligned(16))) four {
+    float value[4];
+} four;
 
 /* Puts an activation where a product will take it. */
 FLEET_DEVICE void put_act(act *to, uint32_t second, float value)
@@ -126,21 +135,38 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx, uint32_t rows)
     return l;
 }
 
+/* The same of four neighbours. */
+FLEET_DEVICE void put_acts(act *to, uint32_t second, four values)
+{
+    act first[4], others[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        first[i] = act_of(values.value[i]);
+        others[i] = act_of(values.value[i] - float_of(first[i]));
+    }
+    put_four_acts(to, first);
+    if (second) put_four_acts(to + second, others);
+}
+
 /* Puts some tiles of the new residual stream, from `column` on, where the next layer looks for them: from->h, if there is
-   any, and l->sums, which a thread reads where it has left them: those of number thread, thread + threads... */
+   any, and l->sums, which a thread reads where it has left them: fours of number thread, thread + threads... */
 FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
                                const residual *from, uint32_t column, uint32_t tiles, uint32_t rows)
 {
     const decoder *d = &o->d;
-    float *sums = l->sums;
-    for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
-        const uint32_t t = over(i / TILE, l->inverse), r = i / TILE - t * rows,
-                       c = t * TILE + i % TILE;
-        const float h = sums[i] + (from->h ? from->h[r * from->step + c] : 0);
-        sums[i] = h;
-        d->h[r * d->hidden + column + c] = h;
-        put_act(d->x + act_at(r, column + c, d->hidden), d->split * MOST_ROWS * d->hidden,
-                h * from->norm[c]);
+    const uint32_t fours = TILE / 4;
+    for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
+        const uint32_t t = over(i / fours, l->inverse), r = i / fours - t * rows,
+                       c = t * TILE + i % fours * 4;
+        const four norm = load_four(from->norm + c);
+        four h = load_four(l->sums + i * 4), next;
+        if (from->h) {
+            const four before = load_four(from->h + r * from->step + c);
+            for (uint32_t j = 0; j < 4; j++) h.value[j] += before.value[j];
+        }
+        for (uint32_t j = 0; j < 4; j++) next.value[j] = h.value[j] * norm.value[j];
+        put_four(l->sums + i * 4, h);
+        put_four(d->h + r * d->hidden + column + c, h);
+        put_acts(d->x + act_at(r, column + c, d->hidden), d->split * MOST_ROWS * d->hidden, next);
     }
     put_squares(ctx, d, l, column, tiles, rows);
 }
@@ -155,9 +181,17 @@ FLEET_DEVICE float exp_of(float x)
     return __expf(x);
 #endif
 }
+FLEET_DEVICE float ratio_of(float a, float b)
+{
+#if defined(FLEET_HOST)
+    return a / b;
+#else
+    return __fdividef(a, b);
+#endif
+}
 FLEET_DEVICE float silu(float x)
 {
-    return x / (1 + exp_of(-x));
+    return ratio_of(x, 1 + exp_of(-x));
 }
 
 /* The embeddings of the step's rows. */
@@ -177,6 +211,7 @@ FLEET_TILE(embed, op)
                 d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
             l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
+        fleet_barrier(&ctx); /* sums are there, whoever left them */
         put_residual(&ctx, args, &l, &from, tile.column, 1, b->rows);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }
@@ -245,13 +280,16 @@ FLEET_DEVICE void finish(const fleet_ctx *ctx, const op *o, const product_lds *l
         put_logits(ctx, d, l, column,
                    d->vocab - column < tiles * TILE ? d->vocab - column : tiles * TILE, rows);
     } else if (o->ending == END_SILU) {
-        for (uint32_t i = ctx->thread; i < tiles * rows * half; i += ctx->threads) {
-            const uint32_t t = over(i / half, inverse), r = i / half - t * rows,
-                           c = (first + t) * half + i % half;
-            const float *sum = l->sums + i / half * TILE + i % half;
-            if (c < o->columns)
-                put_act(o->acts + act_at(r, c, o->columns), o->acts_second,
-                        silu(sum[0] * l->scale[r]) * (sum[half] * l->scale[r]));
+        const uint32_t fours = half / 4;
+        for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
+            const uint32_t t = over(i / fours, inverse), r = i / fours - t * rows,
+                           c = (first + t) * half + i % fours * 4;
+            const float *sum = l->sums + i / fours * TILE + i % fours * 4, scale = l->scale[r];
+            const four gate = load_four(sum), up = load_four(sum + half);
+            four gated;
+            for (uint32_t j = 0; j < 4; j++)
+                gated.value[j] = silu(gate.value[j] * scale) * (up.value[j] * scale);
+            if (c < o->columns) put_acts(o->acts + act_at(r, c, o->columns), o->acts_second, gated);
         }
     } else if (o->ending == END_FLOATS) {
         for (uint32_t i = ctx->thread; i < tiles * rows * TILE; i += ctx->threads) {
@@ -289,7 +327,7 @@ FLEET_TILE(linear, op)
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
     product_begin(&weights, &in); /* before all else, for it is what is waited for */
-    l = product_lds_of(&ctx, rows), range = tiles_of(o, &ctx);
+    l = product_lds_of(&ctx, rows), range = tiles_of(o, &ctx, fleet_linear_n_tiles(&o->shape));
     if (o->ending != END_RESIDUAL) scale_rows(&ctx, o, &l, rows); /* which takes sums as they are */
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
@@ -684,6 +722,7 @@ FLEET_TILE(add_experts, op)
             }
             l.sums[i] = sum;
         }
+        fleet_barrier(&ctx); /* sums are there, whoever left them */
         put_residual(&ctx, args, &l, &from, tile.column, 1, d->b->rows);
         fleet_barrier(&ctx); /* sums are the next tile's */
     }

@@ -98,7 +98,7 @@ typedef char
 
 FLEET_STREAM(linear, op)
 {
-    const tile_range tiles = tiles_of(args, &ctx);
+    const tile_range tiles = tiles_of(args, &ctx, fleet_linear_n_tiles(&args->shape));
     FLEET_UNUSED(at);
     fleet_span_pace(spans, PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
@@ -128,11 +128,32 @@ FLEET_STREAM(expert, op)
 
 /* ---- products ---- */
 
-/* Values that a lane loads or stores together; attention has four. */
+/* Values that a lane loads or stores together. */
+FLEET_DEVICE four load_four(const float *from)
+{
+    return *(const four *)(const void *)from;
+}
+FLEET_DEVICE void put_four(float *to, four values)
+{
+    *(four *)(void *)to = values;
+}
+typedef struct __attribute__((aligned(8))) four_acts {
+    act value[4];
+} four_acts;
+FLEET_DEVICE void put_four_acts(act *to, const act *values)
+{
+    four_acts together;
+    for (uint32_t i = 0; i < 4; i++) together.value[i] = values[i];
+    *(four_acts *)(void *)to = together;
+}
 typedef struct __attribute__((aligned(8))) two {
     float value[2];
 } two;
 
+FLEET_DEVICE two load_two(const float *from)
+{
+    return *(const two *)(const void *)from;
+}
 FLEET_DEVICE void put_two(float *to, float first, float second)
 {
     two together;
@@ -210,6 +231,12 @@ FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const
 FLEET_DEVICE uint32_t rows_of(const op *o)
 {
     return o->rows;
+}
+/* What a worker marks words with that another one of the same task waits for: no two tasks and steps have the same tag, so
+   nothing has to be ordered. Odd: what memory begins with is none. It comes again after more than 2^31 tasks. */
+FLEET_DEVICE uint32_t task_tag(const fleet_ctx *ctx, const op *o)
+{
+    return (ctx->epoch * o->ops + o->number) * 2 + 1;
 }
 
 /* This lane's weights for the two multiplications of a block. */
@@ -417,19 +444,19 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
 #define SCALED 2u      /* rows */
 #define MOST_SCALED 8u /* by a wave that has time */
 #define SQUARES 8u     /* of each */
-FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t rows, uint32_t wave,
-                                   uint32_t waves, const uint32_t scaled)
+/* Of `scaled` rows at a time, from `first` on, those of `waves` waves in turn. */
+FLEET_DEVICE void scale_some(const op *o, const product_lds *l, uint32_t first, uint32_t rows,
+                             uint32_t waves, const uint32_t scaled)
 {
     const decoder *d = &o->d;
     const uint32_t tiles = d->hidden / TILE;
-    for (uint32_t first = wave; first < rows; first += scaled * waves) {
+    for (; first < rows; first += scaled * waves) {
         float sum[MOST_SCALED] = {0};
         for (uint32_t t = fleet_lane(); o->normed && t < tiles; t += SQUARES * fleet_wave_size()) {
             float square[MOST_SCALED * SQUARES];
             UNROLLED
             for (uint32_t i = 0; i < scaled * SQUARES; i++) {
-                const uint32_t r = first + i / SQUARES * waves,
-                               at = t + i % SQUARES * fleet_wave_size();
+                const uint32_t r = first + i / SQUARES, at = t + i % SQUARES * fleet_wave_size();
                 square[i] = r < rows && at < tiles ? d->squares[r * tiles + at] : 0;
             }
             UNROLLED
@@ -437,7 +464,7 @@ FLEET_DEVICE void scale_rows_among(const op *o, const product_lds *l, uint32_t r
         }
         UNROLLED
         for (uint32_t i = 0; i < scaled; i++) {
-            const uint32_t r = first + i * waves;
+            const uint32_t r = first + i;
             for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2)
                 sum[i] += from_lane(sum[i], bit);
             if (r < rows && fleet_lane() == 0)
@@ -449,7 +476,7 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
 {
     FLEET_UNUSED(ctx);
     /* The last wave first: the ring waits for the first one's pieces. */
-    scale_rows_among(o, l, rows, MOST_WAVES - 1 - fleet_wave_id(), MOST_WAVES, SCALED);
+    scale_some(o, l, (MOST_WAVES - 1 - fleet_wave_id()) * SCALED, rows, MOST_WAVES, SCALED);
 }
 
 /* Of l->sums, [tiles][rows][TILE], of which each thread reads what it has left: so the lanes that have a row's columns add
@@ -457,13 +484,15 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
 FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
                               uint32_t column, uint32_t tiles, uint32_t rows)
 {
-    for (uint32_t first = 0; first < tiles * rows * TILE; first += ctx->threads) {
-        const uint32_t i = first + ctx->thread, row = i / TILE, t = over(row, l->inverse);
+    const uint32_t lanes = TILE / 4; /* of a row */
+    for (uint32_t first = 0; first < tiles * rows * lanes; first += ctx->threads) {
+        const uint32_t i = first + ctx->thread, row = i / lanes, t = over(row, l->inverse);
         const uint32_t is_there = row < tiles * rows;
-        const float h = is_there ? l->sums[i] : 0;
-        float squares = h * h;
-        for (uint32_t bit = TILE / 2; bit; bit /= 2) squares += from_lane(squares, bit);
-        if (is_there && i % TILE == 0)
+        const four h = load_four(l->sums + (is_there ? i : 0) * 4);
+        float squares = h.value[0] * h.value[0] + h.value[1] * h.value[1] +
+                        (h.value[2] * h.value[2] + h.value[3] * h.value[3]);
+        for (uint32_t bit = lanes / 2; bit; bit /= 2) squares += from_lane(squares, bit);
+        if (is_there && i % lanes == 0)
             d->squares[(row - t * rows) * (d->hidden / TILE) + column / TILE + t] = squares;
     }
 }

@@ -91,6 +91,21 @@ FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_ld
     fleet_barrier(ctx);
 }
 
+FLEET_DEVICE four load_four(const float *from)
+{
+    four values;
+    memcpy(&values, from, sizeof values);
+    return values;
+}
+FLEET_DEVICE void put_four(float *to, four values)
+{
+    memcpy(to, &values, sizeof values);
+}
+FLEET_DEVICE void put_four_acts(act *to, const act *values)
+{
+    memcpy(to, values, 4 * sizeof *values);
+}
+
 /* Of l->sums, [tiles][rows][TILE], which another thread may have left. */
 FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
                               uint32_t column, uint32_t tiles, uint32_t rows)

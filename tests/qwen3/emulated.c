@@ -284,6 +284,10 @@ FLEET_DEVICE float power_of_two(float x)
 {
     return exp2f(x);
 }
+FLEET_DEVICE uint32_t quotient(uint32_t n, uint32_t d)
+{
+    return n / d;
+}
 FLEET_DEVICE float inverse_root(float x)
 {
     return 1 / sqrtf(x);
@@ -478,10 +482,10 @@ static float of_operand(operand_at o, uint32_t row, uint32_t k)
     memcpy(&half, my_group->lds + (at ^ (at >> 7 & 3) << 4), sizeof half);
     return value_of_bf16(half);
 }
-FLEET_DEVICE void multiply_rows(float *d, uint32_t tiles, operand_at rows, operand_at columns)
+FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
 {
     const uint32_t row = emulated_wave_id() * 16 + emulated_lane() / 4;
-    for (uint32_t i = 0; i < tiles * 8; i++)
+    for (uint32_t i = 0; i < 96; i++)
         for (uint32_t k = 0; k < 16; k++)
             d[i] += of_operand(rows, row + i / 2 % 2 * 8, k) *
                     of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k);
@@ -675,17 +679,9 @@ static uint32_t emulated_span_await_step(fleet_spans *spans)
     (void)spans;
     return 1;
 }
-static uint32_t emulated_add_acq_rel(uint32_t *at, uint32_t value)
-{
-    return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
-}
 static uint32_t emulated_add_relaxed(uint32_t *at, uint32_t value)
 {
     return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
-}
-static uint32_t emulated_load_acquire(const uint32_t *at)
-{
-    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 {
@@ -713,11 +709,10 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_span_slot emulated_span_slot
 #define fleet_span_pace emulated_span_pace
 #define fleet_span_await_step emulated_span_await_step
-#define fleet_add_acq_rel_device emulated_add_acq_rel
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
-#define fleet_load_acquire_device emulated_load_acquire
 #define __expf expf
+#define __fdividef(a, b) ((a) / (b))
 #define DECODER_SLOTS RING
 #include "examples/qwen3/tiles.h"
 
@@ -912,16 +907,16 @@ static void run_linear(const fleet_ctx *ctx, void *args)
     const fleet_status status = o->d.b->rows > FEW_ROWS ? linear_many(*ctx, o) : linear(*ctx, o);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
-static void check_layer(test_run *t, const layer *a)
+#define OPS 64u
+static void check_layer(test_run *t, const layer *a, uint32_t number)
 {
     enum { K = 1100, COLUMNS = 800, MOST_TILES = COLUMNS / TILE + 2 };
     static uint16_t x[2 * MOST_ROWS * K], weights[MOST_TILES * TILE * PIECE_K * 5];
     static float squares[MOST_ROWS * K / TILE], floats[MOST_ROWS * COLUMNS], plain[COLUMNS * K];
-    static float joint[MOST_GROUPS_RUNNING * JOINT];
+    static fleet_quad joint[MOST_GROUPS_RUNNING * JOINT];
     static float h[MOST_ROWS * COLUMNS] __attribute__((aligned(16))), before[MOST_ROWS * COLUMNS];
     static float norm[COLUMNS] __attribute__((aligned(16))), after[MOST_ROWS * COLUMNS / TILE];
     static uint16_t next[MOST_ROWS * COLUMNS];
-    static uint32_t joined[MOST_GROUPS_RUNNING];
     static uint8_t marked[2 * MOST_ROWS * K / BLOCK];
     static batch b;
     static op o;
@@ -933,7 +928,6 @@ static void check_layer(test_run *t, const layer *a)
     memset(&spans, 0, sizeof spans);
     memset(&o, 0, sizeof o);
     memset(squares, 0, sizeof squares);
-    memset(joined, 0, sizeof joined);
     streams_clear(SLOT_BYTES);
     complaint[0] = 0;
     ctx.tile_num = a->workers, ctx.slices = 1;
@@ -942,7 +936,7 @@ static void check_layer(test_run *t, const layer *a)
     o.shape.element_bytes = 2, o.shape.split = FLEET_SPLIT_N;
     o.tile_bytes = tile * padded * 2, o.turn = 5;
     o.d.hidden = k, o.d.eps = 1e-6f, o.d.b = &b, o.d.squares = squares, o.d.workers = a->workers;
-    o.d.joint = joint, o.joined = joined;
+    o.d.joint = joint, o.number = number, o.ops = OPS;
     o.weights = weights, o.x = x, o.x_second = a->split ? apart : 0, o.normed = 1;
     o.ending = END_FLOATS, o.floats = floats, o.columns = a->columns;
     b.rows = a->rows;
@@ -1031,7 +1025,7 @@ static void layers_are_near_plain_ones(test_run *t)
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (is_part() && i % 4 != 3) continue;
-        check_layer(t, &cases[i]);
+        check_layer(t, &cases[i], i);
         if (t->failed_here) return;
     }
 }
@@ -1084,7 +1078,6 @@ typedef struct attention {
 } attention;
 
 #define CONTEXT 400u
-#define LAYERS 64u
 #define PARTS 12u
 #define SEQUENCES 2u
 
@@ -1259,7 +1252,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     a.d.attended = halves(2 * apart);
     a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
     /* No two runs have the same tags, whatever memory they get. */
-    a.many = number % 2, a.o.layer = 2 * number, a.o.layers = LAYERS;
+    a.many = number % 2, a.o.number = 2 * number, a.o.ops = OPS;
     a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
     if (!a.d.arrived) abort();
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
@@ -1275,7 +1268,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     memcpy(again, a.d.attended, (size_t)2 * apart * sizeof *again);
     memset(a.d.attended, 0xff, (size_t)2 * apart * sizeof *again);
     /* What is left of the layer before has no numbers now: none of it may be taken. */
-    a.o.layer++;
+    a.o.number++;
     for (uint32_t i = 0; i < a.d.most_parts * b->rows * c->heads * PARTIAL * 4; i += 4)
         a.d.partial[i] = NAN;
     run_attention(&a, 2, 3);
