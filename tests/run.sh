@@ -652,9 +652,14 @@ group_cuda() {
     done
 }
 
-# The decoder's kernel for STATIC plans keeps everything in registers (README.md, weight stream).
+# The decoder's kernels for STATIC plans keep everything in registers (README.md, weight stream), and ptxas makes no wgmma
+# wait for the one before.
 cuda_registers() { # LOG
-    grep -A2 "decode_static.* for 'sm_90a'" "$1" | grep " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
+    local kernel
+    for kernel in decode_static decode_many; do
+        grep -A2 "$kernel.* for 'sm_90a'" "$1" | grep " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" || return 1
+    done
+    ! grep -E "wgmma.*serialized" "$1"
 }
 
 cuda_decoder() { # PROGRAM CHECKPOINT SCHEDULES

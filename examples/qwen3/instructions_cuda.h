@@ -58,7 +58,7 @@ FLEET_DEVICE fleet_quad load_as_one(const fleet_quad *from)
     words.word[2] = (uint32_t)high, words.word[3] = (uint32_t)(high >> 32);
     return words;
 }
-/* n / d, of numbers below 2^16, to which the reciprocal is near enough: a division of integers takes much longer. */
+/* n / d, of numbers below 2^20, to which the reciprocal is near enough: a division of integers takes much longer. */
 FLEET_DEVICE uint32_t quotient(uint32_t n, uint32_t d)
 {
     return (uint32_t)__fdividef((float)n + 0.5f, (float)d);

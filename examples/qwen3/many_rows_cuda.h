@@ -28,7 +28,7 @@
 #define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
 #define JOINT (JOINT_SCALES + MOST_ROWS)
 
-/* In a ring of other sizes its end would be between the pieces of a wide tile. */
+/* In a ring of other sizes its end would be between the pieces of a chunk. */
 #if HAS_WGMMA && DECODER_SLOTS % MOST_TOGETHER == 0
 /* ---- who has what ---- */
 
@@ -101,16 +101,15 @@ FLEET_STREAM(linear_many, op)
 }
 FLEET_DEVICE void pass_over(weight_source *source)
 {
-    while (fleet_weights_slot(&source->weights) % MOST_TOGETHER && !source->status) {
-        if (fleet_wave_id() == 0) {
-            if (fleet_weights_next(&source->weights))
-                fleet_weights_release(&source->weights, 1);
-            else
-                source->status = fleet_weights_status(&source->weights);
-        } else {
-            fleet_weights_skip(&source->weights, 1);
-        }
-    }
+    const uint32_t slot = fleet_weights_slot(&source->weights) % MOST_TOGETHER;
+    const uint32_t n = slot ? MOST_TOGETHER - slot : 0;
+    if (source->status || !n) return;
+    if (fleet_wave_id())
+        fleet_weights_skip(&source->weights, n);
+    else if (fleet_weights_take(&source->weights, n))
+        fleet_weights_give_back(&source->weights, n, 1);
+    else
+        source->status = fleet_weights_status(&source->weights);
 }
 
 /* ---- rows ---- */
