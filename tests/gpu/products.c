@@ -176,6 +176,7 @@ static void products(test_run *t)
     for (uint32_t i = 0; i < CASES * CASES; i++) {
         op *o = &ops[i];
         o->d = d[i / CASES], o->weights = weights[i % CASES], o->x = x[i % CASES];
+        o->session = 1 + i / CASES; /* within one, the tasks of a step have the same rows */
         o->shape.m = o->shape.tile_m = MOST_ROWS;
         o->shape.n = PADDED, o->shape.tile_n = WIDE * TILE;
         o->tile_bytes = (uint32_t)tile_words(block_cases[i % CASES] * BLOCK) * 2;
