@@ -488,9 +488,11 @@ FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const prod
     for (uint32_t first = 0; first < tiles * rows * lanes; first += ctx->threads) {
         const uint32_t i = first + ctx->thread, row = i / lanes, t = over(row, l->inverse);
         const uint32_t is_there = row < tiles * rows;
-        const four h = load_four(l->sums + (is_there ? i : 0) * 4);
-        float squares = h.value[0] * h.value[0] + h.value[1] * h.value[1] +
-                        (h.value[2] * h.value[2] + h.value[3] * h.value[3]);
+        four h = {{0, 0, 0, 0}};
+        float squares;
+        if (is_there) h = load_four(l->sums + i * 4);
+        squares = h.value[0] * h.value[0] + h.value[1] * h.value[1] +
+                  (h.value[2] * h.value[2] + h.value[3] * h.value[3]);
         for (uint32_t bit = lanes / 2; bit; bit /= 2) squares += from_lane(squares, bit);
         if (is_there && i % lanes == 0)
             d->squares[(row - t * rows) * (d->hidden / TILE) + column / TILE + t] = squares;

@@ -482,13 +482,18 @@ static float of_operand(operand_at o, uint32_t row, uint32_t k)
     memcpy(&half, my_group->lds + (at ^ (at >> 7 & 3) << 4), sizeof half);
     return value_of_bf16(half);
 }
+/* Behind the rows that there are an operand may be anything, and so nobody may look at its sums. */
+static uint32_t rows_there;
 FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
 {
-    const uint32_t row = emulated_wave_id() * 16 + emulated_lane() / 4;
-    for (uint32_t i = 0; i < 96; i++)
-        for (uint32_t k = 0; k < 16; k++)
-            d[i] += of_operand(rows, row + i / 2 % 2 * 8, k) *
+    const uint32_t first = emulated_wave_id() * 16 + emulated_lane() / 4;
+    for (uint32_t i = 0; i < 96; i++) {
+        const uint32_t row = first + i / 2 % 2 * 8;
+        if (row >= rows_there) d[i] = NAN;
+        for (uint32_t k = 0; k < 16 && row < rows_there; k++)
+            d[i] += of_operand(rows, row, k) *
                     of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k);
+    }
 }
 
 FLEET_DEVICE float from_lane(float x, uint32_t bits)
@@ -939,7 +944,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     o.d.joint = joint, o.number = number, o.ops = OPS;
     o.weights = weights, o.x = x, o.x_second = a->split ? apart : 0, o.normed = 1;
     o.ending = END_FLOATS, o.floats = floats, o.columns = a->columns;
-    b.rows = a->rows;
+    b.rows = rows_there = a->rows;
     if (a->residual) {
         o.normed = 0, o.ending = END_RESIDUAL, o.d.hidden = a->columns;
         o.d.h = h, o.d.x = next, o.d.squares = after, o.norm = norm;
