@@ -45,7 +45,7 @@ typedef struct many_share {
 FLEET_DEVICE many_share many_share_of(const op *o, const fleet_ctx *ctx)
 {
     const uint32_t tile_n = o->shape.tile_n, most = quotient(MOST_TOGETHER * TILE, tile_n);
-    const tile_range range = tiles_of(o, ctx, quotient(o->shape.n + tile_n - 1, tile_n));
+    const tile_range range = tiles_of(o, ctx);
     const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, PIECE_K);
     const uint32_t groups = quotient(range.end - range.begin + most - 1, most);
     many_share s;

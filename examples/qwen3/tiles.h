@@ -87,15 +87,13 @@ typedef struct tile_range {
     uint32_t first, step;
 } tile_range;
 
-/* tiles: wide ones of the product. */
-FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx, uint32_t tiles)
+FLEET_DEVICE tile_range tiles_of(const op *o, const fleet_ctx *ctx)
 {
-    const fleet_k_range all = {0, tiles};
-    const fleet_k_range part = fleet_cut_k(all, 1, ctx->slice, ctx->slices);
+    const fleet_part part = fleet_linear_part(&o->shape, ctx->slice, ctx->slices);
     const uint32_t n = ctx->tile_num;
     tile_range t;
     const uint32_t turn = o->turn < n ? o->turn : o->turn % n, mine = ctx->tile_index + n - turn;
-    t.begin = part.first, t.end = part.first + part.count;
+    t.begin = part.first_n, t.end = part.first_n + part.n_tiles;
     t.first = t.begin + (mine < n ? mine : mine - n), t.step = n;
     return t;
 }
@@ -327,7 +325,7 @@ FLEET_TILE(linear, op)
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
     product_begin(&weights, &in); /* before all else, for it is what is waited for */
-    l = product_lds_of(&ctx, rows), range = tiles_of(o, &ctx, fleet_linear_n_tiles(&o->shape));
+    l = product_lds_of(&ctx, rows), range = tiles_of(o, &ctx);
     if (o->ending != END_RESIDUAL) scale_rows(&ctx, o, &l, rows); /* which takes sums as they are */
     if (o->ending == END_LOGITS) begin_logits(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {

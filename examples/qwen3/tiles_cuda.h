@@ -98,7 +98,7 @@ typedef char
 
 FLEET_STREAM(linear, op)
 {
-    const tile_range tiles = tiles_of(args, &ctx, fleet_linear_n_tiles(&args->shape));
+    const tile_range tiles = tiles_of(args, &ctx);
     FLEET_UNUSED(at);
     fleet_span_pace(spans, PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
