@@ -366,8 +366,8 @@ FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l)
 /* ---- parts ---- */
 
 /* What a lane leaves of a part for whoever puts the parts of a query together: four values, already divided by the sum of
-   their weights, two in a word; the power of two that this sum is; and the task's tag. The last part to be done finds the tags of all others, or will: so nothing has to be ordered, and the values
-   are on their way while parts are counted. */
+   their weights, two in a word; the power of two that this sum is; and the task's tag. The last part to be done finds the
+   tags of all others, or will: so nothing has to be ordered, and the values are on their way while parts are counted. */
 FLEET_DEVICE fleet_quad *part_place(const decoder *d, const attention_part *p, uint32_t query,
                                     uint32_t part)
 {

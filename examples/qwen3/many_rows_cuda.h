@@ -332,24 +332,22 @@ FLEET_DEVICE void scale_shared(const fleet_ctx *ctx, const op *o, const product_
         store_as_one(joint_scale(o, ctx, s, rows, r), word);
     }
 }
-/* All waves'; behind the caller's next barrier they are in LDS. */
+/* A row each thread; behind the caller's next barrier they are in LDS. */
+typedef char a_thread_for_each_row[THREADS >= MOST_ROWS ? 1 : -1];
 FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const op *o,
                              const product_lds *l, const many_share *s, uint32_t rows)
 {
-    const uint32_t tag = task_tag(ctx, o);
-    for (uint32_t first = 0; first < rows; first += ctx->threads) {
-        const uint32_t r = first + ctx->thread < rows ? first + ctx->thread : 0;
-        const fleet_quad *from = joint_scale(o, ctx, s, rows, r);
-        fleet_quad word;
-        uint32_t tries = 0;
-        uint64_t since = 0;
-        for (;;) {
-            word = load_as_one(from);
-            if (!any_lane(word.word[3] != tag && !source->status)) break;
-            source->status = fleet_weights_pause(&source->weights, &tries, &since);
-        }
-        if (first + ctx->thread < rows) l->scale[r] = float_of_word(word.word[0]);
+    const uint32_t tag = task_tag(ctx, o), is_row = ctx->thread < rows;
+    const fleet_quad *from = joint_scale(o, ctx, s, rows, is_row ? ctx->thread : 0);
+    fleet_quad word;
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    for (;;) {
+        word = load_as_one(from);
+        if (!any_lane(word.word[3] != tag && !source->status)) break;
+        source->status = fleet_weights_pause(&source->weights, &tries, &since);
     }
+    if (is_row) l->scale[ctx->thread] = float_of_word(word.word[0]);
 }
 
 /* Adds up what all parts leave, in their order: they all have this task now, or soon. `from`: of the first part. */

@@ -169,8 +169,8 @@ FLEET_DEVICE void put_residual(const fleet_ctx *ctx, const op *o, const product_
     put_squares(ctx, d, l, column, tiles, rows);
 }
 
-/* On GPUs the instruction alone: what makes small results exact takes constants, which the compiler keeps in registers
-   that are scarce; weights and gates need no more. */
+/* On GPUs the instructions alone: what makes small results exact takes constants, which the compiler keeps in registers
+   that are scarce, and branches; weights and gates need no more. */
 FLEET_DEVICE float exp_of(float x)
 {
 #if defined(FLEET_HOST)
