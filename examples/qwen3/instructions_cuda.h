@@ -206,13 +206,21 @@ FLEET_DEVICE void products_wait_but_last(void)
     SUMS_4(i), SUMS_4(i + 4), SUMS_4(i + 8), SUMS_4(i + 12), SUMS_4(i + 16), SUMS_4(i + 20)
 #define NAMES_10(n)                                                                                \
     "%" #n "0,%" #n "1,%" #n "2,%" #n "3,%" #n "4,%" #n "5,%" #n "6,%" #n "7,%" #n "8,%" #n "9,"
-/* 64 rows by 192 columns, 16 k's, onto d. */
+#define SUMS_96 SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
+#define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
+#define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
+/* 64 rows by 192 columns, 16 k's, which are `behind` times 16 bytes behind the operands' first ones. */
+#define MULTIPLY_16(behind)                                                                        \
+    "add.s64 rows,%96," #behind ";\nadd.s64 columns,%97," #behind ";\n"                            \
+    "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_90                             \
+    "%90,%91,%92,%93,%94,%95},rows,columns,1,1,1,0,0;\n"
+/* 64 rows by 192 columns onto d, 64 k's: two atoms of 512 bytes, one behind the other, of 32 k's each. All in one, for
+   each statement would take instructions, and a products_begin, of its own. */
 FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
 {
-    __asm__ volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_10()
-                         NAMES_10(1) NAMES_10(2) NAMES_10(3) NAMES_10(4) NAMES_10(5) NAMES_10(6)
-                             NAMES_10(7) NAMES_10(8) "%90,%91,%92,%93,%94,%95},%96,%97,1,1,1,0,0;"
-                     : SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
+    __asm__ volatile("{\n.reg .b64 rows,columns;\n" MULTIPLY_16(0) MULTIPLY_16(2) MULTIPLY_16(32)
+                         MULTIPLY_16(34) "}"
+                     : SUMS_96
                      : "l"(rows), "l"(columns));
 }
 #else

@@ -123,9 +123,9 @@ FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns, uin
     return l;
 }
 
-/* Rows come in units of ROW_BLOCKS blocks, a group of eight rows behind the other; where activations have two terms, the
-   units of the second ones are between those of the first. wgmma reads MOST_ROWS rows, whether they are there or not:
-   what it finds behind the last one goes to sums that nobody looks at. */
+/* Rows come in units of ROW_BLOCKS blocks, as multiply_rows takes them, a group of eight rows behind the other; where
+   activations have two terms, the units of the second ones are between those of the first. wgmma reads MOST_ROWS rows,
+   whether they are there or not: what it finds behind the last one goes to sums that nobody looks at. */
 #define ROW_BLOCKS 2u
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
 #define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)  /* of all buffers */
@@ -194,25 +194,37 @@ FLEET_DEVICE void copy_rows(row_units *u)
         for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
             /* Pair: the multipliers' count_down when they are through with what the buffer held. */
             if (u->use) count_wait(row_free(u), u->use - 1);
-            if (lane == 0) count_expect(row_full(u), u->groups * blocks * ATOM * 2);
+            if (lane == 0) count_expect(row_full(u), u->groups * ROW_GROUP_BYTES);
             fleet_wave_barrier();
-            if (lane < u->groups)
-                copy_bulk(row_buffer(u) + lane * ROW_GROUP_BYTES,
-                          u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->second : 0),
-                          blocks * ATOM * 2, row_full(u));
+            if (lane < u->groups) {
+                const act *from =
+                    u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->second : 0);
+                const uint32_t to = row_buffer(u) + lane * ROW_GROUP_BYTES;
+                copy_bulk(to, from, blocks * ATOM * 2, row_full(u));
+                /* Weights behind the last block are zeros; what they are multiplied with must be numbers. */
+                if (blocks < ROW_BLOCKS) copy_bulk(to + ATOM * 2, from, ATOM * 2, row_full(u));
+            }
         }
     }
 }
 
 /* ---- products ---- */
 
-/* Each multiplier gives back what all have taken: they have six shares, two of them two each. */
-#define SHARES(wave) ((wave) < 2 ? MOST_WAVES / 2 : MOST_WAVES)
+/* Each multiplier gives back what all have taken: they have six shares, two of them two each. Two calls, for divisions by
+   constants are quick. */
+typedef char shares_are_whole[MOST_WAVES == MULTIPLIERS + 2 && MOST_WAVES % 2 == 0 ? 1 : -1];
+FLEET_DEVICE void give_back_share(const weight_source *source, uint32_t wave)
+{
+    if (wave < 2)
+        fleet_weights_give_back(&source->weights, MOST_TOGETHER, MOST_WAVES / 2);
+    else
+        fleet_weights_give_back(&source->weights, MOST_TOGETHER, MOST_WAVES);
+}
 
-/* The multipliers' part: adds up the products of MOST_TOGETHER tiles. Those of a block are under way while those of the one
-   before are waited for. Whether one of the waves got no pieces they find out together: wgmma is an instruction of all four.
-   The rows go on then, for the copier waits for them to be used; and products, too: whatever is in LDS, nobody looks at
-   the sums. So it is with tiles that there are not. While products are under way there is no branch that lanes take
+/* The multipliers' part: adds up the products of MOST_TOGETHER tiles. Those of a unit of rows are under way while those of
+   the one before are waited for. Whether one of the waves got no pieces they find out together: wgmma is an instruction of
+   all four. The rows go on then, for the copier waits for them to be used; and products, too: whatever is in LDS, nobody
+   looks at the sums. So it is with tiles that there are not. While products are under way there is no branch that lanes take
    differently, or ptxas would make each wgmma wait for the one before. */
 FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, float *sum)
 {
@@ -232,28 +244,21 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, f
         for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS) {
             ROLLED
             for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
-                const uint32_t n = uniform(blocks - at < ROW_BLOCKS ? blocks - at : ROW_BLOCKS);
                 /* Pair: the copies of the unit, which complete it. */
                 count_wait(row_full(u), u->use);
-                ROLLED
-                for (uint32_t b = 0; b < n; b++) {
-                    products_begin();
-                    UNROLLED
-                    for (uint32_t k = 0; k < BLOCK * 2; k += TILE * 2) /* in bytes */
-                        multiply_rows(
-                            sum, lds_operand(row_buffer(u) + b * ATOM * 2 + k, ROW_GROUP_BYTES),
-                            lds_operand(pieces + (at + b) * ATOM * 2 + k, PIECE_HALF * 2));
-                    products_commit();
-                    products_wait_but_last();
-                    /* To the copier: this wave is through with the unit before. Pair: copy_rows. */
-                    count_down(used, b == 0 && used);
-                }
+                products_begin();
+                multiply_rows(sum, lds_operand(row_buffer(u), ROW_GROUP_BYTES),
+                              lds_operand(pieces + at * ATOM * 2, PIECE_HALF * 2));
+                products_commit();
+                products_wait_but_last();
+                /* To the copier: this wave is through with the unit before. Pair: copy_rows. */
+                count_down(used, used != 0);
                 used = row_free(u);
             }
         }
         products_wait();
         count_down(used, 1);
-        if (!source->status) fleet_weights_give_back(&source->weights, MOST_TOGETHER, SHARES(wave));
+        if (!source->status) give_back_share(source, wave);
     }
 }
 

@@ -490,9 +490,12 @@ FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
     for (uint32_t i = 0; i < 96; i++) {
         const uint32_t row = first + i / 2 % 2 * 8;
         if (row >= rows_there) d[i] = NAN;
-        for (uint32_t k = 0; k < 16 && row < rows_there; k++)
-            d[i] += of_operand(rows, row, k) *
-                    of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k);
+        for (uint32_t k = 0; k < 64 && row < rows_there; k++) {
+            const operand_at r = {rows.at + k / 32 * 512, rows.apart},
+                             c = {columns.at + k / 32 * 512, columns.apart};
+            d[i] += of_operand(r, row, k % 32) *
+                    of_operand(c, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k % 32);
+        }
     }
 }
 
