@@ -1,9 +1,9 @@
 /* decoder.h: what a decoder is in device memory, and how a step is made up.
 
    A step takes up to MOST_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
-   generated, and of a prompt as many as its share of the room that is left. The rows of a sequence stand together. Which rows there are
-   is decided on the device, by the task that ends the step before: sequences may come to their ends one by one, while
-   the launch goes on with the others.
+   generated, and of a prompt as many as its share of the room that is left. The rows of a sequence stand together. Which
+   rows there are is decided on the device, by the task that ends the step before: sequences may come to their ends one
+   by one, while the launch goes on with the others.
 
    Numbers    weights are bf16, and all else is float32 on the CPU. On GPUs the input of each linear layer (after it was
               multiplied by the weights of its norm, before it is divided by its root mean square) is rounded to bf16,

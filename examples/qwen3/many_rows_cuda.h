@@ -127,6 +127,7 @@ FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns, uin
    activations have two terms, the units of the second ones are between those of the first. wgmma reads MOST_ROWS rows,
    whether they are there or not: what it finds behind the last one goes to sums that nobody looks at. */
 #define ROW_BLOCKS 2u
+typedef char a_unit_is_multiplied_at_once[ROW_BLOCKS * BLOCK == 64 && ATOM * 2 == 512 ? 1 : -1];
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
 #define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)  /* of all buffers */
 #define ROW_BUFFERS (ROW_BYTES / (4 * ROW_GROUP_BYTES)) /* of 32 rows; of 64 half as many */
@@ -316,8 +317,8 @@ FLEET_DEVICE void leave_words(fleet_quad *to, const float *sum, uint32_t tag)
         store_as_one(to + w * MULTIPLYING, word);
     }
 }
-/* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each finds it
-   for some rows, of which it tells the others. */
+/* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each
+   finds it for some rows, of which it tells the others. */
 FLEET_DEVICE fleet_quad *joint_scale(const op *o, const fleet_ctx *ctx, const many_share *s,
                                      uint32_t rows, uint32_t row)
 {
