@@ -3,7 +3,7 @@
 #define QWEN3_MODEL_H
 
 #include "checkpoint.h"
-#include "tiles.h"
+#include "kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
        fetch_residual       begins to bring ahead what sums will be added to
        put_squares          the sum of the squares of each row of a tile
        load_four, put_four, put_four_acts    of values that stand together, from where so many are aligned
-       DECODER_DISPATCH     FLEET_DISPATCH of the tiles, with a weight stream where there is one */
+       DECODER_DISPATCH     FLEET_DISPATCH, with a weight stream where there is one */
 #ifndef QWEN3_TILES_H
 #define QWEN3_TILES_H
 
@@ -784,34 +784,5 @@ FLEET_TILE(next, op)
     copy_batch(&ctx, d->b, b);
     return FLEET_OK;
 }
-
-/* What kernels consist of, which differ in how they multiply. */
-#define DECODER_TILES(TILE_, P, LINEAR, ATTENTION)                                                 \
-    TILE_(P, embed)                                                                                \
-    TILE_(P, LINEAR)                                                                               \
-    ATTENTION(TILE_, P)                                                                            \
-    TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
-#define TILES_OF_FEW(TILE_, P) DECODER_TILES(TILE_, P, linear, ATTENTION_TILES)
-
-DECODER_DISPATCH(op, TILES_OF_FEW)
-FLEET_KERNEL(decode, op, THREADS)
-{
-    FLEET_WORKER_LOOP(op);
-}
-/* For plans that are STATIC, as the default is. */
-FLEET_KERNEL(decode_static, op, THREADS)
-{
-    FLEET_STATIC_LOOP(op);
-}
-#if defined(FLEET_CUDA)
-/* The same, for more than FEW_ROWS sequences. */
-typedef op many;
-#define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many, ATTENTION_TILES_OF_MANY)
-FLEET_DISPATCH_WITH_STREAM(many, TILES_OF_MANY, STREAMS_OF_MANY, DECODER_SLOTS, SLOT_BYTES)
-FLEET_KERNEL(decode_many, many, THREADS)
-{
-    FLEET_STATIC_LOOP(many);
-}
-#endif
 
 #endif /* QWEN3_TILES_H */

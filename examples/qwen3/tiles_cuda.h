@@ -121,10 +121,8 @@ FLEET_STREAM(expert, op)
         fleet_span(spans, weights_of(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
                    args->tile_bytes);
 }
-#define STREAMS_OF_FEW(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
-#define STREAMS_OF_MANY(TILE_, P) TILE_(P, linear_many) TILE_(P, attend_many) TILE_(P, expert)
-#define DECODER_DISPATCH(set, LIST)                                                                \
-    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS_OF_FEW, DECODER_SLOTS, SLOT_BYTES)
+#define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
+    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, DECODER_SLOTS, SLOT_BYTES)
 
 /* ---- products ---- */
 

@@ -36,7 +36,7 @@ FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const produc
     FLEET_UNUSED(ctx), FLEET_UNUSED(o), FLEET_UNUSED(l);
     FLEET_UNUSED(column), FLEET_UNUSED(rows);
 }
-#define DECODER_DISPATCH(set, LIST) FLEET_DISPATCH(set, LIST)
+#define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
 
 /* Arguments stay where they are. */
 #define LDS_BYTES PRODUCT_BYTES

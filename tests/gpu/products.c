@@ -5,6 +5,13 @@
 #include "settings.h"
 #include "examples/qwen3/tiles.h"
 
+#define TILES(TILE_, P) TILE_(P, linear)
+DECODER_DISPATCH(op, TILES, TILES)
+FLEET_KERNEL(multiply_all, op, THREADS)
+{
+    FLEET_WORKER_LOOP(op);
+}
+
 #define CASES 5u
 static const uint32_t row_cases[CASES] = {1, 16, 17, 33, MOST_ROWS};
 static const uint32_t block_cases[CASES] = {1, 4, 5, 33, 71}; /* of BLOCK k's */
@@ -143,7 +150,7 @@ static void run_products(test_run *t, const setting *s, void *user)
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
     launch.threads = THREADS;
     launch.lds_bytes = LDS_BYTES, launch.stream_bytes = FLEET_STREAM_BYTES(op);
-    CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(decode), ops), FLEET_OK);
+    CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(multiply_all), ops), FLEET_OK);
     if (!ended_with(t, &state, FLEET_OK)) return;
     CHECK_STATUS(fleet_to_host(floats, p->floats, words * sizeof *floats, NULL), FLEET_OK);
     check_results(t, p, floats);
