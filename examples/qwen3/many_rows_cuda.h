@@ -79,12 +79,15 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
 /* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's, which are one
    operand. So a chunk always has MOST_TOGETHER pieces, the last ones of which may have nothing in them, and no end of the
    ring is between them: some pieces in front see to that. */
+#if !defined(MANY_PIECES_APART)
+#define MANY_PIECES_APART 200u /* cycles, as PIECES_APART */
+#endif
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
     const uint32_t bytes = s.wide * SLOT_BYTES;
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, PIECES_APART);
+    fleet_span_pace(spans, MANY_PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
     while (fleet_span_slot(spans) % MOST_TOGETHER) fleet_span(spans, args, 16);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
