@@ -4321,7 +4321,7 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
             sched_yield();
         } else { /* more waves than cores: let those run that have work */
             struct timeval pause;
-            pause.tv_sec = 0, pause.tv_usec = 20;
+            pause.tv_sec = 0, pause.tv_usec = *tries < 256 ? 20 : 200; /* from some 5 ms on */
             select(0, NULL, NULL, NULL, &pause);
         }
         return FLEET_OK;
@@ -4438,15 +4438,24 @@ void fleeti_host_barrier(uint32_t waves)
         return;
     }
     if (waves == 1) return;
-    pthread_mutex_lock(&g->lock);
-    generation = m->generation;
-    if (++m->arrived == waves) {
-        m->arrived = 0;
-        m->generation++;
+    generation = __atomic_load_n(&m->generation, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == waves) {
+        __atomic_store_n(&m->arrived, 0, __ATOMIC_RELAXED);
+        pthread_mutex_lock(&g->lock);
+        /* Publishes what all waves stored before they arrived. Pair: the loads below. */
+        __atomic_store_n(&m->generation, generation + 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&g->all_here);
-    } else {
-        while (m->generation == generation) pthread_cond_wait(&g->all_here, &g->lock);
+        pthread_mutex_unlock(&g->lock);
+        return;
     }
+    /* Mostly the others are not far: to fall asleep and be woken takes longer than to let them run. */
+    for (uint32_t looks = 0; looks < 8; looks++) {
+        if (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) != generation) return;
+        sched_yield();
+    }
+    pthread_mutex_lock(&g->lock);
+    while (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) == generation)
+        pthread_cond_wait(&g->all_here, &g->lock);
     pthread_mutex_unlock(&g->lock);
 }
 
