@@ -917,7 +917,7 @@ def main():
                 jobs.append(pool.submit(kernels, arch, TOP, work, (L1,)))
                 jobs.append(pool.submit(intermediate, arch, TOP, work))
             for name in [*sorted(os.listdir(os.path.join(TOP, "examples"))), os.path.join("qwen3", "qwen3.c")]:
-                if re.match(r"\d\d_.*\.c$|qwen3/", name):
+                if re.match(r"\d\d_.*\.c$|qwen3/" if arch != "gfx90a" else "01_|qwen3/", name):
                     examples.append(pool.submit(example, os.path.join(TOP, "examples", name), arch, work))
         changed = [pool.submit(mutant, m, work) for m in mutants.MUTANTS if m.isa is not False]
         already = set()
