@@ -275,18 +275,19 @@ hip_flags=(-x hip -std=c++17 -O2)
 hip_archs=(--offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950)
 
 compile_hip() {
-    local unit arch only
+    local unit arch made
     hip_setup
     hip_run mkdir -p "$out"
     for unit in fleet fleet_device fleet_sched; do
         printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n' "$unit" |
             hip_run tee "$out/hip_$unit.c" >/dev/null
         # The last one has the others in it: of these it is whether they can do without.
-        only=-fsyntax-only
-        [ "$unit" != fleet_sched ] || only=
+        made="-fsyntax-only -Wno-unused-command-line-argument" # hipcc adds arguments for a linker
+        [ "$unit" != fleet_sched ] || made="-c -o /dev/null"
         for arch in gfx90a gfx942 gfx950; do
-            check "hipcc/$arch/$unit" hip_cc --offload-arch=$arch "${hip_flags[@]}" "${warnings[@]}" $only \
-                -c "$out/hip_$unit.c" -o /dev/null
+            # shellcheck disable=SC2086
+            check "hipcc/$arch/$unit" hip_cc --offload-arch=$arch "${hip_flags[@]}" "${warnings[@]}" \
+                "$out/hip_$unit.c" $made
         done
     done
 }
