@@ -10,7 +10,7 @@
 # Missing packages are installed (root or sudo) or named. Environment:
 #   FLEET_HIP_RUNTIME   folder of a libamdhip64.so.6, first in the loader's path of HIP programs
 #   FLEET_HIP_ROOT      where the Debian testing root with hipcc is kept, when no hipcc is on PATH
-#   JOBS                programs at a time (default: the number of processors)
+#   JOBS                programs at a time (default: one more than there are processors)
 set -eu
 cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 
 groups="format compile plan host examples qwen3 hip cuda isa amalgamated readme"
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Werror)
-jobs=${JOBS:-$(nproc)}
+jobs=${JOBS:-$(($(nproc) + 1))} # some of them wait
 passed=0 failed=0 skipped=0 strict=
 
 # ---- jobs: commands in the background, then their verdicts -------------------------------------

@@ -834,20 +834,20 @@ def kernels(arch, include, work, flags=(), dis=False):
     listing = compile_listing(os.path.join(HERE, "kernels.c"), arch, path, include, flags)
     if dis:
         disassembles(listing, arch, path, r)
-    check_policies(listing.kernels, r, arch)
-    check_walk(listing, r)
-    check_reduce_add(listing, r)
     loop = Report(label + "/worker_loop/")
     stream = Report(label + "/stream_loop/")
+    if "-DLOOP" not in flags:
+        check_policies(listing.kernels, r, arch)
+        check_walk(listing, r)
+        check_reduce_add(listing, r)
+        if arch != "gfx90a":
+            check_by_hand(listing, r, L1 in flags)
     if "-DBY_HAND" not in flags:
         check_stream(listing, arch, stream)
-    if "-DBY_HAND" in flags:
-        check_by_hand(listing, r, L1 in flags)
-    elif arch == "gfx90a":
-        check_registers(listing, "worker_loop", loop)
-    else:
-        check_by_hand(listing, r, L1 in flags)
-        check_loop(listing, "worker_loop", loop, L1 in flags)
+        if arch == "gfx90a":
+            check_registers(listing, "worker_loop", loop)
+        else:
+            check_loop(listing, "worker_loop", loop, L1 in flags)
     return r.results + loop.results + stream.results
 
 
@@ -886,7 +886,7 @@ def mutant(m, work):
     mutants.write(m, TOP, folder)
     try:
         read = intermediate if m.isa == "ir" else kernels
-        flags = m.flags if m.loop else [*m.flags, "-DBY_HAND"]
+        flags = [*m.flags, "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
         return m, [], str(error)

@@ -1,6 +1,6 @@
 /* Kernels whose disassembly tests/isa/check.py reads. HIP only. Each has one notify or one wait of one scope,
    so that its whole control flow can be checked; worker_loop has everything, around a tile with many live
-   values; BY_HAND leaves it out. */
+   values; BY_HAND leaves it out, and LOOP the others. */
 #if defined(BY_HAND)
 #include "fleet_device.h"
 #else
@@ -8,6 +8,8 @@
 #endif
 
 #define KERNEL extern "C" __global__ __launch_bounds__(256) void
+
+#if !defined(LOOP)
 
 /* Every thread writes, so that every wave has a store to drain. */
 #define PRODUCE(y) (y)[fleet_block_id() * 256 + fleet_thread_id()] = (float)fleet_thread_id()
@@ -164,6 +166,7 @@ KERNEL reduce_add(const float *x, float *z)
         for (uint32_t i = 0; i < 8; i++) z[i * 64 + fleet_lane()] = sum[i];
 }
 
+#endif
 #if !defined(BY_HAND)
 
 /* ---- the worker loop ------------------------------------------------------------------------------- */

@@ -44,7 +44,7 @@ class Mutant:
         self.old, self.new = old, new
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
-        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stream"))  # seen in the worker loop alone
+        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stream:"))  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
