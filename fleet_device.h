@@ -4439,10 +4439,12 @@ void fleeti_host_barrier(uint32_t waves)
     }
     if (waves == 1) return;
     generation = __atomic_load_n(&m->generation, __ATOMIC_RELAXED);
+    /* Publishes this wave's stores to the one that arrives last. Pair: that one's own addition. */
     if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == waves) {
+        /* The others come again only after they have seen the generation. */
         __atomic_store_n(&m->arrived, 0, __ATOMIC_RELAXED);
         pthread_mutex_lock(&g->lock);
-        /* Publishes what all waves stored before they arrived. Pair: the loads below. */
+        /* Publishes the stores of all to the others. Pair: their loads below. */
         __atomic_store_n(&m->generation, generation + 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&g->all_here);
         pthread_mutex_unlock(&g->lock);

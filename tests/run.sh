@@ -299,8 +299,8 @@ hip_cc() {
     hip_run hipcc -I. "${own[@]}" "$@"
 }
 
-# Another compiler for the same headers, and for what users copy. Its device libraries are not packaged, so it stops before the
-# link; the HIP headers are hipcc's. Of the host's side it says what it thinks of the source.
+# Another compiler for the same headers, and for what users copy. Its device libraries are not packaged, so it
+# stops before the link; the HIP headers are hipcc's. Of the host's side it says what it thinks of the source.
 compile_clang19() {
     local file rocm=tests/build/rocm
     rm -rf "$rocm"
@@ -609,7 +609,7 @@ hip_settings() { # FILE
                 [ -n "${FLEET_DEEP:-}" ] || [ $(((seed + delay) % 3)) = $n ] || continue
                 case $n in 0) xcds="1 AMDSIM_CUS=7" ;; 1) xcds="2 AMDSIM_CUS=4" ;; 2) xcds="8 AMDSIM_CUS=3" ;; esac
                 part=
-                [ -n "${FLEET_DEEP:-}" ] || part=" FLEET_TEST_PART=$(((${short:+seed / 2 + }seed + delay) % 2))"
+                [ -n "${FLEET_DEEP:-}" ] || part=" FLEET_TEST_PART=$(((seed / 2 + seed + delay) % 2))"
                 echo "AMDSIM_SEED=$seed AMDSIM_DELAY=$delay AMDSIM_XCDS=$xcds AMDSIM_XCD_MAP=rotate:$((seed % 8))$more$part"
             done
         done

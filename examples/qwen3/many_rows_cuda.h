@@ -76,12 +76,13 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
     return rounds < s->most_rounds ? rounds : s->most_rounds;
 }
 
-/* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's, which are one
-   operand. So a chunk always has MOST_TOGETHER pieces, the last ones of which may have nothing in them, and no end of the
-   ring is between them: some pieces in front see to that. */
 #if !defined(MANY_PIECES_APART)
 #define MANY_PIECES_APART 200u /* cycles, as PIECES_APART */
 #endif
+
+/* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's, which are one
+   operand. So a chunk always has MOST_TOGETHER pieces, the last ones of which may have nothing in them, and no end of the
+   ring is between them: some pieces in front see to that. */
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
