@@ -40,17 +40,19 @@ FLEET_DEVICE uint32_t old_units(const attention_part *p)
 }
 
 /* What it reads of the batch may be that of a later step, if the task has ended without it: also then a part's old units
-   are in the cache. */
-FLEET_STREAM(attend, op)
+   are in the cache. slow_apart: cycles between its first pieces, as many as the ring has room for; 0: all come as those of
+   products do. */
+FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const op *args, fleet_spans *spans,
+                               const uint32_t slow_apart)
 {
     const decoder *d = &args->d;
     const batch *b = d->b;
     kept *const cache = args->cache;
     const uint32_t kv_heads = d->kv_heads;
-    uint32_t parts, items;
-    FLEET_UNUSED(at);
+    uint32_t parts, items, slow = slow_apart ? (DECODER_SLOTS - 2) * SLOT_BYTES : 0;
     if (!fleet_span_await_step(spans)) return;
     parts = b->parts, items = parts * kv_heads;
+    if (slow_apart) fleet_span_pace(spans, slow_apart);
     fleet_span(spans, args, sizeof(op));
     fleet_span(spans, b, (uint32_t)(offsetof(batch, part_sequence) + parts + 15) & ~15u);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
@@ -59,8 +61,21 @@ FLEET_STREAM(attend, op)
         const uint32_t queries = queries_of(d, &p), step = sets_of(queries) * FRAGMENT_ROWS;
         const kept *units = cache_of(cache, d, &p) + p.first * UNIT;
         const uint32_t bytes = old_units(&p) * UNIT * 2;
-        for (uint32_t query = 0; query < queries; query += step) fleet_span(spans, units, bytes);
+        for (uint32_t query = 0; query < queries; query += step) {
+            const uint32_t n = bytes < slow ? bytes : slow;
+            if (slow_apart) {
+                fleet_span(spans, units, n);
+                slow -= n;
+                if (!slow) fleet_span_pace(spans, PIECES_APART);
+            }
+            fleet_span(spans, units + n / sizeof *units, bytes - n);
+        }
     }
+}
+FLEET_STREAM(attend, op)
+{
+    FLEET_UNUSED(at);
+    attend_spans(ctx, args, spans, 0);
 }
 
 FLEET_DEVICE void put_pair(kept *to, float first, float second)
@@ -578,10 +593,15 @@ FLEET_TILE(attend, op)
     FLEET_UNUSED(at), FLEET_UNUSED(args);
     return attend_tile(&ctx, 0);
 }
-/* For the kernel of many rows, whose products would spill more. */
+/* For the kernel of many rows, whose products would spill more. The keys and values that the ring has room for come while
+   workers exchange the sums of products: slowly, as many_rows_cuda.h says of pieces. */
+#if !defined(MANY_KEYS_APART)
+#define MANY_KEYS_APART 600u
+#endif
 FLEET_STREAM(attend_many, op)
 {
-    attend_stream(ctx, args, at, spans);
+    FLEET_UNUSED(at);
+    attend_spans(ctx, args, spans, MANY_KEYS_APART);
 }
 FLEET_TILE(attend_many, op)
 {

@@ -22,10 +22,9 @@
 #define TILE_SUMS 8u                   /* of a lane */
 #define MULTIPLYING (MULTIPLIERS * 32) /* threads */
 
-/* In words of 16 bytes: a lane's sums of a tile, three and a tag each; and what a worker leaves, at most, with a word for
-   each row whose scale it has found. */
-#define TILE_WORDS 3u
-#define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
+/* What a worker leaves at most, in words of 16 bytes: a lane's sums of a tile each, and one for each row whose scale it has
+   found. */
+#define JOINT_SCALES (MOST_TOGETHER * MULTIPLYING)
 #define JOINT (JOINT_SCALES + MOST_ROWS)
 
 /* In a ring of other sizes its end would be between the pieces of a chunk. */
@@ -76,8 +75,13 @@ FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
     return rounds < s->most_rounds ? rounds : s->most_rounds;
 }
 
+/* Cycles between two pieces, as PIECES_APART. A task's first ones come while workers exchange sums of the task before, and
+   the L2 answers them the later, the more pieces are on their way. There is time for these: so they come slowly. */
 #if !defined(MANY_PIECES_APART)
-#define MANY_PIECES_APART 200u /* cycles, as PIECES_APART */
+#define MANY_PIECES_APART 200u
+#endif
+#if !defined(MANY_FIRST_APART)
+#define MANY_FIRST_APART 500u /* of the first chunk */
 #endif
 
 /* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's, which are one
@@ -94,6 +98,7 @@ FLEET_STREAM(linear_many, op)
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
         const uint32_t rounds = rounds_at(&s, tile);
         for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
+            fleet_span_pace(spans, chunk == s.chunk ? MANY_FIRST_APART : MANY_PIECES_APART);
             for (uint32_t r = 0; r < rounds; r++)
                 fleet_span(spans,
                            (const char *)(const void *)weights_of(args, tile + r * s.apart) +
@@ -289,15 +294,6 @@ FLEET_DEVICE void put_sums(const float *sum, float *to, uint32_t group, uint32_t
         if (r < rows) put_two(to + r * TILE + sum_column(i), sum[i], sum[i + 1]);
     }
 }
-FLEET_DEVICE void get_sums(float *sum, const float *from, uint32_t group, uint32_t rows)
-{
-    UNROLLED
-    for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
-        const uint32_t r = sum_row(group, i);
-        const two both = load_two(from + (r < rows ? r : 0) * TILE + sum_column(i));
-        sum[i] = both.value[0], sum[i + 1] = both.value[1];
-    }
-}
 
 /* Where this lane's sums of a tile and a group of rows are that part `part` of the group of workers leaves: `tile` counts
    from the first one that they share. Nobody leaves others there before all have ended who read these, for the next
@@ -306,20 +302,63 @@ FLEET_DEVICE fleet_quad *joint_words(const op *o, const fleet_ctx *ctx, const ma
                                      uint32_t part, uint32_t tile, uint32_t group)
 {
     const uint32_t worker = ctx->slice * o->d.workers + s->group * s->parts + part;
-    return o->d.joint + (size_t)worker * JOINT + tile * TILE_WORDS * MULTIPLYING + group * 32 +
-           fleet_lane();
+    return o->d.joint + (size_t)worker * JOINT + tile * MULTIPLYING + group * 32 + fleet_lane();
 }
-FLEET_DEVICE void leave_words(fleet_quad *to, const float *sum, uint32_t tag)
+
+/* A lane's sums of a tile in a word: 12 bits each, the number of steps that it is, plus PACKED_ZERO; 8 bits of the step's
+   exponent; 24 of the task's tag, which come again after 2^23 tasks, while each layer overwrites the words that it uses. The
+   step is the smallest with which the largest of the eight has room. So none of them is rounded by more than 2^-11 of the
+   largest; a bf16 is, by as much as 2^-9 of itself. To count steps, a number is added to one of which the last bit is a
+   step. */
+#define PACKED_ZERO 0x800u
+#define PACKED_MASK 0xfffu
+typedef char eight_sums_are_a_word[TILE_SUMS * 12 == 96 ? 1 : -1];
+/* For sums of that exponent, the bits of the number to which steps are added; NaN where a sum is too large, or none. */
+FLEET_DEVICE uint32_t packed_base(uint32_t exponent)
 {
+    return exponent < 240 ? (exponent + 13) << 23 | 0x400000 : 0x7fc00000;
+}
+FLEET_DEVICE fleet_quad packed_sums(const float *sum, uint32_t tag)
+{
+    uint32_t most = 0, exponent, steps[TILE_SUMS];
+    fleet_quad word;
+    float zero;
     UNROLLED
-    for (uint32_t w = 0; w < TILE_WORDS; w++) {
-        fleet_quad word;
-        UNROLLED
-        for (uint32_t j = 0; j < 3; j++)
-            word.word[j] = w * 3 + j < TILE_SUMS ? word_of_float(sum[w * 3 + j]) : 0;
-        word.word[3] = tag;
-        store_as_one(to + w * MULTIPLYING, word);
+    for (uint32_t i = 0; i < TILE_SUMS; i++) {
+        const uint32_t size =
+            word_of_float(sum[i]) & 0x7fffffff; /* of floats it is in their order */
+        most = size > most ? size : most;
     }
+    /* Where the largest one would be rounded up to a number that has no room, the step is twice as large. */
+    exponent = (most + 0x1000) >> 23;
+    zero = float_of_word(packed_base(exponent) | PACKED_ZERO);
+    UNROLLED
+    for (uint32_t i = 0; i < TILE_SUMS; i++) steps[i] = word_of_float(sum[i] + zero) & PACKED_MASK;
+    word.word[0] = steps[0] | steps[1] << 12 | steps[6] << 24;
+    word.word[1] = steps[2] | steps[3] << 12 | steps[7] << 24;
+    word.word[2] = steps[4] | steps[5] << 12 | steps[6] >> 8 << 24 | steps[7] >> 8 << 28;
+    word.word[3] = tag << 8 | exponent;
+    return word;
+}
+FLEET_DEVICE uint32_t is_late(const fleet_quad *word, uint32_t tag)
+{
+    return (word->word[3] ^ tag << 8) >> 8;
+}
+FLEET_DEVICE void add_packed(float *sum, const fleet_quad *word)
+{
+    const uint32_t *w = word->word, base = packed_base(w[3] & 0xff);
+    const float zero = float_of_word(base | PACKED_ZERO);
+    const uint32_t steps[TILE_SUMS] = {w[0],
+                                       w[0] >> 12,
+                                       w[1],
+                                       w[1] >> 12,
+                                       w[2],
+                                       w[2] >> 12,
+                                       w[0] >> 24 | (w[2] >> 16 & 0xf00),
+                                       w[1] >> 24 | w[2] >> 28 << 8};
+    UNROLLED
+    for (uint32_t i = 0; i < TILE_SUMS; i++)
+        sum[i] += float_of_word((steps[i] & PACKED_MASK) | base) - zero;
 }
 /* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each
    finds it for some rows, of which it tells the others. */
@@ -336,7 +375,7 @@ FLEET_DEVICE void scale_shared(const fleet_ctx *ctx, const op *o, const product_
     const uint32_t each = ceil_div(rows, s->parts), first = s->part * each;
     const uint32_t end = first + each < rows ? first + each : rows;
     scale_some(o, l, first, end, 1, MOST_SCALED);
-    fleet_wave_barrier(); /* one lane has left them in LDS */
+    fleet_wave_barrier(); /* each of some lanes has left one in LDS */
     for (uint32_t r = first + fleet_lane(); r < end; r += 32) {
         fleet_quad word = {{word_of_float(l->scale[r]), 0, 0, task_tag(ctx, o)}};
         store_as_one(joint_scale(o, ctx, s, rows, r), word);
@@ -360,43 +399,6 @@ FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const 
     if (is_row) l->scale[ctx->thread] = float_of_word(word.word[0]);
 }
 
-/* Adds up what all parts leave, in their order: they all have this task now, or soon. `from`: of the first part. */
-#define PARTS_LOADED 6u /* at a time */
-FLEET_DEVICE void add_words(weight_source *source, float *sum, const fleet_quad *from,
-                            uint32_t parts, uint32_t tag)
-{
-    memset(sum, 0, TILE_SUMS * sizeof *sum);
-    ROLLED
-    for (uint32_t first = 0; first < parts; first += PARTS_LOADED) {
-        fleet_quad word[PARTS_LOADED][TILE_WORDS];
-        uint32_t late, tries = 0;
-        uint64_t since = 0;
-        for (;;) {
-            late = 0;
-            UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
-                const fleet_quad *at = from + (first + p < parts ? first + p : first) * JOINT;
-                UNROLLED
-                for (uint32_t w = 0; w < TILE_WORDS; w++)
-                    word[p][w] = load_as_one(at + w * MULTIPLYING);
-            }
-            UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
-                UNROLLED
-                for (uint32_t w = 0; w < TILE_WORDS; w++) late |= word[p][w].word[3] ^ tag;
-            }
-            if (!any_lane(late && !source->status)) break;
-            source->status = fleet_weights_pause(&source->weights, &tries, &since);
-        }
-        UNROLLED
-        for (uint32_t p = 0; p < PARTS_LOADED; p++) {
-            UNROLLED
-            for (uint32_t i = 0; i < TILE_SUMS; i++)
-                sum[i] += first + p < parts ? float_of_word(word[p][i / 3].word[i % 3]) : 0;
-        }
-    }
-}
-
 /* What a wave does in turn: groups of rows of some tiles. */
 typedef struct wave_turn {
     uint32_t tile, group, groups;
@@ -414,18 +416,52 @@ FLEET_DEVICE wave_turn wave_turn_of(uint32_t rows)
     return w;
 }
 
-/* All waves': leaves the sums of `tiles` tiles, from number `first` on of those that are shared, which are in LDS. */
-FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                              const many_share *s, uint32_t first, uint32_t tiles, uint32_t rows)
+/* A multiplier's: leaves the sums of `tiles` tiles. Where a lane has one row only, what would be the other's is not in its
+   words: it may be anything, and larger. */
+FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
+                              const float *sum, uint32_t tiles, uint32_t rows)
 {
-    const uint32_t tag = task_tag(ctx, o);
-    for (wave_turn w = wave_turn_of(rows); w.tile < tiles; turn_on(&w, MOST_WAVES)) {
-        float sum[TILE_SUMS];
-        get_sums(sum, l->parts + w.tile * rows * TILE, w.group, rows);
-        leave_words(joint_words(o, ctx, s, s->part, first + w.tile, w.group), sum, tag);
+    const uint32_t wave = uniform(fleet_wave_id()), tag = task_tag(ctx, o);
+    fleet_quad *to = joint_words(o, ctx, s, s->part, 0, wave);
+    UNROLLED
+    for (uint32_t i = 0; i < MOST_TOGETHER; i++) {
+        float there[TILE_SUMS];
+        UNROLLED
+        for (uint32_t j = 0; j < TILE_SUMS; j++)
+            there[j] = sum_row(wave, j) < rows ? sum[i * TILE_SUMS + j] : 0;
+        if (i < tiles && wave * 16 < rows)
+            store_as_one(to + i * MULTIPLYING, packed_sums(there, tag));
     }
 }
-/* All waves': the sums of `tiles` tiles to l->sums, [tiles][rows][TILE]. */
+
+/* Adds up what all parts leave, in their order: they all have this task now, or soon. `from`: of the first part. */
+#define PARTS_LOADED 6u /* at a time */
+FLEET_DEVICE void add_words(weight_source *source, float *sum, const fleet_quad *from,
+                            uint32_t parts, uint32_t tag)
+{
+    memset(sum, 0, TILE_SUMS * sizeof *sum);
+    ROLLED
+    for (uint32_t first = 0; first < parts; first += PARTS_LOADED) {
+        fleet_quad word[PARTS_LOADED];
+        uint32_t late, tries = 0;
+        uint64_t since = 0;
+        for (;;) {
+            late = 0;
+            UNROLLED
+            for (uint32_t p = 0; p < PARTS_LOADED; p++)
+                word[p] = load_as_one(from + (first + p < parts ? first + p : first) * JOINT);
+            UNROLLED
+            for (uint32_t p = 0; p < PARTS_LOADED; p++) late |= is_late(&word[p], tag);
+            if (!any_lane(late && !source->status)) break;
+            source->status = fleet_weights_pause(&source->weights, &tries, &since);
+        }
+        UNROLLED
+        for (uint32_t p = 0; p < PARTS_LOADED; p++)
+            if (first + p < parts) add_packed(sum, &word[p]);
+    }
+}
+
+/* All waves': the sums of `tiles` tiles, from number `first` on of those that are shared, to l->sums, [tiles][rows][TILE]. */
 FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const op *o,
                             const product_lds *l, const many_share *s, uint32_t first,
                             uint32_t tiles, uint32_t rows)
@@ -457,7 +493,6 @@ FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_
 }
 
 /* All of a worker's tiles. */
-#define STAGED (MOST_TOGETHER / 2) /* tiles whose sums LDS has room for */
 FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, const op *o,
                                 const operand *in, const product_lds *l)
 {
@@ -494,20 +529,8 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                 finish_round(ctx, o, l, tile + round * s.apart, rows);
             }
         } else {
-            const uint32_t tiles = rounds * wide;
-            ROLLED
-            for (uint32_t first = 0; first < tiles; first += STAGED) {
-                fleet_barrier(ctx); /* the sums were rows, or tiles before */
-                UNROLLED
-                for (uint32_t i = 0; i < MOST_TOGETHER; i++)
-                    if (i / STAGED * STAGED == first && wave < MULTIPLIERS)
-                        put_sums(sum + i * TILE_SUMS, l->parts + i % STAGED * rows * TILE, wave,
-                                 rows);
-                fleet_barrier(ctx);
-                leave_joint(ctx, o, l, &s, first, tiles - first < STAGED ? tiles - first : STAGED,
-                            rows);
-            }
-            fleet_barrier(ctx);
+            if (wave < MULTIPLIERS) leave_joint(ctx, o, &s, sum, rounds * wide, rows);
+            fleet_barrier(ctx); /* the sums were rows */
             if (s.part < rounds) fetch_round(ctx, o, l, tile + s.part, rows);
             if (o->ending != END_RESIDUAL) get_scales(ctx, source, o, l, &s, rows);
             ROLLED

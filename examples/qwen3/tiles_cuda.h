@@ -447,7 +447,7 @@ FLEET_DEVICE void scale_some(const op *o, const product_lds *l, uint32_t first, 
                              uint32_t waves, const uint32_t scaled)
 {
     const decoder *d = &o->d;
-    const uint32_t tiles = d->hidden / TILE;
+    const uint32_t tiles = d->hidden / TILE, lane = fleet_lane();
     for (; first < rows; first += scaled * waves) {
         float sum[MOST_SCALED] = {0};
         for (uint32_t t = fleet_lane(); o->normed && t < tiles; t += SQUARES * fleet_wave_size()) {
@@ -460,14 +460,17 @@ FLEET_DEVICE void scale_some(const op *o, const product_lds *l, uint32_t first, 
             UNROLLED
             for (uint32_t i = 0; i < scaled * SQUARES; i++) sum[i / SQUARES] += square[i];
         }
+        /* All rows together, for a sum is waited for on its way from lane to lane; then a lane has a row. */
         UNROLLED
-        for (uint32_t i = 0; i < scaled; i++) {
-            const uint32_t r = first + i;
-            for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2)
-                sum[i] += from_lane(sum[i], bit);
-            if (r < rows && fleet_lane() == 0)
-                l->scale[r] = o->normed ? inverse_root(sum[i] / (float)d->hidden + d->eps) : 1;
+        for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) {
+            UNROLLED
+            for (uint32_t i = 0; i < scaled; i++) sum[i] += from_lane(sum[i], bit);
         }
+        UNROLLED
+        for (uint32_t i = 1; i < scaled; i++) sum[0] = lane == i ? sum[i] : sum[0];
+        if (lane < scaled && first + lane < rows)
+            l->scale[first + lane] =
+                o->normed ? inverse_root(sum[0] / (float)d->hidden + d->eps) : 1;
     }
 }
 FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)

@@ -907,7 +907,7 @@ static void check_slots(void)
    share columns run at a time. */
 typedef struct layer {
     uint32_t rows, k, wide, columns, workers, split;
-    uint32_t residual; /* 1: no norm before it, and its sums go onto the residual stream */
+    uint32_t ending; /* END_RESIDUAL: without a norm before it */
 } layer;
 static void run_linear(const fleet_ctx *ctx, void *args)
 {
@@ -924,12 +924,13 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     static fleet_quad joint[MOST_GROUPS_RUNNING * JOINT];
     static float h[MOST_ROWS * COLUMNS] __attribute__((aligned(16))), before[MOST_ROWS * COLUMNS];
     static float norm[COLUMNS] __attribute__((aligned(16))), after[MOST_ROWS * COLUMNS / TILE];
-    static uint16_t next[MOST_ROWS * COLUMNS];
+    static uint16_t next[MOST_ROWS * COLUMNS] __attribute__((aligned(16)));
     static uint8_t marked[2 * MOST_ROWS * K / BLOCK];
     static batch b;
     static op o;
     const uint32_t k = a->k, tile = a->wide * TILE, padded = ceil_div(k, K_STEP) * K_STEP;
     const uint32_t apart = MOST_ROWS * k;
+    double rounded = 0, wants[COLUMNS];
     fleet_spans spans;
     fleet_ctx ctx;
     memset(&ctx, 0, sizeof ctx);
@@ -946,10 +947,11 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     o.d.hidden = k, o.d.eps = 1e-6f, o.d.b = &b, o.d.squares = squares, o.d.workers = a->workers;
     o.d.joint = joint, o.number = number, o.ops = OPS;
     o.weights = weights, o.x = x, o.x_second = a->split ? apart : 0, o.normed = 1;
-    o.ending = END_FLOATS, o.floats = floats, o.columns = a->columns;
+    o.ending = a->ending, o.floats = floats, o.columns = a->columns;
     b.rows = rows_there = a->rows;
-    if (a->residual) {
-        o.normed = 0, o.ending = END_RESIDUAL, o.d.hidden = a->columns;
+    if (a->ending == END_SILU) o.acts = next, o.columns = a->columns / 2;
+    if (a->ending == END_RESIDUAL) {
+        o.normed = 0, o.d.hidden = a->columns;
         o.d.h = h, o.d.x = next, o.d.squares = after, o.norm = norm;
         for (uint32_t i = 0; i < a->columns; i++) norm[i] = 1 + whole_number() / 16;
         for (uint32_t i = 0; i < a->rows * a->columns; i++) before[i] = h[i] = whole_number();
@@ -987,16 +989,19 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     if (complaint[0])
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
                   complaint);
+    /* Of sums that are shared the largest is a few times 24 sqrt(k's of a part), for a product is some 24. */
+    if (a->rows > FEW_ROWS && a->workers > 1)
+        rounded = 0x1p-11 * 110 * sqrt((double)k * a->workers);
     for (uint32_t r = 0; r < a->rows; r++) {
         float squared = 0;
         for (uint32_t c = 0; c < a->columns && !t->failed_here; c++) {
-            double want = 0, all = 0;
+            double want = 0, all = 0, room = rounded;
             for (uint32_t i = 0; i < k; i++) {
                 const double value = (double)float_of_bf16(x[act_at(r, i, k)]);
                 want += (a->split ? value * 17 / 16 : value) * (double)plain[c * k + i];
                 all += value * value;
             }
-            if (a->residual) {
+            if (a->ending == END_RESIDUAL) {
                 const float sum = h[r * a->columns + c];
                 want += (double)before[r * a->columns + c];
                 floats[r * a->columns + c] = sum;
@@ -1007,9 +1012,19 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                     squared = 0;
                 }
             } else {
-                want /= sqrt(all / k + 1e-6);
+                want /= sqrt(all / k + 1e-6), room /= sqrt(all / k + 1e-6);
             }
-            if (!(fabs((double)floats[r * a->columns + c] - want) <= 1e-4 * (1 + fabs(want))))
+            if (a->ending == END_SILU) {
+                const uint32_t to = c / TILE * (TILE / 2) + c % (TILE / 2);
+                wants[c] = want;
+                if (c % TILE < TILE / 2) continue;
+                room *= fabs(want) + fabs(wants[c - TILE / 2]) + 1;
+                want *= wants[c - TILE / 2] / (1 + exp(-wants[c - TILE / 2]));
+                room += 0x1p-8 * fabs(want) + 1e-3;
+                floats[r * a->columns + c] = float_of_bf16(next[act_at(r, to, o.columns)]);
+            }
+            room += 1e-4 * (1 + fabs(want));
+            if (!(fabs((double)floats[r * a->columns + c] - want) <= room))
                 test_fail(t, __FILE__, __LINE__,
                           "%u rows, k %u, wide %u, %u columns, %u workers: row %u, column %u is "
                           "%g, expected %g",
@@ -1018,17 +1033,51 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
         }
     }
 }
+/* Eight sums in a word: none is further off than 2^-11 of the largest, wherever that is between two powers of two; and what
+   is no number, or too large for the word, does not become one. */
+static void eight_sums_are_in_a_word(test_run *t)
+{
+    static const float odd[] = {0x1p113f, -0x1p120f, INFINITY, -INFINITY, NAN};
+    drawn = 5;
+    for (uint32_t i = 0; i < 100000 && !t->failed_here; i++) {
+        const uint32_t tag = draw(1u << 20) * 2 + 1, bad = i % 50 == 0, place = draw(TILE_SUMS);
+        const int power = (int)draw(240) - 130; /* smaller ones than normal numbers, too */
+        float sum[TILE_SUMS], got[TILE_SUMS];
+        double most = 0;
+        fleet_quad word;
+        for (uint32_t j = 0; j < TILE_SUMS; j++) {
+            /* By turns anything, and a hair from a power of two. */
+            const double size =
+                i % 2 ? (double)draw(1u << 24) : (double)(1u << 24) - draw(1u << 13);
+            sum[j] = (float)ldexp(draw(2) ? size : -size, power - 24);
+        }
+        if (bad) sum[place] = odd[draw(sizeof odd / sizeof *odd)];
+        for (uint32_t j = 0; j < TILE_SUMS; j++) most = fmax(most, fabs((double)sum[j]));
+        word = packed_sums(sum, tag);
+        CHECK(!is_late(&word, tag) && is_late(&word, tag + 2));
+        memset(got, 0, sizeof got);
+        add_packed(got, &word);
+        for (uint32_t j = 0; j < TILE_SUMS; j++)
+            CHECK(bad ? isnan(got[j])
+                      : fabs((double)got[j] - (double)sum[j]) <= fmax(most * 0x1.01p-11, 0x1p-138));
+    }
+}
 /* Few rows and many; tiles that are not full, more of them than are computed at once and fewer; k's that are a worker's
    alone, and shared, and that end within a piece, and within what is copied at a time. */
 static void layers_are_near_plain_ones(test_run *t)
 {
     static const layer cases[] = {
-        {9, 320, 3, 80, 1, 0, 0},    {19, 320, 3, 80, 1, 0, 0},  {17, 32, 1, 16, 2, 0, 0},
-        {64, 1088, 2, 64, 3, 0, 0},  {40, 544, 3, 192, 2, 1, 0}, {33, 256, 1, 304, 1, 0, 0},
-        {64, 96, 3, 784, 2, 0, 0},   {24, 800, 2, 208, 4, 0, 0}, {48, 1024, 3, 144, 4, 1, 0},
-        {64, 288, 2, 400, 1, 1, 0},  {1, 288, 3, 160, 1, 0, 1},  {16, 64, 2, 96, 2, 0, 1},
-        {23, 64, 1, 64, 1, 0, 1},    {64, 1088, 2, 64, 3, 0, 1}, {50, 256, 3, 288, 1, 0, 1},
-        {30, 1024, 2, 224, 4, 0, 1},
+        {9, 320, 3, 80, 1, 0, END_FLOATS},     {19, 320, 3, 80, 1, 0, END_FLOATS},
+        {17, 32, 1, 16, 2, 0, END_FLOATS},     {64, 1088, 2, 64, 3, 0, END_FLOATS},
+        {40, 544, 3, 192, 2, 1, END_FLOATS},   {33, 256, 1, 304, 1, 0, END_FLOATS},
+        {64, 96, 3, 784, 2, 0, END_FLOATS},    {24, 800, 2, 208, 4, 0, END_FLOATS},
+        {48, 1024, 3, 144, 4, 1, END_FLOATS},  {64, 288, 2, 400, 1, 1, END_FLOATS},
+        {1, 288, 3, 160, 1, 0, END_RESIDUAL},  {16, 64, 2, 96, 2, 0, END_RESIDUAL},
+        {23, 64, 1, 64, 1, 0, END_RESIDUAL},   {64, 1088, 2, 64, 3, 0, END_RESIDUAL},
+        {50, 256, 3, 288, 1, 0, END_RESIDUAL}, {30, 1024, 2, 224, 4, 0, END_RESIDUAL},
+        {7, 96, 2, 64, 1, 0, END_SILU},        {64, 544, 2, 448, 2, 0, END_SILU},
+        {37, 288, 3, 640, 1, 0, END_SILU},     {50, 1088, 3, 192, 3, 0, END_SILU},
+        {19, 64, 1, 256, 1, 0, END_SILU},
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1341,6 +1390,7 @@ static void list(test_run *t)
 {
     TEST(products_are_exact);
     TEST(a_stream_that_ends_is_told);
+    TEST(eight_sums_are_in_a_word);
     TEST(layers_are_near_plain_ones);
     TEST(rows_are_those_of_the_step);
     TEST(attention_is_near_a_plain_one);
