@@ -11,7 +11,8 @@
               first leaves: a small error may choose another expert, and then it is no small one any more. Keys and
               values are kept as f16, which has three bits more than bf16, cut off at its largest number, 65504; NVIDIA
               GPUs round queries and what softmax makes of a score to f16, too. Sums, the residual stream, scores and
-              logits are float32 everywhere.
+              logits are float32 everywhere; but where many rows have workers of an NVIDIA GPU share a product, what each
+              adds to a sum is cut off to 17 bits of fraction, of the 23 that there are.
    Order      each sum is added up in an order that depends on shapes and on the number of waves only: a run has the
               same bits as the one before. */
 #ifndef QWEN3_DECODER_H

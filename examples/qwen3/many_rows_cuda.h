@@ -22,9 +22,10 @@
 #define TILE_SUMS 8u                   /* of a lane */
 #define MULTIPLYING (MULTIPLIERS * 32) /* threads */
 
-/* What a worker leaves at most, in words of 16 bytes: a lane's sums of a tile each, and one for each row whose scale it has
-   found. */
-#define JOINT_SCALES (MOST_TOGETHER * MULTIPLYING)
+/* In words of 16 bytes: a lane's sums of a tile, four each; and what a worker leaves, at most, with a word for each row whose
+   scale it has found. */
+#define TILE_WORDS (TILE_SUMS / 4)
+#define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
 #define JOINT (JOINT_SCALES + MOST_ROWS)
 
 /* In a ring of other sizes its end would be between the pieces of a chunk. */
@@ -302,63 +303,33 @@ FLEET_DEVICE fleet_quad *joint_words(const op *o, const fleet_ctx *ctx, const ma
                                      uint32_t part, uint32_t tile, uint32_t group)
 {
     const uint32_t worker = ctx->slice * o->d.workers + s->group * s->parts + part;
-    return o->d.joint + (size_t)worker * JOINT + tile * MULTIPLYING + group * 32 + fleet_lane();
+    return o->d.joint + (size_t)worker * JOINT + tile * TILE_WORDS * MULTIPLYING + group * 32 +
+           fleet_lane();
 }
 
-/* A lane's sums of a tile in a word: 12 bits each, the number of steps that it is, plus PACKED_ZERO; 8 bits of the step's
-   exponent; 24 of the task's tag, which come again after 2^23 tasks, while each layer overwrites the words that it uses. The
-   step is the smallest with which the largest of the eight has room. So none of them is rounded by more than 2^-11 of the
-   largest; a bf16 is, by as much as 2^-9 of itself. To count steps, a number is added to one of which the last bit is a
-   step. */
-#define PACKED_ZERO 0x800u
-#define PACKED_MASK 0xfffu
-typedef char eight_sums_are_a_word[TILE_SUMS * 12 == 96 ? 1 : -1];
-/* For sums of that exponent, the bits of the number to which steps are added; NaN where a sum is too large, or none. */
-FLEET_DEVICE uint32_t packed_base(uint32_t exponent)
+/* Four sums in a word, each cut off to 26 bits: the six others are those of the task's tag, of which they have 24 in all.
+   Those come again after 2^23 tasks, while each layer overwrites the words that it uses. */
+#define TAG_BITS 6u
+#define TAG_MASK ((1u << TAG_BITS) - 1)
+FLEET_DEVICE fleet_quad word_of_sums(const float *sum, uint32_t tag)
 {
-    return exponent < 240 ? (exponent + 13) << 23 | 0x400000 : 0x7fc00000;
-}
-FLEET_DEVICE fleet_quad packed_sums(const float *sum, uint32_t tag)
-{
-    uint32_t most = 0, exponent, steps[TILE_SUMS];
     fleet_quad word;
-    float zero;
     UNROLLED
-    for (uint32_t i = 0; i < TILE_SUMS; i++) {
-        const uint32_t size =
-            word_of_float(sum[i]) & 0x7fffffff; /* of floats it is in their order */
-        most = size > most ? size : most;
-    }
-    /* Where the largest one would be rounded up to a number that has no room, the step is twice as large. */
-    exponent = (most + 0x1000) >> 23;
-    zero = float_of_word(packed_base(exponent) | PACKED_ZERO);
-    UNROLLED
-    for (uint32_t i = 0; i < TILE_SUMS; i++) steps[i] = word_of_float(sum[i] + zero) & PACKED_MASK;
-    word.word[0] = steps[0] | steps[1] << 12 | steps[6] << 24;
-    word.word[1] = steps[2] | steps[3] << 12 | steps[7] << 24;
-    word.word[2] = steps[4] | steps[5] << 12 | steps[6] >> 8 << 24 | steps[7] >> 8 << 28;
-    word.word[3] = tag << 8 | exponent;
+    for (uint32_t i = 0; i < 4; i++)
+        word.word[i] = (word_of_float(sum[i]) & ~TAG_MASK) | (tag >> i * TAG_BITS & TAG_MASK);
     return word;
 }
 FLEET_DEVICE uint32_t is_late(const fleet_quad *word, uint32_t tag)
 {
-    return (word->word[3] ^ tag << 8) >> 8;
-}
-FLEET_DEVICE void add_packed(float *sum, const fleet_quad *word)
-{
-    const uint32_t *w = word->word, base = packed_base(w[3] & 0xff);
-    const float zero = float_of_word(base | PACKED_ZERO);
-    const uint32_t steps[TILE_SUMS] = {w[0],
-                                       w[0] >> 12,
-                                       w[1],
-                                       w[1] >> 12,
-                                       w[2],
-                                       w[2] >> 12,
-                                       w[0] >> 24 | (w[2] >> 16 & 0xf00),
-                                       w[1] >> 24 | w[2] >> 28 << 8};
+    uint32_t late = 0;
     UNROLLED
-    for (uint32_t i = 0; i < TILE_SUMS; i++)
-        sum[i] += float_of_word((steps[i] & PACKED_MASK) | base) - zero;
+    for (uint32_t i = 0; i < 4; i++) late |= word->word[i] ^ tag >> i * TAG_BITS;
+    return late & TAG_MASK;
+}
+FLEET_DEVICE void add_word(float *sum, const fleet_quad *word)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < 4; i++) sum[i] += float_of_word(word->word[i] & ~TAG_MASK);
 }
 /* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each
    finds it for some rows, of which it tells the others. */
@@ -416,22 +387,16 @@ FLEET_DEVICE wave_turn wave_turn_of(uint32_t rows)
     return w;
 }
 
-/* A multiplier's: leaves the sums of `tiles` tiles. Where a lane has one row only, what would be the other's is not in its
-   words: it may be anything, and larger. */
+/* A multiplier's: leaves the sums of `tiles` tiles. */
 FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
                               const float *sum, uint32_t tiles, uint32_t rows)
 {
     const uint32_t wave = uniform(fleet_wave_id()), tag = task_tag(ctx, o);
     fleet_quad *to = joint_words(o, ctx, s, s->part, 0, wave);
     UNROLLED
-    for (uint32_t i = 0; i < MOST_TOGETHER; i++) {
-        float there[TILE_SUMS];
-        UNROLLED
-        for (uint32_t j = 0; j < TILE_SUMS; j++)
-            there[j] = sum_row(wave, j) < rows ? sum[i * TILE_SUMS + j] : 0;
-        if (i < tiles && wave * 16 < rows)
-            store_as_one(to + i * MULTIPLYING, packed_sums(there, tag));
-    }
+    for (uint32_t i = 0; i < MOST_TOGETHER * TILE_WORDS; i++)
+        if (i < tiles * TILE_WORDS && wave * 16 < rows)
+            store_as_one(to + i * MULTIPLYING, word_of_sums(sum + i * 4, tag));
 }
 
 /* Adds up what all parts leave, in their order: they all have this task now, or soon. `from`: of the first part. */
@@ -442,22 +407,32 @@ FLEET_DEVICE void add_words(weight_source *source, float *sum, const fleet_quad 
     memset(sum, 0, TILE_SUMS * sizeof *sum);
     ROLLED
     for (uint32_t first = 0; first < parts; first += PARTS_LOADED) {
-        fleet_quad word[PARTS_LOADED];
+        fleet_quad word[PARTS_LOADED][TILE_WORDS];
         uint32_t late, tries = 0;
         uint64_t since = 0;
         for (;;) {
             late = 0;
             UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++)
-                word[p] = load_as_one(from + (first + p < parts ? first + p : first) * JOINT);
+            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+                const fleet_quad *at = from + (first + p < parts ? first + p : first) * JOINT;
+                UNROLLED
+                for (uint32_t w = 0; w < TILE_WORDS; w++)
+                    word[p][w] = load_as_one(at + w * MULTIPLYING);
+            }
             UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++) late |= is_late(&word[p], tag);
+            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+                UNROLLED
+                for (uint32_t w = 0; w < TILE_WORDS; w++) late |= is_late(&word[p][w], tag);
+            }
             if (!any_lane(late && !source->status)) break;
             source->status = fleet_weights_pause(&source->weights, &tries, &since);
         }
         UNROLLED
-        for (uint32_t p = 0; p < PARTS_LOADED; p++)
-            if (first + p < parts) add_packed(sum, &word[p]);
+        for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+            UNROLLED
+            for (uint32_t w = 0; w < TILE_WORDS; w++)
+                if (first + p < parts) add_word(sum + w * 4, &word[p][w]);
+        }
     }
 }
 

@@ -991,7 +991,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                   complaint);
     /* Of sums that are shared the largest is a few times 24 sqrt(k's of a part), for a product is some 24. */
     if (a->rows > FEW_ROWS && a->workers > 1)
-        rounded = 0x1p-11 * 110 * sqrt((double)k * a->workers);
+        rounded = 0x1p-17 * 110 * sqrt((double)k * a->workers);
     for (uint32_t r = 0; r < a->rows; r++) {
         float squared = 0;
         for (uint32_t c = 0; c < a->columns && !t->failed_here; c++) {
@@ -1033,33 +1033,29 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
         }
     }
 }
-/* Eight sums in a word: none is further off than 2^-11 of the largest, wherever that is between two powers of two; and what
-   is no number, or too large for the word, does not become one. */
-static void eight_sums_are_in_a_word(test_run *t)
+/* Sums in a word: cut off by less than 2^-17 of each, and no number stays none. Any other task's word is late. */
+static void sums_are_in_a_word(test_run *t)
 {
-    static const float odd[] = {0x1p113f, -0x1p120f, INFINITY, -INFINITY, NAN};
+    static const float odd[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f, -0.0f};
     drawn = 5;
     for (uint32_t i = 0; i < 100000 && !t->failed_here; i++) {
-        const uint32_t tag = draw(1u << 20) * 2 + 1, bad = i % 50 == 0, place = draw(TILE_SUMS);
-        const int power = (int)draw(240) - 130; /* smaller ones than normal numbers, too */
-        float sum[TILE_SUMS], got[TILE_SUMS];
-        double most = 0;
+        const uint32_t tag = draw(1u << 31) * 2 + 1, others = tag ^ 1u << draw(4 * TAG_BITS);
+        float sum[4], got[4];
         fleet_quad word;
-        for (uint32_t j = 0; j < TILE_SUMS; j++) {
-            /* By turns anything, and a hair from a power of two. */
-            const double size =
-                i % 2 ? (double)draw(1u << 24) : (double)(1u << 24) - draw(1u << 13);
-            sum[j] = (float)ldexp(draw(2) ? size : -size, power - 24);
+        for (uint32_t j = 0; j < 4; j++) {
+            const float size = (float)ldexp(draw(1u << 24), (int)draw(240) - 140);
+            sum[j] = draw(50) == 0 ? odd[draw(sizeof odd / sizeof *odd)] : draw(2) ? size : -size;
         }
-        if (bad) sum[place] = odd[draw(sizeof odd / sizeof *odd)];
-        for (uint32_t j = 0; j < TILE_SUMS; j++) most = fmax(most, fabs((double)sum[j]));
-        word = packed_sums(sum, tag);
-        CHECK(!is_late(&word, tag) && is_late(&word, tag + 2));
+        word = word_of_sums(sum, tag);
+        CHECK(!is_late(&word, tag) && is_late(&word, others));
         memset(got, 0, sizeof got);
-        add_packed(got, &word);
-        for (uint32_t j = 0; j < TILE_SUMS; j++)
-            CHECK(bad ? isnan(got[j])
-                      : fabs((double)got[j] - (double)sum[j]) <= fmax(most * 0x1.01p-11, 0x1p-138));
+        add_word(got, &word);
+        for (uint32_t j = 0; j < 4; j++) {
+            const double off = fabs((double)got[j] - (double)sum[j]);
+            CHECK(isnan(sum[j])   ? isnan(got[j])
+                  : isinf(sum[j]) ? got[j] == sum[j]
+                                  : off <= fmax(fabs((double)sum[j]) * 0x1p-17, 0x1p-143));
+        }
     }
 }
 /* Few rows and many; tiles that are not full, more of them than are computed at once and fewer; k's that are a worker's
@@ -1390,7 +1386,7 @@ static void list(test_run *t)
 {
     TEST(products_are_exact);
     TEST(a_stream_that_ends_is_told);
-    TEST(eight_sums_are_in_a_word);
+    TEST(sums_are_in_a_word);
     TEST(layers_are_near_plain_ones);
     TEST(rows_are_those_of_the_step);
     TEST(attention_is_near_a_plain_one);
