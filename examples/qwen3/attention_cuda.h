@@ -325,7 +325,8 @@ FLEET_DEVICE void give_piece(const piece_source *from, uint32_t sets)
         fleet_weights_release(&from->weights, sets);
 }
 
-/* This wave's units of a part, of which the first `old` ones come from the stream, from piece `first` on. */
+/* This wave's units of a part, of which the first `old` ones come from the stream, from piece `first` on; but the others
+   first, for the ring fills while they are waited for. */
 FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_part *p,
                                const attention_lds *l, uint32_t sets, uint32_t set, uint32_t crew,
                                piece_source *from, uint32_t first, uint32_t old, float scale)
@@ -333,7 +334,11 @@ FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_
     const uint32_t n = p->end - p->first, key = p->first * KEYS;
     const uint32_t crews = sets == 1 ? MOST_WAVES : MOST_WAVES / sets;
     const kept *q = l->q + set * FRAGMENT_ROWS * QUERY_STRIDE;
-    for (uint32_t u = crew; u < n && !from->status; u += crews) {
+    const uint32_t mine = n > crew ? n - crew : 0, streamed = old > crew ? old - crew : 0;
+    const uint32_t all = sets == 1 ? ceil_div(mine, MOST_WAVES) : ceil_div(mine, crews);
+    const uint32_t some = sets == 1 ? ceil_div(streamed, MOST_WAVES) : ceil_div(streamed, crews);
+    for (uint32_t turn = 0; turn < all && !from->status; turn++) {
+        const uint32_t u = crew + (turn + some < all ? turn + some : turn + some - all) * crews;
         const kept *unit = units + (size_t)u * UNIT;
         float score[FRAGMENT_SUMS];
         if (u < old && !(unit = take_piece(from, first + u))) break;

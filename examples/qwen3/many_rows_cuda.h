@@ -109,12 +109,13 @@ FLEET_STREAM(linear_many, op)
         }
     }
 }
-FLEET_DEVICE void pass_over(weight_source *source)
+/* The scaler does it, which has time, and the multipliers do not wait. */
+FLEET_DEVICE void pass_over(weight_source *source, uint32_t wave)
 {
     const uint32_t slot = fleet_weights_slot(&source->weights) % MOST_TOGETHER;
     const uint32_t n = slot ? MOST_TOGETHER - slot : 0;
     if (source->status || !n) return;
-    if (fleet_wave_id())
+    if (wave != SCALER)
         fleet_weights_skip(&source->weights, n);
     else if (fleet_weights_take(&source->weights, n))
         fleet_weights_give_back(&source->weights, n, 1);
@@ -456,15 +457,22 @@ FLEET_DEVICE void fetch_round(const fleet_ctx *ctx, const op *o, const product_l
     if (o->ending == END_RESIDUAL && rows <= l->ahead_rows)
         fetch_residual(ctx, o, l, tile * o->shape.tile_n, rows);
 }
-/* When its sums are there. */
+FLEET_DEVICE void sums_are_there(const fleet_ctx *ctx)
+{
+    copies_wait(); /* those of fetch_round */
+    fleet_barrier(ctx);
+}
 FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
                                uint32_t tile, uint32_t rows)
 {
     const uint32_t wide = o->shape.tile_n / TILE, first = tile * wide,
                    left = o->shape.n / TILE - first;
-    copies_wait(); /* those of fetch_residual */
-    fleet_barrier(ctx);
     finish(ctx, o, l, first, left < wide ? left : wide, rows);
+}
+/* Wide tiles of `size` sums for which LDS has room at once, where the rows were, too; but what sums are added to is there. */
+FLEET_DEVICE uint32_t most_finished(const op *o, uint32_t size)
+{
+    return o->ending == END_RESIDUAL ? 1 : quotient(PRODUCT_PARTS + PRODUCT_SUMS, size);
 }
 
 /* All of a worker's tiles. */
@@ -474,7 +482,7 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
     const many_share s = many_share_of(o, ctx);
     const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows, wide = s.wide;
     row_units units = row_units_of(in, &s, l);
-    if (wave < MULTIPLIERS) pass_over(source);
+    if (wave != COPIER) pass_over(source, wave);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
         const uint32_t rounds = uniform(rounds_at(&s, tile));
         float sum[MOST_TOGETHER * TILE_SUMS];
@@ -491,17 +499,24 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                 scale_shared(ctx, o, l, &s, rows);
         }
         if (s.parts == 1) {
+            const uint32_t size = wide * rows * TILE, together = most_finished(o, size);
+            float *const room = together > 1 ? l->parts : l->sums;
             ROLLED
-            for (uint32_t round = 0; round < rounds; round++) {
-                const uint32_t first = uniform(round * wide), end = first + wide;
-                fleet_barrier(ctx); /* the sums were rows, or another tile's */
+            for (uint32_t round = 0; round < rounds; round += together) {
+                const uint32_t left = rounds - round, n = left < together ? left : together;
+                const uint32_t first = uniform(round * wide), end = uniform(first + n * wide);
+                product_lds own = *l;
+                fleet_barrier(ctx); /* the sums were rows, or other tiles' */
                 fetch_round(ctx, o, l, tile + round * s.apart, rows);
                 UNROLLED
                 for (uint32_t i = 0; i < MOST_TOGETHER; i++)
                     if (i >= first && i < end && wave < MULTIPLIERS)
-                        put_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE, wave,
-                                 rows);
-                finish_round(ctx, o, l, tile + round * s.apart, rows);
+                        put_sums(sum + i * TILE_SUMS, room + (i - first) * rows * TILE, wave, rows);
+                own.sums = room;
+                sums_are_there(ctx);
+                ROLLED
+                for (uint32_t r = round; r < round + n; r++, own.sums += size)
+                    finish_round(ctx, o, &own, tile + r * s.apart, rows);
             }
         } else {
             if (wave < MULTIPLIERS) leave_joint(ctx, o, &s, sum, rounds * wide, rows);
@@ -515,6 +530,7 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                     fetch_round(ctx, o, l, tile + round, rows);
                 }
                 add_joint(ctx, source, o, l, &s, round * wide, wide, rows);
+                sums_are_there(ctx);
                 finish_round(ctx, o, l, tile + round, rows);
             }
         }
