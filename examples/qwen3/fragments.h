@@ -28,14 +28,15 @@ FLEET_BOTH uint32_t atom_at(uint32_t row, uint32_t k)
     return row % EIGHT * BLOCK + (k % BLOCK / EIGHT ^ row % EIGHT / 2) * EIGHT + k % EIGHT;
 }
 
-/* A piece of weights is TILE columns by PIECE_K k's: the atoms of its first eight columns, then those of the others. So
-   pieces that are neighbours in LDS have their groups of eight columns at equal distances. */
+/* A piece of weights is TILE columns by PIECE_K k's, or for many rows by OPERAND_K: the atoms of its first eight columns,
+   then those of the others. So pieces that are neighbours in LDS have their groups of eight columns at equal distances. */
 #define PIECE_K 256u
 #define PIECE_HALF (PIECE_K / BLOCK * ATOM)
+#define OPERAND_K 64u /* what four wgmma multiply */
 /* Where a weight stands, from the atom on in which its block begins. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
 {
-    return column / EIGHT * PIECE_HALF + atom_at(column, k);
+    return column / EIGHT * (piece_k / BLOCK * ATOM) + atom_at(column, k);
 }
 /* Of activations: the atoms of eight rows one behind the other, then those of the next eight. */
 FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)

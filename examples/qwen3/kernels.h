@@ -24,7 +24,7 @@ FLEET_KERNEL(decode_static, op, THREADS)
     FLEET_STATIC_LOOP(op);
 }
 #if defined(FLEET_CUDA)
-/* The same, for more than FEW_ROWS sequences. */
+/* The same, for models that are loaded for many sequences. */
 typedef op many;
 #define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many, ATTENTION_TILES_OF_MANY)
 #define STREAMS_OF_MANY(TILE_, P) TILE_(P, linear_many) TILE_(P, attend_many) TILE_(P, expert)

@@ -28,92 +28,94 @@
 #define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
 #define JOINT (JOINT_SCALES + MOST_ROWS)
 
-/* In a ring of other sizes its end would be between the pieces of a chunk. */
-#if HAS_WGMMA && DECODER_SLOTS % MOST_TOGETHER == 0
+/* Weights lie as they are multiplied (weight_at): of a wide tile, which are up to MOST_TOGETHER tiles, OPERAND_K k's are one
+   operand, and all of them stand one behind the other. They are taken a chunk of CHUNK_K k's at a time: with as many as two
+   operands the second one's products are under way while the first one's are waited for, and with more the ring's slots
+   would be free later. */
+#define CHUNK_K (2 * OPERAND_K)
+#define CHUNK_BLOCKS (CHUNK_K / BLOCK)
+#define CHUNK_SLOTS (MOST_TOGETHER * TILE * CHUNK_K * 2 / SLOT_BYTES)
+typedef char a_chunk_fills_its_slots[CHUNK_SLOTS * SLOT_BYTES == MOST_TOGETHER * TILE * CHUNK_K * 2
+                                         ? 1
+                                         : -1];
+
+/* In a ring of other sizes its end would be between the slots of a chunk. */
+#if HAS_WGMMA && DECODER_SLOTS % CHUNK_SLOTS == 0
+#define HAS_MANY_ROWS 1u
 /* ---- who has what ---- */
 
-/* A worker's share of a layer: rounds of wide tiles from `tile` on, `apart` apart, and of each the chunks of k's from
-   `chunk` to `chunk_end`. */
+/* A worker's share of a layer: of some wide tiles, `next` apart, the chunks of k's from `chunk` to `chunk_end`. */
 typedef struct many_share {
-    uint32_t tile, apart, end; /* end: of the tiles */
-    uint32_t next;             /* how far on the worker's next rounds are */
-    uint32_t wide, most_rounds;
-    uint32_t part, parts, group; /* of the k's; the workers that share tiles are a group */
+    uint32_t tile, end, next;
+    uint32_t part, parts, group; /* of the k's; the workers that share a wide tile are a group */
     uint32_t chunk, chunk_end;
 } many_share;
 
 FLEET_DEVICE many_share many_share_of(const op *o, const fleet_ctx *ctx)
 {
-    const uint32_t tile_n = o->shape.tile_n, most = quotient(MOST_TOGETHER * TILE, tile_n);
     const tile_range range = tiles_of(o, ctx);
-    const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, PIECE_K);
-    const uint32_t groups = quotient(range.end - range.begin + most - 1, most);
+    const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, CHUNK_K);
+    const uint32_t groups = range.end - range.begin;
     many_share s;
-    s.wide = tile_n / TILE, s.most_rounds = most;
     s.parts = groups && groups <= workers ? quotient(workers, groups) : 1;
     if (s.parts > chunks) s.parts = chunks;
     if (s.parts > 1) {
         const uint32_t place = range.first - range.begin;
         s.group = quotient(place, s.parts), s.part = place - s.group * s.parts;
-        s.tile = range.begin + s.group * most, s.apart = 1;
-        s.end = range.end;
-        if (s.tile > s.end) s.tile = s.end;
-        if (s.end > s.tile + most) s.end = s.tile + most;
-        s.next = most;
+        s.tile = range.begin + (s.group < groups ? s.group : groups);
+        s.end = s.tile + (s.group < groups), s.next = 1;
         s.chunk = quotient(chunks * s.part, s.parts);
         s.chunk_end = quotient(chunks * (s.part + 1), s.parts);
     } else {
         s.group = s.part = 0;
-        s.tile = range.first, s.apart = range.step, s.end = range.end;
-        s.next = most * range.step;
+        s.tile = range.first, s.end = range.end, s.next = range.step;
         s.chunk = 0, s.chunk_end = chunks;
     }
     return s;
 }
-FLEET_DEVICE uint32_t rounds_at(const many_share *s, uint32_t tile)
+/* Of a wide tile: the last one may have fewer. */
+FLEET_DEVICE uint32_t tiles_in(const op *o, uint32_t tile)
 {
-    const uint32_t rounds = ceil_div(s->end - tile, s->apart);
-    return rounds < s->most_rounds ? rounds : s->most_rounds;
+    const uint32_t wide = o->shape.tile_n / TILE, left = o->shape.n / TILE - tile * wide;
+    return left < wide ? left : wide;
 }
 
 /* Cycles between two pieces, as PIECES_APART. A task's first ones come while workers exchange sums of the task before, and
    the L2 answers them the later, the more pieces are on their way. There is time for these: so they come slowly. */
 #if !defined(MANY_PIECES_APART)
-#define MANY_PIECES_APART 200u
+#define MANY_PIECES_APART 300u
 #endif
 #if !defined(MANY_FIRST_APART)
-#define MANY_FIRST_APART 500u /* of the first chunk */
+#define MANY_FIRST_APART 500u /* of the chunks for which the ring has room, behind the arguments */
 #endif
 
-/* The stream has the pieces in the order in which they are multiplied: of all rounds those with the same k's, which are one
-   operand. So a chunk always has MOST_TOGETHER pieces, the last ones of which may have nothing in them, and no end of the
-   ring is between them: some pieces in front see to that. */
+/* A chunk has all of its slots, the last ones of which may have nothing in them, and no end of the ring is between them:
+   some pieces in front see to that. */
 FLEET_STREAM(linear_many, op)
 {
     const many_share s = many_share_of(args, &ctx);
-    const uint32_t bytes = s.wide * SLOT_BYTES;
     FLEET_UNUSED(at);
     fleet_span_pace(spans, MANY_PIECES_APART);
     fleet_span(spans, args, OWN_BYTES);
-    while (fleet_span_slot(spans) % MOST_TOGETHER) fleet_span(spans, args, 16);
+    while (fleet_span_slot(spans) % CHUNK_SLOTS) fleet_span(spans, args, 16);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
-        const uint32_t rounds = rounds_at(&s, tile);
+        const uint32_t bytes = tiles_in(args, tile) * TILE * CHUNK_K * 2;
+        const char *from = (const char *)(const void *)weights_of(args, tile);
         for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
-            fleet_span_pace(spans, chunk == s.chunk ? MANY_FIRST_APART : MANY_PIECES_APART);
-            for (uint32_t r = 0; r < rounds; r++)
-                fleet_span(spans,
-                           (const char *)(const void *)weights_of(args, tile + r * s.apart) +
-                               (size_t)chunk * bytes,
-                           bytes);
-            for (uint32_t i = rounds * s.wide; i < MOST_TOGETHER; i++) fleet_span(spans, args, 16);
+            const uint32_t first =
+                tile == s.tile && chunk - s.chunk < DECODER_SLOTS / CHUNK_SLOTS - 1;
+            fleet_span_pace(spans, first ? MANY_FIRST_APART : MANY_PIECES_APART);
+            fleet_span(spans, from + (size_t)chunk * bytes, bytes);
+            for (uint32_t i = ceil_div(bytes, SLOT_BYTES); i < CHUNK_SLOTS; i++)
+                fleet_span(spans, args, 16);
         }
     }
 }
 /* The scaler does it, which has time, and the multipliers do not wait. */
 FLEET_DEVICE void pass_over(weight_source *source, uint32_t wave)
 {
-    const uint32_t slot = fleet_weights_slot(&source->weights) % MOST_TOGETHER;
-    const uint32_t n = slot ? MOST_TOGETHER - slot : 0;
+    const uint32_t slot = fleet_weights_slot(&source->weights) % CHUNK_SLOTS;
+    const uint32_t n = slot ? CHUNK_SLOTS - slot : 0;
     if (source->status || !n) return;
     if (wave != SCALER)
         fleet_weights_skip(&source->weights, n);
@@ -125,19 +127,28 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wave)
 
 /* ---- rows ---- */
 
-/* As of other products. Rows are where these have parts and sums; when they are through, sums are there again, and what they
-   are added to is in place of parts. */
-FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, uint32_t columns, uint32_t rows)
+/* As of other products. Rows are where these have parts and sums. When they are through, there are sums of as many tiles as
+   there is room for; where these are added to others, they are in place of sums, and the others in that of parts. */
+#define MOST_ADDED 2u /* tiles */
+FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, const op *o, uint32_t rows)
 {
     product_lds l = product_lds_of(ctx, rows);
-    l.ahead = l.parts, l.ahead_rows = PRODUCT_PARTS / columns - 1;
+    l.ahead = l.parts, l.ahead_columns = MOST_ADDED * TILE;
+    l.ahead_rows = PRODUCT_PARTS / l.ahead_columns - 1;
+    if (o->ending != END_RESIDUAL) l.sums = l.parts;
     return l;
+}
+FLEET_DEVICE uint32_t most_finished(const op *o, uint32_t rows)
+{
+    const uint32_t room = quotient(PRODUCT_PARTS + PRODUCT_SUMS, rows * TILE);
+    if (o->ending == END_RESIDUAL) return MOST_ADDED;
+    return room < MOST_TOGETHER ? room : MOST_TOGETHER;
 }
 
 /* Rows come in units of ROW_BLOCKS blocks, as multiply_rows takes them, a group of eight rows behind the other; where
    activations have two terms, the units of the second ones are between those of the first. wgmma reads MOST_ROWS rows,
    whether they are there or not: what it finds behind the last one goes to sums that nobody looks at. */
-#define ROW_BLOCKS 2u
+#define ROW_BLOCKS (OPERAND_K / BLOCK)
 typedef char a_unit_is_multiplied_at_once[ROW_BLOCKS * BLOCK == 64 && ATOM * 2 == 512 ? 1 : -1];
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
 #define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)  /* of all buffers */
@@ -157,7 +168,7 @@ FLEET_DEVICE row_units row_units_of(const operand *in, const many_share *s, cons
     row_units u;
     u.x = in->x, u.second = in->second, u.terms = uniform(in->second != 0);
     u.groups = ceil_div(in->rows, EIGHT), u.width = uniform(in->k / BLOCK);
-    u.first = uniform(s->chunk * SLOT_BLOCKS), u.end = uniform(s->chunk_end * SLOT_BLOCKS);
+    u.first = uniform(s->chunk * CHUNK_BLOCKS), u.end = uniform(s->chunk_end * CHUNK_BLOCKS);
     if (u.end > u.width) u.end = u.width;
     u.bytes = (u.groups > 4 ? 8 : 4) * ROW_GROUP_BYTES;
     u.lds = lds_address(l->parts), u.counts = lds_address(l->behind);
@@ -228,26 +239,29 @@ typedef char shares_are_whole[MOST_WAVES == MULTIPLIERS + 2 && MOST_WAVES % 2 ==
 FLEET_DEVICE void give_back_share(const weight_source *source, uint32_t wave)
 {
     if (wave < 2)
-        fleet_weights_give_back(&source->weights, MOST_TOGETHER, MOST_WAVES / 2);
+        fleet_weights_give_back(&source->weights, CHUNK_SLOTS, MOST_WAVES / 2);
     else
-        fleet_weights_give_back(&source->weights, MOST_TOGETHER, MOST_WAVES);
+        fleet_weights_give_back(&source->weights, CHUNK_SLOTS, MOST_WAVES);
 }
 
-/* The multipliers' part: adds up the products of MOST_TOGETHER tiles. Those of a unit of rows are under way while those of
-   the one before are waited for. Whether one of the waves got no pieces they find out together: wgmma is an instruction of
-   all four. The rows go on then, for the copier waits for them to be used; and products, too: whatever is in LDS, nobody
-   looks at the sums. So it is with tiles that there are not. While products are under way there is no branch that lanes take
-   differently, or ptxas would make each wgmma wait for the one before. */
-FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, float *sum)
+/* The multipliers' part: adds up the products of a wide tile of `tiles` tiles. Those of a unit of rows are under way while
+   those of the one before are waited for. Whether one of the waves got no pieces they find out together: wgmma is an
+   instruction of all four. The rows go on then, for the copier waits for them to be used; and products, too: whatever is in
+   LDS, nobody looks at the sums. So it is with tiles that there are not, for which there is something else behind the
+   others. While products are under way there is no branch that lanes take differently, or ptxas would make each wgmma wait
+   for the one before. */
+FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, float *sum,
+                           uint32_t tiles)
 {
+    const uint32_t block_bytes = uniform(tiles * TILE * BLOCK * 2);
     ROLLED
-    for (uint32_t chunk = u->first; chunk < u->end; chunk += SLOT_BLOCKS) {
-        const uint32_t left = u->end - chunk, blocks = left < SLOT_BLOCKS ? left : SLOT_BLOCKS;
+    for (uint32_t chunk = u->first; chunk < u->end; chunk += CHUNK_BLOCKS) {
+        const uint32_t left = u->end - chunk, blocks = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
         const void *first = NULL;
         uint32_t pieces;   /* where they are in LDS */
         uint32_t used = 0; /* the rows of the products that are under way */
         if (!source->status) {
-            first = fleet_weights_take(&source->weights, MOST_TOGETHER);
+            first = fleet_weights_take(&source->weights, CHUNK_SLOTS);
             if (!first) source->status = fleet_weights_status(&source->weights);
         }
         if (any_multiplier(!first) && !source->status) source->status = FLEET_ERROR_ABORTED;
@@ -260,7 +274,7 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, f
                 count_wait(row_full(u), u->use);
                 products_begin();
                 multiply_rows(sum, lds_operand(row_buffer(u), ROW_GROUP_BYTES),
-                              lds_operand(pieces + at * ATOM * 2, PIECE_HALF * 2));
+                              lds_operand(pieces + at * block_bytes, ROW_GROUP_BYTES));
                 products_commit();
                 products_wait_but_last();
                 /* To the copier: this wave is through with the unit before. Pair: copy_rows. */
@@ -450,29 +464,21 @@ FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const o
     }
 }
 
-/* Behind a barrier of all, for the room may have been rows, or another tile's. */
-FLEET_DEVICE void fetch_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                              uint32_t tile, uint32_t rows)
+/* Begins to bring what the sums of tiles from number `first` on are added to: behind a barrier of all, for the room may
+   have been rows, or other tiles'. */
+FLEET_DEVICE void fetch_some(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                             uint32_t first, uint32_t rows)
 {
     if (o->ending == END_RESIDUAL && rows <= l->ahead_rows)
-        fetch_residual(ctx, o, l, tile * o->shape.tile_n, rows);
+        fetch_residual(ctx, o, l, first * TILE, rows);
 }
-FLEET_DEVICE void sums_are_there(const fleet_ctx *ctx)
+/* When their sums are in LDS. */
+FLEET_DEVICE void finish_some(const fleet_ctx *ctx, const op *o, const product_lds *l,
+                              uint32_t first, uint32_t tiles, uint32_t rows)
 {
-    copies_wait(); /* those of fetch_round */
+    copies_wait(); /* those of fetch_some */
     fleet_barrier(ctx);
-}
-FLEET_DEVICE void finish_round(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                               uint32_t tile, uint32_t rows)
-{
-    const uint32_t wide = o->shape.tile_n / TILE, first = tile * wide,
-                   left = o->shape.n / TILE - first;
-    finish(ctx, o, l, first, left < wide ? left : wide, rows);
-}
-/* Wide tiles of `size` sums for which LDS has room at once, where the rows were, too; but what sums are added to is there. */
-FLEET_DEVICE uint32_t most_finished(const op *o, uint32_t size)
-{
-    return o->ending == END_RESIDUAL ? 1 : quotient(PRODUCT_PARTS + PRODUCT_SUMS, size);
+    finish(ctx, o, l, first, tiles, rows);
 }
 
 /* All of a worker's tiles. */
@@ -480,15 +486,16 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                                 const operand *in, const product_lds *l)
 {
     const many_share s = many_share_of(o, ctx);
-    const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows, wide = s.wide;
+    const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows;
+    const uint32_t most = most_finished(o, rows);
     row_units units = row_units_of(in, &s, l);
     if (wave != COPIER) pass_over(source, wave);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
-        const uint32_t rounds = uniform(rounds_at(&s, tile));
+        const uint32_t tiles = uniform(tiles_in(o, tile)), at = tile * (o->shape.tile_n / TILE);
         float sum[MOST_TOGETHER * TILE_SUMS];
         memset(sum, 0, sizeof sum);
         if (wave < MULTIPLIERS) {
-            add_many(source, &units, wave, sum);
+            add_many(source, &units, wave, sum, tiles);
         } else if (wave == COPIER) {
             copies_follow();
             copy_rows(&units);
@@ -499,39 +506,31 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
                 scale_shared(ctx, o, l, &s, rows);
         }
         if (s.parts == 1) {
-            const uint32_t size = wide * rows * TILE, together = most_finished(o, size);
-            float *const room = together > 1 ? l->parts : l->sums;
             ROLLED
-            for (uint32_t round = 0; round < rounds; round += together) {
-                const uint32_t left = rounds - round, n = left < together ? left : together;
-                const uint32_t first = uniform(round * wide), end = uniform(first + n * wide);
-                product_lds own = *l;
+            for (uint32_t first = 0; first < tiles; first += most) {
+                const uint32_t left = tiles - first, n = left < most ? left : most;
                 fleet_barrier(ctx); /* the sums were rows, or other tiles' */
-                fetch_round(ctx, o, l, tile + round * s.apart, rows);
+                fetch_some(ctx, o, l, at + first, rows);
                 UNROLLED
                 for (uint32_t i = 0; i < MOST_TOGETHER; i++)
-                    if (i >= first && i < end && wave < MULTIPLIERS)
-                        put_sums(sum + i * TILE_SUMS, room + (i - first) * rows * TILE, wave, rows);
-                own.sums = room;
-                sums_are_there(ctx);
-                ROLLED
-                for (uint32_t r = round; r < round + n; r++, own.sums += size)
-                    finish_round(ctx, o, &own, tile + r * s.apart, rows);
+                    if (i >= first && i < first + n && wave < MULTIPLIERS)
+                        put_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE, wave,
+                                 rows);
+                finish_some(ctx, o, l, at + first, n, rows);
             }
         } else {
-            if (wave < MULTIPLIERS) leave_joint(ctx, o, &s, sum, rounds * wide, rows);
+            const uint32_t begin = quotient(tiles * s.part, s.parts),
+                           end = quotient(tiles * (s.part + 1), s.parts);
+            if (wave < MULTIPLIERS) leave_joint(ctx, o, &s, sum, tiles, rows);
             fleet_barrier(ctx); /* the sums were rows */
-            if (s.part < rounds) fetch_round(ctx, o, l, tile + s.part, rows);
             if (o->ending != END_RESIDUAL) get_scales(ctx, source, o, l, &s, rows);
             ROLLED
-            for (uint32_t round = s.part; round < rounds; round += s.parts) {
-                if (round != s.part) {
-                    fleet_barrier(ctx); /* the tile before is through */
-                    fetch_round(ctx, o, l, tile + round, rows);
-                }
-                add_joint(ctx, source, o, l, &s, round * wide, wide, rows);
-                sums_are_there(ctx);
-                finish_round(ctx, o, l, tile + round, rows);
+            for (uint32_t first = begin; first < end; first += most) {
+                const uint32_t left = end - first, n = left < most ? left : most;
+                if (first != begin) fleet_barrier(ctx); /* the tiles before are through */
+                fetch_some(ctx, o, l, at + first, rows);
+                add_joint(ctx, source, o, l, &s, first, n, rows);
+                finish_some(ctx, o, l, at + first, n, rows);
             }
         }
         fleet_barrier(ctx); /* and are rows again */
@@ -551,7 +550,7 @@ FLEET_TILE(linear_many, op)
     o = own_op(&ctx, &source, args); /* has a barrier */
     in = operand_of(o, rows_of(o));
     if (in.rows) {
-        const product_lds l = many_lds_of(&ctx, o->shape.tile_n, in.rows);
+        const product_lds l = many_lds_of(&ctx, o, in.rows);
         if (o->ending == END_LOGITS) begin_logits(&ctx, &o->d, &l, in.rows);
         multiply_many(&ctx, &source, o, &in, &l);
         fleet_barrier(&ctx);
@@ -561,6 +560,7 @@ FLEET_TILE(linear_many, op)
     return source.status;
 }
 #else
+#define HAS_MANY_ROWS 0u
 FLEET_STREAM(linear_many, op)
 {
     linear_stream(ctx, args, at, spans);

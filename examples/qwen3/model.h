@@ -87,6 +87,7 @@ typedef struct model {
     const float *norm;
     uint64_t step_bytes; /* of weights that a step of one row reads */
     uint32_t workers;    /* of the device */
+    uint32_t many;       /* 1: the weights of layers lie as they do for many rows */
     device_memory memory;
     char error[MOST_ERROR];
 } model;
@@ -136,11 +137,32 @@ static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32
     return NULL;
 }
 
-/* Packing: n columns of k weights, both padded, go to `to` on the device, tile after tile. Each thread has some tiles. */
+/* How a matrix is packed: n columns of k weights, in wide tiles one after the other. */
+typedef struct layout {
+    uint32_t n, k;
+    uint32_t wide, last_wide; /* tiles of a wide tile; of the last one */
+    uint32_t piece_k;         /* see weight_at */
+} layout;
+static uint32_t wide_tiles_of(const layout *l)
+{
+    return ceil_div(l->n, l->wide * TILE);
+}
+/* Bytes of a packed wide tile, and of all of them. */
+static uint32_t tile_bytes_of(const layout *l)
+{
+    return l->wide * TILE * padded(l->k, K_STEP) * 2;
+}
+static uint64_t bytes_of(const layout *l)
+{
+    const uint64_t tiles = (uint64_t)(wide_tiles_of(l) - 1) * l->wide + l->last_wide;
+    return tiles * (tile_bytes_of(l) / l->wide);
+}
+
+/* Packing: all goes to `to` on the device, padded with zeros. Each thread has some wide tiles. */
 typedef struct packing {
     const matrix_source *from;
-    uint32_t k, first, end; /* wide tiles */
-    uint32_t wide;
+    const layout *as;
+    uint32_t first, end; /* wide tiles */
     bf16 *to;
     char error[MOST_ERROR];
 } packing;
@@ -151,29 +173,34 @@ typedef struct packing {
 static void *pack_tiles(void *user)
 {
     packing *p = (packing *)user;
-    const uint32_t words = p->wide * TILE * p->k, most = STAGE_BYTES / 2 / words + 1;
-    bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(p->k, 2);
+    const layout *as = p->as;
+    const uint32_t k = padded(as->k, K_STEP), last = wide_tiles_of(as) - 1;
+    const uint32_t words = tile_bytes_of(as) / 2, most = STAGE_BYTES / 2 / words + 1;
+    bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(k, 2);
     uint32_t staged = 0;
     if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
     for (uint32_t tile = p->first; tile < p->end && !p->error[0]; tile++) {
+        const uint32_t wide = tile == last ? as->last_wide : as->wide;
         bf16 *packed = stage + (size_t)staged * words;
-        for (uint32_t c = 0; c < p->wide * TILE && !p->error[0]; c++) {
+        for (uint32_t c = 0; c < wide * TILE && !p->error[0]; c++) {
             uint32_t row = 0;
-            const qwen3_tensor *t = source_row(p->from, tile * p->wide * TILE + c, &row);
+            const qwen3_tensor *t = source_row(p->from, tile * as->wide * TILE + c, &row);
             const uint32_t columns = t ? t->columns : 0;
-            memset(line + columns, 0, (size_t)(p->k - columns) * 2);
+            memset(line + columns, 0, (size_t)(k - columns) * 2);
             if (t)
                 qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
                                      sizeof p->error);
-            for (uint32_t at = 0; at < p->k; at += BLOCK) {
+            for (uint32_t at = 0; at < k; at += BLOCK) {
                 /* Where the block begins; from there on pack_at says it. */
-                bf16 *block = packed + weight_at(c / TILE * TILE, at, p->wide);
-                for (uint32_t i = 0; i < BLOCK; i++) block[pack_at(c % TILE, i)] = line[at + i];
+                bf16 *block = packed + weight_at(c / TILE * TILE, at, wide, as->piece_k);
+                for (uint32_t i = 0; i < BLOCK; i++)
+                    block[pack_at(c % TILE, i, as->piece_k)] = line[at + i];
             }
         }
         if (++staged < most && tile + 1 < p->end) continue;
-        if (!p->error[0] && fleet_to_device(p->to + (size_t)(tile + 1 - staged) * words, stage,
-                                            (size_t)staged * words * 2, NULL))
+        if (!p->error[0] &&
+            fleet_to_device(p->to + (size_t)(tile + 1 - staged) * words, stage,
+                            ((size_t)(staged - 1) * words + (size_t)wide * TILE * k) * 2, NULL))
             snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
         staged = 0;
     }
@@ -182,18 +209,17 @@ static void *pack_tiles(void *user)
     return NULL;
 }
 
-static int pack(model *m, const matrix_source *from, uint32_t tiles, uint32_t wide, uint32_t k,
-                bf16 *to)
+static int pack(model *m, const matrix_source *from, const layout *as, bf16 *to)
 {
     /* A thread is worth it from 4 MB on. */
-    const uint32_t share = (4u << 20) / 2 / (wide * TILE * k) + 1;
+    const uint32_t share = (4u << 20) / tile_bytes_of(as) + 1, tiles = wide_tiles_of(as);
     uint32_t threads = cpus() < MOST_PACKERS ? cpus() : MOST_PACKERS;
     packing job[MOST_PACKERS];
     pthread_t thread[MOST_PACKERS];
     uint32_t started[MOST_PACKERS];
     if (threads > ceil_div(tiles, share)) threads = ceil_div(tiles, share);
     for (uint32_t i = 0; i < threads; i++) {
-        job[i].from = from, job[i].k = k, job[i].wide = wide, job[i].to = to;
+        job[i].from = from, job[i].as = as, job[i].to = to;
         job[i].first = (uint32_t)((uint64_t)tiles * i / threads),
         job[i].end = (uint32_t)((uint64_t)tiles * (i + 1) / threads);
         job[i].error[0] = 0;
@@ -235,35 +261,48 @@ static uint32_t device_workers(void)
 }
 
 /* How many tiles of a layer of n columns are computed together: as many as leave the worker that has the most with the
-   fewest. */
+   fewest; or as there may be, where several workers share their k's. */
 static uint32_t wide_of(const model *m, uint32_t n)
 {
+    const uint32_t most_wide = m->many ? MOST_TOGETHER : MOST_WIDE;
     uint32_t best = 1, least = UINT32_MAX;
-    for (uint32_t wide = 1; wide <= MOST_WIDE; wide++) {
+    if (m->many && 2 * ceil_div(n, most_wide * TILE) <= m->workers) return most_wide;
+    for (uint32_t wide = 1; wide <= most_wide; wide++) {
         const uint32_t most = ceil_div(ceil_div(n, wide * TILE), m->workers) * wide;
         if (most <= least) best = wide, least = most;
     }
     return best;
 }
 
-/* Bytes of a packed wide tile. */
-static uint32_t tile_bytes_of(uint32_t wide, uint32_t k)
+/* Of a layer; and of an expert, whose tiles are computed one by one. */
+static layout layout_of(const model *m, uint32_t n, uint32_t k)
 {
-    return wide * TILE * padded(k, K_STEP) * 2;
+    layout l;
+    l.n = n, l.k = k;
+    l.wide = l.last_wide = wide_of(m, n);
+    l.piece_k = m->many ? OPERAND_K : PIECE_K;
+    if (m->many) l.last_wide = ceil_div(n, TILE) - (wide_tiles_of(&l) - 1) * l.wide;
+    return l;
+}
+static layout expert_layout_of(uint32_t n, uint32_t k)
+{
+    layout l;
+    l.n = n, l.k = k;
+    l.wide = l.last_wide = 1, l.piece_k = PIECE_K;
+    return l;
 }
 
 /* A packed matrix; random where there is no checkpoint. */
-static const bf16 *matrix(model *m, const char *what, const matrix_source *s, uint32_t n,
-                          uint32_t k, uint32_t wide, uint32_t count)
+static const bf16 *matrix(model *m, const char *what, const matrix_source *s, const layout *as,
+                          uint32_t count)
 {
-    const uint32_t tiles = ceil_div(n, wide * TILE);
-    const uint64_t each = (uint64_t)tiles * tile_bytes_of(wide, k) / 2, words = each * count;
+    const uint64_t each = bytes_of(as) / 2, words = each * count;
     bf16 *to = (bf16 *)memory_get(&m->memory, what, words * 2);
     if (!to) return NULL;
     if (!s) {
         fleet_kernel_desc desc = fleet_kernel_desc_default();
         uint64_t number = words, seed = m->memory.bytes;
-        float scale = 1.7f / sqrtf((float)k);
+        float scale = 1.7f / sqrtf((float)as->k);
         void *args[4];
         args[0] = &to, args[1] = &number, args[2] = &seed, args[3] = &scale;
         desc.blocks = device_workers(), desc.threads = COPY_THREADS;
@@ -272,7 +311,7 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, ui
         return to;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (pack(m, s + i, tiles, wide, padded(k, K_STEP), to + i * each)) return NULL;
+        if (pack(m, s + i, as, to + i * each)) return NULL;
     return to;
 }
 
@@ -297,9 +336,10 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
                            uint32_t k)
 {
     const uint32_t count = m->config.experts;
+    const layout as = expert_layout_of(n, k);
     matrix_source *s;
     const bf16 *to;
-    if (!w) return matrix(m, "experts", NULL, n, k, 1, count);
+    if (!w) return matrix(m, "experts", NULL, &as, count);
     s = (matrix_source *)calloc(count, sizeof *s);
     if (!s) {
         snprintf(m->error, MOST_ERROR, "out of memory");
@@ -308,7 +348,7 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
     for (uint32_t e = 0; e < count; e++)
         s[e] = ups ? source_of(&w->expert_gate[e], &w->expert_up[e], NULL, 1)
                    : source_of(&w->expert_down[e], NULL, NULL, 0);
-    to = matrix(m, "experts", s, n, k, 1, count);
+    to = matrix(m, "experts", s, &as, count);
     free(s);
     return to;
 }
@@ -317,14 +357,36 @@ static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, co
                            const qwen3_tensor *c, uint32_t alternate, uint32_t n, uint32_t k)
 {
     const matrix_source s = source_of(a, b, c, alternate);
+    const layout as = layout_of(m, n, k);
     const uint64_t before = m->memory.bytes;
-    const bf16 *to = matrix(m, what, a ? &s : NULL, n, k, wide_of(m, n), 1);
+    const bf16 *to = matrix(m, what, a ? &s : NULL, &as, 1);
     m->step_bytes += m->memory.bytes - before;
     return to;
 }
 
-/* The model in device memory: from a checkpoint, or random weights of `config`. 0, or -1 and m->error. */
+/* Whether the device's code has a way of its own for many rows: that code alone knows what it was compiled for. */
+FLEET_GLOBAL(1) void ask_many(uint32_t *has)
+{
+    *has = HAS_MANY_ROWS;
+}
+FLEET_THUNK1(ask_many, uint32_t *)
+static uint32_t device_has_many(model *m)
+{
+    uint32_t has = 0, *to = (uint32_t *)memory_get(&m->memory, "an answer", sizeof has);
+    fleet_kernel_desc desc = fleet_kernel_desc_default();
+    void *args[1];
+    args[0] = &to;
+    desc.blocks = desc.threads = 1;
+    if (to && (fleet_kernel_launch(FLEET_KERNEL_OF(ask_many), args, &desc) ||
+               fleet_to_host(&has, to, sizeof has, NULL)))
+        snprintf(m->error, MOST_ERROR, "the device does not answer");
+    return has;
+}
+
+/* The model in device memory: from a checkpoint, or random weights of `config`. For sessions of that schedule, best for
+   those of so many sequences; where it is not STATIC, for sessions of any. 0, or -1 and m->error. */
 static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoint *from,
+                      fleet_schedule schedule, uint32_t sequences,
                       void (*progress)(uint32_t done, uint32_t of))
 {
     const qwen3_config *c = config;
@@ -333,6 +395,7 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
     m->config = *c;
     m->memory.error = m->error;
     m->workers = device_workers();
+    m->many = schedule == FLEET_SCHEDULE_STATIC && sequences > FEW_ROWS && device_has_many(m);
     m->ffn = padded(c->ffn, BLOCK), m->expert_ffn = padded(c->expert_ffn, BLOCK);
     if (c->hidden % BLOCK || q % BLOCK || c->head_dim % EIGHT || c->head_dim > MOST_HEAD_DIM ||
         c->experts_per_token > MOST_TOP_K) {
@@ -375,7 +438,8 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
         m->head =
             stacked(m, "lm_head", from ? &from->head : NULL, NULL, NULL, 0, c->vocab, c->hidden);
         if (!from) {
-            m->embedding = matrix(m, "embeddings", NULL, c->vocab, c->hidden, 1, 1);
+            const layout as = expert_layout_of(c->vocab, c->hidden);
+            m->embedding = matrix(m, "embeddings", NULL, &as, 1);
         } else {
             rows = (bf16 *)malloc((size_t)c->vocab * c->hidden * 2);
             if (!rows)
@@ -497,11 +561,11 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
                         const bf16 *weights, const act *x, uint32_t n, uint32_t k, ending ending)
 {
     op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    const uint32_t wide = tile == op_linear ? wide_of(c->s->m, n) : 1;
-    o->shape = product_of(n, k, wide);
-    o->tile_bytes = tile_bytes_of(wide, k);
+    const layout as = tile == op_linear ? layout_of(c->s->m, n, k) : expert_layout_of(n, k);
+    o->shape = product_of(n, k, as.wide);
+    o->tile_bytes = tile_bytes_of(&as);
     o->turn = c->turn;
-    c->turn += ceil_div(n, wide * TILE);
+    c->turn += wide_tiles_of(&as);
     o->weights = weights;
     o->x = x, o->x_second = c->s->d.split * MOST_ROWS * k;
     o->ending = (uint32_t)ending;
@@ -773,6 +837,8 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     s->memory.error = s->error;
     if (desc->steps < 1 || desc->context < 1)
         return session_fail(s, "steps and context", "must be at least 1");
+    if (m->many && desc->schedule != FLEET_SCHEDULE_STATIC)
+        return session_fail(s, "schedule", "the model was loaded for STATIC");
     if (session_topology(s)) return -1;
     s->d.chiplets = s->topology.chiplets;
     for (uint32_t k = 0; k < s->topology.chiplets; k++) {
@@ -817,14 +883,14 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     return 0;
 }
 
-/* For a plan and so many sequences. All kernels have the same ring. */
-static fleet_kernel decode_kernel_of(fleet_schedule schedule, uint32_t sequences)
+/* All of them have the same ring. */
+static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
 {
     if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
 #if defined(FLEET_CUDA)
-    if (sequences > FEW_ROWS) return FLEET_KERNEL_OF(decode_many);
+    if (m->many) return FLEET_KERNEL_OF(decode_many);
 #endif
-    FLEET_UNUSED(sequences);
+    FLEET_UNUSED(m);
     return FLEET_KERNEL_OF(decode_static);
 }
 
@@ -837,8 +903,7 @@ static int session_run(session *s)
     d.lds_bytes = LDS_BYTES, d.stream_bytes = FLEET_STREAM_BYTES(op);
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
-    status = fleet_launch(&s->state, &d, decode_kernel_of(s->desc.schedule, s->first.sequences),
-                          s->device_ops);
+    status = fleet_launch(&s->state, &d, decode_kernel_of(s->m, s->desc.schedule), s->device_ops);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if (status) {
         char report[MOST_ERROR - 64];

@@ -360,17 +360,14 @@ static void decode_prompts(const options *o, const model *m, const session_desc 
     session_free(&s);
 }
 
-static int check(const options *o, const model *m, const session_desc *desc)
+static int check(const qwen3_expected *e, const model *m, const session_desc *desc)
 {
-    qwen3_expected e;
     checked c;
-    char error[MOST_ERROR];
     int good;
     memset(&c, 0, sizeof c);
-    if (qwen3_expected_read(&e, &m->config, o->check, error, sizeof error)) stop(2, error);
-    for (uint32_t i = 0; i < e.count; i++)
-        if (check_cases(m, desc, e.cases + i, 1, &c)) stop(1, c.error);
-    if (check_cases(m, desc, e.cases, e.count, &c)) stop(1, c.error);
+    for (uint32_t i = 0; i < e->count; i++)
+        if (check_cases(m, desc, e->cases + i, 1, &c)) stop(1, c.error);
+    if (check_cases(m, desc, e->cases, e->count, &c)) stop(1, c.error);
     good = checked_is_good(&c);
     if (c.wrong) fprintf(stderr, "%s\n", c.first);
     printf("%s: %u of %u tokens as expected, each case alone and all in one batch",
@@ -378,7 +375,6 @@ static int check(const options *o, const model *m, const session_desc *desc)
     if (CHECK_MARGIN > 0)
         printf(", %u others where the best two are within %.2f", c.near_ties, CHECK_MARGIN);
     printf("; %u logits within %.1e, allowed %.0e\n", c.logits, c.worst, CHECK_LOGITS);
-    qwen3_expected_close(&e);
     return good ? 0 : 1;
 }
 
@@ -391,6 +387,7 @@ int main(int argc, char **argv)
     model m;
     qwen3_checkpoint checkpoint;
     qwen3_config config;
+    qwen3_expected expected;
     uint32_t n = 0;
     int code = 0;
     char error[MOST_ERROR];
@@ -407,17 +404,25 @@ int main(int argc, char **argv)
     }
     if (o.random_weights) {
         if (qwen3_config_read(&config, o.dir, error, sizeof error)) stop(2, error);
-        if (model_load(&m, &config, NULL, show_loading)) stop(2, m.error);
     } else {
         if (qwen3_open(&checkpoint, o.dir)) stop(2, checkpoint.error);
-        if (model_load(&m, &checkpoint.config, &checkpoint, show_loading)) stop(2, m.error);
-        qwen3_close(&checkpoint);
+        config = checkpoint.config;
     }
+    if (o.check) {
+        if (qwen3_expected_read(&expected, &config, o.check, error, sizeof error)) stop(2, error);
+        n = expected.count;
+    }
+    if (model_load(&m, &config, o.random_weights ? NULL : &checkpoint, desc.schedule, n,
+                   show_loading))
+        stop(2, m.error);
+    if (!o.random_weights) qwen3_close(&checkpoint);
     fleet_stream_wait(NULL);
-    if (o.check)
-        code = check(&o, &m, &desc);
-    else
+    if (o.check) {
+        code = check(&expected, &m, &desc);
+        qwen3_expected_close(&expected);
+    } else {
         decode_prompts(&o, &m, &desc, requests, n, started, now());
+    }
     model_free(&m);
     return code;
 }

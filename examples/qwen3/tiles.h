@@ -1,8 +1,9 @@
 /* tiles.h: the tile functions of the decoder, in the C that all platforms share. What differs, the product itself and
    how packed weights lie, is in tiles_host.h, tiles_cuda.h and tiles_amd.h:
 
-       pack_at(column, k)   where in a block of BLOCK k's and TILE columns a weight stands
-       weight_at, act_at    where in the weights of a wide tile, and where in activations
+       pack_at(column, k, piece_k)    where in a block of BLOCK k's and TILE columns a weight stands
+       weight_at, act_at    where in the weights of a wide tile, and where in activations; piece_k: how many k's of a tile
+                            are together, where there are several ways
        multiply(...)        the product of some rows with the columns of a wide tile
        own_op, tile_lds     a tile's arguments where they are read fast, and the LDS for the rest
        rows_of              of the step, from these arguments
@@ -40,8 +41,8 @@ typedef struct product_lds {
     float *best;  /* [MOST_ROWS][LOOKERS]: the largest logit so far of some of the columns */
     int32_t *best_token, *wanted; /* likewise; [MOST_ROWS]: 1: the row chooses a token */
     void *behind;                 /* a platform's own */
-    float *ahead; /* [rows + 1][columns] of up to ahead_rows rows: see residual_of */
-    uint32_t ahead_rows;
+    float *ahead; /* [rows + 1][ahead_columns] of up to ahead_rows rows: see residual_of */
+    uint32_t ahead_rows, ahead_columns;
     uint32_t inverse; /* of the rows: see over */
 } product_lds;
 #define LOOKERS (THREADS / MOST_ROWS)
@@ -63,7 +64,7 @@ FLEET_DEVICE residual residual_of(const op *o, const product_lds *l, uint32_t co
     residual r;
     r.h = o->d.h + column, r.norm = o->norm + column, r.step = o->d.hidden;
     if (rows <= l->ahead_rows) {
-        r.step = o->shape.tile_n;
+        r.step = l->ahead_columns;
         r.h = l->ahead, r.norm = l->ahead + rows * r.step;
     }
     return r;
@@ -128,7 +129,7 @@ FLEET_DEVICE product_lds product_lds_of(const fleet_ctx *ctx, uint32_t rows)
     l.best_token = (int32_t *)(l.best + MOST_ROWS * LOOKERS);
     l.wanted = l.best_token + MOST_ROWS * LOOKERS;
     l.behind = l.wanted + MOST_ROWS;
-    l.ahead = (float *)l.behind, l.ahead_rows = AHEAD_ROWS;
+    l.ahead = (float *)l.behind, l.ahead_rows = AHEAD_ROWS, l.ahead_columns = MOST_WIDE * TILE;
     l.inverse = inverse_of(rows);
     return l;
 }

@@ -18,8 +18,9 @@ typedef float sums4 __attribute__((ext_vector_type(4)));
 typedef uint32_t words4 __attribute__((ext_vector_type(4), may_alias));
 
 /* Lane 16 i + c has k's 8 i to 8 i + 7 of column c. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
 {
+    FLEET_UNUSED(piece_k);
     return (k / EIGHT * TILE + column) * EIGHT + k % EIGHT;
 }
 

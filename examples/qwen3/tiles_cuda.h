@@ -39,10 +39,11 @@
 #define MOST_WIDE (3 * TEAMS <= DECODER_SLOTS ? 3u : 2u)
 
 /* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
 {
-    const uint32_t piece = k / PIECE_K * wide + column / TILE;
-    return (size_t)piece * PIECE_K * TILE + k % PIECE_K / BLOCK * ATOM + pack_at(column % TILE, k);
+    const uint32_t piece = k / piece_k * wide + column / TILE;
+    return (size_t)piece * piece_k * TILE + k % piece_k / BLOCK * ATOM +
+           pack_at(column % TILE, k, piece_k);
 }
 
 /* ---- LDS ---- */
@@ -74,7 +75,7 @@ FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
 FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
                                  uint32_t column, uint32_t rows)
 {
-    const uint32_t columns = o->shape.tile_n, left = o->d.hidden - column;
+    const uint32_t columns = l->ahead_columns, left = o->d.hidden - column;
     const uint32_t quads = (left < columns ? left : columns) / 4;
     for (uint32_t i = ctx->thread; i < (rows + 1) * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, q = i % TILE;

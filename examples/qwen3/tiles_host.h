@@ -5,8 +5,9 @@ typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32)));
 
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k)
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
 {
+    FLEET_UNUSED(piece_k);
     return k * TILE + column;
 }
 

@@ -2,13 +2,20 @@
    compute a tile at a time. */
 
 #define K_STEP BLOCK
+#define PIECE_K BLOCK
 #define MOST_WIDE 1u
 #define JOINT 0u
 
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide)
+/* However many rows there are, they are multiplied in one way. */
+#define FEW_ROWS MOST_ROWS
+#define MOST_TOGETHER MOST_WIDE
+#define OPERAND_K PIECE_K
+#define HAS_MANY_ROWS 0u
+
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
 {
     FLEET_UNUSED(wide);
-    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK);
+    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK, piece_k);
 }
 FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {

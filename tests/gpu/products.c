@@ -62,8 +62,8 @@ static const bf16 *packed_weights(test_run *t, uint32_t k)
     void *to = NULL;
     for (uint32_t n = 0; packed && n < COLUMNS; n++)
         for (uint32_t i = 0; i < k; i++)
-            packed[n / (WIDE * TILE) * tile_words(k) + weight_at(n % (WIDE * TILE), i, WIDE)] =
-                weight_of(n, i);
+            packed[n / (WIDE * TILE) * tile_words(k) +
+                   weight_at(n % (WIDE * TILE), i, WIDE, PIECE_K)] = weight_of(n, i);
     if (packed) to = copied(t, packed, words * sizeof *packed);
     free(packed);
     return (const bf16 *)to;

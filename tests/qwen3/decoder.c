@@ -35,7 +35,8 @@ static int load(loaded *l, const char *dir)
     }
     if (qwen3_expected_read(&l->expected, &l->checkpoint.config, dir, l->error, sizeof l->error))
         return -1;
-    if (model_load(&l->m, &l->checkpoint.config, &l->checkpoint, NULL)) {
+    if (model_load(&l->m, &l->checkpoint.config, &l->checkpoint, FLEET_SCHEDULE_AUTO, MOST_ROWS,
+                   NULL)) {
         memcpy(l->error, l->m.error, sizeof l->error);
         return -1;
     }
@@ -374,7 +375,7 @@ static void against_plain(test_run *t)
         plain_cache cache;
         double *logits, worst = 0;
         plain_make(&p, seed);
-        if (model_load(&m, &p.c.config, &p.c, NULL))
+        if (model_load(&m, &p.c.config, &p.c, FLEET_SCHEDULE_AUTO, MOST_ROWS, NULL))
             test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, m.error);
         memset(requests, 0, sizeof requests);
         for (uint32_t i = 0; i < n; i++) {

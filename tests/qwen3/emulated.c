@@ -809,7 +809,7 @@ static void check_product(test_run *t, product *p)
             for (uint32_t j = 0; j < k; j++) {
                 const float w = whole_number();
                 plain[(tile * columns + column) * k + j] = w;
-                packed[weight_at(column, j, p->wide)] = bf16_of_float(w);
+                packed[weight_at(column, j, p->wide, PIECE_K)] = bf16_of_float(w);
             }
         for (uint32_t piece = 0; piece < st->pieces; piece++)
             stream_add(0, packed + piece * SLOT_BYTES / 2, SLOT_BYTES);
@@ -904,7 +904,7 @@ static void check_slots(void)
 }
 
 /* The whole tile, with its arguments from the stream too, of a layer behind a norm: some workers, of which those that
-   share columns run at a time. */
+   share columns run at a time. Of many rows four times as many tiles are computed together. */
 typedef struct layer {
     uint32_t rows, k, wide, columns, workers, split;
     uint32_t ending; /* END_RESIDUAL: without a norm before it */
@@ -918,7 +918,7 @@ static void run_linear(const fleet_ctx *ctx, void *args)
 #define OPS 64u
 static void check_layer(test_run *t, const layer *a, uint32_t number)
 {
-    enum { K = 1100, COLUMNS = 800, MOST_TILES = COLUMNS / TILE + 2 };
+    enum { K = 1100, COLUMNS = 800, MOST_TILES = COLUMNS / TILE + MOST_TOGETHER };
     static uint16_t x[2 * MOST_ROWS * K], weights[MOST_TILES * TILE * PIECE_K * 5];
     static float squares[MOST_ROWS * K / TILE], floats[MOST_ROWS * COLUMNS], plain[COLUMNS * K];
     static fleet_quad joint[MOST_GROUPS_RUNNING * JOINT];
@@ -928,8 +928,9 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     static uint8_t marked[2 * MOST_ROWS * K / BLOCK];
     static batch b;
     static op o;
-    const uint32_t k = a->k, tile = a->wide * TILE, padded = ceil_div(k, K_STEP) * K_STEP;
-    const uint32_t apart = MOST_ROWS * k;
+    const uint32_t k = a->k, padded = ceil_div(k, K_STEP) * K_STEP, apart = MOST_ROWS * k;
+    const uint32_t many = a->rows > FEW_ROWS, wide = many ? 4 * a->wide : a->wide;
+    const uint32_t tile = wide * TILE, last = (a->columns - 1) / tile;
     double rounded = 0, wants[COLUMNS];
     fleet_spans spans;
     fleet_ctx ctx;
@@ -972,13 +973,16 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     memset(weights, 0, sizeof weights);
     for (uint32_t c = 0; c < a->columns; c++)
         for (uint32_t i = 0; i < k; i++) {
+            const uint32_t tiles =
+                many && c / tile == last ? a->columns / TILE - last * wide : wide;
+            const uint32_t piece_k = many ? OPERAND_K : PIECE_K;
             plain[c * k + i] = whole_number();
-            weights[c / tile * (o.tile_bytes / 2) + weight_at(c % tile, i, a->wide)] =
+            weights[c / tile * (o.tile_bytes / 2) + weight_at(c % tile, i, tiles, piece_k)] =
                 bf16_of_float(plain[c * k + i]);
         }
     for (declaring = 0; declaring < a->workers; declaring++) {
         ctx.tile_index = declaring;
-        if (a->rows > FEW_ROWS)
+        if (many)
             linear_many_stream(ctx, &o, ctx.at, &spans);
         else
             linear_stream(ctx, &o, ctx.at, &spans);
@@ -990,8 +994,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
                   complaint);
     /* Of sums that are shared the largest is a few times 24 sqrt(k's of a part), for a product is some 24. */
-    if (a->rows > FEW_ROWS && a->workers > 1)
-        rounded = 0x1p-17 * 110 * sqrt((double)k * a->workers);
+    if (many && a->workers > 1) rounded = 0x1p-17 * 110 * sqrt((double)k * a->workers);
     for (uint32_t r = 0; r < a->rows; r++) {
         float squared = 0;
         for (uint32_t c = 0; c < a->columns && !t->failed_here; c++) {

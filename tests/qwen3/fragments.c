@@ -38,7 +38,7 @@ static void each_weight_has_its_place(test_run *t)
     uint32_t taken[WORDS] = {0};
     for (uint32_t column = 0; column < TILE; column++)
         for (uint32_t k = 0; k < PIECE_K; k++) {
-            const uint32_t at = k / BLOCK * ATOM + pack_at(column, k);
+            const uint32_t at = k / BLOCK * ATOM + pack_at(column, k, PIECE_K);
             CHECK(at < WORDS);
             CHECK_INT(taken[at]++, 0);
         }
@@ -52,7 +52,7 @@ static void products_come_out(test_run *t)
     memset(lanes, 0, sizeof lanes);
     for (uint32_t k = 0; k < BLOCKS * BLOCK; k++) {
         for (uint32_t c = 0; c < TILE; c++)
-            weights[k / BLOCK * ATOM + pack_at(c, k)] =
+            weights[k / BLOCK * ATOM + pack_at(c, k, PIECE_K)] =
                 bf16_of_float(number(c * BLOCKS * BLOCK + k));
         for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
             rows[act_at(r, k, BLOCKS * BLOCK)] =
