@@ -127,21 +127,30 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wave)
 
 /* ---- rows ---- */
 
-/* As of other products. Rows are where these have parts and sums. When they are through, there are sums of as many tiles as
-   there is room for; where these are added to others, they are in place of sums, and the others in that of parts. */
-#define MOST_ADDED 2u /* tiles */
-FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, const op *o, uint32_t rows)
+/* As of other products. Rows are where these have parts and sums. When they are through, there are sums, of as many tiles as
+   there is room for: of all that a worker adds up, where workers share tiles. What they are added to is brought ahead where
+   these are few: it is in place of parts then, and the sums in place of sums. */
+#define MOST_AHEAD 2u /* tiles */
+FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, const op *o, const many_share *s,
+                                     uint32_t rows)
 {
     product_lds l = product_lds_of(ctx, rows);
-    l.ahead = l.parts, l.ahead_columns = MOST_ADDED * TILE;
-    l.ahead_rows = PRODUCT_PARTS / l.ahead_columns - 1;
-    if (o->ending != END_RESIDUAL) l.sums = l.parts;
+    const uint32_t is_ahead = o->ending == END_RESIDUAL && s->parts >= MOST_TOGETHER / MOST_AHEAD;
+    l.ahead = l.parts, l.ahead_columns = MOST_AHEAD * TILE;
+    l.ahead_rows = is_ahead ? MOST_ROWS : 0;
+    if (!is_ahead) l.sums = l.parts;
     return l;
 }
-FLEET_DEVICE uint32_t most_finished(const op *o, uint32_t rows)
+typedef char
+    there_is_room[(MOST_ROWS + 1) * MOST_AHEAD * TILE <= PRODUCT_PARTS &&
+                          MOST_AHEAD * MOST_ROWS * TILE <= PRODUCT_SUMS &&
+                          MOST_TOGETHER / 2 * MOST_ROWS * TILE <= PRODUCT_PARTS + PRODUCT_SUMS
+                      ? 1
+                      : -1];
+/* Of tiles that a worker has for itself. */
+FLEET_DEVICE uint32_t most_finished(uint32_t rows)
 {
     const uint32_t room = quotient(PRODUCT_PARTS + PRODUCT_SUMS, rows * TILE);
-    if (o->ending == END_RESIDUAL) return MOST_ADDED;
     return room < MOST_TOGETHER ? room : MOST_TOGETHER;
 }
 
@@ -311,6 +320,25 @@ FLEET_DEVICE void put_sums(const float *sum, float *to, uint32_t group, uint32_t
     }
 }
 
+FLEET_DEVICE void get_sums(float *sum, const float *from, uint32_t group, uint32_t rows)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
+        const uint32_t r = sum_row(group, i);
+        const two both = load_two(from + (r < rows ? r : 0) * TILE + sum_column(i));
+        sum[i] = both.value[0], sum[i + 1] = both.value[1];
+    }
+}
+/* The multipliers': of `tiles` tiles, from number `first` on, to l->sums. */
+FLEET_DEVICE void put_some(const product_lds *l, const float *sum, uint32_t first, uint32_t tiles,
+                           uint32_t wave, uint32_t rows)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < MOST_TOGETHER; i++)
+        if (i >= first && i < first + tiles && wave < MULTIPLIERS)
+            put_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE, wave, rows);
+}
+
 /* Where this lane's sums of a tile and a group of rows are that part `part` of the group of workers leaves: `tile` counts
    from the first one that they share. Nobody leaves others there before all have ended who read these, for the next
    product waits for this one. */
@@ -367,13 +395,13 @@ FLEET_DEVICE void scale_shared(const fleet_ctx *ctx, const op *o, const product_
         store_as_one(joint_scale(o, ctx, s, rows, r), word);
     }
 }
-/* A row each thread; behind the caller's next barrier they are in LDS. */
-typedef char a_thread_for_each_row[THREADS >= MOST_ROWS ? 1 : -1];
+/* Those who do not multiply, a row each lane; behind the caller's next barrier they are in LDS. */
+typedef char a_lane_for_each_row[THREADS - MULTIPLYING >= MOST_ROWS ? 1 : -1];
 FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const op *o,
                              const product_lds *l, const many_share *s, uint32_t rows)
 {
-    const uint32_t tag = task_tag(ctx, o), is_row = ctx->thread < rows;
-    const fleet_quad *from = joint_scale(o, ctx, s, rows, is_row ? ctx->thread : 0);
+    const uint32_t tag = task_tag(ctx, o), row = ctx->thread - MULTIPLYING, is_row = row < rows;
+    const fleet_quad *from = joint_scale(o, ctx, s, rows, is_row ? row : 0);
     fleet_quad word;
     uint32_t tries = 0;
     uint64_t since = 0;
@@ -382,7 +410,25 @@ FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const 
         if (!any_lane(word.word[3] != tag && !source->status)) break;
         source->status = fleet_weights_pause(&source->weights, &tries, &since);
     }
-    if (is_row) l->scale[ctx->thread] = float_of_word(word.word[0]);
+    if (is_row) l->scale[row] = float_of_word(word.word[0]);
+}
+
+/* A multiplier's: leaves the sums of `tiles` tiles, but for those from `begin` to `end`, which it keeps. */
+FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
+                              const float *sum, uint32_t tiles, uint32_t begin, uint32_t end,
+                              uint32_t rows)
+{
+    const uint32_t wave = uniform(fleet_wave_id()), tag = task_tag(ctx, o);
+    fleet_quad *to = joint_words(o, ctx, s, s->part, 0, wave);
+    if (wave * 16 >= rows) return;
+    UNROLLED
+    for (uint32_t i = 0; i < MOST_TOGETHER; i++) {
+        if (i >= tiles || (i >= begin && i < end)) continue;
+        UNROLLED
+        for (uint32_t w = 0; w < TILE_WORDS; w++)
+            store_as_one(to + (i * TILE_WORDS + w) * MULTIPLYING,
+                         word_of_sums(sum + i * TILE_SUMS + w * 4, tag));
+    }
 }
 
 /* What a wave does in turn: groups of rows of some tiles. */
@@ -402,40 +448,30 @@ FLEET_DEVICE wave_turn wave_turn_of(uint32_t rows)
     return w;
 }
 
-/* A multiplier's: leaves the sums of `tiles` tiles. */
-FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
-                              const float *sum, uint32_t tiles, uint32_t rows)
+/* Adds to a lane's sums what the other parts leave, from the next one on: they all have this task now, or soon. `from`: of
+   the first part; loaded, a constant: parts of which the words are on their way at a time. */
+#define PARTS_LOADED 5u
+FLEET_DEVICE void add_others(weight_source *source, float *sum, const fleet_quad *from,
+                             const many_share *s, uint32_t tag, const uint32_t loaded)
 {
-    const uint32_t wave = uniform(fleet_wave_id()), tag = task_tag(ctx, o);
-    fleet_quad *to = joint_words(o, ctx, s, s->part, 0, wave);
-    UNROLLED
-    for (uint32_t i = 0; i < MOST_TOGETHER * TILE_WORDS; i++)
-        if (i < tiles * TILE_WORDS && wave * 16 < rows)
-            store_as_one(to + i * MULTIPLYING, word_of_sums(sum + i * 4, tag));
-}
-
-/* Adds up what all parts leave, in their order: they all have this task now, or soon. `from`: of the first part. */
-#define PARTS_LOADED 6u /* at a time */
-FLEET_DEVICE void add_words(weight_source *source, float *sum, const fleet_quad *from,
-                            uint32_t parts, uint32_t tag)
-{
-    memset(sum, 0, TILE_SUMS * sizeof *sum);
+    const uint32_t others = uniform(s->parts - 1);
     ROLLED
-    for (uint32_t first = 0; first < parts; first += PARTS_LOADED) {
+    for (uint32_t first = 0; first < others; first += loaded) {
         fleet_quad word[PARTS_LOADED][TILE_WORDS];
         uint32_t late, tries = 0;
         uint64_t since = 0;
         for (;;) {
             late = 0;
             UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
-                const fleet_quad *at = from + (first + p < parts ? first + p : first) * JOINT;
+            for (uint32_t p = 0; p < loaded; p++) {
+                const uint32_t next = s->part + 1 + (first + p < others ? first + p : first),
+                               part = next < s->parts ? next : next - s->parts;
                 UNROLLED
                 for (uint32_t w = 0; w < TILE_WORDS; w++)
-                    word[p][w] = load_as_one(at + w * MULTIPLYING);
+                    word[p][w] = load_as_one(from + (size_t)part * JOINT + w * MULTIPLYING);
             }
             UNROLLED
-            for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+            for (uint32_t p = 0; p < loaded; p++) {
                 UNROLLED
                 for (uint32_t w = 0; w < TILE_WORDS; w++) late |= is_late(&word[p][w], tag);
             }
@@ -443,54 +479,41 @@ FLEET_DEVICE void add_words(weight_source *source, float *sum, const fleet_quad 
             source->status = fleet_weights_pause(&source->weights, &tries, &since);
         }
         UNROLLED
-        for (uint32_t p = 0; p < PARTS_LOADED; p++) {
+        for (uint32_t p = 0; p < loaded; p++) {
             UNROLLED
             for (uint32_t w = 0; w < TILE_WORDS; w++)
-                if (first + p < parts) add_word(sum + w * 4, &word[p][w]);
+                if (first + p < others) add_word(sum + w * 4, &word[p][w]);
         }
     }
 }
 
-/* All waves': the sums of `tiles` tiles, from number `first` on of those that are shared, to l->sums, [tiles][rows][TILE]. */
+/* All waves': to the sums of `tiles` tiles, from number `first` on, which the multipliers have put to l->sums. */
 FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const op *o,
                             const product_lds *l, const many_share *s, uint32_t first,
                             uint32_t tiles, uint32_t rows)
 {
     const uint32_t tag = task_tag(ctx, o);
     for (wave_turn w = wave_turn_of(rows); w.tile < tiles; turn_on(&w, MOST_WAVES)) {
-        float sum[TILE_SUMS];
-        add_words(source, sum, joint_words(o, ctx, s, 0, first + w.tile, w.group), s->parts, tag);
-        put_sums(sum, l->sums + w.tile * rows * TILE, w.group, rows);
+        const fleet_quad *from = joint_words(o, ctx, s, 0, first + w.tile, w.group);
+        float *to = l->sums + w.tile * rows * TILE, sum[TILE_SUMS];
+        get_sums(sum, to, w.group, rows);
+        if (s->parts <= 4)
+            add_others(source, sum, from, s, tag, 3);
+        else
+            add_others(source, sum, from, s, tag, PARTS_LOADED);
+        put_sums(sum, to, w.group, rows);
     }
-}
-
-/* Begins to bring what the sums of tiles from number `first` on are added to: behind a barrier of all, for the room may
-   have been rows, or other tiles'. */
-FLEET_DEVICE void fetch_some(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                             uint32_t first, uint32_t rows)
-{
-    if (o->ending == END_RESIDUAL && rows <= l->ahead_rows)
-        fetch_residual(ctx, o, l, first * TILE, rows);
-}
-/* When their sums are in LDS. */
-FLEET_DEVICE void finish_some(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                              uint32_t first, uint32_t tiles, uint32_t rows)
-{
-    copies_wait(); /* those of fetch_some */
-    fleet_barrier(ctx);
-    finish(ctx, o, l, first, tiles, rows);
 }
 
 /* All of a worker's tiles. */
 FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, const op *o,
-                                const operand *in, const product_lds *l)
+                                const operand *in, const many_share *s, const product_lds *l)
 {
-    const many_share s = many_share_of(o, ctx);
     const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows;
-    const uint32_t most = most_finished(o, rows);
-    row_units units = row_units_of(in, &s, l);
+    const uint32_t most = most_finished(rows);
+    row_units units = row_units_of(in, s, l);
     if (wave != COPIER) pass_over(source, wave);
-    for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
+    for (uint32_t tile = s->tile; tile < s->end; tile += s->next) {
         const uint32_t tiles = uniform(tiles_in(o, tile)), at = tile * (o->shape.tile_n / TILE);
         float sum[MOST_TOGETHER * TILE_SUMS];
         memset(sum, 0, sizeof sum);
@@ -499,39 +522,37 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
         } else if (wave == COPIER) {
             copies_follow();
             copy_rows(&units);
-        } else if (wave == SCALER && tile == s.tile && o->ending != END_RESIDUAL) {
-            if (s.parts == 1)
+        } else if (wave == SCALER && tile == s->tile && o->ending != END_RESIDUAL) {
+            if (s->parts == 1)
                 scale_some(o, l, 0, rows, 1, MOST_SCALED);
             else
-                scale_shared(ctx, o, l, &s, rows);
+                scale_shared(ctx, o, l, s, rows);
         }
-        if (s.parts == 1) {
+        if (s->parts == 1) {
             ROLLED
             for (uint32_t first = 0; first < tiles; first += most) {
                 const uint32_t left = tiles - first, n = left < most ? left : most;
                 fleet_barrier(ctx); /* the sums were rows, or other tiles' */
-                fetch_some(ctx, o, l, at + first, rows);
-                UNROLLED
-                for (uint32_t i = 0; i < MOST_TOGETHER; i++)
-                    if (i >= first && i < first + n && wave < MULTIPLIERS)
-                        put_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE, wave,
-                                 rows);
-                finish_some(ctx, o, l, at + first, n, rows);
+                put_some(l, sum, first, n, wave, rows);
+                fleet_barrier(ctx);
+                finish(ctx, o, l, at + first, n, rows);
             }
         } else {
-            const uint32_t begin = quotient(tiles * s.part, s.parts),
-                           end = quotient(tiles * (s.part + 1), s.parts);
-            if (wave < MULTIPLIERS) leave_joint(ctx, o, &s, sum, tiles, rows);
-            fleet_barrier(ctx); /* the sums were rows */
-            if (o->ending != END_RESIDUAL) get_scales(ctx, source, o, l, &s, rows);
-            ROLLED
-            for (uint32_t first = begin; first < end; first += most) {
-                const uint32_t left = end - first, n = left < most ? left : most;
-                if (first != begin) fleet_barrier(ctx); /* the tiles before are through */
-                fetch_some(ctx, o, l, at + first, rows);
-                add_joint(ctx, source, o, l, &s, first, n, rows);
-                finish_some(ctx, o, l, at + first, n, rows);
+            const uint32_t begin = quotient(tiles * s->part, s->parts),
+                           end = quotient(tiles * (s->part + 1), s->parts);
+            if (wave < MULTIPLIERS) {
+                any_multiplier(0); /* the sums were rows */
+                put_some(l, sum, begin, end - begin, wave, rows);
+                leave_joint(ctx, o, s, sum, tiles, begin, end, rows);
             }
+            if (wave >= MULTIPLIERS && o->ending != END_RESIDUAL)
+                get_scales(ctx, source, o, l, s, rows);
+            fleet_barrier(ctx); /* what is fetched was rows, too, and sums are all waves' */
+            if (l->ahead_rows) fetch_residual(ctx, o, l, (at + begin) * TILE, rows);
+            add_joint(ctx, source, o, l, s, begin, end - begin, rows);
+            copies_wait(); /* those of fetch_residual */
+            fleet_barrier(ctx);
+            finish(ctx, o, l, at + begin, end - begin, rows);
         }
         fleet_barrier(ctx); /* and are rows again */
     }
@@ -550,9 +571,10 @@ FLEET_TILE(linear_many, op)
     o = own_op(&ctx, &source, args); /* has a barrier */
     in = operand_of(o, rows_of(o));
     if (in.rows) {
-        const product_lds l = many_lds_of(&ctx, o, in.rows);
+        const many_share s = many_share_of(o, &ctx);
+        const product_lds l = many_lds_of(&ctx, o, &s, in.rows);
         if (o->ending == END_LOGITS) begin_logits(&ctx, &o->d, &l, in.rows);
-        multiply_many(&ctx, &source, o, &in, &l);
+        multiply_many(&ctx, &source, o, &in, &s, &l);
         fleet_barrier(&ctx);
         if (o->ending == END_LOGITS) end_logits(&ctx, &o->d, &l, in.rows);
     }
