@@ -165,6 +165,14 @@ static char *lds_of(uint32_t group)
     return g->lds;
 }
 
+/* Which worker of how many on which of some chiplets a workgroup is. */
+static uint32_t chiplets = 1;
+static void set_worker(fleet_ctx *ctx, uint32_t number, uint32_t workers)
+{
+    ctx->slice = number % chiplets, ctx->slices = chiplets;
+    ctx->tile_index = number / chiplets, ctx->tile_num = workers / chiplets;
+}
+
 /* Runs workgroups from number `first` on, at a time, of so many; their LDS holds no numbers at first. They share args. */
 static void launch(lane_function function, void *args, uint32_t first, uint32_t groups,
                    uint32_t workers)
@@ -186,7 +194,7 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
         for (uint32_t i = 0; i < THREADS; i++) {
             lane_thread *lane = &lanes[n][i];
             lane->ctx.thread = i, lane->ctx.threads = THREADS;
-            lane->ctx.tile_index = first + n, lane->ctx.tile_num = workers, lane->ctx.slices = 1;
+            set_worker(&lane->ctx, first + n, workers);
             lane->ctx.group = FLEET_BLOCK;
             lane->ctx.lds = lds, lane->ctx.lds_bytes = lds_bytes();
             lane->group = g, lane->function = function, lane->args = args;
@@ -908,6 +916,7 @@ static void check_slots(void)
 typedef struct layer {
     uint32_t rows, k, wide, columns, workers, split;
     uint32_t ending; /* END_RESIDUAL: without a norm before it */
+    uint32_t chiplets;
 } layer;
 static void run_linear(const fleet_ctx *ctx, void *args)
 {
@@ -940,12 +949,13 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     memset(squares, 0, sizeof squares);
     streams_clear(SLOT_BYTES);
     complaint[0] = 0;
-    ctx.tile_num = a->workers, ctx.slices = 1;
+    chiplets = a->chiplets;
     o.shape.m = MOST_ROWS, o.shape.n = a->columns, o.shape.k = k;
     o.shape.tile_m = MOST_ROWS, o.shape.tile_n = tile, o.shape.tile_k = BLOCK;
     o.shape.element_bytes = 2, o.shape.split = FLEET_SPLIT_N;
     o.tile_bytes = tile * padded * 2, o.turn = 5;
-    o.d.hidden = k, o.d.eps = 1e-6f, o.d.b = &b, o.d.squares = squares, o.d.workers = a->workers;
+    o.d.hidden = k, o.d.eps = 1e-6f, o.d.b = &b, o.d.squares = squares;
+    o.d.workers = a->workers / chiplets;
     o.d.joint = joint, o.number = number, o.ops = OPS;
     o.weights = weights, o.x = x, o.x_second = a->split ? apart : 0, o.normed = 1;
     o.ending = a->ending, o.floats = floats, o.columns = a->columns;
@@ -981,7 +991,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                 bf16_of_float(plain[c * k + i]);
         }
     for (declaring = 0; declaring < a->workers; declaring++) {
-        ctx.tile_index = declaring;
+        set_worker(&ctx, declaring, a->workers);
         if (many)
             linear_many_stream(ctx, &o, ctx.at, &spans);
         else
@@ -989,6 +999,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     }
     declaring = 0;
     launch(run_linear, &o, 0, a->workers, a->workers);
+    chiplets = 1;
     check_slots();
     if (complaint[0])
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
@@ -1062,21 +1073,23 @@ static void sums_are_in_a_word(test_run *t)
     }
 }
 /* Few rows and many; tiles that are not full, more of them than are computed at once and fewer; k's that are a worker's
-   alone, and shared, and that end within a piece, and within what is copied at a time. */
+   alone, and shared, and that end within a piece, and within what is copied at a time; one chiplet, and two. */
 static void layers_are_near_plain_ones(test_run *t)
 {
     static const layer cases[] = {
-        {9, 320, 3, 80, 1, 0, END_FLOATS},     {19, 320, 3, 80, 1, 0, END_FLOATS},
-        {17, 32, 1, 16, 2, 0, END_FLOATS},     {64, 1088, 2, 64, 3, 0, END_FLOATS},
-        {40, 544, 3, 192, 2, 1, END_FLOATS},   {33, 256, 1, 304, 1, 0, END_FLOATS},
-        {64, 96, 3, 784, 2, 0, END_FLOATS},    {24, 800, 2, 208, 4, 0, END_FLOATS},
-        {48, 1024, 3, 144, 4, 1, END_FLOATS},  {64, 288, 2, 400, 1, 1, END_FLOATS},
-        {1, 288, 3, 160, 1, 0, END_RESIDUAL},  {16, 64, 2, 96, 2, 0, END_RESIDUAL},
-        {23, 64, 1, 64, 1, 0, END_RESIDUAL},   {64, 1088, 2, 64, 3, 0, END_RESIDUAL},
-        {50, 256, 3, 288, 1, 0, END_RESIDUAL}, {30, 1024, 2, 224, 4, 0, END_RESIDUAL},
-        {7, 96, 2, 64, 1, 0, END_SILU},        {64, 544, 2, 448, 2, 0, END_SILU},
-        {37, 288, 3, 640, 1, 0, END_SILU},     {50, 1088, 3, 192, 3, 0, END_SILU},
-        {19, 64, 1, 256, 1, 0, END_SILU},
+        {9, 320, 3, 80, 1, 0, END_FLOATS, 1},     {19, 320, 3, 80, 1, 0, END_FLOATS, 1},
+        {17, 32, 1, 16, 2, 0, END_FLOATS, 1},     {64, 1088, 2, 64, 3, 0, END_FLOATS, 1},
+        {40, 544, 3, 192, 2, 1, END_FLOATS, 1},   {33, 256, 1, 304, 1, 0, END_FLOATS, 1},
+        {64, 96, 3, 784, 2, 0, END_FLOATS, 1},    {24, 800, 2, 208, 4, 0, END_FLOATS, 1},
+        {48, 1024, 3, 144, 4, 1, END_FLOATS, 1},  {64, 288, 2, 400, 1, 1, END_FLOATS, 1},
+        {1, 288, 3, 160, 1, 0, END_RESIDUAL, 1},  {16, 64, 2, 96, 2, 0, END_RESIDUAL, 1},
+        {23, 64, 1, 64, 1, 0, END_RESIDUAL, 1},   {64, 1088, 2, 64, 3, 0, END_RESIDUAL, 1},
+        {50, 256, 3, 288, 1, 0, END_RESIDUAL, 1}, {30, 1024, 2, 224, 4, 0, END_RESIDUAL, 1},
+        {7, 96, 2, 64, 1, 0, END_SILU, 1},        {64, 544, 2, 448, 2, 0, END_SILU, 1},
+        {37, 288, 3, 640, 1, 0, END_SILU, 1},     {50, 1088, 3, 192, 3, 0, END_SILU, 1},
+        {19, 64, 1, 256, 1, 0, END_SILU, 1},      {9, 288, 2, 160, 4, 0, END_FLOATS, 2},
+        {40, 544, 3, 400, 4, 0, END_FLOATS, 2},   {64, 256, 1, 288, 4, 0, END_RESIDUAL, 2},
+        {20, 96, 2, 640, 2, 0, END_SILU, 2},
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
