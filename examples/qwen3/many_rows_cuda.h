@@ -325,7 +325,8 @@ FLEET_DEVICE void get_sums(float *sum, const float *from, uint32_t group, uint32
     UNROLLED
     for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
         const uint32_t r = sum_row(group, i);
-        const two both = load_two(from + (r < rows ? r : 0) * TILE + sum_column(i));
+        two both = {{0, 0}};
+        if (r < rows) both = load_two(from + r * TILE + sum_column(i));
         sum[i] = both.value[0], sum[i + 1] = both.value[1];
     }
 }
@@ -548,7 +549,8 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
             if (wave >= MULTIPLIERS && o->ending != END_RESIDUAL)
                 get_scales(ctx, source, o, l, s, rows);
             fleet_barrier(ctx); /* what is fetched was rows, too, and sums are all waves' */
-            if (l->ahead_rows) fetch_residual(ctx, o, l, (at + begin) * TILE, rows);
+            if (l->ahead_rows)
+                fetch_residual(ctx, o, l, (at + begin) * TILE, (end - begin) * TILE, rows);
             add_joint(ctx, source, o, l, s, begin, end - begin, rows);
             copies_wait(); /* those of fetch_residual */
             fleet_barrier(ctx);

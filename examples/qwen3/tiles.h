@@ -335,7 +335,7 @@ FLEET_TILE(linear, op)
         fleet_status s;
         if (o->ending == END_RESIDUAL && rows <= AHEAD_ROWS) {
             fleet_barrier(&ctx); /* the tile before has read its own */
-            fetch_residual(&ctx, o, &l, n * wide * TILE, rows);
+            fetch_residual(&ctx, o, &l, n * wide * TILE, wide * TILE, rows);
         }
         s = multiply(&ctx, &weights, weights_of(o, n), &in, &l);
         if (s) status = s; /* but the other waves may be waiting */

@@ -73,14 +73,14 @@ FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
    are added up: copies_wait, and a barrier. There is room for l->ahead_rows rows; of more they stay where they are. */
 #define AHEAD_ROWS 16u
 FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                                 uint32_t column, uint32_t rows)
+                                 uint32_t column, uint32_t columns, uint32_t rows)
 {
-    const uint32_t columns = l->ahead_columns, left = o->d.hidden - column;
-    const uint32_t quads = (left < columns ? left : columns) / 4;
+    const uint32_t left = o->d.hidden - column, quads = (left < columns ? left : columns) / 4;
     for (uint32_t i = ctx->thread; i < (rows + 1) * TILE; i += ctx->threads) {
         const uint32_t r = i / TILE, q = i % TILE;
         const float *from = r < rows ? o->d.h + r * o->d.hidden : o->norm;
-        if (q < quads) copy_16(lds_address(l->ahead + r * columns + q * 4), from + column + q * 4);
+        if (q < quads)
+            copy_16(lds_address(l->ahead + r * l->ahead_columns + q * 4), from + column + q * 4);
     }
 }
 

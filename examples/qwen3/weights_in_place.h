@@ -38,10 +38,10 @@ FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
 }
 #define AHEAD_ROWS 0u
 FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                                 uint32_t column, uint32_t rows)
+                                 uint32_t column, uint32_t columns, uint32_t rows)
 {
     FLEET_UNUSED(ctx), FLEET_UNUSED(o), FLEET_UNUSED(l);
-    FLEET_UNUSED(column), FLEET_UNUSED(rows);
+    FLEET_UNUSED(column), FLEET_UNUSED(columns), FLEET_UNUSED(rows);
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
 
