@@ -498,7 +498,7 @@ FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const o
         const fleet_quad *from = joint_words(o, ctx, s, 0, first + w.tile, w.group);
         float *to = l->sums + w.tile * rows * TILE, sum[TILE_SUMS];
         get_sums(sum, to, w.group, rows);
-        if (s->parts <= 4)
+        if (s->parts <= 4) /* no word is loaded twice then */
             add_others(source, sum, from, s, tag, 3);
         else
             add_others(source, sum, from, s, tag, PARTS_LOADED);
@@ -542,7 +542,7 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
             const uint32_t begin = quotient(tiles * s->part, s->parts),
                            end = quotient(tiles * (s->part + 1), s->parts);
             if (wave < MULTIPLIERS) {
-                any_multiplier(0); /* the sums were rows */
+                any_multiplier(0); /* a barrier of theirs: the sums were rows */
                 put_some(l, sum, begin, end - begin, wave, rows);
                 leave_joint(ctx, o, s, sum, tiles, begin, end, rows);
             }

@@ -274,7 +274,7 @@ static uint32_t wide_of(const model *m, uint32_t n)
     return best;
 }
 
-/* Of a layer; and of an expert, whose tiles are computed one by one. */
+/* Of a layer; and of an expert or another matrix whose tiles are taken one by one. */
 static layout layout_of(const model *m, uint32_t n, uint32_t k)
 {
     layout l;
@@ -284,7 +284,7 @@ static layout layout_of(const model *m, uint32_t n, uint32_t k)
     if (m->many) l.last_wide = ceil_div(n, TILE) - (wide_tiles_of(&l) - 1) * l.wide;
     return l;
 }
-static layout expert_layout_of(uint32_t n, uint32_t k)
+static layout single_layout_of(uint32_t n, uint32_t k)
 {
     layout l;
     l.n = n, l.k = k;
@@ -336,7 +336,7 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
                            uint32_t k)
 {
     const uint32_t count = m->config.experts;
-    const layout as = expert_layout_of(n, k);
+    const layout as = single_layout_of(n, k);
     matrix_source *s;
     const bf16 *to;
     if (!w) return matrix(m, "experts", NULL, &as, count);
@@ -438,7 +438,7 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
         m->head =
             stacked(m, "lm_head", from ? &from->head : NULL, NULL, NULL, 0, c->vocab, c->hidden);
         if (!from) {
-            const layout as = expert_layout_of(c->vocab, c->hidden);
+            const layout as = single_layout_of(c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);
         } else {
             rows = (bf16 *)malloc((size_t)c->vocab * c->hidden * 2);
@@ -561,7 +561,7 @@ static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t til
                         const bf16 *weights, const act *x, uint32_t n, uint32_t k, ending ending)
 {
     op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    const layout as = tile == op_linear ? layout_of(c->s->m, n, k) : expert_layout_of(n, k);
+    const layout as = tile == op_linear ? layout_of(c->s->m, n, k) : single_layout_of(n, k);
     o->shape = product_of(n, k, as.wide);
     o->tile_bytes = tile_bytes_of(&as);
     o->turn = c->turn;
@@ -838,7 +838,8 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     if (desc->steps < 1 || desc->context < 1)
         return session_fail(s, "steps and context", "must be at least 1");
     if (m->many && desc->schedule != FLEET_SCHEDULE_STATIC)
-        return session_fail(s, "schedule", "the model was loaded for STATIC");
+        return session_fail(s, "schedule",
+                            "the model was loaded for STATIC; model_load takes another one");
     if (session_topology(s)) return -1;
     s->d.chiplets = s->topology.chiplets;
     for (uint32_t k = 0; k < s->topology.chiplets; k++) {
