@@ -498,7 +498,7 @@ FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const o
         const fleet_quad *from = joint_words(o, ctx, s, 0, first + w.tile, w.group);
         float *to = l->sums + w.tile * rows * TILE, sum[TILE_SUMS];
         get_sums(sum, to, w.group, rows);
-        if (s->parts <= 4) /* no word is loaded twice then */
+        if (s->parts <= 4) /* fewer words are loaded in vain */
             add_others(source, sum, from, s, tag, 3);
         else
             add_others(source, sum, from, s, tag, PARTS_LOADED);
