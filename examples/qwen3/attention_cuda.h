@@ -94,12 +94,11 @@ typedef struct part_list {
     uint32_t unused[2]; /* what lies behind it is aligned */
 } part_list;
 
-#define SUM_STRIDE (MOST_HEAD_DIM + 4u)    /* of a query: stores find different banks */
-#define QUERY_STRIDE (MOST_HEAD_DIM + 16u) /* likewise loads */
+#define QUERY_STRIDE (MOST_HEAD_DIM + 32u) /* lanes load from different banks */
 #define SUMS (MOST_WAVES * FRAGMENT_ROWS)
 
 typedef struct attention_lds {
-    float *sum;           /* [MOST_WAVES][FRAGMENT_ROWS][SUM_STRIDE] */
+    float *sum;           /* [MOST_WAVES][FRAGMENT_ROWS][MOST_HEAD_DIM], as four_at has it */
     float *most, *weight; /* [MOST_WAVES][FRAGMENT_ROWS] */
     kept *q;              /* [sets][FRAGMENT_ROWS][QUERY_STRIDE] */
     uint32_t apart;       /* 1: q has a place of its own, 0: it is that of sums */
@@ -110,11 +109,19 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t sets)
     attention_lds l;
     char *behind;
     l.sum = (float *)(void *)(tile_lds(ctx) + sizeof(part_list));
-    l.most = l.sum + SUMS * SUM_STRIDE, l.weight = l.most + SUMS;
+    l.most = l.sum + SUMS * MOST_HEAD_DIM, l.weight = l.most + SUMS;
     behind = (char *)(l.weight + SUMS);
     l.apart = behind + sets * FRAGMENT_ROWS * QUERY_STRIDE * 2 <= (char *)ctx->lds + LDS_BYTES;
     l.q = l.apart ? (kept *)(void *)behind : (kept *)(void *)l.sum;
     return l;
+}
+
+/* Where four neighbours of a query's sums begin, number i of such: in turns by query, so that lanes store to different
+   banks. */
+FLEET_DEVICE uint32_t four_at(uint32_t query, uint32_t i)
+{
+    const uint32_t turn = query / 2;
+    return query * MOST_HEAD_DIM + (i ^ (turn & 1) ^ (turn & 2) * 2) * 4;
 }
 
 /* ---- queries and new keys ---- */
@@ -201,10 +208,8 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
         if (is_key) {
             put_pair(cache + key_at(key, j), t.low[0], t.low[1]);
             put_pair(cache + key_at(key, j + dim / 2), t.high[0], t.high[1]);
-            for (uint32_t c = 0; c < 2; c++) {
-                cache[value_at(key, j + c)] = kept_of(low.value[c]);
-                cache[value_at(key, j + dim / 2 + c)] = kept_of(high.value[c]);
-            }
+            put_pair(cache + value_at(key, j), low.value[0], low.value[1]);
+            put_pair(cache + value_at(key, j + dim / 2), high.value[0], high.value[1]);
         } else {
             put_pair(l->q + n * QUERY_STRIDE + j, t.low[0], t.low[1]);
             put_pair(l->q + n * QUERY_STRIDE + j + dim / 2, t.high[0], t.high[1]);
@@ -216,31 +221,45 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
 
 /* What a wave has of its queries so far; of lane l those with numbers 2 (l % 4) and 2 (l % 4) + 1. */
 typedef struct attending {
-    float sum[HEAD_TILES][FRAGMENT_SUMS];
+    float sum[HEAD_TILES][FRAGMENT_SUMS]; /* fragment_values says of which */
     float weight[FRAGMENT_SUMS]; /* sums of weights: the first two, the others are the same again */
     float most[2];               /* the largest scores */
     uint32_t seen[2];            /* keys */
 } attending;
 
-/* Sixteen bytes of a unit, of a slot or of the cache. */
-FLEET_DEVICE fleet_quad load_block(const kept *unit, uint32_t i)
+/* A piece of a row of a unit's keys or values, in a slot or in the cache. What is eight rows or eight pieces on is in the same
+   place there, which are constants: */
+FLEET_DEVICE fleet_quad load_piece(const kept *rows, uint32_t row, uint32_t piece,
+                                   const uint32_t rows_on, const uint32_t pieces_on)
 {
-    return *(const fleet_quad *)(const void *)(unit + i * CACHE_BLOCK + fleet_lane() * EIGHT);
+    rows += rows_on * MOST_HEAD_DIM + pieces_on * EIGHT;
+    return *(const fleet_quad *)(const void *)(rows + unit_at(row, piece * EIGHT));
 }
 
 /* Scores: keys times the wave's queries. */
-FLEET_DEVICE void score_unit(float *score, const kept *q, const kept *keys)
+FLEET_DEVICE void score_unit(float *score, const kept *q, const kept *keys, uint32_t lane)
 {
-    const uint32_t lane = fleet_lane();
-    const kept *query = q + lane / 4 * QUERY_STRIDE + lane % 4 * 4;
-    fleet_quad key[HEAD_TILES];
+    const uint32_t row = lane / 4, piece = lane % 4;
+    const kept *query = q + row * QUERY_STRIDE + piece * EIGHT;
+    fleet_quad key[HEAD_PIECES / 4][2];
     float sum[4][FRAGMENT_SUMS]; /* none of four in a row waits for the one before */
     memset(sum, 0, sizeof sum);
     UNROLLED
-    for (uint32_t i = 0; i < HEAD_TILES; i++) key[i] = load_block(keys, i);
+    for (uint32_t i = 0; i < HEAD_PIECES / 4; i++) {
+        UNROLLED
+        for (uint32_t n = 0; n < 2; n++)
+            key[i][n] = load_piece(keys, row, i % 2 * 4 + piece, n * 8, i / 2 * 8);
+    }
     UNROLLED
-    for (uint32_t i = 0; i < HEAD_TILES; i++)
-        multiply_kept(sum[i % 4], key[i].word, (const uint32_t *)(const void *)(query + i * TILE));
+    for (uint32_t i = 0; i < HEAD_PIECES / 4; i++) {
+        const fleet_quad b = *(const fleet_quad *)(const void *)(query + i * BLOCK);
+        UNROLLED
+        for (uint32_t half = 0; half < 2; half++) {
+            uint32_t a[4];
+            fragment_weights(a, key[i][0].word, key[i][1].word, half);
+            multiply_kept(sum[i % 2 * 2 + half], a, b.word + half * 2);
+        }
+    }
     UNROLLED
     for (uint32_t i = 0; i < FRAGMENT_SUMS; i++)
         score[i] = (sum[0][i] + sum[1][i]) + (sum[2][i] + sum[3][i]);
@@ -252,15 +271,20 @@ FLEET_DEVICE void score_unit(float *score, const kept *q, const kept *keys)
 
 /* Makes weights of the scores of the keys from number `key` on, and adds weights times values. */
 FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float scale,
-                           const kept *values)
+                           const kept *values, uint32_t lane)
 {
-    const uint32_t row = key + fleet_lane() / 4;
+    const uint32_t row = key + lane / 4, piece = lane / 4, first_key = lane % 4 * 2;
     const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
-    fleet_quad value[HEAD_TILES];
+    fleet_quad value[4][2]; /* pieces of four keys */
     float first[2], second[2], most[2], shrink[2];
     uint32_t b[2];
     UNROLLED
-    for (uint32_t i = 0; i < HEAD_TILES; i++) value[i] = load_block(values, i);
+    for (uint32_t i = 0; i < 4; i++) {
+        UNROLLED
+        for (uint32_t n = 0; n < 2; n++)
+            value[i][n] =
+                load_piece(values, first_key + i % 2, piece, i / 2 * 8, n * (HEAD_PIECES / 2));
+    }
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
         first[n] = row < a->seen[n] ? score[n] * scale : -INFINITY;
@@ -287,9 +311,11 @@ FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float
     UNROLLED
     for (uint32_t i = 0; i < HEAD_TILES; i++) {
         float *sum = a->sum[i];
+        uint32_t of[4];
+        fragment_values(of, value, i);
         UNROLLED
         for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) sum[j] *= shrink[j % 2];
-        multiply_kept(sum, value[i].word, b);
+        multiply_kept(sum, of, b);
     }
 }
 
@@ -340,41 +366,44 @@ FLEET_DEVICE void attend_units(attending *a, const kept *units, const attention_
     for (uint32_t turn = 0; turn < all && !from->status; turn++) {
         const uint32_t u = crew + (turn + some < all ? turn + some : turn + some - all) * crews;
         const kept *unit = units + (size_t)u * UNIT;
+        const uint32_t lane = fresh(fleet_lane());
         float score[FRAGMENT_SUMS];
         if (u < old && !(unit = take_piece(from, first + u))) break;
-        score_unit(score, q, unit);
-        add_unit(a, score, key + u * KEYS, scale, unit + UNIT / 2);
+        score_unit(score, q, unit, lane);
+        add_unit(a, score, key + u * KEYS, scale, unit + UNIT / 2, lane);
         if (u < old) give_piece(from, sets);
     }
 }
 
-/* Four sums of a head, as lanes find them. */
+/* Four neighbours of a head, from number 4 l on. */
 FLEET_DEVICE void put_attended(const decoder *d, const attention_part *p, uint32_t query, four sum,
                                float weight)
 {
-    const uint32_t c = four_sums_at(fleet_lane()), dim = d->head_dim;
+    const uint32_t c = fleet_lane() * 4, dim = d->head_dim, width = d->heads * dim;
     const uint32_t group = d->group, row = query_row(d, p, query);
-    const uint32_t head = p->head * group + query - row * group, width = d->heads * dim;
+    const uint32_t head = p->head * group + query - row * group;
     const float scale = 1 / weight;
     UNROLLED
-    for (uint32_t i = 0; i < 2; i++) {
-        act *to = d->attended + act_at(p->row + row, head * dim + c + 8 * i, width);
-        if (c + 8 * i >= dim) continue;
-        put_act(to, d->split * MOST_ROWS * width, sum.value[i] * scale);
-        put_act(to + 1, d->split * MOST_ROWS * width, sum.value[i + 2] * scale);
-    }
+    for (uint32_t i = 0; i < 4; i++) sum.value[i] *= scale;
+    if (c < dim)
+        put_acts(d->attended + act_at(p->row + row, head * dim + c, width),
+                 d->split * MOST_ROWS * width, sum);
 }
 
 /* A wave's sums to LDS, and what belongs to all of them. */
 FLEET_DEVICE void leave_sums(const attending *a, const attention_lds *l)
 {
-    const uint32_t lane = fleet_lane(), rows = fleet_wave_id() * FRAGMENT_ROWS + lane % 4 * 2;
+    const uint32_t lane = fresh(fleet_lane()),
+                   rows = fleet_wave_id() * FRAGMENT_ROWS + lane % 4 * 2;
     UNROLLED
-    for (uint32_t i = 0; i < HEAD_TILES; i++) {
+    for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
         UNROLLED
-        for (uint32_t n = 0; n < 2; n++) {
-            put_two(l->sum + (rows + n) * SUM_STRIDE + i * TILE + lane / 4 * 2, a->sum[i][n],
-                    a->sum[i][n + 2]);
+        for (uint32_t m = 0; m < HEAD_TILES; m += 4) {
+            const uint32_t at = i / 2 * (MOST_HEAD_DIM / 8) + lane / 4 * 2 + m / 4;
+            four some;
+            UNROLLED
+            for (uint32_t j = 0; j < 4; j++) some.value[j] = a->sum[m + j][i];
+            put_four(l->sum + four_at(rows + i % 2, at), some);
         }
     }
     if (lane >= 4) return;
@@ -481,7 +510,7 @@ FLEET_DEVICE void add_sums(const decoder *d, const attention_part *p, const atte
             const uint32_t row = i * sets * FRAGMENT_ROWS + n;
             const float worth = power_of_two(of[i] - most);
             if (i < crews) {
-                const four wave = load_four(l->sum + row * SUM_STRIDE + fleet_lane() * 4);
+                const four wave = load_four(l->sum + four_at(row, fleet_lane()));
                 UNROLLED
                 for (uint32_t j = 0; j < 4; j++) sum.value[j] += wave.value[j] * worth;
                 weight += l->weight[row] * worth;

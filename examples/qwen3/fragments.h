@@ -80,32 +80,46 @@ FLEET_BOTH uint32_t fragment_sum_turn(uint32_t lane, uint32_t i)
 
 /* ---- the cache ---- */
 
-/* A unit of a head's cache has the keys of KEYS positions, then their values: in blocks of KEYS by TILE of head_dim, of
-   which a lane's 16 bytes, its A, stand one behind the other. Keys are multiplied by queries in place of rows, and what
-   stands for the k's is head_dim, of which a lane has 4t to 4t + 3; values are columns, and the keys are the k's, 2t,
-   2t + 1, 2t + 8 and 2t + 9. So the weights of scores, turned over, are what values are multiplied by. Heads are padded to
-   the largest one: the loops over their blocks have constants for bounds. */
-#define CACHE_BLOCK (KEYS * TILE)
+/* A unit of a head's cache has the keys of KEYS positions, row after row, then their values. Steps append row by row, and
+   memory is written in sectors of 32 bytes: were a row's values apart from each other, each would cost a sector, which is
+   read, changed and written. The 16-byte pieces of a row change places by its number, so that any eight lanes that load
+   together find theirs in different banks. Heads are padded to the largest one: loops over them have constants for
+   bounds. */
+#define HEAD_PIECES (MOST_HEAD_DIM / EIGHT) /* of 16 bytes */
 #define HEAD_TILES (MOST_HEAD_DIM / TILE)
 #define UNIT (2 * KEYS * MOST_HEAD_DIM) /* values */
 
+/* In a unit's keys, or in its values. */
+FLEET_BOTH uint32_t unit_at(uint32_t row, uint32_t i)
+{
+    return row * MOST_HEAD_DIM + (i / EIGHT ^ (row & 6) ^ row % 2 * 4) * EIGHT + i % EIGHT;
+}
 /* Of a head, in values. */
 FLEET_BOTH size_t cache_size(const decoder *d)
 {
     return (size_t)ceil_div(d->context, KEYS) * UNIT;
 }
-/* Where in a head's cache value i of a key stands, and of the values of that key. Two neighbours of a key are together. */
+/* Where in a head's cache value i of a key stands, and of the values of that key. Eight neighbours are together. */
 FLEET_BOTH size_t key_at(uint32_t key, uint32_t i)
 {
-    const uint32_t row = key % KEYS, lane = row % 8 * 4 + i % TILE / 4;
-    return (size_t)key / KEYS * UNIT + i / TILE * CACHE_BLOCK + lane * EIGHT + i % 4 / 2 * 4 +
-           row / 8 * 2 + i % 2;
+    return (size_t)key / KEYS * UNIT + unit_at(key % KEYS, i);
 }
 FLEET_BOTH size_t value_at(uint32_t key, uint32_t i)
 {
-    const uint32_t row = key % KEYS, lane = i % 8 * 4 + row % 8 / 2;
-    return (size_t)key / KEYS * UNIT + UNIT / 2 + i / TILE * CACHE_BLOCK + lane * EIGHT +
-           row / 8 * 4 + i % TILE / 8 * 2 + row % 2;
+    return key_at(key, i) + UNIT / 2;
+}
+
+/* Keys are multiplied by queries as weights by rows. In the other product values are the columns, and keys the k's: of its
+   keys (2t, 2t + 1, 2t + 8, 2t + 9) a lane loads the pieces g and g + HEAD_PIECES / 2, and takes their values number m for
+   multiplication m. So columns g and g + 8 of that are values 8g + m of the head's halves, and after HEAD_TILES
+   multiplications a lane has eight neighbours of each half. */
+FLEET_BOTH void fragment_values(uint32_t *a, const fleet_quad (*value)[2], uint32_t m)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t x = value[i / 2 * 2][i % 2].word[m / 2],
+                       y = value[i / 2 * 2 + 1][i % 2].word[m / 2];
+        a[i] = m % 2 ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16;
+    }
 }
 /* What lanes leave of a part, 16 bytes each; and in floats. */
 #define PARTIAL 32u
@@ -113,12 +127,6 @@ FLEET_BOTH uint32_t partial_size(const decoder *d)
 {
     FLEET_UNUSED(d);
     return PARTIAL * 4;
-}
-/* Lane l leaves the sums of values l / 4 and l / 4 + 8 of a block together, and finds four in a row again: two
-   neighbours, each with the one eight behind it. The first of them, in its half of the head: */
-FLEET_BOTH uint32_t four_sums_at(uint32_t lane)
-{
-    return lane / 4 * TILE + lane % 4 * 2;
 }
 
 #endif /* QWEN3_FRAGMENTS_H */

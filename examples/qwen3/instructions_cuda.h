@@ -92,6 +92,14 @@ FLEET_DEVICE uint32_t uniform(uint32_t x)
     return __shfl_sync(~0u, x, 0);
 }
 
+/* x, of which the compiler does not know any more what it is: what follows from it is computed here, and not ahead of all
+   tasks, to be kept in registers that these need. */
+FLEET_DEVICE uint32_t fresh(uint32_t x)
+{
+    __asm__ volatile("" : "+r"(x));
+    return x;
+}
+
 /* ---- copies to LDS, and wgmma ---- */
 
 FLEET_DEVICE uint32_t lds_address(const void *at)

@@ -312,6 +312,10 @@ FLEET_DEVICE float float_of_word(uint32_t word)
     memcpy(&f, &word, sizeof f);
     return f;
 }
+FLEET_DEVICE uint32_t fresh(uint32_t x)
+{
+    return x;
+}
 FLEET_DEVICE uint32_t uniform(uint32_t x)
 {
     const brought *lanes = meet(UNIFORM, x, 0);

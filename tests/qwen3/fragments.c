@@ -122,12 +122,76 @@ static void sums_are_in_different_banks(test_run *t)
     }
 }
 
+/* A row that is appended fills sectors of memory, none of which has values of another row. */
+static void rows_of_a_unit_are_whole(test_run *t)
+{
+    uint32_t seen[UNIT] = {0}, row_of_sector[UNIT * 2 / 32];
+    memset(row_of_sector, 0xff, sizeof row_of_sector);
+    for (uint32_t key = 0; key < KEYS; key++)
+        for (uint32_t i = 0; i < 2 * MOST_HEAD_DIM; i++) {
+            const uint32_t is_value = i / MOST_HEAD_DIM, n = i % MOST_HEAD_DIM;
+            const uint32_t at = (uint32_t)(is_value ? value_at(key, n) : key_at(key, n));
+            uint32_t *row = &row_of_sector[at * 2 / 32];
+            CHECK_INT(seen[at]++, 0);
+            CHECK_INT(at / EIGHT * EIGHT + n % EIGHT, at); /* eight neighbours are together */
+            if (*row == UINT32_MAX) *row = 2 * key + is_value;
+            CHECK_INT(*row, 2 * key + is_value);
+        }
+}
+
+/* Eight lanes at a time load a piece each: of keys of two rows, of values of four. */
+static void pieces_of_a_unit_are_in_different_banks(test_run *t)
+{
+    for (uint32_t first = 0; first < LANES; first += 8)
+        for (uint32_t n = 0; n < 8; n++) {
+            uint32_t keys[BANKS] = {0}, values[BANKS] = {0};
+            for (uint32_t lane = first; lane < first + 8; lane++) {
+                const uint32_t g = lane / 4, t4 = lane % 4;
+                const uint32_t key = unit_at(g + n % 2 * 8, (n / 2 * 4 + t4) * EIGHT);
+                const uint32_t value =
+                    unit_at(t4 * 2 + n % 2 + n / 2 % 2 * 8, (g + n / 4 * 8) * EIGHT);
+                CHECK(finds_free_banks(keys, key * 2, 16));
+                CHECK(finds_free_banks(values, value * 2, 16));
+            }
+        }
+}
+
+/* Of multiplication m a lane has values 8g + m and those half a head behind, of the keys that stand for its k's. */
+static void values_come_out(test_run *t)
+{
+    uint16_t unit[KEYS * MOST_HEAD_DIM];
+    for (uint32_t key = 0; key < KEYS; key++)
+        for (uint32_t i = 0; i < MOST_HEAD_DIM; i++)
+            unit[unit_at(key, i)] = (uint16_t)(key * MOST_HEAD_DIM + i);
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        const uint32_t g = lane / 4, first = lane % 4 * 2;
+        fleet_quad value[4][2];
+        for (uint32_t n = 0; n < 8; n++)
+            memcpy(&value[n / 2][n % 2],
+                   unit + unit_at(first + n / 2 % 2 + n / 4 * 8,
+                                  (g + n % 2 * (HEAD_PIECES / 2)) * EIGHT),
+                   16);
+        for (uint32_t m = 0; m < EIGHT; m++) {
+            uint32_t a[4];
+            fragment_values(a, (const fleet_quad(*)[2])value, m);
+            for (uint32_t i = 0; i < 8; i++) {
+                const uint32_t key = first + i % 2 + i / 4 * 8;
+                const uint32_t at = i / 2 % 2 * (MOST_HEAD_DIM / 2) + g * EIGHT + m;
+                CHECK_INT(a[i / 2] >> i % 2 * 16 & 0xffffu, key * MOST_HEAD_DIM + at);
+            }
+        }
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(each_weight_has_its_place);
     TEST(products_come_out);
     TEST(weights_are_in_different_banks);
     TEST(sums_are_in_different_banks);
+    TEST(rows_of_a_unit_are_whole);
+    TEST(pieces_of_a_unit_are_in_different_banks);
+    TEST(values_come_out);
 }
 
 TEST_MAIN(list)
