@@ -154,20 +154,22 @@ FLEET_DEVICE uint32_t most_finished(uint32_t rows)
     return room < MOST_TOGETHER ? room : MOST_TOGETHER;
 }
 
-/* Rows come in units of ROW_BLOCKS blocks, as multiply_rows takes them, a group of eight rows behind the other; where
-   activations have two terms, the units of the second ones are between those of the first. wgmma reads MOST_ROWS rows,
-   whether they are there or not: what it finds behind the last one goes to sums that nobody looks at. */
+/* Rows come in units of ROW_BLOCKS blocks, as multiply_rows takes them; where activations have two terms, the units of the
+   second ones are between those of the first. A unit's groups of eight rows lie a group of each buffer apart. wgmma
+   multiplies MOST_ROWS rows, whether they are there or not: those of groups that are not there are zeros, which takes less
+   power, and it is power that the clock depends on. */
 #define ROW_BLOCKS (OPERAND_K / BLOCK)
 typedef char a_unit_is_multiplied_at_once[ROW_BLOCKS * BLOCK == 64 && ATOM * 2 == 512 ? 1 : -1];
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
-#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4)  /* of all buffers */
-#define ROW_BUFFERS (ROW_BYTES / (4 * ROW_GROUP_BYTES)) /* of 32 rows; of 64 half as many */
+#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4) /* of all buffers */
+#define ROW_BUFFERS (ROW_BYTES / (MOST_ROWS / EIGHT * ROW_GROUP_BYTES))
+#define ROW_GROUPS_APART (ROW_BUFFERS * ROW_GROUP_BYTES)
 typedef struct row_units {
     const act *x;
     uint32_t second, terms; /* terms: less 1 */
     uint32_t groups, width; /* width: blocks of x */
     uint32_t first, end;    /* blocks of the share */
-    uint32_t lds, bytes;    /* of a buffer */
+    uint32_t lds;           /* of the first buffer */
     uint32_t counts;        /* in LDS, of each buffer two */
     uint32_t buffer, use;   /* of the next unit */
 } row_units;
@@ -179,14 +181,13 @@ FLEET_DEVICE row_units row_units_of(const operand *in, const many_share *s, cons
     u.groups = ceil_div(in->rows, EIGHT), u.width = uniform(in->k / BLOCK);
     u.first = uniform(s->chunk * CHUNK_BLOCKS), u.end = uniform(s->chunk_end * CHUNK_BLOCKS);
     if (u.end > u.width) u.end = u.width;
-    u.bytes = (u.groups > 4 ? 8 : 4) * ROW_GROUP_BYTES;
     u.lds = lds_address(l->parts), u.counts = lds_address(l->behind);
     u.buffer = u.use = 0;
     return u;
 }
 FLEET_DEVICE uint32_t row_buffer(const row_units *u)
 {
-    return u->lds + u->buffer * u->bytes;
+    return u->lds + u->buffer * ROW_GROUP_BYTES;
 }
 /* Of this use of the buffer: its copies are there; and its multipliers are through. */
 FLEET_DEVICE uint32_t row_full(const row_units *u)
@@ -199,7 +200,7 @@ FLEET_DEVICE uint32_t row_free(const row_units *u)
 }
 FLEET_DEVICE void next_rows(row_units *u)
 {
-    if (++u->buffer == ROW_BYTES / u->bytes) u->buffer = 0, u->use++;
+    if (++u->buffer == ROW_BUFFERS) u->buffer = 0, u->use++;
 }
 
 /* Once for a task, by a wave; before a barrier of all, and closed behind one. */
@@ -231,13 +232,25 @@ FLEET_DEVICE void copy_rows(row_units *u)
             if (lane < u->groups) {
                 const act *from =
                     u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->second : 0);
-                const uint32_t to = row_buffer(u) + lane * ROW_GROUP_BYTES;
+                const uint32_t to = row_buffer(u) + lane * ROW_GROUPS_APART;
                 copy_bulk(to, from, blocks * ATOM * 2, row_full(u));
                 /* Weights behind the last block are zeros; what they are multiplied with must be numbers. */
                 if (blocks < ROW_BLOCKS) copy_bulk(to + ATOM * 2, from, ATOM * 2, row_full(u));
             }
         }
     }
+}
+
+/* The multipliers': what will stand for groups that are not there, of all buffers. Behind their next barrier wgmma, which
+   reads by another proxy, finds it. */
+FLEET_DEVICE void clear_rows(const row_units *u, const product_lds *l, uint32_t thread)
+{
+    char *const rows = (char *)l->parts;
+    const fleet_quad zeros = {{0, 0, 0, 0}};
+    for (uint32_t at = u->groups * ROW_GROUPS_APART + thread * 16; at < ROW_BYTES;
+         at += MULTIPLYING * 16)
+        *(fleet_quad *)(void *)(rows + at) = zeros;
+    copies_follow();
 }
 
 /* ---- products ---- */
@@ -282,7 +295,7 @@ FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, f
                 /* Pair: the copies of the unit, which complete it. */
                 count_wait(row_full(u), u->use);
                 products_begin();
-                multiply_rows(sum, lds_operand(row_buffer(u), ROW_GROUP_BYTES),
+                multiply_rows(sum, lds_operand(row_buffer(u), ROW_GROUPS_APART),
                               lds_operand(pieces + at * block_bytes, ROW_GROUP_BYTES));
                 products_commit();
                 products_wait_but_last();
@@ -519,6 +532,7 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
         float sum[MOST_TOGETHER * TILE_SUMS];
         memset(sum, 0, sizeof sum);
         if (wave < MULTIPLIERS) {
+            clear_rows(&units, l, ctx->thread);
             add_many(source, &units, wave, sum, tiles);
         } else if (wave == COPIER) {
             copies_follow();
