@@ -227,8 +227,8 @@ typedef struct attending {
     uint32_t seen[2];            /* keys */
 } attending;
 
-/* A piece of a row of a unit's keys or values, in a slot or in the cache. What is eight rows or eight pieces on is in the same
-   place there, which are constants: */
+/* A piece of a row of a unit's keys or values, in a slot or in the cache. rows_on, pieces_on: constants, multiples of eight;
+   such steps are the same from wherever they begin. */
 FLEET_DEVICE fleet_quad load_piece(const kept *rows, uint32_t row, uint32_t piece,
                                    const uint32_t rows_on, const uint32_t pieces_on)
 {
