@@ -275,14 +275,14 @@ FLEET_DEVICE void add_unit(attending *a, const float *score, uint32_t key, float
 {
     const uint32_t row = key + lane / 4, piece = lane / 4, first_key = lane % 4 * 2;
     const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
-    fleet_quad value[4][2]; /* pieces of four keys */
+    fleet_quad value[8]; /* two pieces of each of four keys */
     float first[2], second[2], most[2], shrink[2];
     uint32_t b[2];
     UNROLLED
     for (uint32_t i = 0; i < 4; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++)
-            value[i][n] =
+            value[i * 2 + n] =
                 load_piece(values, first_key + i % 2, piece, i / 2 * 8, n * (HEAD_PIECES / 2));
     }
     UNROLLED

@@ -110,14 +110,14 @@ FLEET_BOTH size_t value_at(uint32_t key, uint32_t i)
 }
 
 /* Keys are multiplied by queries as weights by rows. In the other product values are the columns, and keys the k's: of its
-   keys (2t, 2t + 1, 2t + 8, 2t + 9) a lane loads the pieces g and g + HEAD_PIECES / 2, and takes their values number m for
-   multiplication m. So columns g and g + 8 of that are values 8g + m of the head's halves, and after HEAD_TILES
+   keys (2t, 2t + 1, 2t + 8, 2t + 9) a lane loads the pieces g and g + HEAD_PIECES / 2, key by key, and takes their values
+   number m for multiplication m. So columns g and g + 8 of that are values 8g + m of the head's halves, and after HEAD_TILES
    multiplications a lane has eight neighbours of each half. */
-FLEET_BOTH void fragment_values(uint32_t *a, const fleet_quad (*value)[2], uint32_t m)
+FLEET_BOTH void fragment_values(uint32_t *a, const fleet_quad *value, uint32_t m)
 {
     for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t x = value[i / 2 * 2][i % 2].word[m / 2],
-                       y = value[i / 2 * 2 + 1][i % 2].word[m / 2];
+        const uint32_t x = value[i / 2 * 4 + i % 2].word[m / 2],
+                       y = value[i / 2 * 4 + 2 + i % 2].word[m / 2];
         a[i] = m % 2 ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16;
     }
 }

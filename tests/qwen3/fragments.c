@@ -165,15 +165,15 @@ static void values_come_out(test_run *t)
             unit[unit_at(key, i)] = (uint16_t)(key * MOST_HEAD_DIM + i);
     for (uint32_t lane = 0; lane < LANES; lane++) {
         const uint32_t g = lane / 4, first = lane % 4 * 2;
-        fleet_quad value[4][2];
+        fleet_quad value[8];
         for (uint32_t n = 0; n < 8; n++)
-            memcpy(&value[n / 2][n % 2],
+            memcpy(&value[n],
                    unit + unit_at(first + n / 2 % 2 + n / 4 * 8,
                                   (g + n % 2 * (HEAD_PIECES / 2)) * EIGHT),
                    16);
         for (uint32_t m = 0; m < EIGHT; m++) {
             uint32_t a[4];
-            fragment_values(a, (const fleet_quad(*)[2])value, m);
+            fragment_values(a, value, m);
             for (uint32_t i = 0; i < 8; i++) {
                 const uint32_t key = first + i % 2 + i / 4 * 8;
                 const uint32_t at = i / 2 % 2 * (MOST_HEAD_DIM / 2) + g * EIGHT + m;
