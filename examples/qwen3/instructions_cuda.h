@@ -161,8 +161,9 @@ FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
                      "r"(use & 1)
                      : "memory");
 }
-/* What follows are copies: of what others wrote to memory before, and to LDS that was read and written. Orders the
-   stores and loads that this thread knows of, by an acquire or a barrier, before them, which another proxy makes. */
+/* What follows are copies, of what others wrote to memory before, and to LDS that was read and written; or wgmma, of what
+   threads wrote to LDS. Orders the stores and loads that this thread knows of, by itself, an acquire or a barrier, before
+   these, which another proxy makes. */
 FLEET_DEVICE void copies_follow(void)
 {
     __asm__ volatile("fence.proxy.async;" ::: "memory");

@@ -241,8 +241,7 @@ FLEET_DEVICE void copy_rows(row_units *u)
     }
 }
 
-/* The multipliers': what will stand for groups that are not there, of all buffers. Behind their next barrier wgmma, which
-   reads by another proxy, finds it. */
+/* The multipliers' part: what stands for groups that are not there, in all buffers. */
 FLEET_DEVICE void clear_rows(const row_units *u, const product_lds *l, uint32_t thread)
 {
     char *const rows = (char *)l->parts;
@@ -250,6 +249,7 @@ FLEET_DEVICE void clear_rows(const row_units *u, const product_lds *l, uint32_t 
     for (uint32_t at = u->groups * ROW_GROUPS_APART + thread * 16; at < ROW_BYTES;
          at += MULTIPLYING * 16)
         *(fleet_quad *)(void *)(rows + at) = zeros;
+    /* Publishes the zeros to all multipliers' wgmma. Pair: the barrier of these in add_many, before the first one. */
     copies_follow();
 }
 
@@ -535,6 +535,8 @@ FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, con
             clear_rows(&units, l, ctx->thread);
             add_many(source, &units, wave, sum, tiles);
         } else if (wave == COPIER) {
+            /* Publishes to the copies what rows memory has, and that their place in LDS is read no more. Pairs: the wait for
+               the task's event, and the barrier that ends a tile. */
             copies_follow();
             copy_rows(&units);
         } else if (wave == SCALER && tile == s->tile && o->ending != END_RESIDUAL) {
