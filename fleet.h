@@ -605,8 +605,9 @@ typedef struct fleet_task {
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
     uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task; or FLEETI_LEVEL_PART */
-    uint8_t
-        acquire; /* fleet_scope: the widest among its waits; | FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
+    /* Two fields of one byte, so that a comparison of scopes cannot meet a flag. */
+    uint8_t acquire : 2; /* fleet_scope: the widest among its waits */
+    uint8_t flags : 6;   /* FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
     /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
        but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is; PART: its tile */
     uint16_t batch;
@@ -620,11 +621,16 @@ typedef struct fleet_task {
 #define FLEETI_MOST_PARTS                                                                          \
     65535u /* slices of a task, and tiles of a slice, that its descriptor can say */
 
-#define FLEETI_SCOPE_MASK 3u
-#define FLEETI_FEEDS 0x10u   /* DYNAMIC: its arrivals may make others ready */
-#define FLEETI_EARLY 0x20u   /* pushed early: its events must be waited for */
-#define FLEETI_MAPPED 0x40u  /* its grid has run-time maps */
-#define FLEETI_GUARDED 0x80u /* the launch's symbols tell whether there is such a task */
+#define FLEETI_FEEDS 0x04u   /* DYNAMIC: its arrivals may make others ready */
+#define FLEETI_EARLY 0x08u   /* pushed early: its events must be waited for */
+#define FLEETI_MAPPED 0x10u  /* its grid has run-time maps */
+#define FLEETI_GUARDED 0x20u /* the launch's symbols tell whether there is such a task */
+
+/* The same in the word of a descriptor that begins with its level: what device code reads. */
+#define FLEETI_LEVEL_IN(word) ((word)&0xffu)
+#define FLEETI_ACQUIRE_IN(word) ((word) >> 8 & 3u)
+#define FLEETI_FLAGS_IN(word) ((word) >> 10 & 0x3fu)
+#define FLEETI_BATCH_IN(word) ((word) >> 16)
 
 /* DYNAMIC: descriptor `desc` waits for this element among `need` in all. */
 typedef struct fleeti_consumer {
@@ -2362,7 +2368,9 @@ typedef struct fleeti_build {
     int64_t symbol[FLEET_MAX_SYMBOLS]; /* of this bucket */
     const uint8_t *at_launch;          /* per symbol */
     uint32_t n_at_launch, n_buckets;
-    uint32_t first_word; /* where the device counters of this bucket begin */
+    /* where the counters of this bucket begin, behind those of the buckets before: steps of one bucket
+       must not complete another's events */
+    uint32_t first_word, first_system_word;
 
     uint32_t chiplets, n_grids, n_events; /* the step event included */
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
@@ -4156,7 +4164,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
 static fleet_status fleeti_settle(fleeti_build *b)
 {
     /* The first line of both regions stays unused: word 0 means "none". */
-    uint64_t device = b->first_word, system = FLEETI_LINE_WORDS;
+    uint64_t device = b->first_word, system = b->first_system_word;
     uint32_t i, e;
     if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
     for (i = 0; i < b->n_events; i++) {
@@ -4653,10 +4661,12 @@ static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_gri
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
+        uint64_t reached;
         fleeti_reach(edge, grid->rank, at, &box);
-        n += (uint64_t)box.runs * box.length;
+        reached = (uint64_t)box.runs * box.length; /* 0 where the map's limit cuts the task off */
+        n += reached;
         if (n > 65535) return fleeti_too_many_edges(b, id, n, "notifies or more");
-        if (n == 1 && grid->n_outs == 1) {
+        if (n == 1 && reached == 1 && grid->n_outs == 1) {
             single = fleeti_record_of(&b->elements[box.first], chiplet);
             break;
         }
@@ -4860,7 +4870,8 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
         desc.id = grid->first + i;
         desc.waits = b->task_waits[desc.id].first;
         desc.n_waits = b->task_waits[desc.id].count;
-        desc.acquire = (uint8_t)(b->task_waits[desc.id].scope | flags);
+        desc.acquire = b->task_waits[desc.id].scope & 3u;
+        desc.flags = flags & 0x3fu;
         for (p = 0; p < grid->parts; p++) {
             desc.slice = grid->tiles ? p / grid->tiles : p;
             if (grid->tiles) desc.batch = (uint16_t)(p % grid->tiles);
@@ -4913,7 +4924,7 @@ static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint3
         if (!task->n_waits) {
             task->waits = b->step_wait;
             task->n_waits = 1;
-            if (scope > task->acquire) task->acquire = (uint8_t)scope;
+            if (scope > task->acquire) task->acquire = scope & 3u;
         } else if (!(b->waits.item[task->waits + task->n_waits - 1u][1] & FLEETI_PREVIOUS)) {
             continue;
         }
@@ -5149,7 +5160,7 @@ static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
             const uint32_t e = triggers[tasks[d].notifies + i].element;
             feeds = first[e] < first[e + 1] || e == b->n_elements - 1;
         }
-        if (feeds) tasks[d].acquire |= FLEETI_FEEDS;
+        if (feeds) tasks[d].flags |= FLEETI_FEEDS;
     }
 }
 
@@ -5671,7 +5682,7 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     fleeti_bucketing *all;
     fleeti_build build, *b = &build;
     fleet_status status;
-    uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS;
+    uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
     if (out) *out = NULL;
     if (!g || !out) return FLEET_ERROR_NULL;
     if (g->status != FLEET_OK) return g->status;
@@ -5690,12 +5701,15 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
         b->g = g;
         b->desc = desc ? desc : &defaults;
         b->first_word = first_word;
+        b->first_system_word = first_system_word;
         b->n_buckets = all->total;
         fleeti_take_bucket(b, all, i);
         plan[i] = NULL;
         n = i + 1;
         status = fleeti_build_bucket(b, &plan[i]);
-        if (status == FLEET_OK) first_word = plan[i]->counter_words;
+        if (status != FLEET_OK) break;
+        first_word = plan[i]->counter_words;
+        if (plan[i]->system_words) first_system_word = plan[i]->system_words;
     }
     if (status == FLEET_OK && n > 1) {
         status = fleeti_join_buckets(b, plan, n, out);
@@ -5955,10 +5969,9 @@ static int fleeti_check_queues(const fleet_plan *plan)
         for (i = descs - queues[q].count; i < descs; i++) {
             const fleet_task *task = &tasks[i];
             if (!fleeti_check_task(plan, task) ||
-                task->acquire & ~(FLEETI_SCOPE_MASK | FLEETI_GUARDED | FLEETI_MAPPED |
-                                  FLEETI_EARLY | FLEETI_FEEDS) ||
-                (task->acquire & FLEETI_EARLY && !plan->early) ||
-                (task->acquire & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
+                task->flags & ~(FLEETI_FEEDS | FLEETI_EARLY | FLEETI_MAPPED | FLEETI_GUARDED) ||
+                (task->flags & FLEETI_EARLY && !plan->early) ||
+                (task->flags & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
                 !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
                 !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
                 return 0;
@@ -6070,7 +6083,7 @@ static int fleeti_check_bucket(const fleet_plan *plan, const fleet_plan *bucket)
            bucket->chiplets == plan->chiplets && bucket->n_grids == plan->n_grids &&
            bucket->n_events == plan->n_events && bucket->n_symbols == plan->n_symbols &&
            bucket->n_tensors == plan->n_tensors && bucket->counter_words <= plan->counter_words &&
-           bucket->system_words == plan->system_words &&
+           bucket->system_words <= plan->system_words &&
            !memcmp(bucket->workers, plan->workers, sizeof plan->workers);
 }
 
@@ -6287,7 +6300,7 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
         if (!i || n < stats.shortest_queue) stats.shortest_queue = n;
         if (n > stats.longest_queue) stats.longest_queue = n;
         for (j = queues[i].first; j < queues[i].first + n; j++) {
-            if ((tasks[j].acquire & FLEETI_SCOPE_MASK) < FLEET_SCOPE_DEVICE) continue;
+            if (tasks[j].acquire < FLEET_SCOPE_DEVICE) continue;
             stats.acquires +=
                 plan->schedule == FLEET_SCHEDULE_CHIPLET && tasks[j].level == FLEET_LEVEL_CHIPLET
                     ? plan->workers[i]

@@ -504,7 +504,7 @@ typedef struct fleeti_worker {
 /* Whether the task in hand has one of the flags FLEETI_GUARDED, MAPPED, EARLY, FEEDS. */
 FLEET_DEVICE uint32_t fleeti_task_has(const fleeti_worker *w, uint32_t flags)
 {
-    return FLEETI_TASK(w, level) & flags << 8;
+    return FLEETI_FLAGS_IN(FLEETI_TASK(w, level)) & flags;
 }
 
 FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
@@ -814,7 +814,7 @@ FLEET_DEVICE uint32_t fleeti_desc_absent(const fleeti_worker *w, uint32_t desc)
     const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * task->grid;
     uint32_t absent = (int32_t)task->slice >= shape[FLEET_MAX_RANK];
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) absent |= task->at[i] >= shape[i];
-    return absent && task->acquire & FLEETI_GUARDED;
+    return absent && task->flags & FLEETI_GUARDED;
 }
 
 /* DYNAMIC, by all lanes of a wave: makes the arrivals of a task that does not exist in this launch, whose events are
@@ -832,7 +832,7 @@ FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, ui
     const uint32_t n = fleeti_uniform(task->n_notifies), here = lane < lanes && lane < n;
     fleeti_notify r;
     uint32_t completed = 0, e = 0, mask;
-    if (task->acquire & FLEETI_MAPPED || plan->early || n > lanes - todo->count) return 0;
+    if (task->flags & FLEETI_MAPPED || plan->early || n > lanes - todo->count) return 0;
     r.sub = 0;
     if (here) r = fleeti_notifies_of(w)[task->notifies + lane];
     if (fleeti_any(here && (r.sub || r.counter & FLEETI_SYSTEM))) return 0;
@@ -1268,10 +1268,10 @@ typedef struct fleeti_slot {
 /* As the words of a fleet_task tell. */
 FLEET_DEVICE uint32_t fleeti_slot_info(uint32_t level, uint32_t tile)
 {
-    return ((level & 0xff) == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
-           ((level & 0xff) == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-           (tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) |
-           (level >> 8 & FLEETI_SCOPE_MASK) << 4 | level >> 16 << 8;
+    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
+           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
+           (tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
+           FLEETI_BATCH_IN(level) << 8;
 }
 FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
 {
@@ -1282,7 +1282,7 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     /* A task without waits gets what stands there first, and does not look at it. */
     slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
     slot->info =
-        fleeti_slot_info(t->level | (uint32_t)t->acquire << 8 | (uint32_t)t->batch << 16, t->tile);
+        fleeti_slot_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
 }
 
 /* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
@@ -1409,11 +1409,12 @@ FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
 {
     const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
-    const uint32_t waves = (FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE;
+    const uint32_t waves = FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE;
     const uint32_t record = w->number - 1 - fleeti_cold_value(w->trace.skip);
     uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
     if (!fleeti_cold_value(w->trace.room)) return;
-    if (waves) records = walks ? FLEETI_TASK(w, level) >> 16 : fleeti_cold_value(w->mailed);
+    if (waves)
+        records = walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_cold_value(w->mailed);
     if (waves && walks) taken += records - 1;
     w->trace.batch = fleeti_cold_of(record + fleet_wave_id());
     if (fleeti_trace_step(w) < fleeti_cold_value(w->trace.first_step))
@@ -2102,7 +2103,7 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
     w->done = fleeti_cold_of(1);
     w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first));
-    if ((FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE) return 1;
+    if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
 }
@@ -2159,7 +2160,7 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
     else
         first = waits[0];
     status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
-                             (fleet_scope)(FLEETI_TASK(w, level) >> 8 & FLEETI_SCOPE_MASK),
+                             (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
                              &fleeti_state_of(w)->config.watch, &seen);
     if (!status) return 1;
     if (seen.status) /* the lane whose event it was */
@@ -2250,13 +2251,13 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
             w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
             w->number++;
             fleeti_trace_count(w);
-            if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) {
+            if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) {
                 /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
                 uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
                 if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
                     index = fleeti_cold_value(w->fixed->first) +
                             (w->number - 1 - fleeti_cold_value(w->head));
-                    batch = FLEETI_TASK(w, level) >> 16;
+                    batch = FLEETI_BATCH_IN(FLEETI_TASK(w, level));
                     w->number += batch - 1;
                 } else if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) {
                     index = fleeti_uniform(
@@ -2356,7 +2357,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     /* The upper half of n_waits is the number of notifications: not more than one. */
     w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
                 fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
-               (FLEETI_TASK(w, level) & 0xff) != FLEET_LEVEL_WAVE &&
+               FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE &&
                FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
@@ -2649,12 +2650,11 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
                 fleeti_produce_step(w, p);
                 continue;
             }
-            if ((FLEETI_TASK(w, level) & 0xff) == FLEET_LEVEL_WAVE) continue;
-            if (FLEETI_TASK(w, level) & FLEETI_GUARDED << 8 && fleeti_uniform(fleeti_is_absent(w)))
-                continue;
+            if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) continue;
+            if (fleeti_task_has(w, FLEETI_GUARDED) && fleeti_uniform(fleeti_is_absent(w))) continue;
         }
         if (!fleeti_spans_begin(p, w->number - 1)) return 0;
-        if (walks && FLEETI_TASK(w, level) & FLEETI_MAPPED << 8 &&
+        if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
             (!fleet_span_await(p) || fleeti_uniform(fleeti_is_missing(w))))
             continue;
         return 1;
@@ -2667,12 +2667,14 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 {
     fleet_ctx ctx;
     const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
-    const uint32_t parts = (level & 0xff) >= FLEET_LEVEL_CHIPLET;
-    const uint32_t alone = (level & 0xff) == FLEETI_LEVEL_PART;
+    const uint32_t parts = FLEETI_LEVEL_IN(level) >= FLEET_LEVEL_CHIPLET;
+    const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
     const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0 : told ? level >> 16 : fleeti_cold_value(w->fixed->worker);
+    ctx.tile_index = !parts ? 0
+                     : told ? FLEETI_BATCH_IN(level)
+                            : fleeti_cold_value(w->fixed->worker);
     ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->fixed->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = alone ? slices & 0xffff : slices;

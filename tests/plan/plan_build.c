@@ -261,6 +261,38 @@ static void ready_tables(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* DYNAMIC: a task that the limit of its only out edge cuts off ends the step, and notifies no element. */
+static void out_edge_that_reaches_nothing(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(2)), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(fleet_dim_of(4)), 0);
+    fleet_grid c = fleet_call_device(g, "c", 1, fleet_shape1(fleet_dim_of(2)), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_axis_map axis = fleet_axis(0, 1, 0, 2);
+    fleet_plan *plan;
+    int i;
+    axis.limit = fleet_dim_of(3); /* p(3) is at the limit */
+    fleet_out_edge_map(g, p, E, fleet_map1(axis));
+    fleet_in_edge(g, c, E, "i->i");
+    desc.topology = fleet_topology_make(2, 2);
+    desc.schedule = FLEET_SCHEDULE_DYNAMIC;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(target(plan, "E", 0), 2);
+    CHECK_INT(target(plan, "E", 1), 1);
+    CHECK_INT(target(plan, "step", 0), 3); /* c(0), c(1) and p(3) */
+    for (i = 0; i < 4; i++) {
+        const fleet_task *task = find(plan, "p", i, 0);
+        CHECK_INT(task->n_notifies, 1);
+        CHECK_INT(notify_of(plan, task, 0)->counter,
+                  i == 3
+                      ? events_of(plan)[plan->step_event].counter
+                      : events_of(plan)[0].counter + (uint32_t)i / 2 * events_of(plan)[0].stride);
+    }
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 /* The same layer as CU-tasks: with one counter level each of the 256 arrivals is global. */
 static void chiplet_unaware_layer(test_run *t)
 {
@@ -811,12 +843,41 @@ static void buckets(test_run *t)
     }
 }
 
+/* Buckets have counters of their own at system scope, too: each counts its own steps. */
+static void buckets_of_system_scope(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "n", 1, 4);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(n), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(n), 0);
+    fleet_grid f = fleet_call_device(g, "f", 1, fleet_shape1(n), 0);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    uint32_t i, end = FLEETI_LINE_WORDS;
+    fleet_out_edge(g, p, E, "i->i");
+    fleet_in_edge(g, f, E, "i->i");
+    fleet_event_scope(g, E, FLEET_SCOPE_SYSTEM);
+    desc.topology = fleet_topology_make(2, 3);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+    for (i = 0; i < plan->n_buckets; i++) {
+        const fleet_plan *bucket = fleet_plan_bucket(plan, i);
+        CHECK_INT(events_of(bucket)[0].counter, FLEETI_SYSTEM | end);
+        CHECK(bucket->system_words > end);
+        end = bucket->system_words;
+    }
+    CHECK_INT(plan->system_words, end);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 static void list(test_run *t)
 {
     TEST(split_row_sum);
     TEST(one_counter_level);
     TEST(eight_arrivals_per_event);
     TEST(ready_tables);
+    TEST(out_edge_that_reaches_nothing);
     TEST(chiplet_unaware_layer);
     TEST(slices_and_idle_chiplets);
     TEST(wavefront_batches);
@@ -834,6 +895,7 @@ static void list(test_run *t)
     TEST(chosen_schedules);
     TEST(consumer_added_first);
     TEST(buckets);
+    TEST(buckets_of_system_scope);
     TEST(unfused);
 }
 
