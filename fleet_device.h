@@ -2235,6 +2235,8 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
      full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
      released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
                grows by the number of waves with each use)
+     use       NVIDIA: 1 + the use that was begun last
+     at        the CPU: where the span is, for there are no copies
    and for the workgroup:
      begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
      quit      not 0: the tasks end here
@@ -2247,10 +2249,12 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
    that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
    reads that task's slots any more.
 
-   NVIDIA's barriers tell odd uses from even ones only: a look for a use is right where the one before has come. Takers
-   see to that, for they release what they took. Behind a task that left pieces untaken it is time that does: the copies
-   of these were begun before the next task's entry was written, and a copy takes about as long as the way from one task
-   to the next. */
+   NVIDIA's barriers tell odd uses from even ones only, so a look at the barrier alone would take a use for the one two
+   before it, where the use between has not landed yet: after a task that left pieces untaken, or one that skipped a whole
+   ring. So the producer stores in `use`, a word of each slot, which use it begins, and takers compare that first. The
+   producer begins a use when it has seen the one before it land, so a taker that finds its own use there can see no older
+   phase of the barrier than that of the use before, and its parity decides. AMD and the CPU keep the whole number of the
+   use in `full`, and compare it. */
 typedef struct fleeti_stream {
     char *ring;
     fleeti_lds words;           /* behind the slots */
@@ -2274,6 +2278,8 @@ typedef struct fleeti_stream {
 #define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
 #define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
 #define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u)       /* two words */
+#define FLEETI_STREAM_USE(slot) FLEETI_STREAM_AT(slot)
+#define FLEETI_STREAM_NEVER 0x80000000u /* a use that no slot ever has */
 #define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
     ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
 
@@ -2292,10 +2298,11 @@ typedef struct fleeti_stream {
      fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
      fleeti_stream_settle      one step of a producer that waits: what is on its way gets its full flags, in order
      fleeti_stream_order       after an acquire: the copies read what it has shown to the producer
-     fleeti_stream_is_full     whether the bytes of a use are there
+     fleeti_stream_is_full     whether the bytes of this very use are there
      fleeti_stream_at          what the taker reads, if it is there; else null
      fleeti_stream_release     so many of the task's waves give the slot back
-     fleeti_stream_is_free     whether all have given back the use before this one
+     fleeti_stream_is_free     whether all have given back the use before this one; a look
+     fleeti_stream_wait_free   the same, but it may wait for a while itself
      fleeti_stream_reclaim     makes it so, where takers have left without: nobody touches the slot any more
    Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
 #if defined(FLEET_CUDA)
@@ -2314,6 +2321,7 @@ FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint
                      "r"(FLEETI_BULK ? 1u : 32u), "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)),
                      "r"(waves)
                      : "memory");
+    fleeti_lds_put(s->words, FLEETI_STREAM_USE(slot), 0);
 #if FLEETI_BULK
     /* Publishes the new barriers to the copies, which complete them from another proxy; to the waves that wait for them
        the caller's barrier does. */
@@ -2328,8 +2336,10 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
 #if FLEETI_BULK
     uint32_t lead;
 #endif
-    (void)flight, (void)use;
+    (void)flight;
 #if !FLEETI_BULK
+    /* As below. */
+    if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
         __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
                          "l"(__cvta_generic_to_global(from + i))
@@ -2340,6 +2350,9 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
     __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
                      : "=r"(lead));
     if (!lead) return;
+    /* Publishes that the use before has landed, as this lane has seen, to who looks for this one. Pair: the acquire in
+       fleeti_stream_is_full. */
+    fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
                      : "memory");
     /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
@@ -2362,23 +2375,25 @@ FLEET_DEVICE void fleeti_stream_order(void)
     __asm__ volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
-FLEET_DEVICE uint32_t fleeti_stream_passed(uint32_t barrier, uint32_t use)
-{
-    uint32_t passed;
 #if FLEETI_BULK
-#define FLEETI_PASSED "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
+#define FLEETI_PTX_WAIT "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
 #else
-#define FLEETI_PASSED "mbarrier.test_wait.parity.shared.b64"
+#define FLEETI_PTX_WAIT "mbarrier.test_wait.parity.shared.b64"
 #endif
-    __asm__ volatile("{\n.reg .pred p;\n" FLEETI_PASSED " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"
-                     : "=r"(passed)
-                     : "r"(barrier), "r"(use & 1)
-                     : "memory");
-    return passed;
-}
+/* The acquire of the use comes first, then that of the bytes: the other way round the barrier may have been looked at
+   before the use before landed. It is looked at whatever the use is, so that nothing waits for that word on the way. Pairs:
+   the release in fleeti_stream_fill, and complete_tx of its copy. */
 FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
 {
-    return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_FULL(slot), use);
+    uint32_t full;
+    __asm__ volatile("{\n.reg .pred p;\n.reg .u32 begun;\nld.acquire.cta.shared.u32 "
+                     "begun,[%1];\n" FLEETI_PTX_WAIT
+                     " p,[%3],%4;\nsetp.eq.and.u32 p,begun,%2,p;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(full)
+                     : "r"(s->words + 4 * FLEETI_STREAM_USE(slot)), "r"(use + 1),
+                       "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
+                     : "memory");
+    return full;
 }
 FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
 {
@@ -2406,12 +2421,22 @@ FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, u
             : "memory");
 #endif
 }
-FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                            uint32_t waves)
-{
-    (void)waves; /* a barrier that is new passes for the phase before its first */
-    return fleeti_stream_passed(s->words + 4 * FLEETI_STREAM_RELEASED(slot), use + 1);
-}
+/* Looks for the phase of the use before, of the same parity as the use after; a barrier that is new passes for the phase
+   before its first. Only the producer looks, who has seen all phases before that one end: so the parity is exact. */
+#define FLEETI_PTX_FREE(name, op)                                                                  \
+    FLEET_DEVICE uint32_t name(const fleeti_stream *s, uint32_t slot, uint32_t use,                \
+                               uint32_t waves)                                                     \
+    {                                                                                              \
+        uint32_t passed;                                                                           \
+        (void)waves;                                                                               \
+        __asm__ volatile("{\n.reg .pred p;\n" op " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"              \
+                         : "=r"(passed)                                                            \
+                         : "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)), "r"((use + 1) & 1)    \
+                         : "memory");                                                              \
+        return passed;                                                                             \
+    }
+FLEETI_PTX_FREE(fleeti_stream_is_free, "mbarrier.test_wait.parity.shared.b64")
+FLEETI_PTX_FREE(fleeti_stream_wait_free, FLEETI_PTX_WAIT)
 FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
                                         uint32_t waves)
 {
@@ -2637,6 +2662,11 @@ FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slo
 {
     return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
 }
+FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                              uint32_t waves)
+{
+    return fleeti_stream_is_free(s, slot, use, waves);
+}
 FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
                                         uint32_t waves)
 {
@@ -2690,6 +2720,29 @@ FLEET_DEVICE uint64_t fleeti_stream_pair(const fleeti_stream *s, uint32_t at)
     const uint64_t high = fleeti_lds_get(s->words, at + 1);
     return high << 32 | fleeti_lds_get(s->words, at);
 }
+/* What the launch's stop word says. */
+FLEET_DEVICE uint32_t fleeti_stream_stopped(const fleeti_stream *s)
+{
+#if defined(FLEET_NO_WATCHDOG)
+    (void)s;
+    return 0;
+#else
+    return fleet_load_relaxed_device(
+        (const uint32_t *)(uintptr_t)fleeti_stream_pair(s, FLEETI_STREAM_STOP));
+#endif
+}
+/* Whether a wait that began at *since, 0 at first, has passed the launch's limit. */
+FLEET_DEVICE uint32_t fleeti_stream_late(const fleeti_stream *s, uint64_t *since)
+{
+#if defined(FLEET_NO_WATCHDOG)
+    (void)s, (void)since;
+    return 0;
+#else
+    const uint64_t limit = fleeti_stream_pair(s, FLEETI_STREAM_LIMIT), now = fleet_clock_ticks();
+    if (!*since) *since = now;
+    return limit && now - *since > limit;
+#endif
+}
 /* One step of a taker's spin; not FLEET_OK: the run ends. */
 FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *tries,
                                               uint64_t *since)
@@ -2697,21 +2750,12 @@ FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *
     fleet_status status = fleeti_lds_pause(tries);
     if (status) return fleeti_stream_failed(s, status);
     if (*tries % 64 == 0) {
-        uint32_t quit = fleeti_lds_acquire(s->words, FLEETI_STREAM_QUIT);
+        const uint32_t quit = fleeti_lds_acquire(s->words, FLEETI_STREAM_QUIT);
+        uint32_t stop;
         if (quit) return (fleet_status)quit;
-#if !defined(FLEET_NO_WATCHDOG)
-        {
-            const uint64_t limit = fleeti_stream_pair(s, FLEETI_STREAM_LIMIT);
-            const uint64_t now = fleet_clock_ticks();
-            const uint32_t stop = fleet_load_relaxed_device(
-                (const uint32_t *)(uintptr_t)fleeti_stream_pair(s, FLEETI_STREAM_STOP));
-            if (stop) return fleeti_stream_failed(s, (fleet_status)stop);
-            if (!*since) *since = now;
-            if (limit && now - *since > limit) return fleeti_stream_failed(s, FLEET_ERROR_TIMEOUT);
-        }
-#else
-        (void)since;
-#endif
+        stop = fleeti_stream_stopped(s);
+        if (stop) return fleeti_stream_failed(s, (fleet_status)stop);
+        if (fleeti_stream_late(s, since)) return fleeti_stream_failed(s, FLEET_ERROR_TIMEOUT);
     }
     return FLEET_OK;
 }
@@ -2793,9 +2837,8 @@ FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *
     return fleeti_stream_again(&s->ring, tries, since);
 }
 
-/* Passes over n pieces, which are other waves'. The next one may be no more pieces ahead of any that other waves of the task
-   have yet to give back than the ring has slots: asked for one that is further ahead, NVIDIA's barriers, which know odd
-   uses from even ones only, would say that it is there. */
+/* Passes over n pieces, which are other waves'. The next one may be any number of pieces ahead of those that other waves
+   of the task have yet to give back: it comes when the ring has room for it. */
 FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
 {
     s->next += n;
@@ -2851,11 +2894,12 @@ FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
 #endif
 }
 
-/* Whether the task in hand has ended without what is still to come. */
+/* Whether the task in hand has ended without what is still to come. As all that the producer goes on by, it counts when
+   every lane has seen it: a vote tells the others, but orders nothing. */
 FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p)
 {
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
-    return fleeti_any((int32_t)(begun - (p->task + 1)) > 0);
+    return !fleeti_any((int32_t)(begun - (p->task + 1)) <= 0);
 }
 /* Whether nobody reads the next slot any more, for the task in hand of the other waves began behind it. */
 FLEET_DEVICE uint32_t fleeti_spans_left(const fleet_spans *p)
@@ -2865,22 +2909,37 @@ FLEET_DEVICE uint32_t fleeti_spans_left(const fleet_spans *p)
     const uint32_t slot = fleeti_lds_get(p->ring.words, entry + 1);
     const uint32_t use = fleeti_lds_get(p->ring.words, entry + 2);
     if (fleeti_spans_ended(p)) return 1;
-    return fleeti_any(begun && (int32_t)(use * p->ring.slots + slot -
-                                         ((p->use - 1) * p->ring.slots + p->slot)) > 0);
+    return !fleeti_any(!begun || (int32_t)(use * p->ring.slots + slot -
+                                           ((p->use - 1) * p->ring.slots + p->slot)) <= 0);
 }
-/* One step of the producer's spin; 0: the run ends. */
+/* One step of the producer's spin on what other waves of its workgroup do; 0: the run ends. No clock: these waves run
+   tiles, which may take their time, or wait, within the launch's limit, and say so in `quit` when they end. */
 FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
 {
-    return !fleeti_any(fleeti_lds_pause(tries) ||
-                       fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_QUIT));
+    uint32_t ends =
+        fleeti_lds_pause(tries) || fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_QUIT);
+    if (*tries % 64 == 0) ends |= fleeti_stream_stopped(&p->ring);
+    return !fleeti_any(ends);
+}
+/* Waits until the copy of a slot's last use is through, whatever ends the run: it must not arrive in LDS that is somebody
+   else's by then. Nor can it end otherwise, but by the launch's limit. */
+FLEET_DEVICE void fleeti_spans_land(fleet_spans *p, uint32_t slot, uint32_t use)
+{
+    uint64_t since = 0;
+    while (!p->status && fleeti_any(!fleeti_stream_is_full(&p->ring, slot, use))) {
+        fleeti_stream_settle(&p->ring, &p->flight);
+        if (fleeti_any(fleeti_stream_late(&p->ring, &since))) p->status = FLEET_ERROR_TIMEOUT;
+    }
 }
 
-/* Whether the next slot may be filled. What it asks for each slot must be little: the slot waits for it. */
+/* Whether the next slot may be filled. What it asks for each slot must be little: the slot waits for it. Every lane has
+   to see it, for one of them fills the slot. */
 FLEET_DEVICE uint32_t fleeti_spans_ready(const fleet_spans *p)
 {
-    return fleeti_any(fleeti_stream_is_free(&p->ring, p->slot, p->use, p->waves));
+    return !fleeti_any(!fleeti_stream_is_free(&p->ring, p->slot, p->use, p->waves));
 }
-/* Waits until it may; 0: there is no need for it any more. */
+/* Waits until it may; 0: there is no need for it any more. A slot that was left is reclaimed at once: nobody gives it
+   back, and a wait for that would take its whole time, some microseconds for each. */
 FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
 {
     const fleeti_stream *s = &p->ring;
@@ -2888,15 +2947,14 @@ FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
     do {
         fleeti_stream_settle(s, &p->flight);
         if (fleeti_spans_left(p)) {
-            /* But the copy that nobody waited for must be through. */
-            while (!fleeti_any(fleeti_stream_is_full(s, p->slot, p->use - 1)))
-                fleeti_stream_settle(s, &p->flight);
+            fleeti_spans_land(p, p->slot, p->use - 1); /* nobody has waited for the copy */
+            if (p->status) return 0;
             if (!fleeti_spans_ready(p)) fleeti_stream_reclaim(s, p->slot, p->use, p->waves);
         } else if (!fleeti_spans_again(p, &tries)) {
             return 0;
         }
         if (fleeti_spans_ended(p)) return 0;
-    } while (!fleeti_spans_ready(p));
+    } while (fleeti_any(!fleeti_stream_wait_free(s, p->slot, p->use, p->waves)));
     return 1;
 }
 
@@ -3017,14 +3075,15 @@ FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
     return !p->over;
 }
 
-/* Before the producer leaves: copies must not arrive in LDS that is somebody else's. */
-FLEET_DEVICE void fleeti_spans_end(fleet_spans *p)
+/* Before the producer leaves; not FLEET_OK: copies did not end in time. */
+FLEET_DEVICE fleet_status fleeti_spans_end(fleet_spans *p)
 {
+    p->status = FLEET_OK;
     for (uint32_t i = 0; i < p->ring.slots; i++) {
         const uint32_t used = i < p->slot ? p->use + 1 : p->use;
-        while (used && !fleeti_any(fleeti_stream_is_full(&p->ring, i, used - 1)))
-            fleeti_stream_settle(&p->ring, &p->flight);
+        if (used) fleeti_spans_land(p, i, used - 1);
     }
+    return p->status;
 }
 
 /* ---- fleet device: copies to LDS ---------------------------------------------------------------------------- */

@@ -397,8 +397,10 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
     s.slot = ctx->stream_slot, s.use = ctx->stream_use;
     while (!met) {
         met = fleeti_stream_begins(&s.ring, s.tag, &s.slot, &s.use);
-        if (!met && fleeti_stream_again(&s.ring, &tries, &since))
-            break; /* nor will there be a next piece */
+        if (!met && fleeti_stream_again(&s.ring, &tries, &since)) {
+            s.use = FLEETI_STREAM_NEVER; /* so that no piece of another task's passes for one */
+            break;
+        }
     }
     return s;
 }
@@ -2540,11 +2542,21 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
     if (fleeti_my_lane(w->me) == 0)
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN, fleeti_stream_number(w));
 }
+/* What the tile of the task in hand returned. Where a wait for the stream has failed the tile may have had no weights: it
+   fails, whatever it returned, and publishes nothing. */
+FLEET_DEVICE fleet_status fleeti_stream_verdict(const fleeti_worker *w, fleet_status tile_status)
+{
+    const uint32_t quit =
+        w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_STREAM_QUIT) : 0;
+    return tile_status ? tile_status : (fleet_status)fleeti_uniform(quit);
+}
 /* This workgroup runs no further task. */
 FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
 {
-    if (!fleeti_cold_value(w->fixed->misfit))
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
+    if (fleeti_cold_value(w->fixed->misfit)) return;
+    /* A task alone has no notify, whose barrier the waves would have met at: the others may still take its pieces. */
+    if (fleeti_schedule_of(w) == FLEETI_ONLY) fleeti_barrier(w->me);
+    fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
 }
 
 FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
@@ -2661,6 +2673,13 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
     }
 }
 
+/* The producer leaves. */
+FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
+{
+    const fleet_status status = fleeti_spans_end(p);
+    if (status && fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
+}
+
 /* ---- fleet sched: worker loop, once more ------------------------------------------------------------------- */
 
 FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
@@ -2728,7 +2747,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                              FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                              \
                 fleeti_spans_declared(&fleeti_s);                                                  \
             }                                                                                      \
-            fleeti_spans_end(&fleeti_s);                                                           \
+            fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
             while (fleeti_take(&fleeti_w)) {                                                       \
                 if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
@@ -2749,8 +2768,11 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
                 if (fleeti_begin(&fleeti_w)) {                                                     \
                     if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
                     fleeti_trace_begun(&fleeti_w);                                                 \
-                    fleeti_finish(&fleeti_w, set##_dispatch(fleeti_tile_of(&fleeti_w),             \
-                                                            fleeti_here, fleeti_mine));            \
+                    fleet_status fleeti_ended =                                                    \
+                        set##_dispatch(fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);       \
+                    if (set##_slots > 0)                                                           \
+                        fleeti_ended = fleeti_stream_verdict(&fleeti_w, fleeti_ended);             \
+                    fleeti_finish(&fleeti_w, fleeti_ended);                                        \
                 }                                                                                  \
             }                                                                                      \
             if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \

@@ -290,6 +290,134 @@ FLEET_KERNEL(wide_kernel, wide, 256)
     FLEET_WORKER_LOOP(wide);
 }
 
+/* Queues of tasks that declare as much as their neighbours, and take all of it or nothing: behind a task that took nothing
+   the next one comes to its first pieces while those that were left still land. */
+#if defined(FLEET_CUDA)
+#define QUEUE_RING_BYTES 196608u
+#else
+#define QUEUE_RING_BYTES 49152u
+#endif
+#define QUEUE_TASKS 3u
+typedef struct queued {
+    const uint32_t *weights; /* [QUEUE_TASKS][pieces * slot_bytes / 4], words of queued_word */
+    uint32_t *wrong;         /* words that were not the task's */
+    uint32_t *flag;          /* of `late` */
+    uint32_t task, pieces, slot_bytes, slots;
+} queued;
+FLEET_BOTH uint32_t queued_word(uint32_t task, uint32_t w)
+{
+    return (task + 1) << 24 | w;
+}
+FLEET_DEVICE const uint32_t *queued_weights(const queued *args)
+{
+    return args->weights + args->task * args->pieces * (args->slot_bytes / 4);
+}
+/* This wave's share of a piece. */
+FLEET_DEVICE void look_at(const queued *args, const uint32_t *piece, uint32_t index,
+                          uint32_t thread, uint32_t threads)
+{
+    const uint32_t words = args->slot_bytes / 4;
+    uint32_t wrong = 0;
+    for (uint32_t w = thread; w < words; w += threads)
+        wrong += piece[w] != queued_word(args->task, index * words + w);
+    if (wrong) fleet_add_relaxed_device(args->wrong, wrong);
+}
+FLEET_STREAM(take_all, queued)
+{
+    FLEET_UNUSED(ctx);
+    FLEET_UNUSED(at);
+    fleet_span(spans, queued_weights(args), args->pieces * args->slot_bytes);
+}
+FLEET_TILE(take_all, queued)
+{
+    fleet_weights weights = fleet_weights_open(&ctx);
+    FLEET_UNUSED(at);
+    for (uint32_t i = 0; i < args->pieces; i++) {
+        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
+        if (!piece) return fleet_weights_status(&weights);
+        look_at(args, piece, i, ctx.thread, ctx.threads);
+        fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+    }
+    return FLEET_OK;
+}
+FLEET_STREAM(take_none, queued)
+{
+    FLEET_UNUSED(ctx);
+    FLEET_UNUSED(at);
+    fleet_span(spans, queued_weights(args), args->pieces * args->slot_bytes);
+}
+FLEET_TILE(take_none, queued)
+{
+    FLEET_UNUSED(ctx);
+    FLEET_UNUSED(args);
+    FLEET_UNUSED(at);
+    return FLEET_OK;
+}
+/* The second wave wants what comes into the first one's slots next, before these have been given back; their bytes may
+   not even be there. A wave alone takes all. */
+FLEET_STREAM(take_ahead, queued)
+{
+    FLEET_UNUSED(ctx);
+    FLEET_UNUSED(at);
+    fleet_span(spans, queued_weights(args), args->pieces * args->slot_bytes);
+}
+FLEET_TILE(take_ahead, queued)
+{
+    const uint32_t lanes = fleet_wave_size(), wave = ctx.thread / lanes;
+    const uint32_t alone = ctx.threads == lanes, half = args->pieces / 2;
+    fleet_weights weights = fleet_weights_open(&ctx);
+    FLEET_UNUSED(at);
+    if (wave > 1) return FLEET_OK;
+    if (wave == 1) fleet_weights_skip(&weights, half);
+    for (uint32_t i = wave * half; i < (alone || wave ? args->pieces : half); i++) {
+        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
+        if (!piece) return fleet_weights_status(&weights);
+        look_at(args, piece, i, ctx.thread % lanes, lanes);
+        fleet_weights_release(&weights, 1);
+    }
+    return FLEET_OK;
+}
+/* A stream function that is still busy with the task before: until the tile has found that it cannot have its pieces. */
+FLEET_STREAM(take_late, queued)
+{
+    FLEET_UNUSED(at);
+    if (ctx.task == 0) {
+        fleet_span(spans, queued_weights(args), args->slot_bytes);
+        while (!fleet_load_relaxed_device(args->flag)) {
+        }
+    }
+}
+FLEET_TILE(take_late, queued)
+{
+    const uint32_t *piece;
+    fleet_weights weights;
+    FLEET_UNUSED(at);
+    if (ctx.task == 0) return FLEET_OK;
+    weights = fleet_weights_open(&ctx);
+    fleet_barrier(&ctx); /* and so do the other waves */
+    piece = (const uint32_t *)fleet_weights_next(&weights);
+    if (piece && ctx.thread == 0) fleet_add_relaxed_device(args->wrong, 1);
+    fleet_barrier(&ctx);
+    if (ctx.thread == 0) fleet_store_relaxed_device(args->flag, 1);
+    return FLEET_OK; /* as a tile may that needs no weights after all */
+}
+#define QUEUE_TILES(TILE, P)                                                                       \
+    TILE(P, take_all) TILE(P, take_none) TILE(P, take_ahead) TILE(P, take_late)
+#define QUEUE(n)                                                                                   \
+    typedef queued ring##n;                                                                        \
+    FLEET_DISPATCH_WITH_STREAM(ring##n, QUEUE_TILES, QUEUE_TILES, n, QUEUE_RING_BYTES / (n))       \
+    FLEET_KERNEL(ring##n##_kernel, ring##n, 256)                                                   \
+    {                                                                                              \
+        FLEET_STATIC_LOOP(ring##n);                                                                \
+    }
+QUEUE(2)
+QUEUE(24)
+#if !defined(FLEET_HIP)
+QUEUE(3)
+QUEUE(4)
+QUEUE(8)
+#endif
+
 /* What the task must have found, where it takes everything. */
 static uint32_t reference(const takes *args, const uint32_t *weights, uint32_t task, uint32_t epoch)
 {
@@ -617,8 +745,137 @@ static void a_task_alone(test_run *t)
     in_settings(t, 3, run_alone, NULL);
 }
 
+typedef struct queue_ring {
+    fleet_kernel kernel;
+    uint32_t slots, stream_bytes;
+} queue_ring;
+#define QUEUE_RING(n) FLEET_KERNEL_OF(ring##n##_kernel), n, FLEET_STREAM_BYTES(ring##n)
+
+/* A queue of three device-tasks for each worker, no event between them; with `late`, of two. `far`: the weights lie in the
+   host's memory, from which copies take long. */
+static void run_queue(test_run *t, const setting *s, const queue_ring *ring, const uint32_t *tiles,
+                      uint32_t n, uint32_t pieces, uint32_t far)
+{
+    const uint32_t words = pieces * (QUEUE_RING_BYTES / ring->slots) / 4;
+    const size_t bytes = (size_t)QUEUE_TASKS * words * 4;
+    const uint32_t late = tiles[0] == (uint32_t)ring2_take_late;
+    fleet_plan_desc desc = setting_plan_desc(s);
+    fleet_launch_desc launch = setting_launch_desc(s);
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan *plan = NULL;
+    fleet_image image;
+    fleet_state state;
+    queued args[QUEUE_TASKS];
+    uint32_t *weights, wrong = 0;
+    void *device, *counts, *device_args;
+    char name[16];
+    CHECK_STATUS(far ? fleet_pinned_alloc((void **)&weights, &device, bytes)
+                     : fleet_device_alloc(&device, bytes),
+                 FLEET_OK);
+    if (!far) weights = (uint32_t *)malloc(bytes);
+    for (uint32_t k = 0; k < QUEUE_TASKS; k++)
+        for (uint32_t w = 0; w < words; w++) weights[k * words + w] = queued_word(k, w);
+    if (!far) CHECK_STATUS(fleet_to_device(device, weights, bytes, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&counts, 256), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(counts, 256, NULL), FLEET_OK);
+    for (uint32_t k = 0; k < n; k++) {
+        fleet_grid grid;
+        args[k].weights = (const uint32_t *)device;
+        args[k].wrong = (uint32_t *)counts, args[k].flag = (uint32_t *)counts + 32;
+        args[k].task = k, args[k].pieces = pieces;
+        args[k].slot_bytes = QUEUE_RING_BYTES / ring->slots, args[k].slots = ring->slots;
+        snprintf(name, sizeof name, "task %u", k);
+        grid = fleet_call_device(g, name, tiles[k], fleet_shape0(), k);
+        if (!late) fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
+    }
+    CHECK_STATUS(fleet_device_alloc(&device_args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_to_device(device_args, args, sizeof args, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    fleet_graph_destroy(g);
+    CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_create(&state, &image, NULL, NULL), FLEET_OK);
+    launch.stream_bytes = ring->stream_bytes;
+    launch.steps = late ? 1 : 3;
+    if (late) launch.limit_ns = SHORT_NS;
+    CHECK_STATUS(fleet_launch(&state, &launch, ring->kernel, device_args), FLEET_OK);
+    if (!ended_with(t, &state, late ? FLEET_ERROR_TILE : FLEET_OK)) return;
+    if (late) {
+        fleet_failure failure;
+        CHECK_INT(fleet_get_failure(&state, &failure), 1);
+        CHECK_INT(failure.task, 1);
+        CHECK_INT(failure.tile_status, FLEET_ERROR_TIMEOUT);
+    }
+    CHECK_STATUS(fleet_to_host(&wrong, counts, 4, NULL), FLEET_OK);
+    CHECK_INT(wrong, 0);
+    fleet_state_free(&state);
+    fleet_image_free(&image);
+    fleet_plan_free(plan);
+    fleet_device_free(device_args);
+    fleet_device_free(counts);
+    if (far)
+        fleet_pinned_free(weights);
+    else
+        fleet_device_free(device), free(weights);
+}
+
+static void run_queues(test_run *t, const setting *s, void *kind)
+{
+    static const uint32_t queues[3][QUEUE_TASKS] = {
+        {ring2_take_all, ring2_take_none, ring2_take_all},
+        {ring2_take_ahead, ring2_take_none, ring2_take_ahead},
+        {ring2_take_late, ring2_take_late, 0},
+    };
+    const queue_ring rings[] = {
+        {QUEUE_RING(2)},
+        {QUEUE_RING(24)},
+#if !defined(FLEET_HIP)
+        {QUEUE_RING(3)},
+        {QUEUE_RING(4)},
+        {QUEUE_RING(8)},
+#endif
+    };
+    const uint32_t which = *(const uint32_t *)kind;
+    if (s->schedule != FLEET_SCHEDULE_STATIC) return;
+    for (uint32_t i = 0; i < sizeof rings / sizeof *rings && !t->failed_here; i++) {
+        const uint32_t slots = rings[i].slots;
+        if (which == 2) {
+            /* One worker, who runs both; and coroutines do not leave a loop that is not the kit's. */
+            if (s->engine == FLEET_ENGINE_THREADS && s->topology.chiplets == 1 &&
+                (s->workers == 1 || s->topology.units[0] == 1))
+                run_queue(t, s, rings + i, queues[2], 2, 1, 0);
+            return;
+        }
+        for (uint32_t k = 0; k < 4 && !t->failed_here; k++)
+            run_queue(t, s, rings + i, queues[which], QUEUE_TASKS,
+                      which || k / 2 ? 2 * slots : slots, k % 2);
+        if (t->failed_here) printf("    ring of %u slots\n", slots);
+    }
+}
+
+static void pieces_left_behind(test_run *t)
+{
+    uint32_t kind = 0;
+    in_settings(t, 3, run_queues, &kind);
+}
+
+static void a_ring_ahead(test_run *t)
+{
+    uint32_t kind = 1;
+    in_settings(t, 3, run_queues, &kind);
+}
+
+/* A tile whose stream does not begin in time gets no other task's pieces, and the run does not end well. */
+static void a_stream_that_is_late(test_run *t)
+{
+    uint32_t kind = 2;
+    in_settings(t, 5, run_queues, &kind);
+}
+
 static void all(test_run *t)
 {
+    TEST(pieces_left_behind);
+    TEST(a_ring_ahead);
+    TEST(a_stream_that_is_late);
     TEST(every_piece_once);
     TEST(mixed_and_early);
     TEST(what_the_step_before_left);
