@@ -835,8 +835,11 @@ FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
                      : "memory");
     return v;
 }
+/* Called by all lanes of a wave. What one lane has observed is to be published by what another one posts: a ballot or a
+   shuffle hands over the value but orders no memory, so the lanes synchronise first, and each has its fence then. */
 FLEET_DEVICE void fleeti_post_order(void)
 {
+    __syncwarp();
     __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 /* The polls of a wait, and what stands behind the last one: the acquire of what the arrivals published, for an acquire
@@ -1550,6 +1553,7 @@ FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32
 {
     fleeti_inbound none;
     (void)later;
+    fleet_wave_barrier(); /* all lanes have read the word that was there */
     if (fleeti_my_lane(me) == 0) fleeti_inbound_begin(&none, me.lds, FLEETI_LDS_LATER, at);
 }
 FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)

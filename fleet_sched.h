@@ -442,13 +442,14 @@ typedef struct fleeti_fixed {
     fleeti_cold lds_bytes;
     fleeti_cold misfit; /* FLEET_ERROR_...: the kernel cannot run the launch */
 } fleeti_fixed;
-/* Where it stays. All threads say the same, so that each may read it at once. */
+/* Where it stays. All threads of the workgroup come here, and all would say the same. */
 #if defined(FLEET_CUDA)
 #define FLEETI_FIXED_BYTES sizeof(fleeti_fixed)
 FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
 {
     __shared__ fleeti_fixed kept;
-    kept = *fixed;
+    if (fleet_thread_id() == 0) kept = *fixed;
+    fleet_block_barrier();
     return (const fleeti_fixed *)__cvta_shared_to_generic(
         fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&kept)));
 }
@@ -834,6 +835,8 @@ FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, ui
     const uint32_t n = fleeti_uniform(task->n_notifies), here = lane < lanes && lane < n;
     fleeti_notify r;
     uint32_t completed = 0, e = 0, mask;
+    /* The arrivals of all lanes publish what the lane has observed whose arrival made the task ready. */
+    fleet_wave_barrier();
     if (task->flags & FLEETI_MAPPED || plan->early || n > lanes - todo->count) return 0;
     r.sub = 0;
     if (here) r = fleeti_notifies_of(w)[task->notifies + lane];
@@ -948,6 +951,9 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
     todo.element = todo.epoch = todo.count = 0;
     FLEETI_ROLLED
     for (;;) {
+        /* What one lane's arrival has observed, all lanes may now read, such as run-time tensors, and publish: a ballot
+           hands over the news, but orders no memory. */
+        fleet_wave_barrier();
         fleeti_push_consumers(w, from, end, then, &todo);
         from = end = 0;
         if (map < plan->n_maps) {
@@ -1006,6 +1012,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
     uint32_t *counters = fleeti_counters_of(w).device;
     news->triggers = NULL;
     news->mask = news->from = news->end = 0;
+    fleet_wave_barrier(); /* the arrivals of this call come after those of all lanes in the last one */
     FLEETI_ROLLED
     while (at->map < grid->n_maps) {
         const fleeti_runtime_map *m = &maps[at->map];
@@ -1317,6 +1324,7 @@ FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_wo
 FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
+    fleet_wave_barrier(); /* all lanes have read what was there */
     FLEETI_ROLLED
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
         fleeti_inbound_begin(&w->inbound, w->slots, to + q * 4,
@@ -2355,12 +2363,15 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
-    w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number)); /* anything, if slow */
-    /* The upper half of n_waits is the number of notifications: not more than one. */
-    w->plain = (w->slow | w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
-                fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
-               FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE &&
-               FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
+    w->plain = 0;
+    if (!w->slow) { /* else the first wave may be filling the slot */
+        w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
+        /* The upper half of n_waits is the number of notifications: not more than one. */
+        w->plain = (w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
+                    fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
+                   FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE &&
+                   FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
+    }
     w->absent = 0;
     if (!w->plain) return fleeti_take_slowly(w);
     w->number++;
@@ -2591,6 +2602,7 @@ FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, u
 {
     const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first);
     const uint32_t count = fleeti_cold_value(w->fixed->count);
+    fleet_wave_barrier(); /* all lanes have read what was there */
     for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size()) {
         const void *task = tasks + (at + q / 4) % count;
         fleeti_inbound_begin(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q,
