@@ -263,7 +263,7 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
      counters     fleeti_poll_device/_system, fleeti_look_device, fleeti_look_acquire,
                   fleeti_poll64_device, fleeti_rmw_device/_system,
                   fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
-                  fleeti_publish_system, and the scoped atomics
+                  fleeti_publish_device/_system, and the scoped atomics
      cache        fleet_load_streaming4/8/16, fleet_load_streaming64, fleet_load_fresh4/8/16,
                   fleet_store_nt4/8/16, fleet_view_... (section "cache policy")
      time         fleet_clock_ticks, fleeti_cycles, fleeti_backoff */
@@ -487,6 +487,12 @@ FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, 
     __hip_atomic_compare_exchange_strong(FLEETI_GLOBAL(at), &expected, value, __ATOMIC_RELAXED,
                                          __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     return expected;
+}
+/* A word for other workgroups, after everything that this thread stored for them with fleet_store_relaxed_device. */
+FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value)
+{
+    fleeti_drain();
+    fleet_store_relaxed_device(at, value);
 }
 /* A word for the host, after everything that this thread stored for it with fleet_store_relaxed_system. */
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
@@ -806,6 +812,7 @@ FLEETI_PTX_LOAD(fleet_load_relaxed_device, "ld.relaxed.gpu.global.u32")
 FLEETI_PTX_LOAD(fleet_load_relaxed_system, "ld.relaxed.sys.global.u32")
 FLEETI_PTX_STORE(fleet_store_relaxed_device, "st.relaxed.gpu.global.u32")
 FLEETI_PTX_STORE(fleet_store_relaxed_system, "st.relaxed.sys.global.u32")
+FLEETI_PTX_STORE(fleeti_publish_device, "st.release.gpu.global.u32")
 FLEETI_PTX_STORE(fleeti_publish_system, "st.release.sys.global.u32")
 FLEETI_PTX_ADD(fleet_add_relaxed_device, "atom.add.relaxed.gpu.global.u32")
 FLEETI_PTX_ADD(fleet_add_relaxed_system, "atom.add.relaxed.sys.global.u32")
@@ -1345,11 +1352,15 @@ FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
 {
     fleet_store_relaxed_device(at, value);
 }
-FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value)
 {
     fleeti_host_point();
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
     fleeti_host_changed(at);
+}
+FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
+{
+    fleeti_publish_device(at, value);
 }
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {

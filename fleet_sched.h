@@ -104,12 +104,14 @@ typedef struct fleeti_config {
 /* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
    counters, rings, shapes, each on lines of its own. */
 typedef struct fleeti_state {
-    fleeti_line owner;    /* token of the launch that holds the state, 0: free */
-    fleeti_line epoch;    /* steps completed; stored by the last workgroup to leave */
+    fleeti_line due;   /* workgroups of launches, refused ones too, that have not left; 0: free */
+    fleeti_line epoch; /* steps completed; stored by the last workgroup to leave */
     fleeti_line finished; /* launches; stored by the last workgroup to leave */
     fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_recover */
-    fleeti_line verdict;  /* of the census: 0 pending, FLEETI_CENSUS_OK, or a fleet_status */
-    fleeti_line arrived, exited;
+    fleeti_line
+        verdict; /* of the census: 0 pending, FLEETI_CENSUS_OK, else a fleet_status failed it */
+    fleeti_line seats; /* workgroups that the run still takes in; 0 or negative: none */
+    fleeti_line exited;
     uint32_t chiplet_index
         [FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
     /* Set by each launch before its workgroups start: which bucket of the plan runs, and the symbols. */
@@ -120,7 +122,7 @@ typedef struct fleeti_state {
     fleeti_line census[FLEET_MAX_CHIPLETS];   /* workgroups by hardware id */
 } fleeti_state;
 
-#define FLEETI_CENSUS_OK 0xffffffffu
+#define FLEETI_CENSUS_OK 0x80000000u /* is added; with a status below it the census has failed */
 #define FLEETI_CENSUS_ALL                                                                          \
     0xffffffffu /* in census_chiplet: not all workgroups became resident in time */
 
@@ -153,7 +155,7 @@ struct fleeti_host {
     fleeti_line abort; /* stored by the host */
     uint32_t status;   /* sticky; first failure */
     uint32_t finished; /* launches */
-    uint32_t busy;     /* launches refused because another held the state */
+    uint32_t busy;     /* launches refused because others had not left the state */
     uint32_t poisoned; /* launches refused because the state is poisoned */
     uint32_t census, census_chiplet, census_have,
         census_need; /* launches that found too few workgroups */
@@ -197,7 +199,7 @@ typedef struct fleet_run {
     const fleet_plan *plan; /* in device memory */
     fleeti_state *state;
     uint64_t limit_ticks; /* of one wait; 0: none */
-    uint32_t token;
+    uint32_t blocks;      /* workgroups of the launch */
     uint32_t steps;
     uint32_t lds_bytes; /* dynamic LDS of a worker */
     uint32_t only;      /* 1 + descriptor: run just this one, without events */
@@ -433,7 +435,7 @@ typedef struct fleeti_fixed {
     fleeti_cold_pointer
         mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
     fleeti_cold chiplets, steps;
-    fleeti_cold token, blocks;            /* of this launch */
+    fleeti_cold blocks;                   /* of this launch */
     fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
     fleeti_cold id;                       /* its number among all */
     fleeti_cold begun, last;              /* DYNAMIC: the launch's first and last epoch */
@@ -575,27 +577,57 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
 
 /* Before the first tile every workgroup is counted by the chiplet on which it finds itself. The last to
    arrive sees whether each chiplet has what the plan needs. Nobody runs before that, and the wait is bounded,
-   so a launch whose workgroups cannot all be resident ends with a status. Runs in thread 0. */
-FLEET_DEVICE void fleeti_judge(const fleet_run *run)
+   so a launch whose workgroups cannot all be resident ends with a status.
+
+   Launches of one state may overlap, and those that come of one captured launch have the same arguments, so that
+   nothing tells their workgroups apart. Therefore the state counts. Each launch, refused or not, adds its workgroups
+   to `due` when it claims, and each workgroup leaves `due` as the last thing that it does. A claim that finds 0 opens
+   a run, with a seat for each workgroup of one launch; any other claim is refused, and its workgroups take seats or
+   find none. The judge lets the run begin if and only if the holders of the seats are all the workgroups that are due,
+   and they alone were counted since the run was opened. Then they are one launch, the one that opened the run: a
+   workgroup of that launch without a seat would be due, or had been counted before it left. Workgroups of later
+   launches find no seat and leave. Otherwise launches have met before the first of them was complete: none of them
+   runs, and all end with FLEET_ERROR_BUSY. */
+
+/* The census fails, unless it has a verdict already; the first one to say so reports it. */
+FLEET_DEVICE void fleeti_fail_census(fleeti_state *state, uint32_t status)
+{
+    fleeti_host *host = state->config.host;
+    if (fleet_cas_relaxed_device(&state->verdict.word, 0, status)) return;
+    if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_CENSUS) {
+        fleeti_drain(); /* what fleet_report says of it, before it is counted; pair: fleet_state_status */
+        fleet_add_relaxed_system(status == FLEET_ERROR_BUSY ? &host->busy : &host->census, 1);
+    } else { /* an abort */
+        fleet_cas_relaxed_device(&state->stop.word, 0, status);
+        fleeti_publish_system(&host->status, status);
+    }
+}
+
+/* FLEET_OK, and the verdict has been published; or why the census fails. */
+FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
 {
     const fleet_plan *plan = run->plan;
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
     const uint32_t ids = state->config.chiplet_of ? plan->chiplets : FLEET_MAX_CHIPLETS;
-    uint32_t found = 0, verdict = FLEETI_CENSUS_OK;
+    uint32_t found = 0, counted = 0;
+    fleet_status status = FLEET_OK;
+    /* Looked at before the counts: a workgroup that has left `due` was counted. Pair: the RMW in fleeti_census. */
+    if (fleeti_poll_device(&state->due.word) != fleet_block_count()) return FLEET_ERROR_BUSY;
     FLEETI_ROLLED
     for (uint32_t first = 0; first < ids; first += 8) {
-        uint32_t have[8]; /* all eight on their way at once */
+        uint32_t have[8]; /* all eight in flight at once */
         for (uint32_t k = 0; k < 8; k++)
             have[k] = fleet_load_relaxed_device(&state->census[first + k].word);
         for (uint32_t k = 0; k < 8; k++) {
             const uint32_t raw = first + k;
             uint32_t need = 0;
             if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
+            counted += have[k];
             if (found < plan->chiplets)
                 need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
-            if (have[k] < need && verdict == FLEETI_CENSUS_OK) {
-                verdict = FLEET_ERROR_CENSUS;
+            if (have[k] < need && !status) {
+                status = FLEET_ERROR_CENSUS;
                 fleet_store_relaxed_system(&host->census_chiplet, found);
                 fleet_store_relaxed_system(&host->census_have, have[k]);
                 fleet_store_relaxed_system(&host->census_need, need);
@@ -603,53 +635,63 @@ FLEET_DEVICE void fleeti_judge(const fleet_run *run)
             fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
         }
     }
-    if (found < plan->chiplets && verdict == FLEETI_CENSUS_OK) {
-        verdict = FLEET_ERROR_CENSUS;
+    if (found < plan->chiplets && !status) {
+        status = FLEET_ERROR_CENSUS;
         fleet_store_relaxed_system(&host->census_chiplet, found);
         fleet_store_relaxed_system(&host->census_have, 0);
         fleet_store_relaxed_system(&host->census_need, plan->workers[found]);
     }
-    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census. An add, because a
-       workgroup that lost patience may have put its verdict there: then the sum is neither 0 nor OK. */
+    if (counted != fleet_block_count()) status = FLEET_ERROR_BUSY;
+    if (status) return status;
+    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census. An add, since a
+       workgroup that lost patience may have failed the census: then it stays failed. */
     fleeti_drain();
-    fleeti_rmw_device(&state->verdict.word, verdict);
+    fleeti_rmw_device(&state->verdict.word, FLEETI_CENSUS_OK);
+    return FLEET_OK;
 }
 
-#define FLEETI_ROLE_NONE 0u /* the launch does not hold the state: touch nothing */
-#define FLEETI_ROLE_IDLE                                                                           \
-    1u /* counted, but nothing to do: census failed, or more workgroups than needed */
+#define FLEETI_ROLE_NONE 0u  /* no part of the run: touch nothing */
+#define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: more workgroups than needed */
 #define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | rank on it */
 
+/* Runs in thread 0. */
 FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
     uint32_t raw, rank, chiplet, verdict, tries = 0;
+    int32_t seats;
     uint64_t since = 0;
+    fleet_status status = FLEET_OK;
     const uint8_t *table = state->config.chiplet_of;
-    const uint32_t owner = fleet_load_relaxed_device(&state->owner.word);
     raw = table ? table[fleet_block_id()] : fleet_chiplet_id();
-    if (owner != run->token) return FLEETI_ROLE_NONE;
 #if defined(FLEET_HOST)
     fleeti_host_sit(raw);
 #endif
     rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
-    /* The count on the chiplet before the count of all, which the judge reads. Pair: the RMW of the last. */
+    /* The count on the chiplet before the seat, and before leaving. Pair: the judge's RMW and its look at `due`. */
     fleeti_drain();
-    if (fleeti_rmw_device(&state->arrived.word, 1) + 1 == fleet_block_count()) fleeti_judge(run);
-    while (!(verdict = fleeti_poll_device(&state->verdict.word))) {
-        fleet_status status =
-            fleeti_again(&state->verdict.word, &state->config.watch, &tries, &since);
+    seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
+    if (seats == 1) status = fleeti_judge(run);
+    for (;;) {
+        if (status) fleeti_fail_census(state, (uint32_t)status);
+        verdict = seats > 0 ? fleeti_poll_device(&state->verdict.word) : (uint32_t)FLEET_ERROR_BUSY;
+        if (verdict) break;
+        status = fleeti_again(&state->verdict.word, &state->config.watch, &tries, &since);
         if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
             fleet_store_relaxed_system(&host->census_have,
-                                       fleet_load_relaxed_device(&state->arrived.word));
+                                       fleet_block_count() -
+                                           fleet_load_relaxed_device(&state->seats.word));
             fleet_store_relaxed_system(&host->census_need, fleet_block_count());
             fleeti_publish_system(&host->census_chiplet, FLEETI_CENSUS_ALL);
             status = FLEET_ERROR_CENSUS;
         }
-        if (status) fleet_cas_relaxed_device(&state->verdict.word, 0, (uint32_t)status);
     }
-    if (verdict != FLEETI_CENSUS_OK) return FLEETI_ROLE_IDLE;
+    if (verdict != FLEETI_CENSUS_OK) {
+        fleeti_drain(); /* the failure before the state is free; pair: the RMW of the next fleeti_claim */
+        fleeti_rmw_device(&state->due.word, 0xffffffffu);
+        return FLEETI_ROLE_NONE;
+    }
     /* Virtual chiplets have their numbers already. */
     chiplet = table ? raw : fleet_load_relaxed_device(&state->chiplet_index[raw]);
     if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
@@ -664,8 +706,8 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
            fleeti_cold_value(w->fixed->worker) == fleeti_cold_value(w->fixed->workers);
 }
 
-/* The last workgroup of a launch to leave closes the run: it advances the epoch unless the run failed, tells
-   the host, and gives the state free. */
+/* The last workgroup of a run to leave closes it: it advances the epoch unless the run failed, tells the host, and
+   takes all of them off `due`, which frees the state. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
     const uint32_t steps = fleeti_cold_value(w->fixed->steps);
@@ -681,27 +723,19 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_cold_value(w->fixed->blocks))
         return;
     {
-        uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
-        uint32_t verdict = fleet_load_relaxed_device(&state->verdict.word);
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
         uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
         fleet_store_relaxed_device(&state->finished.word, finished);
-        if (!stop && verdict == FLEETI_CENSUS_OK) {
+        if (!fleet_load_relaxed_device(&state->stop.word)) {
             uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
             epoch += steps;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
             fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + steps);
         }
-        if (verdict == FLEET_ERROR_ABORTED) {
-            fleet_cas_relaxed_device(&state->stop.word, 0, verdict);
-            fleet_store_relaxed_system(&host->status, verdict);
-        } else if (verdict != FLEETI_CENSUS_OK) {
-            fleet_store_relaxed_system(&host->census, fleet_load_relaxed_system(&host->census) + 1);
-        }
         fleet_store_relaxed_system(&host->epoch, epoch); /* the kernel's end publishes both */
         fleet_store_relaxed_system(&host->finished, finished);
-        fleeti_drain(); /* the epoch before the state is free again; pair: the claim of the next launch */
-        fleeti_rmw_device(&state->owner.word, 0u - fleeti_cold_value(w->fixed->token));
+        fleeti_drain(); /* the epoch before the state is free; pair: the RMW of the next fleeti_claim */
+        fleeti_rmw_device(&state->due.word, 0u - fleeti_cold_value(w->fixed->blocks));
     }
 }
 
@@ -1600,7 +1634,6 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     f->state = fleeti_cold_to(run->state);
     f->counters = fleeti_cold_to(run->state->config.counters);
     f->steps = w->steps_left = fleeti_cold_of(run->steps);
-    f->token = fleeti_cold_of(run->token);
     f->blocks = fleeti_cold_of(fleet_block_count());
     w->schedule = fleeti_cold_of(plan->schedule);
     f->chiplets = fleeti_cold_of(plan->chiplets);
@@ -2863,7 +2896,6 @@ typedef struct fleet_state {
     uint32_t owned;
     uint32_t virtual_chiplets;
     uint32_t blocks; /* workgroups of a launch */
-    uint32_t next_token;
     uint32_t first_epoch;
     uint32_t debugged; /* 1: a debugger was there when it was made */
     uint32_t bound,
@@ -3024,6 +3056,8 @@ fleet_launch_desc fleet_launch_desc_default(void);
 /* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel made by FLEET_KERNEL; args: its
    array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
    further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
+   Of launches of one state that overlap, in several streams or as executables of one graph, at most one runs. The
+   others end with FLEET_ERROR_BUSY: all of them where they meet before the first one's workgroups are all there.
    FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once;
    FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan.
    args: the array of the tiles' arguments, in device memory, with an element for each index that grids name;
@@ -3154,22 +3188,23 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
                 k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices, state->config.asked);
 }
 
-/* One workgroup, before the run in stream order: takes the state for this launch, or refuses it, for all of its
-   workgroups at once. The end of this kernel publishes what it wrote to the next. */
-FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
+/* One workgroup, before the run in stream order: announces the launch's workgroups and, where no others are due, opens
+   the run for them (fleeti_judge). trace: where its records go; null: none. The end of this kernel publishes what it
+   wrote to the next. */
+FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
 {
     fleeti_state *state = run.state;
     fleeti_host *host = state->config.host;
     const fleet_plan *plan = run.plan;
-    uint32_t mine = 0, aborted = 0;
+    uint32_t mine = 0, aborted = 0, stop = 0;
     if (fleet_thread_id() == 0) {
-        uint32_t stop = fleet_load_relaxed_device(&state->stop.word);
-        aborted = fleet_load_relaxed_system(&host->abort.word); /* across the bus: for the end */
-        if (stop) {
-            fleeti_publish_system(&host->poisoned, fleet_load_relaxed_system(&host->poisoned) + 1);
-        } else if (fleet_cas_relaxed_device(&state->owner.word, 0, run.token)) {
-            fleeti_publish_system(&host->busy, fleet_load_relaxed_system(&host->busy) + 1);
+        /* All that the launches before left in the state, too. Pair: the RMW that closes a run, in fleeti_leave. */
+        if (fleeti_rmw_device(&state->due.word, run.blocks)) {
+            fleet_add_relaxed_system(&host->busy, 1);
         } else {
+            aborted =
+                fleet_load_relaxed_system(&host->abort.word); /* across the bus: for the end */
+            stop = fleet_load_relaxed_device(&state->stop.word);
             mine = 1 + fleeti_smallest_bucket(plan, state->config.asked);
         }
     }
@@ -3180,12 +3215,6 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
         fleet_store_relaxed_device(&state->census[i].word, 0);
         fleet_store_relaxed_device(&state->chiplet_index[i], 0);
     }
-    if (fleet_thread_id() == 0) {
-        fleet_store_relaxed_device(&state->verdict.word, 0);
-        fleet_store_relaxed_device(&state->arrived.word, 0);
-        fleet_store_relaxed_device(&state->exited.word, 0);
-        state->config.watch.limit_ticks = run.limit_ticks;
-    }
     for (uint32_t i = fleet_thread_id();
          plan->schedule == FLEET_SCHEDULE_CHIPLET && i < plan->total_workers * FLEETI_MAILBOX;
          i += fleet_thread_count()) {
@@ -3193,13 +3222,23 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run)
                              0);
         fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
     }
-    if (aborted) { /* thread 0: this launch, which now finds the state not its own, and those to come */
-        fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
-        fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
-        fleet_cas_relaxed_device(&state->owner.word, run.token, 0);
+    if (fleet_thread_id() == 0) {
+        fleet_store_relaxed_device(&state->verdict.word, 0);
+        fleet_store_relaxed_device(&state->exited.word, 0);
+        state->config.watch.limit_ticks = run.limit_ticks;
+        state->config.trace = trace;
+        if (stop) {
+            fleet_add_relaxed_system(&host->poisoned, 1);
+        } else if (aborted) { /* this launch and those to come */
+            fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
+            fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
+        }
+        /* The verdict is pending before there are seats: workgroups of a launch that was refused since may be running
+           already. Pair: the RMW on the seats, in fleeti_census. */
+        fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
     }
 }
-FLEET_THUNK1(fleeti_claim, fleet_run)
+FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
 
 /* fleet_bind: the value is that of all launches behind it in stream order. */
 FLEET_GLOBAL(64) void fleeti_ask(fleeti_state *state, uint32_t symbol, int32_t value)
@@ -3213,20 +3252,12 @@ FLEET_GLOBAL(64) void fleeti_lend(fleeti_state *state, uint32_t tensor, const ui
 }
 FLEET_THUNK3(fleeti_lend, fleeti_state *, uint32_t, const uint32_t *)
 
-#if defined(FLEET_TRACE)
-/* The launch that holds the state leaves its records there; null: none. */
-FLEET_GLOBAL(64) void fleeti_trace_lend(fleet_run run, fleeti_trace *trace)
-{
-    if (fleet_thread_id() == 0 && fleet_load_relaxed_device(&run.state->owner.word) == run.token)
-        run.state->config.trace = trace;
-}
-FLEET_THUNK2(fleeti_trace_lend, fleet_run, fleeti_trace *)
-#endif
-
-/* After a launch that failed on the host: gives back what fleeti_claim took. */
+/* After a launch that failed on the host: its workgroups will not come. Others may have taken seats beside them. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 {
-    if (fleet_thread_id() == 0) fleet_cas_relaxed_device(&run.state->owner.word, run.token, 0);
+    if (fleet_thread_id() != 0) return;
+    fleeti_fail_census(run.state, FLEET_ERROR_BUSY);
+    fleeti_rmw_device(&run.state->due.word, 0u - run.blocks);
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
@@ -3831,9 +3862,7 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     run->state = (fleeti_state *)(void *)s->device;
     limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
-    /* A token says which launch holds the state; 0 is nobody. */
-    do run->token = __atomic_add_fetch(&s->next_token, 1, __ATOMIC_RELAXED);
-    while (!run->token);
+    run->blocks = s->blocks;
     run->steps = d->steps;
     run->lds_bytes = d->lds_bytes + d->stream_bytes;
     return FLEET_OK;
@@ -3945,45 +3974,32 @@ static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *
 #endif
 }
 
-/* Behind the claim: where this launch's records go. */
-static fleet_status fleeti_begin_trace(const fleet_launch_desc *d, fleet_run *run)
-{
-#if !defined(FLEET_TRACE)
-    (void)d, (void)run;
-    return FLEET_OK;
-#else
-    fleet_kernel_desc k = fleeti_kernel_desc(d, 1, 64);
-    fleeti_trace *device = d->trace ? (fleeti_trace *)d->trace->device : NULL;
-    fleet_status status = FLEET_OK;
-    void *args[2];
-    if (device)
-        status =
-            fleet_device_clear(device + 1, fleeti_trace_size(d->trace) - sizeof *device, d->stream);
-    args[0] = run, args[1] = &device;
-    return status ? status : fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_trace_lend), args, &k);
-#endif
-}
-
 fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const fleet_run *run,
                                fleet_kernel kernel, void **args)
 {
     fleet_kernel_desc claim, main;
-    void *claim_args[1];
+    void *claim_args[2];
     fleet_run copy;
+    fleeti_trace *trace = NULL;
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
     if (!s || !d || !run || !kernel || !args || !s->image) return FLEET_ERROR_NULL;
     if ((status = fleeti_check_trace(s, d))) return status;
     copy = *run;
-    claim_args[0] = &copy;
+    claim_args[0] = &copy, claim_args[1] = &trace;
     claim = fleeti_kernel_desc(d, 1, 256);
     main = fleeti_worker_desc(d, s->blocks);
     if ((status = fleeti_fits(kernel, &main))) return status;
     main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
+    if (d->trace) {
+        trace = (fleeti_trace *)d->trace->device;
+        status =
+            fleet_device_clear(trace + 1, fleeti_trace_size(d->trace) - sizeof *trace, d->stream);
+        if (status) return status;
+    }
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;
-    status = fleeti_begin_trace(d, &copy);
-    if (!status) status = fleet_kernel_launch(kernel, args, &main);
+    status = fleet_kernel_launch(kernel, args, &main);
     if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU plays the device */
         if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
         status = FLEET_OK;
@@ -4048,7 +4064,7 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
 static uint32_t fleeti_take_count(uint32_t *word)
 {
     uint32_t n = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    if (n) __atomic_store_n(word, n - 1, __ATOMIC_RELAXED);
+    if (n) __atomic_fetch_sub(word, 1, __ATOMIC_RELAXED);
     return n;
 }
 

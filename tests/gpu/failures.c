@@ -339,9 +339,9 @@ static void invariant_9_the_report_of_a_tile_that_hangs(test_run *t)
 /* ---- launches refused ---- */
 
 #if defined(FLEET_HIP)
-#define STREAM(name) hip##name
+#define API(name) hip##name
 #elif defined(FLEET_CUDA)
-#define STREAM(name) cuda##name
+#define API(name) cuda##name
 #endif
 
 static void second_launch(test_run *t, const setting *s, void *model_)
@@ -353,7 +353,7 @@ static void second_launch(test_run *t, const setting *s, void *model_)
     if (s->engine == FLEET_ENGINE_DETERMINISTIC) return; /* a launch ends before the next begins */
     if (!rig_open(t, &r, m, s)) return;
 #if !defined(FLEET_HOST)
-    CHECK(!STREAM(StreamCreateWithFlags)(&r.stream, STREAM(StreamNonBlocking)));
+    CHECK(!API(StreamCreateWithFlags)(&r.stream, API(StreamNonBlocking)));
     r.launch.stream = r.stream;
 #endif
     if (!rig_odd(t, &r, ODD_HANG, 0, ODD_EVERY, 0)) return;
@@ -362,7 +362,7 @@ static void second_launch(test_run *t, const setting *s, void *model_)
     d = r.launch;
     d.host.stats = NULL;
 #if !defined(FLEET_HOST)
-    CHECK(!STREAM(StreamCreateWithFlags)(&d.stream, STREAM(StreamNonBlocking)));
+    CHECK(!API(StreamCreateWithFlags)(&d.stream, API(StreamNonBlocking)));
 #endif
     launched = fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device);
     if (!launched) launched = fleet_wait_state(&r.state, d.stream);
@@ -372,8 +372,8 @@ static void second_launch(test_run *t, const setting *s, void *model_)
     if (!rig_check(t, &r, 2)) return;
     CHECK_RUN(&r, 1);
 #if !defined(FLEET_HOST)
-    (void)STREAM(StreamDestroy)(d.stream);
-    (void)STREAM(StreamDestroy)(r.stream);
+    (void)API(StreamDestroy)(d.stream);
+    (void)API(StreamDestroy)(r.stream);
 #endif
     rig_close(&r);
 }
@@ -385,6 +385,61 @@ static void a_second_launch_at_once_is_refused(test_run *t)
     in_settings(t, SHAPES, second_launch, &m);
     model_end(&m);
 }
+
+#if !defined(FLEET_HOST)
+/* Two executables of one captured graph: their launches have the same arguments. tests/host/claims.c has more. */
+static void second_replay(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    uint32_t i;
+    fleet_stream stream[2];
+    API(Graph_t) graph;
+    API(GraphExec_t) exec[2];
+    if (!rig_open(t, &r, (model *)model_, s)) return;
+    for (i = 0; i < 2; i++) CHECK(!API(StreamCreateWithFlags)(&stream[i], API(StreamNonBlocking)));
+    r.stream = r.launch.stream = stream[0];
+    CHECK(!API(StreamBeginCapture)(r.stream, API(StreamCaptureModeGlobal)));
+    CHECK_STATUS(rig_launch(&r, 2), FLEET_OK);
+    CHECK(!API(StreamEndCapture)(r.stream, &graph));
+    for (i = 0; i < 2; i++) CHECK(!API(GraphInstantiate)(&exec[i], graph, NULL, NULL, 0));
+    if (!rig_odd(t, &r, ODD_HANG, 0, ODD_EVERY, 0)) return;
+    CHECK(!API(GraphLaunch)(exec[0], stream[0]));
+    CHECK(hangs(&r));
+    for (i = 0; i < 3; i++) {
+        CHECK(!API(GraphLaunch)(exec[1], stream[1]));
+        CHECK_STATUS(fleet_wait_state(&r.state, stream[1]), FLEET_ERROR_BUSY);
+        CHECK_INT(fleet_state_epoch(&r.state), 0);
+    }
+    HOST_STORE(r.flags + 1, 1);
+    CHECK_STATUS(fleet_wait_state(&r.state, stream[0]), FLEET_OK);
+    if (!rig_check(t, &r, 2)) return;
+    /* One after the other both run; at once at most one of them does. */
+    for (i = 0; i < 2; i++) {
+        CHECK(!API(GraphLaunch)(exec[i], stream[i]));
+        CHECK_STATUS(fleet_wait_state(&r.state, stream[i]), FLEET_OK);
+    }
+    if (!rig_check(t, &r, 6)) return;
+    for (i = 0; i < 2; i++) CHECK(!API(GraphLaunch)(exec[i], stream[i]));
+    for (i = 0; i < 2; i++) CHECK_STATUS(fleet_stream_wait(stream[i]), FLEET_OK);
+    for (i = 0; i < 2 && fleet_state_status(&r.state) == FLEET_ERROR_BUSY; i++) continue;
+    if (!rig_check(t, &r, 6 + 2 * (2 - i))) return;
+    for (i = 0; i < 2; i++) {
+        (void)API(GraphExecDestroy)(exec[i]);
+        (void)API(StreamDestroy)(stream[i]);
+    }
+    (void)API(GraphDestroy)(graph);
+    r.stream = NULL;
+    rig_close(&r);
+}
+
+static void a_second_replay_at_once_is_refused(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 3, second_replay, &m);
+    model_end(&m);
+}
+#endif
 
 static void too_few(test_run *t, const setting *s, void *model_)
 {
@@ -461,6 +516,9 @@ static void all(test_run *t)
     TEST(invariant_9_abort_of_a_mixed_plan);
     TEST(invariant_9_the_report_of_a_tile_that_hangs);
     TEST(a_second_launch_at_once_is_refused);
+#if !defined(FLEET_HOST)
+    TEST(a_second_replay_at_once_is_refused);
+#endif
     TEST(invariant_8_census);
     TEST(invariant_11_recover_is_stream_ordered);
 }

@@ -134,7 +134,7 @@ MUTANTS = [
     M("stream: the wait for a slot's copies", DEVICE, "fleeti_stream_wait_ahead", '__asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),
     M("stream: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),
     # worker loop and scheduler
-    M("census: drain before the count of all", SCHED, "fleeti_census", "fleeti_drain();", sim="census",
+    M("census: drain before the count of all", SCHED, "fleeti_census", "fleeti_drain();\n    seats", "seats", sim="census",
       first=["AMDSIM_XCDS=2 AMDSIM_CUS=%d AMDSIM_DELAY=1 AMDSIM_SEED=%d AMDSIM_QUANTUM=4 AMDSIM_STALL=5000" % (cus, seed)
              for seed in range(1, 13) for cus in (12, 20)], seeds=12),
     M("judge: drain before the verdict", SCHED, "fleeti_judge", "fleeti_drain();", sim=None, why=LOADS_WAIT),
@@ -149,6 +149,7 @@ MUTANTS = [
     M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need;", "epoch * need - 1;", sim="ready", isa=False),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=LONG_WAY),
     M("run-time maps: release", SCHED, "fleeti_notify_ready", "+ from, mapped && last,", "+ from, 0,", sim="routed", isa=False),
+    M("census: drain before leaving", SCHED, "fleeti_census", "fleeti_drain(); /* the failure", "/* the failure", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain(); /* whatever", "/* whatever", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain(); /* the epoch", "/* the epoch", sim=None, why=ENDS_ANYWAY),
 ]

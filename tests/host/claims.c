@@ -1,0 +1,257 @@
+/* Launches of one state that overlap, as replays of one captured launch may: their arguments are the same, word for
+   word. At most one of them runs, all others are refused, and the state is free when all have left. */
+// run: asan timeout=120
+// run: tsan timeout=120
+#include "model.h"
+
+#include <sched.h>
+
+#define MOST_BLOCKS 64
+#define MOST_LAUNCHES 3
+
+/* Where the workgroups of a launch wait before they enter the worker loop. */
+typedef struct gate {
+    uint32_t at[MOST_BLOCKS]; /* 0: not there yet, 1: waits, 2: may go on */
+    const uint32_t *until;    /* where not null: block 0 goes on when this word is not 0 */
+} gate;
+
+FLEET_GLOBAL(256) void gated(fleet_run run, const world *args, gate *g)
+{
+    uint32_t *at = &g->at[fleet_block_id()];
+    if (fleet_thread_id() == 0) { /* its other waves wait for this one */
+        if (fleet_block_id() == 0 && g->until)
+            while (!__atomic_load_n(g->until, __ATOMIC_ACQUIRE)) sched_yield();
+        __atomic_store_n(at, 1, __ATOMIC_RELEASE);
+        while (__atomic_load_n(at, __ATOMIC_ACQUIRE) != 2) sched_yield();
+    }
+    FLEET_WORKER_LOOP(world);
+}
+FLEET_THUNK3(gated, fleet_run, const world *, gate *)
+
+/* A launch that is replayed `times` times by a thread of its own. */
+typedef struct replay {
+    rig *r;
+    fleet_run run;
+    gate gate;
+    uint32_t times, ended, fresh; /* fresh: prepared anew each time, as fleet_launch does */
+    fleet_status status;
+    pthread_t thread;
+} replay;
+
+static void *replay_all(void *replay_)
+{
+    replay *p = (replay *)replay_;
+    const world *device = (const world *)p->r->device;
+    gate *g = &p->gate;
+    void *args[3];
+    args[0] = &p->run, args[1] = (void *)&device, args[2] = (void *)&g;
+    while (p->times && !p->status) {
+        if (p->fresh) p->status = fleet_prepare(&p->r->state, &p->r->launch, &p->run);
+        if (p->status) break;
+        p->status =
+            fleet_launch_args(&p->r->state, &p->r->launch, &p->run, FLEET_KERNEL_OF(gated), args);
+        p->times--;
+    }
+    __atomic_store_n(&p->ended, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+static void replay_start(rig *r, const fleet_run *run, uint32_t times, uint32_t fresh, replay *p)
+{
+    memset(p, 0, sizeof *p);
+    p->r = r, p->run = *run, p->times = times, p->fresh = fresh;
+    if (pthread_create(&p->thread, NULL, replay_all, p)) abort();
+}
+/* Lets a workgroup go on if it waits. */
+static uint32_t release(replay *p, uint32_t block)
+{
+    if (__atomic_load_n(&p->gate.at[block], __ATOMIC_ACQUIRE) != 1) return 0;
+    __atomic_store_n(&p->gate.at[block], 2, __ATOMIC_RELEASE);
+    return 1;
+}
+static void release_all(replay *p)
+{
+    while (!__atomic_load_n(&p->ended, __ATOMIC_ACQUIRE))
+        for (uint32_t b = 0; b < p->r->state.blocks; b++) (void)release(p, b);
+}
+static uint32_t waiting(const replay *p)
+{
+    uint32_t n = 0;
+    for (uint32_t b = 0; b < p->r->state.blocks; b++)
+        n += __atomic_load_n(&p->gate.at[b], __ATOMIC_ACQUIRE) == 1;
+    return n;
+}
+static uint32_t busy(rig *r)
+{
+    return __atomic_load_n(&r->state.host->busy, __ATOMIC_ACQUIRE);
+}
+
+static int replays_open(test_run *t, rig *r, model *m, const setting *s, uint32_t steps,
+                        fleet_run *run)
+{
+    if (!rig_open(t, r, m, s)) return 0;
+    r->launch.steps = steps;
+    r->launch.host.stats = NULL;
+    if (r->state.blocks > MOST_BLOCKS) abort();
+    NEED_STATUS(fleet_prepare(&r->state, &r->launch, run), FLEET_OK);
+    return 1;
+}
+
+/* The second replay comes while a tile of the first one hangs. */
+static void run_second(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    fleet_run run;
+    replay first, second;
+    if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
+    if (!rig_odd(t, &r, ODD_HANG, 0, ODD_EVERY, 0)) return;
+    replay_start(&r, &run, 1, 0, &first);
+    while (!__atomic_load_n(r.flags, __ATOMIC_ACQUIRE))
+        for (uint32_t b = 0; b < r.state.blocks; b++) (void)release(&first, b);
+    replay_start(&r, &run, 2, 0, &second);
+    release_all(&second);
+    CHECK_INT(fleet_state_epoch(&r.state), 0);
+    CHECK_INT(busy(&r), 2);
+    __atomic_store_n(r.flags + 1, 1, __ATOMIC_RELEASE);
+    release_all(&first);
+    pthread_join(first.thread, NULL);
+    pthread_join(second.thread, NULL);
+    CHECK_STATUS(first.status, FLEET_OK);
+    CHECK_STATUS(second.status, FLEET_OK);
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
+    if (!rig_check(t, &r, 2)) return;
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 3)) return;
+    rig_close(&r);
+}
+static void a_replay_while_the_first_runs_is_refused(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 4, run_second, &m);
+    model_end(&m);
+}
+
+/* Both have claimed before the first workgroup of either begins: the workgroups of the two are not to be told apart. */
+static void run_met(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    fleet_run run;
+    replay p[2];
+    uint64_t draw = s->seed;
+    if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
+    for (uint32_t i = 0; i < 2; i++) replay_start(&r, &run, 1, 0, &p[i]);
+    while (waiting(&p[0]) + waiting(&p[1]) < 2 * r.state.blocks) sched_yield();
+    for (uint32_t left = 2 * r.state.blocks; left;) {
+        draw = draw * 6364136223846793005u + 1442695040888963407u;
+        left -= release(&p[draw >> 40 & 1], (uint32_t)(draw >> 41) % r.state.blocks);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(p[i].thread, NULL);
+        CHECK_STATUS(p[i].status, FLEET_OK);
+        CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_BUSY);
+    }
+    if (!rig_check(t, &r, 0)) return;
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 1)) return;
+    rig_close(&r);
+}
+static void replays_that_meet_before_they_begin_are_refused(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 4, run_met, &m);
+    model_end(&m);
+}
+
+/* Three threads replay one launch, or launch anew: the workgroups begin in an order drawn from a seed. */
+static void run_storm(test_run *t, rig *r, const fleet_run *run, uint32_t *steps, uint64_t seed)
+{
+    replay p[MOST_LAUNCHES];
+    const uint32_t times = 2, before = busy(r);
+    uint32_t left = MOST_LAUNCHES, runs;
+    for (uint32_t i = 0; i < MOST_LAUNCHES; i++) replay_start(r, run, times, seed & 1, &p[i]);
+    while (left) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        if (!release(&p[(seed >> 40) % MOST_LAUNCHES], (uint32_t)(seed >> 45) % r->state.blocks) ||
+            seed >> 62 == 0)
+            sched_yield();
+        left = 0;
+        for (uint32_t i = 0; i < MOST_LAUNCHES; i++)
+            left += !__atomic_load_n(&p[i].ended, __ATOMIC_ACQUIRE);
+    }
+    for (uint32_t i = 0; i < MOST_LAUNCHES; i++) {
+        pthread_join(p[i].thread, NULL);
+        CHECK_STATUS(p[i].status, FLEET_OK);
+    }
+    runs = times * MOST_LAUNCHES - (busy(r) - before);
+    *steps += runs * run->steps;
+    CHECK_STATUS((fleet_status)r->state.host->status, FLEET_OK);
+    if (!rig_check(t, r, *steps)) return;
+    CHECK_INT(((const fleeti_state *)(const void *)r->state.device)->due.word, 0);
+}
+static void run_storms(test_run *t, const setting *s, void *model_)
+{
+    const uint32_t storms = deep() ? 400 : 12;
+    rig r;
+    fleet_run run;
+    uint32_t steps = 0;
+    if (!replays_open(t, &r, (model *)model_, s, 2, &run)) return;
+    for (uint32_t i = 0; i < storms; i++) {
+        run_storm(t, &r, &run, &steps, s->seed * 1000 + i);
+        if (t->failed_here) return;
+    }
+    while (fleet_state_status(&r.state)) continue; /* the refusals */
+    r.launch.steps = 1;
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, steps + 1)) return;
+    rig_close(&r);
+}
+static void replays_at_once_run_one_at_a_time(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 2, run_storms, &m);
+    model_end(&m);
+}
+
+/* The host aborts while a workgroup is missing: the run ends with that, not with a failed census, although the last
+   workgroup comes and finds all of them there. */
+static void run_abort(test_run *t, const setting *s, void *model_)
+{
+    rig r;
+    fleet_run run;
+    replay p;
+    if (!replays_open(t, &r, (model *)model_, s, 1, &run)) return;
+    memset(&p, 0, sizeof p);
+    p.r = &r, p.run = run, p.times = 1;
+    p.gate.until = &((fleeti_state *)(void *)r.state.device)->verdict.word;
+    if (pthread_create(&p.thread, NULL, replay_all, &p)) abort();
+    while (waiting(&p) + 1 < r.state.blocks) sched_yield();
+    fleet_abort(&r.state);
+    release_all(&p);
+    pthread_join(p.thread, NULL);
+    CHECK_STATUS(p.status, FLEET_OK);
+    CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_ABORTED);
+    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_ABORTED);
+    if (!rig_recover(t, &r)) return;
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 1)) return;
+    rig_close(&r);
+}
+static void an_abort_during_the_census_is_an_abort(test_run *t)
+{
+    model m;
+    model_split_row_sum(&m, 3, 2);
+    in_settings(t, 2, run_abort, &m);
+    model_end(&m);
+}
+
+static void all(test_run *t)
+{
+    TEST(a_replay_while_the_first_runs_is_refused);
+    TEST(replays_that_meet_before_they_begin_are_refused);
+    TEST(replays_at_once_run_one_at_a_time);
+    TEST(an_abort_during_the_census_is_an_abort);
+}
+TEST_MAIN(all)
