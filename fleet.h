@@ -127,7 +127,8 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_IMAGE_INDEX, "an index in the plan points outside it")                           \
     X(FLEET_ERROR_TENSOR_ORDER, "a map may read a run-time tensor before it is written")           \
     X(FLEET_ERROR_TENSOR_UNBOUND, "a run-time tensor has no memory")                               \
-    X(FLEET_ERROR_TENSOR_VALUE, "a run-time tensor holds a value that its map cannot take")
+    X(FLEET_ERROR_TENSOR_VALUE, "a run-time tensor holds a value that its map cannot take")        \
+    X(FLEET_ERROR_IMAGE_CHECKSUM, "the plan is damaged: its checksum does not match its bytes")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;
@@ -526,6 +527,7 @@ typedef struct fleet_plan {
     uint32_t version;
     uint32_t header_bytes;
     uint64_t bytes;    /* of the whole block */
+    uint64_t checksum; /* of the whole block, with this field as 0: against accidents, not intent */
     uint32_t schedule; /* DYNAMIC: of some grids at least */
     uint32_t chiplets;
     uint32_t workers[FLEET_MAX_CHIPLETS];     /* W of each chiplet, without the scheduler */
@@ -563,7 +565,7 @@ typedef struct fleet_plan {
     uint64_t symbols; /* fleeti_symbol entries */
     uint64_t buckets; /* uint64_t offsets of the plans, ascending; the last one is 0, this plan */
     uint64_t maps;    /* fleeti_runtime_map entries, by grid */
-    uint64_t tensors; /* uint64_t offsets of the names of the run-time tensors */
+    uint64_t tensors; /* fleeti_tensor_info entries */
     uint32_t n_maps, n_tensors;
     uint64_t guards; /* per grid a fleeti_guard, where a symbol is bound at launch */
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
@@ -571,7 +573,7 @@ typedef struct fleet_plan {
 } fleet_plan;
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
-#define FLEET_PLAN_VERSION 1u
+#define FLEET_PLAN_VERSION 2u
 
 typedef struct fleeti_symbol {
     uint64_t name; /* offset in the block */
@@ -678,6 +680,11 @@ typedef struct fleeti_runtime_map {
     uint32_t first, inner; /* RANGES: consumer entry of the first task, and tasks per value */
 } fleeti_runtime_map;
 
+typedef struct fleeti_tensor_info {
+    uint64_t name;   /* offset in the block */
+    uint64_t values; /* that launches read */
+} fleeti_tensor_info;
+
 /* The element of a notify record, and the arrivals per step that complete it: who brings them to that makes its
    consumers ready. */
 typedef struct fleeti_trigger {
@@ -716,9 +723,13 @@ typedef struct fleeti_grid {
     uint32_t first_map, n_maps;
     uint32_t guarded;  /* 1: symbols that are bound at launch are in its shape */
     uint32_t schedule; /* fleet_schedule */
-    uint32_t chosen;   /* 1: by AUTO, from these estimates of a step's share in nanoseconds */
+    uint32_t chosen;   /* FLEETI_CHOSEN_...: by AUTO */
+    /* From these estimates of a step's share in nanoseconds. */
     float static_ns, dynamic_ns;
 } fleeti_grid;
+
+#define FLEETI_CHOSEN_BY_TIME 1u
+#define FLEETI_CHOSEN_UNTANGLES 2u /* DYNAMIC, for fixed queues would deadlock */
 
 /* Builds a plan. On success *out is a block from FLEET_MALLOC that the caller frees with
    fleet_plan_free; on failure *out is null and fleet_graph_error tells what to change. The graph is
@@ -727,10 +738,19 @@ typedef struct fleeti_grid {
 fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
 void fleet_plan_free(fleet_plan *plan);
 
-/* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes
-   (FLEET_ERROR_IMAGE_...), and that every index in it stays inside it (FLEET_ERROR_IMAGE_INDEX).
-   Reads nothing past `bytes`, what the caller holds, whatever the bytes are. */
+/* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes and checksum
+   (FLEET_ERROR_IMAGE_...), that every index in it stays inside it, and that what it says twice agrees
+   (FLEET_ERROR_IMAGE_INDEX). Reads nothing past `bytes`, what the caller holds, whatever the bytes are.
+   A block that was forged with a checksum to match may pass. Then it may compute nonsense, or end with a status, but
+   the kit reads and writes nothing outside the image, the state, and what the plan itself asks of its caller: that its
+   tile functions bear every coordinate in the shapes of its grids, an array of fleet_plan_args arguments, and
+   fleet_plan_tensor_values values for each run-time tensor. Compare these with what you have. */
 fleet_status fleet_plan_check(const void *block, size_t bytes);
+
+/* Elements of the array of arguments that launches of the plan read: 1 + the largest index that a grid has. */
+uint64_t fleet_plan_args(const fleet_plan *plan);
+/* Values of a run-time tensor that launches of the plan read; -1: the plan has no such tensor. */
+int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
 
 /* The numbers of the report, per step. */
 typedef struct fleet_plan_stats {
@@ -2361,6 +2381,13 @@ typedef struct fleeti_scratch {
     uint64_t pad;
 } fleeti_scratch;
 
+/* What a grid's in-edges tell. */
+typedef struct fleeti_inputs {
+    uint32_t any;     /* 1: it waits for something */
+    uint32_t named;   /* 1: a run-time tensor names which of its tasks exist */
+    uint32_t outside; /* 1: the outside notifies something that it waits for */
+} fleeti_inputs;
+
 typedef struct fleeti_build {
     fleet_graph *g;
     const fleet_plan_desc *desc;
@@ -2381,6 +2408,8 @@ typedef struct fleeti_build {
     uint8_t *chiplet_of; /* of a worker */
 
     fleeti_bound_grid *grids;
+    fleeti_inputs *inputs; /* per grid */
+    uint32_t *before;      /* per grid: 1 + the last one before it that has tasks */
     fleeti_bound_event *events;
     fleeti_event_def *barriers; /* unfused: per grid the event before it, behind the graph's own */
     fleeti_edge *outs, *ins;    /* sorted by grid */
@@ -2764,10 +2793,16 @@ static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *
     for (k = 0; k <= def->shape.rank; k++) {
         const fleet_dim *d = k < def->shape.rank ? &def->shape.extent[k] : &def->slices;
         if (k == def->shape.rank && !def->slices_given) break;
-        if (d->symbol && b->at_launch[d->symbol - 1u] && d->mul < 0)
+        if (!d->symbol || !b->at_launch[d->symbol - 1u]) continue;
+        if (d->mul < 0)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                  "grid %s: an extent shrinks as symbol %s grows, which is bound at "
                                  "launch: bind it at build",
+                                 def->name, b->g->symbols[d->symbol - 1u].name);
+        if (fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MOST)))
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                                 "grid %s: the numbers of an extent overflow with symbol %s, which "
+                                 "is bound at launch: bind it at build",
                                  def->name, b->g->symbols[d->symbol - 1u].name);
     }
     return FLEET_OK;
@@ -2813,28 +2848,6 @@ static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
     return 0;
 }
 
-/* What AUTO needs to know of a grid's in-edges. */
-typedef struct fleeti_inputs {
-    uint32_t any;     /* 1: it waits for something */
-    uint32_t named;   /* 1: a run-time tensor names which of its tasks exist */
-    uint32_t outside; /* 1: the outside notifies something that it waits for */
-} fleeti_inputs;
-
-static fleeti_inputs fleeti_inputs_of(const fleeti_build *b, uint32_t grid)
-{
-    const fleeti_edge_def *edges = b->g->edges;
-    fleeti_inputs in;
-    uint32_t i;
-    memset(&in, 0, sizeof in);
-    for (i = 0; i < FLEETI_LEN(edges); i++) {
-        if (edges[i].grid != grid || edges[i].out) continue;
-        in.any = 1;
-        in.named |= edges[i].tensor != 0;
-        in.outside |= b->g->events[edges[i].event].outside & FLEET_OUTSIDE_NOTIFIES;
-    }
-    return in;
-}
-
 static double fleeti_root(double v)
 {
     double root = v > 1 ? v : 1;
@@ -2852,7 +2865,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
 {
     const fleeti_bound_grid *grid = &b->grids[index];
     const fleeti_grid_def *def = grid->def;
-    const fleeti_inputs in = fleeti_inputs_of(b, index);
+    const fleeti_inputs in = b->inputs[index];
     uint32_t k;
     double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 0, tail;
     double mean = def->timed ? (double)def->mean_ns : 5000;
@@ -2899,7 +2912,7 @@ static void fleeti_choose_schedules(fleeti_build *b)
         fleeti_estimate(b, i, 0, &fixed, &ready);
         fleeti_estimate(b, i, 1, &mixed, &ready);
         grid->chosen = grid->schedule == FLEET_SCHEDULE_AUTO;
-        if (grid->chosen && (fleeti_inputs_of(b, i).outside || fleeti_names_workers(grid->def))) {
+        if (grid->chosen && (b->inputs[i].outside || fleeti_names_workers(grid->def))) {
             grid->chosen = 0; /* nothing to choose */
             grid->schedule = FLEET_SCHEDULE_STATIC;
         }
@@ -2952,6 +2965,22 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
     return FLEET_OK;
 }
 
+static fleet_status fleeti_find_inputs(fleeti_build *b)
+{
+    const fleeti_edge_def *edges = b->g->edges;
+    uint32_t i;
+    b->inputs = (fleeti_inputs *)fleeti_new(b, b->n_grids, sizeof *b->inputs);
+    if (!b->inputs) return fleeti_no_memory(b);
+    for (i = 0; i < FLEETI_LEN(edges); i++) {
+        fleeti_inputs *in = &b->inputs[edges[i].grid];
+        if (edges[i].out) continue;
+        in->any = 1;
+        in->named |= edges[i].tensor != 0;
+        in->outside |= b->g->events[edges[i].event].outside & FLEET_OUTSIDE_NOTIFIES;
+    }
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
     uint64_t tasks = 0, pieces = 0, places = 0;
@@ -2960,7 +2989,9 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
                                                               : FLEET_SCHEDULE_STATIC;
     b->grids = (fleeti_bound_grid *)fleeti_new(b, b->n_grids, sizeof *b->grids);
-    if (!b->grids) return fleeti_no_memory(b);
+    b->before = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *b->before);
+    if (!b->grids || !b->before) return fleeti_no_memory(b);
+    if (fleeti_find_inputs(b) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_grid_def *def = &b->g->grids[i];
         fleeti_bound_grid *grid = &b->grids[i];
@@ -2988,6 +3019,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         grid->slices = def->level == FLEET_LEVEL_DEVICE ? (uint32_t)slices : 1;
         status = fleeti_bind_parts(b, grid);
         if (status != FLEET_OK) return status;
+        b->before[i + 1] = grid->count ? i + 1 : b->before[i];
         tasks += grid->count;
         pieces += (uint64_t)grid->count * grid->pieces;
         places += (uint64_t)grid->count * (grid->tiles ? grid->parts : 1);
@@ -3013,17 +3045,18 @@ static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
     return elements > 4096 ? 4 : FLEETI_LINE_WORDS;
 }
 
-/* Whether run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait
-   for an element that only the run knows. */
-static int fleeti_follows_tensors(const fleeti_build *b, uint32_t event)
+/* Where run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait for
+   an element that only the run knows. */
+static void fleeti_follow_tensors(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
     uint32_t i;
+    for (i = 0; i < FLEETI_LEN(b->g->events); i++)
+        b->events[i].by_tensor = b->is_dynamic && b->g->events[i].by_tensor;
     for (i = 0; i < FLEETI_LEN(edges); i++)
-        if (edges[i].event == event && edges[i].tensor && !edges[i].out &&
+        if (edges[i].tensor && !edges[i].out &&
             b->grids[edges[i].grid].schedule != FLEET_SCHEDULE_DYNAMIC)
-            return 0;
-    return b->is_dynamic != 0;
+            b->events[edges[i].event].by_tensor = 0;
 }
 
 static fleet_status fleeti_bind_events(fleeti_build *b)
@@ -3041,6 +3074,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         def->site = grid->site;
         snprintf(def->name, sizeof def->name, "before %.*s", (int)sizeof def->name - 8, grid->name);
     }
+    fleeti_follow_tensors(b);
     for (i = 0; i < n; i++) {
         const fleeti_event_def *def = i < own ? &b->g->events[i] : &b->barriers[i - own];
         fleeti_bound_event *event = &b->events[i];
@@ -3049,7 +3083,6 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         if (status != FLEET_OK) return status;
         event->def = def;
         event->rank = def->shape.rank;
-        event->by_tensor = def->by_tensor && fleeti_follows_tensors(b, i);
         if (def->by_tensor && !event->by_tensor) { /* queues are fixed: one event for all */
             event->rank = 0;
             event->elements = 1;
@@ -3308,7 +3341,7 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
     }
     i -= events;
     grid = i / 2;
-    for (before = grid; before > 0 && !b->grids[before - 1].count;) before--;
+    before = b->before[grid];
     if (!before || !b->grids[grid].count) return NULL; /* nobody stands before it */
     made->site = g->grids[grid].site;
     made->grid = i % 2 ? grid : before - 1;
@@ -3459,6 +3492,10 @@ static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *d
             b, tensor, FLEET_ERROR_MAP_RANGE,
             "it has %d rows, but grid %s, which gathers by it, has %u tasks", (int)extent[0],
             b->grids[def->grid].def->name, b->grids[def->grid].count);
+    if (extent[1] && !b->events[def->event].extent[0])
+        return fleeti_reject_tensor(b, tensor, FLEET_ERROR_MAP_RANGE,
+                                    "it names elements of event tensor %s, which has none",
+                                    b->events[def->event].def->name);
     map = fleeti_add_map(b, def->grid, FLEETI_MAP_GATHER, def->tensor - 1u, def->event);
     map->values = (uint32_t)extent[1];
     map->bound = map->elements ? map->elements - 1 : 0;
@@ -3530,6 +3567,12 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
                                  "event tensor %s: the outside takes no part in events that "
                                  "run-time maps reach",
                                  g->events[i].name);
+        if (b->events[i].by_tensor && g->events[i].scope_given &&
+            g->events[i].scope == FLEET_SCOPE_SYSTEM)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, g->events[i].site,
+                                 "event tensor %s: its scope is system, but run-time maps under "
+                                 "DYNAMIC arrive at counters of the device only",
+                                 g->events[i].name);
         if (g->events[i].counts) status = fleeti_bind_counts(b, i);
     }
     for (i = 0; i < FLEETI_LEN(g->edges) && status == FLEET_OK; i++) {
@@ -3547,11 +3590,15 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
         status = def->out ? fleeti_bind_gather(b, def) : fleeti_bind_range(b, def);
     }
     if (status != FLEET_OK) return status;
+    for (k = 0; k < b->n_maps; k++) b->grids[b->maps[k].grid].n_maps++;
     for (i = 0, n = 0; i < b->n_grids; i++) {
         b->grids[i].first_map = n;
-        for (k = 0; k < b->n_maps; k++)
-            if (b->maps[k].grid == i) sorted[n++] = b->maps[k];
-        b->grids[i].n_maps = n - b->grids[i].first_map;
+        n += b->grids[i].n_maps;
+        b->grids[i].n_maps = 0;
+    }
+    for (k = 0; k < b->n_maps; k++) {
+        fleeti_bound_grid *grid = &b->grids[b->maps[k].grid];
+        sorted[grid->first_map + grid->n_maps++] = b->maps[k];
     }
     b->maps = sorted;
     return FLEET_OK;
@@ -3647,8 +3694,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     const uint32_t level = fleeti_level_of(grid), n = grid->count * (grid->tiles ? grid->parts : 1);
     const int placed = def->placed && !grid->tiles;
     /* What a launch leaves out are the last ones: no chiplet shall go without. */
-    const int in_turn =
-        fleeti_is_guarded(b, def) || fleeti_inputs_of(b, (uint32_t)(grid - b->grids)).named;
+    const int in_turn = fleeti_is_guarded(b, def) || b->inputs[grid - b->grids].named;
     uint32_t i, k, worker;
     fleet_status status;
     memset(axis, 0, sizeof axis);
@@ -3972,17 +4018,24 @@ static fleet_status fleeti_meet(fleeti_build *b)
 
 /* ---- pass "settle": counts, scopes, counters, targets ---------------------------------------- */
 
-/* A grid under DYNAMIC that waits for the event; null: none does. */
-static const fleeti_bound_grid *fleeti_dynamic_waiter(const fleeti_build *b,
-                                                      const fleeti_bound_event *event)
+/* What the outside notifies makes nobody ready. */
+static fleet_status fleeti_check_outside(fleeti_build *b)
 {
     uint32_t i, k;
-    for (i = 0; i < b->n_grids; i++)
-        for (k = b->grids[i].first_in; k < b->grids[i].first_in + b->grids[i].n_ins; k++)
-            if (&b->events[b->ins[k].event] == event && b->grids[i].count &&
-                b->grids[i].schedule == FLEET_SCHEDULE_DYNAMIC)
-                return &b->grids[i];
-    return NULL;
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_bound_grid *grid = &b->grids[i];
+        if (!grid->count || grid->schedule != FLEET_SCHEDULE_DYNAMIC) continue;
+        for (k = grid->first_in; k < grid->first_in + grid->n_ins; k++) {
+            const fleeti_event_def *def = b->events[b->ins[k].event].def;
+            if (def->outside & FLEET_OUTSIDE_NOTIFIES)
+                return fleeti_reject(
+                    b, FLEET_ERROR_UNSUPPORTED, def->site,
+                    "event tensor %s: the outside notifies it, which makes nobody ready: "
+                    "grid %s, which waits for it under DYNAMIC, must be STATIC",
+                    def->name, grid->def->name);
+        }
+    }
+    return FLEET_OK;
 }
 
 /* A given count must agree with the maps, and whoever waits must be notified. */
@@ -3999,11 +4052,6 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
             "symbols counts: bind them at build, or name their max as the only "
             "bucket",
             def->name);
-    if (b->is_dynamic && def->outside & FLEET_OUTSIDE_NOTIFIES && fleeti_dynamic_waiter(b, event))
-        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
-                             "event tensor %s: the outside notifies it, which makes nobody ready: "
-                             "grid %s, which waits for it under DYNAMIC, must be STATIC",
-                             def->name, fleeti_dynamic_waiter(b, event)->def->name);
     if (event->by_tensor && def->count < 1)
         return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
                              "event tensor %s: gather edges notify it, so that its count must be "
@@ -4102,13 +4150,23 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     return FLEET_OK;
 }
 
+/* Whole lines that hold so many words. */
+static uint64_t fleeti_lines_of(uint64_t words)
+{
+    return (words + FLEETI_LINE_WORDS - 1) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
+}
+
+/* The words of so many counters, in whole lines. */
+static uint64_t fleeti_counter_words(uint32_t elements, uint32_t stride)
+{
+    return elements ? fleeti_lines_of((uint64_t)(elements - 1) * stride + 1) : 0;
+}
+
 /* Gives `elements` counters of that stride a place that starts on a line of its own. */
 static uint32_t fleeti_take_words(uint64_t *words, uint32_t elements, uint32_t stride)
 {
     uint64_t first = *words;
-    if (!elements) return (uint32_t)(first > FLEETI_MOST ? 0 : first);
-    *words += ((uint64_t)(elements - 1) * stride + FLEETI_LINE_WORDS) / FLEETI_LINE_WORDS *
-              FLEETI_LINE_WORDS;
+    *words += fleeti_counter_words(elements, stride);
     return (uint32_t)(first > FLEETI_MOST ? 0 : first);
 }
 
@@ -4167,6 +4225,7 @@ static fleet_status fleeti_settle(fleeti_build *b)
     uint64_t device = b->first_word, system = b->first_system_word;
     uint32_t i, e;
     if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
+    if (fleeti_check_outside(b) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < b->n_events; i++) {
         fleeti_bound_event *event = &b->events[i];
         fleet_status status = event->def ? fleeti_check_counts(b, event) : FLEET_OK;
@@ -4178,11 +4237,9 @@ static fleet_status fleeti_settle(fleeti_build *b)
     }
     if (b->is_dynamic) {
         b->joins = (uint32_t)device;
-        device += (b->n_descs + FLEETI_LINE_WORDS - 1u) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
+        device += fleeti_lines_of(b->n_descs);
         b->taken = (uint32_t)device;
-        if (b->early)
-            device +=
-                (b->n_elements + FLEETI_LINE_WORDS - 1u) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
+        if (b->early) device += fleeti_lines_of(b->n_elements);
         if (device > FLEETI_MOST)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
                                  "plan: the counters are over 2^31-1 words");
@@ -4237,6 +4294,7 @@ typedef struct fleeti_facts {
     uint64_t *seen;                    /* per worker, the grids in all[] of its tasks' grids */
     uint64_t *common;                  /* per grid, the grids in seen[] of all its workers */
     uint32_t *first_out, *next_out;    /* per event its out edges, as a chain; from 1, 0 ends it */
+    uint32_t *first_use, *next_use;    /* per buffer its uses, as a chain */
     uint32_t *stamp;                   /* per element: the last edge that reached it */
 } fleeti_facts;
 
@@ -4348,9 +4406,12 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
     facts->seen = (uint64_t *)fleeti_new(b, workers * facts->grid_words, sizeof *facts->seen);
     facts->first_out = (uint32_t *)fleeti_new(b, b->n_events, sizeof *facts->first_out);
     facts->next_out = (uint32_t *)fleeti_new(b, n_outs, sizeof *facts->next_out);
+    facts->first_use = (uint32_t *)fleeti_new(b, b->g->n_buffers, sizeof *facts->first_use);
+    facts->next_use = (uint32_t *)fleeti_new(b, FLEETI_LEN(b->g->uses), sizeof *facts->next_use);
     facts->stamp = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *facts->stamp);
     return facts->all && facts->done && facts->common && facts->on && facts->reach && facts->seen &&
-           facts->first_out && facts->next_out && facts->stamp;
+           facts->first_out && facts->next_out && facts->first_use && facts->next_use &&
+           facts->stamp;
 }
 
 /* all[] and done[], which hold under any schedule. */
@@ -4441,10 +4502,14 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
 {
     const fleeti_use_def *uses = b->g->uses;
     uint32_t n = FLEETI_LEN(uses), i, j;
+    for (i = 0; i < n; i++) { /* chains from 1 on; 0 ends them */
+        facts->next_use[i] = facts->first_use[uses[i].buffer];
+        facts->first_use[uses[i].buffer] = i + 1;
+    }
     for (i = 0; i < n; i++)
-        for (j = 0; j < n; j++)
-            if (uses[i].buffer == uses[j].buffer && (uses[i].writes || uses[j].writes) &&
-                !fleeti_comes_after(b, facts, uses[i].grid, uses[j].grid, 0))
+        for (j = facts->first_use[uses[i].buffer]; j; j = facts->next_use[j - 1])
+            if ((uses[i].writes || uses[j - 1].writes) &&
+                !fleeti_comes_after(b, facts, uses[i].grid, uses[j - 1].grid, 0))
                 return 0;
     return 1;
 }
@@ -4745,6 +4810,33 @@ static uint64_t fleeti_section(uint64_t *bytes, uint64_t count, uint64_t item)
     return at;
 }
 
+/* Where each section lies follows from what the header counts; the names, which end the block, are the last one. */
+static void fleeti_lay_out_block(fleet_plan *head)
+{
+    const uint64_t early = head->early;
+    uint64_t bytes = sizeof *head;
+    head->queues = fleeti_section(&bytes, head->n_queues, sizeof(fleeti_queue));
+    head->tasks = fleeti_section(&bytes, head->n_descs, sizeof(fleet_task));
+    head->waits = fleeti_section(&bytes, head->n_waits, sizeof(fleeti_wait));
+    head->notifies = fleeti_section(&bytes, head->n_notifies, sizeof(fleeti_notify));
+    head->events = fleeti_section(&bytes, head->n_events, sizeof(fleeti_event));
+    head->grids = fleeti_section(&bytes, head->n_grids, sizeof(fleeti_grid));
+    head->targets = fleeti_section(&bytes, head->n_elements, sizeof(uint32_t));
+    head->consumers = head->first_consumers = head->taken_targets = head->triggers = 0;
+    if (head->schedule == FLEET_SCHEDULE_DYNAMIC) {
+        head->consumers = fleeti_section(&bytes, head->n_consumers, sizeof(fleeti_consumer));
+        head->first_consumers =
+            fleeti_section(&bytes, head->n_elements * (1 + early) + 1, sizeof(uint32_t));
+        head->taken_targets = fleeti_section(&bytes, early * head->n_elements, sizeof(uint32_t));
+        head->triggers = fleeti_section(&bytes, head->n_notifies, sizeof(fleeti_trigger));
+    }
+    head->symbols = fleeti_section(&bytes, head->n_symbols, sizeof(fleeti_symbol));
+    head->guards = fleeti_section(&bytes, head->guarded ? head->n_grids : 0, sizeof(fleeti_guard));
+    head->maps = fleeti_section(&bytes, head->n_maps, sizeof(fleeti_runtime_map));
+    head->tensors = fleeti_section(&bytes, head->n_tensors, sizeof(fleeti_tensor_info));
+    head->names = fleeti_section(&bytes, 0, 1);
+}
+
 static uint64_t fleeti_name_bytes(const fleeti_build *b)
 {
     uint64_t bytes = sizeof "step";
@@ -4756,11 +4848,32 @@ static uint64_t fleeti_name_bytes(const fleeti_build *b)
     return bytes;
 }
 
+/* Each step is a bijection, so that no damage of a single word goes unnoticed. */
+static uint64_t fleeti_sum_word(uint64_t sum, uint64_t word)
+{
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+    return sum ^ sum >> 32;
+}
+
+/* Of the block's bytes, eight at a time, the last ones filled up with zeros. */
+static uint64_t fleeti_checksum(const fleet_plan *plan)
+{
+    const char *block = (const char *)plan;
+    const uint64_t own = offsetof(fleet_plan, checksum), whole = plan->bytes / 8 * 8;
+    uint64_t sum = plan->bytes, at, word;
+    for (at = 0; at < whole; at += 8) {
+        memcpy(&word, block + at, 8);
+        sum = fleeti_sum_word(sum, at == own ? 0 : word);
+    }
+    word = 0;
+    memcpy(&word, block + whole, (size_t)(plan->bytes - whole));
+    return fleeti_sum_word(sum, word);
+}
+
 /* Allocates the block and fills its header; null when there is no memory. */
 static fleet_plan *fleeti_new_block(const fleeti_build *b)
 {
     fleet_plan head, *plan;
-    uint64_t bytes = sizeof head;
     uint32_t i;
     memset(&head, 0, sizeof head);
     head.magic = FLEET_PLAN_MAGIC;
@@ -4787,43 +4900,26 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.step_event = b->n_events - 1;
     head.topology = b->desc->topology;
     head.topology.name[sizeof head.topology.name - 1] = 0;
-    head.queues = fleeti_section(&bytes, head.n_queues, sizeof(fleeti_queue));
-    head.tasks = fleeti_section(&bytes, head.n_descs, sizeof(fleet_task));
-    head.waits = fleeti_section(&bytes, head.n_waits, sizeof(fleeti_wait));
-    head.notifies = fleeti_section(&bytes, head.n_notifies, sizeof(fleeti_notify));
-    head.events = fleeti_section(&bytes, head.n_events, sizeof(fleeti_event));
-    head.grids = fleeti_section(&bytes, head.n_grids, sizeof(fleeti_grid));
-    head.targets = fleeti_section(&bytes, head.n_elements, sizeof(uint32_t));
+    head.guarded = b->n_at_launch != 0;
     if (b->is_dynamic) {
         head.n_consumers = (uint32_t)b->n_consumers;
         head.joins = b->joins;
-        head.guarded = b->n_at_launch != 0;
         head.early = b->early;
         head.taken = b->early ? b->taken : 0;
-        head.consumers = fleeti_section(&bytes, head.n_consumers, sizeof(fleeti_consumer));
-        head.first_consumers =
-            fleeti_section(&bytes, head.n_elements * (1ull + b->early) + 1u, sizeof(uint32_t));
-        head.taken_targets =
-            fleeti_section(&bytes, b->early ? head.n_elements : 0, sizeof(uint32_t));
-        head.triggers = fleeti_section(&bytes, head.n_notifies, sizeof(fleeti_trigger));
     }
     head.n_symbols = FLEETI_LEN(b->g->symbols);
     head.n_buckets = 1;
     for (i = 0; i < head.n_symbols; i++)
         head.bound[i] = (int32_t)(b->symbol[i] > FLEETI_MOST ? FLEETI_MOST : b->symbol[i]);
-    head.symbols = fleeti_section(&bytes, head.n_symbols, sizeof(fleeti_symbol));
-    head.guards = fleeti_section(&bytes, b->n_at_launch ? head.n_grids : 0, sizeof(fleeti_guard));
     head.n_maps = b->n_maps;
     head.n_tensors = FLEETI_LEN(b->g->tensors);
-    head.maps = fleeti_section(&bytes, head.n_maps, sizeof(fleeti_runtime_map));
-    head.tensors = fleeti_section(&bytes, head.n_tensors, sizeof(uint64_t));
-    head.names = fleeti_section(&bytes, fleeti_name_bytes(b), 1);
-    head.bytes = bytes;
-    if (bytes > SIZE_MAX) return NULL;
-    plan = (fleet_plan *)FLEET_MALLOC((size_t)bytes);
+    fleeti_lay_out_block(&head);
+    head.bytes = head.names + fleeti_name_bytes(b);
+    if (head.bytes > SIZE_MAX) return NULL;
+    plan = (fleet_plan *)FLEET_MALLOC((size_t)head.bytes);
     if (!plan) return NULL;
-    memset(plan, 0, (size_t)bytes);
-    *plan = head;
+    memset(plan, 0, (size_t)head.bytes);
+    memcpy(plan, &head, sizeof head);
     return plan;
 }
 
@@ -4962,6 +5058,12 @@ static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *nam
     return offset;
 }
 
+/* The values of a map's tensor: a row for each task of the grid that gathers, or as many as the map has. */
+static uint64_t fleeti_map_values(const fleeti_runtime_map *map, uint32_t tasks)
+{
+    return (uint64_t)map->values * (map->kind == FLEETI_MAP_GATHER ? tasks : 1);
+}
+
 /* From the builder's terms to the device's. */
 static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
 {
@@ -4970,6 +5072,8 @@ static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
     fleeti_runtime_map *map = (fleeti_runtime_map *)fleeti_at(plan, plan->maps) + i;
     *map = *from;
     map->first = map->inner = 0;
+    ((fleeti_tensor_info *)fleeti_at(plan, plan->tensors))[map->tensor].values =
+        fleeti_map_values(map, b->grids[from->grid].count);
     if (from->kind == FLEETI_MAP_RANGES || from->kind == FLEETI_MAP_EXISTS) {
         map->grid = from->first;
         map->inner = b->grids[from->first].count / (uint32_t)b->grids[from->first].extent[0];
@@ -4978,6 +5082,17 @@ static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
     map->counter = event->counter;
     map->stride = event->stride;
     map->target = (uint32_t)event->def->count;
+}
+
+/* An extent as launches evaluate it: what symbols give that were bound at build, which may be larger than the 31 bits
+   of a launch's symbols, is a constant. Field by field, for a copy would bring padding into the block. */
+static void fleeti_emit_dim(const fleeti_build *b, fleet_dim *to, fleet_dim d)
+{
+    if (!d.symbol || !b->at_launch[d.symbol - 1u]) d = fleet_dim_of(fleeti_evaluate(b, d));
+    to->add = d.add;
+    to->mul = d.mul;
+    to->div = d.div;
+    to->symbol = d.symbol;
 }
 
 static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
@@ -5027,7 +5142,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
     }
     for (i = 0; i < plan->n_maps; i++) fleeti_emit_map(b, plan, i);
     for (i = 0; i < plan->n_tensors; i++)
-        ((uint64_t *)fleeti_at(plan, plan->tensors))[i] =
+        ((fleeti_tensor_info *)fleeti_at(plan, plan->tensors))[i].name =
             fleeti_emit_name(plan, &name, b->g->tensors[i].name);
     for (i = 0; i < plan->n_symbols; i++) {
         const fleeti_symbol_def *from = &b->g->symbols[i];
@@ -5041,8 +5156,10 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         fleeti_guard *guard = (fleeti_guard *)fleeti_at(plan, plan->guards) + i;
         uint32_t k;
         for (k = 0; k < FLEET_MAX_RANK; k++)
-            guard->extent[k] = k < def->shape.rank ? def->shape.extent[k] : fleet_dim_of(1);
-        guard->slices = def->slices_given ? def->slices : fleet_dim_of(b->grids[i].slices);
+            fleeti_emit_dim(b, &guard->extent[k],
+                            k < def->shape.rank ? def->shape.extent[k] : fleet_dim_of(1));
+        fleeti_emit_dim(b, &guard->slices,
+                        def->slices_given ? def->slices : fleet_dim_of(b->grids[i].slices));
     }
     for (i = 0; i < b->n_elements; i++) targets[i] = b->elements[i].target;
     if (b->waits.count)
@@ -5645,6 +5762,7 @@ static fleet_status fleeti_build_bucket(fleeti_build *b, fleet_plan **plan)
     if (status == FLEET_OK) status = fleeti_list_tasks(b);
     if (status == FLEET_OK) status = fleeti_emit(b, plan);
     if (status == FLEET_OK) status = fleeti_check_order(b, *plan);
+    if (status == FLEET_OK) (*plan)->checksum = fleeti_checksum(*plan);
     fleeti_free_scratch(b);
     return status;
 }
@@ -5671,6 +5789,7 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
         memcpy(fleeti_at(whole, offset[i]), plan[i], (size_t)plan[i]->bytes);
     }
     whole->bytes = bytes + 1; /* the last byte of a block is 0 */
+    whole->checksum = fleeti_checksum(whole);
     *out = whole;
     return FLEET_OK;
 }
@@ -5729,30 +5848,21 @@ void fleet_plan_free(fleet_plan *plan)
 
 /* ---- checking a plan from outside ------------------------------------------------------------ */
 
-/* Whether `count` items at an offset lie inside the block, aligned as the builder does. */
-static int fleeti_section_fits(const fleet_plan *plan, uint64_t at, uint64_t count, uint64_t item)
-{
-    return at >= sizeof *plan && at % FLEETI_SECTION_ALIGN == 0 && at <= plan->bytes &&
-           count * item <= plan->bytes - at;
-}
+/* What device code and host functions index by, divide by or loop to is checked here, so that they need not. Most of a
+   plan says what another part of it says, too: where sections and counters lie follows from their sizes, a descriptor
+   repeats its grid, and a record the element of its counter. All of that must agree; what remains is who notifies what.
+   A block is gone through in passes, each of which relies on those before it. */
 
 static int fleeti_range_fits(uint32_t first, uint32_t count, uint32_t size)
 {
     return count <= size && first <= size - count;
 }
 
-/* Whether `count` counters from a word on lie in their region. */
-static int fleeti_counters_fit(const fleet_plan *plan, uint32_t counter, uint32_t count,
-                               uint32_t stride)
+/* Whether n words are all 0. */
+static int fleeti_are_zero(const uint32_t *word, uint32_t n)
 {
-    uint64_t words = counter & FLEETI_SYSTEM ? plan->system_words : plan->counter_words;
-    uint64_t first = counter & ~FLEETI_SYSTEM;
-    return !count || (first && first + (uint64_t)(count - 1) * stride < words);
-}
-
-static int fleeti_name_fits(const fleet_plan *plan, uint64_t name)
-{
-    return name >= plan->names && name < plan->bytes; /* the last byte of the block is 0 */
+    while (n && !word[n - 1]) n--;
+    return n == 0;
 }
 
 static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t count)
@@ -5775,269 +5885,34 @@ static uint32_t fleeti_chiplet_queues(const fleet_plan *plan)
     return plan->schedule == FLEET_SCHEDULE_CHIPLET ? 0 : plan->total_workers;
 }
 
-static int fleeti_check_workers(const fleet_plan *plan)
-{
-    uint32_t k, workers = 0;
-    if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS ||
-        plan->schedule > FLEET_SCHEDULE_DYNAMIC || plan->topology.chiplets != plan->chiplets ||
-        plan->counter_words > FLEETI_MOST || plan->system_words > FLEETI_MOST ||
-        plan->has_waves > 1 || plan->private_l2 > 1 ||
-        plan->topology.name[sizeof plan->topology.name - 1])
-        return 0;
-    for (k = 0; k < plan->chiplets; k++) {
-        if (plan->worker_base[k] != workers || !plan->workers[k] || plan->workers[k] > 65536)
-            return 0;
-        workers += plan->workers[k];
-    }
-    return workers == plan->total_workers &&
-           plan->n_queues == fleeti_chiplet_queues(plan) +
-                                 (plan->schedule == FLEET_SCHEDULE_STATIC ? 0 : plan->chiplets);
-}
-
-static int fleeti_check_events(const fleet_plan *plan)
-{
-    const fleeti_event *events = (const fleeti_event *)fleeti_at(plan, plan->events);
-    const uint32_t *targets = (const uint32_t *)fleeti_at(plan, plan->targets);
-    uint32_t i, elements = 0;
-    if (!plan->n_events || plan->step_event != plan->n_events - 1) return 0;
-    for (i = 0; i < plan->n_events; i++) {
-        const fleeti_event *event = &events[i];
-        if (!fleeti_name_fits(plan, event->name) || event->first_target != elements ||
-            event->elements > plan->n_elements - elements || !event->stride ||
-            event->stride > FLEETI_LINE_WORDS ||
-            !fleeti_counters_fit(plan, event->counter, event->elements, event->stride) ||
-            !fleeti_extents_fit(event->extent, event->rank, event->elements) ||
-            event->outside > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
-            event->warnings > FLEETI_WARN_NO_WAITER ||
-            (uint64_t)event->scoped[0] + event->scoped[1] + event->scoped[2] + event->scoped[3] !=
-                event->elements)
-            return 0;
-        elements += event->elements;
-    }
-    /* Workers divide by the arrivals that end a step. */
-    return elements == plan->n_elements && events[plan->step_event].elements == 1 &&
-           (!plan->n_tasks || targets[elements - 1]);
-}
-
-static int fleeti_check_grids(const fleet_plan *plan)
-{
-    const fleeti_grid *grids = (const fleeti_grid *)fleeti_at(plan, plan->grids);
-    uint32_t i, tasks = 0;
-    for (i = 0; i < plan->n_grids; i++) {
-        const fleeti_grid *grid = &grids[i];
-        if (!fleeti_name_fits(plan, grid->name) || grid->level > FLEET_LEVEL_DEVICE ||
-            !grid->slices || grid->tiles > FLEETI_MOST_PARTS ||
-            (grid->tiles &&
-             (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MOST_PARTS)) ||
-            grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
-            grid->runs_ahead > 1 || grid->schedule > FLEET_SCHEDULE_DYNAMIC || grid->chosen > 1 ||
-            !fleeti_extents_fit(grid->extent, grid->rank, grid->count))
-            return 0;
-        tasks += grid->count;
-    }
-    return tasks == plan->n_tasks;
-}
-
-static int fleeti_check_records(const fleet_plan *plan)
-{
-    const fleeti_wait *waits = (const fleeti_wait *)fleeti_at(plan, plan->waits);
-    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
-    uint32_t i;
-    for (i = 0; i < plan->n_waits; i++) {
-        uint32_t count = waits[i].count & ~FLEETI_PREVIOUS;
-        if (!count || !waits[i].target || waits[i].target > FLEETI_MOST || !waits[i].stride ||
-            !fleeti_counters_fit(plan, waits[i].counter, count, waits[i].stride))
-            return 0;
-    }
-    for (i = 0; i < plan->n_notifies; i++) {
-        const fleeti_notify *notify = &notifies[i];
-        if (!fleeti_counters_fit(plan, notify->counter, 1, 1) || !notify->weight ||
-            notify->weight > FLEETI_MOST)
-            return 0;
-        if (notify->sub && notify->sub != FLEETI_LOCAL &&
-            (notify->sub >= plan->counter_words || notify->share < 2 ||
-             notify->share > FLEETI_MOST))
-            return 0;
-    }
-    return 1;
-}
-
-/* Symbols, and the shapes that they give. */
-static int fleeti_has_guards(const fleet_plan *plan)
-{
-    const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
-    uint32_t i;
-    for (i = 0; i < plan->n_symbols; i++)
-        if (symbols[i].at_launch) return 1;
-    return 0;
-}
-
-static int fleeti_check_symbols(const fleet_plan *plan)
-{
-    const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+/* One plan under check, and what its passes look up. */
+typedef struct fleeti_check {
+    const fleet_plan *plan;
+    const fleeti_queue *queues;
+    const fleet_task *tasks;
+    const fleeti_wait *waits;
+    const fleeti_notify *notifies;
+    const fleeti_event *events;
+    const fleeti_grid *grids;
+    const uint32_t *targets;
+    const fleeti_symbol *symbols;
     const fleeti_guard *guards;
-    uint32_t i, k;
-    for (i = 0; i < plan->n_symbols; i++)
-        if (!fleeti_name_fits(plan, symbols[i].name) || symbols[i].at_launch > 1 ||
-            symbols[i].min < 0 || symbols[i].min > symbols[i].max ||
-            plan->bound[i] < symbols[i].min || plan->bound[i] > symbols[i].max)
-            return 0;
-    if (!fleeti_has_guards(plan)) return 1;
-    if (!fleeti_section_fits(plan, plan->guards, plan->n_grids, sizeof *guards)) return 0;
-    guards = (const fleeti_guard *)fleeti_at(plan, plan->guards);
-    for (i = 0; i < plan->n_grids; i++)
-        for (k = 0; k <= FLEET_MAX_RANK; k++) {
-            const fleet_dim *d = k < FLEET_MAX_RANK ? &guards[i].extent[k] : &guards[i].slices;
-            if (d->div <= 0 || d->symbol > plan->n_symbols || fleeti_is_huge(d->div) ||
-                fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MOST)) || fleeti_is_huge(d->add))
-                return 0;
-        }
-    return 1;
-}
+    const fleeti_runtime_map *maps;
+    const fleeti_tensor_info *tensors;
+    uint64_t end_of_names;
+    /* Of the plans of the buckets before it: where its own counters begin. */
+    uint64_t first_word, first_system;
+    /* Scratch memory. Events with elements, by counter: those in the device's region, then those in the host's. */
+    uint32_t *by_counter, n_device, n_system;
+    uint32_t *same;   /* per element: the first one after it with another target */
+    uint32_t *exist;  /* per grid, of its maps: how many name its tasks */
+    uint32_t *arrive; /* per grid, of its maps: how many make arrivals */
+    uint32_t *feeds;  /* DYNAMIC: per notify record, how many before it may make a task ready */
+    uint32_t *listed; /* DYNAMIC: per descriptor, how often it stands among the consumers */
+} fleeti_check;
 
-/* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. */
-static int fleeti_check_maps(const fleet_plan *plan)
-{
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
-    const fleeti_grid *grids = (const fleeti_grid *)fleeti_at(plan, plan->grids);
-    const uint64_t *tensors = (const uint64_t *)fleeti_at(plan, plan->tensors);
-    uint32_t i;
-    for (i = 0; i < plan->n_tensors; i++)
-        if (!fleeti_name_fits(plan, tensors[i])) return 0;
-    for (i = 0; i < plan->n_grids; i++)
-        if (!fleeti_range_fits(grids[i].first_map, grids[i].n_maps, plan->n_maps) ||
-            grids[i].guarded > 1 || (grids[i].guarded && !fleeti_has_guards(plan)))
-            return 0;
-    for (i = 0; i < plan->n_maps; i++) {
-        const fleeti_runtime_map *m = &maps[i];
-        if (m->kind > FLEETI_MAP_EXISTS || m->tensor >= plan->n_tensors ||
-            m->grid >= plan->n_grids || m->bound > FLEETI_MOST || m->values > FLEETI_MOST)
-            return 0;
-        if (m->kind == FLEETI_MAP_GATHER && m->values && m->bound >= m->elements) return 0;
-        if ((m->kind == FLEETI_MAP_COUNTS && m->values != m->elements) ||
-            (m->kind >= FLEETI_MAP_RANGES && m->values != m->elements + 1))
-            return 0;
-        if (m->target && (plan->schedule != FLEET_SCHEDULE_DYNAMIC || !m->stride ||
-                          m->stride > FLEETI_LINE_WORDS || m->target > FLEETI_MOST ||
-                          !fleeti_range_fits(m->first_element, m->elements, plan->n_elements) ||
-                          !fleeti_counters_fit(plan, m->counter, m->elements, m->stride)))
-            return 0;
-        if (m->kind == FLEETI_MAP_RANGES && m->target &&
-            (!m->inner || (uint64_t)m->bound * m->inner > plan->n_consumers ||
-             !fleeti_range_fits(m->first, m->bound * m->inner, plan->n_consumers)))
-            return 0;
-    }
-    return 1;
-}
-
-/* The descriptor of a task of the graph: its grid, its coordinate, its slice. */
-static int fleeti_check_task(const fleet_plan *plan, const fleet_task *task)
-{
-    const fleeti_grid *grid;
-    uint32_t k, id = 0, level;
-    if (task->tile == FLEETI_TILE_NONE)
-        return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
-               !task->slice && task->batch == 1 &&
-               (task->level == FLEET_LEVEL_CU || task->level == FLEET_LEVEL_CHIPLET);
-    if (task->grid >= plan->n_grids) return 0;
-    grid = (const fleeti_grid *)fleeti_at(plan, plan->grids) + task->grid;
-    if (task->slice >= grid->slices || task->slices != (grid->slices | grid->tiles << 16)) return 0;
-    level = grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
-    if (grid->tiles) level = FLEETI_LEVEL_PART;
-    if (task->level != level || (grid->tiles && task->batch >= grid->tiles)) return 0;
-    for (k = 0; k < grid->rank; k++) {
-        if (task->at[k] < 0 || task->at[k] >= grid->extent[k]) return 0;
-        id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
-    }
-    return task->id == grid->first_id + id && id < grid->count;
-}
-
-static int fleeti_check_queues(const fleet_plan *plan)
-{
-    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    uint32_t q, i, descs = 0, chiplet = 0;
-    for (q = 0; q < plan->n_queues; q++) {
-        const int in_order =
-            plan->schedule == FLEET_SCHEDULE_CHIPLET || q < fleeti_chiplet_queues(plan);
-        if (q >= fleeti_chiplet_queues(plan))
-            chiplet = q - fleeti_chiplet_queues(plan);
-        else if (chiplet + 1 < plan->chiplets && q >= plan->worker_base[chiplet + 1])
-            chiplet++;
-        if (queues[q].first != descs || queues[q].count > plan->n_descs - descs) return 0;
-        descs += queues[q].count;
-        for (i = descs - queues[q].count; i < descs; i++) {
-            const fleet_task *task = &tasks[i];
-            if (!fleeti_check_task(plan, task) ||
-                task->flags & ~(FLEETI_FEEDS | FLEETI_EARLY | FLEETI_MAPPED | FLEETI_GUARDED) ||
-                (task->flags & FLEETI_EARLY && !plan->early) ||
-                (task->flags & FLEETI_GUARDED && !fleeti_has_guards(plan)) ||
-                !fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
-                !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
-                return 0;
-            /* Each queue ends the step with its last descriptor and with no other. */
-            if ((task->tile == FLEETI_TILE_NONE) !=
-                (i + 1 == descs && plan->schedule != FLEET_SCHEDULE_DYNAMIC))
-                return 0;
-            if (task->level == FLEETI_LEVEL_PART) continue;
-            if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && task->level == FLEET_LEVEL_CHIPLET) {
-                if (task->batch >= plan->workers[chiplet]) return 0;
-                continue;
-            }
-            if (!task->batch ||
-                (task->batch > 1 &&
-                 (!in_order || i + 1 == descs || task->level != FLEET_LEVEL_WAVE ||
-                  task[1].level != FLEET_LEVEL_WAVE || task[1].batch != task->batch - 1)))
-                return 0;
-        }
-    }
-    return descs == plan->n_descs;
-}
-
-/* DYNAMIC: the tables that say who becomes ready by what, and how many a ring gets in a step. */
-static int fleeti_check_consumers(const fleet_plan *plan)
-{
-    const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
-    const fleeti_consumer *consumers;
-    const fleeti_trigger *triggers;
-    const uint32_t *first;
-    uint32_t i, q, d;
-    if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return !plan->n_consumers && !plan->early;
-    if (!fleeti_section_fits(plan, plan->consumers, plan->n_consumers, sizeof(fleeti_consumer)) ||
-        plan->early > 1 || plan->guarded > (uint32_t)fleeti_has_guards(plan) ||
-        !fleeti_section_fits(plan, plan->first_consumers,
-                             plan->n_elements * (1ull + plan->early) + 1, sizeof(uint32_t)) ||
-        (plan->early &&
-         (!fleeti_section_fits(plan, plan->taken_targets, plan->n_elements, sizeof(uint32_t)) ||
-          !fleeti_range_fits(plan->taken, plan->n_elements, plan->counter_words))) ||
-        !fleeti_section_fits(plan, plan->triggers, plan->n_notifies, sizeof(fleeti_trigger)) ||
-        !fleeti_range_fits(plan->joins, plan->n_descs, plan->counter_words))
-        return 0;
-    consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
-    first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
-    triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    if (first[0] || first[plan->n_elements * (1 + plan->early)] > plan->n_consumers) return 0;
-    for (i = 0; i < plan->n_elements * (1 + plan->early); i++)
-        if (first[i] > first[i + 1]) return 0;
-    for (i = 0; i < plan->n_notifies; i++)
-        if (triggers[i].element >= plan->n_elements) return 0;
-    for (i = 0; i < plan->n_consumers; i++) {
-        const uint32_t ring = FLEETI_CONSUMER_RING(consumers[i].need);
-        if (consumers[i].desc >= plan->n_descs || ring >= FLEETI_RINGS * plan->chiplets ||
-            !(consumers[i].need & FLEETI_CONSUMER_NEED))
-            return 0;
-    }
-    for (q = 0; q < plan->chiplets; q++) {
-        const fleeti_queue *queue = &queues[plan->total_workers + q];
-        uint32_t n[FLEETI_RINGS] = {0, 0, 0};
-        for (d = queue->first; d < queue->first + queue->count; d++) n[fleeti_ring_of(&tasks[d])]++;
-        if (memcmp(n, plan->ring_entries + FLEETI_RINGS * q, sizeof n) != 0) return 0;
-    }
-    return 1;
-}
-
-static fleet_status fleeti_check_one(const void *block, size_t bytes)
+/* Magic, version, sizes and checksum. */
+static fleet_status fleeti_check_block(const void *block, size_t bytes)
 {
     const fleet_plan *plan = (const fleet_plan *)block;
     uint64_t magic;
@@ -6053,65 +5928,642 @@ static fleet_status fleeti_check_one(const void *block, size_t bytes)
     if (bytes < sizeof *plan || plan->header_bytes != sizeof *plan || plan->bytes > bytes ||
         plan->bytes <= sizeof *plan)
         return FLEET_ERROR_IMAGE_SIZE;
-    if (!fleeti_section_fits(plan, plan->queues, plan->n_queues, sizeof(fleeti_queue)) ||
-        !fleeti_section_fits(plan, plan->tasks, plan->n_descs, sizeof(fleet_task)) ||
-        !fleeti_section_fits(plan, plan->waits, plan->n_waits, sizeof(fleeti_wait)) ||
-        !fleeti_section_fits(plan, plan->notifies, plan->n_notifies, sizeof(fleeti_notify)) ||
-        !fleeti_section_fits(plan, plan->events, plan->n_events, sizeof(fleeti_event)) ||
-        !fleeti_section_fits(plan, plan->grids, plan->n_grids, sizeof(fleeti_grid)) ||
-        !fleeti_section_fits(plan, plan->targets, plan->n_elements, sizeof(uint32_t)) ||
-        plan->n_symbols > FLEET_MAX_SYMBOLS ||
-        !fleeti_section_fits(plan, plan->symbols, plan->n_symbols, sizeof(fleeti_symbol)) ||
-        plan->n_tensors > FLEET_MAX_TENSORS ||
-        !fleeti_section_fits(plan, plan->tensors, plan->n_tensors, sizeof(uint64_t)) ||
-        !fleeti_section_fits(plan, plan->maps, plan->n_maps, sizeof(fleeti_runtime_map)) ||
-        !fleeti_section_fits(plan, plan->names, 1, 1) || ((const char *)block)[plan->bytes - 1])
-        return FLEET_ERROR_IMAGE_SIZE;
-    if (!fleeti_check_workers(plan) || !fleeti_check_events(plan) || !fleeti_check_grids(plan) ||
-        !fleeti_check_symbols(plan) || !fleeti_check_maps(plan) || !fleeti_check_records(plan) ||
-        !fleeti_check_queues(plan) || !fleeti_check_consumers(plan))
-        return FLEET_ERROR_IMAGE_INDEX;
-    return FLEET_OK;
+    return plan->checksum == fleeti_checksum(plan) ? FLEET_OK : FLEET_ERROR_IMAGE_CHECKSUM;
 }
 
-/* Whether the plan of a bucket runs where the whole one does. */
-static int fleeti_check_bucket(const fleet_plan *plan, const fleet_plan *bucket)
+/* Sections lie where the counts have them lie. */
+static int fleeti_check_layout(fleeti_check *c)
 {
-    return bucket->n_buckets == 1 &&
-           (bucket->schedule == FLEET_SCHEDULE_CHIPLET) ==
-               (plan->schedule == FLEET_SCHEDULE_CHIPLET) &&
-           bucket->chiplets == plan->chiplets && bucket->n_grids == plan->n_grids &&
-           bucket->n_events == plan->n_events && bucket->n_symbols == plan->n_symbols &&
-           bucket->n_tensors == plan->n_tensors && bucket->counter_words <= plan->counter_words &&
-           bucket->system_words <= plan->system_words &&
-           !memcmp(bucket->workers, plan->workers, sizeof plan->workers);
+    const fleet_plan *plan = c->plan;
+    fleet_plan head;
+    memcpy(&head, plan, sizeof head);
+    if (plan->early > 1 || plan->guarded > 1 || plan->n_tasks > FLEETI_MOST ||
+        plan->n_descs > FLEETI_MOST || plan->n_waits > FLEETI_MOST ||
+        plan->n_notifies > FLEETI_MOST || plan->n_elements > FLEETI_MOST ||
+        plan->n_consumers > FLEETI_MOST || plan->n_maps > FLEETI_MOST || !plan->n_events ||
+        plan->n_symbols > FLEET_MAX_SYMBOLS || plan->n_tensors > FLEET_MAX_TENSORS)
+        return 0;
+    fleeti_lay_out_block(&head);
+    if (memcmp(&head, plan, sizeof head) != 0 || head.names >= plan->bytes) return 0;
+    c->queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
+    c->tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
+    c->waits = (const fleeti_wait *)fleeti_at(plan, plan->waits);
+    c->notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    c->events = (const fleeti_event *)fleeti_at(plan, plan->events);
+    c->grids = (const fleeti_grid *)fleeti_at(plan, plan->grids);
+    c->targets = (const uint32_t *)fleeti_at(plan, plan->targets);
+    c->symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
+    c->guards = (const fleeti_guard *)fleeti_at(plan, plan->guards);
+    c->maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
+    c->tensors = (const fleeti_tensor_info *)fleeti_at(plan, plan->tensors);
+    return 1;
+}
+
+/* The next name is this one, and it ends. */
+static int fleeti_check_name(fleeti_check *c, uint64_t name)
+{
+    const char *text = (const char *)c->plan + c->end_of_names;
+    const uint64_t room = c->plan->bytes - c->end_of_names;
+    uint64_t n = 0;
+    if (name != c->end_of_names) return 0;
+    while (n < room && n < FLEETI_NAME_BYTES && text[n]) n++;
+    if (!n || n == room || n == FLEETI_NAME_BYTES) return 0;
+    c->end_of_names += n + 1;
+    return 1;
+}
+
+/* Names stand in the order in which the builder writes them, without a gap. */
+static int fleeti_check_names(fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    uint32_t i;
+    int fits = 1;
+    c->end_of_names = plan->names;
+    for (i = 0; fits && i < plan->n_events; i++) fits = fleeti_check_name(c, c->events[i].name);
+    for (i = 0; fits && i < plan->n_grids; i++) fits = fleeti_check_name(c, c->grids[i].name);
+    for (i = 0; fits && i < plan->n_tensors; i++) fits = fleeti_check_name(c, c->tensors[i].name);
+    for (i = 0; fits && i < plan->n_symbols; i++) fits = fleeti_check_name(c, c->symbols[i].name);
+    return fits;
+}
+
+static int fleeti_check_workers(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    const fleet_topology *t = &plan->topology;
+    const uint32_t scheduler = plan->schedule == FLEET_SCHEDULE_CHIPLET;
+    uint32_t k, workers = 0;
+    if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS ||
+        plan->schedule > FLEET_SCHEDULE_DYNAMIC || t->chiplets != plan->chiplets ||
+        t->wave_size < 1 || t->wave_size > 64 || t->wave_size & (t->wave_size - 1) ||
+        plan->private_l2 != (t->private_l2 != 0) || t->name[sizeof t->name - 1])
+        return 0;
+    for (k = 0; k < plan->chiplets; k++) {
+        if (plan->worker_base[k] != workers || !plan->workers[k] || t->units[k] > 65536 ||
+            plan->workers[k] > t->units[k] - (t->units[k] ? scheduler : 0))
+            return 0;
+        workers += plan->workers[k];
+    }
+    return workers == plan->total_workers &&
+           fleeti_are_zero(plan->workers + k, FLEET_MAX_CHIPLETS - k) &&
+           fleeti_are_zero(plan->worker_base + k, FLEET_MAX_CHIPLETS - k) &&
+           plan->n_queues == fleeti_chiplet_queues(plan) +
+                                 (plan->schedule == FLEET_SCHEDULE_STATIC ? 0 : plan->chiplets);
+}
+
+/* Symbols, and the shapes that they give: those of the grids, and in a launch no larger ones. */
+static int fleeti_check_symbols(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    uint32_t i, at_launch = 0;
+    for (i = 0; i < plan->n_symbols; i++) {
+        const fleeti_symbol *s = &c->symbols[i];
+        if (s->at_launch > 1 || s->pad || s->min < 0 || s->min > s->max ||
+            plan->bound[i] < s->min || plan->bound[i] > s->max ||
+            (!s->at_launch && s->min != s->max))
+            return 0;
+        at_launch |= s->at_launch;
+    }
+    for (; i < FLEET_MAX_SYMBOLS; i++)
+        if (plan->bound[i]) return 0;
+    return plan->guarded == at_launch;
+}
+
+/* Whether an extent of a launch is one that its grid has; *guarded: it has a symbol. */
+static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_t extent,
+                               uint32_t *guarded)
+{
+    int64_t value;
+    if (d->div <= 0 || d->mul < 0 || fleeti_is_huge(d->div) || fleeti_is_huge(d->add) ||
+        fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MOST)) || d->symbol > c->plan->n_symbols ||
+        (d->symbol && !c->symbols[d->symbol - 1].at_launch))
+        return 0;
+    value = d->add + (d->symbol ? d->mul * c->plan->bound[d->symbol - 1] : 0);
+    if (d->symbol) *guarded = 1;
+    return fleeti_floor_div(value, d->div) == extent;
+}
+
+static int fleeti_check_grids(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    uint32_t i, k, tasks = 0, maps = 0, waves = 0, fits = 1;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &c->grids[i];
+        uint32_t guarded = 0;
+        if (grid->level > FLEET_LEVEL_DEVICE || grid->tile == FLEETI_TILE_NONE || !grid->slices ||
+            grid->slices > FLEETI_MOST ||
+            (grid->level != FLEET_LEVEL_DEVICE && grid->slices != 1) ||
+            grid->tiles > FLEETI_MOST_PARTS ||
+            (grid->tiles &&
+             (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MOST_PARTS)) ||
+            grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
+            !fleeti_extents_fit(grid->extent, grid->rank, grid->count) || grid->runs_ahead > 1 ||
+            grid->chosen > FLEETI_CHOSEN_UNTANGLES || grid->first_map != maps ||
+            grid->n_maps > plan->n_maps - maps ||
+            (grid->schedule != plan->schedule &&
+             (plan->schedule != FLEET_SCHEDULE_DYNAMIC || grid->schedule != FLEET_SCHEDULE_STATIC)))
+            return 0;
+        for (k = 0; plan->guarded && k < FLEET_MAX_RANK && fits; k++)
+            fits = (uint32_t)fleeti_check_dim_of(c, &c->guards[i].extent[k],
+                                                 k < grid->rank ? grid->extent[k] : 1, &guarded);
+        if (plan->guarded && fits)
+            fits = (uint32_t)fleeti_check_dim_of(c, &c->guards[i].slices, grid->slices, &guarded);
+        if (!fits || grid->guarded != guarded) return 0;
+        tasks += grid->count;
+        maps += grid->n_maps;
+        if (grid->count && grid->level == FLEET_LEVEL_WAVE) waves = 1;
+    }
+    return tasks == plan->n_tasks && maps == plan->n_maps && plan->has_waves == waves;
+}
+
+/* Events and their counters, which lie one behind the other: each tensor's own, then its sub-counters, at most a run of
+   them for each chiplet. So the words that a state needs are bounded by what the block holds. */
+static int fleeti_check_events(fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    uint64_t least = c->first_word, most = c->first_word, system = c->first_system;
+    uint32_t i, k, elements = 0;
+    if (plan->step_event != plan->n_events - 1) return 0;
+    for (i = 0; i < plan->n_events; i++) {
+        const fleeti_event *event = &c->events[i];
+        const uint64_t words = fleeti_counter_words(event->elements, event->stride);
+        const uint32_t in_host = event->counter & FLEETI_SYSTEM;
+        if (event->first_target != elements || event->elements > plan->n_elements - elements ||
+            !event->stride || event->stride > FLEETI_LINE_WORDS ||
+            event->stride & (event->stride - 1) ||
+            (i == plan->step_event && (event->elements != 1 || in_host || event->rank)) ||
+            event->outside > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
+            (event->outside & FLEET_OUTSIDE_NOTIFIES ? event->outside_notifies > FLEETI_MOST
+                                                     : event->outside_notifies) ||
+            event->warnings > FLEETI_WARN_NO_WAITER ||
+            (uint64_t)event->scoped[0] + event->scoped[1] + event->scoped[2] + event->scoped[3] !=
+                event->elements ||
+            (event->scoped[FLEET_SCOPE_SYSTEM] != 0) != (in_host != 0))
+            return 0;
+        if (!fleeti_extents_fit(event->extent, event->rank, event->elements)) return 0;
+        if (in_host) {
+            if ((event->counter & ~FLEETI_SYSTEM) != system) return 0;
+            system += words;
+        } else {
+            if (event->counter < least || event->counter > most ||
+                (event->counter - c->first_word) % FLEETI_LINE_WORDS)
+                return 0;
+            if (event->elements) c->by_counter[c->n_device++] = i;
+            least = most = event->counter + words;
+        }
+        most += plan->chiplets * words;
+        if (system > FLEETI_MOST) return 0;
+        elements += event->elements;
+    }
+    for (i = 0; i < plan->n_events; i++)
+        if (c->events[i].counter & FLEETI_SYSTEM) c->by_counter[c->n_device + c->n_system++] = i;
+    for (k = elements; k-- > 0;)
+        c->same[k] =
+            k + 1 < elements && c->targets[k] == c->targets[k + 1] ? c->same[k + 1] : k + 1;
+    for (k = 0; k < elements; k++)
+        if (c->targets[k] > FLEETI_MOST) return 0;
+    /* Workers divide by the arrivals that end a step. */
+    if (elements != plan->n_elements || (plan->n_tasks && !c->targets[elements - 1])) return 0;
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+        const uint64_t joins = fleeti_lines_of(plan->n_descs);
+        if (plan->joins < least || plan->joins > most ||
+            (plan->joins - c->first_word) % FLEETI_LINE_WORDS ||
+            plan->taken != (plan->early ? plan->joins + joins : 0))
+            return 0;
+        least = most = plan->joins + joins + (plan->early ? fleeti_lines_of(elements) : 0);
+    } else if (plan->joins || plan->taken || plan->early || plan->n_consumers ||
+               !fleeti_are_zero(plan->ring_entries, FLEETI_RINGS * FLEET_MAX_CHIPLETS)) {
+        return 0;
+    }
+    return plan->counter_words >= least && plan->counter_words <= most &&
+           plan->counter_words <= FLEETI_MOST &&
+           (plan->counter_words - c->first_word) % FLEETI_LINE_WORDS == 0 &&
+           plan->system_words == (system > FLEETI_LINE_WORDS ? system : 0);
+}
+
+/* The event whose counters from this word on, `stride` words apart, are those of `count` elements from *element on, with
+   one target for all. Null: there is none. */
+static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t counter,
+                                                uint32_t count, uint32_t stride, uint32_t *element)
+{
+    const uint32_t in_host = counter & FLEETI_SYSTEM;
+    const uint32_t *list = c->by_counter + (in_host ? c->n_device : 0);
+    uint32_t low = 0, high = in_host ? c->n_system : c->n_device;
+    const fleeti_event *event;
+    if (!high) return NULL;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (c->events[list[middle]].counter <= counter)
+            low = middle;
+        else
+            high = middle;
+    }
+    event = &c->events[list[low]];
+    if (counter < event->counter || (counter - event->counter) % event->stride ||
+        (count > 1 && stride != event->stride))
+        return NULL;
+    *element = (counter - event->counter) / event->stride;
+    if (!fleeti_range_fits(*element, count, event->elements)) return NULL;
+    *element += event->first_target;
+    return c->same[*element] - *element >= count ? event : NULL;
+}
+
+/* Wait and notify records, and what triggers repeat of these. */
+static int fleeti_check_records(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    const fleeti_event *step = &c->events[plan->step_event];
+    const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
+    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const int ready = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
+    uint32_t i, e = 0;
+    for (i = 0; i < plan->n_waits; i++) {
+        const fleeti_wait *wait = &c->waits[i];
+        const uint32_t count = wait->count & ~FLEETI_PREVIOUS;
+        if (!count || !wait->target || !wait->stride || wait->stride > FLEETI_LINE_WORDS ||
+            !fleeti_check_counter(c, wait->counter, count, wait->stride, &e) ||
+            wait->target != c->targets[e] ||
+            (wait->count & FLEETI_PREVIOUS && wait->counter != step->counter))
+            return 0;
+    }
+    for (i = 0; i < plan->n_notifies; i++) {
+        const fleeti_notify *notify = &c->notifies[i];
+        const fleeti_event *event = fleeti_check_counter(c, notify->counter, 1, 1, &e);
+        if (!event || !notify->weight || notify->weight > c->targets[e]) return 0;
+        if (!notify->sub || notify->sub == FLEETI_LOCAL) {
+            if (notify->share || notify->weight != 1 ||
+                (notify->sub && notify->counter & FLEETI_SYSTEM))
+                return 0;
+        } else if (notify->sub < c->first_word || notify->sub >= plan->counter_words ||
+                   notify->share < 2 || notify->share > FLEETI_MOST ||
+                   notify->weight > notify->share) {
+            return 0;
+        }
+        if (!ready) continue;
+        if (triggers[i].element != e || triggers[i].target != c->targets[e]) return 0;
+        c->feeds[i + 1] = c->feeds[i] + (first[e] < first[e + 1] || e == plan->n_elements - 1);
+    }
+    return 1;
+}
+
+/* Whether what a map tells is done; else its event has collapsed, and the plan's records stand for it. */
+static int fleeti_check_followed(const fleeti_check *c, const fleeti_runtime_map *m)
+{
+    uint32_t e = m->first_element;
+    const fleeti_event *event;
+    if (c->plan->schedule != FLEET_SCHEDULE_DYNAMIC || m->target > FLEETI_MOST) return 0;
+    if (!m->elements) return m->kind != FLEETI_MAP_GATHER || !m->values;
+    event = fleeti_check_counter(c, m->counter, m->elements, m->stride, &e);
+    return event && !(m->counter & FLEETI_SYSTEM) && m->counter == event->counter &&
+           m->stride == event->stride && m->first_element == event->first_target &&
+           m->elements == event->elements && m->target == c->targets[e];
+}
+
+/* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. `of`: the grid that has
+   the map; *consumers: where the tasks of the next range stand among the consumers. */
+static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_map *m, uint32_t of,
+                                    uint32_t *consumers)
+{
+    const fleet_plan *plan = c->plan;
+    const fleeti_grid *own = &c->grids[of], *grid;
+    const uint32_t ranges = m->kind >= FLEETI_MAP_RANGES;
+    if (m->kind > FLEETI_MAP_EXISTS || m->tensor >= plan->n_tensors || m->grid >= plan->n_grids ||
+        m->values > FLEETI_MOST || m->elements > FLEETI_MOST || own->level > FLEET_LEVEL_CU)
+        return 0;
+    grid = &c->grids[m->grid];
+    if ((m->kind != FLEETI_MAP_RANGES && m->grid != of) ||
+        c->tensors[m->tensor].values != fleeti_map_values(m, own->count))
+        return 0;
+    if ((m->kind == FLEETI_MAP_COUNTS || m->kind == FLEETI_MAP_RANGES) &&
+        (own->count != 1 || own->level != FLEET_LEVEL_CU || own->guarded))
+        return 0;
+    if (m->kind == FLEETI_MAP_GATHER &&
+        (own->rank != 1 || fleeti_map_values(m, own->count) > FLEETI_MOST ||
+         m->bound != (m->elements ? m->elements - 1 : 0)))
+        return 0;
+    if (m->kind == FLEETI_MAP_COUNTS && (m->values != m->elements || m->bound > FLEETI_MOST ||
+                                         (m->target && m->bound != m->target)))
+        return 0;
+    if (ranges && (m->values != m->elements + 1 || grid->rank < 1 || !grid->count ||
+                   m->bound != (uint32_t)grid->extent[0] || m->inner != grid->count / m->bound))
+        return 0;
+    if (!ranges && m->inner) return 0;
+    if (m->target && !fleeti_check_followed(c, m)) return 0;
+    if (!m->target && (m->counter || m->stride)) return 0;
+    if (m->kind != FLEETI_MAP_RANGES || !m->target) return !m->first;
+    if (m->first != *consumers || grid->count > plan->n_consumers - *consumers ||
+        grid->schedule != FLEET_SCHEDULE_DYNAMIC)
+        return 0;
+    *consumers += grid->count;
+    return 1;
+}
+
+static int fleeti_check_maps(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    const uint64_t lists = plan->n_elements * (1ull + plan->early);
+    uint32_t i, k, consumers = 0;
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+        for (i = 0; i < lists; i++)
+            if (first[i] > first[i + 1]) return 0;
+        consumers = first[lists];
+        if (first[0] || consumers > plan->n_consumers) return 0;
+    }
+    for (i = 0; i < plan->n_grids; i++)
+        for (k = 0; k < c->grids[i].n_maps; k++) {
+            const fleeti_runtime_map *m = &c->maps[c->grids[i].first_map + k];
+            if (!fleeti_check_runtime_map(c, m, i, &consumers)) return 0;
+            if (m->target) (m->kind == FLEETI_MAP_EXISTS ? c->exist : c->arrive)[i]++;
+        }
+    return consumers == plan->n_consumers;
+}
+
+/* The end of a step: no flag, for whatever a flag asks for it has not. */
+static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
+{
+    const uint32_t level = c->plan->schedule == FLEET_SCHEDULE_CHIPLET
+                               ? (uint32_t)FLEET_LEVEL_CHIPLET
+                               : (uint32_t)FLEET_LEVEL_CU;
+    uint32_t k;
+    for (k = 0; k < FLEET_MAX_RANK; k++)
+        if (task->at[k]) return 0;
+    return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
+           !task->slice && task->batch == 1 && task->level == level && !task->args &&
+           !task->flags && !task->acquire && !task->n_waits && task->n_notifies == 1 &&
+           c->notifies[task->notifies].counter == c->events[c->plan->step_event].counter;
+}
+
+/* The descriptor of a task of the graph: its grid, its coordinate, its slice. *order: its place among the tasks. */
+static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint64_t *order)
+{
+    const fleet_plan *plan = c->plan;
+    const fleeti_grid *grid;
+    uint32_t k, id = 0, level, flags;
+    if (task->grid >= plan->n_grids) return 0;
+    grid = &c->grids[task->grid];
+    if (task->tile != grid->tile || task->args != grid->args || task->slice >= grid->slices ||
+        task->slices != (grid->slices | grid->tiles << 16))
+        return 0;
+    level = grid->level < FLEET_LEVEL_CHIPLET ? grid->level : (uint32_t)FLEET_LEVEL_CHIPLET;
+    if (grid->tiles) level = FLEETI_LEVEL_PART;
+    if (task->level != level || (grid->tiles && task->batch >= grid->tiles)) return 0;
+    for (k = 0; k < FLEET_MAX_RANK; k++) {
+        if (task->at[k] < 0 || task->at[k] >= (k < grid->rank ? grid->extent[k] : 1)) return 0;
+        if (k < grid->rank) id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
+    }
+    if (task->id != grid->first_id + id || id >= grid->count) return 0;
+    flags = (grid->guarded ? FLEETI_GUARDED : 0) | (grid->n_maps ? FLEETI_MAPPED : 0) |
+            (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC &&
+        (c->arrive[task->grid] ||
+         c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))
+        flags |= FLEETI_FEEDS;
+    /* A wait that acquires nothing would be for nothing. */
+    if (task->flags != flags || (!task->n_waits && task->acquire)) return 0;
+    *order = ((uint64_t)task->id << 32) +
+             (grid->tiles ? (uint64_t)task->slice * grid->tiles + task->batch : task->slice);
+    return 1;
+}
+
+/* `batch` of a descriptor that is not a part: how many wavefront-tasks stand in a row; in a plan under DYNAMIC which of
+   its workers' shares of a chiplet-task this is. last: no other stands after it in its queue. */
+static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uint32_t queue,
+                              uint32_t chiplet, uint32_t last)
+{
+    const fleet_plan *plan = c->plan;
+    const uint32_t own = queue < fleeti_chiplet_queues(plan);
+    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && task->level == FLEET_LEVEL_CHIPLET)
+        return own ? task->batch == queue - plan->worker_base[chiplet]
+                   : task->batch < plan->workers[chiplet];
+    if (task->batch == 1) return 1;
+    return task->batch && task->level == FLEET_LEVEL_WAVE && !last &&
+           (own || plan->schedule == FLEET_SCHEDULE_CHIPLET) && task[1].level == FLEET_LEVEL_WAVE &&
+           task[1].batch == task->batch - 1;
+}
+
+/* Queues stand one behind the other; in each, tasks in their order, and at last the end of the step, but in a plan under
+   DYNAMIC. There the tasks of ready queues stand in their chiplets', the others in those of workers. */
+static int fleeti_check_queues(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    const int ready = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
+    uint32_t q, i, descs = 0, chiplet = 0;
+    for (q = 0; q < plan->n_queues; q++) {
+        const uint32_t own = q < fleeti_chiplet_queues(plan);
+        uint64_t order = 0, before = 0;
+        if (!own)
+            chiplet = q - fleeti_chiplet_queues(plan);
+        else if (chiplet + 1 < plan->chiplets && q >= plan->worker_base[chiplet + 1])
+            chiplet++;
+        if (c->queues[q].first != descs || c->queues[q].count > plan->n_descs - descs) return 0;
+        descs += c->queues[q].count;
+        for (i = descs - c->queues[q].count; i < descs; i++) {
+            const fleet_task *task = &c->tasks[i];
+            const uint32_t last = i + 1 == descs;
+            if (!fleeti_range_fits(task->waits, task->n_waits, plan->n_waits) ||
+                !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
+                return 0;
+            if (task->tile == FLEETI_TILE_NONE) {
+                if (ready || !last || !fleeti_check_step_end(c, task)) return 0;
+                continue;
+            }
+            if (!fleeti_check_task(c, task, &order) || (last && !ready) ||
+                (ready && (c->grids[task->grid].schedule == FLEET_SCHEDULE_STATIC) != own) ||
+                (task->level != FLEETI_LEVEL_PART &&
+                 !fleeti_check_batch(c, task, q, chiplet, last)))
+                return 0;
+            if (i == descs - c->queues[q].count)
+                ; /* the first one */
+            else if (ready && !own && task->level == FLEET_LEVEL_CHIPLET && task->batch) {
+                if (order != before || task->batch != task[-1].batch + 1) return 0;
+            } else if (order <= before) {
+                return 0;
+            }
+            before = order;
+        }
+    }
+    return descs == plan->n_descs;
+}
+
+/* DYNAMIC: consumers [from, end) are tasks of ready queues, each with its ring. */
+static int fleeti_check_rings(const fleeti_check *c, const fleeti_consumer *consumers,
+                              uint32_t from, uint32_t end)
+{
+    const fleet_plan *plan = c->plan;
+    const fleeti_queue *queues = c->queues + plan->total_workers;
+    for (; from < end; from++) {
+        const uint32_t desc = consumers[from].desc;
+        uint32_t k = 0;
+        if (desc < queues[0].first || desc >= plan->n_descs) return 0;
+        while (desc - queues[k].first >= queues[k].count) k++;
+        if (FLEETI_CONSUMER_RING(consumers[from].need) !=
+            FLEETI_RINGS * k + fleeti_ring_of(&c->tasks[desc]))
+            return 0;
+    }
+    return 1;
+}
+
+/* DYNAMIC: the tasks of a range's grid, in their order. */
+static int fleeti_check_range_tasks(const fleeti_check *c, const fleeti_runtime_map *m,
+                                    const fleeti_consumer *consumers)
+{
+    const fleeti_grid *grid = &c->grids[m->grid];
+    uint32_t i;
+    if (!fleeti_check_rings(c, consumers, m->first, m->first + grid->count)) return 0;
+    for (i = 0; i < grid->count; i++) {
+        const fleeti_consumer *consumer = &consumers[m->first + i];
+        if (c->tasks[consumer->desc].id != grid->first_id + i ||
+            (consumer->need & FLEETI_CONSUMER_NEED) !=
+                c->listed[consumer->desc] + c->exist[m->grid])
+            return 0;
+    }
+    return 1;
+}
+
+/* DYNAMIC: the tables that say who becomes ready by what, and how many a ring gets in a step. Each task is listed as often
+   as it needs, so that a ring gets it once. */
+static int fleeti_check_consumers(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    const fleeti_consumer *consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
+    const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
+    uint32_t entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS], i, q, d, listed;
+    if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return 1;
+    listed = first[plan->n_elements * (1 + plan->early)];
+    if (!fleeti_check_rings(c, consumers, 0, listed)) return 0;
+    for (i = 0; i < listed; i++) c->listed[consumers[i].desc]++;
+    for (i = 0; i < listed; i++) {
+        const uint32_t desc = consumers[i].desc;
+        if ((consumers[i].need & FLEETI_CONSUMER_NEED) !=
+            c->listed[desc] + c->exist[c->tasks[desc].grid])
+            return 0;
+    }
+    for (i = 0; i < plan->n_maps; i++)
+        if (c->maps[i].kind == FLEETI_MAP_RANGES && c->maps[i].target &&
+            !fleeti_check_range_tasks(c, &c->maps[i], consumers))
+            return 0;
+    memset(entries, 0, sizeof entries);
+    for (q = 0; q < plan->chiplets; q++) {
+        const fleeti_queue *queue = &c->queues[plan->total_workers + q];
+        for (d = queue->first; d < queue->first + queue->count; d++) {
+            if (!c->listed[d] && !c->exist[c->tasks[d].grid]) return 0;
+            entries[FLEETI_RINGS * q + fleeti_ring_of(&c->tasks[d])]++;
+        }
+    }
+    return memcmp(entries, plan->ring_entries, sizeof entries) == 0;
+}
+
+/* The passes over what a block holds. */
+static fleet_status fleeti_check_contents(fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    const uint64_t ready = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
+    const uint64_t words = (uint64_t)plan->n_events + plan->n_elements + 2ull * plan->n_grids +
+                           ready * (1ull + plan->n_notifies + plan->n_descs);
+    uint32_t *scratch;
+    int fits;
+    if (!fleeti_check_workers(c) || !fleeti_check_symbols(c) || !fleeti_check_grids(c))
+        return FLEET_ERROR_IMAGE_INDEX;
+    scratch = words < SIZE_MAX / 4 ? (uint32_t *)FLEET_MALLOC((size_t)words * 4) : NULL;
+    if (!scratch) return FLEET_ERROR_MEMORY;
+    memset(scratch, 0, (size_t)words * 4);
+    c->by_counter = scratch;
+    c->same = c->by_counter + plan->n_events;
+    c->exist = c->same + plan->n_elements;
+    c->arrive = c->exist + plan->n_grids;
+    c->feeds = c->arrive + plan->n_grids;
+    c->listed = c->feeds + ready * (1ull + plan->n_notifies);
+    c->n_device = c->n_system = 0;
+    fits = fleeti_check_events(c) && fleeti_check_maps(c) && fleeti_check_records(c) &&
+           fleeti_check_queues(c) && fleeti_check_consumers(c);
+    FLEET_FREE(scratch);
+    return fits ? FLEET_OK : FLEET_ERROR_IMAGE_INDEX;
+}
+
+/* Whether the plan of a bucket runs where the whole one does, and is of the same graph. */
+static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
+{
+    const fleet_plan *plan = whole->plan, *bucket = c->plan;
+    uint32_t i;
+    if (bucket->n_buckets != 1 || bucket->buckets || c->end_of_names != bucket->bytes ||
+        (bucket->schedule == FLEET_SCHEDULE_CHIPLET) !=
+            (plan->schedule == FLEET_SCHEDULE_CHIPLET) ||
+        bucket->n_grids != plan->n_grids || bucket->n_events != plan->n_events ||
+        bucket->n_symbols != plan->n_symbols || bucket->n_tensors != plan->n_tensors ||
+        bucket->guarded != plan->guarded ||
+        c->end_of_names - bucket->names != whole->end_of_names - plan->names ||
+        memcmp((const char *)bucket + bucket->names, (const char *)plan + plan->names,
+               (size_t)(bucket->bytes - bucket->names)) != 0 ||
+        memcmp(bucket->workers, plan->workers, sizeof plan->workers) != 0 ||
+        (plan->guarded && memcmp(c->guards, whole->guards, plan->n_grids * sizeof *c->guards) != 0))
+        return 0;
+    for (i = 0; i < plan->n_symbols; i++)
+        if (c->symbols[i].min != whole->symbols[i].min ||
+            c->symbols[i].max != whole->symbols[i].max ||
+            c->symbols[i].at_launch != whole->symbols[i].at_launch)
+            return 0;
+    for (i = 0; i < plan->n_grids; i++)
+        if (c->grids[i].tile != whole->grids[i].tile || c->grids[i].args != whole->grids[i].args ||
+            c->grids[i].level != whole->grids[i].level || c->grids[i].rank != whole->grids[i].rank)
+            return 0;
+    return 1;
+}
+
+/* The header and the names of a plan that begins a block of so many bytes. */
+static fleet_status fleeti_check_open(fleeti_check *c, const void *block, size_t bytes)
+{
+    const fleet_status status = fleeti_check_block(block, bytes);
+    if (status != FLEET_OK) return status;
+    c->plan = (const fleet_plan *)block;
+    return fleeti_check_layout(c) && fleeti_check_names(c) ? FLEET_OK : FLEET_ERROR_IMAGE_SIZE;
+}
+
+/* The plans of the other buckets: where the table says, which is where the builder puts them. */
+static fleet_status fleeti_check_buckets(fleeti_check *whole)
+{
+    const fleet_plan *plan = whole->plan;
+    uint64_t end = whole->end_of_names, table = fleeti_section(&end, plan->n_buckets, 8);
+    const uint64_t *offset = (const uint64_t *)fleeti_at(plan, table);
+    uint32_t i;
+    if (table != plan->buckets || end >= plan->bytes) return FLEET_ERROR_IMAGE_SIZE;
+    for (i = 0; i + 1 < plan->n_buckets; i++) {
+        uint64_t at = fleeti_section(&end, 0, 1);
+        fleeti_check c = *whole;
+        fleet_status status;
+        if (offset[i] != at || at >= plan->bytes) return FLEET_ERROR_IMAGE_SIZE;
+        status = fleeti_check_open(&c, fleeti_at(plan, at), (size_t)(plan->bytes - at));
+        if (status != FLEET_OK) return status;
+        if (!fleeti_check_bucket(whole, &c)) return FLEET_ERROR_IMAGE_INDEX;
+        status = fleeti_check_contents(&c);
+        if (status != FLEET_OK) return status;
+        whole->first_word = c.plan->counter_words;
+        if (c.plan->system_words) whole->first_system = c.plan->system_words;
+        end += c.plan->bytes;
+    }
+    if (offset[i]) return FLEET_ERROR_IMAGE_INDEX;
+    return end + 1 == plan->bytes && !*((const char *)plan + end) ? FLEET_OK
+                                                                  : FLEET_ERROR_IMAGE_SIZE;
 }
 
 fleet_status fleet_plan_check(const void *block, size_t bytes)
 {
+    fleeti_check c;
     const fleet_plan *plan = (const fleet_plan *)block;
-    const fleeti_symbol *symbols;
-    const uint64_t *offset;
     uint32_t i;
-    fleet_status status = fleeti_check_one(block, bytes);
+    fleet_status status;
+    memset(&c, 0, sizeof c);
+    c.first_word = c.first_system = FLEETI_LINE_WORDS;
+    status = fleeti_check_open(&c, block, bytes);
     if (status != FLEET_OK) return status;
-    symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
-    for (i = 0; i < plan->n_symbols; i++) /* the whole plan serves all values */
-        if (plan->bound[i] != symbols[i].max) return FLEET_ERROR_IMAGE_INDEX;
     if (plan->n_buckets < 1 || plan->n_buckets > FLEET_MAX_BUCKETS) return FLEET_ERROR_IMAGE_INDEX;
-    if (plan->n_buckets == 1) return FLEET_OK;
-    if (!fleeti_section_fits(plan, plan->buckets, plan->n_buckets, sizeof *offset))
-        return FLEET_ERROR_IMAGE_SIZE;
-    offset = (const uint64_t *)fleeti_at(plan, plan->buckets);
-    for (i = 0; i + 1 < plan->n_buckets && status == FLEET_OK; i++) {
-        const fleet_plan *bucket;
-        if (!fleeti_section_fits(plan, offset[i], 1, sizeof *bucket)) return FLEET_ERROR_IMAGE_SIZE;
-        bucket = (const fleet_plan *)fleeti_at(plan, offset[i]);
-        status = fleeti_check_one(bucket, (size_t)(plan->bytes - offset[i]));
-        if (status == FLEET_OK && !fleeti_check_bucket(plan, bucket))
-            status = FLEET_ERROR_IMAGE_INDEX;
-    }
-    return status == FLEET_OK && offset[i] ? FLEET_ERROR_IMAGE_INDEX : status;
+    if (plan->n_buckets > 1)
+        status = fleeti_check_buckets(&c);
+    else if (plan->buckets || c.end_of_names != plan->bytes)
+        status = FLEET_ERROR_IMAGE_SIZE;
+    if (status != FLEET_OK) return status;
+    for (i = 0; i < plan->n_symbols; i++) /* the whole plan serves all values */
+        if (plan->bound[i] != c.symbols[i].max) return FLEET_ERROR_IMAGE_INDEX;
+    return fleeti_check_contents(&c);
 }
 
 /* ---- questions to a plan --------------------------------------------------------------------- */
@@ -6126,6 +6578,11 @@ static const fleeti_grid *fleeti_plan_grids(const fleet_plan *plan)
     return (const fleeti_grid *)fleeti_at(plan, plan->grids);
 }
 
+static const fleeti_tensor_info *fleeti_plan_tensors(const fleet_plan *plan)
+{
+    return (const fleeti_tensor_info *)fleeti_at(plan, plan->tensors);
+}
+
 static const char *fleeti_plan_text(const fleet_plan *plan, uint64_t offset)
 {
     return (const char *)fleeti_at(plan, offset);
@@ -6137,6 +6594,31 @@ const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i)
     if (plan->n_buckets == 1) return plan;
     return (const fleet_plan *)fleeti_at(plan,
                                          ((const uint64_t *)fleeti_at(plan, plan->buckets))[i]);
+}
+
+uint64_t fleet_plan_args(const fleet_plan *plan)
+{
+    uint64_t args = 0;
+    uint32_t i;
+    for (i = 0; plan && i < plan->n_grids; i++)
+        if (fleeti_plan_grids(plan)[i].args >= args) args = fleeti_plan_grids(plan)[i].args + 1ull;
+    return args;
+}
+
+int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor)
+{
+    uint64_t most = 0;
+    uint32_t i = 0, k;
+    if (!plan || !tensor) return -1;
+    while (i < plan->n_tensors &&
+           strcmp(fleeti_plan_text(plan, fleeti_plan_tensors(plan)[i].name), tensor) != 0)
+        i++;
+    if (i == plan->n_tensors) return -1;
+    for (k = 0; k < plan->n_buckets; k++) {
+        const uint64_t values = fleeti_plan_tensors(fleet_plan_bucket(plan, k))[i].values;
+        if (values > most) most = values;
+    }
+    return (int64_t)most;
 }
 
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name)
@@ -6440,7 +6922,7 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
 {
     const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
     uint32_t i, k;
-    if (!fleeti_has_guards(plan)) return;
+    if (!plan->guarded) return;
     fleeti_put(out, "symbols at launch:");
     for (k = 0; k < plan->n_symbols; k++)
         if (symbols[k].at_launch)
@@ -6465,14 +6947,13 @@ static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
     static const char *const what[] = {"notifies by", "sets wait counts by", "names tasks by",
                                        "exists by"};
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
-    const uint64_t *tensors = (const uint64_t *)fleeti_at(plan, plan->tensors);
     uint32_t i, k;
     for (i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         for (k = grid->first_map; k < grid->first_map + grid->n_maps; k++)
             fleeti_put(out, "run-time map: grid %s %s tensor %s%s\n",
                        fleeti_plan_text(plan, grid->name), what[maps[k].kind],
-                       fleeti_plan_text(plan, tensors[maps[k].tensor]),
+                       fleeti_plan_text(plan, fleeti_plan_tensors(plan)[maps[k].tensor].name),
                        maps[k].target ? "" : ", its events collapsed to one, as queues are fixed");
     }
 }

@@ -839,6 +839,14 @@ FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tenso
     return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
 }
 
+/* The same for an index: a value that was changed since it was checked leads nowhere but inside the plan. */
+FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_runtime_map *m,
+                                           uint32_t index)
+{
+    const uint32_t value = fleeti_tensor_value(w, m->tensor, index);
+    return value < m->bound ? value : m->bound;
+}
+
 /* Elements that tasks outside their shape have completed, one in each lane below `count`, with its epoch. */
 typedef struct fleeti_todo {
     uint32_t element, epoch, count;
@@ -994,8 +1002,8 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
             const fleeti_runtime_map *m = &maps[map++];
             const uint32_t i = e - m->first_element;
             if (m->kind != FLEETI_MAP_RANGES || !m->target || i >= m->elements) continue;
-            from = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i));
-            end = fleeti_uniform(fleeti_tensor_value(w, m->tensor, i + 1));
+            from = fleeti_uniform(fleeti_tensor_within(w, m, i));
+            end = fleeti_uniform(fleeti_tensor_within(w, m, i + 1));
             from = m->first + from * m->inner, end = m->first + end * m->inner;
             continue;
         }
@@ -1057,13 +1065,12 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         if (at->base >= m->values || m->kind >= FLEETI_MAP_RANGES) at->map++, at->base = 0;
         if (m->kind == FLEETI_MAP_EXISTS || !m->target || (by_row && w->absent)) continue;
         if (m->kind == FLEETI_MAP_RANGES) { /* the tasks behind the last range: there are none */
-            const uint32_t last = fleeti_uniform(fleeti_tensor_value(w, m->tensor, m->values - 1));
+            const uint32_t last = fleeti_uniform(fleeti_tensor_within(w, m, m->values - 1));
             news->from = m->first + last * m->inner;
             news->end = m->first + m->bound * m->inner;
             return 1;
         }
-        value = here ? fleeti_tensor_value(w, m->tensor,
-                                           i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
+        value = here ? fleeti_tensor_within(w, m, i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
                      : 0;
         add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
@@ -1245,6 +1252,7 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
         fleeti_lds_put(
             w->slots, FLEETI_STEP_WORD + 1,
             ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
+        fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
         fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
     }
     fleet_wave_barrier(); /* the wave that pops is the wave of thread 0 */
@@ -2071,6 +2079,10 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
             for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
                 status = fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch,
                                           &index);
+                /* Left by a step of another bucket that ended too early, as only a plan or a run-time tensor that is
+                   wrong has it end. */
+                if (index >= fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 2) && !status)
+                    status = FLEET_ERROR_IMAGE_INDEX;
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
@@ -3602,7 +3614,6 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
     const char *block = (const char *)plan;
     const fleeti_event *events = (const fleeti_event *)(block + plan->events);
     const uint32_t *targets = (const uint32_t *)(block + plan->targets);
-    const fleet_task *tasks = (const fleet_task *)(block + plan->tasks);
     const fleeti_notify *notifies = (const fleeti_notify *)(block + plan->notifies);
     for (uint32_t e = 0; e < plan->n_events; e++)
         for (uint32_t i = 0; i < events[e].elements; i++) {
@@ -3622,11 +3633,9 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
             counters[plan->taken + i] =
                 epoch * ((const uint32_t *)(block + plan->taken_targets))[i];
     }
-    for (uint32_t d = 0; d < plan->n_descs; d++)
-        for (uint32_t i = 0; i < tasks[d].n_notifies; i++) {
-            fleeti_notify r = notifies[tasks[d].notifies + i];
-            if (r.sub && !(r.sub & FLEETI_LOCAL)) counters[r.sub] = epoch * r.share;
-        }
+    for (uint32_t i = 0; i < plan->n_notifies; i++)
+        if (notifies[i].sub && !(notifies[i].sub & FLEETI_LOCAL))
+            counters[notifies[i].sub] = epoch * notifies[i].share;
 }
 
 /* Linux tells who traces a process; elsewhere nobody does. */
@@ -3885,8 +3894,7 @@ static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
 
 static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
 {
-    const char *block = (const char *)plan;
-    return block + ((const uint64_t *)(const void *)(block + plan->tensors))[tensor];
+    return (const char *)plan + fleeti_plan_tensors(plan)[tensor].name;
 }
 
 static fleet_status fleeti_check_bound(fleet_state *s)
@@ -4545,6 +4553,26 @@ static void fleeti_link_task(fleet_trace_log *log, const fleeti_log_arrivals *ar
     awaited->waited_ns += t->run_begin_ns - t->wait_begin_ns;
 }
 
+/* Where a plan has a task wait for arrivals that cannot have come before it, as a forged one may, `after` may lead in a
+   circle: it is cut, for whoever follows it to its end. */
+static fleet_status fleeti_cut_circles(fleet_trace_log *log)
+{
+    uint32_t *seen = (uint32_t *)FLEET_MALLOC((log->n_tasks + 1u) * sizeof *seen); /* 1 + by whom */
+    if (!seen) return FLEET_ERROR_MEMORY;
+    memset(seen, 0, (log->n_tasks + 1u) * sizeof *seen);
+    for (uint32_t i = 0; i < log->n_tasks; i++) {
+        uint32_t at = i, from = i;
+        while (at != FLEET_TRACE_NONE && !seen[at]) {
+            seen[at] = i + 1;
+            from = at;
+            at = log->tasks[at].after;
+        }
+        if (at != FLEET_TRACE_NONE && seen[at] == i + 1) log->tasks[from].after = FLEET_TRACE_NONE;
+    }
+    FLEET_FREE(seen);
+    return FLEET_OK;
+}
+
 fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream)
 {
     fleeti_log_arrivals arrivals;
@@ -4570,6 +4598,7 @@ fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fl
         status = fleeti_log_events(log, &arrivals);
     }
     for (uint32_t i = 0; i < log->n_tasks && !status; i++) fleeti_link_task(log, &arrivals, i);
+    if (!status) status = fleeti_cut_circles(log);
     if (arrivals.list) FLEET_FREE(arrivals.list);
     if (status) fleet_trace_log_free(log);
     return status;

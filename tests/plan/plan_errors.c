@@ -1,6 +1,6 @@
 /* Every bad input has a status of its own and a message that names what to change; and a block from outside
    that is not a sound plan is refused, whatever its bytes are. */
-#include "walk.h"
+#include "forge.h"
 
 #define ONE fleet_shape1(fleet_dim_of(1))
 
@@ -1010,6 +1010,92 @@ static void ask_everything(const fleet_plan *plan)
     for (i = 0; i + 1 < plan->n_buckets; i++) ask_everything(fleet_plan_bucket(plan, i));
 }
 
+/* Of a plan without buckets, under a checksum that fits. */
+static fleet_status check_sealed(fleet_plan *plan)
+{
+    seal(plan, plan->bytes, NULL, 1);
+    return fleet_plan_check(plan, (size_t)plan->bytes);
+}
+
+/* What must agree, and did not have to: each of these passed, and led a launch astray. */
+static void forged_fields(test_run *t)
+{
+    fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0, 0), *mapped = mapped_plan();
+    const size_t bytes = (size_t)plan->bytes, mapped_bytes = (size_t)mapped->bytes;
+    fleet_plan *p = (fleet_plan *)malloc(bytes), *m = (fleet_plan *)malloc(mapped_bytes);
+    const uint32_t end = queues_of(plan)[0].first + queues_of(plan)[0].count - 1;
+    uint32_t i, gather = 0;
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)section(mapped, mapped->maps);
+    while (maps[gather].kind != FLEETI_MAP_GATHER) gather++;
+    memcpy(m, mapped, mapped_bytes);
+    CHECK_INT(check_sealed(m), FLEET_OK);
+    for (i = 0; i < 12; i++) {
+        fleet_task *tasks = (fleet_task *)((char *)p + plan->tasks);
+        fleeti_notify *notify = (fleeti_notify *)((char *)p + plan->notifies);
+        fleeti_runtime_map *map = (fleeti_runtime_map *)((char *)m + mapped->maps) + gather;
+        memcpy(p, plan, bytes);
+        memcpy(m, mapped, mapped_bytes);
+        CHECK_INT(check_sealed(p), FLEET_OK);
+        CHECK(tasks[end].tile == FLEETI_TILE_NONE);
+        switch (i) {
+        case 0:
+            tasks[end].flags = FLEETI_GUARDED;
+            break;
+        case 1:
+            tasks[end].flags = FLEETI_MAPPED;
+            break;
+        case 2:
+            tasks[end].args = 1000000;
+            break;
+        case 3:
+            tasks[0].tile = 2;
+            break;
+        case 4:
+            tasks[0].args = 1000000;
+            break;
+        case 5:
+            tasks[0].at[5] = 1;
+            break;
+        case 6:
+            p->counter_words = 1000000000;
+            break;
+        case 7:
+            p->system_words += 32;
+            break;
+        case 8:
+            p->buckets = 64;
+            break;
+        case 9:
+            p->guards += 64;
+            break;
+        case 10: /* a local arrival in the host's region */
+            while (!(notify->counter & FLEETI_SYSTEM)) notify++;
+            notify->sub = FLEETI_LOCAL, notify->share = 0, notify->weight = 1;
+            break;
+        default:
+            map->values = 1 << 20;
+            break;
+        }
+        CHECK(check_sealed(i < 11 ? p : m) != FLEET_OK);
+    }
+    free(p);
+    free(m);
+    fleet_plan_free(plan);
+    fleet_plan_free(mapped);
+}
+
+/* What a plan asks of its caller. */
+static void asked_of_the_caller(test_run *t)
+{
+    fleet_plan *plan = mapped_plan();
+    CHECK_INT(fleet_plan_tensor_values(plan, "none"), -1);
+    CHECK_INT(fleet_plan_tensor_values(NULL, "topk"), -1);
+    CHECK_INT(fleet_plan_tensor_values(plan, NULL), -1);
+    CHECK_INT(fleet_plan_args(plan), 1);
+    CHECK_INT(fleet_plan_args(NULL), 0);
+    fleet_plan_free(plan);
+}
+
 static void images(test_run *t)
 {
     fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0, 0), *other;
@@ -1034,22 +1120,24 @@ static void images(test_run *t)
     CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_SIZE);
     memcpy(other, plan, bytes);
     other->tasks = ~63ull;
-    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_SIZE);
+    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_CHECKSUM);
+    CHECK_INT(check_sealed(other), FLEET_ERROR_IMAGE_SIZE);
     memcpy(other, plan, bytes);
     ((fleeti_wait *)((char *)other + other->waits))->counter = 1u << 20;
-    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_INDEX);
+    CHECK_INT(check_sealed(other), FLEET_ERROR_IMAGE_INDEX);
     memcpy(other, plan, bytes);
     ((fleet_task *)((char *)other + other->tasks))->notifies = other->n_notifies;
-    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_INDEX);
+    CHECK_INT(check_sealed(other), FLEET_ERROR_IMAGE_INDEX);
     memcpy(other, plan, bytes);
     memset((char *)other + other->names, 'x', bytes - (size_t)other->names); /* without an end */
-    CHECK_INT(fleet_plan_check(other, bytes), FLEET_ERROR_IMAGE_SIZE);
+    CHECK_INT(check_sealed(other), FLEET_ERROR_IMAGE_SIZE);
     free(other);
     CHECK_INT(fleet_plan_check((char *)plan + 4, bytes - 4), FLEET_ERROR_ARGUMENT); /* misaligned */
     fleet_plan_free(plan);
 }
 
-/* Every byte in turn set to several other values, and words to extreme ones: refused or harmless. */
+/* Every byte in turn set to several other values, and words to extreme ones, under a checksum that fits: refused or
+   harmless. */
 static void hostile_images(test_run *t)
 {
     static const unsigned char flips[] = {0x01, 0x80, 0xff, 0x55};
@@ -1062,11 +1150,16 @@ static void hostile_images(test_run *t)
                                       : small_plan((fleet_schedule)(kind % 3), kind == 3, 0);
         size_t bytes = (size_t)plan->bytes, i, k;
         unsigned char *image = (unsigned char *)malloc(bytes);
+        const uint32_t buckets = plan->n_buckets;
+        uint64_t table[FLEET_MAX_BUCKETS];
+        memset(table, 0, sizeof table);
+        if (buckets > 1) memcpy(table, section(plan, plan->buckets), buckets * sizeof table[0]);
         memcpy(image, plan, bytes);
         for (i = 0; i < bytes; i++) {
             unsigned char keep = image[i];
             for (k = 0; k < sizeof flips; k++) {
                 image[i] = keep ^ flips[k];
+                seal(image, bytes, table, buckets);
                 if (fleet_plan_check(image, bytes) == FLEET_OK)
                     ask_everything((fleet_plan *)(void *)image);
             }
@@ -1077,14 +1170,17 @@ static void hostile_images(test_run *t)
             memcpy(&keep, image + i, 4);
             for (k = 0; k < sizeof words / sizeof words[0]; k++) {
                 memcpy(image + i, &words[k], 4);
+                seal(image, bytes, table, buckets);
                 if (fleet_plan_check(image, bytes) == FLEET_OK)
                     ask_everything((fleet_plan *)(void *)image);
             }
             memcpy(image + i, &keep, 4);
         }
+        seal(image, bytes, table, buckets);
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_OK);
         /* The arrivals that end a step: workers divide by them. */
         ((uint32_t *)(void *)(image + plan->targets))[plan->n_elements - 1] = 0;
+        seal(image, bytes, table, buckets);
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_ERROR_IMAGE_INDEX);
         free(image);
         fleet_plan_free(plan);
@@ -1121,6 +1217,8 @@ static void list(test_run *t)
     TEST(order_in_a_mixed_plan);
     TEST(placements);
     TEST(images);
+    TEST(forged_fields);
+    TEST(asked_of_the_caller);
     TEST(hostile_images);
 }
 
