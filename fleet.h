@@ -1976,8 +1976,14 @@ static int fleeti_check_map(fleet_graph *g, const fleet_map *map, uint32_t grid_
             return 0;
         }
         snprintf(field, sizeof field, "limit of map axis %u", j);
-        if ((a->limit.add || a->limit.symbol) && !fleeti_check_dim(g, a->limit, owner, field, site))
+        if (!a->limit.add && !a->limit.symbol) continue;
+        if (!fleeti_check_dim(g, a->limit, owner, field, site)) return 0;
+        if (!a->limit.symbol && a->limit.add < 0) {
+            fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                        "%s: %s is %lld, below 0 (0: there is none): no task reaches anything",
+                        owner, field, (long long)a->limit.add);
             return 0;
+        }
     }
     return 1;
 }
@@ -2317,7 +2323,7 @@ typedef struct fleeti_bound_grid {
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
     uint32_t first_map, n_maps;
     fleet_schedule schedule;
-    uint32_t chosen; /* 1: by AUTO, from these estimates */
+    uint32_t chosen; /* FLEETI_CHOSEN_...: by AUTO, from these estimates */
     double static_ns, dynamic_ns;
 } fleeti_bound_grid;
 
@@ -2403,6 +2409,7 @@ typedef struct fleeti_build {
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
     uint32_t is_static, is_dynamic;       /* the same */
     uint32_t unfused, unaware, levels, early;
+    uint32_t untangle; /* 1: fixed queues would deadlock, what AUTO chooses for is DYNAMIC */
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
@@ -2923,7 +2930,7 @@ static void fleeti_choose_schedules(fleeti_build *b)
                 ? mixed
                 : ready;
     }
-    has_ready = must || best < 0.95 * all_fixed;
+    has_ready = must || b->untangle || best < 0.95 * all_fixed;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
@@ -2931,6 +2938,9 @@ static void fleeti_choose_schedules(fleeti_build *b)
         grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
                              ? FLEET_SCHEDULE_DYNAMIC
                              : FLEET_SCHEDULE_STATIC;
+        if (!b->untangle || !fleeti_is_static(grid)) continue;
+        grid->schedule = FLEET_SCHEDULE_DYNAMIC;
+        grid->chosen = FLEETI_CHOSEN_UNTANGLES;
     }
 }
 
@@ -3208,6 +3218,10 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
         axis[j].width = from->width;
         axis[j].limit = FLEETI_NO_LIMIT;
         if (from->limit.add || from->limit.symbol) axis[j].limit = fleeti_evaluate(b, from->limit);
+        if (axis[j].limit < 0)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
+                                 "%s of grid %s: limit of map axis %u is %lld, below 0", what,
+                                 grid->def->name, j, (long long)axis[j].limit);
         for (k = 0; k < grid->rank; k++) {
             int64_t stride = fleeti_clamp(from->stride[k]);
             size = fleeti_add(size, fleeti_mul(stride < 0 ? -stride : stride, grid->extent[k]));
@@ -3350,6 +3364,42 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
     return made;
 }
 
+/* Whether events lead from a grid to another one, by whatever tasks. Each grid and each event is looked at once: lists
+   of edges are chains, from 1 on, and 0 ends them. */
+static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to, uint32_t *leads)
+{
+    const fleet_graph *g = b->g;
+    const uint32_t n = FLEETI_LEN(g->edges), n_events = FLEETI_LEN(g->events);
+    uint32_t *out_of = (uint32_t *)fleeti_new(b, b->n_grids, sizeof *out_of);
+    uint32_t *into = (uint32_t *)fleeti_new(b, n_events, sizeof *into);
+    uint32_t *next = (uint32_t *)fleeti_new(b, n, sizeof *next);
+    uint32_t *stack = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *stack);
+    uint8_t *seen = (uint8_t *)fleeti_new(b, b->n_grids, sizeof *seen);
+    uint32_t i, k, count = 1;
+    *leads = 0;
+    if (!out_of || !into || !next || !stack || !seen) return fleeti_no_memory(b);
+    for (i = 0; i < n; i++) {
+        uint32_t *chain = g->edges[i].out ? &out_of[g->edges[i].grid] : &into[g->edges[i].event];
+        next[i] = *chain;
+        *chain = i + 1;
+    }
+    stack[0] = from;
+    seen[from] = 1;
+    while (count) {
+        for (i = out_of[stack[--count]]; i; i = next[i - 1]) {
+            uint32_t *waiters = &into[g->edges[i - 1].event];
+            for (k = *waiters; k; k = next[k - 1]) {
+                const uint32_t grid = g->edges[k - 1].grid;
+                if (grid == to) *leads = 1;
+                if (!seen[grid]) stack[count++] = grid;
+                seen[grid] = 1;
+            }
+            *waiters = 0; /* seen, all of them */
+        }
+    }
+    return FLEET_OK;
+}
+
 /* Unfused: grids run in the order in which they were added, which their events must allow. */
 static fleet_status fleeti_check_unfused(fleeti_build *b)
 {
@@ -3366,13 +3416,20 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
             last[i] = b->g->tensors[counts - 1u].writer + 1;
     }
     for (i = 0; i < FLEETI_LEN(edges); i++)
-        if (!edges[i].out && last[edges[i].event] > edges[i].grid)
+        if (!edges[i].out && last[edges[i].event] > edges[i].grid) {
+            const uint32_t late = last[edges[i].event] - 1;
+            uint32_t leads = late == edges[i].grid;
+            fleet_status status =
+                leads ? FLEET_OK : fleeti_leads_to(b, edges[i].grid, late, &leads);
+            if (status != FLEET_OK) return status;
             return fleeti_reject(b, FLEET_ERROR_ORDER, edges[i].site,
                                  "unfused: grid %s waits for event tensor %s, which grid %s "
-                                 "notifies: add that one before it",
+                                 "notifies: %s",
                                  b->grids[edges[i].grid].def->name,
-                                 b->g->events[edges[i].event].name,
-                                 b->grids[last[edges[i].event] - 1].def->name);
+                                 b->g->events[edges[i].event].name, b->grids[late].def->name,
+                                 leads ? "no order of the grids helps, split one of them"
+                                       : "add that one before it");
+        }
     return FLEET_OK;
 }
 
@@ -4074,7 +4131,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     }
     if (event->elements && !waited && !(def->outside & FLEET_OUTSIDE_WAITS)) {
         event->warnings |= FLEETI_WARN_NO_WAITER;
-        if (b->g->desc.log) {
+        if (b->g->desc.log && !b->untangle) { /* said at the first try */
             char message[FLEETI_POINT_BYTES];
             snprintf(message, sizeof message, "warning: event tensor %s: nobody waits for it",
                      def->name);
@@ -5660,10 +5717,41 @@ static fleet_status fleeti_report_cycle(fleeti_build *b, fleeti_dry_run *run)
     return fleeti_reject(b, FLEET_ERROR_CYCLE, fleeti_nowhere(), "the graph has a cycle: %s", list);
 }
 
+/* Whether a grid may have its tasks in ready queues. */
+static int fleeti_may_be_dynamic(const fleeti_build *b, uint32_t grid)
+{
+    return b->desc->schedule != FLEET_SCHEDULE_CHIPLET && !b->unfused && !b->inputs[grid].outside &&
+           !fleeti_names_workers(b->grids[grid].def);
+}
+
+/* What helps where tasks of grid `late` stand behind those of grid `early` that can run only after them: another order,
+   unless events lead the other way, too; else no queue for the tasks of one of the two. */
+static fleet_status fleeti_advise_order(fleeti_build *b, uint32_t early, uint32_t late,
+                                        char *advice, size_t bytes)
+{
+    const char *first = b->grids[late].def->name, *then = b->grids[early].def->name;
+    uint32_t leads = early == late;
+    fleet_status status = leads ? FLEET_OK : fleeti_leads_to(b, early, late, &leads);
+    if (status != FLEET_OK) return status;
+    if (!leads)
+        snprintf(advice, bytes, "add grid %s before grid %s", first, then);
+    else if (b->desc->schedule == FLEET_SCHEDULE_CHIPLET)
+        snprintf(advice, bytes, "no order of the grids helps: build the plan under DYNAMIC");
+    else if (fleeti_may_be_dynamic(b, early) || fleeti_may_be_dynamic(b, late))
+        snprintf(advice, bytes,
+                 "no order of the grids helps: make grid %s DYNAMIC (fleet_grid_schedule)",
+                 fleeti_may_be_dynamic(b, early) ? then : first);
+    else
+        snprintf(advice, bytes,
+                 "no order of the grids helps, and neither can be DYNAMIC: place them on different "
+                 "workers, or split one of them");
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
 {
     fleeti_blocked blocked;
-    char late[FLEETI_POINT_BYTES], early[FLEETI_POINT_BYTES], queue[64];
+    char late[FLEETI_POINT_BYTES], early[FLEETI_POINT_BYTES], queue[64], advice[256];
     uint32_t i, q, before, after;
     fleet_status status = fleeti_find_cycle(b, run, &blocked);
     if (status != FLEET_OK) return status;
@@ -5678,13 +5766,23 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
                  b->chiplet_of[q]);
     else
         snprintf(queue, sizeof queue, "chiplet %u", q);
-    return fleeti_reject(b, FLEET_ERROR_ORDER, fleeti_nowhere(),
-                         "in the queue of %s task %s stands before %s, but can run only after it: "
-                         "add grid %s first, "
-                         "or place them on different workers",
-                         queue, fleeti_task_text(b, fleeti_node_task(b, run, before), early),
-                         fleeti_task_text(b, fleeti_node_task(b, run, after), late),
-                         b->grids[fleeti_node_grid(b, run, after)].def->name);
+    status = fleeti_advise_order(b, fleeti_node_grid(b, run, before),
+                                 fleeti_node_grid(b, run, after), advice, sizeof advice);
+    if (status != FLEET_OK) return status;
+    return fleeti_reject(
+        b, FLEET_ERROR_ORDER, fleeti_nowhere(),
+        "in the queue of %s task %s stands before %s, but can run only after it: %s", queue,
+        fleeti_task_text(b, fleeti_node_task(b, run, before), early),
+        fleeti_task_text(b, fleeti_node_task(b, run, after), late), advice);
+}
+
+/* Whether AUTO may still choose otherwise. */
+static int fleeti_can_untangle(const fleeti_build *b)
+{
+    uint32_t i;
+    for (i = 0; i < b->n_grids; i++)
+        if (b->grids[i].count && b->grids[i].chosen && fleeti_is_static(&b->grids[i])) return 1;
+    return 0;
 }
 
 static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
@@ -5696,8 +5794,8 @@ static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
     status = fleeti_dry_run_start(b, plan, &run, 1);
-    if (status != FLEET_OK) return status;
-    return run.n_done < run.n_nodes ? fleeti_report_order(b, &run) : FLEET_OK;
+    if (status != FLEET_OK || run.n_done == run.n_nodes) return status;
+    return fleeti_can_untangle(b) ? FLEET_ERROR_ORDER : fleeti_report_order(b, &run);
 }
 
 /* ---- building a plan: the passes in order ---------------------------------------------------- */
@@ -5816,16 +5914,22 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     status = fleeti_bind_symbols(b, all);
     if (status == FLEET_OK) status = fleeti_fill_buckets(b, all);
     for (i = 0; status == FLEET_OK && i < all->total; i++) {
-        memset(b, 0, sizeof *b);
-        b->g = g;
-        b->desc = desc ? desc : &defaults;
-        b->first_word = first_word;
-        b->first_system_word = first_system_word;
-        b->n_buckets = all->total;
-        fleeti_take_bucket(b, all, i);
-        plan[i] = NULL;
-        n = i + 1;
-        status = fleeti_build_bucket(b, &plan[i]);
+        uint32_t untangle = 0;
+        do {
+            memset(b, 0, sizeof *b);
+            b->g = g;
+            b->desc = desc ? desc : &defaults;
+            b->first_word = first_word;
+            b->first_system_word = first_system_word;
+            b->n_buckets = all->total;
+            b->untangle = untangle;
+            fleeti_take_bucket(b, all, i);
+            plan[i] = NULL;
+            n = i + 1;
+            status = fleeti_build_bucket(b, &plan[i]);
+            if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
+            fleet_plan_free(plan[i]); /* nothing was said: AUTO chooses once more */
+        } while (!untangle++);
         if (status != FLEET_OK) break;
         first_word = plan[i]->counter_words;
         if (plan[i]->system_words) first_system_word = plan[i]->system_words;
@@ -6826,7 +6930,12 @@ static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
     for (i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         const char *name = fleeti_plan_text(plan, grid->name);
-        if (grid->chosen)
+        if (grid->chosen == FLEETI_CHOSEN_UNTANGLES)
+            fleeti_put(out,
+                       "schedule: AUTO makes grid %s DYNAMIC: fixed queues in the order of the "
+                       "grids would deadlock\n",
+                       name);
+        else if (grid->chosen)
             fleeti_put(out,
                        "schedule: AUTO makes grid %s %s: its %u tasks take about %.1f us a step "
                        "from ready queues, %.1f us from fixed ones%s\n",

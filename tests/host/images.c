@@ -226,7 +226,7 @@ static fleet_status bind_all(fleet_state *s, const fleet_plan *plan, forged *m, 
         if (symbols[i].at_launch) {
             const uint32_t range = (uint32_t)(symbols[i].max - symbols[i].min);
             status = fleet_bind(s, (const char *)section(plan, symbols[i].name),
-                                symbols[i].min + (int64_t)draw(seed, range ? range : 1), NULL);
+                                symbols[i].min + (int64_t)draw(seed, range + 1), NULL);
         }
     for (i = 0; i < plan->n_tensors && i < TENSORS && !status; i++) { /* in their order */
         const char *name = (const char *)section(plan, tensors[i].name);

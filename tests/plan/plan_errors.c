@@ -780,6 +780,113 @@ static void static_orders(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) stands before makes_");
 }
 
+/* Two grids whose tasks wait for one another in turn: ping(0), pong(0), ping(1), pong(1) ... One worker has them all. */
+static fleet_graph *ping_pong(int pong_first, fleet_schedule ping_is)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_shape four = fleet_shape1(fleet_dim_of(4));
+    fleet_etensor E = fleet_event_tensor(g, "E", four, 0);
+    fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape1(fleet_dim_of(5)), 0);
+    fleet_grid begin = fleet_call_device(g, "begin", 0, fleet_shape0(), 0), ping, pong;
+    if (pong_first) pong = fleet_call_device(g, "pong", 0, four, 0);
+    ping = fleet_call_device(g, "ping", 0, four, 0);
+    if (!pong_first) pong = fleet_call_device(g, "pong", 0, four, 0);
+    fleet_out_edge_map(g, begin, F, fleet_map1(fleet_axis(0, 0, 0, 1)));
+    fleet_in_edge(g, ping, F, "i->i");
+    fleet_out_edge(g, ping, E, "i->i");
+    fleet_in_edge(g, pong, E, "i->i");
+    fleet_out_edge_map(g, pong, F, fleet_map1(fleet_axis(0, 1, 1, 1)));
+    if (ping_is != FLEET_SCHEDULE_STATIC) fleet_grid_schedule(g, ping, ping_is);
+    return g;
+}
+
+/* The advice of FLEET_ERROR_ORDER helps: it does not send from one order of the grids to the other and back. */
+static void advice_on_orders(test_run *t)
+{
+    int pong_first;
+    for (pong_first = 0; pong_first < 2; pong_first++) {
+        fleet_graph *g = ping_pong(pong_first, FLEET_SCHEDULE_STATIC);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan = NULL;
+        desc.topology = fleet_topology_make(1, 1);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
+        CHECK_TEXT(fleet_graph_error(g),
+                   pong_first ? "no order of the grids helps: make grid pong DYNAMIC"
+                              : "no order of the grids helps: make grid ping DYNAMIC");
+        desc.schedule = FLEET_SCHEDULE_CHIPLET;
+        desc.topology = fleet_topology_make(1, 2);
+        /* A scheduler looks ahead, but its queue is one. */
+        REFUSED(g, &desc, FLEET_ERROR_ORDER,
+                "no order of the grids helps: build the plan under DYNAMIC");
+        g = ping_pong(pong_first, FLEET_SCHEDULE_STATIC);
+        desc.schedule = FLEET_SCHEDULE_STATIC;
+        desc.unfused = 1;
+        REFUSED(g, &desc, FLEET_ERROR_ORDER, "no order of the grids helps, split one of them");
+    }
+    {
+        fleet_graph *g = ping_pong(0, FLEET_SCHEDULE_DYNAMIC);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan = NULL;
+        desc.topology = fleet_topology_make(1, 1);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
+/* What DYNAMIC runs AUTO does not refuse, and says nothing of its first choice. */
+static void auto_untangles(test_run *t)
+{
+    int one;
+    for (one = 0; one < 2; one++) {
+        fleet_graph *g = ping_pong(0, one ? FLEET_SCHEDULE_AUTO : FLEET_SCHEDULE_STATIC);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan = NULL;
+        char text[4096];
+        desc.topology = fleet_topology_make(1, 1);
+        desc.schedule = one ? FLEET_SCHEDULE_STATIC : FLEET_SCHEDULE_AUTO;
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        CHECK_TEXT(fleet_graph_error(g), "");
+        CHECK_INT(fleet_graph_status(g), FLEET_OK);
+        CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+        fleet_plan_report(plan, text, sizeof text);
+        CHECK_TEXT(text, "AUTO makes grid ping DYNAMIC: fixed queues in the order of the grids "
+                         "would deadlock");
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
+/* A limit below 0 would have nobody reach anything. */
+static void limits(test_run *t)
+{
+    static const int64_t limit[] = {-1, -5, INT64_MIN, INT64_MIN + 1};
+    uint32_t i;
+    for (i = 0; i < 6; i++) {
+        journal j;
+        fleet_graph *g = graph(&j);
+        fleet_dim n = fleet_symbol(g, "n", 1, 8);
+        fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(8)), 0);
+        fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(8)), 0);
+        fleet_axis_map a = fleet_axis(0, 1, 0, 1);
+        if (i < 4) {
+            a.limit = fleet_dim_of(limit[i]);
+            fleet_out_edge_map(g, x, E, fleet_map1(a));
+            BROKEN(g, j, FLEET_ERROR_ARGUMENT,
+                   "out edge of grid x and event tensor E: limit of map axis 0 is ");
+            continue;
+        }
+        a.limit = fleet_dim_plus(n, -8);
+        if (i == 4)
+            fleet_out_edge_map(g, x, E, fleet_map1(a));
+        else
+            fleet_in_edge_map(g, x, E, fleet_map1(a));
+        REFUSED(g, NULL, FLEET_ERROR_ARGUMENT,
+                i == 4 ? "out edge of grid x: limit of map axis 0 is -7, below 0"
+                       : "in edge of grid x: limit of map axis 0 is -7, below 0");
+    }
+}
+
 /* A chain of 100,000 tasks that stands the wrong way round in its queues, and then is closed to a circle:
    whoever looks for the culprit must do so in linear time. */
 static void large_knots(test_run *t)
@@ -1210,6 +1317,9 @@ static void list(test_run *t)
     TEST(unaware);
     TEST(cycles);
     TEST(static_orders);
+    TEST(advice_on_orders);
+    TEST(auto_untangles);
+    TEST(limits);
     TEST(large_knots);
     TEST(topologies);
     TEST(no_outside_under_dynamic);
