@@ -320,10 +320,15 @@ FLEET_DEVICE uint32_t fleet_lane(void)
     return fleeti_thread_again() & (fleet_wave_size() - 1);
 }
 
-/* The same value in every lane: lets the compiler keep it in a scalar register. */
+/* The same value in every lane: lets the compiler keep it in a scalar register. As an operand of inline assembly it is
+   the builtin itself: without optimisation a function's result lies in memory, and comes from there in a vector register,
+   which no scalar operand takes. */
+#define FLEETI_SCALAR(value) __builtin_amdgcn_readfirstlane((int)(value))
+#define FLEETI_SCALAR64(value)                                                                     \
+    ((uint64_t)FLEETI_SCALAR((uint64_t)(value) >> 32) << 32 | (uint32_t)FLEETI_SCALAR(value))
 FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
 {
-    return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
+    return (uint32_t)FLEETI_SCALAR(value);
 }
 /* Lane 0's value. */
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
@@ -341,7 +346,7 @@ FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
 FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
 {
     fleeti_cold cold;
-    __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(value));
+    __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(FLEETI_SCALAR(value)));
     return cold;
 }
 /* The same of a pointer to device memory. */
@@ -658,8 +663,9 @@ FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
 #endif
 #endif
 /* Raw, without a stride, up to 4 GB: CDNA3 ISA, buffer resource. */
-#define FLEETI_BUFFER(view)                                                                        \
-    __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(view).base, 0, -1, 0x00027000)
+#define FLEETI_BUFFER_AT(at)                                                                       \
+    __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(at), 0, -1, 0x00027000)
+#define FLEETI_BUFFER(view) FLEETI_BUFFER_AT((view).base)
 #define FLEETI_SC1_NT (1 << 4 | 1 << 1)
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
@@ -1815,7 +1821,8 @@ FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
 {
     uint32_t waves = fleeti_uniform(fleet_wave_count() - me.streams);
 #if defined(FLEET_HIP)
-    if (me.streams) __asm__("" : "+s"(waves)); /* worked out anew, as fleeti_thread_again */
+    /* Worked out anew, as fleeti_thread_again. */
+    if (me.streams) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
 #endif
     return waves;
 }
@@ -2498,24 +2505,10 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 #endif
 #if defined(__gfx90a__)
 #define FLEETI_LANE_POLICY " glc slc lds"
-typedef uint32_t fleeti_lane_source __attribute__((ext_vector_type(4)));
-FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
-{
-    const uint64_t at = (uint64_t)(uintptr_t)from; /* 48 bits; then all of memory, as raw bytes */
-    fleeti_lane_source source;
-    source[0] = fleeti_uniform((uint32_t)at);
-    source[1] = fleeti_uniform((uint32_t)(at >> 32)) & 0xffffu;
-    source[2] = ~0u;
-    source[3] = 0x00027000u;
-    return source;
-}
+#define FLEETI_LANE_SOURCE(from) FLEETI_BUFFER_AT(FLEETI_SCALAR64((uintptr_t)(from)))
 #else
 #define FLEETI_LANE_POLICY " sc1 nt"
-typedef const char *fleeti_lane_source;
-FLEET_DEVICE fleeti_lane_source fleeti_lane_source_of(const char *from)
-{
-    return (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)from);
-}
+#define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
 #endif
 #define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
 typedef struct fleeti_flight {
@@ -2569,16 +2562,17 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                              "\n\t" FLEETI_LANE_COPY " offset:512" FLEETI_LANE_POLICY
                              "\n\t" FLEETI_LANE_COPY " offset:768" FLEETI_LANE_POLICY
 #endif
-                             ::"{m0}"(to + i),
-                             "v"(mine), "s"(fleeti_lane_source_of(from + i))
+                             ::"{m0}"(FLEETI_SCALAR(to + i)),
+                             "v"(mine), "s"(FLEETI_LANE_SOURCE(from + i))
                              : "memory");
         } else {
             FLEETI_ROLLED
             for (uint32_t k = i; k < i + FLEETI_UNIT; k += FLEETI_UNIT / FLEETI_UNIT_COPIES) {
                 const uint32_t at =
                     k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
-                __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(to + k),
-                                 "v"(at), "s"(fleeti_lane_source_of(from))
+                __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
+                                     FLEETI_SCALAR(to + k)),
+                                 "v"(at), "s"(FLEETI_LANE_SOURCE(from))
                                  : "memory");
             }
         }
@@ -3132,11 +3126,10 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
     const uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)lds);
     for (uint32_t i = thread / fleet_wave_size() * run; i < bytes;
          i += threads / fleet_wave_size() * run) {
-        const fleeti_lane_source source = fleeti_lane_source_of((const char *)from + i);
         if (i + mine < bytes)
             __asm__ volatile(
-                "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(fleeti_uniform(to + i)),
-                "v"(mine), "s"(source)
+                "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(FLEETI_SCALAR(to + i)),
+                "v"(mine), "s"(FLEETI_LANE_SOURCE((const char *)from + i))
                 : "memory");
     }
 }

@@ -251,6 +251,7 @@ group_compile() {
     compile_hip
     compile_clang19
     compile_cuda
+    compile_otherwise
 }
 
 # The user's own copy of stb_ds.h is no system header: its warnings must not become the user's.
@@ -351,6 +352,54 @@ compile_cuda() {
         check "nvcc/$unit" nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
     done
     check nvcc/stb_copy nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o "$out/nvcc_stb.o"
+}
+
+# The optimisations and options with which a debugger or another build system comes. Without optimisation, operands of
+# inline assembly come from memory, in vector registers, and a value is uniform only where the code says so. What
+# runs quickly is run. In deep runs: every example in every way.
+compile_otherwise() {
+    local file name
+    for file in $(example_files); do
+        name=$(stem "$file")
+        case ${FLEET_DEEP:+deep}:$name in
+        deep:* | :01_* | :02_*) check "hipcc/O0/$name" hip_otherwise "$file" O0 -O0 -g ;;
+        *) check "hipcc/O0/$name" hip_device_only "$file" -O0 -g ;;
+        esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :02_*) check "hipcc/rdc/$name" hip_otherwise "$file" rdc -fgpu-rdc ;; esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :04_*) check "hipcc/O1/$name" hip_device_only "$file" -O1 -g ;; esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :06_*) check "hipcc/Og/$name" hip_device_only "$file" -Og -g ;; esac
+        # On a CPU, example 07 takes a quarter of a minute without optimisation.
+        case ${FLEET_DEEP:+deep}:$name in
+        deep:* | :0[1-6]_*) check "gcc/O0/$name" build_run 60 "$out/$name.O0" gcc -std=c11 -O0 -g "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm ;;
+        esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :01_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
+    done
+    # The weight stream and copies to LDS.
+    for file in tests/gpu/stream.c tests/gpu/prefetch.c; do
+        check "hipcc/O0/$(stem "$file")" hip_device_only "$file" -O0 -g -DFLEET_TEST_LINKED
+    done
+}
+
+hip_device_only() { # FILE OPTION...
+    hip_cc -x hip -std=c++17 "${@:2}" "${warnings[@]}" -Wno-unused-command-line-argument --offload-arch=gfx942 \
+        --offload-device-only -Itests -c "$1" -o /dev/null
+}
+
+# Builds an example, and runs it where that can be.
+hip_otherwise() { # FILE NAME OPTION...
+    local exe
+    exe=$out/$(stem "$1").$2
+    hip_cc -x hip -std=c++17 "${@:3}" "${warnings[@]}" --offload-arch=gfx942 "$1" -o "$exe" || return
+    [ -n "$hip_runtime" ] || [ -e /dev/kfd ] || return 0
+    # One workgroup per CU: without optimisation, kernels take many registers.
+    hip_run env AMDSIM_XCDS=2 AMDSIM_CUS=16 ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(stretched 120)" "$exe"
+}
+
+cuda_debug() { # FILE
+    local exe
+    exe=$out/$(stem "$1").G
+    nvcc -G -g "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "${stb_flags[@]}" "$1" -o "$exe" || return
+    ! nvidia-smi -L >/dev/null 2>&1 || timeout -k 5 "$(stretched 120)" "$exe"
 }
 
 # ---- programs on the CPU
