@@ -128,7 +128,8 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_TENSOR_ORDER, "a map may read a run-time tensor before it is written")           \
     X(FLEET_ERROR_TENSOR_UNBOUND, "a run-time tensor has no memory")                               \
     X(FLEET_ERROR_TENSOR_VALUE, "a run-time tensor holds a value that its map cannot take")        \
-    X(FLEET_ERROR_IMAGE_CHECKSUM, "the plan is damaged: its checksum does not match its bytes")
+    X(FLEET_ERROR_IMAGE_CHECKSUM, "the plan is damaged: its checksum does not match its bytes")    \
+    X(FLEET_ERROR_EPOCH, "an event was notified for an epoch before the one before was complete")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;

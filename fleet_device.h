@@ -1974,17 +1974,7 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
     fleeti_reduce_add(fleeti_me_now(), sum, n, lds);
 }
 
-/* ---- fleet device: notify ---------------------------------------------------------------------------------- */
-
-/* The group that notifies or waits together. */
-#define FLEET_WAVE 0u
-#define FLEET_BLOCK 1u
-
-FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
-{
-    return (group == FLEET_BLOCK ? fleeti_my_thread(me)
-                                 : fleeti_my_thread(me) % fleet_wave_size()) == 0;
-}
+/* ---- fleet device: polls ------------------------------------------------------------------------------------ */
 
 /* Where the word indices of wait and notify records count from. */
 typedef struct fleeti_counters {
@@ -1992,109 +1982,6 @@ typedef struct fleeti_counters {
     uint32_t *const *
         system; /* where the base of the system counters stands, in fine-grained memory: seldom read */
 } fleeti_counters;
-
-#define FLEETI_RELEASED 1u /* this arrival released for its chiplet */
-#define FLEETI_VETOED 2u   /* nobody arrived */
-
-/* What a notify tells its group: FLEETI_... flags, and a bit for each record whose arrival completed its element,
-   where that was asked for. Only the leader knows of more than a veto. */
-typedef struct fleeti_told {
-    uint32_t flags, completed;
-} fleeti_told;
-
-/* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
-   which so comes after every RMW that observed other workgroups' arrivals, then the counters. The first
-   record comes by value, since it is mostly the only one. triggers: for each record what completes its element,
-   n at most 32; or null. also: release whatever the records say, for arrivals that the caller makes next. */
-FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
-                                       const fleeti_notify *records, uint32_t n, uint32_t epoch,
-                                       const fleeti_trigger *triggers, uint32_t also)
-{
-    fleeti_told told;
-    told.flags = told.completed = 0;
-    FLEETI_ROLLED
-    for (uint32_t from = 0; from < n || (also && !from); from += 32) {
-        uint32_t due = 0, system = 0;
-        uint32_t end = n - from < 32 ? n - from : 32;
-        FLEETI_ROLLED
-        for (uint32_t i = 0; i < end; i++) {
-            fleeti_notify r = from + i ? records[from + i] : first;
-            if (r.sub & FLEETI_LOCAL) {
-                /* Block and chiplet scope: producers' drained stores and the readers share one L2. */
-                if (!triggers)
-                    fleeti_add_release_device(c.device + r.counter, r.weight);
-                else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
-                         epoch * triggers[i].target)
-                    told.completed |= 1u << i;
-                continue;
-            }
-            /* Not the last of its chiplet: whoever is releases for this workgroup too, because its
-               drained stores are in the L2 that the write-back covers. */
-            if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;
-            due |= 1u << i;
-            system |= r.counter & FLEETI_SYSTEM;
-        }
-        if (!due && !also) continue;
-        told.flags = FLEETI_RELEASED;
-        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all. */
-        if (system)
-            fleeti_release_system();
-        else
-            fleeti_release_device();
-        FLEETI_ROLLED
-        for (uint32_t i = 0; i < end; i++) {
-            fleeti_notify r = from + i ? records[from + i] : first;
-            uint32_t old = 0;
-            if (!(due >> i & 1)) continue;
-            if (r.counter & FLEETI_SYSTEM) {
-                uint32_t *at = *c.system + (r.counter & ~FLEETI_SYSTEM);
-                if (triggers)
-                    old = fleeti_rmw_system(at, r.weight);
-                else
-                    fleeti_add_release_system(at, r.weight);
-            } else {
-                if (triggers)
-                    old = fleeti_rmw_device(c.device + r.counter, r.weight);
-                else
-                    fleeti_add_release_device(c.device + r.counter, r.weight);
-            }
-            if (triggers && old + r.weight == epoch * triggers[i].target) told.completed |= 1u << i;
-        }
-    }
-    return told;
-}
-
-/* The one notify. Every thread of the group calls it; its stores before the call are published to whoever
-   waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that
-   there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0
-   and 1. Records, triggers and also as in fleeti_arrive, read by the leader alone, who alone gets the rest
-   of the answer. */
-FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
-                                           fleeti_notify first, const fleeti_notify *records,
-                                           uint32_t n, uint32_t epoch,
-                                           const fleeti_trigger *triggers, uint32_t also,
-                                           uint32_t may_veto, uint32_t veto, uint32_t turn)
-{
-    fleeti_told told;
-    told.flags = told.completed = 0;
-    fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
-    if (group == FLEET_BLOCK) {
-        if (may_veto)
-            veto = fleeti_block_vote(me, veto, turn);
-        else
-            fleeti_barrier(me);
-    } else {
-        if (may_veto) veto = fleeti_any(veto);
-        fleet_wave_barrier();
-    }
-    if (may_veto && veto) told.flags = FLEETI_VETOED;
-    if ((may_veto && veto) || (n == 0 && !also) || !fleeti_leads(me, group)) return told;
-    /* ... before the leader arrives for all of them. */
-    c.device += fleeti_my_lead(me);
-    return fleeti_arrive(c, first, records, n, epoch, triggers, also);
-}
-
-/* ---- fleet device: wait ------------------------------------------------------------------------------------- */
 
 /* What ends a wait early. */
 typedef struct fleet_watch {
@@ -2168,6 +2055,157 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         }
     }
 }
+
+/* ---- fleet device: notify ---------------------------------------------------------------------------------- */
+
+/* The group that notifies or waits together. */
+#define FLEET_WAVE 0u
+#define FLEET_BLOCK 1u
+
+FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
+{
+    return (group == FLEET_BLOCK ? fleeti_my_thread(me)
+                                 : fleeti_my_thread(me) % fleet_wave_size()) == 0;
+}
+
+#define FLEETI_RELEASED 1u /* this arrival released for its chiplet */
+#define FLEETI_VETOED 2u   /* nobody arrived */
+
+/* What a notify tells its group: FLEETI_... flags, and a bit for each record whose arrival completed its element,
+   where that was asked for; status: of the wait for the epoch before, after which nothing has arrived. Only the
+   leader knows of more than a veto. */
+typedef struct fleeti_told {
+    uint32_t flags, completed;
+    fleet_status status;
+} fleeti_told;
+
+/* Counters are sums over all epochs: what completes epoch e, and which arrival completes it (== epoch * target,
+   == epoch * share below), can be read from them only if no arrival for epoch e + 1 comes before epoch e is complete.
+   A plan guarantees that: sources of a step wait for the step before, and where they may run ahead the builder has
+   proved it for every element with several arrivals (fleet.h, pass "overlap"). Events by hand have nobody to prove
+   it, so that their notify waits for it: this is what it looks at. Null: a plan's arrival. */
+typedef struct fleeti_epoch_before {
+    uint32_t value,
+        want; /* of the element's counter: when the notify began, and when it is complete */
+    const fleet_watch *watch;
+} fleeti_epoch_before;
+
+FLEET_DEVICE fleet_status fleeti_await_epoch_before(fleeti_counters c, uint32_t counter,
+                                                    const fleeti_epoch_before *before)
+{
+    fleeti_seen seen;
+    if ((int32_t)(before->value - before->want) >= 0) return FLEET_OK;
+    return fleeti_poll_until(c, counter, before->want, before->watch, &seen);
+}
+
+/* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
+   which so comes after every RMW that observed other workgroups' arrivals, then the counters. The first
+   record comes by value, since it is mostly the only one. triggers: for each record what completes its element,
+   n at most 32; or null. also: release whatever the records say, for arrivals that the caller makes next.
+   before: with one record, or null. */
+FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
+                                       const fleeti_notify *records, uint32_t n, uint32_t epoch,
+                                       const fleeti_trigger *triggers, uint32_t also,
+                                       const fleeti_epoch_before *before)
+{
+    fleeti_told told;
+    told.flags = told.completed = 0;
+    told.status = FLEET_OK;
+    /* Before any counter changes. A lone arrival looks when it has released: until then the load is in flight. */
+    if (before && first.sub) {
+        told.status = fleeti_await_epoch_before(c, first.counter, before);
+        if (told.status) return told;
+        /* The look before the sub-counter's RMW: that of the last to arrive in the epoch before comes first there.
+           Pair: the release below. (Where look and RMW are of one counter, coherence orders them.) */
+        if (!(first.sub & FLEETI_LOCAL)) fleeti_look_acquire();
+    }
+    FLEETI_ROLLED
+    for (uint32_t from = 0; from < n || (also && !from); from += 32) {
+        uint32_t due = 0, system = 0;
+        uint32_t end = n - from < 32 ? n - from : 32;
+        FLEETI_ROLLED
+        for (uint32_t i = 0; i < end; i++) {
+            fleeti_notify r = from + i ? records[from + i] : first;
+            if (r.sub & FLEETI_LOCAL) {
+                /* Block and chiplet scope: producers' drained stores and the readers share one L2. */
+                if (!triggers)
+                    fleeti_add_release_device(c.device + r.counter, r.weight);
+                else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
+                         epoch * triggers[i].target)
+                    told.completed |= 1u << i;
+                continue;
+            }
+            /* Not the last of its chiplet: whoever is releases for this workgroup too, because its
+               drained stores are in the L2 that the write-back covers. */
+            if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;
+            due |= 1u << i;
+            system |= r.counter & FLEETI_SYSTEM;
+        }
+        if (!due && !also) continue;
+        told.flags = FLEETI_RELEASED;
+        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all. */
+        if (system)
+            fleeti_release_system();
+        else
+            fleeti_release_device();
+        if (before && !first.sub) told.status = fleeti_await_epoch_before(c, first.counter, before);
+        if (told.status) return told;
+        FLEETI_ROLLED
+        for (uint32_t i = 0; i < end; i++) {
+            fleeti_notify r = from + i ? records[from + i] : first;
+            uint32_t old = 0;
+            if (!(due >> i & 1)) continue;
+            if (r.counter & FLEETI_SYSTEM) {
+                uint32_t *at = *c.system + (r.counter & ~FLEETI_SYSTEM);
+                if (triggers)
+                    old = fleeti_rmw_system(at, r.weight);
+                else
+                    fleeti_add_release_system(at, r.weight);
+            } else {
+                if (triggers)
+                    old = fleeti_rmw_device(c.device + r.counter, r.weight);
+                else
+                    fleeti_add_release_device(c.device + r.counter, r.weight);
+            }
+            if (triggers && old + r.weight == epoch * triggers[i].target) told.completed |= 1u << i;
+        }
+    }
+    return told;
+}
+
+/* The one notify. Every thread of the group calls it; its stores before the call are published to whoever
+   waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that
+   there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0
+   and 1. Records, triggers, also and before as in fleeti_arrive, read by the leader alone, who alone gets the
+   rest of the answer. */
+FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
+                                           fleeti_notify first, const fleeti_notify *records,
+                                           uint32_t n, uint32_t epoch,
+                                           const fleeti_trigger *triggers, uint32_t also,
+                                           const fleeti_epoch_before *before, uint32_t may_veto,
+                                           uint32_t veto, uint32_t turn)
+{
+    fleeti_told told;
+    told.flags = told.completed = 0;
+    told.status = FLEET_OK;
+    fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
+    if (group == FLEET_BLOCK) {
+        if (may_veto)
+            veto = fleeti_block_vote(me, veto, turn);
+        else
+            fleeti_barrier(me);
+    } else {
+        if (may_veto) veto = fleeti_any(veto);
+        fleet_wave_barrier();
+    }
+    if (may_veto && veto) told.flags = FLEETI_VETOED;
+    if ((may_veto && veto) || (n == 0 && !also) || !fleeti_leads(me, group)) return told;
+    /* ... before the leader arrives for all of them. */
+    c.device += fleeti_my_lead(me);
+    return fleeti_arrive(c, first, records, n, epoch, triggers, also, before);
+}
+
+/* ---- fleet device: wait ------------------------------------------------------------------------------------- */
 
 /* What the counters of a record have once its events are complete. */
 FLEET_DEVICE uint32_t fleeti_wanted(fleeti_wait r, uint32_t epoch)
@@ -3227,9 +3265,11 @@ FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
 FLEET_DEVICE fleeti_told fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
                                              fleet_scope scope)
 {
+    const fleeti_me me = fleeti_me_now();
     fleeti_counters c;
     fleeti_notify r;
     fleeti_trigger trigger;
+    fleeti_epoch_before before;
     c.device = e.words;
     c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
@@ -3245,7 +3285,13 @@ FLEET_DEVICE fleeti_told fleeti_event_notify(uint32_t group, fleet_event e, uint
     /* With the old value, which nobody may need: a caller that waits at once then polls no earlier than its
        own arrival is through, which leaves the counter to the others. */
     trigger.element = 0, trigger.target = e.target;
-    return fleeti_notify_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, &trigger, 0, 0, 0, 0);
+    before.watch = &e.watch;
+    before.value = before.want = (epoch - 1) * e.target;
+    /* An element with one arrival per epoch has none to mistake for it. The load is in flight during the drain. */
+    if (e.target != 1 && fleeti_leads(me, group))
+        before.value = scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(e.words + e.counter)
+                                                   : fleeti_look_device(e.words + e.counter);
+    return fleeti_notify_all(me, group, c, r, NULL, 1, epoch, &trigger, 0, &before, 0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
@@ -3286,19 +3332,23 @@ FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32
 
 /* For each scope (block, chiplet, device, system):
      notify   one arrival of the group at the element in this epoch (epochs count from 1, wrap allowed); all
-              threads of the group call it. Returns, in the leader alone, 1 if this arrival issued the release
-              of its chiplet (an L2 write-back on AMD), else 0.
+              threads of the group call it. A group may be an epoch ahead of the others: where the element is
+              not complete in the epoch before, the arrival waits until it is. Returns, in the leader alone, 1
+              if this arrival issued the release of its chiplet (an L2 write-back on AMD), 0 if not, and
+              -status, not having arrived, where the element's watch ended that wait.
      wait     returns to all threads when the element is complete in this epoch: FLEET_OK and an acquire; or
               what its watch says.
      test     1 and an acquire when it is complete, 0 otherwise; does not block.
      trigger  notify; returns 1, to all threads of exactly one arriving group per epoch, the one whose arrival
-              completed the element: it makes the consumers ready. No acquire: test or wait before reading.
+              completed the element: it makes the consumers ready. No acquire: test or wait before reading. 0
+              also where the watch ended its wait for the epoch before.
    Block scope: producers and waiters are waves of one workgroup. Chiplet scope: workgroups of one chiplet
    (fleet_chiplet_id). System scope: memory and counters that the host reaches (fleet_pinned_alloc). */
 #define FLEETI_EVENT_OPS(scope, SCOPE)                                                             \
-    FLEET_DEVICE uint32_t fleet_notify_##scope(uint32_t group, fleet_event e, uint32_t epoch)      \
+    FLEET_DEVICE int32_t fleet_notify_##scope(uint32_t group, fleet_event e, uint32_t epoch)       \
     {                                                                                              \
-        return fleeti_event_notify(group, e, epoch, SCOPE).flags & FLEETI_RELEASED;                \
+        const fleeti_told told = fleeti_event_notify(group, e, epoch, SCOPE);                      \
+        return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);      \
     }                                                                                              \
     FLEET_DEVICE fleet_status fleet_wait_##scope(uint32_t group, fleet_event e, uint32_t epoch)    \
     {                                                                                              \

@@ -2476,8 +2476,8 @@ FLEET_DEVICE uint32_t fleeti_notify_ready(fleeti_worker *w, fleeti_notify first,
         fleeti_told told;
         if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
         told = fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from,
-                                 some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, 1,
-                                 veto, w->turn);
+                                 some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, NULL,
+                                 1, veto, w->turn);
         if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
             fleeti_news news;
@@ -2521,7 +2521,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
         return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
     return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
-                             NULL, 0, 1, veto, w->turn)
+                             NULL, 0, NULL, 1, veto, w->turn)
         .flags;
 }
 
@@ -2538,7 +2538,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         w->tile_status = tile_status;
         w->vetoed =
             fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
-                              NULL, 0, 1, w->stop | (uint32_t)tile_status, w->turn)
+                              NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
                 .flags &
             FLEETI_VETOED;
         if (w->looks) fleeti_look(w);
@@ -3123,8 +3123,11 @@ size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
 
 /* Events of system scope that fleet_event_outside declared, from the host. event: fleet_plan_event; element:
    row-major index; epoch: fleet_state_epoch + 1 is the next step. The notify releases what this host thread
-   wrote; a wait or test that succeeds acquires. limit_ns: FLEET_LIMIT_NONE waits for ever. */
-fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element);
+   wrote; a wait or test that succeeds acquires. Where the element is not complete in the epoch before, a notify
+   would stand in for an arrival that is still to come: FLEET_ERROR_EPOCH, and it has not arrived; wait for that epoch
+   first. limit_ns: FLEET_LIMIT_NONE waits for ever. */
+fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element,
+                                uint32_t epoch);
 fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
                               uint32_t epoch, uint32_t *done);
 fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
@@ -5294,10 +5297,12 @@ static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uin
     return FLEET_OK;
 }
 
-fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element)
+fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element, uint32_t epoch)
 {
     uint32_t *at = NULL, target = 0;
     fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
+        return FLEET_ERROR_EPOCH;
     /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_acquire_system. */
     if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
     return status;

@@ -43,8 +43,8 @@ typedef struct ring {                /* the kernel's one parameter */
     uint32_t narrow;
 } ring;
 
-FLEET_DEVICE uint32_t notify_edge(const ring *r, uint32_t strip, uint32_t side, uint32_t together,
-                                  uint32_t step)
+FLEET_DEVICE int32_t notify_edge(const ring *r, uint32_t strip, uint32_t side, uint32_t together,
+                                 uint32_t step)
 {
     fleet_event e = edge_ready_at(&r->ready, strip, side);
     return together ? fleet_notify_chiplet(FLEET_BLOCK, e, step)
@@ -63,7 +63,8 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
 {
     const uint32_t thread = fleet_thread_id(), threads = fleet_thread_count();
     const uint32_t chiplet = fleet_chiplet_id();
-    uint32_t edges = 0, meetings = 0, census, strip, drive = 0;
+    uint32_t strip, drive = 0;
+    int32_t edges = 0, meetings = 0, census; /* releases */
     FLEET_LDS(uint32_t, rank, 1);
     FLEET_LDS(uint32_t, part, THREADS);
 
@@ -115,9 +116,9 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
         }
     }
     if (thread == 0) { /* notify told the leader alone */
-        fleet_add_relaxed_device(r.releases + AT_CENSUS, census);
-        fleet_add_relaxed_device(r.releases + AT_EDGES, edges);
-        fleet_add_relaxed_device(r.releases + AT_MEETINGS, meetings);
+        fleet_add_relaxed_device(r.releases + AT_CENSUS, (uint32_t)census);
+        fleet_add_relaxed_device(r.releases + AT_EDGES, (uint32_t)edges);
+        fleet_add_relaxed_device(r.releases + AT_MEETINGS, (uint32_t)meetings);
     }
 }
 FLEET_THUNK1(step_ring, ring)

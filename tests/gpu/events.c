@@ -28,9 +28,10 @@ FLEET_DEVICE uint32_t hand_arrive(const hand *h, fleet_event e, uint32_t epoch)
         return h->scope == FLEET_SCOPE_SYSTEM    ? fleet_trigger_system(FLEET_BLOCK, e, epoch)
                : h->scope == FLEET_SCOPE_CHIPLET ? fleet_trigger_chiplet(FLEET_BLOCK, e, epoch)
                                                  : fleet_trigger_device(FLEET_BLOCK, e, epoch);
-    return h->scope == FLEET_SCOPE_SYSTEM    ? fleet_notify_system(FLEET_BLOCK, e, epoch)
-           : h->scope == FLEET_SCOPE_CHIPLET ? fleet_notify_chiplet(FLEET_BLOCK, e, epoch)
-                                             : fleet_notify_device(FLEET_BLOCK, e, epoch);
+    return (uint32_t)(h->scope == FLEET_SCOPE_SYSTEM ? fleet_notify_system(FLEET_BLOCK, e, epoch)
+                      : h->scope == FLEET_SCOPE_CHIPLET
+                          ? fleet_notify_chiplet(FLEET_BLOCK, e, epoch)
+                          : fleet_notify_device(FLEET_BLOCK, e, epoch));
 }
 FLEET_DEVICE uint32_t hand_await(const hand *h, fleet_event e, uint32_t epoch)
 {
@@ -178,6 +179,95 @@ static void event_tensors_by_hand(test_run *t)
                 }
 }
 
+/* ---- by hand: producers that wait for nothing between their epochs ---- */
+
+/* The first `producers` workgroups write a row of their own for each epoch and notify it, one after the other; the
+   first of them comes late every time. The others wait for each epoch and read all of its rows. */
+FLEET_GLOBAL(256)
+void run_ahead(line_events events, uint32_t *words, uint32_t *wrong, uint32_t producers,
+               uint32_t epochs)
+{
+    const uint32_t block = fleet_block_id();
+    const fleet_event e = line_events_at(&events, 0);
+    for (uint32_t epoch = 1; epoch <= epochs; epoch++) {
+        uint32_t *row = words + epoch * producers * 32;
+        if (block < producers) {
+            for (uint32_t k = 0; k < 64 && block == 0; k++) (void)fleet_load_relaxed_device(wrong);
+            if (fleet_thread_id() == 0) row[block * 32] = epoch * 0x9e3779b1u + block;
+            fleet_notify_device(FLEET_BLOCK, e, epoch);
+            continue;
+        }
+        if (fleet_wait_device(FLEET_BLOCK, e, epoch)) {
+            fleet_add_relaxed_device(wrong, 1);
+            return;
+        }
+        if (fleet_thread_id() != 0) continue;
+        for (uint32_t k = 0; k < producers; k++)
+            if (row[k * 32] != epoch * 0x9e3779b1u + k) fleet_add_relaxed_device(wrong, 1);
+    }
+}
+FLEET_THUNK5(run_ahead, line_events, uint32_t *, uint32_t *, uint32_t, uint32_t)
+
+static void run_producers_ahead(test_run *t, fleet_host_engine engine, uint32_t levels,
+                                uint64_t seed)
+{
+    const uint32_t epochs = 6;
+    line_events events;
+    fleet_topology topology;
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    uint32_t on[32], producers, k, wrong = 99, per_chiplet = 1;
+    void *words = NULL, *seat = NULL, *count = NULL, *memory = NULL, *args[5];
+    CHECK_STATUS(fleet_query_topology(&topology), FLEET_OK);
+    memset(&events, 0, sizeof events);
+    producers = 2 * topology.chiplets;
+    d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
+    d.blocks = producers;
+    d.cooperative = 1;
+    d.host.engine = engine;
+    d.host.seed = seed;
+    d.host.waves = 2;
+    d.host.chiplets = topology.chiplets;
+    CHECK_STATUS(fleet_device_alloc(&seat, sizeof on), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(seat, sizeof on, NULL), FLEET_OK);
+    args[0] = &seat;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(seats), args, &d), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(on, seat, sizeof on, NULL), FLEET_OK);
+    fleet_device_free(seat);
+    for (k = 0; k < topology.chiplets; k++) per_chiplet &= on[k] == 2;
+    if (levels == 2 && !per_chiplet) return; /* this device deals otherwise: shares are not known */
+    events.n = 1;
+    events.events.target = producers;
+    events.events.chiplets = levels == 2 ? topology.chiplets : 0;
+    events.events.share = 2;
+    CHECK_STATUS(fleet_device_alloc(&memory, line_events_bytes(&events)), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(memory, line_events_bytes(&events), NULL), FLEET_OK);
+    events.events.words = (uint32_t *)memory;
+    CHECK_STATUS(fleet_device_alloc(&words, (size_t)(epochs + 1) * producers * 128), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(words, (size_t)(epochs + 1) * producers * 128, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&count, 128), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(count, 128, NULL), FLEET_OK);
+    d.blocks = producers + topology.chiplets;
+    args[0] = &events, args[1] = &words, args[2] = &count, args[3] = &producers;
+    args[4] = (void *)(uintptr_t)&epochs;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(run_ahead), args, &d), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&wrong, count, 4, NULL), FLEET_OK);
+    CHECK_INT(wrong, 0);
+    fleet_device_free(words);
+    fleet_device_free(memory);
+    fleet_device_free(count);
+}
+
+static void producers_run_ahead(test_run *t)
+{
+    fleet_host_engine first, last;
+    uint32_t engine, levels, seed;
+    setting_engines(&first, &last);
+    for (engine = (uint32_t)first; engine <= (uint32_t)last; engine++)
+        for (levels = 1; levels <= 2; levels++)
+            for (seed = 1; seed <= 8 && !t->failed_here; seed++)
+                run_producers_ahead(t, (fleet_host_engine)engine, levels, seed);
+}
+
 /* ---- a counter of the host's ---- */
 
 /* Every workgroup draws tickets from a word that the host reads, and marks them. */
@@ -313,7 +403,10 @@ static void outside_host(test_run *t, const setting *s, void *unused)
     if (!rig_open(t, &r, &m, &mixed)) return;
     /* Ahead of the launch: the counter knows. */
     for (k = 0; k < 2; k++)
-        CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0), FLEET_OK);
+        CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0, 1), FLEET_OK);
+    /* Two epochs ahead it would stand in for an arrival of the next one. */
+    CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0, 3),
+                 FLEET_ERROR_EPOCH);
     CHECK_STATUS(fleet_event_test(&r.state, fleet_plan_event(r.plan, "E2"), 3, 1, &done), FLEET_OK);
     CHECK_INT(done, 0);
     CHECK_STATUS(fleet_event_wait(&r.state, fleet_plan_event(r.plan, "E2"), 3, 1, 1000),
@@ -326,7 +419,7 @@ static void outside_host(test_run *t, const setting *s, void *unused)
         rig_start(&r, 4);
         for (epoch = 2; epoch <= 5; epoch++) {
             for (k = 0; k < 2; k++)
-                CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0),
+                CHECK_STATUS(fleet_event_notify(&r.state, fleet_plan_event(r.plan, "E0"), 0, epoch),
                              FLEET_OK);
             for (k = 0; k < 4; k++)
                 CHECK_STATUS(fleet_event_wait(&r.state, fleet_plan_event(r.plan, "E2"), k, epoch,
@@ -447,6 +540,7 @@ static void one_task_alone(test_run *t)
 static void all(test_run *t)
 {
     TEST(event_tensors_by_hand);
+    TEST(producers_run_ahead);
     TEST(sums_of_system_scope);
     TEST(events_of_block_scope);
     TEST(the_host_notifies_and_awaits);

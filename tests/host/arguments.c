@@ -111,11 +111,11 @@ static void null_arguments(test_run *t)
     CHECK_INT(fleet_report(&none, text, sizeof text), 0);
     CHECK(fleet_report(&r.state, NULL, 0) > sizeof text);
     CHECK(fleet_report(&r.state, text, sizeof text) > sizeof text && !text[sizeof text - 1]);
-    CHECK_STATUS(fleet_event_notify(NULL, 0, 0), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_event_notify(&r.state, -1, 0), FLEET_ERROR_HANDLE);
-    CHECK_STATUS(fleet_event_notify(&r.state, 99, 0), FLEET_ERROR_HANDLE);
-    CHECK_STATUS(fleet_event_notify(&r.state, 0, 99), FLEET_ERROR_ARGUMENT);
-    CHECK_STATUS(fleet_event_notify(&r.state, 0, 0), FLEET_ERROR_SCOPE);
+    CHECK_STATUS(fleet_event_notify(NULL, 0, 0, 1), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_notify(&r.state, -1, 0, 1), FLEET_ERROR_HANDLE);
+    CHECK_STATUS(fleet_event_notify(&r.state, 99, 0, 1), FLEET_ERROR_HANDLE);
+    CHECK_STATUS(fleet_event_notify(&r.state, 0, 99, 1), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_event_notify(&r.state, 0, 0, 1), FLEET_ERROR_SCOPE);
     CHECK_STATUS(fleet_event_test(&r.state, 0, 0, 1, &done), FLEET_ERROR_SCOPE);
     CHECK_STATUS(fleet_event_test(NULL, 0, 0, 1, &done), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_event_wait(NULL, 0, 0, 1, 1), FLEET_ERROR_NULL);

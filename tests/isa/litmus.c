@@ -634,7 +634,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
         must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
         for (uint32_t e = k * steps + 1; e <= (k + 1) * steps && outside; e++) {
             for (uint32_t i = 0; i < 64; i++) __atomic_store_n(host_in + i, e, __ATOMIC_RELAXED);
-            must("go", fleet_event_notify(&state, fleet_plan_event(plan, "go"), 0));
+            must("go", fleet_event_notify(&state, fleet_plan_event(plan, "go"), 0, e));
             for (uint32_t done = 0, alive = 1; !done;) {
                 if (!alive) must("gathered", told(&state));
                 alive = running();
