@@ -395,7 +395,7 @@ void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event
     fleeti_out_edge_gather(g, grid, event, topk, FLEETI_HERE)
 
 /* Triggers by range: the tasks with indptr[e] <= at[0] < indptr[e + 1] wait for event[e]; tasks with at[0] at or
-   behind indptr's last value do not exist in this step. indptr: [elements + 1], never decreasing, values in
+   behind indptr's last value do not exist in this step. indptr: [elements + 1], from 0 on, never decreasing, values in
    [0, extent of the grid's first axis], written by one CU-task. */
 void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
                           const char *file, int line);
@@ -404,7 +404,8 @@ void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, 
 
 /* Wait counts by tensor: element e is complete after counts[e] notifies, and after the task that writes counts has
    ended. counts: [elements], values in [0, the event tensor's count], which is their bound; written by one CU-task.
-   An element of count 0 completes too. */
+   An element of count 0 completes too. They must be the notifies that come: the run fails with
+   FLEET_ERROR_TENSOR_VALUE where their sum is not, or where an element gets more than its count. */
 void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *file,
                          int line);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
@@ -4097,6 +4098,35 @@ static fleet_status fleeti_check_outside(fleeti_build *b)
 }
 
 /* A given count must agree with the maps, and whoever waits must be notified. */
+/* An event that gather edges notify without counts: all its elements have one target, so that as many notifies must
+   come as they have in all. */
+static fleet_status fleeti_check_gathered(fleeti_build *b, const fleeti_bound_event *event)
+{
+    const fleeti_event_def *def = event->def;
+    uint64_t notifies = 0, targets = (uint64_t)event->elements * (uint64_t)def->count;
+    uint32_t i, k;
+    for (i = 0; i < b->n_maps; i++) {
+        const fleeti_bound_grid *grid = &b->grids[b->maps[i].grid];
+        uint32_t varies = (uint32_t)fleeti_is_guarded(b, grid->def);
+        if (b->maps[i].kind != FLEETI_MAP_GATHER || &b->events[b->maps[i].inner] != event) continue;
+        for (k = 0; k < grid->n_maps; k++)
+            varies |= b->maps[grid->first_map + k].kind == FLEETI_MAP_EXISTS;
+        if (varies)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "event tensor %s: how many tasks of grid %s notify it is known at "
+                                 "launch only: it must have counts (fleet_event_counts)",
+                                 def->name, grid->def->name);
+        notifies += (uint64_t)grid->count * b->maps[i].values;
+    }
+    if (notifies == targets) return FLEET_OK;
+    return fleeti_reject(
+        b, FLEET_ERROR_WAIT_COUNT, def->site,
+        "event tensor %s: gather edges make %llu notifies, but its %u elements with "
+        "count %lld need %llu",
+        def->name, (unsigned long long)notifies, event->elements, (long long)def->count,
+        (unsigned long long)targets);
+}
+
 static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *event)
 {
     const fleeti_event_def *def = event->def;
@@ -4115,6 +4145,10 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
                              "event tensor %s: gather edges notify it, so that its count must be "
                              "given: of each element, or where it has counts their bound",
                              def->name);
+    if (event->by_tensor && !def->counts) {
+        fleet_status status = fleeti_check_gathered(b, event);
+        if (status != FLEET_OK) return status;
+    }
     for (i = 0; i < event->elements; i++) {
         const fleeti_element *element = &b->elements[event->first + i];
         if (def->count && !def->by_tensor && element->notifies != (uint64_t)def->count)

@@ -1974,6 +1974,15 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
     fleeti_reduce_add(fleeti_me_now(), sum, n, lds);
 }
 
+/* The sum of the lanes' values, in every lane. */
+FLEET_DEVICE uint32_t fleeti_wave_sum(uint32_t value)
+{
+    uint32_t sum = 0;
+    FLEETI_ROLLED
+    for (uint32_t lane = 0; lane < fleet_wave_size(); lane++) sum += fleeti_shuffle(value, lane);
+    return sum;
+}
+
 /* ---- fleet device: polls ------------------------------------------------------------------------------------ */
 
 /* Where the word indices of wait and notify records count from. */

@@ -142,13 +142,16 @@ typedef struct fleet_failure {
     uint32_t task;    /* id in the graph; see fleet_plan_task_name */
     uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
     /* Arrivals in this step's terms: expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is
-       the run-time tensor, `seen` the index and `expected` the value that stands there. */
+       the run-time tensor, `seen` the index and `expected` the value that stands there; or `seen` is
+       FLEETI_TENSOR_SUM, and `expected` the sum of its values. */
     uint32_t seen, expected;
     uint32_t epoch;
     uint32_t tile_status;  /* what the tile returned */
     uint32_t bucket;       /* of the plan: task is of fleet_plan_bucket(plan, bucket) */
     uint32_t bucket_epoch; /* epoch among the steps of that bucket */
 } fleet_failure;
+
+#define FLEETI_TENSOR_SUM 0xffffffffu
 
 /* What the host sees of a run, in memory of its own: readable while the kernel hangs. */
 struct fleeti_host {
@@ -1040,6 +1043,33 @@ typedef struct fleeti_cursor {
     uint32_t map, base, ends;
 } fleeti_cursor;
 
+/* A run-time tensor holds what its map cannot take. index: FLEETI_TENSOR_SUM where it is the sum of all values. */
+FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
+                                       uint32_t value)
+{
+    fleeti_seen seen;
+    seen.status = FLEET_ERROR_TENSOR_VALUE;
+    seen.counter = tensor, seen.seen = index, seen.expected = value;
+    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                   w->epoch, seen, 0);
+}
+
+/* DYNAMIC: an element has got more arrivals than its target, so that it completed too early: its count is too small
+   or, where all elements have the same, the gather names it too often. The arrival was that of map m, value number i. */
+FLEET_DEVICE void fleeti_counted_wrong(const fleeti_worker *w, const fleeti_runtime_map *m,
+                                       uint32_t element, uint32_t i)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)((const char *)plan + plan->maps);
+    uint32_t tensor = m->tensor, at = i;
+    if (m->kind == FLEETI_MAP_GATHER) at += FLEETI_TASK(w, at) * m->values;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < plan->n_maps; k++)
+        if (maps[k].kind == FLEETI_MAP_COUNTS && maps[k].first_element == m->first_element)
+            tensor = maps[k].tensor, at = element;
+    fleeti_tensor_failed(w, tensor, at, fleeti_tensor_value(w, tensor, at));
+}
+
 /* DYNAMIC, by all lanes of a wave, after the release: the next arrivals of the task in hand, by its run-time maps,
    and at last the one that ends its step. Returns 1 with news, 0 when there are no more. */
 FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor *at,
@@ -1078,6 +1108,8 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         /* Published by the release of fleeti_arrive (also). Pair: the acquire of who pops. */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
         news->element = m->first_element + value;
+        if (here && (int32_t)(old + add - w->epoch * m->target) > 0)
+            fleeti_counted_wrong(w, m, value, i);
         news->mask = fleeti_ballot(here && old + add == w->epoch * m->target);
         if (news->mask) return 1;
     }
@@ -2424,8 +2456,30 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     return 1;
 }
 
+/* The notifies that gather edges make at the event of a COUNTS map in this launch. ~0u: a run-time tensor tells which
+   of the gathering tasks exist, so that they are not known yet. */
+FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
+    const fleeti_grid *grids = (const fleeti_grid *)(block + plan->grids);
+    uint32_t sum = 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < plan->n_maps; k++) {
+        const fleeti_grid *grid = &grids[maps[k].grid];
+        if (maps[k].kind != FLEETI_MAP_GATHER || maps[k].first_element != counts->first_element)
+            continue;
+        for (uint32_t i = 0; i < grid->n_maps; i++)
+            if (maps[grid->first_map + i].kind == FLEETI_MAP_EXISTS) return ~0u;
+        sum += fleeti_extent_now(w, maps[k].grid, grid->count) * maps[k].values;
+    }
+    return sum;
+}
+
 /* By all threads of the group: looks at what the task has left in run-time tensors, before anybody else does. Returns
-   1, in the thread that found it, for a value that its map cannot take. */
+   1, in a thread that found it, for a value that its map cannot take. Ranges begin at 0, or the tasks below would
+   belong to no element; counts add up to the notifies that come, or some element would complete too early or never. */
 FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -2433,7 +2487,8 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
     const fleeti_runtime_map *maps =
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
-    /* Each wave's stores are in the L2 before the barrier, for the wave behind it that looks there. */
+    uint32_t wrong = 0;
+    /* Each wave's stores are in the L2 before the barrier; pair: the loads, past the L1, of the wave that looks. */
     fleeti_drain();
     if (w->group == FLEET_BLOCK)
         fleeti_barrier(w->me);
@@ -2444,24 +2499,29 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     for (uint32_t k = 0; k < grid->n_maps; k++) {
         const fleeti_runtime_map *m = &maps[k];
         const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
-        uint32_t bound = m->bound;
+        uint32_t bound = m->bound, sum = 0, expected;
         if (m->kind == FLEETI_MAP_EXISTS) continue;
         if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
         FLEETI_ROLLED
         for (uint32_t i = fleet_lane(); i < m->values; i += fleet_wave_size()) {
             const uint32_t value = fleeti_tensor_value(w, m->tensor, row + i);
-            const uint32_t least =
-                m->kind == FLEETI_MAP_RANGES && i ? fleeti_tensor_value(w, m->tensor, i - 1) : 0;
-            fleeti_seen seen;
-            if (value <= bound && (value >= least || (int32_t)least < 0)) continue;
-            seen.status = FLEET_ERROR_TENSOR_VALUE;
-            seen.counter = m->tensor, seen.seen = row + i, seen.expected = value;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                           w->epoch, seen, 0);
-            return 1;
+            uint32_t least = 0, most = bound;
+            if (m->kind == FLEETI_MAP_RANGES && i == 0) most = 0;
+            if (m->kind == FLEETI_MAP_RANGES && i) least = fleeti_tensor_value(w, m->tensor, i - 1);
+            sum += value;
+            /* A value over the bound before this one is named by the lane that looks at that. */
+            if (wrong || (value <= most && (value >= least || least > bound))) continue;
+            fleeti_tensor_failed(w, m->tensor, row + i, value);
+            wrong = 1;
         }
+        if (m->kind != FLEETI_MAP_COUNTS || fleeti_any(wrong)) continue;
+        sum = fleeti_wave_sum(sum);
+        expected = fleeti_gathered(w, m);
+        if (expected == ~0u || sum == expected) continue;
+        wrong = fleet_lane() == 0;
+        if (wrong) fleeti_tensor_failed(w, m->tensor, FLEETI_TENSOR_SUM, sum);
     }
-    return 0;
+    return wrong;
 }
 
 /* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
@@ -4243,8 +4303,14 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         fleet_plan_task_name(fleet_plan_bucket(plan, f.bucket), f.task, name, sizeof name);
         fleeti_put(&t, ", task %s, step %u: ", name, f.epoch);
         if (f.status == FLEET_ERROR_TENSOR_VALUE && f.counter < plan->n_tensors) {
-            fleeti_put(&t, "it left run-time tensor %s with %d at index %u\n",
-                       fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
+            if (f.seen == FLEETI_TENSOR_SUM)
+                fleeti_put(&t,
+                           "it left run-time tensor %s with values that add up to %u, not to the "
+                           "notifies of the gather edges\n",
+                           fleeti_tensor_name(plan, f.counter), f.expected);
+            else
+                fleeti_put(&t, "it found run-time tensor %s with %d at index %u\n",
+                           fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
         } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);
