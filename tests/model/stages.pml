@@ -1,0 +1,322 @@
+/* The weight stream's ring of stages, with stages that tasks leave untaken: fleeti_spans_begin, fleet_span,
+   fleeti_spans_slot, fleeti_spans_left, fleeti_spans_land, fleeti_spans_declared, fleeti_spans_end,
+   fleet_weights_open, fleet_weights_next, fleet_weights_release and the stream functions of NVIDIA of fleet_device.h and
+   fleet_sched.h, under STATIC, where no task waits for an event.
+
+   Two waves run TASKS tasks in order and meet at a barrier after each; the producer runs ahead of them, and a process for
+   each slot is the copy engine, which lands copies in any order. A task declares PIECES pieces. Each wave takes any number
+   of them, from none to one more than there are, and gives back those that it took. The two may differ, as long as all pieces
+   have slots of their own; else (-DTOGETHER) both take as many: a wave that waits at the barrier with a piece untaken that
+   the ring needs for another wave's next piece would wait for ever, which is what fleet_weights_release asks not to do.
+
+   The two barriers of a slot are mbarriers, of which a look tells the parity of the phase in progress and nothing else. A
+   slot's word `use` is 1 + the use that the producer began last (fleeti_stream_fill, before expect_tx; takers compare it
+   before they look at the barrier). The entry of a task is its tag, slot and use of its first piece, and 1 + its number of
+   pieces once it has declared them all; ENTRIES of them form a ring too.
+
+   Checked: a wave that gets a piece has that very piece, from the look to the release, while nothing is copied over it; a
+   wave that asks for more than was declared gets none; no copy begins while one is in flight there; the producer and both
+   waves end, and no copy is in flight then.
+
+   Abstractions: LDS is sequentially consistent, one word at a time (each hand-over in the code is a release and an acquire at
+   block scope). A wave is one lane. Limits of time and the stop word are not modelled (see end.pml).
+   Sizes: SLOTS slots, 2 waves, TASKS tasks of PIECES pieces, 3 entries.
+
+     holds two_of_two
+     holds three_of_two -DPIECES=3 -DTASKS=3 -DTOGETHER
+     holds two_of_three -DSLOTS=3 -DTASKS=3
+     holds one_of_two -DPIECES=1 -DTASKS=5
+     deep two_of_two_6 -DTASKS=6
+     deep three_of_three -DSLOTS=3 -DPIECES=3 -DTASKS=4
+     deep two_of_one -DSLOTS=1 -DTASKS=6 -DTOGETHER
+     twin parity_alone -DBROKEN_PARITY_ALONE: assertion violated
+     twin barrier_before_use -DBROKEN_BARRIER_BEFORE_USE: assertion violated
+     twin no_wait_for_copy -DBROKEN_NO_WAIT_FOR_COPY: assertion violated
+     twin no_reclaim -DBROKEN_NO_RECLAIM: invalid end state
+     twin waits_for_takers -DBROKEN_WAITS_FOR_TAKERS: invalid end state
+     twin declares_late -DBROKEN_DECLARES_LATE: assertion violated
+     twin begun_before_barrier -DBROKEN_BEGUN_BEFORE_BARRIER: assertion violated|invalid end state
+     twin entries_reused -DBROKEN_ENTRIES_REUSED -DPIECES=1 -DSLOTS=3: assertion violated|invalid end state
+     twin leaves_copies -DBROKEN_LEAVES_COPIES: assertion violated */
+
+#ifndef SLOTS
+#define SLOTS 2
+#endif
+#ifndef TASKS
+#define TASKS 4
+#endif
+#ifndef PIECES
+#define PIECES 2
+#endif
+#define WAVES 2
+#define ENTRIES 3 /* FLEETI_STREAM_TASKS */
+
+/* Of a slot: 1 + the number of the piece that it holds, 0 while one is copied; 1 + the one in flight. */
+byte holds[SLOTS], copying[SLOTS];
+bit landed[SLOTS];   /* parity of the phase in progress */
+bit released[SLOTS];  /* likewise */
+byte missing[SLOTS] = WAVES; /* arrivals until the phase ends */
+byte use_begun[SLOTS];
+byte reading[SLOTS]; /* waves that read it */
+
+byte entry_tag[ENTRIES], entry_slot[ENTRIES], entry_use[ENTRIES], entry_end[ENTRIES];
+byte begun;
+bit quit, producer_left;
+byte at_barrier, barrier_round;
+
+#define PASSED(barrier, use) (barrier != ((use) & 1))
+
+/* The copy engine: complete_tx ends the phase. */
+active [SLOTS] proctype copies()
+{
+    byte s = _pid;
+end:
+    do
+    :: d_step {
+        copying[s] ->
+            assert(!producer_left);
+            assert(!reading[s]);
+            holds[s] = copying[s];
+            copying[s] = 0;
+            landed[s] = 1 - landed[s]
+    }
+    od
+}
+
+/* mbarrier.arrive at `released`. */
+#define ARRIVE(s, n)                                                                               \
+    missing[s] = missing[s] - n;                                                                   \
+    if                                                                                             \
+    :: missing[s] == 0 ->                                                                          \
+        released[s] = 1 - released[s];                                                             \
+        missing[s] = WAVES                                                                         \
+    :: else -> skip                                                                                \
+    fi
+
+/* fleeti_stream_is_full: the use, then the barrier. */
+#if defined(BROKEN_PARITY_ALONE)
+#define IS_FULL(s, use) PASSED(landed[s], use)
+#else
+#define IS_FULL(s, use) (use_begun[s] == (use) + 1 && PASSED(landed[s], use))
+#endif
+
+/* fleeti_spans_ended, fleeti_spans_left. */
+#define ENDED(task) (begun > (task) + 1)
+#define ENTRY(task) ((task) % ENTRIES)
+#ifdef BROKEN_WAITS_FOR_TAKERS
+#define LEFT ENDED(task)
+#else
+#define LEFT                                                                                       \
+    (ENDED(task) || (begun && entry_use[ENTRY(begun + ENTRIES - 1)] * SLOTS +                      \
+                                      entry_slot[ENTRY(begun + ENTRIES - 1)] >                     \
+                                  (use - 1) * SLOTS + slot))
+#endif
+
+proctype producer()
+{
+    byte task, piece, slot, use, first;
+    do
+    :: task < TASKS ->
+        /* fleeti_spans_begin */
+#ifndef BROKEN_ENTRIES_REUSED
+        task < begun + ENTRIES - 1 || quit;
+#endif
+        if
+        :: quit -> break
+        :: else -> skip
+        fi;
+#ifndef BROKEN_ENTRIES_REUSED
+        if
+        :: !(task < begun + ENTRIES - 1) -> break
+        :: else -> skip
+        fi;
+#endif
+        entry_slot[ENTRY(task)] = slot;
+        entry_use[ENTRY(task)] = use;
+        entry_end[ENTRY(task)] = 0;
+        entry_tag[ENTRY(task)] = task + 1;
+        first = use * SLOTS + slot;
+        piece = 0;
+        do
+        :: piece < PIECES ->
+            /* fleet_span: fleeti_spans_ready, else fleeti_spans_slot */
+            if
+            :: PASSED(released[slot], use + 1) -> skip
+            :: else ->
+                do
+                :: LEFT ->
+#ifndef BROKEN_NO_WAIT_FOR_COPY
+                    IS_FULL(slot, use - 1); /* fleeti_spans_land: nobody has waited for the copy */
+#endif
+#ifndef BROKEN_NO_RECLAIM
+                    if
+                    :: PASSED(released[slot], use + 1) -> skip
+                    :: else -> d_step { ARRIVE(slot, missing[slot]) } /* fleeti_stream_reclaim */
+                    fi;
+#endif
+                    if
+                    :: ENDED(task) -> goto declared
+                    :: else -> skip
+                    fi;
+                    PASSED(released[slot], use + 1) -> break
+                :: PASSED(released[slot], use + 1) -> break
+                :: !LEFT && quit -> goto declared
+                od
+            fi;
+            /* fleeti_stream_fill */
+            skip;
+            d_step { use_begun[slot] = use + 1 }
+            d_step
+            {
+                assert(!copying[slot]);
+                assert(!reading[slot]);
+                holds[slot] = 0;
+                copying[slot] = 1 + use * SLOTS + slot
+            }
+            piece++;
+            d_step
+            {
+                slot++;
+                if
+                :: slot == SLOTS -> slot = 0; use++
+                :: else -> skip
+                fi
+            }
+        :: else -> break
+        od;
+    declared:
+        skip;
+#ifndef BROKEN_DECLARES_LATE
+        d_step { entry_end[ENTRY(task)] = use * SLOTS + slot - first + 1 }
+#endif
+        task++
+    :: else -> break
+    od;
+    /* fleeti_spans_end */
+    skip;
+#ifndef BROKEN_LEAVES_COPIES
+    for (piece : 0 .. (SLOTS - 1)) {
+        if
+        :: piece < slot -> IS_FULL(piece, use)
+        :: piece >= slot && use -> IS_FULL(piece, use - 1)
+        :: else -> skip
+        fi
+    }
+#endif
+    producer_left = 1
+}
+
+#ifdef TOGETHER
+byte takes, chosen;
+#define MORE (next < takes)
+#define ENOUGH (next >= takes)
+#else
+#define MORE 1
+#define ENOUGH 1
+#endif
+
+proctype wave(byte w)
+{
+    byte task, next, slot, use, s, u, round;
+    do
+    :: task < TASKS ->
+        /* fleeti_stream_begun, by the leader */
+        if
+        :: w == 0 -> begun = task + 1
+        :: else -> skip
+        fi;
+        /* The tile. fleet_weights_open: */
+#ifdef TOGETHER
+        if
+        :: w == 0 ->
+            atomic
+            {
+                if
+                :: takes = 0
+                :: takes = 1
+                :: takes = PIECES
+                :: takes = PIECES + 1
+                fi;
+                chosen = task + 1
+            }
+        :: else -> chosen == task + 1
+        fi;
+#endif
+        do
+        :: MORE ->
+            if
+            :: next == 0 ->
+                entry_tag[ENTRY(task)] == task + 1;
+                slot = entry_slot[ENTRY(task)];
+                use = entry_use[ENTRY(task)]
+            :: else -> skip
+            fi;
+            s = (slot + next) % SLOTS;
+            u = use + (slot + next) / SLOTS;
+            /* fleet_weights_next: fleeti_weights_ready, fleeti_weights_wait */
+            do
+#ifdef BROKEN_BARRIER_BEFORE_USE
+            :: PASSED(landed[s], u) ->
+                use_begun[s] == u + 1; /* a look at the barrier that is older than that at the use */
+#else
+            :: IS_FULL(s, u) ->
+#endif
+                if
+                :: entry_end[ENTRY(task)] == 0 || next < entry_end[ENTRY(task)] - 1 -> break
+                :: else -> goto ended /* FLEET_ERROR_ARGUMENT */
+                fi
+            :: entry_end[ENTRY(task)] && next >= entry_end[ENTRY(task)] - 1 -> goto ended
+            od;
+            /* It has the piece: and reads it, until it gives it back. */
+            skip;
+            d_step
+            {
+                assert(next < PIECES);
+                assert(holds[s] == 1 + u * SLOTS + s && !copying[s]);
+                reading[s]++;
+                next++
+            }
+            d_step
+            {
+                assert(holds[s] == 1 + u * SLOTS + s);
+                reading[s]--;
+                ARRIVE(s, 1)
+            }
+        :: ENOUGH -> break /* takes no more */
+        od;
+    ended:
+        skip;
+        d_step { next = 0; slot = 0; use = 0; s = 0; u = 0; task++ }
+        /* The barrier of fleeti_notify_all. */
+#ifdef BROKEN_BEGUN_BEFORE_BARRIER
+        if
+        :: w == 0 && task < TASKS -> begun = task + 1
+        :: else -> skip
+        fi;
+#endif
+        d_step
+        {
+            round = barrier_round;
+            at_barrier++;
+            if
+            :: at_barrier == WAVES -> at_barrier = 0; barrier_round = 1 - barrier_round
+            :: else -> skip
+            fi
+        }
+        barrier_round != round
+    :: else -> break
+    od;
+    /* fleeti_stream_quit */
+    quit = 1
+}
+
+init
+{
+    atomic { run producer(); run wave(0); run wave(1) }
+    _nr_pr == SLOTS + 1;
+    d_step
+    {
+        byte i;
+        for (i : 0 .. (SLOTS - 1)) { assert(!copying[i]) }
+    }
+}
