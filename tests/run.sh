@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
 
-groups="format compile plan host examples qwen3 hip cuda isa amalgamated readme"
+groups="format compile plan model host examples qwen3 hip cuda isa amalgamated readme"
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Werror)
 jobs=${JOBS:-$(($(nproc) + 1))} # some of them wait
 passed=0 failed=0 skipped=0 strict=
@@ -491,6 +491,15 @@ group_host() {
             timeout -k 5 "$(stretched 300)" bash "$file"
     done
     host_programs < <(c_files tests/host tests/gpu)
+}
+
+# Searches by spin, longest first.
+group_model() {
+    local name
+    setup_packages spin:spin gcc:gcc
+    for name in claim end ring two_level stages; do
+        program "$name" env OUT="$out" timeout -k 5 "$(stretched 600)" bash tests/model/run.sh "tests/model/$name.pml"
+    done
 }
 
 example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }

@@ -35,18 +35,23 @@ count() { # WORDS
 
 # search DIR OPTIONS...: builds the search of $model and runs it; what it says is in DIR/log.
 search() {
-    local dir=$1 optimise=-O1
+    local dir=$1 made=-O1 limits='-m100000 -w22'
     shift
     rm -rf "$dir"
     mkdir -p "$dir"
-    case $kind in holds | deep) optimise=-O2 ;; esac
+    case $kind in # to compile a search costs more than to find the error of a twin
+    twin | reach) made=-O0 limits='-m100000 -w20' ;;
+    deep) made='-O2 -DCOLLAPSE' limits='-m3000000 -w26' ;;
+    esac
     # spin leaves its files where it runs; what it cannot read makes it take all memory there is.
     (
         ulimit -v 8000000
         cd "$dir" && timeout 60 spin "$@" -a "$OLDPWD/$model"
     ) >"$dir/spin.log" 2>&1 || return 1
-    gcc -w $optimise -DSAFETY -DCOLLAPSE -DMEMLIM="$megabytes" -o "$dir/pan" "$dir/pan.c" >>"$dir/spin.log" 2>&1 || return 1
-    (cd "$dir" && ./pan -m3000000 >log 2>&1) || true
+    # shellcheck disable=SC2086
+    gcc -w $made -DSAFETY -DMEMLIM="$megabytes" -o "$dir/pan" "$dir/pan.c" >>"$dir/spin.log" 2>&1 || return 1
+    # shellcheck disable=SC2086
+    (cd "$dir" && ./pan $limits >log 2>&1) || true
 }
 
 # trail DIR OPTIONS...: the end of the run that leads to the error.
