@@ -41,6 +41,7 @@
      twin refused_not_due -DBROKEN_REFUSED_NOT_DUE: assertion violated
      twin seats_not_last -DBROKEN_SEATS_NOT_LAST: assertion violated|invalid end state
      twin epoch_not_drained -DBROKEN_EPOCH_NOT_DRAINED -DLAUNCHES=2: assertion violated .seen_epoch
+     twin unclaim_tells_nobody -DUNCLAIM -DBROKEN_UNCLAIM_TELLS_NOBODY: invalid end state
      twin failed_run_closes -DBROKEN_JUDGE_OVERRULES -DLATE: assertion violated|invalid end state */
 
 #ifndef STREAMS
@@ -141,7 +142,7 @@ inline claim()
 proctype stream(byte me)
 {
     byte n, i;
-    bit mine, refused;
+    bit mine, refused, others;
     do
     :: n < LAUNCHES ->
         claim();
@@ -152,8 +153,16 @@ proctype stream(byte me)
 #ifdef UNCLAIM
         :: 1 ->
             unclaimed++;
-            fail_census(BUSY);
+#ifdef BROKEN_UNCLAIM_TELLS_NOBODY
             due = due - BLOCKS
+#else
+            d_step { due = due - BLOCKS; others = due != 0 }
+            if
+            :: others -> fail_census(BUSY)
+            :: else -> skip
+            fi;
+            others = 0
+#endif
 #endif
         fi;
         n++

@@ -63,7 +63,7 @@ trail() {
 }
 
 variant() { # KIND NAME [OPTION...] [: ERRORS]
-    local kind=$1 name errors='' dir found seconds begun result why='' states transitions
+    local kind=$1 name errors='' dir found seconds begun result='' why='' states transitions
     name=$(basename "$model" .pml)/$2
     shift 2
     local line="$*" options
