@@ -666,7 +666,7 @@ typedef struct fleeti_notify {
    exist, but the arrivals are those of the plan. */
 typedef enum fleeti_map_kind {
     FLEETI_MAP_GATHER, /* a task notifies the elements that its row names */
-    FLEETI_MAP_COUNTS, /* the writer adds what is missing from each element's bound */
+    FLEETI_MAP_COUNTS, /* the writer adds what is missing from each element's bound, and one */
     FLEETI_MAP_RANGES, /* the writer sees to the tasks that do not exist; elements find their tasks */
     FLEETI_MAP_EXISTS /* of the grid of these tasks */
 } fleeti_map_kind;
@@ -4219,11 +4219,19 @@ static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *elem
            !arrivals->roaming;
 }
 
+/* The arrivals by run-time maps at each element of an event in a step: of the gather edges, made up to the bound by the
+   writer of counts, and one more of that writer. Without it an element whose count is its bound would be complete, and
+   its range read, before the writer has ended. */
+static uint64_t fleeti_mapped_arrivals(const fleeti_bound_event *event)
+{
+    return event->by_tensor ? (uint64_t)event->def->count + (event->def->counts != 0) : 0;
+}
+
 /* The target of an element: what all arrivals of one step add to its counter. */
 static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event *event,
                                       fleeti_element *element)
 {
-    uint64_t target = event->by_tensor ? (uint64_t)event->def->count
+    uint64_t target = event->by_tensor ? fleeti_mapped_arrivals(event)
                       : event->def     ? event->def->outside_notifies
                                        : 0;
     uint32_t i, n = fleeti_bits(element->producers);
@@ -5173,7 +5181,7 @@ static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
     if (!event->by_tensor) return;
     map->counter = event->counter;
     map->stride = event->stride;
-    map->target = (uint32_t)event->def->count;
+    map->target = (uint32_t)fleeti_mapped_arrivals(event);
 }
 
 /* An extent as launches evaluate it: what symbols give that were bound at build, which may be larger than the 31 bits
@@ -6380,7 +6388,7 @@ static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_
          m->bound != (m->elements ? m->elements - 1 : 0)))
         return 0;
     if (m->kind == FLEETI_MAP_COUNTS && (m->values != m->elements || m->bound > FLEETI_MOST ||
-                                         (m->target && m->bound != m->target)))
+                                         (m->target && m->bound + 1 != m->target)))
         return 0;
     if (ranges && (m->values != m->elements + 1 || grid->rank < 1 || !grid->count ||
                    m->bound != (uint32_t)grid->extent[0] || m->inner != grid->count / m->bound))

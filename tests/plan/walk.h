@@ -68,6 +68,12 @@ static inline int64_t ref_floor(int64_t a, int64_t b)
     return q;
 }
 
+/* Limits are numbers here: of one that has a symbol, .add is its value. */
+static inline int ref_has_limit(const fleet_axis_map *a)
+{
+    return a->limit.add || a->limit.symbol;
+}
+
 /* Whether an axis of a map takes a value for a task; *outside is set when it takes one outside the axis. */
 static inline int ref_axis_takes(const fleet_axis_map *a, int rank, const int32_t *at,
                                  int64_t value, int64_t extent, int *outside)
@@ -77,7 +83,7 @@ static inline int ref_axis_takes(const fleet_axis_map *a, int rank, const int32_
     if (a->every) return 1;
     for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
     end = v + a->width;
-    if (a->limit.add && a->limit.add < end) end = a->limit.add; /* the tests use constant limits */
+    if (ref_has_limit(a) && a->limit.add < end) end = a->limit.add;
     if (end <= v) return 0;
     low = ref_floor(v, a->div);
     high = ref_floor(end - 1, a->div);
@@ -89,7 +95,7 @@ static inline int ref_axis_is_empty(const fleet_axis_map *a, int rank, const int
 {
     int64_t v = a->offset;
     int k;
-    if (a->every || !a->limit.add) return 0;
+    if (a->every || !ref_has_limit(a)) return 0;
     for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
     return v >= a->limit.add;
 }
