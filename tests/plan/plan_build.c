@@ -1,5 +1,5 @@
-/* What plans hold, in exact numbers: queues, targets, shares, scopes, batches. The random graphs are in
-   plan_random.c. */
+/* What plans hold, in exact numbers: queues, targets, shares, scopes, batches. Random graphs are in
+   tests/gpu/random.c. */
 // run: asan whole
 #include "check.h"
 
