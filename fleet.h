@@ -178,7 +178,8 @@ fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 /* An extent: floor((mul * symbol + add) / div), or the constant `add` where symbol is 0. */
 typedef struct fleet_dim {
     int64_t add, mul, div;
-    uint32_t symbol; /* 0: constant; else number of the symbol in its graph */
+    uint32_t
+        symbol; /* 0: constant; else a symbol of its graph: number, and above its 8 bits which graph */
 } fleet_dim;
 
 typedef struct fleet_shape {
@@ -207,18 +208,19 @@ fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
 
 /* ---- fleet: graph ---------------------------------------------------------------------------- */
 
-/* Handles; 0 is none, and every call accepts it as a no-op once the graph has an error. */
+/* Handles; 0 is none, and every call accepts it as a no-op once the graph has an error. The lower half is a number, the
+   upper one tells of which graph: a handle of another one is an error. */
 typedef struct fleet_etensor {
-    uint32_t id;
+    uint64_t id;
 } fleet_etensor;
 typedef struct fleet_grid {
-    uint32_t id;
+    uint64_t id;
 } fleet_grid;
 typedef struct fleet_buffer {
-    uint32_t id;
+    uint64_t id;
 } fleet_buffer;
 typedef struct fleet_tensor {
-    uint32_t id;
+    uint64_t id;
 } fleet_tensor;
 
 typedef enum fleet_scope {
@@ -1674,6 +1676,41 @@ static uint32_t fleeti_count(size_t n)
 
 #define FLEETI_LEN(array) fleeti_count(stbds_arrlenu(array))
 
+/* What tells an object of this graph from one of another with the same number: where the graph is, and what the object
+   is called, for another graph may since have come to the same place. */
+static uint64_t fleeti_mark(const fleet_graph *g, const char *name)
+{
+    uint64_t mark = (uint64_t)(uintptr_t)g * 0x9e3779b97f4a7c15ull;
+    for (; *name; name++) mark = (mark ^ (unsigned char)*name) * 0x100000001b3ull;
+    return mark ^ mark >> 32;
+}
+
+static uint64_t fleeti_handle(const fleet_graph *g, const char *name, uint32_t number)
+{
+    return fleeti_mark(g, name) << 32 | number;
+}
+
+static uint32_t fleeti_number(uint64_t handle)
+{
+    return (uint32_t)handle;
+}
+
+#define FLEETI_SYMBOL_BITS 8u /* of fleet_dim.symbol, for the number */
+
+static uint32_t fleeti_symbol_handle(const fleet_graph *g, uint32_t number)
+{
+    return (uint32_t)fleeti_mark(g, g->symbols[number - 1].name) << FLEETI_SYMBOL_BITS | number;
+}
+
+/* The number of a symbol of this graph; 0: it is none. */
+static uint32_t fleeti_symbol_number(const fleet_graph *g, uint32_t symbol)
+{
+    const uint32_t number = symbol & ((1u << FLEETI_SYMBOL_BITS) - 1u);
+    return number - 1u < FLEETI_LEN(g->symbols) && fleeti_symbol_handle(g, number) == symbol
+               ? number
+               : 0;
+}
+
 /* Takes a name of a kind for the id; 0 when it is not to be had. */
 static int fleeti_take_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
                             fleeti_site site)
@@ -1730,30 +1767,32 @@ fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t ma
     def.max = max;
     if (!FLEETI_PUSH(g, g->symbols, def)) return d;
     d.mul = 1;
-    d.symbol = FLEETI_LEN(g->symbols);
+    d.symbol = fleeti_symbol_handle(g, FLEETI_LEN(g->symbols));
     return d;
 }
 
-/* A dim can be evaluated: it has a divisor, and its symbol is one of this graph. */
-static int fleeti_check_dim(fleet_graph *g, fleet_dim d, const char *owner, const char *field,
+/* A dim can be evaluated: it has a divisor, and its symbol is one of this graph, of which it keeps the number. */
+static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, const char *field,
                             fleeti_site site)
 {
-    if (d.div <= 0) {
+    const uint32_t symbol = fleeti_symbol_number(g, d->symbol);
+    if (d->div <= 0) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                     "%s: %s is no extent (times only without division, ceil_div by more than 0, "
                     "no overflow)",
                     owner, field);
         return 0;
     }
-    if (d.symbol > FLEETI_LEN(g->symbols)) {
+    if (d->symbol && !symbol) {
         fleeti_fail(g, FLEET_ERROR_HANDLE, site, "%s: %s has a symbol of another graph", owner,
                     field);
         return 0;
     }
+    d->symbol = symbol;
     return 1;
 }
 
-static int fleeti_check_shape(fleet_graph *g, const fleet_shape *shape, const char *owner,
+static int fleeti_check_shape(fleet_graph *g, fleet_shape *shape, const char *owner,
                               fleeti_site site)
 {
     char field[32];
@@ -1765,7 +1804,7 @@ static int fleeti_check_shape(fleet_graph *g, const fleet_shape *shape, const ch
     }
     for (k = 0; k < shape->rank; k++) {
         snprintf(field, sizeof field, "extent %u", k);
-        if (!fleeti_check_dim(g, shape->extent[k], owner, field, site)) return 0;
+        if (!fleeti_check_dim(g, &shape->extent[k], owner, field, site)) return 0;
     }
     return 1;
 }
@@ -1792,7 +1831,7 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
     def.site = site;
     def.shape = shape;
     def.count = count;
-    if (FLEETI_PUSH(g, g->events, def)) handle.id = FLEETI_LEN(g->events);
+    if (FLEETI_PUSH(g, g->events, def)) handle.id = fleeti_handle(g, name, FLEETI_LEN(g->events));
     return handle;
 }
 
@@ -1819,25 +1858,43 @@ fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, f
     def.tile = tile;
     def.args = args;
     def.level = FLEET_LEVEL_CU;
-    if (FLEETI_PUSH(g, g->grids, def)) handle.id = FLEETI_LEN(g->grids);
+    if (FLEETI_PUSH(g, g->grids, def)) handle.id = fleeti_handle(g, name, FLEETI_LEN(g->grids));
     return handle;
 }
 
-/* The object behind a handle; null, with an error, when it is not one of this graph. */
+/* A handle is not one of this graph, where its number is that of `own`; null: of nothing. */
+static void fleeti_fail_handle(fleet_graph *g, const char *kind, uint64_t handle, const char *own,
+                               fleeti_site site)
+{
+    if (own)
+        fleeti_fail(g, FLEET_ERROR_HANDLE, site,
+                    "%s handle %u is of another graph: %s is number %u of this one", kind,
+                    fleeti_number(handle), own, fleeti_number(handle));
+    else
+        fleeti_fail(g, FLEET_ERROR_HANDLE, site, "%s handle %u is not of this graph", kind,
+                    fleeti_number(handle));
+}
+
+/* The object that a handle names; null, with an error, when it is not one of this graph. */
 static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_site site)
 {
+    const uint32_t i = fleeti_number(grid.id) - 1u;
     if (!fleeti_open(g)) return NULL;
-    if (grid.id - 1u < FLEETI_LEN(g->grids)) return &g->grids[grid.id - 1u];
-    fleeti_fail(g, FLEET_ERROR_HANDLE, site, "grid handle %u is not of this graph", grid.id);
+    if (i < FLEETI_LEN(g->grids) && fleeti_handle(g, g->grids[i].name, i + 1u) == grid.id)
+        return &g->grids[i];
+    fleeti_fail_handle(g, "grid", grid.id, i < FLEETI_LEN(g->grids) ? g->grids[i].name : NULL,
+                       site);
     return NULL;
 }
 
 static fleeti_event_def *fleeti_event_of(fleet_graph *g, fleet_etensor event, fleeti_site site)
 {
+    const uint32_t i = fleeti_number(event.id) - 1u;
     if (!fleeti_open(g)) return NULL;
-    if (event.id - 1u < FLEETI_LEN(g->events)) return &g->events[event.id - 1u];
-    fleeti_fail(g, FLEET_ERROR_HANDLE, site, "event tensor handle %u is not of this graph",
-                event.id);
+    if (i < FLEETI_LEN(g->events) && fleeti_handle(g, g->events[i].name, i + 1u) == event.id)
+        return &g->events[i];
+    fleeti_fail_handle(g, "event tensor", event.id,
+                       i < FLEETI_LEN(g->events) ? g->events[i].name : NULL, site);
     return NULL;
 }
 
@@ -1890,7 +1947,7 @@ void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const
     char owner[96];
     if (!def) return;
     snprintf(owner, sizeof owner, "grid %s", def->name);
-    if (!fleeti_check_dim(g, slices, owner, "slices", site)) return;
+    if (!fleeti_check_dim(g, &slices, owner, "slices", site)) return;
     def->slices_given = 1;
     def->slices = slices;
 }
@@ -1902,7 +1959,7 @@ void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const c
     char owner[96];
     if (!def) return;
     snprintf(owner, sizeof owner, "grid %s", def->name);
-    if (!fleeti_check_dim(g, tiles, owner, "tiles", site)) return;
+    if (!fleeti_check_dim(g, &tiles, owner, "tiles", site)) return;
     def->tiles_given = 1;
     def->tiles = tiles;
 }
@@ -1954,13 +2011,13 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
 }
 
 /* Checks what a map says without knowing any extent. */
-static int fleeti_check_map(fleet_graph *g, const fleet_map *map, uint32_t grid_rank,
-                            const char *owner, fleeti_site site)
+static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, const char *owner,
+                            fleeti_site site)
 {
     char field[32];
     uint32_t j, k;
     for (j = 0; j < map->rank; j++) {
-        const fleet_axis_map *a = &map->axis[j];
+        fleet_axis_map *a = &map->axis[j];
         if (a->every) continue;
         for (k = grid_rank; k < FLEET_MAX_RANK; k++) {
             if (a->stride[k]) {
@@ -1979,7 +2036,7 @@ static int fleeti_check_map(fleet_graph *g, const fleet_map *map, uint32_t grid_
         }
         snprintf(field, sizeof field, "limit of map axis %u", j);
         if (!a->limit.add && !a->limit.symbol) continue;
-        if (!fleeti_check_dim(g, a->limit, owner, field, site)) return 0;
+        if (!fleeti_check_dim(g, &a->limit, owner, field, site)) return 0;
         if (!a->limit.symbol && a->limit.add < 0) {
             fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                         "%s: %s is %lld, below 0 (0: there is none): no task reaches anything",
@@ -2004,8 +2061,8 @@ static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event
              from->name, to->name);
     memset(&def, 0, sizeof def);
     def.site = site;
-    def.grid = grid.id - 1u;
-    def.event = event.id - 1u;
+    def.grid = fleeti_number(grid.id) - 1u;
+    def.event = fleeti_number(event.id) - 1u;
     def.out = out;
     if (map) {
         def.map = *map;
@@ -2015,7 +2072,7 @@ static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event
                         to->shape.rank);
             return;
         }
-        if (!fleeti_check_map(g, map, from->shape.rank, owner, site)) return;
+        if (!fleeti_check_map(g, &def.map, from->shape.rank, owner, site)) return;
     } else {
         const char *wrong;
         if (!einsum) {
@@ -2078,22 +2135,24 @@ fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape
     memcpy(def.name, name, strlen(name));
     def.site = site;
     def.shape = shape;
-    def.writer = writer.id - 1u;
-    if (FLEETI_PUSH(g, g->tensors, def)) handle.id = FLEETI_LEN(g->tensors);
+    def.writer = fleeti_number(writer.id) - 1u;
+    if (FLEETI_PUSH(g, g->tensors, def)) handle.id = fleeti_handle(g, name, FLEETI_LEN(g->tensors));
     return handle;
 }
 
 static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, uint32_t rank,
                                            const char *owner, fleeti_site site)
 {
+    const uint32_t i = fleeti_number(tensor.id) - 1u;
     fleeti_tensor_def *def;
     if (!fleeti_open(g)) return NULL;
-    if (tensor.id - 1u >= FLEETI_LEN(g->tensors)) {
-        fleeti_fail(g, FLEET_ERROR_HANDLE, site,
-                    "%s: run-time tensor handle %u is not of this graph", owner, tensor.id);
+    def = i < FLEETI_LEN(g->tensors) ? &g->tensors[i] : NULL;
+    if (!def || fleeti_handle(g, def->name, i + 1u) != tensor.id) {
+        char kind[160];
+        snprintf(kind, sizeof kind, "%s: run-time tensor", owner);
+        fleeti_fail_handle(g, kind, tensor.id, def ? def->name : NULL, site);
         return NULL;
     }
-    def = &g->tensors[tensor.id - 1u];
     if (def->shape.rank == rank) return def;
     fleeti_fail(g, FLEET_ERROR_MAP, site, "%s: run-time tensor %s has %u axes, not %u", owner,
                 def->name, def->shape.rank, rank);
@@ -2133,10 +2192,10 @@ static void fleeti_add_tensor_edge(fleet_graph *g, fleet_grid grid, fleet_etenso
     }
     memset(&def, 0, sizeof def);
     def.site = site;
-    def.grid = grid.id - 1u;
-    def.event = event.id - 1u;
+    def.grid = fleeti_number(grid.id) - 1u;
+    def.event = fleeti_number(event.id) - 1u;
     def.out = out;
-    def.tensor = tensor.id;
+    def.tensor = fleeti_number(tensor.id);
     (void)FLEETI_PUSH(g, g->edges, def);
 }
 
@@ -2167,7 +2226,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: it has counts already", owner);
         return;
     }
-    def->counts = counts.id;
+    def->counts = fleeti_number(counts.id);
 }
 
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
@@ -2239,7 +2298,7 @@ fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, i
     if (!fleeti_open(g)) return handle;
     if (!fleeti_take_name(g, "buffer", name, g->n_buffers, fleeti_site_at(file, line)))
         return handle;
-    handle.id = ++g->n_buffers;
+    handle.id = fleeti_handle(g, "", ++g->n_buffers);
     return handle;
 }
 
@@ -2249,13 +2308,14 @@ static void fleeti_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, uin
     fleeti_grid_def *grid_def = fleeti_grid_of(g, grid, site);
     fleeti_use_def def;
     if (!grid_def) return;
-    if (buffer.id - 1u >= g->n_buffers) {
+    if (fleeti_number(buffer.id) - 1u >= g->n_buffers ||
+        fleeti_handle(g, "", fleeti_number(buffer.id)) != buffer.id) {
         fleeti_fail(g, FLEET_ERROR_HANDLE, site, "grid %s: buffer handle %u is not of this graph",
-                    grid_def->name, buffer.id);
+                    grid_def->name, fleeti_number(buffer.id));
         return;
     }
-    def.grid = grid.id - 1u;
-    def.buffer = buffer.id - 1u;
+    def.grid = fleeti_number(grid.id) - 1u;
+    def.buffer = fleeti_number(buffer.id) - 1u;
     def.writes = writes;
     if (FLEETI_PUSH(g, g->uses, def)) grid_def->declares = 1;
 }
@@ -2580,7 +2640,7 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
                              "plan: n_bindings is %u, at most %d", desc->n_bindings,
                              FLEET_MAX_SYMBOLS);
     for (i = 0; i < desc->n_bindings; i++) {
-        s = desc->bindings[i].symbol - 1u;
+        s = fleeti_symbol_number(g, desc->bindings[i].symbol) - 1u;
         if (s >= n)
             return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
                                  "plan: binding %u is not of a symbol of this graph", i);
@@ -2636,7 +2696,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
     for (i = 0; i < desc->n_buckets; i++) {
         const fleet_buckets *list = &desc->buckets[i];
         const fleeti_symbol_def *def;
-        s = list->symbol - 1u;
+        s = fleeti_symbol_number(b->g, list->symbol) - 1u;
         if (s >= n || !all->at_launch[s] || (list->count && !list->values))
             return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
                                  "plan: buckets %u are not of a symbol that is bound at launch", i);

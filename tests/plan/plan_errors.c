@@ -203,6 +203,69 @@ static void handles(test_run *t)
     fleet_graph_destroy(other);
 }
 
+/* Of a graph that is alike, object for object: its handles are none of this one. */
+static void handles_of_another_graph(test_run *t)
+{
+    static const char *const text[] = {
+        "grid handle 1 is of another graph: x is number 1 of this one",
+        "event tensor handle 1 is of another graph: E is number 1 of this one",
+        "run-time tensor handle 1 is of another graph: r is number 1 of this one",
+        "grid x: buffer handle 1 is not of this graph",
+        "grid y: extent 0 has a symbol of another graph",
+        "grid x: slices has a symbol of another graph",
+        "grid x: tiles has a symbol of another graph",
+        "limit of map axis 0 has a symbol of another graph",
+        "grid handle 1 is of another graph",
+    };
+    uint32_t i, k;
+    for (i = 0; i < 9; i++) {
+        journal j, none;
+        fleet_graph *g[2];
+        fleet_dim n[2];
+        fleet_etensor E[2];
+        fleet_grid x[2];
+        fleet_tensor r[2];
+        fleet_buffer b[2];
+        fleet_axis_map a = fleet_axis(0, 1, 0, 1);
+        for (k = 0; k < 2; k++) {
+            g[k] = graph(k ? &none : &j);
+            n[k] = fleet_symbol(g[k], "n", 0, 1);
+            E[k] = fleet_event_tensor(g[k], "E", ONE, 0);
+            x[k] = fleet_call_device(g[k], "x", 0, ONE, 0);
+            r[k] = fleet_runtime_tensor(g[k], "r", ONE, x[k]);
+            b[k] = fleet_buffer_named(g[k], "b");
+        }
+        a.limit = n[1];
+        if (i == 0) fleet_grid_level(g[0], x[1], FLEET_LEVEL_CU);
+        if (i == 1) fleet_out_edge(g[0], x[0], E[1], "i->i");
+        if (i == 2) fleet_event_counts(g[0], E[0], r[1]);
+        if (i == 3) fleet_reads(g[0], x[0], b[1]);
+        if (i == 4) fleet_call_device(g[0], "y", 0, fleet_shape1(fleet_dim_plus(n[1], 1)), 0);
+        if (i == 5) fleet_grid_slices(g[0], x[0], n[1]);
+        if (i == 6) fleet_grid_tiles(g[0], x[0], n[1]);
+        if (i == 7) fleet_out_edge_map(g[0], x[0], E[0], fleet_map1(a));
+        if (i == 8) fleet_runtime_tensor(g[0], "s", ONE, x[1]);
+        BROKEN(g[0], j, FLEET_ERROR_HANDLE, text[i]);
+        CHECK_INT(fleet_graph_status(g[1]), FLEET_OK);
+        fleet_graph_destroy(g[1]);
+    }
+    for (i = 0; i < 2; i++) {
+        fleet_graph *g = fleet_graph_create(NULL), *other = fleet_graph_create(NULL);
+        fleet_dim n = fleet_symbol(g, "n", 0, 4), m = fleet_symbol(other, "n", 0, 4);
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        const int64_t values[1] = {1};
+        fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
+        if (i)
+            fleet_buckets_at_build(&desc, m, values, 1);
+        else
+            fleet_bind_at_build(&desc, m, 2);
+        fleet_graph_destroy(other);
+        REFUSED(g, &desc, FLEET_ERROR_HANDLE,
+                i ? "buckets 0 are not of a symbol that is bound at launch"
+                  : "binding 0 is not of a symbol of this graph");
+    }
+}
+
 static void einsum_strings(test_run *t)
 {
     static const struct {
@@ -1308,6 +1371,7 @@ static void list(test_run *t)
     TEST(place_of_the_call);
     TEST(arguments);
     TEST(handles);
+    TEST(handles_of_another_graph);
     TEST(einsum_strings);
     TEST(maps);
     TEST(maps_out_of_shape);

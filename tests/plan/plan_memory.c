@@ -25,6 +25,8 @@ static void counted_free(void *p)
 #define FLEET_FREE(p) counted_free(p)
 #include "walk.h"
 
+static fleet_grid small_p, small_d; /* of the last small graph */
+
 static fleet_graph *small_graph(void)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -41,6 +43,7 @@ static fleet_graph *small_graph(void)
     fleet_in_edge(g, d, F, "->");
     fleet_reads(g, p, b);
     fleet_writes(g, d, b);
+    small_p = p, small_d = d;
     return g;
 }
 
@@ -49,11 +52,8 @@ static fleet_graph *cyclic_graph(void)
 {
     fleet_graph *g = small_graph();
     fleet_etensor back = fleet_event_tensor(g, "back", fleet_shape0(), 0);
-    fleet_grid p, d;
-    p.id = 1;
-    d.id = 2;
-    fleet_out_edge(g, d, back, "->");
-    fleet_in_edge(g, p, back, "ij->");
+    fleet_out_edge(g, small_d, back, "->");
+    fleet_in_edge(g, small_p, back, "ij->");
     return g;
 }
 
