@@ -143,13 +143,13 @@ FLEET_TILE(work, world)
         fleet_status status = world_odd(&ctx, args);
         if (status) return status;
     }
-    for (w = ctx.thread; w < CELL_WORDS; w += ctx.threads)
-        args->cells[(size_t)cell * CELL_WORDS + w] = cell_value(cell, ctx.epoch, w);
-    if (ctx.thread == 0) {
+    /* Before the cell is written: to wait for a ticket is to wait for all that was stored before it. */
+    if (ctx.thread == 0)
         fleet_store_relaxed_device(args->tickets + 2 * cell + 1,
                                    fleet_add_relaxed_device(args->counters + COUNT_TICKET, 1));
-        fleet_add_relaxed_device(args->counters + COUNT_DONE, 1);
-    }
+    for (w = ctx.thread; w < CELL_WORDS; w += ctx.threads)
+        args->cells[(size_t)cell * CELL_WORDS + w] = cell_value(cell, ctx.epoch, w);
+    if (ctx.thread == 0) fleet_add_relaxed_device(args->counters + COUNT_DONE, 1);
     return FLEET_OK;
 }
 
