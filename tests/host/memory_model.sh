@@ -37,8 +37,7 @@ also() { change "$@"; }
 
 device=fleet_device.h sched=fleet_sched.h
 release='            fleeti_release_device();
-        FLEETI_ROLLED
-        for (uint32_t i = 0; i < end; i++) {'
+        if (before && !first.sub)'
 
 bug "no drain in notify" $device \
     'fleeti_drain(); /* every wave' 'if (!@) fleeti_drain(); /* every wave'
