@@ -177,10 +177,11 @@ typedef struct fleet_host_stats {
 typedef struct fleet_host_desc {
     fleet_host_engine engine; /* default: FLEET_ENGINE_THREADS */
     uint64_t seed;            /* of the deterministic engine; default 1 */
-    uint32_t waves;           /* waves per workgroup; default 0: 1. A wave has one lane */
+    uint32_t waves; /* waves per workgroup, at most 64; default 0: 1. A wave has one lane */
     uint32_t
         chiplets; /* of an ordinary kernel: workgroup k sits on chiplet k mod this; default 0: 1 */
-    uint32_t stack_bytes; /* of a coroutine; default 0: 256 KB */
+    uint32_t
+        stack_bytes; /* of a coroutine, at least 16 KB, before a guard page; default 0: 256 KB */
     uint32_t
         memory_model; /* 1: accesses to device memory go through modelled caches, so that a missing drain,
                          release or acquire gives wrong data; deterministic engine, FLEET_MEMORY_MODEL
@@ -3454,19 +3455,30 @@ void fleet_pinned_free(void *memory)
 
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
 {
-    fleet_status status =
+    fleet_status status;
+    if (bytes && (!to || !from)) return FLEET_ERROR_NULL;
+    status =
         fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyHostToDevice), stream));
     return status ? status : fleet_stream_wait(stream);
 }
 fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream)
 {
-    fleet_status status =
+    fleet_status status;
+    if (bytes && (!to || !from)) return FLEET_ERROR_NULL;
+    status =
         fleeti_rt(FLEETI_RT(MemcpyAsync)(to, from, bytes, FLEETI_RT(MemcpyDeviceToHost), stream));
     return status ? status : fleet_stream_wait(stream);
 }
 fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
 {
+    if (bytes && !memory) return FLEET_ERROR_NULL;
     return fleeti_rt(FLEETI_RT(MemsetAsync)(memory, 0, bytes, stream));
+}
+/* The field of it that is out of its range; null: none. A GPU ignores it. */
+static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
+{
+    (void)d;
+    return NULL;
 }
 fleet_status fleet_stream_wait(fleet_stream stream)
 {
@@ -3512,13 +3524,17 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 static fleet_status fleeti_host_alloc(void **memory, size_t bytes)
 {
     if (!memory) return FLEET_ERROR_NULL;
+    *memory = NULL;
+    if (bytes > SIZE_MAX / 2) return FLEET_ERROR_MEMORY;
     *memory = aligned_alloc(256, (bytes + 256) / 256 * 256);
     return *memory ? FLEET_OK : FLEET_ERROR_MEMORY;
 }
@@ -3592,6 +3608,7 @@ void fleet_pinned_free(void *memory)
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
 {
     (void)stream;
+    if (bytes && (!to || !from)) return FLEET_ERROR_NULL;
     if (bytes) memcpy(to, from, bytes);
     return FLEET_OK;
 }
@@ -3602,6 +3619,7 @@ fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_strea
 fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
 {
     (void)stream;
+    if (bytes && !memory) return FLEET_ERROR_NULL;
     if (bytes) memset(memory, 0, bytes);
     return FLEET_OK;
 }
@@ -3612,6 +3630,18 @@ fleet_status fleet_stream_wait(fleet_stream stream)
 }
 
 #define FLEETI_STATIC_LDS 65536u
+#define FLEETI_STACK_BYTES 262144u
+#define FLEETI_STACK_LEAST 16384u /* for the kit's own frames */
+#define FLEETI_MOST_WAVES 64u
+
+static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
+{
+    if (d->engine != FLEET_ENGINE_THREADS && d->engine != FLEET_ENGINE_DETERMINISTIC)
+        return "engine is no fleet_host_engine";
+    if (d->waves > FLEETI_MOST_WAVES) return "waves is over 64";
+    if (d->stack_bytes && d->stack_bytes < FLEETI_STACK_LEAST) return "stack_bytes is under 16384";
+    return NULL;
+}
 
 typedef struct fleeti_meeting { /* a barrier */
     uint32_t arrived, generation;
@@ -3637,7 +3667,7 @@ typedef struct fleeti_agent {
     size_t lds_used;
     pthread_t thread;
     ucontext_t context;
-    char *stack;
+    char *stack;            /* null: none yet */
     const void *parked_at;  /* deterministic: the word it polls; null: any change */
     uint32_t position;      /* in engine->runnable or engine->parked */
     uint32_t woken_to_look; /* its watch should be looked at: nobody else can run */
@@ -3652,6 +3682,9 @@ struct fleeti_engine {
     fleeti_agent *agents;
     fleeti_workgroup *groups;
     fleet_host_stats stats;
+    /* threads engine */
+    pthread_mutex_t start; /* held until all threads are there */
+    uint32_t cancelled;    /* they are not: none of them runs the kernel */
     /* deterministic engine */
     ucontext_t home;
     uint64_t rng, clock;
@@ -3665,6 +3698,13 @@ struct fleeti_engine {
 
 /* Stands for the registers in which hardware keeps a wave's identity. */
 static __thread fleeti_agent *fleeti_self;
+
+/* Its name is hidden where a strict C11 was asked for. */
+#if defined(MAP_ANONYMOUS)
+#define FLEETI_MAP_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS)
+#elif defined(__linux__)
+#define FLEETI_MAP_FLAGS (MAP_PRIVATE | 0x20)
+#endif
 
 static int fleeti_deterministic(const fleeti_engine *e)
 {
@@ -4484,11 +4524,15 @@ static void fleeti_coroutine(void)
     setcontext(&e->home);
 }
 
-static fleet_status fleeti_make_coroutine(fleeti_agent *a, size_t stack)
+/* A stack grows down: below it lies a page that nothing may touch, so that one which is too small ends the program there
+   and does not write into other memory. */
+static fleet_status fleeti_make_coroutine(fleeti_agent *a, size_t stack, size_t page)
 {
-    a->stack = (char *)malloc(stack);
-    if (!a->stack || getcontext(&a->context)) return FLEET_ERROR_MEMORY;
-    a->context.uc_stack.ss_sp = a->stack;
+    void *memory = mmap(NULL, page + stack, PROT_READ | PROT_WRITE, FLEETI_MAP_FLAGS, -1, 0);
+    if (memory == MAP_FAILED) return FLEET_ERROR_MEMORY;
+    a->stack = (char *)memory;
+    if (mprotect(memory, page, PROT_NONE) || getcontext(&a->context)) return FLEET_ERROR_MEMORY;
+    a->context.uc_stack.ss_sp = a->stack + page;
     a->context.uc_stack.ss_size = stack;
     a->context.uc_link = NULL;
     makecontext(&a->context, fleeti_coroutine, 0);
@@ -4497,7 +4541,9 @@ static fleet_status fleeti_make_coroutine(fleeti_agent *a, size_t stack)
 
 static fleet_status fleeti_run_deterministic(fleeti_engine *e)
 {
-    size_t stack = e->desc->host.stack_bytes ? e->desc->host.stack_bytes : 262144;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t asked = e->desc->host.stack_bytes;
+    const size_t stack = ((asked ? asked : FLEETI_STACK_BYTES) + page - 1) / page * page;
     fleet_status status = FLEET_OK;
     e->rng = e->desc->host.seed ? e->desc->host.seed : 1;
     e->stats.fingerprint = 0xcbf29ce484222325ull;
@@ -4505,7 +4551,7 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
     e->parked = (fleeti_agent **)calloc(e->n_agents, sizeof *e->parked);
     if (!e->runnable || !e->parked) status = FLEET_ERROR_MEMORY;
     for (uint32_t i = 0; i < e->n_agents && !status; i++) {
-        status = fleeti_make_coroutine(&e->agents[i], stack);
+        status = fleeti_make_coroutine(&e->agents[i], stack, page);
         if (!status) fleeti_list_add(e->runnable, &e->n_runnable, &e->agents[i]);
     }
     if (!status) {
@@ -4515,7 +4561,8 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
         fleeti_self = outside;
         if (e->deadlock) status = FLEET_ERROR_DEADLOCK;
     }
-    for (uint32_t i = 0; i < e->n_agents; i++) free(e->agents[i].stack);
+    for (uint32_t i = 0; i < e->n_agents; i++)
+        if (e->agents[i].stack) munmap(e->agents[i].stack, page + stack);
     free(e->runnable);
     free(e->parked);
     return status;
@@ -4525,18 +4572,35 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
 
 static void *fleeti_thread_main(void *agent)
 {
+    fleeti_engine *e = ((fleeti_agent *)agent)->engine;
     fleeti_self = (fleeti_agent *)agent;
-    fleeti_self->engine->kernel(fleeti_self->engine->args);
+    pthread_mutex_lock(&e->start);
+    pthread_mutex_unlock(&e->start);
+    if (!e->cancelled) e->kernel(e->args);
     return NULL;
 }
 
+/* The calling thread is the first wave, so that a kernel of one wave can always run. The others begin when all of them
+   are there: with fewer workgroups than it was launched with a kernel could wait for ever. */
 static fleet_status fleeti_run_threads(fleeti_engine *e)
 {
-    for (uint32_t i = 0; i < e->n_agents; i++)
-        /* A kernel with fewer workgroups than it was launched with could wait for ever: no half measures. */
-        if (pthread_create(&e->agents[i].thread, NULL, fleeti_thread_main, &e->agents[i])) abort();
-    for (uint32_t i = 0; i < e->n_agents; i++) pthread_join(e->agents[i].thread, NULL);
-    return FLEET_OK;
+    fleeti_agent *outside = fleeti_self;
+    uint32_t n = 1;
+    pthread_mutex_init(&e->start, NULL);
+    pthread_mutex_lock(&e->start);
+    while (n < e->n_agents &&
+           !pthread_create(&e->agents[n].thread, NULL, fleeti_thread_main, &e->agents[n]))
+        n++;
+    e->cancelled = n < e->n_agents;
+    pthread_mutex_unlock(&e->start);
+    if (!e->cancelled) {
+        fleeti_self = &e->agents[0];
+        e->kernel(e->args);
+        fleeti_self = outside;
+    }
+    for (uint32_t i = 1; i < n; i++) pthread_join(e->agents[i].thread, NULL);
+    pthread_mutex_destroy(&e->start);
+    return e->cancelled ? FLEET_ERROR_TOO_MANY_WORKERS : FLEET_OK;
 }
 
 /* ---- both ---- */
@@ -4626,7 +4690,8 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     fleet_status status = FLEET_OK;
     uint32_t n_groups = 0;
     if (!kernel || !args || !d) return FLEET_ERROR_NULL;
-    if (!d->blocks) return FLEET_ERROR_ARGUMENT;
+    if (!d->blocks || fleeti_bad_host_desc(&d->host)) return FLEET_ERROR_ARGUMENT;
+    if (d->blocks > UINT32_MAX / FLEETI_MOST_WAVES) return FLEET_ERROR_TOO_MANY_WORKERS;
     memset(&e, 0, sizeof e);
     e.desc = d;
     e.kernel = kernel;

@@ -3105,7 +3105,8 @@ size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t
 #define FLEET_LIMIT_NONE UINT64_MAX
 
 typedef struct fleet_launch_desc {
-    uint32_t steps;     /* passes over the graph; default 1 */
+    /* passes over the graph; default 1. Under DYNAMIC the arrivals that end its steps are at most 2^31 - 1 in all */
+    uint32_t steps;
     uint32_t threads;   /* per workgroup, on a GPU; default 256 */
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
     /* FLEET_STREAM_BYTES(set) where tiles have weight streams: the launch adds that much LDS, and
@@ -3114,7 +3115,7 @@ typedef struct fleet_launch_desc {
     /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
        on AMD, and all that a stream capture takes); default 0: cooperative where possible */
     uint32_t ordinary;
-    /* of one wait; default 0: 10 s, none where the state was made under a debugger; FLEET_LIMIT_NONE */
+    /* of one wait, not negative; default 0: 10 s, none where the state was made under a debugger; FLEET_LIMIT_NONE */
     uint64_t limit_ns;
     /* Where each task leaves its record; made for the state's plan, and kept until the launch has ended. Needs
        FLEET_TRACE. Default: none */
@@ -3327,12 +3328,12 @@ FLEET_GLOBAL(64) void fleeti_lend(fleeti_state *state, uint32_t tensor, const ui
 }
 FLEET_THUNK3(fleeti_lend, fleeti_state *, uint32_t, const uint32_t *)
 
-/* After a launch that failed on the host: its workgroups will not come. Others may have taken seats beside them. */
+/* After a launch that failed on the host: its workgroups will not come. Others may wait for them on their seats. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 {
     if (fleet_thread_id() != 0) return;
-    fleeti_fail_census(run.state, FLEET_ERROR_BUSY);
-    fleeti_rmw_device(&run.state->due.word, 0u - run.blocks);
+    if (fleeti_rmw_device(&run.state->due.word, 0u - run.blocks) != run.blocks)
+        fleeti_fail_census(run.state, FLEET_ERROR_BUSY);
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
@@ -3732,6 +3733,8 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     bytes = fleeti_layout(s, plan);
     /* Workgroups of different chiplets would count as neighbours, and chiplet scope would be too narrow. */
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
+    if ((uint32_t)d.placement > FLEET_PLACEMENT_SCRAMBLED || d.spare > FLEETI_MOST)
+        return FLEET_ERROR_ARGUMENT;
     s->image = image;
     s->device = (char *)device_memory;
     s->host = (fleeti_host *)pinned;
@@ -3924,11 +3927,54 @@ static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t
     return k;
 }
 
+/* Says in the report why a call was refused. */
+static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(s->message, sizeof s->message, format, list);
+    va_end(list);
+    return status;
+}
+
+/* Each field of it is in its range. */
+static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc *d)
+{
+    const char *host = fleeti_bad_host_desc(&d->host);
+    if (host) return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.host: %s", host);
+    if (!d->threads)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.threads is 0");
+    if ((uint64_t)d->lds_bytes + d->stream_bytes > INT32_MAX)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_launch_desc.lds_bytes and stream_bytes are %llu in all",
+                             (unsigned long long)d->lds_bytes + d->stream_bytes);
+    if (d->limit_ns > INT64_MAX && d->limit_ns != FLEET_LIMIT_NONE)
+        return fleeti_refuse(
+            s, FLEET_ERROR_ARGUMENT,
+            "fleet_launch_desc.limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
+            (long long)d->limit_ns);
+    /* Under DYNAMIC a worker knows the step by the count of arrivals that end steps (fleeti_take_ready). */
+    for (uint32_t i = 0; i < s->image->plan->n_buckets; i++) {
+        const fleet_plan *plan = fleet_plan_bucket(s->image->plan, i);
+        const uint32_t *targets =
+            (const uint32_t *)(const void *)((const char *)plan + plan->targets);
+        const uint32_t target = plan->n_elements ? targets[plan->n_elements - 1] : 0;
+        if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && (uint64_t)d->steps * target > INT32_MAX)
+            return fleeti_refuse(
+                s, FLEET_ERROR_ARGUMENT,
+                "fleet_launch_desc.steps is %u: under DYNAMIC a launch of this plan "
+                "has at most %u steps",
+                d->steps, INT32_MAX / target);
+    }
+    return FLEET_OK;
+}
+
 fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
 {
     uint64_t limit;
+    fleet_status status;
     if (!s || !d || !run || !s->image) return FLEET_ERROR_NULL;
-    if (!d->threads) return FLEET_ERROR_ARGUMENT;
+    if ((status = fleeti_check_launch(s, d))) return status;
     memset(run, 0, sizeof *run);
     run->plan = (const fleet_plan *)s->image->device;
     run->state = (fleeti_state *)(void *)s->device;
@@ -3938,16 +3984,6 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     run->steps = d->steps;
     run->lds_bytes = d->lds_bytes + d->stream_bytes;
     return FLEET_OK;
-}
-
-/* Says in the report why a call was refused. */
-static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(s->message, sizeof s->message, format, list);
-    va_end(list);
-    return status;
 }
 
 static const char *fleeti_symbol_name(const fleet_plan *plan, uint32_t symbol)
@@ -4055,7 +4091,10 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
     if (!s || !d || !run || !kernel || !args || !s->image) return FLEET_ERROR_NULL;
+    if ((status = fleeti_check_launch(s, d))) return status;
     if ((status = fleeti_check_trace(s, d))) return status;
+    if (run->state != (fleeti_state *)(void *)s->device)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_run was prepared for another state");
     copy = *run;
     claim_args[0] = &copy, claim_args[1] = &trace;
     claim = fleeti_kernel_desc(d, 1, 256);
@@ -5310,6 +5349,7 @@ fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
     static const uint32_t per_worker[3] = {4, 12, 1};
     float *out[3][2];
     if (!costs || !t || !d || !kernel) return FLEET_ERROR_NULL;
+    if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
     out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
     out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
     out[2][0] = &costs->dynamic_task, out[2][1] = &costs->dynamic_hop;
@@ -5389,6 +5429,7 @@ fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t elem
                               uint64_t limit_ns)
 {
     uint64_t since = fleeti_now_ns();
+    if (limit_ns > INT64_MAX && limit_ns != FLEET_LIMIT_NONE) return FLEET_ERROR_ARGUMENT;
     for (;;) {
         uint32_t done = 0;
         fleet_status status = fleet_event_test(s, event, element, epoch, &done);

@@ -1,5 +1,22 @@
 /* Null and bad arguments of what fleet_device.h and fleet_sched.h offer, and where things lie in memory. */
 // run: asan whole
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A machine that starts only so many threads, while `limited`. */
+static int limited;
+static uint32_t threads_left;
+static int limited_create(pthread_t *thread, const pthread_attr_t *attr, void *(*main)(void *),
+                          void *arg)
+{
+    if (limited && threads_left-- == 0) return EAGAIN;
+    return pthread_create(thread, attr, main, arg);
+}
+#define pthread_create limited_create
+
 #include "model.h"
 
 static void null_arguments(test_run *t)
@@ -32,6 +49,16 @@ static void null_arguments(test_run *t)
     fleet_pinned_free(NULL);
     CHECK_STATUS(fleet_device_alloc(&a, 0), FLEET_OK);
     fleet_device_free(a);
+    CHECK_STATUS(fleet_to_device(NULL, &d, 4, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_to_device(r.memory, NULL, 4, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_to_device(NULL, NULL, 0, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(NULL, r.memory, 4, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_to_host(&d, NULL, 4, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_to_host(NULL, NULL, 0, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_clear(NULL, 4, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_device_clear(NULL, 0, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&a, SIZE_MAX), FLEET_ERROR_MEMORY);
+    CHECK_STATUS(fleet_pinned_alloc(&a, &b, SIZE_MAX), FLEET_ERROR_MEMORY);
     CHECK_STATUS(fleet_kernel_launch(NULL, args, &k), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), NULL, &k), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, NULL), FLEET_ERROR_NULL);
@@ -130,6 +157,177 @@ static void null_arguments(test_run *t)
     model_end(&m);
 }
 
+/* A launch with a field out of its range is refused, and the report names the field. */
+static void refused(test_run *t, rig *r, const fleet_launch_desc *d, const char *field)
+{
+    char text[4096];
+    fleet_run run;
+    CHECK_STATUS(fleet_prepare(&r->state, d, &run), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_launch(&r->state, d, FLEET_KERNEL_OF(world_kernel), r->device),
+                 FLEET_ERROR_ARGUMENT);
+    fleet_report(&r->state, text, sizeof text);
+    CHECK_TEXT(text, field);
+    CHECK_STATUS(fleet_prepare(&r->state, &r->launch, &run), FLEET_OK);
+    CHECK_STATUS(fleet_launch_args(&r->state, d, &run, FLEET_KERNEL_OF(world_kernel), (void **)&d),
+                 FLEET_ERROR_ARGUMENT);
+}
+static void fields_out_of_range(test_run *t)
+{
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    fleet_state_desc sd = fleet_state_desc_default();
+    fleet_costs costs;
+    fleet_launch_desc d;
+    fleet_state other;
+    fleet_run run;
+    char text[4096];
+    void *args[2];
+    model m;
+    rig r;
+    setting s;
+    CHECK(setting_get(0, 1, &s));
+    model_split_row_sum(&m, 2, 2);
+    if (!rig_open(t, &r, &m, &s)) return;
+    args[0] = args[1] = &r.device;
+    d = r.launch, d.host.engine = (fleet_host_engine)9;
+    refused(t, &r, &d, "fleet_launch_desc.host: engine");
+    d = r.launch, d.host.waves = 65;
+    refused(t, &r, &d, "fleet_launch_desc.host: waves");
+    d = r.launch, d.host.stack_bytes = 1;
+    refused(t, &r, &d, "fleet_launch_desc.host: stack_bytes");
+    d = r.launch, d.threads = 0;
+    refused(t, &r, &d, "fleet_launch_desc.threads");
+    d = r.launch, d.limit_ns = (uint64_t)-1000;
+    refused(t, &r, &d, "fleet_launch_desc.limit_ns is negative: -1000");
+    d = r.launch, d.limit_ns = (uint64_t)INT64_MIN;
+    refused(t, &r, &d, "fleet_launch_desc.limit_ns");
+    d = r.launch, d.lds_bytes = UINT32_MAX, d.stream_bytes = 1;
+    refused(t, &r, &d, "fleet_launch_desc.lds_bytes");
+    if (t->failed_here) return;
+    k.host.engine = (fleet_host_engine)9;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, &k),
+                 FLEET_ERROR_ARGUMENT);
+    k = fleet_kernel_desc_default(), k.host.engine = FLEET_ENGINE_DETERMINISTIC;
+    k.host.stack_bytes = 1;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, &k),
+                 FLEET_ERROR_ARGUMENT);
+    k = fleet_kernel_desc_default(), k.blocks = UINT32_MAX;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, &k),
+                 FLEET_ERROR_TOO_MANY_WORKERS);
+    sd.placement = (fleet_placement)9;
+    CHECK_STATUS(fleet_state_create(&other, &r.image, &sd, NULL), FLEET_ERROR_ARGUMENT);
+    sd = fleet_state_desc_default(), sd.spare = UINT32_MAX;
+    CHECK_STATUS(fleet_state_create(&other, &r.image, &sd, NULL), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_event_wait(&r.state, 0, 0, 1, (uint64_t)-1000), FLEET_ERROR_ARGUMENT);
+    d = r.launch, d.steps = UINT32_MAX;
+    CHECK_STATUS(fleet_calibrate(&costs, &s.topology, &d, FLEET_KERNEL_OF(world_kernel), r.device),
+                 FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_state_create(&other, &r.image, NULL, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_prepare(&other, &r.launch, &run), FLEET_OK);
+    CHECK_STATUS(fleet_launch_args(&r.state, &r.launch, &run, FLEET_KERNEL_OF(world_kernel), args),
+                 FLEET_ERROR_ARGUMENT);
+    fleet_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "fleet_run was prepared for another state");
+    fleet_state_free(&other);
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 1)) return;
+    rig_close(&r);
+    model_end(&m);
+}
+
+/* Under DYNAMIC the end of the run is an arithmetic comparison of arrivals: more of them than it can tell are refused. */
+static void dynamic_refuses_steps_that_it_cannot_count(test_run *t)
+{
+    fleet_launch_desc d;
+    model m;
+    rig r;
+    setting s;
+    uint32_t target, most;
+    CHECK(setting_get(0, 1, &s));
+    s.schedule = FLEET_SCHEDULE_DYNAMIC;
+    model_split_row_sum(&m, 3, 2);
+    if (!rig_open(t, &r, &m, &s)) return;
+    target = ((const uint32_t *)(const void *)((const char *)r.plan +
+                                               r.plan->targets))[r.plan->n_elements - 1];
+    most = INT32_MAX / target;
+    CHECK(target > 1);
+    d = r.launch, d.steps = 0x60000001u;
+    refused(t, &r, &d, "fleet_launch_desc.steps is 1610612737: under DYNAMIC");
+    d.steps = most + 1;
+    refused(t, &r, &d, "fleet_launch_desc.steps");
+    if (t->failed_here) return;
+    /* The largest number runs: until it is aborted. */
+    rig_start(&r, most);
+    while (rig_runs(&r, 0) < 100) continue;
+    fleet_abort(&r.state);
+    CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
+    rig_close(&r);
+    model_end(&m);
+}
+
+/* A launch for which the k-th thread cannot be started runs nothing and leaves nothing behind, for every k. */
+static void threads_that_do_not_start(test_run *t)
+{
+    model m;
+    rig r;
+    setting s;
+    uint32_t k, n;
+    CHECK(setting_get(0, 1, &s));
+    s.waves = 2;
+    model_split_row_sum(&m, 2, 2);
+    if (!rig_open(t, &r, &m, &s)) return;
+    n = r.state.blocks * s.waves - 1; /* the caller is one of them */
+    for (k = 0; k <= n; k++) {
+        fleet_status status;
+        limited = 1, threads_left = k;
+        status = rig_run(&r, 1);
+        limited = 0;
+        CHECK_STATUS(status, k < n ? FLEET_ERROR_TOO_MANY_WORKERS : FLEET_OK);
+        CHECK_STATUS(fleet_state_status(&r.state), FLEET_OK);
+        if (!rig_check(t, &r, k == n)) return;
+    }
+    CHECK_RUN(&r, 1);
+    if (!rig_check(t, &r, 2)) return;
+    rig_close(&r);
+    model_end(&m);
+}
+
+/* Touches `bytes` bytes of stack below it, as deep calls would. */
+FLEET_GLOBAL(64) __attribute__((noinline, no_sanitize("address"))) void deep_calls(uint32_t bytes)
+{
+    volatile char here = 0;
+    const uintptr_t top = (uintptr_t)&here;
+    for (uint32_t i = 2048; i < bytes; i += 512) *(volatile char *)(top - i) = here;
+    _exit(0);
+}
+FLEET_THUNK1(deep_calls, uint32_t)
+/* How a coroutine ends that does so: 0 well, 1 by a fault. */
+static int deep_ends(uint32_t stack_bytes, uint32_t bytes)
+{
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    void *args[1];
+    int status = 0;
+    pid_t child;
+    args[0] = &bytes;
+    k.host.engine = FLEET_ENGINE_DETERMINISTIC;
+    k.host.stack_bytes = stack_bytes;
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(3); /* a sanitizer's report */
+        (void)fleet_kernel_launch(FLEET_KERNEL_OF(deep_calls), args, &k);
+        _exit(2);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) return -1;
+    return WIFSIGNALED(status) || WEXITSTATUS(status) == 1;
+}
+static void a_stack_that_is_too_small_ends_at_its_guard_page(test_run *t)
+{
+    const uint32_t stack = 65536;
+    CHECK_INT(deep_ends(stack, stack / 2), 0);
+    CHECK_INT(deep_ends(stack, stack + 2048), 1);
+    CHECK_INT(deep_ends(0, 4 * stack + 2048), 1);
+}
+
 #define LINE_OF(type, field) (offsetof(type, field) / FLEET_LINE_BYTES)
 
 /* Counters that take read-modify-writes, and words that are stored to, on lines of their own. */
@@ -218,6 +416,10 @@ static void a_trace_needs_its_option(test_run *t)
 static void all(test_run *t)
 {
     TEST(null_arguments);
+    TEST(fields_out_of_range);
+    TEST(dynamic_refuses_steps_that_it_cannot_count);
+    TEST(threads_that_do_not_start);
+    TEST(a_stack_that_is_too_small_ends_at_its_guard_page);
     TEST(a_trace_needs_its_option);
     TEST(invariant_7_counters_and_flags_never_share_a_line);
 }

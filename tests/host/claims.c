@@ -128,7 +128,7 @@ static void a_replay_while_the_first_runs_is_refused(test_run *t)
 {
     model m;
     model_split_row_sum(&m, 3, 2);
-    in_settings(t, 4, run_second, &m);
+    in_settings(t, 2, run_second, &m);
     model_end(&m);
 }
 
@@ -160,7 +160,7 @@ static void replays_that_meet_before_they_begin_are_refused(test_run *t)
 {
     model m;
     model_split_row_sum(&m, 3, 2);
-    in_settings(t, 4, run_met, &m);
+    in_settings(t, 2, run_met, &m);
     model_end(&m);
 }
 
@@ -192,7 +192,7 @@ static void run_storm(test_run *t, rig *r, const fleet_run *run, uint32_t *steps
 }
 static void run_storms(test_run *t, const setting *s, void *model_)
 {
-    const uint32_t storms = deep() ? 400 : 12;
+    const uint32_t storms = deep() ? 400 : 6;
     rig r;
     fleet_run run;
     uint32_t steps = 0;
