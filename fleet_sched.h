@@ -3391,6 +3391,7 @@ fleet_status fleet_query_topology(fleet_topology *t)
 {
     if (!t) return FLEET_ERROR_NULL;
     *t = fleet_topology_make(2, 2);
+    t->units[0] = 3; /* unequal, as chiplets may be elsewhere */
     t->wave_size = 1;
     t->private_l2 = 0;
     return FLEET_OK;

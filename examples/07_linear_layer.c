@@ -661,9 +661,11 @@ static void compare(const memory *m)
 /* run_batch compares these two for all ways; shown are those of the planner's choice. */
 static void print_counted(const outcome *ran, const fleet_topology *here)
 {
-    printf("here, on %u chiplets of %u workers, counted as planned: %llu write-backs by "
+    uint32_t workers = 0;
+    for (uint32_t k = 0; k < here->chiplets; k++) workers += here->units[k];
+    printf("here, on %u workers of %u chiplets, counted as planned: %llu write-backs by "
            "chiplet-tasks, %llu by CU-tasks\n",
-           here->chiplets, here->units[0], (unsigned long long)ran[0].releases,
+           workers, here->chiplets, (unsigned long long)ran[0].releases,
            (unsigned long long)ran[1].releases);
 }
 #endif
@@ -682,6 +684,7 @@ static fleet_plan_desc place_of(uint32_t i, const fleet_topology *here, uint32_t
     static const uint32_t shape[TOPOLOGIES][2] = {{0, 0}, {1, 3}, {3, 2}, {8, 1}};
     if (i) {
         desc.topology = fleet_topology_make(shape[i][0], shape[i][1]);
+        desc.topology.units[shape[i][0] - 1] += shape[i][0] > 1; /* unequal */
         desc.topology.wave_size = 1;
     }
 #else
@@ -817,8 +820,8 @@ int main(int argc, char **argv)
     }
     check("query", fleet_query_topology(&here));
     if (chiplets && !divide(&here, chiplets))
-        return printf("--chiplets %u: this device has %u, of %u workers\n", chiplets, here.chiplets,
-                      here.units[0]),
+        return printf("--chiplets %u: this device has %u, the first of %u workers\n", chiplets,
+                      here.chiplets, here.units[0]),
                2;
 #if defined(FLEET_HOST)
     const uint32_t shown_full = 1, measured = 0, steps = 1;

@@ -9,6 +9,28 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Memory that has not been written holds large floats, and integers that are no index, instead of the zeros that a fresh
+   page has: what a program reads there shows. */
+#if defined(__SANITIZE_ADDRESS__)
+#if defined(__cplusplus)
+extern "C"
+#endif
+    const char *
+    __asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "max_malloc_fill_size=1073741824:malloc_fill_byte=127";
+}
+#elif defined(__GLIBC__)
+#include <malloc.h>
+#endif
+static inline void test_poison(void)
+{
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    mallopt(M_PERTURB, 0x80); /* its complement goes to new memory */
+#endif
+}
+
 typedef struct test_run {
     int argc;
     char **argv;
@@ -83,6 +105,7 @@ static int test_wanted(const test_run *t, const char *name)
     {                                                                                              \
         test_run run, *t = &run;                                                                   \
         memset(&run, 0, sizeof run);                                                               \
+        test_poison();                                                                             \
         run.argc = argc;                                                                           \
         run.argv = argv;                                                                           \
         list(t);                                                                                   \

@@ -221,7 +221,8 @@ typedef struct decoder {
     uint32_t
         split; /* 1: activations are two bf16 each; the second ones lie behind all first ones */
     uint32_t most_parts;        /* of a sequence's attention */
-    uint32_t chiplets, workers; /* X and the most workers of a chiplet */
+    uint32_t chiplets, workers; /* X and the most workers of a chiplet; some may have fewer */
+    uint32_t all_workers;
     batch *b;
     int32_t *tokens;       /* [sequences][context + 1] */
     const bf16 *embedding; /* [vocab][hidden] */

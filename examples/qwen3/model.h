@@ -475,7 +475,7 @@ typedef struct session_desc {
     fleet_schedule schedule;
     uint32_t unfused;
     uint32_t chiplets; /* 0: those of the device */
-    uint32_t workers;  /* per chiplet; 0: all */
+    uint32_t workers;  /* in all, dealt out to the chiplets; 0: all */
     uint32_t context;  /* tokens of a sequence */
     uint32_t steps;    /* tokens to generate for each, at most */
     uint32_t keep_logits;
@@ -651,7 +651,7 @@ static int session_topology(session *s)
 #if defined(FLEET_HOST)
     if (!x) x = 1;
     all = cpus();
-    if (s->desc.workers) all = s->desc.workers * x;
+    if (s->desc.workers) all = s->desc.workers;
     if (all < x) all = x;
     if (s->desc.schedule == FLEET_SCHEDULE_CHIPLET) all += x;
 #endif
@@ -690,7 +690,8 @@ static int session_buffers(session *s)
     const uint64_t pairs = (uint64_t)MOST_ROWS * c->experts_per_token;
     const uint64_t dense = (uint64_t)MOST_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
     const uint64_t bests = (uint64_t)d->chiplets * d->workers * MOST_ROWS;
-    float *rope = (float *)malloc((size_t)s->desc.context * dim * sizeof *rope);
+    float *rope = (float *)malloc((size_t)s->desc.context * dim * sizeof *rope), none[MOST_ROWS];
+    for (uint32_t i = 0; i < MOST_ROWS; i++) none[i] = -INFINITY;
     if (!rope) return session_fail(s, "memory", "none left");
     for (uint32_t p = 0; p < s->desc.context; p++)
         for (uint32_t i = 0; i < dim / 2; i++) {
@@ -729,7 +730,11 @@ static int session_buffers(session *s)
     d->joint =
         (fleet_quad *)memory_zeros(mem, "sums", bests / MOST_ROWS * JOINT * sizeof(fleet_quad));
     d->best = (float *)memory_get(mem, "logits", bests * 4);
-    d->best_token = (int32_t *)memory_get(mem, "logits", bests * 4);
+    d->best_token = (int32_t *)memory_zeros(mem, "logits", bests * 4);
+    /* Chiplets with fewer workers than others, or a scheduler, leave some of these as they are here. */
+    for (uint64_t i = 0; i < bests && !s->error[0]; i += MOST_ROWS)
+        if (fleet_to_device(d->best + i, none, sizeof none, NULL))
+            return session_fail(s, "logits", "cannot be copied to the device");
     d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
     if (s->desc.keep_logits)
         d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
@@ -787,7 +792,7 @@ static int session_batch(session *s, const request *requests, uint32_t n)
     }
     end = (batch *)malloc(sizeof *end);
     if (!end) return session_fail(s, "memory", "none left");
-    batch_next(b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, s->d.chiplets * s->d.workers);
+    batch_next(b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, s->d.all_workers);
     for (*end = *b; end->rows; s->steps++) {
         uint32_t sampled = 0, running = 0;
         for (uint32_t i = 0; i < n; i++) {
@@ -798,8 +803,7 @@ static int session_batch(session *s, const request *requests, uint32_t n)
         }
         if (sampled && !s->first_token) s->first_token = s->steps + 1;
         if (sampled == running && !s->decoding) s->decoding = s->steps + 1, s->cached = 0;
-        batch_next(end, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads,
-                   s->d.chiplets * s->d.workers);
+        batch_next(end, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, s->d.all_workers);
     }
     free(end);
     return 0;
@@ -845,6 +849,7 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     for (uint32_t k = 0; k < s->topology.chiplets; k++) {
         const uint32_t w = s->topology.units[k] - (desc->schedule == FLEET_SCHEDULE_CHIPLET);
         if (w > s->d.workers) s->d.workers = w;
+        s->d.all_workers += w;
     }
     s->d.most_parts = MOST_PARTS;
     if (session_batch(s, requests, n) || session_buffers(s) || session_tokens(s, requests))

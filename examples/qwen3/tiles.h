@@ -779,7 +779,7 @@ FLEET_TILE(next, op)
     fleet_barrier(&ctx);
     if (ctx.thread == 0) {
         b->steps++;
-        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->chiplets * d->workers);
+        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->all_workers);
     }
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);

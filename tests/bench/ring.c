@@ -143,11 +143,12 @@ int main(void)
 {
     static const uint32_t poppers[] = {1, 8, 64, 132, 512};
     fleet_topology topology;
+    uint32_t workers = 0;
     job j = new_job(1u << 18), pair[2];
     void *sums;
     CHECKED(fleet_query_topology(&topology));
-    printf("%s: %u chiplets of %u workgroups\n", topology.name, topology.chiplets,
-           topology.units[0]);
+    for (uint32_t k = 0; k < topology.chiplets; k++) workers += topology.units[k];
+    printf("%s: %u workgroups on %u chiplets\n", topology.name, workers, topology.chiplets);
     CHECKED(fleet_device_alloc(&sums, 4));
     for (uint32_t i = 0; i < sizeof poppers / sizeof poppers[0]; i++) {
         double us[3];

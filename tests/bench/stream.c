@@ -291,7 +291,7 @@ int main(void)
     bench b;
     memset(&b, 0, sizeof b);
     CHECKED(fleet_query_topology(&desc.topology));
-    b.workers = desc.topology.units[0];
+    for (uint32_t k = 0; k < desc.topology.chiplets; k++) b.workers += desc.topology.units[k];
     b.n = 5 * LAYERS + 1;
     for (uint32_t p = 0; p < b.n; p++) {
         phases[p].rows = p + 1 < b.n ? rows[p % 5] : 151936;

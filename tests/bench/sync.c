@@ -259,7 +259,7 @@ FLEET_KERNEL(stamp_kernel, stamps, 256)
 static double dispatch_us(const fleet_topology *t, fleet_schedule schedule)
 {
     planned p = planned_of(t, CHIPLET_CHAIN, schedule, 2);
-    const uint32_t workers = p.plan->workers[0];
+    const uint32_t workers = p.plan->workers[0]; /* the chain is on the first chiplet */
     const size_t row = workers * sizeof(uint64_t), bytes = LAYERS * 2 * row;
     fleet_launch_desc d = fleet_launch_desc_default();
     uint64_t *times = (uint64_t *)malloc(bytes);
@@ -299,10 +299,9 @@ int main(void)
     void *words;
     double sync32 = 0, sync256 = 0, raw = 0, boundary = 0, hand;
     CHECKED(fleet_query_topology(&topology));
-    printf("%s: %u chiplets of %u workgroups\n", topology.name, topology.chiplets,
-           topology.units[0]);
     memset(&b, 0, sizeof b);
-    b.blocks = topology.chiplets * topology.units[0];
+    for (uint32_t k = 0; k < topology.chiplets; k++) b.blocks += topology.units[k];
+    printf("%s: %u workgroups on %u chiplets\n", topology.name, b.blocks, topology.chiplets);
     b.g.elements = 2;
     b.g.events.target = b.blocks;
     CHECKED(fleet_device_alloc(&words, 4096));
@@ -335,7 +334,8 @@ int main(void)
                 char name[80];
                 fleet_topology t = topology;
                 t.chiplets = virtual_chiplets[i];
-                for (uint32_t k = 0; k < t.chiplets; k++) t.units[k] = b.blocks / t.chiplets;
+                for (uint32_t k = 0; k < t.chiplets; k++)
+                    t.units[k] = b.blocks / t.chiplets + (k < b.blocks % t.chiplets);
                 snprintf(name, sizeof name, "  the same, %u virtual chiplets, %u counter level%s",
                          t.chiplets, levels, levels > 1 ? "s" : "");
                 line(name, planned_us(&t, BARRIERS, FLEET_SCHEDULE_STATIC, levels), "us",

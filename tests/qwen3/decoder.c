@@ -49,7 +49,7 @@ static void unload(loaded *l)
     qwen3_close(&l->checkpoint);
 }
 
-/* static, chiplet, dynamic, auto, unfused */
+/* static, chiplet, dynamic, auto, unfused; chiplets have unequal numbers of workers, wherever there are several. */
 #define SCHEDULES 5u
 static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engine, uint64_t seed)
 {
@@ -58,7 +58,7 @@ static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engin
     d.schedule = schedule < 4 ? (fleet_schedule)schedule : FLEET_SCHEDULE_STATIC;
     d.unfused = schedule == 4;
     d.chiplets = chiplets;
-    d.workers = 1 + (uint32_t)(seed % 3);
+    d.workers = chiplets * (1 + (uint32_t)(seed % 3)) + (chiplets > 1);
     d.seed = d.host.seed = seed;
     d.placement = (fleet_placement)(FLEET_PLACEMENT_LINEAR + seed % 3);
     d.host.engine = engine ? FLEET_ENGINE_DETERMINISTIC : FLEET_ENGINE_THREADS;
@@ -153,7 +153,7 @@ static void same_bits(test_run *t)
     for (uint32_t i = 0; i < 12 && !t->failed_here; i++) {
         session_desc d = setting(i / 2 % SCHEDULES, 2, i % 2, 1 + i);
         outcome o;
-        d.workers = 2, d.host.waves = 2, d.context = 32, d.steps = 12;
+        d.workers = 5, d.host.waves = 2, d.context = 32, d.steps = 12;
         o = run(&l.m, d, requests, 3);
         if (o.error[0]) test_fail(t, __FILE__, __LINE__, "%s", o.error);
         if (i && !t->failed_here &&
