@@ -1,5 +1,6 @@
-/* Reads a Qwen3 (model_type qwen3) or Qwen3-MoE (qwen3_moe) checkpoint as Hugging Face writes it: config.json, and
-   model.safetensors or the shards that model.safetensors.index.json lists.
+/* Reads a Qwen3 (model_type qwen3) or Qwen3-MoE (qwen3_moe) checkpoint as Hugging Face writes it: config.json,
+   model.safetensors or the shards that model.safetensors.index.json lists, and, where there is one, generation_config.json,
+   whose eos_token_id counts instead of that of config.json.
 
        qwen3_checkpoint c;
        if (qwen3_open(&c, "models/Qwen3-8B")) { fprintf(stderr, "%s\n", c.error); return 1; }
@@ -17,13 +18,14 @@
        config.json: num_attention_heads: 7 is not a multiple of num_key_value_heads, 2
 
    WHAT IS REFUSED. A model whose results this decoder would get wrong: another model_type, a scaled RoPE, sliding
-   windows, biases, another activation, weights of another type than BF16, F16 or F32 (a checkpoint that is quantised).
+   windows, biases, another activation, a quantization_config, weights of another type than BF16, F16 or F32.
    A file that contradicts itself: keys given twice, ranges of bytes that overlap, leave bytes to no tensor or do not
-   have the size that shape and dtype ask for, as the format of safetensors demands.
+   have the size that shape and dtype ask for, as the format of safetensors demands; tied embeddings beside an
+   lm_head.weight that differs from them.
 
-   WHAT IS LET PASS, since files that work elsewhere have it: tensors in any order; tensors that are not needed (an
-   lm_head.weight beside tied embeddings), of any dtype, where one that is unknown here may have any size; white
-   space around the header; an eos_token_id of null; fields of config.json that change no result.
+   WHAT IS LET PASS, since files that work elsewhere have it: tensors in any order; tensors that are not needed, of any
+   dtype, where one that is unknown here may have any size; white space around the header; an eos_token_id of null;
+   fields of config.json that change no result.
 
    Needs jansson (Debian: libjansson-dev, -ljansson) and POSIX. Reads as C11 and as C++17, and needs nothing of fleet. */
 #ifndef QWEN3_CHECKPOINT_H
@@ -150,7 +152,8 @@ typedef struct qwen3_checkpoint {
     qwen3_layer_weights *layers; /* config.layers of them */
     qwen3_shard *shards;         /* the files, mapped */
     uint32_t shard_count;
-    int sharded; /* by an index; else there is one shard */
+    uint32_t rounded; /* matrices of F16 or F32, which conversion to bf16 rounds */
+    int sharded;      /* by an index; else there is one shard */
     qwen3_index index;
     char error[512];
 } qwen3_checkpoint;
@@ -176,6 +179,9 @@ static inline int qwen3_tensor_to_f32(const qwen3_tensor *t, uint64_t first, uin
 /* The parsers under these, of text in memory that need not end with a zero. `file` is the name for messages. */
 static inline int qwen3_parse_config(qwen3_config *config, const char *text, size_t size,
                                      const char *file, char *error, size_t error_size);
+/* generation_config.json: its eos_token_id, if it has one, replaces the config's. */
+static inline int qwen3_parse_generation(qwen3_config *config, const char *text, size_t size,
+                                         const char *file, char *error, size_t error_size);
 /* The JSON of a safetensors file's header, which describes data_size bytes. */
 static inline int qwen3_parse_header(qwen3_header *header, const char *text, size_t size,
                                      uint64_t data_size, const char *file, char *error,
@@ -444,12 +450,15 @@ static inline int qwen3_must_be_off(const qwen3_source *s, json_t *o, const char
 static inline int qwen3_config_variant(const qwen3_source *s, json_t *o, int *sparse)
 {
     const qwen3_value type = qwen3_field(o, "model_type"), act = qwen3_field(o, "hidden_act");
+    const qwen3_value quantised = qwen3_field(o, "quantization_config");
     const char *text = NULL;
     if (qwen3_text(s, &type, &text)) return -1;
     *sparse = strcmp(text, "qwen3_moe") == 0;
     if (!*sparse && strcmp(text, "qwen3") != 0)
         return qwen3_fail(
             s, "model_type: \"%s\" is not supported, expected \"qwen3\" or \"qwen3_moe\"", text);
+    if (qwen3_given(&quantised))
+        return qwen3_fail(s, "quantization_config: quantised weights are not supported");
     if (qwen3_only(s, &act, "silu") || qwen3_must_be_off(s, o, "attention_bias")) return -1;
     return qwen3_must_be_off(s, o, "use_sliding_window");
 }
@@ -539,6 +548,7 @@ static inline int qwen3_config_eos(qwen3_config *c, const qwen3_source *s, json_
     const qwen3_value eos = qwen3_field(o, "eos_token_id");
     size_t count = 0, i;
     if (!qwen3_given(&eos)) return 0;
+    c->eos_count = 0;
     if (!json_is_array(eos.json)) {
         c->eos_count = 1;
         return json_is_integer(eos.json)
@@ -640,6 +650,18 @@ static inline int qwen3_parse_config(qwen3_config *c, const char *text, size_t s
              (sparse && qwen3_config_experts(c, &s, o)) || qwen3_config_parameters(c, &s);
     json_decref(o);
     return failed ? -1 : 0;
+}
+
+static inline int qwen3_parse_generation(qwen3_config *c, const char *text, size_t size,
+                                         const char *file, char *error, size_t error_size)
+{
+    const qwen3_source s = qwen3_source_of(file, error, error_size);
+    json_t *o = qwen3_json(&s, text, size);
+    int failed;
+    if (!o) return -1;
+    failed = qwen3_config_eos(c, &s, o);
+    json_decref(o);
+    return failed;
 }
 
 /* ---- qwen3: safetensors ---------------------------------------------------------------------------- */
@@ -1000,6 +1022,28 @@ static inline int qwen3_open_shard(qwen3_checkpoint *c, const char *dir, const c
 
 #define QWEN3_SINGLE "model.safetensors"
 #define QWEN3_INDEX "model.safetensors.index.json"
+#define QWEN3_GENERATION "generation_config.json"
+
+/* A folder need not have this file. */
+static inline int qwen3_open_generation(qwen3_checkpoint *c, const char *dir)
+{
+    const qwen3_source s = qwen3_source_of(dir, c->error, sizeof c->error);
+    char *path = qwen3_path(dir, QWEN3_GENERATION);
+    struct stat info;
+    qwen3_bytes text;
+    int failed = 0;
+    if (!path) return qwen3_no_memory(&s);
+    if (stat(path, &info) == 0) {
+        failed = qwen3_map(&text, path, c->error, sizeof c->error);
+        if (!failed) {
+            failed = qwen3_parse_generation(&c->config, (const char *)text.at, text.size,
+                                            QWEN3_GENERATION, c->error, sizeof c->error);
+            qwen3_unmap(&text);
+        }
+    }
+    free(path);
+    return failed;
+}
 
 static inline int qwen3_open_index(qwen3_checkpoint *c, const char *path)
 {
@@ -1045,7 +1089,7 @@ static inline int qwen3_open(qwen3_checkpoint *c, const char *dir)
 {
     memset(c, 0, sizeof *c);
     if (qwen3_config_read(&c->config, dir, c->error, sizeof c->error) == 0 &&
-        qwen3_open_shards(c, dir) == 0 && qwen3_bind(c) == 0)
+        qwen3_open_generation(c, dir) == 0 && qwen3_open_shards(c, dir) == 0 && qwen3_bind(c) == 0)
         return 0;
     qwen3_close(c);
     return -1;
@@ -1069,14 +1113,13 @@ static inline void qwen3_close(qwen3_checkpoint *c)
 
 /* ---- qwen3: the weights, by name ------------------------------------------------------------------- */
 
-/* The shard that has the tensor s->within, and what its header says of it. */
-static inline const qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_source s,
-                                            const qwen3_shard **shard)
+/* The shard that has a tensor, and what its header says of it. NULL: there is none; shard NULL: not even in the index. */
+static inline const qwen3_entry *qwen3_entry_of(const qwen3_checkpoint *c, const char *within,
+                                                const qwen3_shard **shard)
 {
-    const qwen3_entry *entry;
     qwen3_entry key;
     char name[128];
-    snprintf(name, sizeof name, "%s", s.within);
+    snprintf(name, sizeof name, "%s", within);
     *shard = c->shards;
     if (c->sharded) {
         qwen3_place wanted;
@@ -1084,21 +1127,25 @@ static inline const qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_sou
         wanted.name = name;
         place = (const qwen3_place *)bsearch(&wanted, c->index.places, c->index.count,
                                              sizeof wanted, qwen3_place_by_name);
-        if (!place) {
-            s.file = QWEN3_INDEX;
-            qwen3_fail(&s, "missing in weight_map");
-            return NULL;
-        }
-        *shard = &c->shards[place->file];
+        *shard = place ? &c->shards[place->file] : NULL;
+        if (!place) return NULL;
     }
     key.name = name;
-    entry = (const qwen3_entry *)bsearch(&key, (*shard)->header.entries, (*shard)->header.count,
-                                         sizeof key, qwen3_by_name);
-    if (!entry) {
-        s.file = (*shard)->name;
-        qwen3_fail(&s, c->sharded ? "missing, though " QWEN3_INDEX " names this file" : "missing");
-    }
-    return entry;
+    return (const qwen3_entry *)bsearch(&key, (*shard)->header.entries, (*shard)->header.count,
+                                        sizeof key, qwen3_by_name);
+}
+
+/* The same of the tensor s.within, which must be there. */
+static inline const qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_source s,
+                                            const qwen3_shard **shard)
+{
+    const qwen3_entry *entry = qwen3_entry_of(c, s.within, shard);
+    if (entry) return entry;
+    s.file = *shard ? (*shard)->name : QWEN3_INDEX;
+    qwen3_fail(&s, !*shard      ? "missing in weight_map"
+                   : c->sharded ? "missing, though " QWEN3_INDEX " names this file"
+                                : "missing");
+    return NULL;
 }
 
 /* The tensor of that name as `out`; a vector is asked for with no rows. */
@@ -1127,6 +1174,7 @@ static inline int qwen3_take(qwen3_checkpoint *c, qwen3_tensor *out, const char 
     out->dtype = e->dtype;
     out->name = e->name;
     out->file = shard->name;
+    c->rounded += rows && e->dtype != QWEN3_BF16;
     return 0;
 }
 
@@ -1185,6 +1233,26 @@ static inline int qwen3_bind_layer(qwen3_checkpoint *c, uint32_t layer)
     return qwen3_take_in_layer(c, layer, &w->down, "mlp.down_proj", hidden, ffn);
 }
 
+/* Where embeddings are tied, some files have an lm_head.weight nevertheless. It is the embedding, or the config is wrong. */
+static inline int qwen3_check_tied(qwen3_checkpoint *c)
+{
+    qwen3_source s = qwen3_source_of("", c->error, sizeof c->error);
+    const qwen3_tensor *embed = &c->embed;
+    const qwen3_shard *shard;
+    const qwen3_entry *head;
+    s.within = "lm_head.weight";
+    head = qwen3_entry_of(c, s.within, &shard);
+    if (!head) return 0;
+    s.file = shard->name;
+    if (head->dtype == embed->dtype && head->dimensions == 2 && head->shape[0] == embed->rows &&
+        head->shape[1] == embed->columns &&
+        !memcmp(shard->mapped.at + shard->header.data_at + head->begin, embed->data,
+                (size_t)(head->end - head->begin)))
+        return 0;
+    return qwen3_fail(&s, "differs from %s, but config.json has tie_word_embeddings: true",
+                      embed->name);
+}
+
 static inline int qwen3_bind(qwen3_checkpoint *c)
 {
     const qwen3_config *config = &c->config;
@@ -1196,6 +1264,7 @@ static inline int qwen3_bind(qwen3_checkpoint *c)
         qwen3_take(c, &c->norm, "model.norm.weight", 0, config->hidden))
         return -1;
     c->head = c->embed;
+    if (config->tied && qwen3_check_tied(c)) return -1;
     if (!config->tied && qwen3_take(c, &c->head, "lm_head.weight", config->vocab, config->hidden))
         return -1;
     for (layer = 0; layer < config->layers; layer++)

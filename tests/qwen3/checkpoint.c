@@ -628,6 +628,8 @@ static void config_refused(test_run *t)
          "attention_bias: expected true or false, found an integer"},
         {DENSE, "\"use_sliding_window\": false", "\"use_sliding_window\": true",
          "use_sliding_window: true is not supported"},
+        {DENSE, "\"use_cache\": true", "\"quantization_config\": {\"quant_method\": \"fp8\"}",
+         "quantization_config: quantised weights are not supported"},
         {DENSE, "\"full_attention\"", "\"sliding_attention\"",
          "layer_types[0]: \"sliding_attention\" is not supported"},
         {DENSE, "\"full_attention\"", "null", "layer_types[0]: expected a string, found null"},
@@ -1007,6 +1009,8 @@ static void other_dtypes(test_run *t)
         OPEN(&original, fixtures[i % 2]);
         OPEN(&c, f.path);
         CHECK_INT(c.layers[0].q.dtype, r.dtype);
+        CHECK_INT(original.rounded, 0); /* head, embedding, and what layers have */
+        CHECK_INT(c.rounded, 2 + (i % 2 ? 3 * (4 + 1 + 3 * 8) : 4 * 7));
         check_same(t, &original, &c);
         qwen3_close(&original);
         qwen3_close(&c);
@@ -1055,7 +1059,7 @@ static void sharded(test_run *t)
     }
 }
 
-/* With an lm_head.weight that is not looked at, and without. */
+/* Without an lm_head.weight; with one that is the embedding, as BF16 and as F32; and with another one, or of another type. */
 static void tied(test_run *t)
 {
     qwen3_checkpoint c;
@@ -1063,17 +1067,85 @@ static void tied(test_run *t)
     uint64_t sum, count;
     uint32_t i;
     r.config_what = "\"tie_word_embeddings\": false";
-    r.config_with = "\"tie_word_embeddings\": true";
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 5; i++) {
+        const uint32_t differs = i == 2 || i == 4;
         folder f = folder_make();
-        if (i) r.without = "lm_head.weight";
+        r.without = i ? NULL : "lm_head.weight";
+        r.dtype = i == 3 ? QWEN3_F32 : QWEN3_BF16;
+        if (i == 4) r.odd = "lm_head.weight", r.odd_dtype = "F16";
+        r.config_with = "\"tie_word_embeddings\": false";
+        if (i == 1 || i == 3) { /* the embedding's bytes */
+            char *bytes;
+            size_t size, head, embed, length;
+            make(f.path, DENSE, &r);
+            OPEN(&c, f.path);
+            embed = (size_t)(c.embed.data - c.shards[0].mapped.at);
+            head = (size_t)(c.head.data - c.shards[0].mapped.at);
+            length = (size_t)512 * 128 * (i == 3 ? 4 : 2);
+            qwen3_close(&c);
+            bytes = read_file(f.path, "model.safetensors", &size);
+            memcpy(bytes + head, bytes + embed, length);
+            r.config_with = "\"tie_word_embeddings\": true";
+            make(f.path, DENSE, &r);
+            write_file(f.path, "model.safetensors", bytes, size);
+            free(bytes);
+        } else {
+            r.config_with = "\"tie_word_embeddings\": true";
+            make(f.path, DENSE, &r);
+        }
+        if (differs) {
+            CHECK_INT(qwen3_open(&c, f.path), -1);
+            CHECK_TEXT(c.error, "model.safetensors: lm_head.weight: differs from "
+                                "model.embed_tokens.weight, but config.json has "
+                                "tie_word_embeddings: true");
+        } else {
+            OPEN(&c, f.path);
+            CHECK_INT(c.config.tied, 1);
+            CHECK(c.head.data == c.embed.data && c.head.rows == 512 && c.head.columns == 128);
+            CHECK_INT(add_up(&c, &sum, &count, c.error, sizeof c.error), 0);
+            CHECK_INT(count, 918912 - 512 * 128);
+            CHECK_INT(c.config.parameters, count);
+        }
+        qwen3_close(&c);
+        folder_remove(&f);
+    }
+}
+
+/* generation_config.json says what ends a sequence; where it does not, config.json does. */
+static void generation(test_run *t)
+{
+    static const struct {
+        const char *text, *error; /* text NULL: no such file */
+        uint32_t count, eos[2];
+    } table[] = {
+        {NULL, NULL, 1, {7, 0}},
+        {"{\"eos_token_id\": [511, 3], \"temperature\": 0.6}", NULL, 2, {511, 3}},
+        {"{\"eos_token_id\": 5}", NULL, 1, {5, 0}},
+        {"{\"eos_token_id\": null}", NULL, 1, {7, 0}},
+        {"{}", NULL, 1, {7, 0}},
+        {"{\"eos_token_id\": []}", NULL, 0, {0, 0}},
+        {"{\"eos_token_id\": 512}",
+         "generation_config.json: eos_token_id: 512, expected 0 to 511",
+         0,
+         {0, 0}},
+        {"[]", "generation_config.json: expected a JSON object", 0, {0, 0}},
+        {"", "generation_config.json: empty, expected a JSON object", 0, {0, 0}},
+    };
+    recipe r = plain_recipe();
+    qwen3_checkpoint c;
+    uint32_t i, j;
+    r.config_what = "\"eos_token_id\": null", r.config_with = "\"eos_token_id\": 7";
+    for (i = 0; i < sizeof table / sizeof table[0]; i++) {
+        folder f = folder_make();
         make(f.path, DENSE, &r);
-        OPEN(&c, f.path);
-        CHECK_INT(c.config.tied, 1);
-        CHECK(c.head.data == c.embed.data && c.head.rows == 512 && c.head.columns == 128);
-        CHECK_INT(add_up(&c, &sum, &count, c.error, sizeof c.error), 0);
-        CHECK_INT(count, 918912 - 512 * 128);
-        CHECK_INT(c.config.parameters, count);
+        if (table[i].text)
+            write_file(f.path, "generation_config.json", table[i].text, strlen(table[i].text));
+        CHECK_INT(qwen3_open(&c, f.path), table[i].error ? -1 : 0);
+        if (table[i].error) CHECK_TEXT(c.error, table[i].error);
+        if (!table[i].error) {
+            CHECK_INT(c.config.eos_count, table[i].count);
+            for (j = 0; j < table[i].count; j++) CHECK_INT(c.config.eos[j], table[i].eos[j]);
+        }
         qwen3_close(&c);
         folder_remove(&f);
     }
@@ -1476,6 +1548,7 @@ static void all(test_run *t)
     TEST(misaligned);
     TEST(sharded);
     TEST(tied);
+    TEST(generation);
     TEST(mixed_layers);
     TEST(checkpoints_refused);
     TEST(files_refused);

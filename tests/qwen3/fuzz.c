@@ -4,6 +4,7 @@
        s  a safetensors file
        h  a safetensors header; before its text, two bytes say how many bytes of data it describes
        i  model.safetensors.index.json
+       g  generation_config.json, for a model of 16 tokens
        e  expected.json, for a model of 16 tokens and 8 positions
        m  a model: two bytes as for h, then config.json, a zero, a header, and for a model of shards another zero and the
           index; each shard has the same header
@@ -64,6 +65,17 @@ static int config(qwen3_config *c, const char *text, size_t size)
     PROMISE(sparse == c->sparse_layers && sparse <= c->layers && (c->experts || !sparse));
     PROMISE(c->parameters > 0 && c->parameters < QWEN3_MOST_PARAMETERS);
     return 1;
+}
+
+static void generation(const char *text, size_t size)
+{
+    qwen3_config c;
+    uint32_t i;
+    memset(&c, 0, sizeof c);
+    c.vocab = 16;
+    if (!parsed(qwen3_parse_generation(&c, text, size, "g", error, sizeof error), "g")) return;
+    PROMISE(c.eos_count <= QWEN3_MOST_EOS);
+    for (i = 0; i < c.eos_count; i++) PROMISE(c.eos[i] < 16);
 }
 
 static void check_header(const qwen3_header *h, uint64_t data_size)
@@ -246,6 +258,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     if (kind == 'c') config(&c, text, size - 1);
     if (kind == 's') safetensors(input + 1, size - 1);
     if (kind == 'i' && parse_index(&index, text, size - 1)) qwen3_free_index(&index);
+    if (kind == 'g') generation(text, size - 1);
     if (kind == 'e') expected(text, size - 1);
     if (kind == 'h' && size >= 3 && header(&h, text + 2, size - 3, data_size))
         qwen3_free_header(&h);
