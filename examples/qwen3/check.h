@@ -24,7 +24,8 @@ typedef struct checked { /* counts add up over calls */
     uint32_t tokens, right, near_ties, wrong, logits;
     double worst;    /* difference of a logit, or of the logarithm of their exponentials' sum */
     char first[128]; /* the first wrong token */
-    char error[MOST_ERROR]; /* why a run failed */
+    char error[MOST_ERROR]; /* why a run failed, */
+    int failed;             /* and how: IT_... */
 } checked;
 
 static int checked_is_good(const checked *c)
@@ -86,6 +87,7 @@ static int check_cases(const model *m, const session_desc *desc, const qwen3_cas
     int bad = 0;
     if (n > MOST_ROWS) {
         snprintf(c->error, sizeof c->error, "%u cases, at most %u", n, MOST_ROWS);
+        c->failed = IT_IS_REFUSED;
         return -1;
     }
     d.steps = d.context = 0, d.keep_logits = 1, d.rope_bf16 = 1;
@@ -98,14 +100,17 @@ static int check_cases(const model *m, const session_desc *desc, const qwen3_cas
         if (e->greedy_count > d.steps) d.steps = e->greedy_count;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (cases[i].prompt_count + d.steps > d.context)
-            d.context = cases[i].prompt_count + d.steps;
+        if (cases[i].prompt_count + cases[i].greedy_count - 1 > d.context)
+            d.context = cases[i].prompt_count + cases[i].greedy_count - 1;
     picked = (int32_t *)malloc((size_t)n * d.steps * sizeof *picked);
     logits = (float *)malloc((size_t)n * d.steps * vocab * sizeof *logits);
-    bad = session_open(&s, m, &d, requests, n) || session_run(&s) || !picked || !logits ||
-          session_picked(&s, picked, counts) ||
-          fleet_to_host(logits, s.d.logits, (size_t)n * d.steps * vocab * sizeof *logits, NULL);
+    bad = session_open(&s, m, &d, requests, n);
+    if (!bad &&
+        (session_run(&s) || !picked || !logits || session_picked(&s, picked, counts) ||
+         fleet_to_host(logits, s.d.logits, (size_t)n * d.steps * vocab * sizeof *logits, NULL)))
+        bad = IT_FAILED;
     if (bad) snprintf(c->error, sizeof c->error, "%s", s.error[0] ? s.error : "out of memory");
+    c->failed = bad;
     for (uint32_t i = 0; i < n && !bad; i++) {
         check_tokens(c, &cases[i], picked + (size_t)i * d.steps, counts[i]);
         check_logits(c, &cases[i], logits + (size_t)i * d.steps * vocab, vocab);

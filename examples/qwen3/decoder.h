@@ -13,6 +13,8 @@
               GPUs round queries and what softmax makes of a score to f16, too. Sums, the residual stream, scores and
               logits are float32 everywhere; but where many rows have workers of an NVIDIA GPU share a product, what each
               adds to a sum is cut off to 17 bits of fraction, of the 23 that there are.
+   Checks     a logit that is infinite or not a number ends the launch with an error. Matrices of a checkpoint that are
+              F16 or F32 are rounded to bf16 when they are loaded; norms are not.
    Order      each sum is added up in an order that depends on shapes and on the number of waves only: a run has the
               same bits as the one before. */
 #ifndef QWEN3_DECODER_H
@@ -119,6 +121,10 @@ typedef struct __attribute__((aligned(16))) batch { /* a stream may copy it */
     sequence_state sequence[MOST_ROWS];
     uint32_t first_part[MOST_ROWS + 1];            /* of each sequence */
     uint8_t part_sequence[MOST_ROWS * MOST_PARTS]; /* whose a part is */
+    uint32_t workers;   /* of all chiplets, some of which may have fewer than others */
+    uint32_t last_step; /* so many the launch takes, unless all come to their ends before */
+    uint32_t unusable;  /* 1 + a sequence with a logit that is none, which ends the launch; or 0 */
+    int32_t unusable_token; /* whose logit that is */
 } batch;
 
 /* Keys that stay together: a part of a sequence's attention is some of these units, its last one may be short. */
@@ -222,7 +228,6 @@ typedef struct decoder {
         split; /* 1: activations are two bf16 each; the second ones lie behind all first ones */
     uint32_t most_parts;        /* of a sequence's attention */
     uint32_t chiplets, workers; /* X and the most workers of a chiplet; some may have fewer */
-    uint32_t all_workers;
     batch *b;
     int32_t *tokens;       /* [sequences][context + 1] */
     const bf16 *embedding; /* [vocab][hidden] */

@@ -14,6 +14,9 @@
 
 #define MOST_ERROR 512u
 
+/* Why something did not work; the program ends with it. */
+enum { IT_FAILED = 1, IT_IS_REFUSED = 2 }; /* refused: a file or an argument is wrong */
+
 static uint32_t cpus(void)
 {
     const long n = sysconf(_SC_NPROCESSORS_ONLN);
@@ -25,15 +28,21 @@ static uint32_t cpus(void)
 typedef struct device_memory { /* what is to be freed together */
     void **block;
     uint32_t n;
+    uint32_t
+        counts; /* 1: how much is asked for is all that is wanted; no memory is taken or written */
     uint64_t bytes;
     char *error;
 } device_memory;
 
-/* Null, and says why, where there is none. */
+/* Null, and says why, where there is none; null where it only counts. */
 static void *memory_get(device_memory *m, const char *what, uint64_t bytes)
 {
     void *block = NULL, **blocks;
     if (m->error[0]) return NULL;
+    if (m->counts) {
+        m->bytes += bytes;
+        return NULL;
+    }
     if (m->n % 64 == 0) {
         blocks = (void **)realloc((void *)m->block, (m->n + 64) * sizeof *blocks);
         if (blocks) m->block = blocks;
@@ -89,6 +98,7 @@ typedef struct model {
     uint32_t workers;    /* of the device */
     uint32_t many;       /* 1: the weights of layers lie as they do for many rows */
     device_memory memory;
+    uint32_t refused; /* 1: the error is the checkpoint's */
     char error[MOST_ERROR];
 } model;
 
@@ -164,6 +174,7 @@ typedef struct packing {
     const layout *as;
     uint32_t first, end; /* wide tiles */
     bf16 *to;
+    uint32_t refused;
     char error[MOST_ERROR];
 } packing;
 
@@ -187,9 +198,9 @@ static void *pack_tiles(void *user)
             const qwen3_tensor *t = source_row(p->from, tile * as->wide * TILE + c, &row);
             const uint32_t columns = t ? t->columns : 0;
             memset(line + columns, 0, (size_t)(k - columns) * 2);
-            if (t)
-                qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
-                                     sizeof p->error);
+            if (t && qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
+                                          sizeof p->error))
+                p->refused = 1;
             for (uint32_t at = 0; at < k; at += BLOCK) {
                 /* Where the block begins; from there on pack_at says it. */
                 bf16 *block = packed + weight_at(c / TILE * TILE, at, wide, as->piece_k);
@@ -222,13 +233,15 @@ static int pack(model *m, const matrix_source *from, const layout *as, bf16 *to)
         job[i].from = from, job[i].as = as, job[i].to = to;
         job[i].first = (uint32_t)((uint64_t)tiles * i / threads),
         job[i].end = (uint32_t)((uint64_t)tiles * (i + 1) / threads);
-        job[i].error[0] = 0;
+        job[i].error[0] = 0, job[i].refused = 0;
         started[i] = i + 1 < threads && !pthread_create(&thread[i], NULL, pack_tiles, &job[i]);
         if (!started[i]) pack_tiles(&job[i]);
     }
     for (uint32_t i = 0; i < threads; i++) {
         if (started[i]) pthread_join(thread[i], NULL);
-        if (job[i].error[0] && !m->error[0]) memcpy(m->error, job[i].error, sizeof m->error);
+        if (!job[i].error[0] || m->error[0]) continue;
+        memcpy(m->error, job[i].error, sizeof m->error);
+        m->refused = job[i].refused;
     }
     return m->error[0] != 0;
 }
@@ -318,14 +331,20 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, co
 /* A vector of float32; ones where there is no checkpoint. */
 static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
 {
-    float *values = (float *)malloc((size_t)n * sizeof *values);
+    float *values = m->memory.counts ? NULL : (float *)malloc((size_t)n * sizeof *values);
     const float *to = NULL;
+    if (m->memory.counts) {
+        memory_get(&m->memory, "norm", (uint64_t)n * sizeof *values);
+        return NULL;
+    }
     if (!values) {
         snprintf(m->error, MOST_ERROR, "out of memory");
         return NULL;
     }
     for (uint32_t i = 0; i < n; i++) values[i] = 1;
-    if (!t || !qwen3_tensor_to_f32(t, 0, n, values, m->error, MOST_ERROR))
+    if (t && qwen3_tensor_to_f32(t, 0, n, values, m->error, MOST_ERROR))
+        m->refused = 1;
+    else
         to = (const float *)memory_copy(&m->memory, "norm", values, (uint64_t)n * sizeof *values);
     free(values);
     return to;
@@ -372,25 +391,25 @@ FLEET_GLOBAL(1) void ask_many(uint32_t *has)
 FLEET_THUNK1(ask_many, uint32_t *)
 static uint32_t device_has_many(model *m)
 {
-    uint32_t has = 0, *to = (uint32_t *)memory_get(&m->memory, "an answer", sizeof has);
+    uint32_t has = 0;
+    void *to = NULL, *args[1];
     fleet_kernel_desc desc = fleet_kernel_desc_default();
-    void *args[1];
     args[0] = &to;
     desc.blocks = desc.threads = 1;
-    if (to && (fleet_kernel_launch(FLEET_KERNEL_OF(ask_many), args, &desc) ||
-               fleet_to_host(&has, to, sizeof has, NULL)))
+    if (fleet_device_alloc(&to, sizeof has) ||
+        fleet_kernel_launch(FLEET_KERNEL_OF(ask_many), args, &desc) ||
+        fleet_to_host(&has, to, sizeof has, NULL))
         snprintf(m->error, MOST_ERROR, "the device does not answer");
+    fleet_device_free(to);
     return has;
 }
 
-/* The model in device memory: from a checkpoint, or random weights of `config`. For sessions of that schedule, best for
-   those of so many sequences; where it is not STATIC, for sessions of any. 0, or -1 and m->error. */
-static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoint *from,
-                      fleet_schedule schedule, uint32_t sequences,
-                      void (*progress)(uint32_t done, uint32_t of))
+/* What model_load begins with, for so many sequences; nothing is in device memory yet. */
+static int model_begin(model *m, const qwen3_config *config, fleet_schedule schedule,
+                       uint32_t sequences)
 {
     const qwen3_config *c = config;
-    const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    const uint32_t q = c->heads * c->head_dim;
     memset(m, 0, sizeof *m);
     m->config = *c;
     m->memory.error = m->error;
@@ -403,8 +422,16 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
                  "config.json: this decoder needs hidden_size and heads * head_dim in multiples of "
                  "%u, head_dim in multiples of %u up to %u, and num_experts_per_tok up to %u",
                  BLOCK, EIGHT, MOST_HEAD_DIM, MOST_TOP_K);
-        return -1;
+        m->refused = 1;
     }
+    return m->error[0] != 0;
+}
+
+static int model_fill(model *m, const qwen3_checkpoint *from,
+                      void (*progress)(uint32_t done, uint32_t of))
+{
+    const qwen3_config *c = &m->config;
+    const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     m->layers = (model_layer *)calloc(c->layers, sizeof *m->layers);
     if (!m->layers) snprintf(m->error, MOST_ERROR, "out of memory");
     for (uint32_t i = 0; i < c->layers && !m->error[0]; i++) {
@@ -441,18 +468,33 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
             const layout as = single_layout_of(c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);
         } else {
-            rows = (bf16 *)malloc((size_t)c->vocab * c->hidden * 2);
-            if (!rows)
+            const uint64_t bytes = (uint64_t)c->vocab * c->hidden * 2;
+            rows = m->memory.counts ? NULL : (bf16 *)malloc((size_t)bytes);
+            if (m->memory.counts)
+                memory_get(&m->memory, "embeddings", bytes);
+            else if (!rows)
                 snprintf(m->error, MOST_ERROR, "out of memory");
-            else if (!qwen3_tensor_to_bf16(&from->embed, 0, (uint64_t)c->vocab * c->hidden, rows,
-                                           m->error, MOST_ERROR))
-                m->embedding = (const bf16 *)memory_copy(&m->memory, "embeddings", rows,
-                                                         (uint64_t)c->vocab * c->hidden * 2);
+            else if (qwen3_tensor_to_bf16(&from->embed, 0, (uint64_t)c->vocab * c->hidden, rows,
+                                          m->error, MOST_ERROR))
+                m->refused = 1;
+            else
+                m->embedding = (const bf16 *)memory_copy(&m->memory, "embeddings", rows, bytes);
             free(rows);
         }
         if (progress) progress(c->layers + 1, c->layers + 1);
     }
-    return m->error[0] ? -1 : 0;
+    return m->error[0] != 0;
+}
+
+/* The model in device memory: from a checkpoint, or random weights of `config`. For sessions of that schedule, best for
+   those of so many sequences; where it is not STATIC, for sessions of any. 0, or IT_... and m->error; model_free in any
+   case. */
+static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoint *from,
+                      fleet_schedule schedule, uint32_t sequences,
+                      void (*progress)(uint32_t done, uint32_t of))
+{
+    if (!model_begin(m, config, schedule, sequences) && !model_fill(m, from, progress)) return 0;
+    return m->refused ? IT_IS_REFUSED : IT_FAILED;
 }
 
 static void model_free(model *m)
@@ -479,7 +521,8 @@ typedef struct session_desc {
     uint32_t context;  /* tokens of a sequence */
     uint32_t steps;    /* tokens to generate for each, at most */
     uint32_t keep_logits;
-    uint32_t trace; /* 1: the last step leaves a trace; needs FLEET_TRACE */
+    uint32_t launch; /* steps of the launch; 0: as many as it takes if no sequence ends early */
+    uint32_t trace;  /* 1: the last of them leaves a trace; needs FLEET_TRACE */
     uint32_t
         rope_bf16; /* 1: RoPE's frequencies are rounded to bf16, as in a model that was cast as a whole */
     fleet_placement placement;
@@ -487,17 +530,23 @@ typedef struct session_desc {
     fleet_host_desc host;
 } session_desc;
 
+/* How a launch goes, in steps that have rows. */
+typedef struct run_course {
+    uint32_t steps;
+    uint32_t first_token; /* the first that ends with a token, counted from 1; 0: none */
+    uint32_t decoding;    /* the first that ends with one for each sequence that is left; 0: none */
+    uint32_t tokens;      /* that are chosen after that step */
+    uint64_t cached;      /* tokens whose keys and values the steps after it read, in all */
+} run_course;
+
 typedef struct session {
     const model *m;
     session_desc desc;
-    batch first; /* the batch as it begins */
-    uint32_t
-        steps; /* that the launch takes, at most; the first that ends with a token, counted from 1, and the first
-                       that has one for each sequence */
-    uint32_t first_token, decoding;
-    uint64_t cached; /* tokens whose keys and values the steps behind that read, in all */
-    decoder d;       /* device pointers */
-    op *ops;         /* on the host */
+    batch first, last; /* the batch as it begins, and as session_run left it */
+    run_course course; /* if no sequence ends early; after session_run, as it was */
+    uint32_t steps;    /* of the launch, at most */
+    decoder d;         /* device pointers */
+    op *ops;           /* on the host */
     const op *device_ops;
     fleet_topology topology;
     fleet_plan *plan;
@@ -506,6 +555,7 @@ typedef struct session {
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
     device_memory memory;
+    uint32_t refused; /* 1: the error is an argument's */
     char error[MOST_ERROR];
 } session;
 
@@ -656,6 +706,7 @@ static int session_topology(session *s)
     if (s->desc.schedule == FLEET_SCHEDULE_CHIPLET) all += x;
 #endif
     if (x && x != t->chiplets) {
+        s->refused = 1;
         if (t->private_l2) {
             snprintf(s->error, MOST_ERROR, "--chiplets %u: this GPU has %u, and they are real", x,
                      t->chiplets);
@@ -667,6 +718,7 @@ static int session_topology(session *s)
             return -1;
         }
         t->chiplets = x;
+        s->refused = 0;
     }
     if (x && !t->private_l2)
         for (uint32_t k = 0; k < x; k++) t->units[k] = all / x + (k < all % x);
@@ -690,10 +742,11 @@ static int session_buffers(session *s)
     const uint64_t pairs = (uint64_t)MOST_ROWS * c->experts_per_token;
     const uint64_t dense = (uint64_t)MOST_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
     const uint64_t bests = (uint64_t)d->chiplets * d->workers * MOST_ROWS;
-    float *rope = (float *)malloc((size_t)s->desc.context * dim * sizeof *rope), none[MOST_ROWS];
+    const uint64_t rope_bytes = (uint64_t)s->desc.context * dim * sizeof(float);
+    float *rope = mem->counts ? NULL : (float *)malloc((size_t)rope_bytes), none[MOST_ROWS];
     for (uint32_t i = 0; i < MOST_ROWS; i++) none[i] = -INFINITY;
-    if (!rope) return session_fail(s, "memory", "none left");
-    for (uint32_t p = 0; p < s->desc.context; p++)
+    if (!rope && !mem->counts) return session_fail(s, "memory", "none left");
+    for (uint32_t p = 0; p < s->desc.context && rope; p++)
         for (uint32_t i = 0; i < dim / 2; i++) {
             const float frequency = (float)pow(c->rope_theta, -2.0 * i / dim);
             const double angle =
@@ -702,8 +755,7 @@ static int session_buffers(session *s)
             rope[((size_t)p * (dim / 2) + i) * 2] = (float)cos(angle);
             rope[((size_t)p * (dim / 2) + i) * 2 + 1] = (float)sin(angle);
         }
-    d->rope = (const float *)memory_copy(mem, "rope", rope,
-                                         (uint64_t)s->desc.context * dim * sizeof *rope);
+    d->rope = (const float *)memory_copy(mem, "rope", rope, rope_bytes);
     free(rope);
     d->hidden = c->hidden, d->heads = c->heads, d->kv_heads = c->kv_heads;
     d->group = c->heads / c->kv_heads, d->root = 1 / sqrtf((float)dim);
@@ -732,7 +784,7 @@ static int session_buffers(session *s)
     d->best = (float *)memory_get(mem, "logits", bests * 4);
     d->best_token = (int32_t *)memory_zeros(mem, "logits", bests * 4);
     /* Chiplets with fewer workers than others, or a scheduler, leave some of these as they are here. */
-    for (uint64_t i = 0; i < bests && !s->error[0]; i += MOST_ROWS)
+    for (uint64_t i = 0; i < bests && d->best; i += MOST_ROWS)
         if (fleet_to_device(d->best + i, none, sizeof none, NULL))
             return session_fail(s, "logits", "cannot be copied to the device");
     d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
@@ -757,56 +809,86 @@ static int session_buffers(session *s)
     return s->error[0] ? -1 : 0;
 }
 
-/* The batch as it is before the first step, and how many steps it takes if nobody ends early. */
-static int session_batch(session *s, const request *requests, uint32_t n)
+/* Whether a model of this config cannot decode these; the error says why. */
+static int requests_refused(const qwen3_config *config, const session_desc *desc,
+                            const request *requests, uint32_t n, char *error)
 {
-    batch *b = &s->first, *end = NULL;
-    memset(b, 0, sizeof *b);
-    if (n < 1 || n > MOST_ROWS) {
-        snprintf(s->error, MOST_ERROR, "%u sequences: there may be 1 to %u", n, MOST_ROWS);
-        return -1;
+    if (desc->steps < 1 || desc->context < 1) {
+        snprintf(error, MOST_ERROR, "steps and context: must be at least 1");
+        return 1;
     }
+    if (n < 1 || n > MOST_ROWS) {
+        snprintf(error, MOST_ERROR, "%u sequences: there may be 1 to %u", n, MOST_ROWS);
+        return 1;
+    }
+    if (desc->context > config->positions) {
+        snprintf(error, MOST_ERROR,
+                 "a context of %u tokens is longer than max_position_embeddings, %u (--context, "
+                 "--steps)",
+                 desc->context, config->positions);
+        return 1;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const request *r = &requests[i];
+        const uint32_t steps = r->steps && r->steps < desc->steps ? r->steps : desc->steps;
+        if (r->n_prompt < 1 || r->n_prompt + steps - 1 > desc->context) {
+            snprintf(error, MOST_ERROR,
+                     "sequence %u: a prompt of %u tokens and %u more do not fit a context of %u "
+                     "(--context)",
+                     i, r->n_prompt, steps, desc->context);
+            return 1;
+        }
+        for (uint32_t t = 0; t < r->n_prompt; t++)
+            if (r->prompt[t] >= config->vocab) {
+                snprintf(error, MOST_ERROR,
+                         "sequence %u: token %u is not one of the vocabulary's %u", i, r->prompt[t],
+                         config->vocab);
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* How the steps go from this batch on, where sequences end at their limits. */
+static run_course course_of(const session *s, batch b)
+{
+    run_course c;
+    memset(&c, 0, sizeof c);
+    while (b.rows) {
+        uint32_t sampled = 0, running = 0;
+        c.steps++;
+        for (uint32_t i = 0; i < b.sequences; i++) {
+            sequence_state *q = &b.sequence[i];
+            q->position += q->rows, q->picked += q->samples;
+            sampled += (uint32_t)q->samples, running += q->rows != 0;
+            c.cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);
+        }
+        c.tokens += sampled;
+        if (sampled && !c.first_token) c.first_token = c.steps;
+        if (sampled == running && !c.decoding) c.decoding = c.steps, c.cached = 0, c.tokens = 0;
+        batch_next(&b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, b.workers);
+    }
+    return c;
+}
+
+/* The batch as it is before the first step, and how many steps it takes. */
+static void session_batch(session *s, const request *requests, uint32_t n)
+{
+    batch *b = &s->first; /* zeros, and its workers */
     b->sequences = n;
     b->n_ends = s->m->config.eos_count;
     for (uint32_t i = 0; i < b->n_ends; i++) b->ends[i] = (int32_t)s->m->config.eos[i];
     for (uint32_t i = 0; i < n; i++) {
         sequence_state *q = &b->sequence[i];
         const request *r = &requests[i];
-        if (r->n_prompt < 1 || r->n_prompt + s->desc.steps - 1 > s->desc.context) {
-            snprintf(s->error, MOST_ERROR,
-                     "sequence %u: a prompt of %u tokens and %u more do not fit a context of %u "
-                     "(--context)",
-                     i, r->n_prompt, s->desc.steps, s->desc.context);
-            return -1;
-        }
-        for (uint32_t t = 0; t < r->n_prompt; t++)
-            if (r->prompt[t] >= s->m->config.vocab) {
-                snprintf(s->error, MOST_ERROR,
-                         "sequence %u: token %u is not one of the vocabulary's %u", i, r->prompt[t],
-                         s->m->config.vocab);
-                return -1;
-            }
         q->prompt = (int32_t)r->n_prompt;
         q->given = (int32_t)(r->n_prompt + r->n_forced);
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
-    end = (batch *)malloc(sizeof *end);
-    if (!end) return session_fail(s, "memory", "none left");
-    batch_next(b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, s->d.all_workers);
-    for (*end = *b; end->rows; s->steps++) {
-        uint32_t sampled = 0, running = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            sequence_state *q = &end->sequence[i];
-            q->position += q->rows, q->picked += q->samples;
-            sampled += (uint32_t)q->samples, running += q->rows != 0;
-            s->cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);
-        }
-        if (sampled && !s->first_token) s->first_token = s->steps + 1;
-        if (sampled == running && !s->decoding) s->decoding = s->steps + 1, s->cached = 0;
-        batch_next(end, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, s->d.all_workers);
-    }
-    free(end);
-    return 0;
+    batch_next(b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, b->workers);
+    s->course = course_of(s, *b);
+    s->steps = s->desc.launch ? s->desc.launch : s->course.steps;
+    b->last_step = s->steps;
 }
 
 static int session_tokens(session *s, const request *requests)
@@ -827,33 +909,37 @@ static int session_tokens(session *s, const request *requests)
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
 }
 
-/* Prepares everything for session_run. 0, or -1 and s->error; session_free in any case. */
-static int session_open(session *s, const model *m, const session_desc *desc,
-                        const request *requests, uint32_t n)
+/* What session_open begins with: where it runs. */
+static int session_begin(session *s, const model *m, const session_desc *desc)
 {
-    struct timespec opened;
-    fleet_plan_desc p = fleet_plan_desc_default();
-    fleet_state_desc state = fleet_state_desc_default();
-    fleet_graph *g;
-    fleet_status status;
     memset(s, 0, sizeof *s);
     s->m = m, s->desc = *desc;
     s->memory.error = s->error;
-    if (desc->steps < 1 || desc->context < 1)
-        return session_fail(s, "steps and context", "must be at least 1");
-    if (m->many && desc->schedule != FLEET_SCHEDULE_STATIC)
-        return session_fail(s, "schedule",
-                            "the model was loaded for STATIC; model_load takes another one");
     if (session_topology(s)) return -1;
     s->d.chiplets = s->topology.chiplets;
     for (uint32_t k = 0; k < s->topology.chiplets; k++) {
         const uint32_t w = s->topology.units[k] - (desc->schedule == FLEET_SCHEDULE_CHIPLET);
         if (w > s->d.workers) s->d.workers = w;
-        s->d.all_workers += w;
+        s->first.workers += w;
     }
     s->d.most_parts = MOST_PARTS;
-    if (session_batch(s, requests, n) || session_buffers(s) || session_tokens(s, requests))
-        return -1;
+    return 0;
+}
+
+static int session_prepare(session *s, const request *requests, uint32_t n)
+{
+    const model *m = s->m;
+    const session_desc *desc = &s->desc;
+    struct timespec opened;
+    fleet_plan_desc p = fleet_plan_desc_default();
+    fleet_state_desc state = fleet_state_desc_default();
+    fleet_graph *g;
+    fleet_status status;
+    if (m->many && desc->schedule != FLEET_SCHEDULE_STATIC)
+        return session_fail(s, "schedule",
+                            "the model was loaded for STATIC; model_load takes another one");
+    session_batch(s, requests, n);
+    if (session_buffers(s) || session_tokens(s, requests)) return -1;
     s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
     if (!s->ops) return session_fail(s, "memory", "none left");
     g = session_graph(s);
@@ -889,6 +975,17 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     return 0;
 }
 
+/* Prepares everything for session_run. 0, or IT_... and s->error; session_free in any case. */
+static int session_open(session *s, const model *m, const session_desc *desc,
+                        const request *requests, uint32_t n)
+{
+    if (!session_begin(s, m, desc)) {
+        s->refused = (uint32_t)requests_refused(&m->config, desc, requests, n, s->error);
+        if (!s->refused && !session_prepare(s, requests, n)) return 0;
+    }
+    return s->refused ? IT_IS_REFUSED : IT_FAILED;
+}
+
 /* All of them have the same ring. */
 static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
 {
@@ -900,7 +997,7 @@ static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
     return FLEET_KERNEL_OF(decode_static);
 }
 
-/* All steps in one launch; waits for its end. 0, or -1 and s->error. */
+/* All steps in one launch, which ends when all sequences have; waits for that. 0, or -1 and s->error. */
 static int session_run(session *s)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
@@ -911,11 +1008,28 @@ static int session_run(session *s)
     if (s->trace_made) d.trace = &s->trace;
     status = fleet_launch(&s->state, &d, decode_kernel_of(s->m, s->desc.schedule), s->device_ops);
     if (!status) status = fleet_wait_state(&s->state, NULL);
-    if (status) {
+    if ((!status || status == FLEET_ERROR_TILE) &&
+        fleet_to_host(&s->last, s->d.b, sizeof s->last, NULL))
+        return session_fail(s, "tokens", "cannot be copied from the device");
+    if (status == FLEET_ERROR_TILE && s->last.unusable) {
+        const sequence_state *q = &s->last.sequence[s->last.unusable - 1];
+        snprintf(s->error, MOST_ERROR,
+                 "sequence %u, after %d tokens: the logit of token %d is infinite or not a number",
+                 s->last.unusable - 1, q->position, s->last.unusable_token);
+        return -1;
+    }
+    /* `next` ends a launch by its status, too, if there are steps left when all sequences have ended. */
+    if (status && !(status == FLEET_ERROR_TILE && s->last.rows == 0)) {
         char report[MOST_ERROR - 64];
         fleet_report(&s->state, report, sizeof report);
         snprintf(s->error, MOST_ERROR, "run: %s\n%s", fleet_status_text(status), report);
         return -1;
+    }
+    {
+        batch was = s->first;
+        for (uint32_t i = 0; i < was.sequences; i++)
+            was.sequence[i].limit = s->last.sequence[i].picked;
+        s->course = course_of(s, was);
     }
     return 0;
 }
@@ -923,14 +1037,11 @@ static int session_run(session *s)
 /* The tokens that were chosen, [sequences][steps], and how many of each sequence. */
 static int session_picked(session *s, int32_t *picked, uint32_t *counts)
 {
-    batch *b = (batch *)malloc(sizeof *b);
-    int bad = !b ||
-              fleet_to_host(picked, s->d.picked,
-                            (size_t)s->first.sequences * s->desc.steps * sizeof *picked, NULL) ||
-              fleet_to_host(b, s->d.b, sizeof *b, NULL);
-    for (uint32_t i = 0; i < s->first.sequences && !bad; i++)
-        counts[i] = (uint32_t)b->sequence[i].picked;
-    free(b);
+    const int bad =
+        fleet_to_host(picked, s->d.picked,
+                      (size_t)s->first.sequences * s->desc.steps * sizeof *picked, NULL) != 0;
+    for (uint32_t i = 0; i < s->first.sequences; i++)
+        counts[i] = (uint32_t)s->last.sequence[i].picked;
     return bad ? session_fail(s, "tokens", "cannot be copied from the device") : 0;
 }
 

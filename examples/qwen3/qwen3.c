@@ -4,7 +4,8 @@
 
    Reads config.json and model.safetensors (or the index and its shards), packs the weights for the matrix units of this
    GPU, builds the graph of one step (model.h), and decodes greedily: all steps, of the prompt and of what follows, in a
-   single launch. Tokens go to stdout, timings to stderr.
+   single launch. Tokens go to stdout, timings to stderr. Matrices that are F16 or F32 in the checkpoint are rounded to
+   bf16, and the program says so.
 
        checkpoint.h   the files of a model, checked
        decoder.h      what lies in device memory; the rows of a step
@@ -12,6 +13,7 @@
                       with weights_in_place.h, fragments.h, many_rows_cuda.h, attention_cuda.h and
                       instructions_cuda.h
        model.h        packing, the graph, the launch
+       fits.h         whether there is memory for it
        check.h        against a reference's tokens and logits
 
    Built by examples/run.sh; needs libjansson. */
@@ -20,15 +22,36 @@
 #endif
 #define FLEET_IMPLEMENTATION
 #include "check.h"
+#include "fits.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
 #include <time.h>
 #include <unistd.h>
 
 typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace;
-    uint32_t batch, chiplets, steps, context, random_weights;
+    uint32_t batch, chiplets, steps, context, random_weights, bench, help;
 } options;
+
+/* Everything that is to be given back. */
+typedef struct program {
+    options o;
+    request requests[MOST_ROWS];
+    uint32_t *prompts[MOST_ROWS]; /* those that were given; a batch may repeat them */
+    uint32_t n_prompts, n;
+    session_desc desc;
+    qwen3_checkpoint checkpoint;
+    qwen3_expected expected;
+    model m;
+    session s;
+    int32_t *picked;
+    double *ended; /* when each step did */
+    FILE *trace;
+    double started, loaded, planned;
+    char error[MOST_ERROR];
+} program;
 
 static const char usage[] =
     "usage: qwen3 MODEL_DIR [OPTION...]\n"
@@ -36,7 +59,8 @@ static const char usage[] =
     "\n"
     "  --prompt-ids IDS    tokens of the prompt: 1,2,3; of several sequences: 1,2,3;4,5 (N*T: N "
     "times token T)\n"
-    "  --steps N           tokens to generate (default 24)\n"
+    "  --steps N           tokens to generate (default 24); a sequence ends earlier at an "
+    "eos_token_id\n"
     "  --batch N           sequences; where fewer prompts are given, they are taken again from the "
     "first one\n"
     "  --context N         tokens that the cache of a sequence has room for (default: as many as "
@@ -46,8 +70,10 @@ static const char usage[] =
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
     "has)\n"
     "  --random-weights    needs config.json alone: for timing\n"
+    "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
-    "logits\n"
+    "logits;\n"
+    "                      with --schedule and --chiplets only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
     "  --help\n"
@@ -55,10 +81,24 @@ static const char usage[] =
     "Prints \"tokens: ...\", a line per sequence. Ends with 0; 1: it went wrong; 2: a file or an "
     "argument is.\n";
 
-static void stop(int code, const char *why)
+/* Says why it ends, and returns how. */
+static int stop(int code, const char *format, ...)
 {
-    fprintf(stderr, "qwen3: %s\n", why);
-    exit(code);
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "qwen3: ");
+    vfprintf(stderr, format, list);
+    fprintf(stderr, "\n");
+    va_end(list);
+    return code;
+}
+
+/* What was printed is where it belongs, or that is an error: a disk may be full, a pipe closed. */
+static int flush_tokens(void)
+{
+    if (fflush(stdout) || ferror(stdout))
+        return stop(IT_FAILED, "standard output cannot be written: %s", strerror(errno));
+    return 0;
 }
 
 static double now(void)
@@ -70,93 +110,122 @@ static double now(void)
 
 /* ---- arguments ---- */
 
-static uint32_t number(const char *option, const char *text)
+typedef enum option_kind { OPTION_TEXT, OPTION_COUNT, OPTION_FLAG } option_kind;
+typedef struct option {
+    const char *name;
+    option_kind kind;
+    size_t at;       /* in options */
+    uint32_t checks; /* 1: has a meaning beside --check */
+} option;
+static const option known[] = {
+    {"--prompt-ids", OPTION_TEXT, offsetof(options, prompts), 0},
+    {"--schedule", OPTION_TEXT, offsetof(options, schedule), 1},
+    {"--check", OPTION_TEXT, offsetof(options, check), 1},
+    {"--trace", OPTION_TEXT, offsetof(options, trace), 0},
+    {"--batch", OPTION_COUNT, offsetof(options, batch), 0},
+    {"--chiplets", OPTION_COUNT, offsetof(options, chiplets), 1},
+    {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
+    {"--context", OPTION_COUNT, offsetof(options, context), 0},
+    {"--random-weights", OPTION_FLAG, offsetof(options, random_weights), 0},
+    {"--bench", OPTION_FLAG, offsetof(options, bench), 0},
+    {"--help", OPTION_FLAG, offsetof(options, help), 1},
+};
+#define KNOWN (sizeof known / sizeof known[0])
+#define MOST_COUNT (1u << 24)
+
+static int count_of(const char *name, const char *text, uint32_t *count)
 {
-    char *end, why[128];
-    const unsigned long n = text ? strtoul(text, &end, 10) : 0;
-    if (!text || *text < '0' || *text > '9' || *end || n < 1 || n > 1u << 24) {
-        snprintf(why, sizeof why, "%s needs a number from 1 to %u", option, 1u << 24);
-        stop(2, why);
-    }
-    return (uint32_t)n;
+    char *end;
+    const unsigned long n = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || n < 1 || n > MOST_COUNT)
+        return stop(IT_IS_REFUSED, "%s needs a number from 1 to %u", name, MOST_COUNT);
+    *count = (uint32_t)n;
+    return 0;
 }
 
-static options options_of(int argc, char **argv)
+/* No option is ignored: not one that is given twice, nor one that --check has no use for. */
+static int read_options(options *o, int argc, char **argv)
 {
-    options o;
-    memset(&o, 0, sizeof o);
-    o.steps = 24, o.schedule = "static";
+    uint32_t given[KNOWN] = {0};
+    o->steps = 24, o->schedule = "static";
     for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        const char **text = !strcmp(a, "--prompt-ids") ? &o.prompts
-                            : !strcmp(a, "--schedule") ? &o.schedule
-                            : !strcmp(a, "--check")    ? &o.check
-                            : !strcmp(a, "--trace")    ? &o.trace
-                                                       : NULL;
-        uint32_t *count = !strcmp(a, "--batch")      ? &o.batch
-                          : !strcmp(a, "--chiplets") ? &o.chiplets
-                          : !strcmp(a, "--steps")    ? &o.steps
-                          : !strcmp(a, "--context")  ? &o.context
-                                                     : NULL;
-        if (!strcmp(a, "--help")) {
-            fputs(usage, stdout);
-            exit(0);
-        } else if (!strcmp(a, "--random-weights")) {
-            o.random_weights = 1;
-        } else if (text) {
-            if (!value) fprintf(stderr, "qwen3: %s needs a value\n%s", a, usage), exit(2);
-            *text = value, i++;
-        } else if (count) {
-            *count = number(a, value), i++;
-        } else if (a[0] == '-' || o.dir) {
-            fprintf(stderr, "qwen3: what is %s?\n%s", a, usage), exit(2);
-        } else {
-            o.dir = a;
+        char *to;
+        uint32_t k = 0;
+        while (k < KNOWN && strcmp(argv[i], known[k].name)) k++;
+        if (k == KNOWN && (argv[i][0] == '-' || o->dir))
+            return stop(IT_IS_REFUSED, "what is %s?\n%s", argv[i], usage);
+        if (k == KNOWN) {
+            o->dir = argv[i];
+            continue;
         }
+        if (given[k]++) return stop(IT_IS_REFUSED, "%s is given twice", known[k].name);
+        to = (char *)o + known[k].at;
+        if (known[k].kind == OPTION_FLAG) {
+            *(uint32_t *)(void *)to = 1;
+            continue;
+        }
+        if (++i == argc) return stop(IT_IS_REFUSED, "%s needs a value\n%s", known[k].name, usage);
+        if (known[k].kind == OPTION_TEXT)
+            *(const char **)(void *)to = argv[i];
+        else if (count_of(known[k].name, argv[i], (uint32_t *)(void *)to))
+            return IT_IS_REFUSED;
     }
-    if (!o.dir) fprintf(stderr, "qwen3: no MODEL_DIR\n%s", usage), exit(2);
+    if (o->help) return 0;
+    if (!o->dir) return stop(IT_IS_REFUSED, "no MODEL_DIR\n%s", usage);
+    for (uint32_t k = 0; k < KNOWN && o->check; k++)
+        if (given[k] && !known[k].checks)
+            return stop(IT_IS_REFUSED, "%s has no meaning with --check", known[k].name);
 #if !defined(FLEET_TRACE)
-    if (o.trace)
-        stop(2, "--trace: this program has no trace compiled in; build it with -DFLEET_TRACE");
+    if (o->trace)
+        return stop(IT_IS_REFUSED,
+                    "--trace: this program has no trace compiled in; build it with -DFLEET_TRACE");
 #endif
-    return o;
+    return 0;
 }
 
 /* "1,2,3;4,5" as requests. */
-static uint32_t prompts_of(const options *o, request *requests)
+static int read_prompts(program *a)
 {
+    const options *o = &a->o;
     const char *p = o->prompts ? o->prompts : o->random_weights ? "1" : NULL;
-    uint32_t n = 0, room = 0;
-    uint32_t *tokens = NULL;
-    if (!p) stop(2, "no --prompt-ids");
+    uint32_t room = 0, n = 0;
+    int begins = 1;
+    if (!p) return stop(IT_IS_REFUSED, "no --prompt-ids");
     for (;;) {
+        request *r = &a->requests[n];
+        uint32_t *tokens = a->prompts[n < MOST_ROWS ? n : 0];
         char *end;
         unsigned long times = 1, token = strtoul(p, &end, 10);
         if (end != p && *end == '*') p = end + 1, times = token, token = strtoul(p, &end, 10);
-        if (end == p || token > INT32_MAX || times < 1 || times > 1u << 24 || !strchr(",;", *end))
-            stop(2, "--prompt-ids must be like 1,2,3 or 1,2,3;4,5");
-        if (!tokens) {
-            if (n == MOST_ROWS) stop(2, "--prompt-ids has too many sequences");
-            memset(&requests[n], 0, sizeof *requests);
-            room = 0;
-        }
-        if (requests[n].n_prompt + times > room) {
-            room = 2 * (requests[n].n_prompt + (uint32_t)times);
+        if (end == p || token > INT32_MAX || times < 1 || times > MOST_COUNT || !strchr(",;", *end))
+            return stop(IT_IS_REFUSED, "--prompt-ids must be like 1,2,3 or 1,2,3;4,5");
+        if (n == MOST_ROWS) return stop(IT_IS_REFUSED, "--prompt-ids has too many sequences");
+        if (begins) room = 0, a->n_prompts = n + 1;
+        if (r->n_prompt + times > MOST_COUNT)
+            return stop(IT_IS_REFUSED, "--prompt-ids: sequence %u has more than %u tokens", n,
+                        MOST_COUNT);
+        if (r->n_prompt + times > room) {
+            room = 2 * (r->n_prompt + (uint32_t)times);
             tokens = (uint32_t *)realloc(tokens, room * sizeof *tokens);
-            if (!tokens) stop(1, "out of memory");
+            if (!tokens) return stop(IT_FAILED, "out of memory");
+            a->prompts[n] = tokens;
         }
-        while (times--) tokens[requests[n].n_prompt++] = (uint32_t)token;
-        requests[n].prompt = tokens;
-        if (*end != ',') tokens = NULL, n++;
+        while (times--) tokens[r->n_prompt++] = (uint32_t)token;
+        r->prompt = tokens;
+        begins = *end != ',';
+        n += (uint32_t)begins;
         if (!*end) break;
         p = end + 1;
     }
-    if (o->batch > MOST_ROWS) stop(2, "--batch is at most 64");
-    for (uint32_t given = n; n < o->batch; n++) requests[n] = requests[n % given];
-    return n;
+    if (o->batch > MOST_ROWS) return stop(IT_IS_REFUSED, "--batch is at most %u", MOST_ROWS);
+    if (o->batch && o->batch < n)
+        return stop(IT_IS_REFUSED, "--batch %u: --prompt-ids has %u sequences", o->batch, n);
+    a->n = o->batch ? o->batch : n;
+    for (uint32_t i = n; i < a->n; i++) a->requests[i] = a->requests[i % n];
+    return 0;
 }
 
-static void schedule_of(const char *name, session_desc *d)
+static int read_schedule(const char *name, session_desc *d)
 {
     static const char *const names[] = {"static", "chiplet", "dynamic", "auto", "unfused"};
     static const fleet_schedule schedules[] = {FLEET_SCHEDULE_STATIC, FLEET_SCHEDULE_CHIPLET,
@@ -165,9 +234,21 @@ static void schedule_of(const char *name, session_desc *d)
     for (uint32_t i = 0; i < 5; i++)
         if (!strcmp(name, names[i])) {
             d->schedule = schedules[i], d->unfused = i == 4;
-            return;
+            return 0;
         }
-    stop(2, "--schedule is static, chiplet, dynamic, auto or unfused");
+    return stop(IT_IS_REFUSED, "--schedule is static, chiplet, dynamic, auto or unfused");
+}
+
+/* Opened before anything is loaded: a run that takes long shall not end with a name that is wrong. */
+static int open_trace(program *a)
+{
+    const char *end = strrchr(a->o.trace, '.');
+    if (!end || (strcmp(end, ".svg") && strcmp(end, ".json")))
+        return stop(IT_IS_REFUSED, "--trace %s: the name must end in .svg or .json", a->o.trace);
+    a->trace = fopen(a->o.trace, "w");
+    if (a->trace) return 0;
+    return stop(IT_IS_REFUSED, "--trace %s: the file cannot be written: %s", a->o.trace,
+                strerror(errno));
 }
 
 /* ---- progress and times ---- */
@@ -183,11 +264,10 @@ static void show_loading(uint32_t done, uint32_t of)
 
 /* Looks from outside how far the launch is: the last grid of a step notifies an event that the host can see. */
 typedef struct watch {
-    session *s;
-    uint32_t first_epoch;
-    volatile uint32_t over;
-    double first_token, decoding, end; /* when these steps ended */
-    uint32_t decoding_step, last_step;
+    const session *s;
+    uint32_t over;  /* 1: the launch has ended */
+    uint32_t steps; /* that were seen to end */
+    double *ended;  /* when each of them did */
 } watch;
 
 static void *watch_steps(void *user)
@@ -196,21 +276,40 @@ static void *watch_steps(void *user)
     const session *s = w->s;
     const int32_t event = fleet_plan_event(s->plan, "next");
     const struct timespec pause = {0, 100000};
-    uint32_t steps = 0;
-    while (!w->over && steps < s->steps) {
+    while (w->steps < s->steps) {
+        const uint32_t over = __atomic_load_n(&w->over, __ATOMIC_ACQUIRE);
         uint32_t done = 0;
-        if (fleet_event_test(&s->state, event, 0, w->first_epoch + steps + 1, &done)) break;
+        if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && over)) break;
         if (!done) {
             nanosleep(&pause, NULL);
             continue;
         }
-        w->end = now(), w->last_step = ++steps;
-        if (steps == s->first_token) w->first_token = w->end;
-        if (steps == s->decoding) w->decoding = w->end, w->decoding_step = steps;
-        if (shows_progress) fprintf(stderr, "\rstep %u of %u", steps, s->steps);
+        w->ended[w->steps++] = now();
+        if (shows_progress) fprintf(stderr, "\rstep %u of %u", w->steps, s->steps);
     }
     if (shows_progress) fprintf(stderr, "\r                        \r");
     return NULL;
+}
+
+/* Runs the session, and notes when its steps ended: those that the watch did not see in time, when the launch did. */
+static int watched_run(session *s, double *ended)
+{
+    watch w;
+    pthread_t thread;
+    double end;
+    int bad;
+    memset(&w, 0, sizeof w);
+    w.s = s, w.ended = ended;
+    if (pthread_create(&thread, NULL, watch_steps, &w))
+        return stop(IT_FAILED, "no thread for the progress");
+    bad = session_run(s);
+    end = now();
+    __atomic_store_n(&w.over, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    if (bad) return stop(IT_FAILED, "%s", s->error);
+    for (uint32_t i = 0; i < s->course.steps; i++)
+        if (i >= w.steps || ended[i] > end) ended[i] = end;
+    return 0;
 }
 
 /* What this device reads in a second: each workgroup its part, from one end to the other. */
@@ -285,89 +384,126 @@ static char *text_of(text_fn *write, const fleet_trace_log *log)
 {
     const size_t length = write(log, 0, 0, NULL, 0);
     char *text = (char *)malloc(length + 1);
-    if (!text) stop(1, "out of memory");
-    write(log, 0, 0, text, length + 1);
+    if (text) write(log, 0, 0, text, length + 1);
     return text;
 }
 
-static void write_trace(const session *s, const char *path)
+static int write_trace(program *a)
 {
-    const char *end = strrchr(path, '.');
     fleet_trace_log log;
-    FILE *file;
-    char *text;
-    const fleet_status status = fleet_trace_read(&log, &s->trace, NULL);
-    if (status) stop(1, fleet_status_text(status));
-    text = text_of(fleet_trace_report, &log);
-    fprintf(stderr, "%s", text);
-    free(text);
-    text = text_of(end && !strcmp(end, ".json") ? fleet_trace_json : fleet_trace_svg, &log);
-    file = fopen(path, "w");
-    if (!file || fputs(text, file) < 0 || fclose(file))
-        stop(2, "--trace: the file cannot be written");
-    fprintf(stderr, "the timeline of the last step is in %s\n", path);
-    free(text);
+    char *report, *text;
+    int bad;
+    const fleet_status status = fleet_trace_read(&log, &a->s.trace, NULL);
+    if (status) return stop(IT_FAILED, "--trace: %s", fleet_status_text(status));
+    report = text_of(fleet_trace_report, &log);
+    text = text_of(strstr(a->o.trace, ".json") ? fleet_trace_json : fleet_trace_svg, &log);
     fleet_trace_log_free(&log);
+    bad = !report || !text;
+    if (bad) stop(IT_FAILED, "out of memory");
+    if (!bad) fprintf(stderr, "%s", report);
+    if (!bad) {
+        bad = fputs(text, a->trace) < 0;
+        bad = fclose(a->trace) || bad;
+        a->trace = NULL;
+        if (bad) stop(IT_FAILED, "--trace %s: cannot be written: %s", a->o.trace, strerror(errno));
+    }
+    if (!bad) fprintf(stderr, "the timeline of the last step is in %s\n", a->o.trace);
+    free(report);
+    free(text);
+    return bad ? IT_FAILED : 0;
 }
 
 /* ---- decoding ---- */
 
-static void decode_prompts(const options *o, const model *m, const session_desc *desc,
-                           const request *requests, uint32_t n, double started, double loaded)
+/* TPOT: of the steps after the first one in which each sequence that is left chose a token. */
+static void print_times(const program *a, double launched)
 {
-    session s;
-    watch w;
-    pthread_t thread;
-    int32_t *picked = (int32_t *)malloc((size_t)n * desc->steps * sizeof *picked);
-    uint32_t counts[MOST_ROWS];
-    double planned, launched;
-    memset(&w, 0, sizeof w);
-    if (!picked) stop(1, "out of memory");
-    if (session_open(&s, m, desc, requests, n)) stop(2, s.error);
-    planned = now();
-    w.s = &s;
-    if (pthread_create(&thread, NULL, watch_steps, &w)) stop(1, "no thread for the progress");
-    launched = now();
-    if (session_run(&s)) stop(1, s.error);
-    w.over = 1;
-    pthread_join(thread, NULL);
-    if (session_picked(&s, picked, counts)) stop(1, s.error);
-    for (uint32_t i = 0; i < n; i++) {
-        printf("tokens:");
-        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", picked[i * desc->steps + t]);
-        printf("\n");
-    }
+    const model *m = &a->m;
+    const run_course *c = &a->s.course;
+    const double first_token = a->ended[c->first_token - 1];
+    const uint32_t steps = c->decoding ? c->steps - c->decoding : 0;
     fprintf(stderr,
             "load %.2f s, plan %.3f s, launch to first token %.1f ms, process start to first token "
             "%.2f s\n",
-            loaded - started, planned - loaded, 1e3 * (w.first_token - launched),
-            w.first_token - started);
-    if (w.last_step > w.decoding_step && w.decoding_step) {
-        const uint32_t steps = w.last_step - w.decoding_step;
-        const double tpot = (w.end - w.decoding) / steps;
+            a->loaded - a->started, a->planned - a->loaded, 1e3 * (first_token - launched),
+            first_token - a->started);
+    if (steps) {
+        const double tpot = (a->ended[c->steps - 1] - a->ended[c->decoding - 1]) / steps;
+        const double sequences = (double)c->tokens / steps;
         const double cache = 2.0 * m->config.layers * m->config.kv_heads * m->config.head_dim *
-                             sizeof(kept) * (double)s.cached / steps;
-        const double bytes = (double)m->step_bytes + cache, bandwidth = read_bandwidth();
+                             sizeof(kept) * (double)c->cached / steps;
+        const double bytes = (double)m->step_bytes + cache;
+        if (!(tpot > 0)) {
+            fprintf(stderr, "TPOT is not known: %u steps were over before they could be timed\n",
+                    steps);
+            return;
+        }
         fprintf(stderr,
-                "TPOT %.3f ms over %u steps of %u sequences; a step reads %.1f MB (%.1f of "
-                "weights, %.1f of keys and values)",
-                1e3 * tpot, steps, n, bytes / 1e6, (double)m->step_bytes / 1e6, cache / 1e6);
-        fprintf(stderr, ": %.1f GB/s, %.0f%% of the %.1f GB/s that a plain read reaches here\n",
-                bytes / tpot / 1e9, 100 * bytes / tpot / bandwidth, bandwidth / 1e9);
+                "TPOT %.3f ms over %u steps of %.4g sequences; a step reads %s%.1f MB (%.1f of "
+                "weights, %.1f of keys and values): %.1f GB/s",
+                1e3 * tpot, steps, sequences,
+                m->config.experts && sequences > 1 ? "at least " : "", /* more experts */
+                bytes / 1e6, (double)m->step_bytes / 1e6, cache / 1e6, bytes / tpot / 1e9);
+        if (a->o.bench) {
+            const double bandwidth = read_bandwidth();
+            if (bandwidth > 0)
+                fprintf(stderr, ", %.0f%% of the %.1f GB/s that a plain read reaches here",
+                        100 * bytes / tpot / bandwidth, bandwidth / 1e9);
+            else
+                fprintf(stderr, "; what a plain read reaches cannot be measured");
+        }
+        fprintf(stderr, "\n");
     }
-    if (o->trace) write_trace(&s, o->trace);
-    free(picked);
-    session_free(&s);
 }
 
-static int check(const qwen3_expected *e, const model *m, const session_desc *desc)
+static int open_session(program *a)
 {
+    const int bad = session_open(&a->s, &a->m, &a->desc, a->requests, a->n);
+    return bad ? stop(bad, "%s", a->s.error) : 0;
+}
+
+static int decode_prompts(program *a)
+{
+    const uint32_t steps = a->desc.steps;
+    uint32_t counts[MOST_ROWS];
+    double launched;
+    int bad = open_session(a);
+    if (bad) return bad;
+    a->planned = now();
+    a->picked = (int32_t *)malloc((size_t)a->n * steps * sizeof *a->picked);
+    a->ended = (double *)calloc(a->s.steps + 1u, sizeof *a->ended);
+    if (!a->picked || !a->ended) return stop(IT_FAILED, "out of memory");
+    launched = now();
+    if ((bad = watched_run(&a->s, a->ended)) != 0) return bad;
+    if (session_picked(&a->s, a->picked, counts)) return stop(IT_FAILED, "%s", a->s.error);
+    for (uint32_t i = 0; i < a->n; i++) {
+        printf("tokens:");
+        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", a->picked[i * steps + t]);
+        printf("\n");
+    }
+    if ((bad = flush_tokens()) != 0) return bad;
+    print_times(a, launched);
+    if (!a->trace) return 0;
+    if (a->s.course.steps < a->s.steps) { /* the last step was not that of the plan: once more */
+        a->desc.launch = a->s.course.steps;
+        session_free(&a->s);
+        if ((bad = open_session(a)) != 0) return bad;
+        if (session_run(&a->s)) return stop(IT_FAILED, "%s", a->s.error);
+    }
+    return write_trace(a);
+}
+
+static int check(program *a)
+{
+    const qwen3_expected *e = &a->expected;
     checked c;
-    int good;
+    int good, bad;
     memset(&c, 0, sizeof c);
-    for (uint32_t i = 0; i < e->count; i++)
-        if (check_cases(m, desc, e->cases + i, 1, &c)) stop(1, c.error);
-    if (check_cases(m, desc, e->cases, e->count, &c)) stop(1, c.error);
+    for (uint32_t i = 0; i <= e->count; i++) { /* at last all of them */
+        const qwen3_case *cases = e->cases + (i < e->count ? i : 0);
+        if (check_cases(&a->m, &a->desc, cases, i < e->count ? 1 : e->count, &c))
+            return stop(c.failed, "%s", c.error);
+    }
     good = checked_is_good(&c);
     if (c.wrong) fprintf(stderr, "%s\n", c.first);
     printf("%s: %u of %u tokens as expected, each case alone and all in one batch",
@@ -375,54 +511,82 @@ static int check(const qwen3_expected *e, const model *m, const session_desc *de
     if (CHECK_MARGIN > 0)
         printf(", %u others where the best two are within %.2f", c.near_ties, CHECK_MARGIN);
     printf("; %u logits within %.1e, allowed %.0e\n", c.logits, c.worst, CHECK_LOGITS);
-    return good ? 0 : 1;
+    bad = flush_tokens();
+    return bad ? bad : good ? 0 : IT_FAILED;
+}
+
+/* The checkpoint, or its config alone; and whether this model can decode these requests here. */
+static int open_model(program *a, qwen3_config *config)
+{
+    const qwen3_checkpoint *from = a->o.random_weights ? NULL : &a->checkpoint;
+    uint32_t shortest = 1;
+    int bad;
+    if (a->o.random_weights) {
+        if (qwen3_config_read(config, a->o.dir, a->error, sizeof a->error))
+            return stop(IT_IS_REFUSED, "%s", a->error);
+    } else {
+        if (qwen3_open(&a->checkpoint, a->o.dir))
+            return stop(IT_IS_REFUSED, "%s", a->checkpoint.error);
+        *config = a->checkpoint.config;
+        if (a->checkpoint.rounded)
+            fprintf(stderr, "%u matrices are F16 or F32 in the checkpoint: rounded to bf16\n",
+                    a->checkpoint.rounded);
+    }
+    if (a->o.check) {
+        if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
+            return stop(IT_IS_REFUSED, "%s", a->error);
+        a->n = a->expected.count;
+        return 0;
+    }
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->requests[i].n_prompt + a->o.steps - 1 > shortest)
+            shortest = a->requests[i].n_prompt + a->o.steps - 1;
+    if (!a->desc.context) a->desc.context = shortest;
+    if (requests_refused(config, &a->desc, a->requests, a->n, a->error))
+        return stop(IT_IS_REFUSED, "%s", a->error);
+    bad = memory_refused(config, from, &a->desc, a->n, shortest, memory_left(), a->error);
+    return bad ? stop(bad, "%s", a->error) : 0;
+}
+
+static int run(program *a, int argc, char **argv)
+{
+    qwen3_config config;
+    int bad = read_options(&a->o, argc, argv);
+    if (bad) return bad;
+    if (a->o.help) {
+        fputs(usage, stdout);
+        return flush_tokens();
+    }
+    a->desc.chiplets = a->o.chiplets, a->desc.steps = a->o.steps, a->desc.context = a->o.context;
+    a->desc.trace = a->o.trace != NULL;
+    if ((bad = read_schedule(a->o.schedule, &a->desc)) != 0) return bad;
+    if (!a->o.check && (bad = read_prompts(a)) != 0) return bad;
+    if (a->o.trace && (bad = open_trace(a)) != 0) return bad;
+    if ((bad = open_model(a, &config)) != 0) return bad;
+    bad = model_load(&a->m, &config, a->o.random_weights ? NULL : &a->checkpoint, a->desc.schedule,
+                     a->n, show_loading);
+    if (bad) return stop(bad, "%s", a->m.error);
+    qwen3_close(&a->checkpoint);
+    fleet_stream_wait(NULL);
+    a->loaded = now();
+    return a->o.check ? check(a) : decode_prompts(a);
 }
 
 int main(int argc, char **argv)
 {
-    const double started = now();
-    const options o = options_of(argc, argv);
-    request requests[MOST_ROWS];
-    session_desc desc;
-    model m;
-    qwen3_checkpoint checkpoint;
-    qwen3_config config;
-    qwen3_expected expected;
-    uint32_t n = 0;
-    int code = 0;
-    char error[MOST_ERROR];
-    memset(&desc, 0, sizeof desc);
-    desc.chiplets = o.chiplets, desc.steps = o.steps, desc.context = o.context;
-    desc.trace = o.trace != NULL;
-    schedule_of(o.schedule, &desc);
+    static program a;
+    int code;
+    signal(SIGPIPE, SIG_IGN); /* a pipe that is closed is an error of write */
     shows_progress = (uint32_t)isatty(2);
-    if (!o.check) {
-        n = prompts_of(&o, requests);
-        for (uint32_t i = 0; i < n && !o.context; i++)
-            if (requests[i].n_prompt + o.steps > desc.context)
-                desc.context = requests[i].n_prompt + o.steps;
-    }
-    if (o.random_weights) {
-        if (qwen3_config_read(&config, o.dir, error, sizeof error)) stop(2, error);
-    } else {
-        if (qwen3_open(&checkpoint, o.dir)) stop(2, checkpoint.error);
-        config = checkpoint.config;
-    }
-    if (o.check) {
-        if (qwen3_expected_read(&expected, &config, o.check, error, sizeof error)) stop(2, error);
-        n = expected.count;
-    }
-    if (model_load(&m, &config, o.random_weights ? NULL : &checkpoint, desc.schedule, n,
-                   show_loading))
-        stop(2, m.error);
-    if (!o.random_weights) qwen3_close(&checkpoint);
-    fleet_stream_wait(NULL);
-    if (o.check) {
-        code = check(&expected, &m, &desc);
-        qwen3_expected_close(&expected);
-    } else {
-        decode_prompts(&o, &m, &desc, requests, n, started, now());
-    }
-    model_free(&m);
+    a.started = now();
+    code = run(&a, argc, argv);
+    session_free(&a.s);
+    model_free(&a.m);
+    qwen3_close(&a.checkpoint);
+    qwen3_expected_close(&a.expected);
+    for (uint32_t i = 0; i < a.n_prompts; i++) free(a.prompts[i]);
+    free(a.picked);
+    free(a.ended);
+    if (a.trace) fclose(a.trace);
     return code;
 }

@@ -217,6 +217,11 @@ FLEET_TILE(embed, op)
     return FLEET_OK;
 }
 
+/* What is infinite or not a number becomes the largest, so that it is chosen, and whoever looks at the choice sees it. */
+FLEET_DEVICE float comparable(float x)
+{
+    return fabsf(x) < INFINITY ? x : INFINITY;
+}
 /* Keeps the larger logit; of equal ones the first token's. */
 FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_token)
 {
@@ -243,7 +248,8 @@ FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const decoder *d, const produ
         int32_t token = l->best_token[i];
         if (!l->wanted[r]) continue;
         for (uint32_t c = i % LOOKERS; c < columns; c += LOOKERS) {
-            const float logit = l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r];
+            const float logit =
+                comparable(l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r]);
             if (is_better(logit, (int32_t)(column + c), best, token))
                 best = logit, token = (int32_t)(column + c);
         }
@@ -609,22 +615,26 @@ FLEET_TILE(route, op)
     for (uint32_t r = ctx.thread; r < rows; r += ctx.threads) {
         const float *score = d->scores + r * d->experts;
         float most = -INFINITY, sum = 0, chosen = 0;
-        for (uint32_t e = 0; e < d->experts; e++) most = fmaxf(most, score[e]);
-        for (uint32_t e = 0; e < d->experts; e++) sum += exp_of(score[e] - most);
+        for (uint32_t e = 0; e < d->experts; e++) most = fmaxf(most, comparable(score[e]));
+        for (uint32_t e = 0; e < d->experts; e++) sum += exp_of(comparable(score[e]) - most);
         for (uint32_t j = 0; j < d->top_k; j++) {
             /* The best of those that come behind the one before: with a lower score, or the same and a higher number. */
             uint32_t best = d->experts;
             const uint32_t before = j ? (uint32_t)expert[r * d->top_k + j - 1] : d->experts;
+            const float bound = j ? comparable(score[before]) : 0;
+            float highest = 0;
             for (uint32_t e = 0; e < d->experts; e++) {
-                if (j && !is_better(score[before], (int32_t)before, score[e], (int32_t)e)) continue;
-                if (best == d->experts || score[e] > score[best]) best = e;
+                const float value = comparable(score[e]);
+                if (j && !is_better(bound, (int32_t)before, value, (int32_t)e)) continue;
+                if (best == d->experts || value > highest) best = e, highest = value;
             }
             expert[r * d->top_k + j] = (int32_t)best;
-            chosen += exp_of(score[best] - most);
+            chosen += exp_of(highest - most);
         }
         for (uint32_t j = 0; j < d->top_k; j++)
             d->pair_weight[r * d->top_k + j] =
-                exp_of(score[expert[r * d->top_k + j]] - most) / (d->norm_topk ? chosen : sum);
+                exp_of(comparable(score[expert[r * d->top_k + j]]) - most) /
+                (d->norm_topk ? chosen : sum);
     }
     fleet_barrier(&ctx);
     for (uint32_t e = ctx.thread; e < d->experts; e += ctx.threads) {
@@ -739,7 +749,8 @@ FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
     fleet_barrier(ctx);
 }
 
-/* The token of each sequence that has one now, and the rows of the next step. One task. */
+/* The token of each sequence that has one now, and the rows of the next step; the launch ends where there are none. One
+   task. */
 FLEET_TILE(next, op)
 {
     const decoder *d = &args->d;
@@ -779,11 +790,19 @@ FLEET_TILE(next, op)
     fleet_barrier(&ctx);
     if (ctx.thread == 0) {
         b->steps++;
-        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, d->all_workers);
+        for (uint32_t n = 0; n < b->sequences; n++) {
+            const sequence_state *s = &b->sequence[n];
+            const uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
+            if (s->rows && s->samples && best[i] == INFINITY)
+                b->unusable = 1 + n, b->unusable_token = token[i];
+        }
+        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, b->workers);
     }
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
-    return FLEET_OK;
+    if (b->unusable) return FLEET_ERROR_ARGUMENT;
+    /* A launch ends before its last step when a tile fails. session_run knows this one. */
+    return b->rows || b->steps == b->last_step ? FLEET_OK : FLEET_ERROR_ABORTED;
 }
 
 #endif /* QWEN3_TILES_H */

@@ -47,13 +47,13 @@ case $platform in
 host)
     name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors"
     config 28 1024 3072 16 >"$out/model/config.json"
-    run=(--random-weights --prompt-ids "64*7" --steps 24)
+    run=(--random-weights --bench --prompt-ids "64*7" --steps 24)
     [ $# -gt 0 ] || set -- 1 2 4 8
     build=("${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast)
     ;;
 cuda | hip)
     config 36 4096 12288 32 >"$out/model/config.json"
-    run=(--random-weights --prompt-ids "1000*7" --steps 24)
+    run=(--random-weights --bench --prompt-ids "1000*7" --steps 24)
     [ $# -gt 0 ] || set -- 1 2 4 8 16 32 64
     if [ "$platform" = cuda ]; then
         name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)

@@ -8,6 +8,7 @@
 #endif
 #define FLEET_IMPLEMENTATION
 #include "../../examples/qwen3/check.h"
+#include "../../examples/qwen3/fits.h"
 #include "test.h"
 
 #if defined(QUICK)
@@ -484,6 +485,171 @@ static void end_tokens(test_run *t)
     unload(&l);
 }
 
+/* When all sequences have ended so has the launch; what is said of its steps is said of those that it took. */
+static void launch_ends(test_run *t)
+{
+    enum { STEPS = 60, N = 3 };
+    loaded l;
+    request requests[N];
+    const qwen3_case *e;
+    if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
+    e = l.expected.cases;
+    memset(requests, 0, sizeof requests);
+    for (uint32_t i = 0; i < N; i++)
+        requests[i].prompt = e[i].prompt, requests[i].n_prompt = e[i].prompt_count;
+    l.m.config.eos_count = N;
+    for (uint32_t i = 0; i < N; i++) l.m.config.eos[i] = e[i].greedy[3 + 2 * i];
+    for (uint32_t i = 0; i < 2 * SCHEDULES && !t->failed_here; i++) {
+        session_desc d = setting(i / 2, 2, i % 2, 1 + i);
+        session s;
+        int32_t picked[N * STEPS];
+        uint32_t counts[N], steps = 0, tokens = 0, done = 1, running;
+        uint64_t cached = 0;
+        d.steps = STEPS, d.context = 100;
+        if (session_open(&s, &l.m, &d, requests, N) || session_run(&s) ||
+            session_picked(&s, picked, counts)) {
+            test_fail(t, __FILE__, __LINE__, "setting %u: %s", i, s.error);
+            session_free(&s);
+            break;
+        }
+        for (uint32_t k = 0; k < N; k++) {
+            CHECK_INT(counts[k], 4 + 2 * k);
+            CHECK(!memcmp(picked + k * STEPS, e[k].greedy, counts[k] * sizeof(int32_t)));
+        }
+        /* All prompts fit into the first step: then one token a step for each that is left. */
+        for (running = N; running; steps++) {
+            running = 0;
+            for (uint32_t k = 0; k < N; k++) {
+                if (steps >= counts[k]) continue;
+                if (steps) tokens++, cached += e[k].prompt_count + steps;
+                running++;
+            }
+            if (!running) break;
+        }
+        CHECK_INT(s.course.steps, steps);
+        CHECK_INT(s.last.steps, steps);
+        CHECK_INT(s.course.first_token, 1);
+        CHECK_INT(s.course.decoding, 1);
+        CHECK_INT(s.course.tokens, tokens);
+        CHECK_INT(s.course.cached, cached);
+        /* It took no further step. */
+        CHECK_INT(s.steps, STEPS);
+        CHECK_INT(fleet_event_test(&s.state, fleet_plan_event(s.plan, "next"), 0, steps + 1, &done),
+                  FLEET_OK);
+        CHECK_INT(done, 0);
+        session_free(&s);
+        /* One of as many steps ends as any other. */
+        d.launch = steps;
+        if (session_open(&s, &l.m, &d, requests, N) || session_run(&s))
+            test_fail(t, __FILE__, __LINE__, "setting %u: %s", i, s.error);
+        CHECK_INT(fleet_state_epoch(&s.state), steps);
+        session_free(&s);
+    }
+    unload(&l);
+}
+
+/* A logit that is infinite or not a number, be it only one of many and never the largest, is an error that names it, and
+   no expert is chosen that does not exist. */
+static void unusable_logits(test_run *t)
+{
+    static const struct {
+        uint16_t head,
+            norm; /* of one token, and of the layer's first norm: bf16 in place of all; 0: as they are */
+        const char *error;
+    } table[] = {{0x7f7f, 0, "the logit of token 20 is"},
+                 {0xff7f, 0, "the logit of token 20 is"},
+                 {0, 0x7f7f, "the logit of token 0 is"}};
+    for (uint32_t i = 0; i < 3 * 2 * 2 && !t->failed_here; i++) {
+        const uint64_t seed = 1 + i % 2; /* with experts, and without */
+        const uint32_t which = i / 2 % 3, token = 20;
+        plain p;
+        model m;
+        request r;
+        uint32_t prompt[] = {1, 2, 3};
+        session_desc d = setting(i % SCHEDULES, 1 + i % 3, i / 6, 1 + i);
+        outcome o;
+        plain_make(&p, seed);
+        for (uint32_t k = 0; k < p.c.config.hidden; k++) {
+            uint16_t *head = (uint16_t *)(uintptr_t)p.c.head.data + token * p.c.config.hidden + k;
+            uint16_t *norm = (uint16_t *)(uintptr_t)p.c.layers[0].post_norm.data + k;
+            if (table[which].head) *head = table[which].head;
+            if (table[which].norm) *norm = table[which].norm;
+        }
+        memset(&r, 0, sizeof r);
+        r.prompt = prompt, r.n_prompt = 3;
+        d.steps = 4, d.context = 16;
+        if (model_load(&m, &p.c.config, &p.c, d.schedule, 1, NULL))
+            test_fail(t, __FILE__, __LINE__, "%s", m.error);
+        o = run(&m, d, &r, 1);
+        if (!strstr(o.error, "sequence 0, after 3 tokens: ") ||
+            !strstr(o.error, table[which].error))
+            test_fail(t, __FILE__, __LINE__, "run %u: \"%s\"", i, o.error);
+        outcome_free(&o);
+        model_free(&m);
+        plain_free(&p);
+    }
+}
+
+/* What is counted beforehand is what is taken; and what a refusal names does fit. */
+static void memory_is_known(test_run *t)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        loaded l;
+        session s;
+        session_desc d = setting(0, 3, 0, 1);
+        request r[7];
+        bytes_wanted bytes, other;
+        uint32_t prompt = 1, context = 0, batch = 0;
+        uint64_t all;
+        char error[MOST_ERROR] = "", wanted[64];
+        const qwen3_config *c = &l.m.config;
+        const qwen3_checkpoint *from = i ? NULL : &l.checkpoint;
+        if (load(&l, fixtures[i])) CHECK_TEXT(l.error, "no error");
+        if (i) { /* random weights */
+            model_free(&l.m);
+            CHECK_INT(model_load(&l.m, &l.checkpoint.config, NULL, FLEET_SCHEDULE_STATIC, 7, NULL),
+                      0);
+        }
+        memset(r, 0, sizeof r);
+        for (uint32_t k = 0; k < 7; k++) r[k].prompt = &prompt, r[k].n_prompt = 1;
+        d.steps = 3, d.context = 400;
+        CHECK_INT(count_bytes(c, from, &d, 7, &bytes, error), 0);
+        CHECK_INT(session_open(&s, &l.m, &d, r, 7), 0);
+        CHECK_INT(bytes.weights, l.m.memory.bytes);
+        CHECK_INT(bytes.session, s.memory.bytes);
+        session_free(&s);
+        all = bytes.weights + bytes.session;
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, all + all / 32, error), 0);
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, all - 1, error), IT_IS_REFUSED);
+        CHECK_TEXT(error, "GB of memory are needed (weights ");
+        CHECK(strstr(error, "--context "));
+        context = (uint32_t)strtoul(strstr(error, "--context ") + 10, NULL, 10);
+        CHECK(strstr(error, "--batch "));
+        batch = (uint32_t)strtoul(strstr(error, "--batch ") + 8, NULL, 10);
+        CHECK(context >= 3 && context < 400 && batch >= 1 && batch < 7);
+        for (uint32_t k = 0; k < 4; k++) { /* the one named, and one more */
+            session_desc to = d;
+            if (k < 2) to.context = context + k;
+            CHECK_INT(count_bytes(c, from, &to, k < 2 ? 7 : batch + k % 2, &other, error), 0);
+            CHECK_INT(other.weights + other.session <= all - 1 - (all - 1) / 64, k % 2 == 0);
+        }
+        /* Where even the shortest is too long, or a single one too many, it is not named. */
+        d.context = 3;
+        CHECK_INT(count_bytes(c, from, &d, 7, &bytes, error), 0);
+        CHECK_INT(count_bytes(c, from, &d, 1, &other, error), 0);
+        all = bytes.weights + bytes.session - 1;
+        while (all - all / 64 < bytes.weights + bytes.session - 1) all++;
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, all, error), IT_IS_REFUSED);
+        CHECK(!strstr(error, "--context") && strstr(error, "--batch "));
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, other.weights, error), IT_IS_REFUSED);
+        CHECK_TEXT(error, "no --context or --batch would fit");
+        snprintf(wanted, sizeof wanted, "(weights %.3f, 7 sequences of up to 3 tokens",
+                 (double)other.weights / 1e9);
+        CHECK_TEXT(error, wanted);
+        unload(&l);
+    }
+}
+
 /* What cannot be run is refused by name. */
 static void refused(test_run *t)
 {
@@ -498,7 +664,7 @@ static void refused(test_run *t)
     d.steps = 4, d.context = 5;
 #define REFUSED(n, part)                                                                           \
     do {                                                                                           \
-        CHECK(session_open(&s, &l.m, &d, r, n) == -1);                                             \
+        CHECK(session_open(&s, &l.m, &d, r, n) == IT_IS_REFUSED);                                  \
         CHECK_TEXT(s.error, part);                                                                 \
         session_free(&s);                                                                          \
     } while (0)
@@ -506,6 +672,8 @@ static void refused(test_run *t)
     REFUSED(MOST_ROWS + 1, "65 sequences");
     d.context = 4;
     REFUSED(1, "--context");
+    d.context = 513;
+    REFUSED(1, "a context of 513 tokens is longer than max_position_embeddings, 512");
     d.context = 5;
     r[0].n_prompt = 0;
     REFUSED(1, "a prompt of 0 tokens");
@@ -526,6 +694,9 @@ static void list(test_run *t)
     TEST(against_plain);
     TEST(many_sequences);
     TEST(end_tokens);
+    TEST(launch_ends);
+    TEST(unusable_logits);
+    TEST(memory_is_known);
     TEST(refused);
 }
 

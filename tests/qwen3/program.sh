@@ -3,13 +3,13 @@
 #
 #   OUT=FOLDER [FLAGS="FLAGS"] tests/qwen3/program.sh
 #
-# What it builds goes to $OUT; $FLAGS are for the compiler.
+# What it builds goes to $OUT; $FLAGS are for the compiler. AddressSanitizer looks at each run, and for leaks at its end.
 set -eu
 
 mkdir -p "$OUT"
 program=$OUT/qwen3
 # shellcheck disable=SC2086
-gcc -std=c11 -O2 -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm -ljansson
+gcc -std=c11 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm -ljansson
 dense=tests/fixtures/qwen3-tiny moe=tests/fixtures/qwen3-moe-tiny
 
 # ends NAME STATUS WORDS ARGUMENT...: it ends with that status, and what it prints has these words.
@@ -29,6 +29,19 @@ is() { # NAME WHAT WANTED
     if [ "$2" = "$3" ]; then echo "pass $1"; else echo "FAIL $1: \"$2\", expected \"$3\""; fi
 }
 
+# prints NAME TEXT: of what the run before wrote to stderr, a line matches this.
+prints() {
+    if grep -qE -- "$2" "$OUT/stderr"; then echo "pass $1"; else echo "FAIL $1: no \"$2\" in: $(tail -n 2 "$OUT/stderr" | tr '\n' ' ')"; fi
+}
+# writes NAME WORDS COMMAND...: the command, in which $program stands for it, ends with 1 for want of a place to write to.
+writes() {
+    local name=$1 rc=0
+    shift
+    program=$program dense=$dense timeout 60 bash -c "$1" 2>"$OUT/stderr" </dev/null || rc=$?
+    is "$name/status" $rc 1
+    prints "$name/why" "cannot be written"
+}
+
 # ---- what it is for
 
 ends help 0 "--prompt-ids IDS" --help
@@ -38,6 +51,27 @@ for schedule in static chiplet dynamic auto unfused; do
 done
 # Of a few steps a machine that is busy may see none begin.
 ends times 0 "TPOT" $dense --prompt-ids 318 --steps 48
+# 30 tokens of each are wanted, but 368 ends a sequence: the fourth token of one, and none of the other. The folder says
+# so where it has a generation_config.json, whatever config.json says.
+rm -rf "$OUT/model" "$OUT/chat"
+cp -r $dense "$OUT/chat"
+echo '{"eos_token_id": [368, 511]}' >"$OUT/chat/generation_config.json"
+sed -i 's/"eos_token_id": null/"eos_token_id": 361/' "$OUT/chat/config.json"
+ends eos 0 "TPOT" "$OUT/chat" --prompt-ids 318 --steps 300 --trace "$OUT/step.svg"
+is eos/tokens "$(cat "$OUT/stdout")" "tokens: 195 361 480 368"
+prints eos/steps "^TPOT .* over 3 steps of 1 sequences;"
+prints eos/trace "^trace: STATIC, step 3,"
+prints eos/traced "(embed|lm_head)"
+ends eos_of_one 0 "TPOT" "$OUT/chat" --prompt-ids "318;460,191,256,334,255" --steps 30
+prints eos_of_one/steps "^TPOT .* over 29 steps of 1\.103 sequences;"
+for steps in 1 2; do
+    ends short_$steps 0 "first token" $dense --prompt-ids 318 --steps $steps
+    prints short_$steps/times "launch to first token [0-9.]+ ms, process start to first token [0-9.]+ s"
+done
+ends no_bench 0 "TPOT" $dense --prompt-ids 318 --steps 48
+is no_bench/silent "$(grep -c "plain read" "$OUT/stderr")" 0
+ends bench 0 "that a plain read reaches here" $dense --prompt-ids 318 --steps 48 --bench
+ends longest 0 "tokens: " $dense --prompt-ids "509*7" --steps 4
 ends batch 0 "load " $dense --prompt-ids "318;460,191,256,334,255" --batch 3 --steps 4
 is batch/tokens "$(tr '\n' ' ' <"$OUT/stdout")" "tokens: 195 361 480 368 tokens: 138 31 101 345 tokens: 195 361 480 368 "
 ends repeated 0 "first token" $dense --prompt-ids "3*7,8" --steps 3 --context 64
@@ -50,6 +84,16 @@ ends trace_svg 0 "critical path" $dense --prompt-ids 1 --steps 3 --trace "$OUT/s
 is trace_svg/file "$(head -c 4 "$OUT/step.svg")" "<svg"
 ends trace_json 0 "critical path" $dense --prompt-ids 1 --steps 3 --trace "$OUT/step.json"
 is trace_json/file "$(python3 -c "import json; print(type(json.load(open('$OUT/step.json'))['traceEvents']).__name__)")" list
+
+# ---- what cannot be written is an error, before the bandwidth is measured
+
+writes full_disk '$program $dense --prompt-ids 1 --steps 40 --bench >/dev/full'
+is full_disk/first "$(grep -c TPOT "$OUT/stderr")" 0
+writes closed_pipe 'set -o pipefail; $program $dense --prompt-ids 1 --steps 2 | exec 0<&- sleep 0.01; exit ${PIPESTATUS[0]}'
+writes closed '$program $dense --prompt-ids 1 --steps 2 >&-'
+writes full_disk_help '$program --help >/dev/full'
+writes full_disk_check '$program $dense --check $dense/expected.json >/dev/full'
+writes full_disk_trace 'ln -sf /dev/full "'"$OUT"'/full.svg"; $program $dense --prompt-ids 1 --steps 2 --trace "'"$OUT"'/full.svg" >/dev/null'
 
 # ---- what is wrong is said, and ends with 2
 
@@ -64,6 +108,22 @@ ends unknown_schedule 2 "--schedule is static" $dense --prompt-ids 1 --schedule 
 ends large_batch 2 "--batch is at most 64" $dense --prompt-ids 1 --batch 65
 ends small_context 2 "--context" $dense --prompt-ids 1,2,3 --steps 4 --context 5
 ends many_chiplets 2 "--chiplets 33" $dense --prompt-ids 1 --chiplets 33
+ends trace_of_what 2 "must end in .svg or .json" $dense --prompt-ids 1 --steps 2 --trace "$OUT/step.pdf"
+ends twice 2 "--steps is given twice" $dense --prompt-ids 1 --steps 2 --steps 3
+ends smaller_batch 2 "--batch 1: --prompt-ids has 2 sequences" $dense --prompt-ids "1;2" --batch 1
+for option in "--prompt-ids 1" "--steps 3" "--batch 2" "--context 99" --random-weights --bench "--trace $OUT/step.svg"; do
+    # shellcheck disable=SC2086
+    ends "check${option%% *}" 2 "${option%% *} has no meaning with --check" $dense --check $dense/expected.json $option
+done
+ends long_prompt 2 "more than 16777216 tokens" $dense --prompt-ids "16777216*1,1*2"
+ends too_long 2 "a context of 514 tokens is longer than max_position_embeddings, 512" $dense --prompt-ids "511*7" --steps 4
+ends long_context 2 "a context of 513 tokens is longer than max_position_embeddings, 512" $dense --prompt-ids 1 --context 513
+# 4 TB of keys and values.
+mkdir -p "$OUT/huge"
+sed 's/"max_position_embeddings": 512/"max_position_embeddings": 16777216/' $dense/config.json >"$OUT/huge/config.json"
+ends memory 2 "GB of memory are needed (weights 0.002, 64 sequences of up to 16777216 tokens" "$OUT/huge" \
+    --random-weights --batch 64 --context 16777216 --steps 2
+prints memory/what_fits "are free: --context [0-9]+ would fit"
 ends trace_nowhere 2 "cannot be written" $dense --prompt-ids 1 --steps 2 --trace "$OUT/no/such/folder.svg"
 ends missing_folder 2 "nothing: No such file" "$OUT/nothing" --prompt-ids 1
 ends missing_reference 2 "nothing.json" $dense --check "$OUT/nothing.json"
@@ -73,9 +133,9 @@ hostile() {
     local name=$1 words=$2 file=$3
     shift 3
     rm -rf "$OUT/model"
-    cp -r $dense "$OUT/model"
+    cp -r "${model:-$dense}" "$OUT/model"
     "$@" "$OUT/model/$file"
-    ends "$name" 2 "$words" "$OUT/model" --prompt-ids 1 --steps 2
+    ends "$name" "${status:-2}" "$words" "$OUT/model" --prompt-ids 1 --steps 2
 }
 bytes() { # AT HEX FILE: writes over it
     python3 - "$@" <<'PYTHON'
@@ -97,3 +157,40 @@ hostile wrong_dtype "I32" model.safetensors sed -i '0,/"BF16"/s//"I32" /'
 hostile misshapen "embed_tokens.weight: shape [512, 128], expected [510, 128]" config.json sed -i 's/"vocab_size": 512/"vocab_size": 510/'
 hostile negative_offset "data_offsets" model.safetensors sed -i 's/\[131072,/[-31072,/'
 hostile no_json "config.json" config.json truncate -s 40
+hostile quantised "config.json: quantization_config: quantised weights are not supported" config.json sed -i 's/"use_cache": true/"quantization_config": {"quant_method": "fp8"}/'
+hostile half_tied "lm_head.weight: differs from model.embed_tokens.weight" config.json sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/'
+
+# Of a tensor in a checkpoint, all values: norms and their like are finite, and what they make is not.
+fill() { # TENSOR HEX FILE
+    python3 - "$@" <<'PYTHON'
+import json, sys
+with open(sys.argv[3], "r+b") as f:
+    n = int.from_bytes(f.read(8), "little")
+    begin, end = json.loads(f.read(n))[sys.argv[1]]["data_offsets"]
+    f.seek(8 + n + begin)
+    f.write(bytes.fromhex(sys.argv[2]) * ((end - begin) // 2))
+PYTHON
+}
+status=1 hostile infinite_logits "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.norm.weight 7f7f
+status=1 model=$moe hostile infinite_scores "sequence 0, after 1 tokens: the logit of token 0 is infinite" model.safetensors fill model.layers.0.post_attention_layernorm.weight 7f7f
+
+# The same values as float: it is said that matrices are rounded, and nothing changes.
+widen() { # FILE
+    python3 - "$1" <<'PYTHON'
+import json, sys
+with open(sys.argv[1], "rb") as f:
+    n = int.from_bytes(f.read(8), "little")
+    header, data = json.loads(f.read(n)), f.read()
+out, header = b"", {k: v for k, v in header.items() if k != "__metadata__"}
+for tensor in header.values():
+    begin, end = tensor["data_offsets"]
+    wide = bytearray(2 * (end - begin))
+    wide[2::4], wide[3::4] = data[begin:end:2], data[begin + 1:end:2]
+    tensor.update(dtype="F32", data_offsets=[len(out), len(out) + len(wide)])
+    out += wide
+text = json.dumps(header).encode()
+with open(sys.argv[1], "wb") as f:
+    f.write(len(text).to_bytes(8, "little") + text + out)
+PYTHON
+}
+status=0 hostile widened "30 matrices are F16 or F32 in the checkpoint: rounded to bf16" model.safetensors widen

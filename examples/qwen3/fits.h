@@ -1,0 +1,109 @@
+/* fits.h: whether a model and its sequences fit into memory, before anything is loaded; and what would. */
+#ifndef QWEN3_FITS_H
+#define QWEN3_FITS_H
+
+#include "model.h"
+
+/* Bytes of device memory that nothing uses now. */
+static inline uint64_t memory_left(void)
+{
+#if defined(FLEET_HOST)
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t left = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    FILE *file = fopen("/proc/meminfo", "r"); /* Linux; it counts what caches would give back */
+    char line[128];
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "MemAvailable:", 13)) left = strtoull(line + 13, NULL, 10) * 1024;
+    if (file) fclose(file);
+    return left;
+#else
+    size_t left = 0, all = 0;
+#if defined(FLEET_CUDA)
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess) return UINT64_MAX;
+#else
+    if (hipMemGetInfo(&left, &all) != hipSuccess) return UINT64_MAX;
+#endif
+    return left;
+#endif
+}
+
+/* Bytes of device memory that the weights and a session of n sequences would take, but for its plan and state. */
+typedef struct bytes_wanted {
+    uint64_t weights, session;
+} bytes_wanted;
+static int count_bytes(const qwen3_config *config, const qwen3_checkpoint *from,
+                       const session_desc *desc, uint32_t n, bytes_wanted *bytes, char *error)
+{
+    model m;
+    session s;
+    int bad = model_begin(&m, config, desc->schedule, n);
+    m.memory.counts = 1;
+    if (bad || model_fill(&m, from, NULL)) {
+        memcpy(error, m.error, MOST_ERROR);
+        model_free(&m);
+        return m.refused ? IT_IS_REFUSED : IT_FAILED;
+    }
+    bad = session_begin(&s, &m, desc);
+    s.memory.counts = 1, s.first.sequences = n;
+    bad = bad || session_buffers(&s);
+    bytes->weights = m.memory.bytes;
+    bytes->session = s.memory.bytes + (uint64_t)count_ops(&m) * sizeof(op);
+    if (bad) memcpy(error, s.error, MOST_ERROR);
+    model_free(&m);
+    session_free(&s);
+    return !bad ? 0 : s.refused ? IT_IS_REFUSED : IT_FAILED;
+}
+
+/* The longest context, or the most sequences, from `least` to below `end` with which it fits; 0: not even that. */
+typedef enum fitted { FIT_CONTEXT, FIT_SEQUENCES } fitted;
+static uint32_t largest_that_fits(const qwen3_config *config, const qwen3_checkpoint *from,
+                                  session_desc desc, uint32_t n, uint64_t left, fitted what,
+                                  uint32_t least, uint32_t end, char *error)
+{
+    uint32_t best = 0;
+    while (least < end) {
+        const uint32_t middle = least + (end - least) / 2;
+        bytes_wanted bytes;
+        if (what == FIT_CONTEXT)
+            desc.context = middle;
+        else
+            n = middle;
+        if (count_bytes(config, from, &desc, n, &bytes, error)) return 0;
+        if (bytes.weights + bytes.session <= left)
+            best = middle, least = middle + 1;
+        else
+            end = middle;
+    }
+    return best;
+}
+
+/* Whether it does not fit into `left` bytes of device memory, of which plan, state and trace take some, too; the error
+   names what would. shortest: the context that the requests need. 0, or IT_... */
+static int memory_refused(const qwen3_config *config, const qwen3_checkpoint *from,
+                          const session_desc *desc, uint32_t n, uint32_t shortest, uint64_t left,
+                          char *error)
+{
+    bytes_wanted bytes;
+    char context[64] = "", batch[64] = "";
+    const uint64_t room = left - left / 64;
+    uint32_t most;
+    int bad = count_bytes(config, from, desc, n, &bytes, error);
+    if (bad || bytes.weights + bytes.session <= room) return bad;
+    most = largest_that_fits(config, from, *desc, n, room, FIT_CONTEXT, shortest, desc->context,
+                             error);
+    if (most) snprintf(context, sizeof context, "--context %u would fit", most);
+    most = largest_that_fits(config, from, *desc, n, room, FIT_SEQUENCES, 1, n, error);
+    if (most) snprintf(batch, sizeof batch, "--batch %u would fit", most);
+    snprintf(error, MOST_ERROR,
+             "%.3f GB of memory are needed (weights %.3f, %u sequences of up to %u tokens %.3f), "
+             "and %.3f are free: %s%s%s",
+             (double)(bytes.weights + bytes.session) / 1e9, (double)bytes.weights / 1e9, n,
+             desc->context, (double)bytes.session / 1e9, (double)left / 1e9, context,
+             *context && *batch ? ", or " : "",
+             *batch     ? batch
+             : *context ? ""
+                        : "no --context or --batch would fit");
+    return IT_IS_REFUSED;
+}
+
+#endif /* QWEN3_FITS_H */
