@@ -1,6 +1,6 @@
 /* The work of building, planning and checking a graph grows with the graph and no faster. Not time but what is done is
    counted: the compiler has each basic block of the header call __sanitizer_cov_trace_pc. */
-// run: plain whole -fsanitize-coverage=trace-pc -Wno-maybe-uninitialized
+// run: plain whole -O0 -fsanitize-coverage=trace-pc
 #include "walk.h"
 
 static uint64_t blocks;
