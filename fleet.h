@@ -5169,7 +5169,7 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
     }
 }
 
-/* Lets the sources of a queue wait for the step before. A worker that has waited once in a step need
+/* Lets the sources of a queue wait for the step before (edge 9 of fleet_device.h). A worker that has waited once in a step need
    not again: the tasks behind the first such task are ordered by its queue, but for the
    wavefront-tasks that run at once with it. */
 static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)

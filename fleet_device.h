@@ -52,6 +52,98 @@
        Counters only grow; epoch e is complete when counter - e * target >= 0 in 32-bit arithmetic that
        wraps. Nothing is ever reset.
 
+   EDGES
+       What one worker tells another, the host, or another wave of its workgroup. The number of an edge stands at both of
+       its ends in the code ("edge 4"). AMD: orders are fences around relaxed atomics (write-back before, invalidate
+       after, each with a wait of its own). NVIDIA, CPU: orders are in the operations, acq_rel RMWs, release stores and
+       acquire loads; write-back and invalidate are nothing there. The names that both kinds share say what a step does
+       (drain, write back, invalidate, look, add an arrival), not an order that only one of them has.
+       Last line of an edge: what goes red without it. A: tests/isa/mutants.py, by the name of the mutant. M: the bugs of
+       tests/host/memory_model.sh. N: tests/isa/nvidia.py. S: the broken twins of tests/model.
+
+        1 event, device or system scope. The group's stores -> every group that waits
+          release  fleeti_notify_all: each wave drains, barrier; fleeti_arrive: AMD write-back; NVIDIA, CPU in the add
+          carrier  the element's counter
+          acquire  fleeti_wait_all: polls, invalidate (NVIDIA: fence after relaxed polls), barrier; fleeti_event_test
+          red      A drain, barrier between drain and arrival, device release, acquire in the wait; M all; N; S two_level
+        2 share of a chiplet. Stores of the chiplet's other producers -> the last one, which writes back for all
+          release  fleeti_arrive: the drain (one L2 holds them all); NVIDIA, CPU acq_rel RMW of each
+          carrier  the chiplet's sub-counter; exact: old + 1 == epoch * share
+          acquire  the same RMW of the last one; its write-back comes after
+          red      A last of the chiplet; M release before the sub-counter; S two_level
+        3 event, block or chiplet scope. As 1, among readers that share the producers' L2
+          release  fleeti_notify_all: drain, barrier; NVIDIA, CPU the add
+          carrier  the element's counter
+          acquire  fleeti_wait_all: AMD fleeti_invalidate_chiplet
+          red      A chiplet acquire; M no acquire at chiplet scope; N
+        4 the epoch before, of an event by hand. All arrivals of epoch e - 1 -> who arrives for e
+          release  edge 1 or 3     carrier  the element's counter
+          acquire  fleeti_arrive: fleeti_await_epoch_before, by the leader, before any counter of epoch e changes
+          red      tests/gpu/events.c, producers_run_ahead
+        5 join, DYNAMIC. What the producers of a task with several events published -> who pushes the task
+          release  edge 1, then fleeti_push_consumers: RMW     carrier  the join counter; exact: old + 1 == epoch * need
+          acquire  the same RMW of the last one
+          red      A join: one too early; S ring
+        6 ready ring, DYNAMIC. What made the task ready -> who pops it
+          release  fleeti_ring_push, fleeti_ring_push_run: fleeti_post_order (AMD: the RMW's value has come back)
+          carrier  the slot, with its ticket; `available` says that it will come
+          acquire  fleeti_take_ready: fleeti_ring_take polls the slot, then invalidate at device scope
+          red      A ready ring: acquire, a ticket without an entry; N; S ring
+        7 mailbox, CHIPLET. What the scheduler saw complete -> the worker that it posts to
+          release  fleeti_scheduler: fleeti_post_order, once before the posts
+          carrier  the mailbox's slot: sequence, scope, batch and descriptor in one 64-bit store
+          acquire  fleeti_take_mail: poll, invalidate at the scope that the mail names
+          red      A mailbox: acquire, a plain store, poll; M no acquire after the mailbox; N
+        8 room in a mailbox. The worker has read the slot -> the scheduler, which writes it again
+          release  fleeti_take_mail: the slot's load has returned     carrier  taken     acquire  fleeti_post: poll
+          red      A mailbox: room (a slot is overwritten: tasks are lost)
+        9 end of a step. All of step s -> sources of step s + 1, and the end of the run
+          release  edge 1, at the step event     carrier  its counter
+          acquire  edge 1, in the first source of a queue; DYNAMIC edges 5 and 6; fleeti_take_ready: over
+          red      tests/plan/check.h, each plan; tests/gpu/random.c; S end
+       10 run-time tensor. The writer's values -> who reads its map
+          release  fleeti_tensors_wrong: drain, barrier (for the wave that checks); edge 1 for others
+          carrier  the counters of its events     acquire  loads past the L1: fleeti_tensor_value
+          red      A tensors: drain before the look, run-time maps: release
+       11 claim. What the launches before left -> the launch that opens a run
+          release  fleeti_leave, fleeti_census: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
+          red      A leave: drain before the state is free; tests/host/claims.c under TSan; S claim
+       12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
+          release  fleeti_census: drain, RMW; fleeti_judge: drain, RMW     carrier  seats, census; verdict
+          acquire  fleeti_judge: poll; fleeti_census: poll
+          red      A census: drain before the count of all, judge: drain before the verdict; S claim
+       13 exit. What each workgroup stored for the one that closes the run -> that one
+          release  fleeti_leave: barrier, drain, RMW     carrier  exited     acquire  the same RMW of the last one
+          red      A leave: drain before the count; S claim, end
+       14 stop. A failure's account, and that the run ends -> all that wait, and the host
+          release  fleeti_give_up: fleeti_publish_system     carrier  stop (device), status (host memory), first come
+          acquire  fleeti_watched and who takes a task: relaxed, no data follows; the host: fleet_get_failure
+          red      A word for the host: drain; tests/gpu/failures.c, faults.c; S end
+       15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
+          ends     fleet_abort; fleeti_watched, fleeti_look, fleeti_take_ready, fleeti_scheduler
+          red      tests/gpu/failures.c, faults.c; S end
+       16 host to device and back, system scope. As 1, with a thread of the host at one end
+          release  fleet_event_notify: RMW; fleeti_arrive: system write-back     carrier  the counter in host memory
+          acquire  fleeti_wait_all: system invalidate; fleet_event_test: load
+          red      A system release, system acquire, system poll; N
+       17 trace. Records -> the host     release  the end of the kernel     carrier  stream order
+          ends     fleeti_trace_put; fleet_trace_read     red  tests/gpu/trace.c
+       18 a stage is full. The copy -> waves of the tile     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
+          release  fleeti_stream_settle (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
+          acquire  fleeti_stream_is_full: NVIDIA the use first, then the phase     red  A stream; N; S stages
+       19 a stage is free. The waves' reads -> the producer, which fills it again     carrier  released
+          release  fleeti_stream_release: waits for the reads     acquire  fleeti_stream_is_free     red  A stream; S stages
+       20 a task's place in the ring. The producer -> the waves     carrier  the entry's tag
+          release  fleeti_spans_begin: store     acquire  fleeti_stream_begins     red  tests/gpu/stream.c
+       21 the task in hand ended. The tile's reads -> the producer     carrier  begun
+          release  fleeti_stream_begun, after the barrier that ends the task     acquire  fleeti_spans_ended
+          red      tests/gpu/stream.c, pieces_left_behind; S stages
+       22 flagged data: results with the task's tag in the same 16-byte store, which is read whole. Nothing is ordered;
+          the reader polls until the tag is its own. In the headers none; examples/qwen3: leave_part, leave_sums
+          -> join_parts, add_others     red  tests/qwen3 (a tag of another task: emulated.c)
+       23 early push. All producers of an element have been taken -> who pushes its consumers: no data is published,
+          the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_taken, twice
+
    ERRORS
        wait and test return a fleet_status to every thread of the group; host functions return one.
 */
@@ -260,10 +352,10 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
                   fleet_wave_count, fleet_block_id, fleet_block_count, fleet_chiplet_id
      group        fleet_block_barrier, fleet_wave_barrier, fleeti_any, fleeti_ballot, fleeti_shuffle,
                   fleeti_uniform, fleeti_first, fleeti_lds_..., fleeti_me_..., fleeti_my_...
-     ordering     fleeti_drain, fleeti_release_device/_system, fleeti_acquire_chiplet/_device/_system
-     counters     fleeti_poll_device/_system, fleeti_look_device, fleeti_look_acquire,
+     ordering     fleeti_drain, fleeti_write_back_device/_system, fleeti_invalidate_chiplet/_device/_system
+     counters     fleeti_poll_device/_system, fleeti_look_device, fleeti_look_done,
                   fleeti_poll64_device, fleeti_rmw_device/_system,
-                  fleeti_add_release_device/_system, fleeti_post_order, fleeti_post64_device,
+                  fleeti_add_arrival_device/_system, fleeti_post_order, fleeti_post64_device,
                   fleeti_publish_device/_system, and the scoped atomics
      cache        fleet_load_streaming4/8/16, fleet_load_streaming64, fleet_load_fresh4/8/16,
                   fleet_store_nt4/8/16, fleet_view_... (section "cache policy")
@@ -418,40 +510,41 @@ FLEET_DEVICE void fleeti_drain(void)
 #endif
 }
 
-/* Releases publish what is in this chiplet's L2, every workgroup's drained stores, to all chiplets of
+/* Write-backs publish what is in this chiplet's L2, every workgroup's drained stores, to all chiplets of
    the device (buffer_wbl2 sc1) or to the host too (sc0 sc1). The wait after the write-back is written
    out: compilers drop theirs when they believe that nothing is outstanding, and the arrival that
-   follows would then be seen before the data. Pair: fleeti_acquire_device, _system in the waiter. */
-FLEET_DEVICE void fleeti_release_device(void)
+   follows would then be seen before the data. Pair: fleeti_invalidate_device, _system in the waiter
+   (edges 1, 2, 16). */
+FLEET_DEVICE void fleeti_write_back_device(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     fleeti_drain();
 }
-FLEET_DEVICE void fleeti_release_system(void)
+FLEET_DEVICE void fleeti_write_back_system(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
     fleeti_drain();
 }
 
-/* Acquires drop what this CU (and, at device scope, this L2's copies of others' lines) may hold stale.
-   They stand after the poll that observed the arrivals. The wait lets the other waves of the workgroup,
+/* Invalidates drop what this CU (and, at device scope, this L2's copies of others' lines) may hold stale.
+   They stand after the poll that observed the arrivals (edges 1, 3, 6, 7, 16). The wait lets the other waves of the workgroup,
    released by the barrier that follows, rely on it. */
-FLEET_DEVICE void fleeti_acquire_device(void)
+FLEET_DEVICE void fleeti_invalidate_device(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
     fleeti_drain();
 }
-FLEET_DEVICE void fleeti_acquire_system(void)
+FLEET_DEVICE void fleeti_invalidate_system(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
     fleeti_drain();
 }
-FLEET_DEVICE void fleeti_acquire_chiplet(void)
+FLEET_DEVICE void fleeti_invalidate_chiplet(void)
 {
 #if defined(FLEETI_GFX_CHIPLETS) && defined(FLEET_CHIPLET_ACQUIRE_L1)
     __asm__ volatile("buffer_inv sc0\n\ts_waitcnt vmcnt(0)" ::: "memory");
 #else
-    fleeti_acquire_device();
+    fleeti_invalidate_device();
 #endif
 }
 
@@ -514,12 +607,12 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleet_load_relaxed_system(at);
 }
-/* The polls of a wait, and what stands behind the last one. Here fleeti_acquire does it all. */
+/* The polls of a wait, and what follows the last one. Here fleeti_invalidate orders all that comes after. */
 FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
-FLEET_DEVICE void fleeti_look_acquire(void) {}
+FLEET_DEVICE void fleeti_look_done(void) {}
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_device(at, value);
@@ -528,12 +621,12 @@ FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_system(at, value);
 }
-/* The last step of a release: the fence was written out before, and nobody needs the old value. */
-FLEET_DEVICE void fleeti_add_release_device(uint32_t *at, uint32_t value)
+/* The last step of an arrival whose old value is not needed. The write-back was written out before. */
+FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value)
 {
     fleet_add_relaxed_device(at, value);
 }
-FLEET_DEVICE void fleeti_add_release_system(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value)
 {
     fleet_add_relaxed_system(at, value);
 }
@@ -783,14 +876,14 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
     return __shfl_sync(0xffffffffu, value, (int)lane);
 }
 
-/* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_look_acquire), both cumulative
+/* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_look_done), both cumulative
    over the barrier of the group (PTX memory model, causality order); so these are nothing here. */
 FLEET_DEVICE void fleeti_drain(void) {}
-FLEET_DEVICE void fleeti_release_device(void) {}
-FLEET_DEVICE void fleeti_release_system(void) {}
-FLEET_DEVICE void fleeti_acquire_chiplet(void) {}
-FLEET_DEVICE void fleeti_acquire_device(void) {}
-FLEET_DEVICE void fleeti_acquire_system(void) {}
+FLEET_DEVICE void fleeti_write_back_device(void) {}
+FLEET_DEVICE void fleeti_write_back_system(void) {}
+FLEET_DEVICE void fleeti_invalidate_chiplet(void) {}
+FLEET_DEVICE void fleeti_invalidate_device(void) {}
+FLEET_DEVICE void fleeti_invalidate_system(void) {}
 
 #define FLEETI_PTX_LOAD(name, op)                                                                  \
     FLEET_DEVICE uint32_t name(const uint32_t *at)                                                 \
@@ -828,8 +921,8 @@ FLEETI_PTX_LOAD(fleeti_poll_system, "ld.acquire.sys.global.u32")
 FLEETI_PTX_ADD(fleeti_rmw_device, "atom.add.acq_rel.gpu.global.u32")
 FLEETI_PTX_ADD(fleeti_rmw_system, "atom.add.acq_rel.sys.global.u32")
 /* Without the old value there is nothing to wait for. */
-FLEETI_PTX_STORE(fleeti_add_release_device, "red.release.gpu.global.add.u32")
-FLEETI_PTX_STORE(fleeti_add_release_system, "red.release.sys.global.add.u32")
+FLEETI_PTX_STORE(fleeti_add_arrival_device, "red.release.gpu.global.add.u32")
+FLEETI_PTX_STORE(fleeti_add_arrival_system, "red.release.sys.global.add.u32")
 
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
@@ -856,18 +949,18 @@ FLEET_DEVICE void fleeti_post_order(void)
     __syncwarp();
     __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
 }
-/* The polls of a wait, and what stands behind the last one: the acquire of what the arrivals published, for an acquire
-   empties the L1, which each poll would have to wait for. Pair: the release in fleeti_arrive. Older compilers have no
+/* The polls of a wait, and what follows the last one: the acquire of what the arrivals published. It stands once after
+   the polls, since each acquire empties the L1. Pair: the release in fleeti_arrive (edges 1, 3). Older compilers have no
    fence for acquires alone; the other one waits for this thread's stores too. */
 #if __CUDACC_VER_MAJOR__ >= 13
 FLEETI_PTX_LOAD(fleeti_look_device, "ld.relaxed.gpu.global.u32")
-FLEET_DEVICE void fleeti_look_acquire(void)
+FLEET_DEVICE void fleeti_look_done(void)
 {
     __asm__ volatile("fence.acquire.gpu;" ::: "memory");
 }
 #else
 FLEETI_PTX_LOAD(fleeti_look_device, "ld.acquire.gpu.global.u32")
-FLEET_DEVICE void fleeti_look_acquire(void) {}
+FLEET_DEVICE void fleeti_look_done(void) {}
 #endif
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
@@ -1319,23 +1412,23 @@ FLEET_DEVICE void fleeti_drain(void)
 {
     fleeti_host_drain();
 }
-FLEET_DEVICE void fleeti_release_device(void)
+FLEET_DEVICE void fleeti_write_back_device(void)
 {
     fleeti_host_release(FLEET_SCOPE_DEVICE);
 }
-FLEET_DEVICE void fleeti_release_system(void)
+FLEET_DEVICE void fleeti_write_back_system(void)
 {
     fleeti_host_release(FLEET_SCOPE_SYSTEM);
 }
-FLEET_DEVICE void fleeti_acquire_chiplet(void)
+FLEET_DEVICE void fleeti_invalidate_chiplet(void)
 {
     fleeti_host_acquire(FLEET_SCOPE_CHIPLET);
 }
-FLEET_DEVICE void fleeti_acquire_device(void)
+FLEET_DEVICE void fleeti_invalidate_device(void)
 {
     fleeti_host_acquire(FLEET_SCOPE_DEVICE);
 }
-FLEET_DEVICE void fleeti_acquire_system(void)
+FLEET_DEVICE void fleeti_invalidate_system(void)
 {
     fleeti_host_acquire(FLEET_SCOPE_SYSTEM);
 }
@@ -1414,12 +1507,12 @@ FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
-FLEET_DEVICE void fleeti_look_acquire(void) {}
-FLEET_DEVICE void fleeti_add_release_device(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_look_done(void) {}
+FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value)
 {
     fleeti_rmw_device(at, value);
 }
-FLEET_DEVICE void fleeti_add_release_system(uint32_t *at, uint32_t value)
+FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value)
 {
     fleeti_rmw_device(at, value);
 }
@@ -1877,31 +1970,31 @@ FLEET_DEVICE void fleeti_block_any_again(void)
 FLEET_DEVICE uint32_t fleet_load_acquire_device(const uint32_t *at)
 {
     uint32_t value = fleeti_poll_device(at);
-    fleeti_acquire_device();
+    fleeti_invalidate_device();
     return value;
 }
 FLEET_DEVICE uint32_t fleet_load_acquire_system(const uint32_t *at)
 {
     uint32_t value = fleeti_poll_system(at);
-    fleeti_acquire_system();
+    fleeti_invalidate_system();
     return value;
 }
 FLEET_DEVICE uint32_t fleet_add_acq_rel_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
     fleeti_drain();
-    fleeti_release_device();
+    fleeti_write_back_device();
     old = fleeti_rmw_device(at, value);
-    fleeti_acquire_device();
+    fleeti_invalidate_device();
     return old;
 }
 FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
 {
     uint32_t old;
     fleeti_drain();
-    fleeti_release_system();
+    fleeti_write_back_system();
     old = fleeti_rmw_system(at, value);
-    fleeti_acquire_system();
+    fleeti_invalidate_system();
     return old;
 }
 /* One step of a spin of your own, on a word that others change through this header. */
@@ -2014,7 +2107,7 @@ FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t trie
     (void)watch, (void)tries, (void)since;
 #else
     uint64_t now;
-    if (watch->stop) {
+    if (watch->stop) { /* relaxed: no data follows (edge 14) */
         uint32_t stop = fleet_load_relaxed_device(watch->stop);
         if (stop) return (fleet_status)stop;
     }
@@ -2023,7 +2116,7 @@ FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t trie
         *since = now;
     else if (watch->limit_ticks && now - *since > watch->limit_ticks)
         return FLEET_ERROR_TIMEOUT;
-    /* The host's word is across a bus: every 4096 polls. */
+    /* The host's word is across a bus: every 4096 polls. Pair: fleet_abort (edge 15). */
     if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort))
         return FLEET_ERROR_ABORTED;
 #endif
@@ -2053,7 +2146,7 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         for (uint32_t spin = 0; spin < FLEETI_SPIN; spin++) {
             value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_look_device(at);
             if ((int32_t)(value - want) >= 0) {
-                fleeti_look_acquire();
+                fleeti_look_done();
                 return FLEET_OK;
             }
         }
@@ -2092,8 +2185,8 @@ typedef struct fleeti_told {
 /* Counters are sums over all epochs: what completes epoch e, and which arrival completes it (== epoch * target,
    == epoch * share below), can be read from them only if no arrival for epoch e + 1 comes before epoch e is complete.
    A plan guarantees that: sources of a step wait for the step before, and where they may run ahead the builder has
-   proved it for every element with several arrivals (fleet.h, pass "overlap"). Events by hand have nobody to prove
-   it, so that their notify waits for it: this is what it looks at. Null: a plan's arrival. */
+   proved it for every element with several arrivals (fleet.h, pass "overlap"). For events by hand nothing has proved
+   it, so their notify waits for it (edge 4): this is what it looks at. Null: a plan's arrival. */
 typedef struct fleeti_epoch_before {
     uint32_t value,
         want; /* of the element's counter: when the notify began, and when it is complete */
@@ -2126,8 +2219,8 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
         told.status = fleeti_await_epoch_before(c, first.counter, before);
         if (told.status) return told;
         /* The look before the sub-counter's RMW: that of the last to arrive in the epoch before comes first there.
-           Pair: the release below. (Where look and RMW are of one counter, coherence orders them.) */
-        if (!(first.sub & FLEETI_LOCAL)) fleeti_look_acquire();
+           Pair: the release below (edge 4). Where look and RMW are of one counter, coherence orders them. */
+        if (!(first.sub & FLEETI_LOCAL)) fleeti_look_done();
     }
     FLEETI_ROLLED
     for (uint32_t from = 0; from < n || (also && !from); from += 32) {
@@ -2137,27 +2230,27 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
         for (uint32_t i = 0; i < end; i++) {
             fleeti_notify r = from + i ? records[from + i] : first;
             if (r.sub & FLEETI_LOCAL) {
-                /* Block and chiplet scope: producers' drained stores and the readers share one L2. */
+                /* Block and chiplet scope: producers' drained stores and the readers share one L2 (edge 3). */
                 if (!triggers)
-                    fleeti_add_release_device(c.device + r.counter, r.weight);
+                    fleeti_add_arrival_device(c.device + r.counter, r.weight);
                 else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
                          epoch * triggers[i].target)
                     told.completed |= 1u << i;
                 continue;
             }
-            /* Not the last of its chiplet: whoever is releases for this workgroup too, because its
-               drained stores are in the L2 that the write-back covers. */
+            /* Not the last of its chiplet (edge 2): the last one releases for this workgroup too, since its drained
+               stores are in the L2 that the write-back covers. Exact, on the precondition above. */
             if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;
             due |= 1u << i;
             system |= r.counter & FLEETI_SYSTEM;
         }
         if (!due && !also) continue;
         told.flags = FLEETI_RELEASED;
-        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all. */
+        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all (edges 1, 2, 16). */
         if (system)
-            fleeti_release_system();
+            fleeti_write_back_system();
         else
-            fleeti_release_device();
+            fleeti_write_back_device();
         if (before && !first.sub) told.status = fleeti_await_epoch_before(c, first.counter, before);
         if (told.status) return told;
         FLEETI_ROLLED
@@ -2170,12 +2263,12 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
                 if (triggers)
                     old = fleeti_rmw_system(at, r.weight);
                 else
-                    fleeti_add_release_system(at, r.weight);
+                    fleeti_add_arrival_system(at, r.weight);
             } else {
                 if (triggers)
                     old = fleeti_rmw_device(c.device + r.counter, r.weight);
                 else
-                    fleeti_add_release_device(c.device + r.counter, r.weight);
+                    fleeti_add_arrival_device(c.device + r.counter, r.weight);
             }
             if (triggers && old + r.weight == epoch * triggers[i].target) told.completed |= 1u << i;
         }
@@ -2248,16 +2341,16 @@ FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
 }
 
 /* One acquire for the group, at the widest scope of its events: after it, and the barrier that follows,
-   the group's loads see what the arrivals published. Pair: the release (device, system) or the drain
-   (block, chiplet) in fleeti_notify_all. */
-FLEET_DEVICE void fleeti_acquire(fleet_scope scope)
+   the group's loads see what the arrivals published. Pair: the release (device, system: edges 1, 9, 16) or the
+   drain (block, chiplet: edge 3) in fleeti_notify_all. On NVIDIA the acquire is in the polls. */
+FLEET_DEVICE void fleeti_invalidate(fleet_scope scope)
 {
     if (scope == FLEET_SCOPE_DEVICE)
-        fleeti_acquire_device();
+        fleeti_invalidate_device();
     else if (scope == FLEET_SCOPE_CHIPLET)
-        fleeti_acquire_chiplet();
+        fleeti_invalidate_chiplet();
     else if (scope == FLEET_SCOPE_SYSTEM)
-        fleeti_acquire_system();
+        fleeti_invalidate_system();
 }
 
 /* The wave that polls for its block. On NVIDIA a release keeps thread 0 busy for almost a microsecond, and the next wait
@@ -2283,7 +2376,7 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
     uint32_t failed = 0;
     if (group == FLEET_WAVE || fleeti_my_wave(me) == fleeti_polling_wave(me)) {
         failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
-        fleeti_acquire(scope);
+        fleeti_invalidate(scope);
     }
     /* Any lane's failure is the group's; its reason stands in that lane's `seen`. */
     if (group == FLEET_BLOCK) {
@@ -2452,7 +2545,7 @@ FLEET_DEVICE void fleeti_stream_order(void)
 #endif
 /* The acquire of the use comes first, then that of the bytes: the other way round the barrier may have been looked at
    before the use before landed. It is looked at whatever the use is, so that nothing waits for that word on the way. Pairs:
-   the release in fleeti_stream_fill, and complete_tx of its copy. */
+   the release in fleeti_stream_fill, and complete_tx of its copy (edge 18). */
 FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
 {
     uint32_t full;
@@ -2478,6 +2571,7 @@ FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
     }
     *begun = now;
 }
+/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
 FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
     const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
@@ -2569,7 +2663,7 @@ FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint
     fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
     fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
 }
-/* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers. */
+/* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers (edge 18). */
 FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
 {
     fleeti_lds_release(s->words, FLEETI_STREAM_FULL(flight->slot), flight->use + 1);
@@ -2710,6 +2804,7 @@ FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
 }
+/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
 FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
 {
     fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
@@ -2951,7 +3046,7 @@ FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
 #endif
 }
 
-/* Whether the task in hand has ended without what is still to come. As all that the producer goes on by, it counts when
+/* Whether the task in hand has ended without what is still to come. Pair: fleeti_stream_begun (edge 21). As all that the producer goes on by, it counts when
    every lane has seen it: a vote tells the others, but orders nothing. */
 FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p)
 {
@@ -3075,6 +3170,7 @@ FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 1, p->slot);
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 2, p->use);
     fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 3, 0);
+    /* The place before the tag. Pair: fleeti_stream_begins (edge 20). */
     fleeti_lds_release(s->words, FLEETI_STREAM_ENTRY(task), task + 1);
     return 1;
 }
@@ -3121,7 +3217,7 @@ FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
     while (!p->step_known && !p->over) {
         if (!fleeti_any((int32_t)(fleeti_poll_device(p->step) - p->step_want) < 0)) {
             /* Of what all tasks of the step before published. Pair: the release in fleeti_notify_all at their ends. */
-            fleeti_acquire_device();
+            fleeti_invalidate_device();
             fleeti_stream_order();
             p->step_known = 1;
         } else {
@@ -3327,7 +3423,8 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
             scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
         done = fleeti_first((int32_t)(value - epoch * e.target) >= 0);
         if (done)
-            fleeti_acquire(scope); /* as in the wait: what the arrivals published may be read now */
+            fleeti_invalidate(
+                scope); /* as in the wait: what the arrivals published may be read now */
         fleet_wave_barrier();
     }
     return group == FLEET_BLOCK ? fleeti_block_any(fleeti_me_now(), done) : done;

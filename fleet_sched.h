@@ -379,7 +379,8 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
 #define FLEET_STREAM_BYTES(set)                                                                    \
     (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
 
-/* Whether the producer has begun the task's part of the stream, and where. */
+/* Whether the producer has begun the task's part of the stream, and where. Pair: the store in fleeti_spans_begin (edge
+   20). */
 FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t tag,
                                            uint32_t *slot, uint32_t *use)
 {
@@ -573,6 +574,7 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
                                    fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
+    /* The account before the status. Pair: fleet_get_failure (edge 14). */
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
 }
 
@@ -646,7 +648,7 @@ FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
     }
     if (counted != fleet_block_count()) status = FLEET_ERROR_BUSY;
     if (status) return status;
-    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census. An add, since a
+    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census (edge 12). An add, since a
        workgroup that lost patience may have failed the census: then it stays failed. */
     fleeti_drain();
     fleeti_rmw_device(&state->verdict.word, FLEETI_CENSUS_OK);
@@ -672,7 +674,8 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     fleeti_host_sit(raw);
 #endif
     rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
-    /* The count on the chiplet before the seat, and before leaving. Pair: the judge's RMW and its look at `due`. */
+    /* The count on the chiplet before the seat, and before leaving. Pair: the judge's RMW and its look at `due`
+       (edge 12). */
     fleeti_drain();
     seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
     if (seats == 1) status = fleeti_judge(run);
@@ -691,7 +694,8 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
         }
     }
     if (verdict != FLEETI_CENSUS_OK) {
-        fleeti_drain(); /* the failure before the state is free; pair: the RMW of the next fleeti_claim */
+        /* The failure before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
+        fleeti_drain();
         fleeti_rmw_device(&state->due.word, 0xffffffffu);
         return FLEETI_ROLE_NONE;
     }
@@ -722,7 +726,8 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     if (fleeti_my_thread(w->me) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
         fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->fixed->id), 0);
-    fleeti_drain(); /* whatever this thread stored for the closing workgroup; pair: its RMW */
+    /* What this thread stored for the workgroup that closes the run. Pair: that one's RMW (edge 13, both ends). */
+    fleeti_drain();
     if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_cold_value(w->fixed->blocks))
         return;
     {
@@ -737,7 +742,8 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
         }
         fleet_store_relaxed_system(&host->epoch, epoch); /* the kernel's end publishes both */
         fleet_store_relaxed_system(&host->finished, finished);
-        fleeti_drain(); /* the epoch before the state is free; pair: the RMW of the next fleeti_claim */
+        /* The epoch before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
+        fleeti_drain();
         fleeti_rmw_device(&state->due.word, 0u - fleeti_cold_value(w->fixed->blocks));
     }
 }
@@ -768,7 +774,8 @@ FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t ha
     uint32_t ticket = 0;
     if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
     ticket = fleeti_first(ticket) + rank;
-    /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire of who pops. */
+    /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire in
+       fleeti_take_ready (edge 6). */
     fleeti_post_order();
     if (has)
         fleeti_post64_device(&fleeti_ring_slots(ring)[ticket & mask],
@@ -817,8 +824,8 @@ FLEET_DEVICE uint32_t fleeti_ring_win(fleeti_ring *ring, uint32_t want, uint32_t
     if (got) *ticket = fleet_add_relaxed_device(&ring->head.word, got);
     return got;
 }
-/* The entry of a ticket that was won; its push has begun, and may have to be waited for. No acquire: before data is
-   read, the caller does. */
+/* The entry of a ticket that was won; its push has begun, and may have to be waited for (edge 6). No acquire: the
+   caller does it before data is read. */
 FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uint32_t ticket,
                                            const fleet_watch *watch, uint32_t *value)
 {
@@ -835,7 +842,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     }
 }
 
-/* A value of a run-time tensor, past the L1: its writer released it before the arrival that this wave has observed, by
+/* A value of a run-time tensor (edge 10), past the L1: its writer released it before the arrival that this wave has observed, by
    the value that its own arrival brought back or by an acquire. */
 FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
 {
@@ -948,7 +955,8 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             const uint32_t need = consumers[i].need & FLEETI_CONSUMER_NEED;
             desc = consumers[i].desc;
             ring = FLEETI_CONSUMER_RING(consumers[i].need);
-            /* Acquire and release: the last of them pushes what all of them published. */
+            /* Acquire and release: the last of them pushes what all of them published (edge 5, both ends). Exact, since
+               no event of the next step completes before this step has ended. */
             if (need > 1)
                 ready =
                     fleeti_rmw_device(fleeti_counters_of(w).device + plan->joins + desc, 1) + 1 ==
@@ -1105,7 +1113,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
         here = here && add;
-        /* Published by the release of fleeti_arrive (also). Pair: the acquire of who pops. */
+        /* Published by the release of fleeti_arrive (also). Pair: the acquire in fleeti_take_ready (edges 6, 10). */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
         news->element = m->first_element + value;
         if (here && (int32_t)(old + add - w->epoch * m->target) > 0)
@@ -1574,6 +1582,7 @@ FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
     first.word[2] = fleeti_cold_value(t->begun), first.word[3] = fleeti_cold_value(t->ended);
     second.word[0] = (uint32_t)fleeti_trace_now();
     second.word[1] = desc, second.word[2] = step, second.word[3] = kept;
+    /* The end of the kernel publishes them. Pair: the copy in fleet_trace_read (edge 17). */
     if (fleet_lane() == 0) {
         fleet_store_nt16(record, first);
         fleet_store_nt16(&record->told, second);
@@ -1816,6 +1825,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
     if (entry - *taken >= FLEETI_MAILBOX) {
         uint32_t tries = 0, least = entry;
         uint64_t since = 0;
+        /* Until the worker has read what stands there. Pair: its store of `taken` (edge 8). */
         FLEETI_ROLLED
         while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
             fleet_status status =
@@ -1901,6 +1911,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             if (fleeti_any(asked)) return;
         }
 #endif
+        /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_take_mail (edge 7). */
         fleeti_post_order();
         for (uint32_t offset = 0; ready >> offset;) {
             uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
@@ -2004,14 +2015,16 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
         }
         if (!status) {
             /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
-               Pair: the release or drain in fleeti_notify_all of the producers. */
-            fleeti_acquire((fleet_scope)(mail >> 46 & 3));
+               Pairs: fleeti_post_order of the scheduler (edge 7), and the release or drain in fleeti_notify_all
+               of the producers. */
+            fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
             if (tries == 0 || guess != (uint32_t)mail) fleeti_mail_fetch(w, (uint32_t)mail);
             first = fleeti_cold_value(w->fixed->first),
             end = first + fleeti_cold_value(w->fixed->count);
             guess = (uint32_t)mail + batch;
             w->guess = fleeti_cold_of(guess == end ? first : guess);
+            /* The slot's load has returned: it may be written again. Pair: the poll in fleeti_post (edge 8). */
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
@@ -2044,7 +2057,7 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
     fleeti_mail_notify(w, fleeti_cold_value(w->fixed->first) + own);
     w->own = fleeti_cold_of(ends ? 0 : next);
     w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
-    fleeti_acquire((fleet_scope)scope);
+    fleeti_invalidate((fleet_scope)scope);
 }
 
 /* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that
@@ -2089,7 +2102,7 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 if (!status) got = fleeti_pop(w, &from, &ticket, &status);
                 if (!got && !status) {
                     seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
-                    over = (int32_t)(seen.seen - last * target) >= 0;
+                    over = (int32_t)(seen.seen - last * target) >= 0; /* edge 9 */
                     if (!over)
                         status =
                             fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
@@ -2118,8 +2131,8 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
-            /* Pair: the releases of the producers. */
-            if (got) fleeti_acquire(FLEET_SCOPE_DEVICE);
+            /* Pair: fleeti_post_order before the push (edge 6), and the releases of the producers. */
+            if (got) fleeti_invalidate(FLEET_SCOPE_DEVICE);
             /* A step begins when the one before has ended, and does not end without this task. Behind the acquire: the
                count that began the step is there. */
             step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
@@ -2384,7 +2397,7 @@ FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
     return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
 }
 
-/* Early pushes, by all threads of the group: the task in hand has been taken. Who waits for its events and has no other
+/* Early pushes, by all threads of the group: the task in hand has been taken (edge 23, both ends). Who waits for its events and has no other
    producer to come becomes ready, and will wait for them. Nothing is published by that. */
 FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 {
@@ -2488,7 +2501,8 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     const fleeti_runtime_map *maps =
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
     uint32_t wrong = 0;
-    /* Each wave's stores are in the L2 before the barrier; pair: the loads, past the L1, of the wave that looks. */
+    /* Each wave's stores are in the L2 before the barrier. Pair: the loads, past the L1, of the wave that looks, in
+       fleeti_tensor_value (edge 10). */
     fleeti_drain();
     if (w->group == FLEET_BLOCK)
         fleeti_barrier(w->me);
@@ -2655,6 +2669,7 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
         fleet_wave_barrier();
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, fleeti_stream_number(w));
     }
+    /* All waves have read what they took: the barrier that ended the task before. Pair: fleeti_spans_ended (edge 21). */
     if (fleeti_my_lane(w->me) == 0)
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN, fleeti_stream_number(w));
 }
@@ -3274,7 +3289,8 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     const fleet_plan *plan = run.plan;
     uint32_t mine = 0, aborted = 0, stop = 0;
     if (fleet_thread_id() == 0) {
-        /* All that the launches before left in the state, too. Pair: the RMW that closes a run, in fleeti_leave. */
+        /* All that the launches before left in the state, too. Pair: the RMW that closes a run, in fleeti_leave
+           (edge 11). */
         if (fleeti_rmw_device(&state->due.word, run.blocks)) {
             fleet_add_relaxed_system(&host->busy, 1);
         } else {
@@ -4209,6 +4225,7 @@ uint32_t fleet_state_epoch(const fleet_state *s)
 
 void fleet_abort(fleet_state *s)
 {
+    /* Seen by fleeti_watched, and by those that never wait (edge 15). */
     if (s && s->host) __atomic_store_n(&s->host->abort.word, 1, __ATOMIC_RELEASE);
 }
 
@@ -4288,6 +4305,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
 uint32_t fleet_get_failure(const fleet_state *s, fleet_failure *failure)
 {
     if (!s || !s->host || !failure) return 0;
+    /* Acquire. Pair: fleeti_publish_system in fleeti_give_up (edge 14). */
     if (!fleeti_host_word(&s->host->status)) return 0;
     *failure = fleeti_read_failure(s, FLEETI_FIRST);
     failure->status = fleeti_host_word(&s->host->status);
@@ -4692,6 +4710,7 @@ fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fl
     memset(&arrivals, 0, sizeof arrivals);
     memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
     if (!memory) return FLEET_ERROR_MEMORY;
+    /* After the kernels on the stream. Pair: the records of fleeti_trace_told (edge 17). */
     status = fleet_to_host(memory, trace->device, fleeti_trace_size(trace), stream);
     if (!status) status = fleeti_log_tasks(log, trace, memory);
     FLEET_FREE(memory);
@@ -5410,7 +5429,7 @@ fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element,
     fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
     if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
         return FLEET_ERROR_EPOCH;
-    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_acquire_system. */
+    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_invalidate_system (edge 16). */
     if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
     return status;
 }
@@ -5421,7 +5440,7 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
     uint32_t *at = NULL, target = 0;
     fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
     if (!done) return FLEET_ERROR_NULL;
-    /* Pair: fleeti_release_system before the arrival. */
+    /* Pair: fleeti_write_back_system before the arrival (edge 16). */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
     return status;
 }

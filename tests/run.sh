@@ -197,6 +197,22 @@ group_format() {
         \( -name '*.h' -o -name '*.c' -o -name '*.cu' -o -name '*.cpp' -o -name '*.hip' \) -print | sort); do
         check "${file#./}" "$tool" --dry-run -Werror "$file"
     done
+    check edges edges_have_two_ends
+}
+
+# Each edge of the table in fleet_device.h (EDGES) is named at both of its ends in the code.
+edges_have_two_ends() {
+    local edge n=0 ends
+    ends=$(sed '/^   EDGES$/,/^   ERRORS$/d' fleet_device.h | cat - fleet.h fleet_sched.h examples/qwen3/*.h | tr -s '\n *' ' ' |
+        grep -oE 'edges? [0-9]+((, | and )[0-9]+)*(, both ends)?' | sed -E 's/edge ([0-9]+), both ends/\1 \1/' | grep -oE '[0-9]+')
+    for edge in $(sed -nE '/^   EDGES$/,/^   ERRORS$/s/^ {7,8}([0-9]+) .*/\1/p' fleet_device.h); do
+        n=$((n + 1))
+        [ "$(grep -cx "$edge" <<<"$ends")" -ge 2 ] || {
+            echo "edge $edge has less than two ends in the code"
+            return 1
+        }
+    done
+    [ $n -ge 20 ] # else the table was not found
 }
 
 # Writes the translation units of the matrix: each header alone and all of them in every order, as

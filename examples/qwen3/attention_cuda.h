@@ -431,6 +431,7 @@ FLEET_DEVICE void leave_part(const decoder *d, const attention_part *p, uint32_t
     fleet_quad left;
     left.word[0] = pair_of(sum.value[0] * scale, sum.value[1] * scale);
     left.word[1] = pair_of(sum.value[2] * scale, sum.value[3] * scale);
+    /* One 16-byte store holds values and tag. Pair: the loads in join_parts (edge 22). */
     left.word[2] = word_of_float(most + log_of_two(weight)), left.word[3] = tag;
     store_as_one(part_place(d, p, query, p->part), left);
 }
@@ -465,6 +466,7 @@ FLEET_DEVICE void join_parts(const decoder *d, const attention_part *p, uint32_t
             for (uint32_t i = 0; i < JOINED; i++)
                 part[i] = load_as_one(from + (first + (i < last ? i : last)) * PARTIAL);
             UNROLLED
+            /* Loaded again until the tag is this task's (edge 22). */
             for (uint32_t i = 0; i < JOINED; i++) late |= part[i].word[3] ^ tag;
         } while (any_lane(late != 0));
         UNROLLED

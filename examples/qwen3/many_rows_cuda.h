@@ -364,7 +364,7 @@ FLEET_DEVICE fleet_quad *joint_words(const op *o, const fleet_ctx *ctx, const ma
            fleet_lane();
 }
 
-/* Four sums in a word, each cut off to 26 bits: the six others are those of the task's tag, of which they have 24 in all.
+/* Flagged data (edge 22). Four sums in a word, each cut off to 26 bits: the six others are those of the task's tag, of which they have 24 in all.
    Those come again after 2^23 tasks, while each layer overwrites the words that it uses. */
 #define TAG_BITS 6u
 #define TAG_MASK ((1u << TAG_BITS) - 1)

@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(WARPS * 32 + 32)
             put_row(&f, r, sum, lane);
         }
         asm volatile("bar.sync 1,256;" ::: "memory");
-        if (threadIdx.x == 0) fleeti_add_release_device(counter, 1);
+        if (threadIdx.x == 0) fleeti_add_arrival_device(counter, 1);
     }
 }
 

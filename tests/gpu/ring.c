@@ -42,7 +42,7 @@ FLEET_GLOBAL(64) void churn(ring_job job)
             continue;
         }
         tries = 0;
-        fleeti_acquire(FLEET_SCOPE_DEVICE);
+        fleeti_invalidate(FLEET_SCOPE_DEVICE);
         if (fleet_lane() == 0) {
             round = job.popped[entry]++;
             /* The parent was popped once more than this one, in its round. */

@@ -36,7 +36,7 @@ bug() {
 also() { change "$@"; }
 
 device=fleet_device.h sched=fleet_sched.h
-release='            fleeti_release_device();
+release='            fleeti_write_back_device();
         if (before && !first.sub)'
 
 bug "no drain in notify" $device \
@@ -58,23 +58,23 @@ also $device \
 bug "no release" $device "$release" "if (!@) $release"
 bug "release at chiplet scope" $device "$release" "if (@) fleeti_drain(); else $release"
 bug "release once, before further sub-counters" $device \
-    'due |= 1u << i;' 'if (@ && !due) fleeti_release_device();
+    'due |= 1u << i;' 'if (@ && !due) fleeti_write_back_device();
             due |= 1u << i;'
 also $device "$release" "if (!@) $release"
 bug "release before the sub-counter, not after" $device \
     'if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;' \
     'if (@ && (!r.sub || fleeti_poll_device(c.device + r.sub) + 1 == epoch * r.share))
-                fleeti_release_device();
+                fleeti_write_back_device();
             if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;'
 also $device "$release" "if (!@) $release"
 bug "no release at system scope" $device \
-    '            fleeti_release_system();
-        else' '        { if (!@) fleeti_release_system(); }
+    '            fleeti_write_back_system();
+        else' '        { if (!@) fleeti_write_back_system(); }
         else'
 bug "no acquire in wait" $device \
-    '        fleeti_acquire(scope);
+    '        fleeti_invalidate(scope);
     }
-    /* Any lane' '        if (!@) fleeti_acquire(scope);
+    /* Any lane' '        if (!@) fleeti_invalidate(scope);
     }
     /* Any lane'
 bug "acquire at chiplet scope in wait" $device \
@@ -82,33 +82,33 @@ bug "acquire at chiplet scope in wait" $device \
     'failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
         if (@ && scope > FLEET_SCOPE_CHIPLET) scope = FLEET_SCOPE_CHIPLET;'
 bug "no acquire in test" $device \
-    'fleeti_acquire(scope); /* as in the wait' 'if (!@) fleeti_acquire(scope); /* as in the wait'
+    'fleeti_invalidate(scope); /* as in the wait' 'if (!@) fleeti_invalidate(scope); /* as in the wait'
 bug "no acquire at chiplet scope" $device \
-    'fleeti_acquire_chiplet();
-    else' '{ if (!@) fleeti_acquire_chiplet(); }
+    'fleeti_invalidate_chiplet();
+    else' '{ if (!@) fleeti_invalidate_chiplet(); }
     else'
 bug "no barrier after the acquire" $device \
     'failed = fleeti_block_any(me, failed);' 'if (!@) failed = fleeti_block_any(me, failed);'
 bug "no acquire after the mailbox" $sched \
-    'fleeti_acquire((fleet_scope)(mail >> 46 & 3));' 'if (!@) fleeti_acquire((fleet_scope)(mail >> 46 & 3));'
+    'fleeti_invalidate((fleet_scope)(mail >> 46 & 3));' 'if (!@) fleeti_invalidate((fleet_scope)(mail >> 46 & 3));'
 bug "mailbox: acquire at chiplet scope" $sched \
-    'fleeti_acquire((fleet_scope)(mail >> 46 & 3));' 'fleeti_acquire(@ ? FLEET_SCOPE_CHIPLET : (fleet_scope)(mail >> 46 & 3));'
+    'fleeti_invalidate((fleet_scope)(mail >> 46 & 3));' 'fleeti_invalidate(@ ? FLEET_SCOPE_CHIPLET : (fleet_scope)(mail >> 46 & 3));'
 bug "the last of a chiplet is one too early" $device \
     '!= epoch * r.share) continue;' '+ @ != epoch * r.share) continue;'
 bug "add_acq_rel_device: no drain" $device \
     'fleeti_drain();
-    fleeti_release_device();
+    fleeti_write_back_device();
     old' 'if (!@) fleeti_drain();
-    fleeti_release_device();
+    fleeti_write_back_device();
     old'
 bug "add_acq_rel_device: no release" $device \
-    'fleeti_release_device();
-    old' 'if (!@) fleeti_release_device();
+    'fleeti_write_back_device();
+    old' 'if (!@) fleeti_write_back_device();
     old'
 bug "add_acq_rel_device: no acquire" $device \
     'old = fleeti_rmw_device(at, value);
-    fleeti_acquire_device();' 'old = fleeti_rmw_device(at, value);
-    if (!@) fleeti_acquire_device();'
+    fleeti_invalidate_device();' 'old = fleeti_rmw_device(at, value);
+    if (!@) fleeti_invalidate_device();'
 bug "a poll by a plain load" $device \
     'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
