@@ -29,9 +29,9 @@
      holds abort -DABORT
      holds late -DLATE
      holds unclaim -DUNCLAIM
-     deep three_streams -DSTREAMS=3
+     deep three_streams -DSTREAMS=3 -DBLOCKS=1
      deep three_blocks -DBLOCKS=3
-     deep two_launches_late -DLAUNCHES=2 -DLATE -DABORT
+     deep two_launches_late -DLAUNCHES=2 -DLATE
      deep two_launches_unclaim -DLAUNCHES=2 -DUNCLAIM
      twin frozen_token -DBROKEN_TOKEN: assertion violated .(of_stream|running==|seen_epoch)
      twin counted_before_seat -DBROKEN_COUNTED_BEFORE_SEAT: assertion violated .of_stream
@@ -42,6 +42,7 @@
      twin seats_not_last -DBROKEN_SEATS_NOT_LAST: assertion violated|invalid end state
      twin epoch_not_drained -DBROKEN_EPOCH_NOT_DRAINED -DLAUNCHES=2: assertion violated .seen_epoch
      twin unclaim_tells_nobody -DUNCLAIM -DBROKEN_UNCLAIM_TELLS_NOBODY: invalid end state
+     twin unclaim_leaves_seats -DUNCLAIM -DLAUNCHES=2 -DBROKEN_UNCLAIM_LEAVES_SEATS: assertion violated|invalid end state
      twin failed_run_closes -DBROKEN_JUDGE_OVERRULES -DLATE: assertion violated|invalid end state */
 
 #ifndef STREAMS
@@ -156,6 +157,9 @@ proctype stream(byte me)
 #ifdef BROKEN_UNCLAIM_TELLS_NOBODY
             due = due - BLOCKS
 #else
+#ifndef BROKEN_UNCLAIM_LEAVES_SEATS
+            seats = seats - BLOCKS; /* as if its workgroups had come: no seats stand open while nothing is due */
+#endif
             d_step { due = due - BLOCKS; others = due != 0 }
             if
             :: others -> fail_census(BUSY)

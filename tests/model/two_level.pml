@@ -12,7 +12,9 @@
 
    E and F have a sub-counter on chiplet 0, with a share of 2; chiplet 1 has a single producer, which releases and arrives
    for itself (fleeti_notify.sub == 0). Counters are words of eight bits that wrap during the run; nothing is reset. A share
-   is sent when the sub-counter is exactly epoch * share: that rests on the proof above, as the twin "producer_ahead" shows.
+   is sent when the sub-counter is exactly epoch * share: that rests on the proof above. Events by hand have none: with
+   -DPRODUCER_AHEAD worker 0 only produces, and its notify waits for the epoch before (fleeti_await_epoch_before); the twin
+   does not.
 
    Checked: each load reads the value of its step; all workers end (no invalid end state); each chiplet with work releases
    once for each event and step.
@@ -27,6 +29,7 @@
      holds overlap -DMEMORY_FETCH=3
      holds step -DSTEP -DMEMORY_FETCH=3
      holds chiplet_scope -DLOCAL -DSTEP -DMEMORY_FETCH=1
+     holds producer_ahead_waits -DPRODUCER_AHEAD
      holds views -DVIEWS -DSTEPS=3
      holds views_step -DVIEWS -DSTEP
      deep overlap_4 -DSTEPS=4 -DMEMORY_FETCH=0
@@ -40,7 +43,7 @@
      twin acquire_first -DBROKEN_ACQUIRE_BEFORE_POLL -DMEMORY_FETCH=3: assertion violated .loaded
      twin narrow_scope -DLOCAL -DSTEP -DBROKEN_NARROW_SCOPE: assertion violated .loaded
      twin unproven -DBROKEN_UNPROVEN_OVERLAP: assertion violated .loaded
-     twin producer_ahead -DBROKEN_PRODUCER_AHEAD: invalid end state
+     twin producer_ahead -DPRODUCER_AHEAD -DBROKEN_NO_EPOCH_BEFORE: invalid end state
      twin equal_shares -DBROKEN_EQUAL_SHARES: invalid end state
      twin no_wrap -DBROKEN_PLAIN_COMPARISON: assertion violated .loaded
      twin views_relaxed_sub -DVIEWS -DBROKEN_RELAXED_SUB: assertion violated .loaded
@@ -104,6 +107,9 @@ inline notify(n_w, n_e, n_a, n_b)
     !adding[n_w];
 #endif
     /* fleeti_arrive */
+#if defined(PRODUCER_AHEAD) && !defined(BROKEN_NO_EPOCH_BEFORE)
+    COMPLETE(n_e, epoch - 1);
+#endif
     if
 #ifdef LOCAL
     :: n_e == E -> /* FLEETI_LOCAL: producers' drained stores and the readers share one L2 */
@@ -168,7 +174,7 @@ inline wait(w_w, w_e, w_epoch)
 #else
     d_step
     {
-#ifdef BROKEN_PRODUCER_AHEAD
+#ifdef PRODUCER_AHEAD
         w_w == 0 || COMPLETE(w_e, w_epoch); /* worker 0 only produces, as in event tensors by hand */
 #else
         COMPLETE(w_e, w_epoch);
@@ -197,7 +203,7 @@ inline wait(w_w, w_e, w_epoch)
 inline reads(r_w, r_d)
 {
     load(r_w, r_d);
-#ifndef BROKEN_PRODUCER_AHEAD
+#ifndef PRODUCER_AHEAD
     assert(loaded == VALUE(epoch))
 #endif
 }
