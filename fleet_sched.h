@@ -1060,6 +1060,7 @@ FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, 
     seen.counter = tensor, seen.seen = index, seen.expected = value;
     fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
                    w->epoch, seen, 0);
+    fleeti_drain(); /* the account, before this wave makes the arrivals that are left */
 }
 
 /* DYNAMIC: an element has got more arrivals than its target, so that it completed too early: its count is too small
