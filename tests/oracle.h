@@ -804,6 +804,7 @@ static inline void plain_tables(plain_rig *r, const view *v, const view *asked, 
     uint32_t *cell_of = r->now + r->cell_of_at, *first = r->now + r->first_at;
     uint32_t *reads = r->now + r->reads_at, n_reads = 0, list[SPEC_CELLS];
     static task_set before[SPEC_TASKS];
+    const uint32_t turn = draw(&r->rng, SPEC_CELLS);
     uint32_t step, c, p, s, k, i, n;
     for (c = 0; c < v->n_tasks; c++) {
         const uint32_t g = view_grid_of(v, c);
@@ -825,8 +826,10 @@ static inline void plain_tables(plain_rig *r, const view *v, const view *asked, 
             entry[0] = n_reads;
             for (i = 0; i < n; i++) reads[n_reads++] = list[i];
             entry[1] = n_reads;
-            n = r->w.single ? 0 : plain_sample(&r->rng, r->earlier, r->n_earlier, RIG_EARLIER);
-            for (i = 0; i < n; i++) reads[n_reads++] = r->earlier[i];
+            /* The same in every step, for what its chiplet has cached of two steps before. */
+            n = r->w.single ? 0 : r->n_earlier < RIG_EARLIER ? r->n_earlier : RIG_EARLIER;
+            for (i = 0; i < n; i++)
+                reads[n_reads++] = r->earlier[(turn + c * 5 + i) % r->n_earlier];
             entry[2] = n_reads;
         }
         for (r->n_earlier = 0, c = 0; c < v->n_tasks; c++) {

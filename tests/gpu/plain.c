@@ -12,7 +12,8 @@ typedef struct kind {
     uint32_t limit;  /* maps have limits at which tasks reach nothing */
     uint32_t mapped; /* run-time tensors; 2: counts are at their bounds */
     uint32_t declared;
-    uint32_t scope; /* of all events, by hand; 0: none */
+    uint32_t sources; /* no events: nothing but the order of steps has anybody acquire */
+    uint32_t scope;   /* of all events, by hand; 0: none */
 } kind;
 
 /* ---- the graphs ---- */
@@ -74,6 +75,7 @@ static void pipeline(spec *sp, const kind *k)
     g[4] = add_grid(sp, FLEET_LEVEL_CU, 2, n, two);
     g[5] = add_grid(sp, FLEET_LEVEL_CU, 1, two, one);
     g[6] = add_grid(sp, FLEET_LEVEL_WAVE, 1, n, one);
+    if (k->sources) return;
     e[0] = add_event(sp, k, 1, n);
     e[1] = add_event(sp, k, 0, one);
     e[2] = add_event(sp, k, 1, two);
@@ -178,7 +180,7 @@ static void run_kind(test_run *t, const kind *k, const setting *s)
             for (i = 0; i < SPEC_STEPS; i++)
                 routing_values(k, (uint32_t)oracle_dim(sp.grids[1].extent[0], &values), launch + i,
                                &tensors[i]);
-        status = plain_launch(t, r, &values, 2 + launch % (SPEC_STEPS - 1), tensors, tensors);
+        status = plain_launch(t, r, &values, launch % 2 ? 2 : SPEC_STEPS, tensors, tensors);
         fleet_report(&r->state, report, sizeof report);
         if (status)
             test_fail(t, __FILE__, __LINE__, "launch %u: %s: %s", launch, fleet_status_name(status),
@@ -227,6 +229,7 @@ static kind kind_of(fleet_schedule schedule)
     X(static_plan, STATIC, (void)k)                                                                \
     X(static_build_symbol, STATIC, k.symbol = 1)                                                   \
     X(static_launch_symbol, STATIC, k.symbol = 2)                                                  \
+    X(static_sources, STATIC, (k.sources = 1, k.symbol = 2))                                       \
     X(static_limit, STATIC, k.limit = 1)                                                           \
     X(static_mapped, STATIC, k.mapped = 1)                                                         \
     X(static_mapped_launch_symbol, STATIC, (k.mapped = 1, k.symbol = 2))                           \
@@ -239,6 +242,7 @@ static kind kind_of(fleet_schedule schedule)
     X(static_system_scope, STATIC, (k.scope = FLEET_SCOPE_SYSTEM, k.symbol = 2))                   \
     X(chiplet_plan, CHIPLET, (void)k)                                                              \
     X(chiplet_launch_symbol, CHIPLET, k.symbol = 2)                                                \
+    X(chiplet_sources, CHIPLET, (k.sources = 1, k.symbol = 2))                                     \
     X(chiplet_limit, CHIPLET, k.limit = 1)                                                         \
     X(chiplet_mapped, CHIPLET, k.mapped = 1)                                                       \
     X(chiplet_mapped_launch_symbol, CHIPLET, (k.mapped = 1, k.symbol = 2))                         \
@@ -246,6 +250,7 @@ static kind kind_of(fleet_schedule schedule)
     X(chiplet_system_scope, CHIPLET, (k.scope = FLEET_SCOPE_SYSTEM, k.symbol = 2))                 \
     X(dynamic_plan, DYNAMIC, (void)k)                                                              \
     X(dynamic_launch_symbol, DYNAMIC, k.symbol = 2)                                                \
+    X(dynamic_sources, DYNAMIC, (k.sources = 1, k.symbol = 2))                                     \
     X(dynamic_sinks, DYNAMIC, k.limit = 1)                                                         \
     X(dynamic_sinks_launch_symbol, DYNAMIC, (k.limit = 1, k.symbol = 2))                           \
     X(dynamic_mapped, DYNAMIC, k.mapped = 1)                                                       \
