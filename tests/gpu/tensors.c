@@ -26,7 +26,10 @@ enum {
     COUNTS_LESS,  /* one too few in all */
     COUNTS_MORE,  /* one too many */
     COUNTS_MOVED, /* the sum is right, but one element has one too few and another one too many */
-    FAULTS
+    FAULTS,
+    ANY_TOPK = FAULTS,
+    ANY_COUNT,
+    ANY_INDPTR
 };
 
 typedef struct moe {
@@ -36,6 +39,7 @@ typedef struct moe {
     uint32_t *scattered; /* [MOST]: epoch */
     uint32_t *tiled;     /* [TILES][HALVES]: epoch */
     uint32_t fault;
+    int32_t fault_at, fault_value; /* of ANY_... */
 } moe;
 
 FLEET_DEVICE void count_run(const fleet_ctx *ctx, const moe *m, uint32_t grid, uint32_t cell)
@@ -50,6 +54,8 @@ FLEET_TILE(route, moe)
             args->topk[at[0] * K + (int32_t)j] = args->choice[at[0] * K + (int32_t)j];
     if (ctx.thread == 0 && args->fault == TOPK_LARGE && at[0] == 1) args->topk[K + 1] = EXPERTS;
     if (ctx.thread == 0 && args->fault == TOPK_NEGATIVE && at[0] == 1) args->topk[K] = -7;
+    if (ctx.thread == 0 && args->fault == ANY_TOPK && at[0] == args->fault_at / K)
+        args->topk[args->fault_at] = args->fault_value;
     count_run(&ctx, args, RAN_ROUTE, (uint32_t)at[0]);
     return FLEET_OK;
 }
@@ -76,6 +82,8 @@ FLEET_TILE(group, moe)
         if (args->fault == COUNTS_LESS) args->counts[0]--;
         if (args->fault == COUNTS_MORE) args->counts[1]++;
         if (args->fault == COUNTS_MOVED) args->counts[0]--, args->counts[1]++;
+        if (args->fault == ANY_COUNT) args->counts[args->fault_at] = args->fault_value;
+        if (args->fault == ANY_INDPTR) args->indptr[args->fault_at] = args->fault_value;
     }
     count_run(&ctx, args, RAN_GROUP, 0);
     FLEET_UNUSED(at);
@@ -383,6 +391,56 @@ static void broken_tensors_are_named(test_run *t)
     in_settings(t, 4, run_broken, NULL);
 }
 
+/* Any value out of bounds, at any index: a hundred on a GPU, each followed by a launch that is right. */
+#if defined(FLEET_HIP)
+#define ANY_FAULTS 3u
+#elif defined(FLEET_CUDA)
+#define ANY_FAULTS 34u
+#else
+#define ANY_FAULTS 4u
+#endif
+static void run_any(test_run *t, const setting *s, void *unused)
+{
+    static const char *const names[] = {"topk with ", "counts with ", "indptr with "};
+    moe_rig r;
+    char report[4096], says[64];
+    uint64_t rng = s->seed;
+    (void)unused;
+    if (!moe_open(t, &r, s, 0) || !moe_lend(t, &r)) return;
+    for (uint32_t i = 0; i < ANY_FAULTS; i++) {
+        const uint32_t tensor = moe_random(&rng, 3), large = moe_random(&rng, 2);
+        const uint32_t sizes[] = {MOST * K, EXPERTS, EXPERTS + 1};
+        const uint32_t bounds[] = {EXPERTS, MOST + 1, TILES + 1};
+        fleet_failure failure;
+        r.m.fault = ANY_TOPK + tensor;
+        r.m.fault_at = (int32_t)moe_random(&rng, sizes[tensor]);
+        r.m.fault_value = large ? (int32_t)(bounds[tensor] + moe_random(&rng, 1u << 20))
+                                : -1 - (int32_t)moe_random(&rng, 1u << 20);
+        moe_choose(&r, i % 3, &rng);
+        if (!moe_run(t, &r, MOST, 2, FLEET_ERROR_TENSOR_VALUE)) return;
+        fleet_report(&r.state, report, sizeof report);
+        snprintf(says, sizeof says, "%s%d at index %d", names[tensor], r.m.fault_value,
+                 r.m.fault_at);
+        /* In a range the value after a large one is smaller, which is as wrong. */
+        CHECK_TEXT(report, tensor == 2 ? names[2] : says);
+        CHECK(fleet_get_failure(&r.state, &failure));
+        CHECK_INT(failure.status, FLEET_ERROR_TENSOR_VALUE);
+        CHECK_STATUS(fleet_recover(&r.state, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
+        r.m.fault = FINE;
+        memset(r.want, 0, sizeof r.want);
+        CHECK_STATUS(fleet_device_clear(r.m.ran, sizeof r.want, NULL), FLEET_OK);
+        moe_expect(&r, 1 + i % MOST, 2);
+        if (!moe_run(t, &r, 1 + i % MOST, 2, FLEET_OK)) return;
+    }
+    moe_close(&r);
+}
+
+static void any_wrong_value_is_named(test_run *t)
+{
+    in_settings(t, 1, run_any, NULL);
+}
+
 static void all(test_run *t)
 {
     TEST(routing_on_the_device);
@@ -390,6 +448,7 @@ static void all(test_run *t)
     TEST(mixed_routing);
     TEST(run_time_counts_wrap);
     TEST(broken_tensors_are_named);
+    TEST(any_wrong_value_is_named);
 }
 
 TEST_MAIN(all)
