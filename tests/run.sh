@@ -669,7 +669,7 @@ hip_settings() { # FILE
     local seed delay n xcds more part seeds=20 short=
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | */baseline.c | */failures.c | */linear.c | */papers.c | */plain.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c)
+    *:examples/0[5-9]_* | */baseline.c | */failures.c | */faults.c | */linear.c | */papers.c | */plain.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c)
         seeds=6 short=yes
         ;;
     esac
@@ -706,6 +706,8 @@ group_cuda() {
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
     setup_jansson
+    setup_packages python3:python3
+    program order timeout -k 5 "$(stretched 600)" python3 -B tests/isa/nvidia.py
     ended implementation
     for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
@@ -729,6 +731,24 @@ group_cuda() {
         ! succeeded "build/$name" ||
             program "$name" on_gpu "$file" "$name" timeout -k 5 "$(timeout_of "$file")" "$out/$name"
     done
+    command -v compute-sanitizer >/dev/null || {
+        skip sanitizer "needs compute-sanitizer, and a GPU that it supports"
+        return 0
+    }
+    for name in memcheck synccheck racecheck; do
+        for file in $(gpu_files); do
+            case $name:$file in
+            *:examples/0*) sanitized "$name" "$(stem "$file")" ;;
+            racecheck:*/ring.c | racecheck:*/events.c) sanitized "$name" "$(stem "$file")" ;;
+            racecheck:*) ;; # knows barriers alone (README.md)
+            *:*/stream.c) sanitized "$name" stream pieces_left_behind ;;
+            esac
+        done
+    done
+}
+sanitized() { # TOOL PROGRAM [TEST]
+    ! succeeded "build/$2" ||
+        check "$1/$2" timeout -k 5 "$(stretched 180)" compute-sanitizer --tool "$1" --launch-count 400 --error-exitcode 99 "$out/$2" "${@:3}"
 }
 
 # The decoder's kernels for STATIC plans keep everything in registers (README.md, weight stream), and ptxas makes no wgmma

@@ -174,22 +174,26 @@ static void owe_once(test_run *t, const setting *s_, uint64_t *rng)
     fleet_event_outside(m.graph, m.events[1].handle, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
     if (!rig_open(t, &r, &m, &s)) return;
     event = fleet_plan_event(r.plan, "E1");
-    for (k = 0; k < given; k++) CHECK_STATUS(fleet_event_notify(&r.state, event, 0), FLEET_OK);
+    for (k = 0; k < given; k++)
+        CHECK_STATUS(fleet_event_notify(&r.state, event, 0, k + 1), FLEET_OK);
     r.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(rig_run(&r, given + 1 + random_below(rng, 2)), expected);
     CHECK(fleet_get_failure(&r.state, &f));
     CHECK_INT(f.status, expected);
-    CHECK_INT(f.epoch, given + 1);
     fleet_report(&r.state, text, sizeof text);
     fleet_plan_counter_name(r.plan, f.counter, name, sizeof name);
-    if (f.counter && strcmp(name, "E1") == 0) /* else one that waits for who waits for E1 */
+    if (f.counter && strcmp(name, "E1") == 0) {
+        CHECK_INT(f.epoch, given + 1);
         CHECK_TEXT(text, "waits for E1, which has 0 of 1 arrivals");
+    } else { /* one that waits for those that wait for E1, perhaps already in the next step */
+        CHECK(f.epoch == given + 1 || f.epoch == given + 2);
+    }
     CHECK_TEXT(text, fleet_status_name(expected));
     CHECK_INT(rig_errors(&r), 0);
     if (!given) CHECK_INT(rig_runs(&r, 1), 0);
     if (!rig_recover(t, &r)) return;
     r.launch.limit_ns = 0;
-    for (k = 0; k < 2; k++) CHECK_STATUS(fleet_event_notify(&r.state, event, 0), FLEET_OK);
+    for (k = 0; k < 2; k++) CHECK_STATUS(fleet_event_notify(&r.state, event, 0, k + 1), FLEET_OK);
     CHECK_RUN(&r, 2);
     if (!rig_check(t, &r, 2)) return;
     rig_close(&r);

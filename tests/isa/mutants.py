@@ -39,6 +39,8 @@ PLAIN_LOAD = """uint%d_t v;
 
 
 class Mutant:
+    others = OTHERS
+
     def __init__(self, name, header, function, old, new="", isa=None, sim=None, why=None, flags=(), first=None, seeds=4):
         self.name, self.header, self.function = name, header, function
         self.old, self.new = old, new
@@ -54,7 +56,7 @@ class Mutant:
         """The mutated text of the header."""
         definition = re.compile(r"^FLEET_(?:DEVICE|BOTH|GLOBAL\(\d+\))[^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
         found = list(definition.finditer(text))
-        for first, last in OTHERS if self.header == DEVICE else []:
+        for first, last in self.others if self.header == DEVICE else []:
             begin = text.index(first)
             end = text.index(last, begin)
             found = [m for m in found if not begin < m.start() < end]

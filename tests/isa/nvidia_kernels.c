@@ -1,0 +1,245 @@
+/* What tests/isa/nvidia.py looks at: each path of the headers that orders memory on NVIDIA GPUs, as a kernel of its own.
+   With -DSCHED those of fleet_sched.h. */
+#if defined(SCHED)
+#include "fleet_sched.h"
+#else
+#include "fleet_device.h"
+#endif
+
+#define PATH(name) extern "C" __global__ void name
+
+#if !defined(SCHED)
+FLEET_EVENT_TENSOR1(done, rows)
+
+PATH(notify_block)(done e, float *x, uint32_t epoch)
+{
+    x[threadIdx.x] = 1;
+    fleet_notify_device(FLEET_BLOCK, done_at(&e, 0), epoch);
+}
+PATH(notify_wave)(done e, float *x, uint32_t epoch)
+{
+    x[threadIdx.x] = 1;
+    fleet_notify_device(FLEET_WAVE, done_at(&e, 0), epoch);
+}
+PATH(notify_streaming)(fleeti_counters c, const fleeti_notify *records, float *x, uint32_t epoch)
+{
+    fleeti_me me = fleeti_me_now();
+    me.streams = 1;
+    x[threadIdx.x] = 1;
+    fleeti_notify_all(me, FLEET_BLOCK, c, records[0], records, 1, epoch, NULL, 0, NULL, 0, 0, 0);
+}
+PATH(notify_system)(done e, float *x, uint32_t epoch)
+{
+    x[threadIdx.x] = 1;
+    fleet_notify_system(FLEET_BLOCK, done_at(&e, 0), epoch);
+}
+PATH(trigger)(done e, float *x, uint32_t *told, uint32_t epoch)
+{
+    x[threadIdx.x] = 1;
+    *told = fleet_trigger_device(FLEET_BLOCK, done_at(&e, 0), epoch);
+}
+PATH(trigger_system)(done e, float *x, uint32_t *told, uint32_t epoch)
+{
+    x[threadIdx.x] = 1;
+    *told = fleet_trigger_system(FLEET_BLOCK, done_at(&e, 0), epoch);
+}
+PATH(wait_block)(done e, float *x, uint32_t epoch)
+{
+    if (fleet_wait_device(FLEET_BLOCK, done_at(&e, 0), epoch)) return;
+    x[threadIdx.x] = x[threadIdx.x + 1024];
+}
+PATH(wait_wave)(done e, float *x, uint32_t epoch)
+{
+    if (fleet_wait_device(FLEET_WAVE, done_at(&e, 0), epoch)) return;
+    x[threadIdx.x] = x[threadIdx.x + 1024];
+}
+PATH(wait_system)(done e, float *x, uint32_t epoch)
+{
+    if (fleet_wait_system(FLEET_BLOCK, done_at(&e, 0), epoch)) return;
+    x[threadIdx.x] = x[threadIdx.x + 1024];
+}
+PATH(wait_streaming)(fleeti_counters c, const fleeti_wait *records, float *x, fleet_watch watch)
+{
+    fleeti_me me = fleeti_me_now();
+    fleeti_seen seen;
+    me.streams = 1;
+    if (fleeti_wait_all(me, FLEET_BLOCK, c, records[0], records, 1, 1, FLEET_SCOPE_DEVICE, &watch,
+                        &seen))
+        return;
+    x[threadIdx.x] = x[threadIdx.x + 1024];
+}
+PATH(test_wave)(done e, float *x, uint32_t epoch)
+{
+    if (!fleet_test_device(FLEET_WAVE, done_at(&e, 0), epoch)) return;
+    x[threadIdx.x] = x[threadIdx.x + 1024];
+}
+PATH(vote)(uint32_t *told)
+{
+    told[threadIdx.x] = fleeti_block_vote(fleeti_me_now(), told[threadIdx.x], 0);
+}
+PATH(broadcast)(uint32_t *told)
+{
+    told[threadIdx.x] = fleeti_broadcast(fleeti_me_now(), told[threadIdx.x], 0);
+}
+PATH(post_order)(uint64_t *at, uint64_t value)
+{
+    fleeti_post_order();
+    fleeti_post64_device(at + threadIdx.x, value);
+}
+PATH(poll64)(const uint64_t *at, float *x)
+{
+    while (!fleeti_poll64_device(at)) {
+    }
+    x[0] = x[1];
+}
+PATH(publish)(uint32_t *at, float *x)
+{
+    x[0] = 1;
+    fleeti_publish_system(at, 1);
+}
+PATH(later)(uint32_t *at, uint32_t *x)
+{
+    uint32_t later = 0;
+    x[threadIdx.x] = fleeti_later_end(fleeti_me_now(), &later);
+    fleeti_later_begin(fleeti_me_now(), &later, at);
+}
+PATH(copy)(const void *from, float *x)
+{
+    __shared__ float lds[1024];
+    fleet_copy_to_lds(lds, from, 4096, threadIdx.x, blockDim.x);
+    fleet_copy_wait();
+    fleet_block_barrier();
+    x[threadIdx.x] = lds[1023 - threadIdx.x];
+}
+PATH(loads_fresh)(const void *at, fleet_quad *to)
+{
+    to[0] = fleet_load_fresh16(at);
+    to[1].word[0] = fleet_load_fresh4(at);
+    *(uint64_t *)to[2].word = fleet_load_fresh8(at);
+}
+
+/* ---- the weight stream ---- */
+
+FLEET_DEVICE fleeti_stream ring(void)
+{
+    return fleeti_stream_of(fleeti_dynamic_lds(), 8, 1024);
+}
+PATH(stream_open)(const uint32_t *stop)
+{
+    const fleeti_stream s = ring();
+    fleeti_stream_begin(&s, 0, stop, 8);
+    fleet_block_barrier();
+}
+PATH(stream_fill)(const char *from, uint32_t slot, uint32_t use)
+{
+    const fleeti_stream s = ring();
+    fleeti_flight none;
+    fleeti_stream_fill(&s, &none, slot, use, from, 1024);
+}
+PATH(stream_is_full)(uint32_t slot, uint32_t use, uint32_t *x)
+{
+    const fleeti_stream s = ring();
+    if (fleeti_stream_is_full(&s, slot, use)) *x = *(const uint32_t *)s.ring;
+}
+PATH(stream_release)(uint32_t *x, fleet_weights weights)
+{
+    weights.ring = ring();
+    *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
+    fleet_weights_release(&weights, 1);
+}
+PATH(stream_give_back)(uint32_t *x, fleet_weights weights)
+{
+    weights.ring = ring();
+    *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
+    fleet_weights_give_back(&weights, 4, 1);
+}
+PATH(stream_begins)(fleet_spans spans, uint32_t task)
+{
+    spans.ring = ring();
+    fleeti_spans_begin(&spans, task);
+}
+PATH(stream_awaits_step)(fleet_spans spans, const char *from)
+{
+    spans.ring = ring();
+    if (fleet_span_await_step(&spans)) fleet_span(&spans, from, 1024);
+}
+PATH(stream_awaits_task)(fleet_spans spans, const uint32_t *from, uint32_t *to)
+{
+    spans.ring = ring();
+    if (fleet_span_await(&spans)) *to = fleet_load_fresh4(from);
+}
+PATH(stream_quits)(uint32_t *to)
+{
+    const fleeti_stream s = ring();
+    *to = 1;
+    fleeti_stream_failed(&s, FLEET_ERROR_TIMEOUT);
+}
+#else
+typedef struct none {
+    uint32_t unused;
+} none;
+
+PATH(fix)(fleeti_fixed fixed, uint32_t *x)
+{
+    const fleeti_fixed *kept = fleeti_fix(&fixed);
+    x[threadIdx.x] = fleeti_cold_value(kept->steps);
+}
+PATH(ring_push)(fleeti_ring *to, uint32_t mask, const uint32_t *desc)
+{
+    fleeti_ring_push(to, mask, desc[threadIdx.x] != 0, desc[threadIdx.x]);
+}
+PATH(ring_push_run)(fleeti_ring *to, uint32_t mask, const fleeti_consumer *consumers)
+{
+    fleeti_ring_push_run(to, mask, consumers, 100);
+}
+PATH(ring_take)(fleeti_ring *to, uint32_t mask, fleet_watch watch, uint32_t *x)
+{
+    uint32_t value = 0;
+    if (!fleeti_ring_take(to, mask, 7, &watch, &value)) *x = x[value];
+}
+PATH(pass_over)(fleeti_worker *w, fleeti_todo *todo)
+{
+    fleeti_todo mine = *todo;
+    fleeti_pass_over(w, 7, 1, &mine);
+    *todo = mine;
+}
+PATH(make_ready)(const fleeti_worker *w, fleeti_news news)
+{
+    fleeti_make_ready(w, news, 1);
+}
+PATH(next_arrivals)(const fleeti_worker *w, fleeti_cursor *cursor, fleeti_news *news)
+{
+    fleeti_next_arrivals(w, cursor, news);
+}
+PATH(scheduler)(fleeti_worker w)
+{
+    fleeti_scheduler(&w);
+}
+PATH(census)(fleet_run run, uint32_t *x)
+{
+    *x = fleeti_census(&run);
+}
+PATH(leave)(fleeti_worker w)
+{
+    fleeti_leave(&w);
+}
+PATH(fetch_task)(fleeti_worker w, uint32_t *x)
+{
+    fleeti_fetch_task(&w, 0, 7);
+    x[threadIdx.x] = fleeti_lds_get(w.slots, 0);
+}
+PATH(stream_begun)(fleeti_worker w)
+{
+    fleeti_stream_begun(&w);
+}
+PATH(stream_quit)(fleeti_worker w)
+{
+    fleeti_stream_quit(&w);
+}
+PATH(produce_fetch)(fleeti_worker w, fleet_spans p, uint32_t *x)
+{
+    fleeti_produce_fetch(&w, &p, 0, 0);
+    fleeti_produce_fetched(&w, &p, 0);
+    x[threadIdx.x] = fleeti_lds_get(p.ring.words, FLEETI_STREAM_DESC(0));
+}
+#endif
