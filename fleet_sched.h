@@ -2455,7 +2455,10 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
     fleeti_host_lds_reset(w->lds_mark);
 #endif
     w->plain = 0;
-    if (!w->slow) { /* else the first wave may be filling the slot */
+    if (w->slow) {
+        /* The first wave may be filling the slot; and the task before is not to stay in registers. */
+        __builtin_memset(&w->task, 0, sizeof w->task);
+    } else {
         w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
         /* The upper half of n_waits is the number of notifications: not more than one. */
         w->plain = (w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
