@@ -143,6 +143,9 @@
           -> join_parts, add_others     red  tests/qwen3 (a tag of another task: emulated.c)
        23 early push. All producers of an element have been taken -> who pushes its consumers: no data is published,
           the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_taken, twice
+       24 posted task, CHIPLET and DYNAMIC. Its words -> the producer, which the waves do not wait for
+          release  fleeti_stream_begun: 0, order, the words, then the number     carrier  post, a sequence lock
+          acquire  fleeti_produce_posted: the number, the words, order, the same number     red  S post
 
    ERRORS
        wait and test return a fleet_status to every thread of the group; host functions return one.
@@ -318,6 +321,7 @@ void fleeti_host_drain(void);
 void fleeti_host_release(fleet_scope scope);
 void fleeti_host_acquire(fleet_scope scope);
 void fleeti_host_count_rmw(void);
+void fleeti_host_order(void); /* of all that the agent loads and stores */
 #endif
 
 FLEET_C_END
@@ -1805,6 +1809,11 @@ FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t val
     __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
                        __HIP_MEMORY_SCOPE_WORKGROUP);
 }
+/* What this wave does to LDS before and after it is in that order for every wave of the workgroup. */
+FLEET_DEVICE void fleeti_lds_order(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
+}
 FLEET_DEVICE uint32_t fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     fleeti_lds_drain();
@@ -1853,6 +1862,10 @@ FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t val
     __asm__ volatile("st.release.cta.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
                      : "memory");
 }
+FLEET_DEVICE void fleeti_lds_order(void)
+{
+    __asm__ volatile("fence.acq_rel.cta;" ::: "memory");
+}
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
 {
     *tries += 1;
@@ -1885,6 +1898,10 @@ FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t val
     fleeti_host_point();
     __atomic_store_n(lds + word, value, __ATOMIC_RELEASE);
     fleeti_host_changed(lds + word);
+}
+FLEET_DEVICE void fleeti_lds_order(void)
+{
+    fleeti_host_order();
 }
 FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
@@ -2107,18 +2124,20 @@ FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t trie
     (void)watch, (void)tries, (void)since;
 #else
     uint64_t now;
+    uint32_t late;
     if (watch->stop) { /* relaxed: no data follows (edge 14) */
         uint32_t stop = fleet_load_relaxed_device(watch->stop);
         if (stop) return (fleet_status)stop;
     }
     now = fleet_clock_ticks();
-    if (*since == 0)
-        *since = now;
-    else if (watch->limit_ticks && now - *since > watch->limit_ticks)
-        return FLEET_ERROR_TIMEOUT;
-    /* The host's word is across a bus: every 4096 polls. Pair: fleet_abort (edge 15). */
-    if (tries % 4096 == 0 && watch->host_abort && fleet_load_relaxed_system(watch->host_abort))
+    if (*since == 0) *since = now;
+    late = watch->limit_ticks && now - *since > watch->limit_ticks;
+    /* The host's word is across a bus: every 4096 polls, and before the wait is said to have taken too long. Pair:
+       fleet_abort (edge 15). */
+    if ((late || tries % 4096 == 0) && watch->host_abort &&
+        fleet_load_relaxed_system(watch->host_abort))
         return FLEET_ERROR_ABORTED;
+    if (late) return FLEET_ERROR_TIMEOUT;
 #endif
     return FLEET_OK;
 }
@@ -4765,6 +4784,14 @@ void fleeti_host_drain(void)
 {
     fleeti_host_point();
     fleeti_model_drain(fleeti_self);
+}
+/* A fence, which thread sanitizers do not know: there the atomics that it orders do without. */
+void fleeti_host_order(void)
+{
+    fleeti_host_point();
+#if !defined(FLEETI_HOOKED)
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
+#endif
 }
 void fleeti_host_release(fleet_scope scope)
 {

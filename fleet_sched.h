@@ -2667,6 +2667,7 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
     if (fleeti_my_wave(w->me) != 0) return;
     if (!walked) { /* the producer cannot know what comes: here it is */
         fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
+        fleeti_lds_order(); /* 0 before the words. Pair: that of fleeti_produce_posted (edge 24). */
         fleeti_held_put(w->task, w->stream.words, FLEETI_STREAM_POSTED);
         fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP, w->epoch);
         fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP + 1, fleeti_cold_value(w->steps_left));
@@ -2768,7 +2769,9 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
             w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP));
             w->steps_left = fleeti_cold_of(
                 fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP + 1)));
-            /* Unless the next one was written meanwhile. */
+            /* Unless the next one was begun meanwhile: the words are loaded before the look, which does not find the same
+               number then. Pair: the order of fleeti_stream_begun (edge 24). */
+            fleeti_lds_order();
             if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST) != post)) {
                 w->number = post;
                 return 1;

@@ -216,13 +216,15 @@ static void replays_at_once_run_one_at_a_time(test_run *t)
 }
 
 /* The host aborts while a workgroup is missing: the run ends with that, not with a failed census, although the last
-   workgroup comes and finds all of them there. */
+   workgroup comes and finds all of them there, and whether or not the others have waited too long by then. */
 static void run_abort(test_run *t, const setting *s, void *model_)
 {
     rig r;
     fleet_run run;
     replay p;
     if (!replays_open(t, &r, (model *)model_, s, 1, &run)) return;
+    r.launch.limit_ns = s->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_LIMIT_NONE : 1000000;
+    CHECK_STATUS(fleet_prepare(&r.state, &r.launch, &run), FLEET_OK);
     memset(&p, 0, sizeof p);
     p.r = &r, p.run = run, p.times = 1;
     p.gate.until = &((fleeti_state *)(void *)r.state.device)->verdict.word;
@@ -235,6 +237,7 @@ static void run_abort(test_run *t, const setting *s, void *model_)
     CHECK_STATUS(fleet_state_status(&r.state), FLEET_ERROR_ABORTED);
     CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_ABORTED);
     if (!rig_recover(t, &r)) return;
+    r.launch.limit_ns = 0;
     CHECK_RUN(&r, 1);
     if (!rig_check(t, &r, 1)) return;
     rig_close(&r);
