@@ -3441,9 +3441,8 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
         uint32_t value =
             scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
         done = fleeti_first((int32_t)(value - epoch * e.target) >= 0);
-        if (done)
-            fleeti_invalidate(
-                scope); /* as in the wait: what the arrivals published may be read now */
+        /* As in the wait: what the arrivals published may be read now. */
+        if (done) fleeti_invalidate(scope);
         fleet_wave_barrier();
     }
     return group == FLEET_BLOCK ? fleeti_block_any(fleeti_me_now(), done) : done;

@@ -2763,8 +2763,9 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 {
     uint32_t tries = 0;
     for (;;) {
-        const uint32_t post = fleeti_first(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST));
-        if (post && post != w->number) {
+        const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST);
+        const uint32_t post = fleeti_first(found);
+        if (post && post != w->number && !fleeti_any(found != post)) { /* each lane's own acquire */
             w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_POSTED);
             w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP));
             w->steps_left = fleeti_cold_of(

@@ -27,6 +27,7 @@ RMW, RMW_SYSTEM = r"atom\.add\.acq_rel\.gpu", r"atom\.add\.acq_rel\.sys"
 RED, RED_SYSTEM = r"red\.release\.gpu", r"red\.release\.sys"
 POST, ORDER = r"st\.relaxed\.gpu\.global\.u64", r"fence\.acq_rel\.gpu"
 LDS_ACQUIRE, LDS_RELEASE = r"ld\.acquire\.cta\.shared", r"st\.release\.cta\.shared"
+LDS_ORDER = r"fence\.acq_rel\.cta"
 LDS_PUT, LDS_GET = r"st\.shared\.(u32|u64|v2)", r"ld\.shared\.[uf]32"
 COPY, COPIED = r"cp\.async\.cg\.shared", r"cp\.async\.wait_all"
 ARRIVE, PROXY, VOTE = r"mbarrier\.arrive\.shared", r"fence\.proxy\.async\.global", r"vote\.sync\.ballot"
@@ -49,7 +50,8 @@ PATHS = {
     "broadcast": [LDS_PUT, BAR, LDS_GET],
     "post_order": [WARP, ORDER, POST],
     "poll64": [r"ld\.acquire\.gpu\.global\.u64", LOAD],
-    "publish": [STORE, r"st\.release\.sys\.global\.u32"],
+    "publish": [STORE, r"st\.release\.gpu\.global\.u32", r"st\.release\.sys\.global\.u32"],
+    "order": [LDS_ORDER],
     "later": [COPIED, WARP, LDS_GET, WARP, COPY],
     "copy": [COPY, COPIED, BAR, LDS_GET],
     "loads_fresh": [r"ld\.relaxed\.gpu\.global\.v4", LOOK, r"ld\.relaxed\.gpu\.global\.u64"],
@@ -73,7 +75,8 @@ PATHS = {
     "census": {r"atom\.add\.relaxed\.gpu": 1, RMW: 3, r"ld\.acquire\.gpu\.global\.u32": 2},
     "leave": {BAR: 1, RMW: 2},
     "fetch_task": [WARP, COPY, COPIED, WARP, LDS_GET],
-    "stream_begun": [LDS_RELEASE, LDS_PUT, WARP, LDS_RELEASE, LDS_RELEASE],
+    "stream_posted": [LDS_ACQUIRE, LDS_ORDER, LDS_ACQUIRE],
+    "stream_begun": [LDS_RELEASE, LDS_ORDER, LDS_PUT, WARP, LDS_RELEASE, LDS_RELEASE],
     "stream_quit": [NAMED, LDS_RELEASE],
     "produce_fetch": [WARP, COPY, COPIED, WARP, LDS_GET],
 }
@@ -112,13 +115,13 @@ MUTANTS = [
     weaker("arrival: of the device", "fleeti_rmw_device", "atom.add.acq_rel.gpu", "atom.add.acq_rel.cta"),
     weaker("system arrival: acquire and release", "fleeti_rmw_system", "atom.add.acq_rel", "atom.add.relaxed"),
     weaker("system arrival: of the system", "fleeti_rmw_system", "atom.add.acq_rel.sys", "atom.add.acq_rel.gpu"),
-    weaker("lone arrival: release", "fleeti_add_release_device", "red.release", "red.relaxed"),
-    weaker("lone system arrival: release", "fleeti_add_release_system", "red.release", "red.relaxed"),
-    weaker("lone system arrival: of the system", "fleeti_add_release_system", "red.release.sys", "red.release.gpu"),
+    weaker("lone arrival: release", "fleeti_add_arrival_device", "red.release", "red.relaxed"),
+    weaker("lone system arrival: release", "fleeti_add_arrival_system", "red.release", "red.relaxed"),
+    weaker("lone system arrival: of the system", "fleeti_add_arrival_system", "red.release.sys", "red.release.gpu"),
     weaker("word for the host: release", "fleeti_publish_system", "st.release", "st.relaxed"),
     # wait
     M("wait: fence after the last look", DEVICE, None, '"fence.acquire.gpu;"', '""'),
-    M("wait: fence is asked for", DEVICE, "fleeti_poll_until", "fleeti_look_acquire();"),
+    M("wait: fence is asked for", DEVICE, "fleeti_poll_until", "fleeti_look_done();"),
     M("wait of a block: vote", DEVICE, "fleeti_wait_all", "failed = fleeti_block_any(me, failed);", "failed = fleeti_any(failed);"),
     M("wait of a wave: barrier", DEVICE, "fleeti_wait_all", "fleet_wave_barrier();"),
     M("test of a wave: barrier", DEVICE, "fleeti_event_test", "fleet_wave_barrier();"),
@@ -139,6 +142,10 @@ MUTANTS = [
     # weight stream
     M("words of LDS: acquire", DEVICE, None, '"ld.acquire.cta.shared.u32 %0,[%1];"', '"ld.relaxed.cta.shared.u32 %0,[%1];"'),
     M("words of LDS: release", DEVICE, None, '"st.release.cta.shared.u32 [%0],%1;"', '"st.relaxed.cta.shared.u32 [%0],%1;"'),
+    M("words of LDS: order", DEVICE, None, '"fence.acq_rel.cta;"', '""'),
+    M("posted task: order of who posts", SCHED, "fleeti_stream_begun", "fleeti_lds_order();"),
+    M("posted task: order of who looks", SCHED, "fleeti_produce_posted", "fleeti_lds_order();"),
+    weaker("word for other workers: release", "fleeti_publish_device", "st.release", "st.relaxed"),
     M("stage: fence of new barriers", DEVICE, None, '"fence.mbarrier_init.release.cluster;"', '""'),
     M("stage: its use", DEVICE, None, "    fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);\n    __asm__", "    __asm__"),
     M("stage: its use before the copy", DEVICE, None, "    fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);\n    __asm__",
@@ -147,7 +154,7 @@ MUTANTS = [
     M("stage: use compared", DEVICE, None, "setp.eq.and.u32 p,begun,%2,p;", ""),
     M("stage: proxy fence", DEVICE, None, '"fence.proxy.async.global;"', '""'),
     M("stage: proxy fence after the task's events", DEVICE, "fleet_span_await_step", "if (!fleet_span_await(p)) return 0;\n        fleeti_stream_order();", "if (!fleet_span_await(p)) return 0;"),
-    M("stage: proxy fence after the step", DEVICE, "fleet_span_await_step", "fleeti_acquire_device();\n            fleeti_stream_order();", "fleeti_acquire_device();"),
+    M("stage: proxy fence after the step", DEVICE, "fleet_span_await_step", "fleeti_invalidate_device();\n            fleeti_stream_order();", "fleeti_invalidate_device();"),
     M("stage: lanes have read", DEVICE, "fleet_weights_release", "fleet_wave_barrier();"),
     M("stages: lanes have read", DEVICE, "fleet_weights_give_back", "fleet_wave_barrier();"),
     M("entry of a task: release", DEVICE, "fleeti_spans_begin", "fleeti_lds_release(", "fleeti_lds_put("),

@@ -95,7 +95,14 @@ PATH(poll64)(const uint64_t *at, float *x)
 PATH(publish)(uint32_t *at, float *x)
 {
     x[0] = 1;
+    fleeti_publish_device(at + 1, 1);
     fleeti_publish_system(at, 1);
+}
+PATH(order)(uint32_t *at)
+{
+    at[0] = 1;
+    fleeti_lds_order();
+    at[1] = 1;
 }
 PATH(later)(uint32_t *at, uint32_t *x)
 {
@@ -231,6 +238,10 @@ PATH(fetch_task)(fleeti_worker w, uint32_t *x)
 PATH(stream_begun)(fleeti_worker w)
 {
     fleeti_stream_begun(&w);
+}
+PATH(stream_posted)(fleeti_worker w, fleet_spans p, uint32_t *to)
+{
+    *to = fleeti_produce_posted(&w, &p) + FLEETI_TASK(&w, id);
 }
 PATH(stream_quit)(fleeti_worker w)
 {
