@@ -109,9 +109,9 @@
           release  fleeti_leave, fleeti_census: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
           red      A leave: drain before the state is free; tests/host/claims.c under TSan; S claim
        12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
-          release  fleeti_census: drain, RMW; fleeti_judge: drain, RMW     carrier  seats, census; verdict
-          acquire  fleeti_judge: poll; fleeti_census: poll
-          red      A census: drain before the count of all, judge: drain before the verdict; S claim
+          release  fleeti_claim: drain, barrier; fleeti_census: RMWs; fleeti_judge: drain, RMW
+          carrier  seats, census; verdict     acquire  fleeti_census: RMW of seats, poll; fleeti_judge: polls
+          red      A judge: drain before the verdict; N; tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored for the one that closes the run -> that one
           release  fleeti_leave: barrier, drain, RMW     carrier  exited     acquire  the same RMW of the last one
           red      A leave: drain before the count; S claim, end

@@ -588,11 +588,12 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
    nothing tells their workgroups apart. Therefore the state counts. Each launch, refused or not, adds its workgroups
    to `due` when it claims, and each workgroup leaves `due` as the last thing that it does. A claim that finds 0 opens
    a run, with a seat for each workgroup of one launch; any other claim is refused, and its workgroups take seats or
-   find none. The judge lets the run begin if and only if the holders of the seats are all the workgroups that are due,
-   and they alone were counted since the run was opened. Then they are one launch, the one that opened the run: a
-   workgroup of that launch without a seat would be due, or had been counted before it left. Workgroups of later
-   launches find no seat and leave. Otherwise launches have met before the first of them was complete: none of them
-   runs, and all end with FLEET_ERROR_BUSY. */
+   find none. Only who has a seat is counted on its chiplet. Who took the last one judges, when all have been counted:
+   the run begins if and only if the holders of the seats are all the workgroups that are due, and nobody has found
+   none since the run was opened. Then they are one launch, the one that opened the run: a workgroup of that launch
+   without a seat would be due, or would have looked for one before it left. Workgroups of later launches find no seat
+   and leave. Otherwise launches have met before the first of them was complete: none of them runs, and all end with
+   FLEET_ERROR_BUSY. No seats stand open while nothing is due. tests/model/claim.pml is this protocol. */
 
 /* The census fails, unless it has a verdict already; the first one to say so reports it. */
 FLEET_DEVICE void fleeti_fail_census(fleeti_state *state, uint32_t status)
@@ -608,37 +609,44 @@ FLEET_DEVICE void fleeti_fail_census(fleeti_state *state, uint32_t status)
     }
 }
 
-/* FLEET_OK, and the verdict has been published; or why the census fails. */
+/* FLEET_OK, and there is a verdict; or why the census fails. */
 FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
 {
     const fleet_plan *plan = run->plan;
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
     const uint32_t ids = state->config.chiplet_of ? plan->chiplets : FLEET_MAX_CHIPLETS;
-    uint32_t found = 0, counted = 0;
-    fleet_status status = FLEET_OK;
-    /* Looked at before the counts: a workgroup that has left `due` was counted. Pair: the RMW in fleeti_census. */
-    if (fleeti_poll_device(&state->due.word) != fleet_block_count()) return FLEET_ERROR_BUSY;
-    FLEETI_ROLLED
-    for (uint32_t first = 0; first < ids; first += 8) {
-        uint32_t have[8]; /* all eight in flight at once */
-        for (uint32_t k = 0; k < 8; k++)
-            have[k] = fleet_load_relaxed_device(&state->census[first + k].word);
-        for (uint32_t k = 0; k < 8; k++) {
-            const uint32_t raw = first + k;
-            uint32_t need = 0;
-            if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
-            counted += have[k];
-            if (found < plan->chiplets)
-                need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
-            if (have[k] < need && !status) {
-                status = FLEET_ERROR_CENSUS;
-                fleet_store_relaxed_system(&host->census_chiplet, found);
-                fleet_store_relaxed_system(&host->census_have, have[k]);
-                fleet_store_relaxed_system(&host->census_need, need);
+    uint32_t found, counted, tries = 0;
+    uint64_t since = 0;
+    fleet_status status;
+    for (;;) {
+        found = counted = 0, status = FLEET_OK;
+        FLEETI_ROLLED
+        for (uint32_t first = 0; first < ids; first += 8) {
+            uint32_t have[8]; /* all eight in flight at once */
+            for (uint32_t k = 0; k < 8; k++)
+                have[k] = fleet_load_relaxed_device(&state->census[first + k].word);
+            for (uint32_t k = 0; k < 8; k++) {
+                const uint32_t raw = first + k;
+                uint32_t need = 0;
+                if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
+                counted += have[k];
+                if (found < plan->chiplets)
+                    need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
+                if (have[k] < need && !status) {
+                    status = FLEET_ERROR_CENSUS;
+                    fleet_store_relaxed_system(&host->census_chiplet, found);
+                    fleet_store_relaxed_system(&host->census_have, have[k]);
+                    fleet_store_relaxed_system(&host->census_need, need);
+                }
+                fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
             }
-            fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
         }
+        if (counted == run->blocks) break;
+        /* Who took a seat before this one counts itself next, unless the census has failed meanwhile. */
+        if (fleet_load_relaxed_device(&state->verdict.word)) return FLEET_OK;
+        status = fleeti_again(NULL, &state->config.watch, &tries, &since);
+        if (status) return status;
     }
     if (found < plan->chiplets && !status) {
         status = FLEET_ERROR_CENSUS;
@@ -646,7 +654,11 @@ FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
         fleet_store_relaxed_system(&host->census_have, 0);
         fleet_store_relaxed_system(&host->census_need, plan->workers[found]);
     }
-    if (counted != fleet_block_count()) status = FLEET_ERROR_BUSY;
+    /* `due` first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in fleeti_census
+       (edge 12). */
+    if (fleeti_poll_device(&state->due.word) != run->blocks ||
+        fleeti_poll_device(&state->seats.word) != 0)
+        status = FLEET_ERROR_BUSY;
     if (status) return status;
     /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census (edge 12). An add, since a
        workgroup that lost patience may have failed the census: then it stays failed. */
@@ -664,7 +676,7 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
-    uint32_t raw, rank, chiplet, verdict, tries = 0;
+    uint32_t raw, rank = 0, chiplet, verdict, tries = 0;
     int32_t seats;
     uint64_t since = 0;
     fleet_status status = FLEET_OK;
@@ -673,25 +685,23 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 #if defined(FLEET_HOST)
     fleeti_host_sit(raw);
 #endif
-    rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
-    /* The count on the chiplet before the seat, and before leaving. Pair: the judge's RMW and its look at `due`
-       (edge 12). */
-    fleeti_drain();
+    /* The seat before anything else: without one this is no part of the run, whose census another launch may be
+       clearing. Pairs: the seats that fleeti_claim published, after the census was clear; the judge (edge 12). */
     seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
+    if (seats > 0) rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
     if (seats == 1) status = fleeti_judge(run);
     for (;;) {
+        if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
+            fleet_store_relaxed_system(&host->census_have,
+                                       run->blocks - fleet_load_relaxed_device(&state->seats.word));
+            fleet_store_relaxed_system(&host->census_need, run->blocks);
+            fleeti_publish_system(&host->census_chiplet, FLEETI_CENSUS_ALL);
+            status = FLEET_ERROR_CENSUS;
+        }
         if (status) fleeti_fail_census(state, (uint32_t)status);
         verdict = seats > 0 ? fleeti_poll_device(&state->verdict.word) : (uint32_t)FLEET_ERROR_BUSY;
         if (verdict) break;
         status = fleeti_again(&state->verdict.word, &state->config.watch, &tries, &since);
-        if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
-            fleet_store_relaxed_system(&host->census_have,
-                                       fleet_block_count() -
-                                           fleet_load_relaxed_device(&state->seats.word));
-            fleet_store_relaxed_system(&host->census_need, fleet_block_count());
-            fleeti_publish_system(&host->census_chiplet, FLEETI_CENSUS_ALL);
-            status = FLEET_ERROR_CENSUS;
-        }
     }
     if (verdict != FLEETI_CENSUS_OK) {
         /* The failure before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
@@ -3322,6 +3332,9 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
                              0);
         fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
     }
+    /* All that the workgroup's threads have cleared, before thread 0 publishes seats. */
+    fleeti_drain();
+    fleet_block_barrier();
     if (fleet_thread_id() == 0) {
         fleet_store_relaxed_device(&state->verdict.word, 0);
         fleet_store_relaxed_device(&state->exited.word, 0);
@@ -3333,8 +3346,8 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
             fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
             fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
         }
-        /* The verdict is pending before there are seats: workgroups of a launch that was refused since may be running
-           already. Pair: the RMW on the seats, in fleeti_census. */
+        /* The census is clear and the verdict pending before there are seats: workgroups of a launch that was refused
+           since may be running already. Pair: the RMW on the seats, in fleeti_census (edge 12). */
         fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
     }
 }
@@ -3356,6 +3369,8 @@ FLEET_THUNK3(fleeti_lend, fleeti_state *, uint32_t, const uint32_t *)
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 {
     if (fleet_thread_id() != 0) return;
+    /* As if its workgroups had come: no seats stand open while nothing is due. */
+    fleeti_rmw_device(&run.state->seats.word, 0u - run.blocks);
     if (fleeti_rmw_device(&run.state->due.word, 0u - run.blocks) != run.blocks)
         fleeti_fail_census(run.state, FLEET_ERROR_BUSY);
 }

@@ -624,10 +624,6 @@ def check_loop(listing, name, r, l1):
     r.check("tensors_drain", k.walk(looked, [0], "nothing"))
     r.check("tensors_look", bool(k.find(lambda i: i.load and i.scope() == "sc1" and i.inside("fleeti_tensors_wrong"))), "no look of device scope")
 
-    def census(q, i):
-        return None if i.own_wait or i.barrier else "! the count of all before the count of the chiplet" if i.add else q
-    first = k.find(lambda i: i.add and i.returning)[0]
-    r.check("census_drain", k.walk(census, k.code[first].successors, "counted"))
     polls = k.poll_loops()
     r.check("poll_loops", len(polls) >= 4, "%d polling loops" % len(polls))
     # They also look up constants of the launch, such as where the stop word lies, by plain loads.

@@ -30,7 +30,6 @@
      holds late -DLATE
      holds unclaim -DUNCLAIM
      deep three_streams -DSTREAMS=3 -DBLOCKS=1
-     deep three_blocks -DBLOCKS=3
      deep two_launches_late -DLAUNCHES=2 -DLATE
      deep two_launches_unclaim -DLAUNCHES=2 -DUNCLAIM
      twin frozen_token -DBROKEN_TOKEN: assertion violated .(of_stream|running==|seen_epoch)
