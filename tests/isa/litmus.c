@@ -16,12 +16,20 @@
      wait               two waits in a row, of which the second fails: all waves agree on each status
      publish            a record for the host, then the word that tells of it
      lanes              lanes of a wave hand values over through LDS
+     ring               one workgroup pushes to a ready ring, the others pop as eagerly as they can
    Plans (steps in one launch, and three launches):
      static, dealt      device-, chiplet-, CU- and wavefront-tasks under STATIC and CHIPLET
      ready, some        the same under DYNAMIC, and with one grid DYNAMIC and the others STATIC
      routed             run-time maps under DYNAMIC: tasks that tensors name read what gathers have published
+     carry, passed,     a symbol bound at launch; each task reads what others wrote in the step before: under STATIC,
+     early              DYNAMIC, and DYNAMIC with early pushes
+     fails, fails_dealt a tile fails in the second step, under STATIC and CHIPLET: no task that depends on it runs; then
+                        recovery, and a run that is right
+     aborts             the host aborts a launch that waits for what never comes
+     flow               a weight stream, of which some tasks leave pieces untaken
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
      census             only the device-task under STATIC, in many launches */
+#define LITMUS_MAIN /* where mutants are chosen by a run: litmus_host, litmus_device (mutants.py) */
 #include "fleet_sched.h"
 
 #include <stdio.h>
@@ -258,6 +266,31 @@ FLEET_GLOBAL(64) void lanes(litmus l)
     tell(&l, wrong, 0);
 }
 
+/* Entry t of the ring is 7 (t + 1); the next is pushed when it has been taken: errors[64] counts them. */
+#define RING_SLOTS 8
+FLEET_GLOBAL(64) void race_for_entries(litmus l)
+{
+    fleeti_ring *ring = (fleeti_ring *)(void *)l.slab;
+    uint32_t *taken = l.errors + 64, total = 32 * l.epochs, tries = 0, wrong = 0, failed = 0;
+    fleet_watch watch;
+    __builtin_memset(&watch, 0, sizeof watch);
+    if (fleet_block_id() == 0) {
+        for (uint32_t e = 1; e <= total; e++) {
+            fleeti_ring_push(ring, RING_SLOTS - 1, fleet_lane() == 0, 7 * e);
+            while (fleet_load_relaxed_device(taken) < e) fleet_pause(&tries);
+        }
+    } else if (fleet_thread_id() == 0) {
+        while (fleet_load_relaxed_device(taken) < total) {
+            uint32_t ticket, value;
+            if (!fleeti_ring_win(ring, 1, 0, &ticket)) continue;
+            failed |= (uint32_t)fleeti_ring_take(ring, RING_SLOTS - 1, ticket, &watch, &value);
+            wrong += value != 7 * (ticket + 1);
+            fleet_add_relaxed_device(taken, 1);
+        }
+        tell(&l, wrong, failed);
+    }
+}
+
 /* ---- plans -------------------------------------------------------------------------------------------- */
 
 #define ROWS 4 /* wavefront-tasks per CU-task */
@@ -270,7 +303,16 @@ typedef struct tiles {
     uint32_t *in, *out;
     uint32_t chiplets, tasks;
     int32_t *topk, *counts, *indptr; /* routed: [TOKENS][2], [EXPERTS], [EXPERTS + 1] */
+    uint32_t fails;                  /* the step in which a task fails; 0: none does */
 } tiles;
+
+/* errors[RAN]: tasks that ran, of those that count. */
+#define RAN 96
+FLEET_DEVICE void ran(const tiles *args, const fleet_ctx *ctx, uint32_t wrong)
+{
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    if (ctx->tile_index == 0 && ctx->thread == 0) fleet_add_relaxed_device(args->errors + RAN, 1);
+}
 
 /* A slab for each slice: the workers of a chiplet share its writing. */
 FLEET_TILE(make, tiles)
@@ -320,20 +362,69 @@ FLEET_TILE(gather, tiles)
         wrong += args->rows[i] != ctx.epoch;
     if (args->out && ctx.tile_index == 0 && ctx.thread < 64)
         args->out[(uint32_t)at[0] * 64 + ctx.thread] = ctx.epoch;
-    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    ran(args, &ctx, wrong);
+    return FLEET_OK;
+}
+
+/* Even and odd steps have slabs of their own: what a task reads was cached two steps before, with other values. */
+FLEET_DEVICE uint32_t *slab_of(const tiles *args, uint32_t task, uint32_t epoch)
+{
+    return args->mixed + (epoch % 2 * args->tasks + task) * SLAB;
+}
+FLEET_TILE(carry, tiles)
+{
+    const uint32_t self = (uint32_t)at[0], n = (uint32_t)ctx.symbols[0], before = ctx.epoch - 1;
+    uint32_t wrong = self >= n;
+    for (uint32_t k = 1; k < n && before; k += 2) {
+        const uint32_t other = (self + k) % n;
+        for (uint32_t i = ctx.thread; i < SLAB; i += 2 * ctx.threads)
+            wrong += slab_of(args, other, before)[i] != value_of(before, other, i);
+    }
+    for (uint32_t i = ctx.thread; i < SLAB; i += ctx.threads)
+        slab_of(args, self, ctx.epoch)[i] = value_of(ctx.epoch, self, i);
+    ran(args, &ctx, wrong);
+    return FLEET_OK;
+}
+/* Two events: the task of its own number, and all of them. */
+FLEET_TILE(pair, tiles)
+{
+    const uint32_t self = (uint32_t)at[0], n = (uint32_t)ctx.symbols[0];
+    uint32_t wrong = self >= n;
+    for (uint32_t k = 0; k < n; k++)
+        for (uint32_t i = ctx.thread + 3 * ctx.threads; i < SLAB; i += ctx.threads)
+            wrong += slab_of(args, k, ctx.epoch)[i] != value_of(ctx.epoch, k, i);
+    ran(args, &ctx, wrong);
+    return FLEET_OK;
+}
+
+FLEET_TILE(may_fail, tiles)
+{
+    if (ctx.epoch == args->fails && (uint32_t)at[0] == args->tasks / 2) return FLEET_ERROR_ARGUMENT;
+    if (args->out) fleet_store_relaxed_system(args->out, 1); /* the run has begun */
+    for (uint32_t i = ctx.thread; i < 64; i += ctx.threads)
+        args->mixed[(uint32_t)at[0] * 64 + i] = ctx.epoch;
+    return FLEET_OK;
+}
+FLEET_TILE(depend, tiles)
+{
+    uint32_t wrong = args->fails && ctx.epoch >= args->fails;
+    for (uint32_t i = ctx.thread; i < 64; i += ctx.threads)
+        wrong += args->mixed[(uint32_t)at[0] * 64 + i] != ctx.epoch;
+    ran(args, &ctx, wrong);
     return FLEET_OK;
 }
 
 #define TOKENS 24
 #define EXPERTS 6
 
-/* Two experts for a token, others in each step. The last wave writes, the first one looks at what it wrote. */
+/* Two experts for a token, others in each step, and the last expert's in every other step only. The last wave writes, the first one looks at what it wrote. */
 FLEET_TILE(route, tiles)
 {
-    const uint32_t i = (uint32_t)at[0], first = (i + ctx.epoch) % EXPERTS;
+    const uint32_t used = EXPERTS - ctx.epoch % 2;
+    const uint32_t i = (uint32_t)at[0], first = (i + ctx.epoch) % used;
     if (ctx.thread == ctx.threads - 1) {
         args->topk[2 * i] = (int32_t)first;
-        args->topk[2 * i + 1] = (int32_t)((first + 1 + i % (EXPERTS - 1)) % EXPERTS);
+        args->topk[2 * i + 1] = (int32_t)((first + 1 + i % (used - 1)) % used);
     }
     return FLEET_OK;
 }
@@ -363,9 +454,10 @@ FLEET_TILE(scatter, tiles)
 /* Tile t: the slabs of all tokens of its expert. */
 FLEET_TILE(use, tiles)
 {
-    uint32_t wrong = 0;
+    uint32_t wrong;
     int32_t e = 0;
-    while (args->indptr[e + 1] <= at[0]) e++;
+    while (e < EXPERTS && args->indptr[e + 1] <= at[0]) e++;
+    wrong = e == EXPERTS; /* there is no such tile in this step */
     for (uint32_t i = 0; i < 2 * TOKENS; i++) {
         if (args->topk[i] != e) continue;
         for (uint32_t k = ctx.thread; k < SLAB; k += ctx.threads)
@@ -378,7 +470,11 @@ FLEET_TILE(use, tiles)
 #define TILES(TILE, P)                                                                             \
     TILE(P, make)                                                                                  \
     TILE(P, mix)                                                                                   \
-    TILE(P, split) TILE(P, gather) TILE(P, route) TILE(P, count) TILE(P, scatter) TILE(P, use)
+    TILE(P, split)                                                                                 \
+    TILE(P, gather)                                                                                \
+    TILE(P, route)                                                                                 \
+    TILE(P, count)                                                                                 \
+    TILE(P, scatter) TILE(P, use) TILE(P, carry) TILE(P, pair) TILE(P, may_fail) TILE(P, depend)
 FLEET_DISPATCH(tiles, TILES)
 
 /* -DBY_HAND leaves the loop out: without it this compiles in half the time. */
@@ -388,6 +484,45 @@ FLEET_KERNEL(run_tiles, tiles, THREADS)
     FLEET_WORKER_LOOP(tiles);
 #endif
 }
+
+/* A weight stream: waves read their share of a piece late, and every third task leaves half of its pieces. */
+#define PIECES 10
+#define PIECE 256 /* words */
+typedef struct flows {
+    const uint32_t *weights; /* word i has i * 2654435761 */
+    uint32_t *errors;
+} flows;
+#if !defined(BY_HAND) && !defined(NO_STREAM)
+FLEET_STREAM(flow, flows)
+{
+    FLEET_UNUSED(ctx);
+    fleet_span(spans, args->weights + (uint32_t)at[0] * PIECES * PIECE, PIECES * PIECE * 4);
+}
+FLEET_TILE(flow, flows)
+{
+    const uint32_t waves = ctx.threads / fleet_wave_size();
+    const uint32_t pieces = at[0] % 3 == 1 ? PIECES / 2 : PIECES;
+    fleet_weights weights = fleet_weights_open(&ctx);
+    uint32_t wrong = 0, tries = 0;
+    for (uint32_t i = 0; i < pieces; i++) {
+        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
+        if (!piece) return fleet_weights_status(&weights);
+        for (uint32_t k = 0; k < 2 * fleet_wave_id(); k++) fleet_pause(&tries);
+        for (uint32_t w = ctx.thread; w < PIECE; w += ctx.threads)
+            wrong += piece[w] != (((uint32_t)at[0] * PIECES + i) * PIECE + w) * 2654435761u;
+        fleet_weights_release(&weights, waves);
+    }
+    if (wrong) fleet_add_relaxed_device(args->errors, wrong);
+    if (ctx.thread == 0) fleet_add_relaxed_device(args->errors + RAN, 1);
+    return FLEET_OK;
+}
+#define FLOWS(TILE, P) TILE(P, flow)
+FLEET_DISPATCH_WITH_STREAM(flows, FLOWS, FLOWS, 4, PIECE * 4)
+FLEET_KERNEL(run_flows, flows, THREADS)
+{
+    FLEET_WORKER_LOOP(flows);
+}
+#endif
 
 /* ---- the host ------------------------------------------------------------------------------------------ */
 
@@ -432,6 +567,14 @@ static uint32_t errors_of(const litmus *l)
     if (errors[0]) printf("wrong: %u values\n", errors[0]);
     if (errors[1]) printf("wrong: %u waits failed\n", errors[1]);
     return errors[0] || errors[1];
+}
+/* Tasks of a plan: each ran once. */
+static uint32_t errors_of_plan(const litmus *l, uint32_t tasks)
+{
+    uint32_t count;
+    must("end", fleet_to_host(&count, l->errors + RAN, sizeof count, NULL));
+    if (count != tasks) printf("wrong: %u tasks ran, not %u\n", count, tasks);
+    return errors_of(l) || count != tasks;
 }
 
 static void launch(fleet_kernel kernel, litmus *l, uint32_t blocks, uint32_t threads)
@@ -509,6 +652,8 @@ static uint32_t by_hand(const char *name, const fleet_topology *topology, uint32
         launch(FLEET_KERNEL_OF(agree_on_waits), &l, l.blocks, THREADS);
     } else if (!strcmp(name, "lanes")) {
         launch(FLEET_KERNEL_OF(lanes), &l, 1, 64);
+    } else if (!strcmp(name, "ring")) {
+        launch(FLEET_KERNEL_OF(race_for_entries), &l, l.blocks, 64);
     } else if (!strcmp(name, "publish")) {
         launch(FLEET_KERNEL_OF(publish), &l, 1, 64);
         for (uint32_t e = 1; e <= epochs; e++) {
@@ -647,8 +792,180 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     }
     must("run", fleet_wait_state(&state, NULL));
     if (wrong) printf("wrong: %u values on the host\n", wrong);
-    return errors_of(&l) || wrong;
+    return errors_of_plan(&l, whole ? t.chiplets * steps * launches : 0) || wrong;
 }
+
+/* An image of the graph and a state on it. */
+static void prepare(fleet_graph *g, const fleet_plan_desc *desc, fleet_state *state)
+{
+    static fleet_image image;
+    fleet_plan *plan;
+    if (fleet_plan_build(g, desc, &plan)) {
+        printf("wrong: %s\n", fleet_graph_error(g));
+        exit(1);
+    }
+    must("upload", fleet_upload(&image, plan, NULL));
+    must("state", fleet_state_create(state, &image, NULL, NULL));
+}
+static void *device_copy(const void *from, size_t bytes)
+{
+    void *to = device_zeros(bytes);
+    must("copy", fleet_to_device(to, from, bytes, NULL));
+    return to;
+}
+
+static uint32_t by_symbol(const char *name, const fleet_topology *topology, uint32_t steps)
+{
+    /* One grid, so that nothing but the wait for the step before acquires. */
+    const uint32_t alone = !strcmp(name, "carry");
+    const uint32_t workers = topology->units[0] < 3 ? topology->units[0] : 3;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_state state;
+    tiles t;
+    litmus l;
+    void *args;
+    uint32_t n;
+    memset(&t, 0, sizeof t);
+    memset(&l, 0, sizeof l);
+    t.tasks = 2 * topology->chiplets * workers;
+    n = t.tasks - t.tasks / 4;
+    fleet_dim symbol = fleet_symbol(g, "n", 1, t.tasks);
+    fleet_grid carry_grid = fleet_call_device(g, "carry", tiles_carry, fleet_shape1(symbol), 0);
+    if (!alone) {
+        fleet_etensor own = fleet_event_tensor(g, "own", fleet_shape1(symbol), FLEET_COUNT_DERIVED);
+        fleet_etensor all = fleet_event_tensor(g, "all", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_grid pair_grid = fleet_call_device(g, "pair", tiles_pair, fleet_shape1(symbol), 0);
+        fleet_out_edge(g, carry_grid, own, "i->i");
+        fleet_out_edge(g, carry_grid, all, "i->");
+        fleet_in_edge(g, pair_grid, own, "i->i");
+        fleet_in_edge(g, pair_grid, all, "i->");
+    }
+    desc.topology = *topology;
+    desc.workers_per_chiplet = workers;
+    desc.schedule = alone ? FLEET_SCHEDULE_STATIC : FLEET_SCHEDULE_DYNAMIC;
+    desc.early_push = !strcmp(name, "early");
+    prepare(g, &desc, &state);
+    t.errors = l.errors = (uint32_t *)device_zeros(512);
+    t.mixed = (uint32_t *)device_zeros((size_t)2 * t.tasks * SLAB * 4);
+    args = device_copy(&t, sizeof t);
+    must("bind", fleet_bind(&state, "n", n, NULL));
+    must("set-up", fleet_stream_wait(NULL));
+    d.steps = steps;
+    d.threads = THREADS;
+    for (uint32_t k = 0; k < 2; k++)
+        must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
+    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    return errors_of_plan(&l, 2 * steps * n * (alone ? 1 : 2));
+}
+
+/* A tile that fails, or an abort by the host: no task that depends on what did not happen runs. Then the state is
+   recovered, and runs well. */
+static uint32_t by_failure(const char *name, const fleet_topology *topology, uint32_t steps)
+{
+    const uint32_t workers = topology->units[0] < 4 ? topology->units[0] - 1 : 3;
+    const uint32_t aborts = !strcmp(name, "aborts"), dealt = !strcmp(name, "fails_dealt");
+    const fleet_status wanted = aborts ? FLEET_ERROR_ABORTED : FLEET_ERROR_TILE;
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_state state;
+    fleet_status status;
+    char report[4096];
+    tiles t;
+    litmus l;
+    void *args, *out;
+    uint32_t *begun = (uint32_t *)pinned_zeros(4096, &out);
+    memset(&t, 0, sizeof t);
+    memset(&l, 0, sizeof l);
+    t.tasks = 12 * topology->chiplets * workers;
+    t.fails = 2;
+    fleet_dim n = fleet_dim_of(t.tasks);
+    fleet_etensor all = fleet_event_tensor(g, "all", fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_grid first = fleet_call_device(g, "may_fail", tiles_may_fail, fleet_shape1(n), 0);
+    fleet_grid second = fleet_call_device(g, "depend", tiles_depend, fleet_shape1(n), 0);
+    fleet_out_edge(g, first, all, "i->");
+    fleet_in_edge(g, second, all, "i->");
+    if (aborts) {
+        fleet_etensor go = fleet_event_tensor(g, "go", fleet_shape0(), FLEET_COUNT_DERIVED);
+        fleet_in_edge(g, second, go, "i->");
+        fleet_event_outside(g, go, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+        t.fails = 1; /* nothing that waits may run */
+        t.tasks = 0xffffffff;
+        t.out = (uint32_t *)out;
+    }
+    desc.topology = *topology;
+    desc.workers_per_chiplet = workers;
+    desc.schedule = dealt ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
+    prepare(g, &desc, &state);
+    t.errors = l.errors = (uint32_t *)device_zeros(512);
+    t.mixed = (uint32_t *)device_zeros((size_t)12 * topology->chiplets * workers * 64 * 4);
+    args = device_copy(&t, sizeof t);
+    must("set-up", fleet_stream_wait(NULL));
+    d.steps = steps;
+    d.threads = THREADS;
+    must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
+    if (aborts) {
+        host_wait(begun, 1);
+        fleet_abort(&state);
+    }
+    status = fleet_wait_state(&state, NULL);
+    fleet_report(&state, report, sizeof report);
+    if (status != wanted || (!aborts && !strstr(report, "may_fail"))) {
+        printf("wrong: %s\n%s\n", fleet_status_text(status), report);
+        return 1;
+    }
+    if (errors_of(&l) || aborts) return errors_of(&l);
+    t.fails = 0;
+    must("copy", fleet_to_device(args, &t, sizeof t, NULL));
+    must("clear", fleet_device_clear(l.errors, 512, NULL));
+    must("recover", fleet_recover(&state, NULL));
+    must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
+    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    return errors_of_plan(&l, t.tasks * steps);
+}
+
+#if !defined(BY_HAND) && !defined(NO_STREAM)
+static uint32_t by_stream(const fleet_topology *topology, uint32_t steps)
+{
+    const uint32_t workers = topology->units[0] < 3 ? topology->units[0] : 3;
+    const uint32_t tasks = 2 * topology->chiplets * workers + 1, words = tasks * PIECES * PIECE;
+    uint32_t *weights = (uint32_t *)malloc((size_t)words * 4);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_state state;
+    flows f;
+    litmus l;
+    void *args;
+    memset(&l, 0, sizeof l);
+    for (uint32_t i = 0; i < words; i++) weights[i] = i * 2654435761u;
+    fleet_call_device(g, "flow", flows_flow, fleet_shape1(fleet_dim_of(tasks)), 0);
+    desc.topology = *topology;
+    desc.workers_per_chiplet = workers;
+    desc.schedule = FLEET_SCHEDULE_STATIC;
+    prepare(g, &desc, &state);
+    f.errors = l.errors = (uint32_t *)device_zeros(512);
+    f.weights = (const uint32_t *)device_copy(weights, (size_t)words * 4);
+    args = device_copy(&f, sizeof f);
+    must("set-up", fleet_stream_wait(NULL));
+    free(weights);
+    d.steps = steps = steps < 2 ? steps : 2;
+    d.threads = THREADS;
+    d.stream_bytes = FLEET_STREAM_BYTES(flows);
+    must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_flows), args));
+    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    return errors_of_plan(&l, tasks * steps);
+}
+
+#else
+static uint32_t by_stream(const fleet_topology *topology, uint32_t steps)
+{
+    FLEET_UNUSED(topology), FLEET_UNUSED(steps);
+    return 1;
+}
+#endif
 
 static fleet_graph *routed_graph(void)
 {
@@ -729,11 +1046,20 @@ int main(int argc, char **argv)
     uint32_t slices = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
     fleet_topology topology;
     must("query", fleet_query_topology(&topology));
+#if defined(LITMUS_MUTANTS)
+    if (getenv("LITMUS_MUTANT")) litmus_host = (uint32_t)atoi(getenv("LITMUS_MUTANT"));
+    if (hipMemcpyToSymbol(HIP_SYMBOL(litmus_device), &litmus_host, sizeof litmus_host)) return 2;
+#endif
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
            !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census");
     if (!strcmp(name, "routed") ? by_tensors(&topology, epochs)
-        : plan                  ? by_plan(name, &topology, epochs, slices)
-                                : by_hand(name, &topology, epochs))
+        : !strcmp(name, "flow") ? by_stream(&topology, epochs)
+        : !strncmp(name, "fails", 5) || !strcmp(name, "aborts")
+            ? by_failure(name, &topology, epochs)
+        : !strcmp(name, "carry") || !strcmp(name, "passed") || !strcmp(name, "early")
+            ? by_symbol(name, &topology, epochs)
+        : plan ? by_plan(name, &topology, epochs, slices)
+               : by_hand(name, &topology, epochs))
         return 1;
     printf("ok %s\n", name);
     return 0;

@@ -7,6 +7,9 @@ there is exactly one for hipcc; otherwise this fails, so that no mutant silently
   why                 without sim: why the simulator cannot see it. check.py has to
   isa                 False: the machine code does not show it, only its result does. "ir": nor does the machine
                       code depend on it with this compiler, but the compiler is told
+  shared              whether a run chooses it, in one build with others (mutate.py): `old` and `new` are whole
+                      statements, or whole expressions where `old` has no semicolon. Default: where `old` is a
+                      call, a return or an assembly statement
 """
 import os
 import re
@@ -28,6 +31,7 @@ LONG_WAY = "from the stores to the look it is longer than its stores are in flig
 FEWER_LOADS = "it lets no wave have more than 48 loads on their way, and this waits for all but 56"
 LDS_IN_ORDER = "LDS operations act in order and at once there"
 SAME_L2 = "both sides share one L2"
+EITHER_SCOPE = "no cache there keeps the host's memory, so that both scopes do the same"
 HINT = "it answers alike whatever the hint"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
 
@@ -41,20 +45,21 @@ PLAIN_LOAD = """uint%d_t v;
 class Mutant:
     others = OTHERS
 
-    def __init__(self, name, header, function, old, new="", isa=None, sim=None, why=None, flags=(), first=None, seeds=4):
+    def __init__(self, name, header, function, old, new="", isa=None, sim=None, why=None, flags=(), first=None, seeds=4, shared=None):
         self.name, self.header, self.function = name, header, function
         self.old, self.new = old, new
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
+        self.shared = bool(sim and not flags and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
         self.loop = header == SCHED or (name or "").startswith(("mailbox", "stream:"))  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
         return re.sub(r"\W+", "_", self.name).strip("_")
 
-    def apply(self, text):
-        """The mutated text of the header."""
-        definition = re.compile(r"^FLEET_(?:DEVICE|BOTH|GLOBAL\(\d+\))[^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
+    def place(self, text):
+        """Where `old` begins in the header."""
+        definition = re.compile(r"^(?:FLEET_(?:DEVICE|BOTH|GLOBAL\(\d+\))|static) [^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
         found = list(definition.finditer(text))
         for first, last in self.others if self.header == DEVICE else []:
             begin = text.index(first)
@@ -67,10 +72,28 @@ class Mutant:
         body = text[begin:end]
         if body.count(self.old) != 1:
             sys.exit("mutant %s: %s holds %d times: %s" % (self.name, self.function, body.count(self.old), self.old))
-        return text[:begin] + body.replace(self.old, self.new) + text[end:]
+        return begin + body.index(self.old)
+
+    def apply(self, text):
+        """The mutated text of the header."""
+        at = self.place(text)
+        return text[:at] + self.new + text[at + len(self.old):]
+
+    def chosen(self, number):
+        """What stands in place of `old` where a run chooses the mutant."""
+        if self.old.endswith(";"):
+            return "{ if (LITMUS_IS(%du)) { %s } else { %s } }" % (number, self.new, self.old)
+        return "(LITMUS_IS(%du) ? (%s) : (%s))" % (number, self.new, self.old)
 
 
 M = Mutant
+
+
+def L(name, header, function, old, new, sim, **more):
+    """Of logic: the machine code does not show it, and a run of the shared build chooses it."""
+    return Mutant(name, header, function, old, new, isa=False, sim=sim, shared=True, **more)
+
+
 L1 = ["-DFLEET_CHIPLET_ACQUIRE_L1"]
 MUTANTS = [
     # notify
@@ -79,7 +102,8 @@ MUTANTS = [
     M("barrier between drain and arrival", DEVICE, "fleeti_notify_all", "fleeti_barrier(me);", ";", sim="device1"),
     M("barrier of the vote", DEVICE, "fleeti_block_vote", "fleeti_barrier(me);", sim="dealt", isa=False),
     M("s_barrier itself", DEVICE, "fleet_block_barrier", "__syncthreads();", sim="device1"),
-    M("last of the chiplet: one too early", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "+ 2 != epoch * r.share", sim="device2", isa=False),
+    M("last of the chiplet: one too early", DEVICE, "fleeti_arrive", "fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share",
+      "fleeti_rmw_device(c.device + r.sub, 1) + 2 != epoch * r.share", sim="device2", isa=False, shared=True),
     M("last of the chiplet: nobody waits for it", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "== ~0u", sim="device2", isa=False),
     # release
     M("device release: buffer_wbl2", DEVICE, "fleeti_write_back_device", FENCE_RELEASE % "agent", sim="device1"),
@@ -91,6 +115,7 @@ MUTANTS = [
     M("system release: wait after the write-back", DEVICE, "fleeti_write_back_system", "fleeti_drain();", sim=None, why=OWN_WAIT),
     M("system release: no wait at all after it", DEVICE, "fleeti_write_back_system", FENCE_RELEASE % "" + "\n    fleeti_drain();",
       '__asm__ volatile("buffer_wbl2 sc0 sc1" ::: "memory");', sim="system", seeds=12),
+    M("system release: for the device only", DEVICE, "fleeti_arrive", "system |= r.counter & FLEETI_SYSTEM;", sim=None, why=EITHER_SCOPE),
     # poll
     M("device poll: a plain load", DEVICE, "fleeti_poll_device", "return fleet_load_relaxed_device(at);", PLAIN_LOAD % (32, ""), sim="device1"),
     M("system poll: a plain load", DEVICE, "fleeti_poll_system", "return fleet_load_relaxed_system(at);", PLAIN_LOAD % (32, ""), sim="system"),
@@ -103,6 +128,7 @@ MUTANTS = [
     M("device acquire: of workgroup scope", DEVICE, "fleeti_invalidate_device", '"agent"', '"workgroup"', sim="device1"),
     M("device acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_device", "fleeti_drain();", sim=None, why=INV_AT_ONCE),
     M("system acquire: buffer_inv", DEVICE, "fleeti_invalidate_system", FENCE_ACQUIRE % "", sim="system"),
+    M("system acquire: from the device only", DEVICE, "fleeti_invalidate", "fleeti_invalidate_system();", "fleeti_invalidate_device();", sim=None, why=EITHER_SCOPE),
     M("system acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_system", "fleeti_drain();", sim=None, why=INV_AT_ONCE),
     M("chiplet acquire", DEVICE, "fleeti_invalidate_chiplet", "fleeti_invalidate_device();", sim="chiplet"),
     M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_invalidate_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
@@ -144,24 +170,111 @@ MUTANTS = [
       "*at = value;", sim=None, why=SAME_L2),
     M("ready ring: acquire", SCHED, "fleeti_take_ready", "fleeti_invalidate(FLEET_SCOPE_DEVICE);", ";", sim="ready"),
     M("own queue: acquire", SCHED, "fleeti_take_own", "fleeti_invalidate((fleet_scope)scope);", ";", sim="some"),
-    M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket", "got = want; *ticket", sim="ready", isa=False),
-    M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need;", "epoch * need - 1;", sim="ready", isa=False),
+    M("ready ring: a ticket without an entry", SCHED, "fleeti_ring_win", "if (got) *ticket = fleet_add_relaxed_device(&ring->head.word, got);",
+      "got = want; *ticket = fleet_add_relaxed_device(&ring->head.word, got);", sim="ready", isa=False, shared=True),
+    M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need", "epoch * need - 1", sim="ready", isa=False, shared=True),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=LONG_WAY),
     M("run-time maps: release", SCHED, "fleeti_notify_ready", "+ from, mapped && last,", "+ from, 0,", sim="routed", isa=False),
     M("census: drain before leaving", SCHED, "fleeti_census", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain();\n    if (fleeti_rmw_device(&state->exited", "if (fleeti_rmw_device(&state->exited", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
+    # counts, comparisons, bounds: a run of the shared build each
+    L("sub-counter: one for all chiplets", DEVICE, "fleeti_event_notify", "r.sub = (e.counter + (1 + fleet_chiplet_id()) * FLEETI_EVENT_LINE) &\n                ~FLEETI_LOCAL;",
+      "r.sub = (e.counter + FLEETI_EVENT_LINE) & ~FLEETI_LOCAL;", "device2"),
+    L("sub-counter: the last one arrives for itself alone", DEVICE, "fleeti_event_notify", "r.weight = e.share;", "r.weight = 1;", "device2"),
+    L("poll: one arrival too early", DEVICE, "fleeti_poll_until", "(int32_t)(value - want) >= 0", "(int32_t)(value - want) >= -1", "device1"),
+    L("wait: the records after the first", DEVICE, "fleeti_await", "k -= count;", "", "static"),
+    L("step before: the one before that", DEVICE, "fleeti_wanted", "epoch - 1", "epoch - 2", "carry"),
+    L("step before: no acquire where a symbol is bound at launch", GRAPH, "fleeti_wait_for_step", "scope > task->acquire",
+      "scope > (task->acquire | (uint32_t)task->flags << 2)", "carry"),
+    L("step end: the epoch stays", SCHED, "fleeti_step_ends", "w->epoch++;", "", "carry"),
+    L("task: acquires at block scope", SCHED, "fleeti_ready", "(fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level))", "FLEET_SCOPE_BLOCK", "static"),
+    L("residency: one workgroup too early", SCHED, "fleeti_census", "seats == 1", "seats == 2", "static"),
+    L("exit: the bucket's epoch stays", SCHED, "fleeti_leave", "fleet_load_relaxed_device(bucket) + steps", "fleet_load_relaxed_device(bucket)", "carry"),
+    L("exit: the state's epoch stays", SCHED, "fleeti_leave", "epoch += steps;", "", "static"),
+    L("exit: the state stays claimed", SCHED, "fleeti_leave", "0u - fleeti_cold_value(w->fixed->blocks)", "0u", "carry"),
+    L("guard: tasks outside their shape run", SCHED, "fleeti_is_absent", "absent && fleeti_schedule_of(w) != FLEETI_ONLY", "0u", "carry"),
+    L("guard: what an absent task completes", SCHED, "fleeti_pass_over",
+      "fleeti_rmw_device(fleeti_counters_of(w).device + r.counter, r.weight) + r.weight ==\n            epoch * triggers[lane].target",
+      "fleeti_rmw_device(fleeti_counters_of(w).device + r.counter, r.weight) * 0u != 0", "passed"),
+    L("mailbox: the tag of the entry before", SCHED, "fleeti_post", "(uint64_t)((entry + 1) & 0xffff) << 48", "(uint64_t)(entry & 0xffff) << 48", "fails_dealt"),
+    L("mailbox: posts into a full one", SCHED, "fleeti_post", "entry - *taken >= FLEETI_MAILBOX", "0", "fails_dealt"),
+    L("mailbox: no scope to acquire", SCHED, "fleeti_post", "(uint64_t)acquire << 46", "(uint64_t)0", "dealt"),
+    L("mailbox: takes the entry before", SCHED, "fleeti_take_mail", "((w->number + 1) & 0xffff)", "(w->number & 0xffff)", "fails_dealt"),
+    L("ready ring: the tag of the ticket before", SCHED, "fleeti_ring_push", "(uint64_t)(ticket + 1) << 32", "(uint64_t)ticket << 32", "ready"),
+    L("ready ring: entries that were not won stay taken", SCHED, "fleeti_ring_win",
+      "if (got < want) fleet_add_relaxed_device(&ring->available.word, want - got);", "", "ready"),
+    L("ready ring: takes whatever stands there", SCHED, "fleeti_ring_take", "(uint32_t)(entry >> 32) == ticket + 1", "1", "ring"),
+    L("join: one counter for all", SCHED, "fleeti_push_consumers", "plan->joins + desc", "plan->joins", "ready"),
+    L("join: none", SCHED, "fleeti_push_consumers", "need > 1", "0", "ready"),
+    L("run-time ranges: tasks that do not exist run", SCHED, "fleeti_is_missing", "maps[k].kind == FLEETI_MAP_EXISTS", "0", "routed"),
+    L("early push: no wait", SCHED, "fleeti_must_wait", "fleeti_task_has(w, FLEETI_EARLY)", "0", "early"),
+    L("early push: of the first step only", SCHED, "fleeti_taken", "w->epoch * targets[e]", "targets[e]", "early"),
+    L("own queue: the epoch stays", SCHED, "fleeti_take_own", "fleeti_cold_value(w->own_epoch) + ends", "fleeti_cold_value(w->own_epoch)", "some"),
+    L("ready tasks: ends a step early", SCHED, "fleeti_take_ready", "(int32_t)(seen.seen - last * target) >= 0", "(int32_t)(seen.seen - (last - 1) * target) >= 0", "ready"),
+    L("failure: a failed tile arrives", SCHED, "fleeti_finish_slowly", "veto |= w->stop || tile_status != FLEET_OK;", "veto |= w->stop;", "fails_dealt"),
+    L("failure: a failed tile of a plain task arrives", SCHED, "fleeti_finish", "w->stop | (uint32_t)tile_status", "w->stop", "fails"),
+    L("failure: others are not stopped", SCHED, "fleeti_give_up", "fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0", "1u", "fails"),
+    L("failure: a wait does not look at the stop word", DEVICE, "fleeti_watched", "if (stop) return (fleet_status)stop;", "", "fails"),
+    L("failure: a tile runs after a wait that was ended", SCHED, "fleeti_ready", "if (!status) return 1;", "return 1;", "fails"),
+    L("abort: a wait does not look at the host's word", DEVICE, "fleeti_watched", "fleet_load_relaxed_system(watch->host_abort)", "0", "aborts"),
+    L("stream: a piece before it is there", DEVICE, "fleeti_weights_ready", "fleeti_stream_is_full(&s->ring, slot, use)", "1", "flow"),
+    L("stream: a slot is filled while it is read", DEVICE, "fleeti_spans_ready", "!fleeti_any(!fleeti_stream_is_free(&p->ring, p->slot, p->use, p->waves))", "1", "flow"),
+    L("stream: releases count for one wave", DEVICE, "fleet_weights_release", "s->waves / sharers", "s->waves", "flow"),
 ]
+
 
 
 def first_error(text):
     return next((l for l in text.split("\n") if "error" in l), text[-200:])
 
 
-def write(m, top, folder):
-    """Copies of the headers, one of them mutated."""
+def copies(top, folder, change):
+    """Copies of the headers: change(header, text)."""
     for header in (GRAPH, DEVICE, SCHED):
         with open(os.path.join(top, header), encoding="utf-8") as f:
-            text = f.read()
+            text = change(header, f.read())
         with open(os.path.join(folder, header), "w", encoding="utf-8") as f:
-            f.write(m.apply(text) if m.header == header else text)
+            f.write(text)
+
+
+def write(m, top, folder):
+    """Copies of the headers, one of them mutated."""
+    copies(top, folder, lambda header, text: m.apply(text) if m.header == header else text)
+
+
+# Device code reads which mutant it is from constant memory: a load that no vector wait is for.
+CHOICE = """#if !defined(LITMUS_MUTANTS)
+#define LITMUS_MUTANTS
+#include <stdint.h>
+#if defined(LITMUS_MAIN)
+__constant__ uint32_t litmus_device;
+uint32_t litmus_host;
+#else
+static __constant__ uint32_t litmus_device;
+extern uint32_t litmus_host;
+#endif
+#if defined(__HIP_DEVICE_COMPILE__)
+#define LITMUS_IS(n) (litmus_device == (n))
+#else
+#define LITMUS_IS(n) (litmus_host == (n))
+#endif
+#endif
+"""
+
+
+def write_shared(top, folder):
+    """Copies of the headers with all the mutants that a run can choose: {number: mutant}. One that overlaps with
+    another is none of them, and gets a build of its own."""
+    numbers = {}
+
+    def change(header, text):
+        places = sorted((m.place(text), m.place(text) + len(m.old), k) for k, m in enumerate(MUTANTS, 1) if m.shared and m.header == header)
+        out, end = CHOICE if header == GRAPH else "", 0
+        for first, last, k in places:
+            if first >= end:
+                out += text[end:first] + MUTANTS[k - 1].chosen(k)
+                numbers[k], end = MUTANTS[k - 1], last
+        return out + text[end:]
+    copies(top, folder, change)
+    return numbers

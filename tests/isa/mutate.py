@@ -19,8 +19,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
 DEEP = bool(os.environ.get("FLEET_DEEP"))
-BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes"]
-TESTS = BY_HAND + ["static", "dealt", "ready", "some", "routed", "census"]
+BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes", "ring"]
+TESTS = BY_HAND + ["static", "dealt", "ready", "some", "routed", "census", "carry", "passed", "early", "fails", "fails_dealt", "aborts", "flow"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
 
 
@@ -37,7 +37,7 @@ def settings(seeds):
 # A launch that comes to no end is ended after this many wave instructions. The longest that ends takes 4 million;
 # more where the device spins until the host, which may have to wait for a processor, has answered.
 LIMIT, LIMIT_WITH_HOST = "12000000", "80000000"
-WITH_HOST = ("system", "publish", "static", "dealt", "some")
+WITH_HOST = ("system", "publish", "static", "dealt", "some", "aborts")
 
 
 def hipcc(*words):
@@ -52,16 +52,27 @@ def build(folder, m, implementation):
     """Compiles the litmus programs, those that m needs, with mutated headers, and links them."""
     mutants.write(m, TOP, folder)
     program = os.path.join(folder, "litmus")
-    only = ["-DBY_HAND"] if m.sim and m.sim.split()[0] in BY_HAND else []
+    only = ["-DBY_HAND"] if m.sim and m.sim.split()[0] in BY_HAND else ["-DNO_STREAM"] if m.name else []
     return (hipcc(*LANGUAGE, "-I" + folder, *m.flags, *only, os.path.join(HERE, "litmus.c"), "-o", program + ".o") or
             hipcc(program + ".o", implementation, "-o", program))
 
 
-def build_implementation(work):
+def build_implementation(headers, work):
     source, target = os.path.join(work, "implementation.c"), os.path.join(work, "implementation.o")
     with open(source, "w", encoding="utf-8") as f:
         f.write('#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n')
-    return hipcc(*LANGUAGE, "-I" + TOP, source, "-o", target), target
+    return hipcc(*LANGUAGE, "-I" + headers, source, "-o", target), target
+
+
+def build_shared(folder):
+    """One program of which each run chooses its mutant (LITMUS_MUTANT): what is wrong; the mutants by number."""
+    numbers = mutants.write_shared(TOP, folder)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        other = pool.submit(build_implementation, folder, folder)
+        program = os.path.join(folder, "litmus")
+        why = hipcc(*LANGUAGE, "-I" + folder, os.path.join(HERE, "litmus.c"), "-o", program + ".o")
+        other_why, implementation = other.result()
+    return why or other_why or hipcc(program + ".o", implementation, "-o", program), numbers
 
 
 def run(folder, words, setting, extra=()):
@@ -80,23 +91,25 @@ def run(folder, words, setting, extra=()):
 
 
 def attempt(m, work, implementation):
-    """Runs a mutant until it is caught: (mutant, words, setting, tries, what)."""
+    """Builds a mutant and runs it until it is caught: (mutant, words, setting, tries, what)."""
     folder = tempfile.mkdtemp(dir=work)
     try:
         why = build(folder, m, implementation)
-        if why:
-            return m, None, None, 0, why
-        tries = 0
-        first = [m.first] if isinstance(m.first, str) else list(m.first or [])
-        for setting in first + list(settings(40 if DEEP else m.seeds)):
-            for words in [m.sim] if m.sim else TESTS:
-                tries += 1
-                what, _ = run(folder, words, setting)
-                if what:
-                    return m, words, setting, tries, what
-        return m, None, None, tries, None
+        return (m, None, None, 0, why) if why else attempt_runs(m, folder)
     finally:
         shutil.rmtree(folder)
+
+
+def attempt_runs(m, folder, extra=()):
+    tries = 0
+    first = [m.first] if isinstance(m.first, str) else list(m.first or [])
+    for setting in first + list(settings(40 if DEEP else m.seeds)):
+        for words in [m.sim] if m.sim else TESTS:
+            tries += 1
+            what, _ = run(folder, words, setting, extra)
+            if what:
+                return m, words, setting, tries, what
+    return m, None, None, tries, None
 
 
 def short(setting):
@@ -133,15 +146,25 @@ def main():
         if not m.sim and m.isa is False:
             sys.exit("mutant %s: no check at all" % m.name)
     work = tempfile.mkdtemp()
-    why, implementation = build_implementation(work)
-    if why:
-        print("FAIL implementation: %s" % why)
+    shared = tempfile.mkdtemp(dir=work)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        together = pool.submit(build_shared, shared)
+        why, implementation = build_implementation(TOP, work)
+        shared_why, numbers = together.result()
+    if why or shared_why:
+        print("FAIL implementation: %s" % (why or shared_why))
         return
+    chosen = {m.name: n for n, m in numbers.items()}
+
+    def caught(m):
+        if m.name in chosen:
+            return attempt_runs(m, shared, ["LITMUS_MUTANT=%d" % chosen[m.name]])
+        return attempt(m, work, implementation)
     runs, rows = {(): set(), tuple(mutants.L1): set()}, []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         clean = {flags: tempfile.mkdtemp(dir=work) for flags in runs}
         built = {flags: pool.submit(build, folder, mutants.Mutant(None, None, "", "", flags=flags), implementation) for flags, folder in clean.items()}
-        for job in [pool.submit(attempt, m, work, implementation) for m in mutants.MUTANTS if m.sim or DEEP]:
+        for job in [pool.submit(caught, m) for m in mutants.MUTANTS if m.sim or DEEP]:
             m, words, setting, tries, what = job.result()
             if words:
                 runs[tuple(m.flags)].add((words, setting))
