@@ -217,10 +217,11 @@ FLEET_TILE(embed, op)
     return FLEET_OK;
 }
 
-/* What is infinite or not a number becomes the largest, so that it is chosen, and whoever looks at the choice sees it. */
+/* What is infinite or not a number becomes the largest, so that it is chosen, and whoever looks at the choice sees it.
+   x - x is 0 or not a number; a comparison would need two scalar registers of AMD for its lanes. */
 FLEET_DEVICE float comparable(float x)
 {
-    return fabsf(x) < INFINITY ? x : INFINITY;
+    return fminf(x + (x - x), INFINITY);
 }
 /* Keeps the larger logit; of equal ones the first token's. */
 FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_token)
