@@ -3590,7 +3590,7 @@ fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
     return fleeti_rt(FLEETI_RT(MemsetAsync)(memory, 0, bytes, stream));
 }
 /* The field of it that is out of its range; null: none. A GPU ignores it. */
-static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
+static __attribute__((unused)) const char *fleeti_bad_host_desc(const fleet_host_desc *d)
 {
     (void)d;
     return NULL;

@@ -82,7 +82,7 @@ bug "acquire at chiplet scope in wait" $device \
     'failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
         if (@ && scope > FLEET_SCOPE_CHIPLET) scope = FLEET_SCOPE_CHIPLET;'
 bug "no acquire in test" $device \
-    'fleeti_invalidate(scope); /* as in the wait' 'if (!@) fleeti_invalidate(scope); /* as in the wait'
+    'if (done) fleeti_invalidate(scope);' 'if (done && !@) fleeti_invalidate(scope);'
 bug "no acquire at chiplet scope" $device \
     'fleeti_invalidate_chiplet();
     else' '{ if (!@) fleeti_invalidate_chiplet(); }
