@@ -2418,7 +2418,7 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
      released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
                grows by the number of waves with each use)
      use       NVIDIA: 1 + the use that was begun last
-     at        the CPU: where the span is, for there are no copies
+     at        the CPU: where the span is; nothing is copied there
    and for the workgroup:
      begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
      quit      not 0: the tasks end here
@@ -3118,7 +3118,7 @@ FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
     do {
         fleeti_stream_settle(s, &p->flight);
         if (fleeti_spans_left(p)) {
-            fleeti_spans_land(p, p->slot, p->use - 1); /* nobody has waited for the copy */
+            fleeti_spans_land(p, p->slot, p->use - 1); /* no wave has waited for the copy */
             if (p->status) return 0;
             if (!fleeti_spans_ready(p)) fleeti_stream_reclaim(s, p->slot, p->use, p->waves);
         } else if (!fleeti_spans_again(p, &tries)) {

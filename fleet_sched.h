@@ -589,7 +589,7 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
    to `due` when it claims, and each workgroup leaves `due` as the last thing that it does. A claim that finds 0 opens
    a run, with a seat for each workgroup of one launch; any other claim is refused, and its workgroups take seats or
    find none. Only who has a seat is counted on its chiplet. Who took the last one judges, when all have been counted:
-   the run begins if and only if the holders of the seats are all the workgroups that are due, and nobody has found
+   the run begins if and only if the holders of the seats are all the workgroups that are due, and no workgroup has found
    none since the run was opened. Then they are one launch, the one that opened the run: a workgroup of that launch
    without a seat would be due, or would have looked for one before it left. Workgroups of later launches find no seat
    and leave. Otherwise launches have met before the first of them was complete: none of them runs, and all end with

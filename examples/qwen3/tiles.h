@@ -217,7 +217,7 @@ FLEET_TILE(embed, op)
     return FLEET_OK;
 }
 
-/* What is infinite or not a number becomes the largest, so that it is chosen, and whoever looks at the choice sees it.
+/* Turns infinities and NaNs into the largest value, so that it is chosen and the check of the choice finds it.
    x - x is 0 or not a number; a comparison would need two scalar registers of AMD for its lanes. */
 FLEET_DEVICE float comparable(float x)
 {
