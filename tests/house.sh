@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# Checks how the three headers are arranged. Prints a line for each finding; the status is 0 when there is none.
+#
+#   tests/house.sh [CHECK[:HEADER]...]      default: every check of every header
+#
+#   sections   The contents list in a header's first comment names the same >>tags, in the same order, as the banners
+#              below it. A banner is a line "/* ==== >>tag: what it holds ==== */"; the tag >>manual is the first comment
+#              itself. No two sections, nor two parts of them ("/* ---- name ---- */"), have the same name.
+#   public     The section >>public is short enough to be read in one sitting.
+#   platform   All headers together test the platform (FLEET_HIP, FLEET_CUDA, FLEET_HOST, __gfx..__, __CUDA_ARCH__) at
+#              most 10 times outside of backend sections, each with its reason in a comment on the same line or on the
+#              line before.
+#   contract   Every name of the section >>contract of fleet_device.h is defined in >>amd, >>nvidia and >>host. The
+#              section has one name a line, at the beginning of the line: in a comment, or as a prototype.
+set -eu
+cd "$(dirname "$0")/.."
+exec python3 - "$@" <<'PYTHON'
+import re
+import sys
+
+LINES = {"fleet.h": 900, "fleet_device.h": 450, "fleet_sched.h": 600}  # of the public sections
+PLATFORM_TESTS = 10
+BACKENDS = ("amd", "nvidia", "host")
+
+text = {name: open(name).read().split("\n") for name in LINES}
+findings = []
+
+
+def found(header, line, what):
+    findings.append(f"{header}:{line}: {what}")
+
+
+def banners(header):
+    """(tag, line) of each banner; lines count from 1."""
+    return [(m.group(1) if (m := re.search(r">>(\w+)", line)) else "", i)
+            for i, line in enumerate(text[header], 1) if line.startswith("/* ====")]
+
+
+def section(header, tag):
+    """(first line, lines) of a section, without its banner; None if the header has none of that name."""
+    all_ = banners(header) + [("", len(text[header]) + 1)]
+    for (name, begin), (_, end) in zip(all_, all_[1:]):
+        if name == tag:
+            return begin + 1, text[header][begin:end - 1]
+    return None
+
+
+def check_sections(header):
+    contents = []
+    for line in text[header]:
+        if m := re.match(r"\s+>>(\w+)", line):
+            contents.append(m.group(1))
+        if "*/" in line:
+            break
+    if contents[:1] != ["manual"]:
+        found(header, 1, "the first comment has no contents list that begins with >>manual")
+    tags = ["manual"]
+    for tag, line in banners(header):
+        if not tag:
+            found(header, line, "a banner without a >>tag")
+        elif tag in tags:
+            found(header, line, f"a second section >>{tag}")
+        else:
+            tags.append(tag)
+    if contents and contents != tags:
+        found(header, 1, f"contents list: {' '.join(contents)}; banners: {' '.join(tags)}")
+    seen = {}
+    for i, line in enumerate(text[header], 1):
+        if m := re.match(r"/\* ---- (.*?) -+ \*/", line):
+            if m.group(1) in seen:
+                found(header, i, f"a second part \"{m.group(1)}\", the first is at line {seen[m.group(1)]}")
+            seen[m.group(1)] = i
+
+
+def check_public(header):
+    public = section(header, "public")
+    if not public:
+        found(header, 1, "no section >>public")
+    elif len(public[1]) > LINES[header]:
+        found(header, public[0], f"the public section has {len(public[1])} lines, at most {LINES[header]} are allowed")
+
+
+def check_platform(_):
+    tests = []
+    for header in LINES:
+        tag = "manual"
+        tag_at = dict((line, name) for name, line in banners(header))
+        for i, line in enumerate(text[header], 1):
+            tag = tag_at.get(i, tag)
+            if tag in BACKENDS:
+                continue
+            if re.match(r"\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(FLEET_HIP|FLEET_CUDA|FLEET_HOST|__gfx\w+|__CUDA_ARCH__)\b", line):
+                tests.append((header, i))
+                if "/*" not in line and not text[header][i - 2].rstrip().endswith("*/"):
+                    found(header, i, "a test of the platform without its reason in a comment")
+    if len(tests) > PLATFORM_TESTS:
+        for header, i in tests:
+            found(header, i, f"a test of the platform outside of backend sections: {len(tests)} in all, at most {PLATFORM_TESTS} are allowed")
+
+
+def check_contract(_):
+    header = "fleet_device.h"
+    contract = section(header, "contract")
+    if not contract:
+        found(header, 1, "no section >>contract")
+        return
+    names = {}
+    for i, line in enumerate(contract[1], contract[0]):
+        if m := re.match(r"(?:[\s*/]*|[A-Z]\w.*?[\s*])\b((?:fleeti?|FLEETI?)_\w+)(?=\s*[(;]|\s|$)", line):
+            # A prototype: the name before the first parenthesis. Else: the first word.
+            call = re.search(r"\b((?:fleeti?|FLEETI?)_\w+)\s*\(", line)
+            names.setdefault(call.group(1) if call else m.group(1), i)
+    if not names:
+        found(header, contract[0], "the section >>contract holds no name")
+    for backend in BACKENDS:
+        part = section(header, backend)
+        if not part:
+            found(header, 1, f"no section >>{backend}")
+            continue
+        code = re.sub(r"/\*.*?\*/", " ", "\n".join(part[1]), flags=re.S)
+        for name, line in names.items():
+            defined = (rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", rf"^(?:\w[^;{{}}\n]*\b)?{name}[ \t]*\([^;{{}}]*\)[^;{{}}()]*\{{",
+                       rf"^\}}[ \t]*{name}[ \t]*;", rf"\b(?:struct|enum|union)[ \t]+{name}\s*\{{",
+                       rf"^[ \t]*typedef\b[^;{{}}]*\b{name}[ \t]*(?:\[[^\]]*\])?;")
+            if not any(re.search(d, code, re.M) for d in defined):
+                found(header, line, f"{name} is in the contract, but the section >>{backend} does not define it")
+
+
+checks = {"sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
+of_all = ("platform", "contract")  # checks of all headers at once
+for word in sys.argv[1:] or checks:
+    name, _, header = word.partition(":")
+    if name not in checks or (header and header not in LINES):
+        sys.exit(f"tests/house.sh: {word} is none of {', '.join(checks)}, or names a header that is none of {', '.join(LINES)}")
+    for h in [header] if header else list(LINES)[:1] if name in of_all else LINES:
+        checks[name](h)
+print("\n".join(findings))
+sys.exit(1 if findings else 0)
+PYTHON
