@@ -8,6 +8,29 @@
    What is known later has its place in it: symbols that are bound before a launch, and maps by
    tensors that the launch itself writes.
 
+   CONTENTS (search for the tag)
+       >>manual           this comment
+       >>public           limits, statuses, topologies, extents, graph, maps, plan, reports, linear layers
+       >>layout           private, read by the other two headers: what the block of a plan holds
+       >>iterator         inline code of the tile iterator, for the host and for tiles
+       >>implementation   the table of passes; text, numbers, topologies, extents, coordinate maps
+       >>graph            the calls that build a graph
+       >>build            what the passes share, buckets, and fleet_plan_build, which runs the passes
+       >>bind             pass: symbols, topology and shapes become numbers
+       >>choose           pass: AUTO becomes STATIC or DYNAMIC
+       >>edges            pass: edges and run-time maps become numbers
+       >>place            pass: every task gets its chiplet and worker
+       >>analyse          pass: which tasks notify each event element and which wait for it
+       >>count            pass: wait counts, scopes, counters, targets
+       >>overlap          pass: whether sources may run ahead of the step before
+       >>tensors          pass: no run-time map reads what is not written
+       >>records          pass: the waits and notifies of each task
+       >>emit             pass: the block
+       >>order            pass: nothing can deadlock
+       >>check            fleet_plan_check: blocks that come from outside
+       >>report           questions to a plan, and its report
+       >>linear           linear layers: choice, costs, report
+
    RECIPE
        In exactly one source file:
            #define FLEET_IMPLEMENTATION
@@ -77,7 +100,9 @@
 
 FLEET_C_BEGIN
 
-/* ---- fleet: limits --------------------------------------------------------------------------- */
+/* ==== >>public: graph, maps, plan, reports, linear layers ===================================== */
+
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
@@ -86,7 +111,7 @@ FLEET_C_BEGIN
 #define FLEET_MAX_BUCKETS 64  /* sets of queues in one plan, for the values of its symbols */
 #define FLEET_LINE_BYTES 128  /* cache line: counters never share one with a stored flag */
 
-/* ---- fleet: status --------------------------------------------------------------------------- */
+/* ---- statuses -------------------------------------------------------------------------------- */
 
 /* Every status and what it means. Host functions and tiles return them; device code stores them in
    the report. The order is part of the plan format: append only. */
@@ -138,7 +163,7 @@ typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_C
 const char *fleet_status_name(fleet_status status);
 const char *fleet_status_text(fleet_status status);
 
-/* ---- fleet: topology ------------------------------------------------------------------------- */
+/* ---- topologies ------------------------------------------------------------------------------ */
 
 /* What the builder knows of a chip. All numbers are data: a chip of your own is made by hand. */
 typedef struct fleet_topology {
@@ -173,7 +198,7 @@ fleet_topology fleet_topology_preset(fleet_chip chip);
 /* A topology of `chiplets` times `units`, everything else as on MI300X: a start for your own. */
 fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 
-/* ---- fleet: symbolic extents ----------------------------------------------------------------- */
+/* ---- symbolic extents ------------------------------------------------------------------------ */
 
 /* An extent: floor((mul * symbol + add) / div), or the constant `add` where symbol is 0. */
 typedef struct fleet_dim {
@@ -206,7 +231,7 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
 /* Appends an axis: shapes of five and six axes. */
 fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
 
-/* ---- fleet: graph ---------------------------------------------------------------------------- */
+/* ---- graph ----------------------------------------------------------------------------------- */
 
 /* Handles; 0 is none, and every call accepts it as a no-op once the graph has an error. The lower half is a number, the
    upper one tells of which graph: a handle of another one is an error. */
@@ -323,7 +348,7 @@ void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_
 #define fleet_grid_time(g, grid, mean_ns, variation_percent, tasks)                                \
     fleeti_grid_time(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
 
-/* ---- fleet: coordinate maps ------------------------------------------------------------------ */
+/* ---- coordinate maps ------------------------------------------------------------------------- */
 
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of
    stride[k] * c[k], the axis takes every value from floor(v / div) to floor((v + width - 1) / div);
@@ -374,7 +399,7 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
                         const char *file, int line);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
 
-/* ---- fleet: maps that are known at run time only ------------------------------------------------ */
+/* ---- run-time maps --------------------------------------------------------------------------- */
 
 /* A run-time tensor: int32 in device memory, row-major, which the tasks of one grid write, and by which maps find
    events and tasks in the same launch. A writer of one CU-task writes it all; a writer of as many tasks as the
@@ -412,7 +437,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
                          int line);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
-/* ---- fleet: placement, scope, buffers, the outside ------------------------------------------- */
+/* ---- placement, scopes, the outside, buffers ------------------------------------------------- */
 
 /* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its second
    (where it has one) the worker on that chiplet; values out of range are an error, so that a map must
@@ -450,7 +475,7 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
                    int line);
 #define fleet_writes(g, grid, buffer) fleeti_writes(g, grid, buffer, FLEETI_HERE)
 
-/* ---- fleet: plan ----------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 /* What the kit itself takes, in nanoseconds: for a task with an event before and one behind it, and from the end of a
    grid to the start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h) measures them. */
@@ -516,6 +541,262 @@ void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
 void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
                             uint32_t count);
 
+typedef struct fleet_plan fleet_plan;
+
+/* Builds a plan. On success *out is a block from FLEET_MALLOC that the caller frees with
+   fleet_plan_free; on failure *out is null and fleet_graph_error tells what to change. The graph is
+   not changed but for its error: any number of plans may come from one graph. Time and memory are
+   linear in tasks and edges. */
+fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
+void fleet_plan_free(fleet_plan *plan);
+
+/* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes and checksum
+   (FLEET_ERROR_IMAGE_...), that every index in it stays inside it, and that what it says twice agrees
+   (FLEET_ERROR_IMAGE_INDEX). Reads nothing past `bytes`, what the caller holds, whatever the bytes are.
+   A block that was forged with a checksum to match may pass. Then it may compute nonsense, or end with a status, but
+   the kit reads and writes nothing outside the image, the state, and what the plan itself asks of its caller: that its
+   tile functions bear every coordinate in the shapes of its grids, an array of fleet_plan_args arguments, and
+   fleet_plan_tensor_values values for each run-time tensor. Compare these with what you have. */
+fleet_status fleet_plan_check(const void *block, size_t bytes);
+
+/* Elements of the array of arguments that launches of the plan read: 1 + the largest index that a grid has. */
+uint64_t fleet_plan_args(const fleet_plan *plan);
+/* Values of a run-time tensor that launches of the plan read; -1: the plan has no such tensor. */
+int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+/* The numbers of the report, per step. */
+typedef struct fleet_plan_stats {
+    uint32_t tasks[4]; /* per fleet_level; unaware: the CU-tasks of device- and chiplet-tasks */
+    uint32_t descs;    /* descriptors, the copies of chiplet-tasks and step ends included */
+    uint64_t local_signals;  /* arrivals at counters that stay within a chiplet */
+    uint64_t global_signals; /* arrivals at counters that several chiplets read */
+    uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
+    uint64_t acquires; /* device or system acquires, one per task that waits for such events */
+    uint32_t shortest_queue, longest_queue;
+    uint64_t plan_bytes, counter_bytes;
+} fleet_plan_stats;
+
+fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
+
+/* Writes the report (words and numbers: tasks per level, signals and releases per event, scopes,
+   queue lengths, bytes, warnings) as text of at most `bytes` bytes including the final 0; returns
+   the length it would need without the 0, as snprintf does. */
+size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
+
+/* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It lies in the same block.
+   Null: there is none. */
+const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
+/* Finds the event tensor of that name; its index, or -1. */
+int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
+/* Finds a task by its grid's name and its coordinate, a number for each axis; its id, or -1. */
+int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at);
+/* Writes "final(3)" for a task id, "E[3]" for a counter word; returns as snprintf does. */
+size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
+size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes);
+
+/* ---- linear layers --------------------------------------------------------------------------- */
+
+/* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is cut over its slices,
+   which run on different chiplets, and in which order the workers of a chiplet take the tiles of theirs. Plain data:
+   it may stand in a tile's arguments. After FLEET (arXiv 2604.15379). */
+typedef enum fleet_split {
+    FLEET_SPLIT_N, /* each slice has a run of columns, and all rows ("M-tile") */
+    FLEET_SPLIT_M, /* slice s has the rows of tiles m = s mod S; where there are fewer than S rows of tiles, slices
+                      with the same one share the columns */
+    FLEET_SPLIT_K /* each slice has a run of k, and all tiles: partial sums, which a second grid adds up in order */
+} fleet_split;
+
+typedef enum fleet_traversal {
+    FLEET_TRAVERSAL_M_MAJOR, /* down the rows of one column, then the next: neighbours share a weight column */
+    FLEET_TRAVERSAL_N_MAJOR, /* along the columns of one row: neighbours share activations */
+    FLEET_TRAVERSAL_WINDOWED /* N_MAJOR within windows of `window` columns, one window after the other: activations
+                                are read once per window, and no more weight columns than that are in use */
+} fleet_traversal;
+
+typedef struct fleet_linear {
+    uint32_t m, n, k;                /* elements, > 0 */
+    uint32_t tile_m, tile_n, tile_k; /* elements, > 0: an output tile, and what k is cut by */
+    uint32_t element_bytes;          /* of weights and activations: 1, 2 or 4 */
+    uint32_t split;                  /* fleet_split */
+    uint32_t traversal;              /* fleet_traversal */
+    uint32_t window;                 /* WINDOWED: columns of tiles, > 0 */
+} fleet_linear;
+
+/* What one slice computes: rows of tiles first_m + i * step_m for i < m_tiles, columns of tiles first_n + j for
+   j < n_tiles, over k elements of K from first_k on. Empty: m_tiles * n_tiles == 0 or k == 0. */
+typedef struct fleet_part {
+    uint32_t first_m, step_m, m_tiles;
+    uint32_t first_n, n_tiles;
+    uint32_t first_k, k;
+} fleet_part;
+
+/* Elements of k, from `first` on. */
+typedef struct fleet_k_range {
+    uint32_t first, count;
+} fleet_k_range;
+
+/* Part i of n of a range: whole tiles of tile_k but at its end. Empty where there are more parts than tiles. */
+FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n);
+
+FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l);
+FLEET_BOTH uint32_t fleet_linear_n_tiles(const fleet_linear *l);
+
+/* The part of slice `slice` of `slices`. */
+FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, uint32_t slices);
+
+/* One tile of a walk: its place among the tiles of the output. */
+typedef struct fleet_tile {
+    uint32_t m, n;
+} fleet_tile;
+
+/* A walk over the tiles of a part: from tile `first` on every `stride`-th one, in the order of the linear's traversal;
+   none of an empty part.
+       for (fleet_walk w = fleet_walk_begin(&linear, &part, worker, workers); w.more; fleet_walk_next(&w)) ...
+   Only its beginning divides, and once more where its last window is narrower than the others: the stride is taken
+   apart into windows, lines and places beforehand. */
+typedef struct fleet_walk {
+    uint32_t more;          /* 0: there are no more tiles, and the rest means nothing */
+    uint32_t m, n;          /* the tile's place among the tiles of the output */
+    uint32_t row, column;   /* its first element: m * tile_m, n * tile_n */
+    uint32_t rows, columns; /* elements of it: less than tile_m, tile_n at the output's edges */
+    uint32_t first_k, k;    /* of the part, elements */
+    /* The rest is the walk's own. Tiles lie on `lines` lines of `across` places, cut in windows of `window` places;
+       within a window the walk goes along its lines, `width` places each. M_MAJOR: a line is a column. */
+    fleet_linear linear;
+    uint32_t first_m, step_m, first_n;
+    uint32_t lines, across, window;
+    uint32_t before, width; /* of this window: places before it, places */
+    uint32_t line, place;   /* in this window */
+    uint32_t stride;        /* tiles, and the same as */
+    uint32_t by_places, by_lines, by_places_of_windows;
+} fleet_walk;
+
+FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
+                                       uint32_t stride);
+/* To the next tile of the walk, if there is one. */
+FLEET_BOTH void fleet_walk_next(fleet_walk *w);
+
+/* Tile t < m_tiles * n_tiles of a part, in the order of the linear's traversal. */
+FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t);
+
+/* What a chip can do at most: the peaks of its data sheet, without sparsity. */
+typedef struct fleet_rates {
+    double hbm_bytes_per_s;
+    double flop_per_s[3]; /* of matrix units, with elements of 1, 2 and 4 bytes (fp8, bf16, fp32) */
+} fleet_rates;
+
+/* Presets: chip, HBM TB/s, TFLOP/s with 1, 2, 4 bytes. From the AMD Instinct MI300X, MI300A, MI350X and MI250X data
+   sheets (MI250X: one of its two dies, as its topology; its 1-byte rate is int8's) and the NVIDIA H100 SXM, H200 SXM
+   and HGX B200 data sheets (fp32 there without tensor cores). */
+#define FLEET_RATES_LIST(X)                                                                        \
+    X(MI300X, 5.3, 2614.9, 1307.4, 163.4)                                                          \
+    X(MI300A, 5.3, 1961.2, 980.6, 122.6)                                                           \
+    X(MI350X, 8.0, 4614.0, 2307.0, 144.2)                                                          \
+    X(MI250X, 1.6384, 191.5, 191.5, 47.9)                                                          \
+    X(H100, 3.35, 1978.9, 989.4, 66.9)                                                             \
+    X(H200, 4.8, 1978.9, 989.4, 66.9)                                                              \
+    X(B200, 7.7, 4500.0, 2250.0, 75.0)
+
+/* A preset; an unknown chip gives zeros, which no linear plan accepts. */
+fleet_rates fleet_rates_preset(fleet_chip chip);
+
+/* One operator, for the planner: [m, n] = [m, k] x [k, n]. */
+typedef struct fleet_linear_desc {
+    int64_t m, n, k;                /* elements, 1 to 2^28; no default */
+    int64_t tile_m, tile_n, tile_k; /* elements, 1 to 2^28; default 16, 64, 256 */
+    int64_t element_bytes;          /* of weights, activations and output: 1, 2 or 4; default 2 */
+    fleet_rates rates;              /* default: the preset MI300X */
+    uint64_t l2_budget_bytes;       /* of each chiplet's L2; default 0: the topology's l2_bytes */
+    uint32_t workers_per_chiplet;   /* W; default 0: the units of the chiplet that has fewest */
+    /* Sets of bits, 1u << value, of what the planner may choose from; default 0: all. Chiplet-tasks are those of a
+       device-task, FLEET_LEVEL_DEVICE; without them, FLEET_LEVEL_CU, each tile is a task on whichever chiplet. */
+    uint32_t levels;
+    uint32_t splits;     /* fleet_split; CU-tasks have none: given, chiplet-tasks are meant */
+    uint32_t traversals; /* fleet_traversal */
+    int64_t window; /* columns of tiles; default 0: the planner chooses; given, WINDOWED is meant */
+    int64_t slices; /* up to 4096; default 0: one per chiplet; given, chiplet-tasks are meant */
+    /* Buffers that the operator saves, for saved_bytes. fused_columns: those that a fused elementwise follower leaves
+       of n (a gate and what it gates: n / 2); default 0: there is none. fused_input: 1: activations are made as they
+       are loaded (a norm), by a predecessor that would else write them; default 0. */
+    int64_t fused_columns;
+    uint32_t fused_input;
+} fleet_linear_desc;
+
+fleet_linear_desc fleet_linear_desc_default(void);
+
+/* How an operator runs, and what that should cost. Plain data; bytes are of one execution.
+
+   Sharing is counted while workers run side by side: a chiplet's W workers take tiles t, t + 1, ... of its part, and
+   walk k together. With m_tiles x n_tiles in the part, windows of w columns (M-major: 1, N-major: n_tiles),
+
+       rows    = W / w, within 1..m_tiles, is how many tiles share one fetch of a weight column,
+       columns = max(w, W / m_tiles), within 1..min(W, n_tiles), how many share a fetch of activations,
+
+   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence,
+   for M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
+   slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
+   is spread evenly over X chiplets: rows and columns are X times less, at least 1. (Where tasks are dealt in turn and a
+   row of tiles has a multiple of X columns, N-major keeps each column to one chiplet and shares more than is said here:
+   tests/bench/locality.c shows both.) What L2 still holds from an earlier step counts for activations only, where all
+   those of a part fit beside the columns in flight. HBM sends what the L2s fetch, or each byte once, where weights and
+   activations fit the last-level cache. */
+typedef struct fleet_linear_plan {
+    fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
+    uint32_t level;             /* FLEET_LEVEL_DEVICE, `slices` chiplet-tasks; or FLEET_LEVEL_CU */
+    uint32_t slices;            /* CU: 1, the whole */
+    uint32_t chiplets, workers; /* X, W */
+    uint32_t m_tiles, n_tiles;  /* of the output: as CU-tasks, m_tiles * n_tiles */
+    uint64_t l2_budget_bytes, llc_bytes; /* of a chiplet; of the device */
+    uint64_t weight_bytes;               /* k * n */
+    uint64_t activation_bytes;           /* m * k */
+    uint64_t chiplet_weight_bytes;       /* that the chiplet with most of them reads */
+    /* FLEET's L2 window (Table 5): columns of the largest slice * tile_k * element_bytes; qkv there: 6144 / 8 columns *
+       256 * 2 bytes = 384 KB */
+    uint64_t window_bytes;
+    uint64_t in_flight_bytes; /* one k chunk of the columns and rows that workers are at */
+    uint32_t fits_l2;         /* in_flight_bytes <= l2_budget_bytes */
+    uint32_t fits_llc;        /* weights and activations fit llc_bytes */
+    double hit_rate;          /* of weights in L2, 0 to 1 */
+    double l2_weight_bytes;   /* that all L2s together fetch */
+    double l2_activation_bytes;
+    double chiplet_activation_bytes; /* that the L2 of one chiplet fetches, at most */
+    double hbm_weight_bytes, hbm_activation_bytes;
+    double hbm_output_bytes; /* written; SPLIT_K: and its partial sums, 4 bytes each, both ways */
+    double saved_bytes;      /* that fusion neither writes nor reads back */
+    double flops;            /* 2 * m * n * k */
+    double intensity; /* FLEET's effective one, FLOP/B: 2 m / (element_bytes (1 - hit_rate)) */
+    double ridge;     /* of the rates, FLOP/B. MI300X: 247 (FLEET's 245: 1300 / 5.3); MI350X: 288 */
+    double memory_us; /* HBM bytes at their rate */
+    double compute_us; /* of the worker with most tiles, at its share of the rate */
+    double us;         /* the larger of the two, a lower bound: nothing else is counted */
+    char why[320];     /* the choice in a sentence; after an error what to change */
+} fleet_linear_plan;
+
+/* Chooses what the descriptor leaves open: least us, where split K must be better by a tenth; where that is within 1%,
+   fewest bytes into the L2s; where those are too, fewest tasks; then the earlier of split N, M, K of chiplet-tasks and
+   CU-tasks, and of M-major, N-major, WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor),
+   _TOPOLOGY, _TOO_MANY_WORKERS, _TOO_MANY_TASKS; plan->why then names the field, and the rest of the plan is 0. */
+fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
+                                 fleet_linear_plan *plan);
+
+/* Writes two tables, a row for each of `count` operators and one for their sum: how they are cut, and what they cost;
+   then why. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM bytes, MB is 2^20 bytes. names: `count` texts, or null,
+   as each of them may be. Writes at most `bytes` bytes with the final 0 and returns the length that it would need
+   without it, as snprintf does. */
+size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
+                           char *text, size_t bytes);
+
+/* Writes a picture, SVG without scripts or fonts of its own: what the workers (down) of one chiplet, the one whose
+   slice has most tiles, are at in each tile step (right), in the plan's traversal and the two others; a colour is a
+   weight column. At most 32 workers and 24 steps are drawn. name: of the operator, or null. Characters outside ASCII
+   become '?'. A plan that is none gives "". Returns as snprintf does. */
+size_t fleet_linear_svg(const fleet_linear_plan *plan, const char *name,
+                        const fleet_topology *topology, char *text, size_t bytes);
+
+/* ==== >>layout: what the block of a plan holds ================================================ */
+
 /* DYNAMIC: the ready rings of a chiplet. */
 typedef enum fleeti_ring_kind {
     FLEETI_RING_CHIPLET,
@@ -526,7 +807,7 @@ typedef enum fleeti_ring_kind {
 
 /* A plan begins with this header; all offsets are in bytes from its first byte. Plain data, without
    pointers: copy it anywhere. 16-byte aligned. The device reads it without synchronisation. */
-typedef struct fleet_plan {
+struct fleet_plan {
     uint64_t magic;
     uint32_t version;
     uint32_t header_bytes;
@@ -574,7 +855,7 @@ typedef struct fleet_plan {
     uint64_t guards; /* per grid a fleeti_guard, where a symbol is bound at launch */
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
     fleet_topology topology;
-} fleet_plan;
+};
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
 #define FLEET_PLAN_VERSION 2u
@@ -735,92 +1016,7 @@ typedef struct fleeti_grid {
 #define FLEETI_CHOSEN_BY_TIME 1u
 #define FLEETI_CHOSEN_UNTANGLES 2u /* DYNAMIC, for fixed queues would deadlock */
 
-/* Builds a plan. On success *out is a block from FLEET_MALLOC that the caller frees with
-   fleet_plan_free; on failure *out is null and fleet_graph_error tells what to change. The graph is
-   not changed but for its error: any number of plans may come from one graph. Time and memory are
-   linear in tasks and edges. */
-fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
-void fleet_plan_free(fleet_plan *plan);
-
-/* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes and checksum
-   (FLEET_ERROR_IMAGE_...), that every index in it stays inside it, and that what it says twice agrees
-   (FLEET_ERROR_IMAGE_INDEX). Reads nothing past `bytes`, what the caller holds, whatever the bytes are.
-   A block that was forged with a checksum to match may pass. Then it may compute nonsense, or end with a status, but
-   the kit reads and writes nothing outside the image, the state, and what the plan itself asks of its caller: that its
-   tile functions bear every coordinate in the shapes of its grids, an array of fleet_plan_args arguments, and
-   fleet_plan_tensor_values values for each run-time tensor. Compare these with what you have. */
-fleet_status fleet_plan_check(const void *block, size_t bytes);
-
-/* Elements of the array of arguments that launches of the plan read: 1 + the largest index that a grid has. */
-uint64_t fleet_plan_args(const fleet_plan *plan);
-/* Values of a run-time tensor that launches of the plan read; -1: the plan has no such tensor. */
-int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
-
-/* The numbers of the report, per step. */
-typedef struct fleet_plan_stats {
-    uint32_t tasks[4]; /* per fleet_level; unaware: the CU-tasks of device- and chiplet-tasks */
-    uint32_t descs;    /* descriptors, the copies of chiplet-tasks and step ends included */
-    uint64_t local_signals;  /* arrivals at counters that stay within a chiplet */
-    uint64_t global_signals; /* arrivals at counters that several chiplets read */
-    uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
-    uint64_t acquires; /* device or system acquires, one per task that waits for such events */
-    uint32_t shortest_queue, longest_queue;
-    uint64_t plan_bytes, counter_bytes;
-} fleet_plan_stats;
-
-fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
-
-/* Writes the report (words and numbers: tasks per level, signals and releases per event, scopes,
-   queue lengths, bytes, warnings) as text of at most `bytes` bytes including the final 0; returns
-   the length it would need without the 0, as snprintf does. */
-size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
-
-/* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It lies in the same block.
-   Null: there is none. */
-const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
-/* Finds the event tensor of that name; its index, or -1. */
-int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
-/* Finds a task by its grid's name and its coordinate, a number for each axis; its id, or -1. */
-int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at);
-/* Writes "final(3)" for a task id, "E[3]" for a counter word; returns as snprintf does. */
-size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
-size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes);
-
-/* ---- fleet: linear layers ------------------------------------------------------------------------ */
-
-/* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is cut over its slices,
-   which run on different chiplets, and in which order the workers of a chiplet take the tiles of theirs. Plain data:
-   it may stand in a tile's arguments. After FLEET (arXiv 2604.15379). */
-typedef enum fleet_split {
-    FLEET_SPLIT_N, /* each slice has a run of columns, and all rows ("M-tile") */
-    FLEET_SPLIT_M, /* slice s has the rows of tiles m = s mod S; where there are fewer than S rows of tiles, slices
-                      with the same one share the columns */
-    FLEET_SPLIT_K /* each slice has a run of k, and all tiles: partial sums, which a second grid adds up in order */
-} fleet_split;
-
-typedef enum fleet_traversal {
-    FLEET_TRAVERSAL_M_MAJOR, /* down the rows of one column, then the next: neighbours share a weight column */
-    FLEET_TRAVERSAL_N_MAJOR, /* along the columns of one row: neighbours share activations */
-    FLEET_TRAVERSAL_WINDOWED /* N_MAJOR within windows of `window` columns, one window after the other: activations
-                                are read once per window, and no more weight columns than that are in use */
-} fleet_traversal;
-
-typedef struct fleet_linear {
-    uint32_t m, n, k;                /* elements, > 0 */
-    uint32_t tile_m, tile_n, tile_k; /* elements, > 0: an output tile, and what k is cut by */
-    uint32_t element_bytes;          /* of weights and activations: 1, 2 or 4 */
-    uint32_t split;                  /* fleet_split */
-    uint32_t traversal;              /* fleet_traversal */
-    uint32_t window;                 /* WINDOWED: columns of tiles, > 0 */
-} fleet_linear;
-
-/* What one slice computes: rows of tiles first_m + i * step_m for i < m_tiles, columns of tiles first_n + j for
-   j < n_tiles, over k elements of K from first_k on. Empty: m_tiles * n_tiles == 0 or k == 0. */
-typedef struct fleet_part {
-    uint32_t first_m, step_m, m_tiles;
-    uint32_t first_n, n_tiles;
-    uint32_t first_k, k;
-} fleet_part;
+/* ==== >>iterator: inline code of the tile iterator ============================================ */
 
 /* Where part i of n begins when `count` things are cut: contiguous, as even as can be, the first count mod n parts
    one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU, and one of 32 thirty, which
@@ -831,12 +1027,6 @@ FLEET_BOTH uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
     return n == 1 ? count * i : count / n * i + (i < longer ? i : longer);
 }
 
-/* Elements of k, from `first` on. */
-typedef struct fleet_k_range {
-    uint32_t first, count;
-} fleet_k_range;
-
-/* Part i of n of a range: whole tiles of tile_k but at its end. Empty where there are more parts than tiles. */
 FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n)
 {
     const uint32_t tiles = k.count / tile_k + (k.count % tile_k != 0);
@@ -852,12 +1042,12 @@ FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l)
 {
     return (l->m - 1) / l->tile_m + 1;
 }
+
 FLEET_BOTH uint32_t fleet_linear_n_tiles(const fleet_linear *l)
 {
     return (l->n - 1) / l->tile_n + 1;
 }
 
-/* The part of slice `slice` of `slices`. */
 FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, uint32_t slices)
 {
     const uint32_t m_tiles = fleet_linear_m_tiles(l), n_tiles = fleet_linear_n_tiles(l);
@@ -882,33 +1072,6 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
     return p;
 }
 
-/* One tile of a walk: its place among the tiles of the output. */
-typedef struct fleet_tile {
-    uint32_t m, n;
-} fleet_tile;
-
-/* A walk over the tiles of a part: from tile `first` on every `stride`-th one, in the order of the linear's traversal;
-   none of an empty part.
-       for (fleet_walk w = fleet_walk_begin(&linear, &part, worker, workers); w.more; fleet_walk_next(&w)) ...
-   Only its beginning divides, and once more where its last window is narrower than the others: the stride is taken
-   apart into windows, lines and places beforehand. */
-typedef struct fleet_walk {
-    uint32_t more;          /* 0: there are no more tiles, and the rest means nothing */
-    uint32_t m, n;          /* the tile's place among the tiles of the output */
-    uint32_t row, column;   /* its first element: m * tile_m, n * tile_n */
-    uint32_t rows, columns; /* elements of it: less than tile_m, tile_n at the output's edges */
-    uint32_t first_k, k;    /* of the part, elements */
-    /* The rest is the walk's own. Tiles lie on `lines` lines of `across` places, cut in windows of `window` places;
-       within a window the walk goes along its lines, `width` places each. M_MAJOR: a line is a column. */
-    fleet_linear linear;
-    uint32_t first_m, step_m, first_n;
-    uint32_t lines, across, window;
-    uint32_t before, width; /* of this window: places before it, places */
-    uint32_t line, place;   /* in this window */
-    uint32_t stride;        /* tiles, and the same as */
-    uint32_t by_places, by_lines, by_places_of_windows;
-} fleet_walk;
-
 /* To tile t, by division: where the order of tiles is defined. */
 FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
 {
@@ -918,6 +1081,7 @@ FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
     t -= w->before * w->lines;
     w->line = t / w->width, w->place = t % w->width;
 }
+
 /* What the tile at this line and place is. */
 FLEET_BOTH void fleeti_walk_look(fleet_walk *w)
 {
@@ -931,6 +1095,7 @@ FLEET_BOTH void fleeti_walk_look(fleet_walk *w)
     w->rows = l->m - w->row < l->tile_m ? l->m - w->row : l->tile_m;
     w->columns = l->n - w->column < l->tile_n ? l->n - w->column : l->tile_n;
 }
+
 FLEET_BOTH fleet_walk fleeti_walk_of(const fleet_linear *l, const fleet_part *p)
 {
     const uint32_t m_major = l->traversal == FLEET_TRAVERSAL_M_MAJOR;
@@ -947,6 +1112,7 @@ FLEET_BOTH fleet_walk fleeti_walk_of(const fleet_linear *l, const fleet_part *p)
     if (l->traversal == FLEET_TRAVERSAL_WINDOWED && l->window < w.across) w.window = l->window;
     return w;
 }
+
 FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
                                        uint32_t stride)
 {
@@ -961,7 +1127,7 @@ FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *
     }
     return w;
 }
-/* To the next tile of the walk, if there is one. */
+
 FLEET_BOTH void fleet_walk_next(fleet_walk *w)
 {
     w->place += w->by_places;
@@ -981,7 +1147,6 @@ FLEET_BOTH void fleet_walk_next(fleet_walk *w)
     if (w->more) fleeti_walk_look(w);
 }
 
-/* Tile t < m_tiles * n_tiles of a part, in the order of the linear's traversal. */
 FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t)
 {
     fleet_walk w = fleeti_walk_of(l, p);
@@ -992,125 +1157,23 @@ FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p
     return at;
 }
 
-/* What a chip can do at most: the peaks of its data sheet, without sparsity. */
-typedef struct fleet_rates {
-    double hbm_bytes_per_s;
-    double flop_per_s[3]; /* of matrix units, with elements of 1, 2 and 4 bytes (fp8, bf16, fp32) */
-} fleet_rates;
-
-/* Presets: chip, HBM TB/s, TFLOP/s with 1, 2, 4 bytes. From the AMD Instinct MI300X, MI300A, MI350X and MI250X data
-   sheets (MI250X: one of its two dies, as its topology; its 1-byte rate is int8's) and the NVIDIA H100 SXM, H200 SXM
-   and HGX B200 data sheets (fp32 there without tensor cores). */
-#define FLEET_RATES_LIST(X)                                                                        \
-    X(MI300X, 5.3, 2614.9, 1307.4, 163.4)                                                          \
-    X(MI300A, 5.3, 1961.2, 980.6, 122.6)                                                           \
-    X(MI350X, 8.0, 4614.0, 2307.0, 144.2)                                                          \
-    X(MI250X, 1.6384, 191.5, 191.5, 47.9)                                                          \
-    X(H100, 3.35, 1978.9, 989.4, 66.9)                                                             \
-    X(H200, 4.8, 1978.9, 989.4, 66.9)                                                              \
-    X(B200, 7.7, 4500.0, 2250.0, 75.0)
-
-/* A preset; an unknown chip gives zeros, which no linear plan accepts. */
-fleet_rates fleet_rates_preset(fleet_chip chip);
-
-/* One operator, for the planner: [m, n] = [m, k] x [k, n]. */
-typedef struct fleet_linear_desc {
-    int64_t m, n, k;                /* elements, 1 to 2^28; no default */
-    int64_t tile_m, tile_n, tile_k; /* elements, 1 to 2^28; default 16, 64, 256 */
-    int64_t element_bytes;          /* of weights, activations and output: 1, 2 or 4; default 2 */
-    fleet_rates rates;              /* default: the preset MI300X */
-    uint64_t l2_budget_bytes;       /* of each chiplet's L2; default 0: the topology's l2_bytes */
-    uint32_t workers_per_chiplet;   /* W; default 0: the units of the chiplet that has fewest */
-    /* Sets of bits, 1u << value, of what the planner may choose from; default 0: all. Chiplet-tasks are those of a
-       device-task, FLEET_LEVEL_DEVICE; without them, FLEET_LEVEL_CU, each tile is a task on whichever chiplet. */
-    uint32_t levels;
-    uint32_t splits;     /* fleet_split; CU-tasks have none: given, chiplet-tasks are meant */
-    uint32_t traversals; /* fleet_traversal */
-    int64_t window; /* columns of tiles; default 0: the planner chooses; given, WINDOWED is meant */
-    int64_t slices; /* up to 4096; default 0: one per chiplet; given, chiplet-tasks are meant */
-    /* Buffers that the operator saves, for saved_bytes. fused_columns: those that a fused elementwise follower leaves
-       of n (a gate and what it gates: n / 2); default 0: there is none. fused_input: 1: activations are made as they
-       are loaded (a norm), by a predecessor that would else write them; default 0. */
-    int64_t fused_columns;
-    uint32_t fused_input;
-} fleet_linear_desc;
-
-fleet_linear_desc fleet_linear_desc_default(void);
-
-/* How an operator runs, and what that should cost. Plain data; bytes are of one execution.
-
-   Sharing is counted while workers run side by side: a chiplet's W workers take tiles t, t + 1, ... of its part, and
-   walk k together. With m_tiles x n_tiles in the part, windows of w columns (M-major: 1, N-major: n_tiles),
-
-       rows    = W / w, within 1..m_tiles, is how many tiles share one fetch of a weight column,
-       columns = max(w, W / m_tiles), within 1..min(W, n_tiles), how many share a fetch of activations,
-
-   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence,
-   for M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
-   slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
-   is spread evenly over X chiplets: rows and columns are X times less, at least 1. (Where tasks are dealt in turn and a
-   row of tiles has a multiple of X columns, N-major keeps each column to one chiplet and shares more than is said here:
-   tests/bench/locality.c shows both.) What L2 still holds from an earlier step counts for activations only, where all
-   those of a part fit beside the columns in flight. HBM sends what the L2s fetch, or each byte once, where weights and
-   activations fit the last-level cache. */
-typedef struct fleet_linear_plan {
-    fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
-    uint32_t level;             /* FLEET_LEVEL_DEVICE, `slices` chiplet-tasks; or FLEET_LEVEL_CU */
-    uint32_t slices;            /* CU: 1, the whole */
-    uint32_t chiplets, workers; /* X, W */
-    uint32_t m_tiles, n_tiles;  /* of the output: as CU-tasks, m_tiles * n_tiles */
-    uint64_t l2_budget_bytes, llc_bytes; /* of a chiplet; of the device */
-    uint64_t weight_bytes;               /* k * n */
-    uint64_t activation_bytes;           /* m * k */
-    uint64_t chiplet_weight_bytes;       /* that the chiplet with most of them reads */
-    /* FLEET's L2 window (Table 5): columns of the largest slice * tile_k * element_bytes; qkv there: 6144 / 8 columns *
-       256 * 2 bytes = 384 KB */
-    uint64_t window_bytes;
-    uint64_t in_flight_bytes; /* one k chunk of the columns and rows that workers are at */
-    uint32_t fits_l2;         /* in_flight_bytes <= l2_budget_bytes */
-    uint32_t fits_llc;        /* weights and activations fit llc_bytes */
-    double hit_rate;          /* of weights in L2, 0 to 1 */
-    double l2_weight_bytes;   /* that all L2s together fetch */
-    double l2_activation_bytes;
-    double chiplet_activation_bytes; /* that the L2 of one chiplet fetches, at most */
-    double hbm_weight_bytes, hbm_activation_bytes;
-    double hbm_output_bytes; /* written; SPLIT_K: and its partial sums, 4 bytes each, both ways */
-    double saved_bytes;      /* that fusion neither writes nor reads back */
-    double flops;            /* 2 * m * n * k */
-    double intensity; /* FLEET's effective one, FLOP/B: 2 m / (element_bytes (1 - hit_rate)) */
-    double ridge;     /* of the rates, FLOP/B. MI300X: 247 (FLEET's 245: 1300 / 5.3); MI350X: 288 */
-    double memory_us; /* HBM bytes at their rate */
-    double compute_us; /* of the worker with most tiles, at its share of the rate */
-    double us;         /* the larger of the two, a lower bound: nothing else is counted */
-    char why[320];     /* the choice in a sentence; after an error what to change */
-} fleet_linear_plan;
-
-/* Chooses what the descriptor leaves open: least us, where split K must be better by a tenth; where that is within 1%,
-   fewest bytes into the L2s; where those are too, fewest tasks; then the earlier of split N, M, K of chiplet-tasks and
-   CU-tasks, and of M-major, N-major, WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor),
-   _TOPOLOGY, _TOO_MANY_WORKERS, _TOO_MANY_TASKS; plan->why then names the field, and the rest of the plan is 0. */
-fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
-                                 fleet_linear_plan *plan);
-
-/* Writes two tables, a row for each of `count` operators and one for their sum: how they are cut, and what they cost;
-   then why. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM bytes, MB is 2^20 bytes. names: `count` texts, or null,
-   as each of them may be. Writes at most `bytes` bytes with the final 0 and returns the length that it would need
-   without it, as snprintf does. */
-size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
-                           char *text, size_t bytes);
-
-/* Writes a picture, SVG without scripts or fonts of its own: what the workers (down) of one chiplet, the one whose
-   slice has most tiles, are at in each tile step (right), in the plan's traversal and the two others; a colour is a
-   weight column. At most 32 workers and 24 steps are drawn. name: of the operator, or null. Characters outside ASCII
-   become '?'. A plan that is none gives "". Returns as snprintf does. */
-size_t fleet_linear_svg(const fleet_linear_plan *plan, const char *name,
-                        const fleet_topology *topology, char *text, size_t bytes);
-
 FLEET_C_END
 
 #endif /* FLEET_H */
 
-/* ==== fleet: implementation =================================================================== */
+/* ==== >>implementation: the passes, and what all of it uses =================================== */
+
+/* A plan is built in passes, each a function below, in this order:
+       bind      symbols, topology, extents, maps: all numbers become known
+       place     every task gets its chiplet, and under STATIC its worker
+       meet      who notifies and who waits for each event element, and where
+       settle    counts checked, scopes inferred, counters laid out, targets and notify records made
+       overlap   whether sources may run ahead of the step before
+       tensors   no run-time map reads what is not written
+       list      each task's waits and notifies
+       emit      the block: queues of descriptors, tables, names
+       order     no queue order and no cycle can deadlock
+   Tasks are enumerated grid after grid, row-major; a task's number there is its id. */
 
 #ifdef FLEET_IMPLEMENTATION
 #ifndef FLEETI_IMPLEMENTED
@@ -1176,7 +1239,7 @@ FLEET_C_BEGIN
 #define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4u)
 #define FLEETI_NO_LIMIT INT64_MAX
 
-/* ---- status and text ------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 #define FLEETI_STATUS_NAME(code, text)                                                             \
     case code:                                                                                     \
@@ -1301,7 +1364,7 @@ static uint32_t fleeti_bits(uint32_t v)
     return (((v + (v >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24;
 }
 
-/* ---- topology -------------------------------------------------------------------------------- */
+/* ---- topology presets ------------------------------------------------------------------------ */
 
 static fleet_topology fleeti_topology(const char *name, uint32_t chiplets, uint32_t units,
                                       uint32_t wave, uint32_t lds, uint64_t l2, uint64_t llc,
@@ -1345,7 +1408,7 @@ fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units)
     return t;
 }
 
-/* ---- symbolic extents ------------------------------------------------------------------------ */
+/* ---- extents and shapes ---------------------------------------------------------------------- */
 
 fleet_dim fleet_dim_of(int64_t n)
 {
@@ -1434,7 +1497,7 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d)
     return fleet_shape_and(fleet_shape3(a, b, c), d);
 }
 
-/* ---- coordinate maps ------------------------------------------------------------------------- */
+/* ---- maps by hand ---------------------------------------------------------------------------- */
 
 /* A task axis past FLEET_MAX_RANK leaves a map without width, which no call accepts. */
 fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div)
@@ -1487,7 +1550,7 @@ fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b)
     return fleet_map_and(fleet_map1(a), b);
 }
 
-/* ---- the graph ------------------------------------------------------------------------------- */
+/* ==== >>graph: the calls that build a graph =================================================== */
 
 /* The call in the user's source that made an object. */
 typedef struct fleeti_site {
@@ -2330,19 +2393,9 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
     fleeti_use(g, grid, buffer, 1, fleeti_site_at(file, line));
 }
 
-/* ---- building a plan: what the passes share -------------------------------------------------- */
+/* ==== >>build: what the passes share, buckets, and the passes in order ======================== */
 
-/* A plan is built in passes, each a function below, in this order:
-       bind      symbols, topology, extents, maps: all numbers become known
-       place     every task gets its chiplet, and under STATIC its worker
-       meet      who notifies and who waits for each event element, and where
-       settle    counts checked, scopes inferred, counters laid out, targets and notify records made
-       overlap   whether sources may run ahead of the step before
-       tensors   no run-time map reads what is not written
-       list      each task's waits and notifies
-       emit      the block: queues of descriptors, tables, names
-       order     no queue order and no cycle can deadlock
-   Tasks are enumerated grid after grid, row-major; a task's number there is its id. */
+/* ---- state of a build ------------------------------------------------------------------------ */
 
 /* The elements that one task reaches through one edge: runs of `length` consecutive elements. Run r
    begins at first + sum of step[k] * digit k of r, where digit k counts to n[k]. */
@@ -2505,6 +2558,8 @@ typedef struct fleeti_build {
     uint8_t *runs_ahead; /* per grid */
 } fleeti_build;
 
+/* ---- errors, memory, names ------------------------------------------------------------------- */
+
 static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, fleeti_site site,
                                   const char *format, ...)
 {
@@ -2620,7 +2675,124 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
     return text;
 }
 
-/* ---- pass "bind": all numbers become known --------------------------------------------------- */
+/* ---- what the passes ask --------------------------------------------------------------------- */
+
+/* Whether the grid's tasks stand in the queues of workers. */
+static int fleeti_is_static(const fleeti_bound_grid *grid)
+{
+    return grid->schedule == FLEET_SCHEDULE_STATIC;
+}
+
+/* The level at which the grid's tasks run. */
+static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
+{
+    return grid->tiles ? (uint32_t)FLEET_LEVEL_CU : (uint32_t)grid->def->level;
+}
+
+/* Whether the grid's shape is known at launch only. */
+static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
+{
+    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
+    if (symbol && b->at_launch[symbol - 1u]) return 1;
+    for (k = 0; k < def->shape.rank; k++) {
+        symbol = def->shape.extent[k].symbol;
+        if (symbol && b->at_launch[symbol - 1u]) return 1;
+    }
+    return 0;
+}
+
+/* Whether the grid's placement names the workers themselves. */
+static int fleeti_names_workers(const fleeti_grid_def *def)
+{
+    return def->placed && def->place.rank == 2;
+}
+
+static int64_t fleeti_evaluate(const fleeti_build *b, fleet_dim d)
+{
+    int64_t v = d.add;
+    if (d.symbol) v = fleeti_add(v, fleeti_mul(d.mul, b->symbol[d.symbol - 1u]));
+    return fleeti_floor_div(v, d.div);
+}
+
+/* ---- the block ------------------------------------------------------------------------------- */
+
+#define FLEETI_SECTION_ALIGN 64u
+
+/* Gives a section its place in the block. */
+static uint64_t fleeti_section(uint64_t *bytes, uint64_t count, uint64_t item)
+{
+    uint64_t at = (*bytes + FLEETI_SECTION_ALIGN - 1) / FLEETI_SECTION_ALIGN * FLEETI_SECTION_ALIGN;
+    *bytes = at + count * item;
+    return at;
+}
+
+/* Each step is a bijection, so that no damage of a single word goes unnoticed. */
+static uint64_t fleeti_sum_word(uint64_t sum, uint64_t word)
+{
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+    return sum ^ sum >> 32;
+}
+
+/* Of the block's bytes, eight at a time, the last ones filled up with zeros. */
+static uint64_t fleeti_checksum(const fleet_plan *plan)
+{
+    const char *block = (const char *)plan;
+    const uint64_t own = offsetof(fleet_plan, checksum), whole = plan->bytes / 8 * 8;
+    uint64_t sum = plan->bytes, at, word;
+    for (at = 0; at < whole; at += 8) {
+        memcpy(&word, block + at, 8);
+        sum = fleeti_sum_word(sum, at == own ? 0 : word);
+    }
+    word = 0;
+    memcpy(&word, block + whole, (size_t)(plan->bytes - whole));
+    return fleeti_sum_word(sum, word);
+}
+
+static void *fleeti_at(const fleet_plan *plan, uint64_t offset)
+{
+    return (char *)(uintptr_t)plan + offset;
+}
+
+/* ---- descriptor ------------------------------------------------------------------------------ */
+
+fleet_plan_desc fleet_plan_desc_default(void)
+{
+    fleet_plan_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.topology = fleet_topology_preset(FLEET_MI300X);
+    desc.schedule = FLEET_SCHEDULE_STATIC;
+    return desc;
+}
+
+/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What does not fit,
+   or is not a plain symbol, is recorded so that the build reports it. */
+void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
+{
+    uint32_t number = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0, i;
+    if (!desc) return;
+    for (i = 0; i < desc->n_bindings && i < FLEET_MAX_SYMBOLS; i++)
+        if (desc->bindings[i].symbol == number) break;
+    if (i < FLEET_MAX_SYMBOLS) {
+        desc->bindings[i].symbol = number;
+        desc->bindings[i].value = value;
+    }
+    if (i >= desc->n_bindings) desc->n_bindings = i + 1;
+}
+
+void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
+                            uint32_t count)
+{
+    if (!desc) return;
+    if (desc->n_buckets < FLEET_MAX_SYMBOLS) {
+        fleet_buckets *list = &desc->buckets[desc->n_buckets];
+        list->symbol = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0;
+        list->values = values;
+        list->count = count;
+    }
+    desc->n_buckets++;
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
 
 /* The values for which queues are made: per symbol one, or its buckets. */
 typedef struct fleeti_bucketing {
@@ -2743,6 +2915,123 @@ static void fleeti_take_bucket(fleeti_build *b, const fleeti_bucketing *all, uin
     b->n_at_launch = all->n_at_launch;
 }
 
+/* Puts the plans of all buckets into one block, the last one first. */
+static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint32_t n,
+                                        fleet_plan **out)
+{
+    uint64_t bytes = plan[n - 1]->bytes, table, *offset;
+    fleet_plan *whole;
+    uint32_t i;
+    table = fleeti_section(&bytes, n, sizeof *offset);
+    for (i = 0; i + 1 < n; i++) (void)fleeti_section(&bytes, plan[i]->bytes, 1);
+    whole = bytes < SIZE_MAX ? (fleet_plan *)FLEET_MALLOC((size_t)bytes + 1) : NULL;
+    if (!whole) return fleeti_no_memory(b);
+    memset(whole, 0, (size_t)bytes + 1);
+    memcpy(whole, plan[n - 1], (size_t)plan[n - 1]->bytes);
+    whole->n_buckets = n;
+    whole->buckets = table;
+    offset = (uint64_t *)fleeti_at(whole, table);
+    bytes = table + n * sizeof *offset;
+    for (i = 0; i + 1 < n; i++) {
+        offset[i] = fleeti_section(&bytes, plan[i]->bytes, 1);
+        memcpy(fleeti_at(whole, offset[i]), plan[i], (size_t)plan[i]->bytes);
+    }
+    whole->bytes = bytes + 1; /* the last byte of a block is 0 */
+    whole->checksum = fleeti_checksum(whole);
+    *out = whole;
+    return FLEET_OK;
+}
+
+/* ---- passes in order ------------------------------------------------------------------------- */
+
+static fleet_status fleeti_bind(fleeti_build *b);
+static void fleeti_choose_schedules(fleeti_build *b);
+static fleet_status fleeti_place_tasks(fleeti_build *b);
+static fleet_status fleeti_meet(fleeti_build *b);
+static fleet_status fleeti_settle(fleeti_build *b);
+static fleet_status fleeti_overlap(fleeti_build *b);
+static fleet_status fleeti_check_tensors(fleeti_build *b);
+static fleet_status fleeti_list_tasks(fleeti_build *b);
+static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out);
+static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan);
+
+/* The plan of one bucket. */
+static fleet_status fleeti_build_bucket(fleeti_build *b, fleet_plan **plan)
+{
+    fleet_status status = fleeti_bind(b);
+    if (status == FLEET_OK) status = fleeti_place_tasks(b);
+    if (status == FLEET_OK) status = fleeti_meet(b);
+    if (status == FLEET_OK) status = fleeti_settle(b);
+    if (status == FLEET_OK) status = fleeti_overlap(b);
+    if (status == FLEET_OK) status = fleeti_check_tensors(b);
+    if (status == FLEET_OK) status = fleeti_list_tasks(b);
+    if (status == FLEET_OK) status = fleeti_emit(b, plan);
+    if (status == FLEET_OK) status = fleeti_check_order(b, *plan);
+    if (status == FLEET_OK) (*plan)->checksum = fleeti_checksum(*plan);
+    fleeti_free_scratch(b);
+    return status;
+}
+
+fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out)
+{
+    fleet_plan_desc defaults = fleet_plan_desc_default();
+    fleet_plan *plan[FLEET_MAX_BUCKETS];
+    fleeti_bucketing *all;
+    fleeti_build build, *b = &build;
+    fleet_status status;
+    uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
+    if (out) *out = NULL;
+    if (!g || !out) return FLEET_ERROR_NULL;
+    if (g->status != FLEET_OK) return g->status;
+    g->build_status = FLEET_OK;
+    g->message[0] = 0;
+    memset(b, 0, sizeof *b);
+    b->g = g;
+    b->desc = desc ? desc : &defaults;
+    all = (fleeti_bucketing *)FLEET_MALLOC(sizeof *all);
+    if (!all) return fleeti_no_memory(b);
+    memset(all, 0, sizeof *all);
+    status = fleeti_bind_symbols(b, all);
+    if (status == FLEET_OK) status = fleeti_fill_buckets(b, all);
+    for (i = 0; status == FLEET_OK && i < all->total; i++) {
+        uint32_t untangle = 0;
+        do {
+            memset(b, 0, sizeof *b);
+            b->g = g;
+            b->desc = desc ? desc : &defaults;
+            b->first_word = first_word;
+            b->first_system_word = first_system_word;
+            b->n_buckets = all->total;
+            b->untangle = untangle;
+            fleeti_take_bucket(b, all, i);
+            plan[i] = NULL;
+            n = i + 1;
+            status = fleeti_build_bucket(b, &plan[i]);
+            if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
+            fleet_plan_free(plan[i]); /* nothing was said: AUTO chooses once more */
+        } while (!untangle++);
+        if (status != FLEET_OK) break;
+        first_word = plan[i]->counter_words;
+        if (plan[i]->system_words) first_system_word = plan[i]->system_words;
+    }
+    if (status == FLEET_OK && n > 1) {
+        status = fleeti_join_buckets(b, plan, n, out);
+    } else if (status == FLEET_OK) {
+        *out = plan[0];
+        n = 0;
+    }
+    while (n > 0) fleet_plan_free(plan[--n]);
+    FLEET_FREE(all);
+    return status;
+}
+
+void fleet_plan_free(fleet_plan *plan)
+{
+    if (plan) FLEET_FREE(plan);
+}
+
+/* ==== >>bind: symbols, topology and shapes become numbers ===================================== */
+
 static fleet_status fleeti_bind_topology(fleeti_build *b)
 {
     const fleet_plan_desc *desc = b->desc;
@@ -2825,13 +3114,6 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     return FLEET_OK;
 }
 
-static int64_t fleeti_evaluate(const fleeti_build *b, fleet_dim d)
-{
-    int64_t v = d.add;
-    if (d.symbol) v = fleeti_add(v, fleeti_mul(d.mul, b->symbol[d.symbol - 1u]));
-    return fleeti_floor_div(v, d.div);
-}
-
 /* Evaluates a shape; *count gets the number of its points. */
 static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape, const char *kind,
                                       const char *name, fleeti_site site, int32_t *extent,
@@ -2891,119 +3173,6 @@ static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *gri
             def->name);
     grid->schedule = def->schedule;
     return FLEET_OK;
-}
-
-/* Whether the grid's tasks stand in the queues of workers. */
-static int fleeti_is_static(const fleeti_bound_grid *grid)
-{
-    return grid->schedule == FLEET_SCHEDULE_STATIC;
-}
-
-/* The level at which the grid's tasks run. */
-static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
-{
-    return grid->tiles ? (uint32_t)FLEET_LEVEL_CU : (uint32_t)grid->def->level;
-}
-
-/* Whether the grid's shape is known at launch only. */
-static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
-{
-    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
-    if (symbol && b->at_launch[symbol - 1u]) return 1;
-    for (k = 0; k < def->shape.rank; k++) {
-        symbol = def->shape.extent[k].symbol;
-        if (symbol && b->at_launch[symbol - 1u]) return 1;
-    }
-    return 0;
-}
-
-static double fleeti_root(double v)
-{
-    double root = v > 1 ? v : 1;
-    uint32_t i;
-    for (i = 0; v > 0 && i < 64; i++) root = (root + v / root) / 2;
-    return v > 0 ? root : 0;
-}
-
-/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them.
-   From fixed queues the last worker is the one whose tasks happen to be long: the largest of P sums of
-   n / P tasks, for a normal distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the
-   tasks of that worker go to others, but for the last one. */
-static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
-                            double *ready)
-{
-    const fleeti_bound_grid *grid = &b->grids[index];
-    const fleeti_grid_def *def = grid->def;
-    const fleeti_inputs in = b->inputs[index];
-    uint32_t k;
-    double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 0, tail;
-    double mean = def->timed ? (double)def->mean_ns : 5000;
-    double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
-    *fixed = *ready = 0;
-    if (!grid->count) return;
-    if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
-    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
-    tasks *= grid->parts;
-    exist = in.named && !def->timed ? tasks / 2 : tasks;
-    if (def->timed && def->expected && def->expected < exist) exist = def->expected;
-    rounds = (double)(uint64_t)((exist + places - 1) / places);
-    if (rounds < 1) rounds = 1;
-    turns = (double)(uint64_t)((tasks + places - 1) / places);
-    for (k = (uint32_t)places; k > 1; k /= 2) log += 0.7;
-    tail = log > 0 ? mean * varies * (fleeti_root(2 * log) - 0.65) : 0;
-    *fixed = rounds * mean + tail * fleeti_root(rounds) +
-             turns * (double)(mixed ? b->costs.mixed_task : b->costs.static_task) +
-             in.any * (double)(mixed ? b->costs.mixed_hop : b->costs.static_hop);
-    *ready = rounds * mean + tail + rounds * (double)b->costs.dynamic_task +
-             in.any * (double)b->costs.dynamic_hop;
-}
-
-/* Whether the grid's placement names the workers themselves. */
-static int fleeti_names_workers(const fleeti_grid_def *def)
-{
-    return def->placed && def->place.rank == 2;
-}
-
-/* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay for
-   the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate has
-   it: what promises little is likely to lose. */
-static int fleeti_pays(double fixed, double ready)
-{
-    return ready < 0.85 * fixed;
-}
-
-static void fleeti_choose_schedules(fleeti_build *b)
-{
-    double all_fixed = 0, best = 0, fixed, ready, mixed;
-    uint32_t has_ready, i, must = 0;
-    for (i = 0; i < b->n_grids; i++) {
-        fleeti_bound_grid *grid = &b->grids[i];
-        fleeti_estimate(b, i, 0, &fixed, &ready);
-        fleeti_estimate(b, i, 1, &mixed, &ready);
-        grid->chosen = grid->schedule == FLEET_SCHEDULE_AUTO;
-        if (grid->chosen && (b->inputs[i].outside || fleeti_names_workers(grid->def))) {
-            grid->chosen = 0; /* nothing to choose */
-            grid->schedule = FLEET_SCHEDULE_STATIC;
-        }
-        must |= grid->schedule == FLEET_SCHEDULE_DYNAMIC;
-        all_fixed += fixed;
-        best +=
-            grid->schedule == FLEET_SCHEDULE_STATIC || (grid->chosen && !fleeti_pays(mixed, ready))
-                ? mixed
-                : ready;
-    }
-    has_ready = must || b->untangle || best < 0.95 * all_fixed;
-    for (i = 0; i < b->n_grids; i++) {
-        fleeti_bound_grid *grid = &b->grids[i];
-        fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
-        if (!grid->chosen) continue;
-        grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
-                             ? FLEET_SCHEDULE_DYNAMIC
-                             : FLEET_SCHEDULE_STATIC;
-        if (!b->untangle || !fleeti_is_static(grid)) continue;
-        grid->schedule = FLEET_SCHEDULE_DYNAMIC;
-        grid->chosen = FLEETI_CHOSEN_UNTANGLES;
-    }
 }
 
 /* The parts of a grid's tasks. */
@@ -3110,6 +3279,95 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     return FLEET_OK;
 }
 
+/* ==== >>choose: AUTO becomes STATIC or DYNAMIC ================================================ */
+
+static double fleeti_root(double v)
+{
+    double root = v > 1 ? v : 1;
+    uint32_t i;
+    for (i = 0; v > 0 && i < 64; i++) root = (root + v / root) / 2;
+    return v > 0 ? root : 0;
+}
+
+/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them.
+   From fixed queues the last worker is the one whose tasks happen to be long: the largest of P sums of
+   n / P tasks, for a normal distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the
+   tasks of that worker go to others, but for the last one. */
+static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
+                            double *ready)
+{
+    const fleeti_bound_grid *grid = &b->grids[index];
+    const fleeti_grid_def *def = grid->def;
+    const fleeti_inputs in = b->inputs[index];
+    uint32_t k;
+    double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 0, tail;
+    double mean = def->timed ? (double)def->mean_ns : 5000;
+    double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
+    *fixed = *ready = 0;
+    if (!grid->count) return;
+    if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
+    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
+    tasks *= grid->parts;
+    exist = in.named && !def->timed ? tasks / 2 : tasks;
+    if (def->timed && def->expected && def->expected < exist) exist = def->expected;
+    rounds = (double)(uint64_t)((exist + places - 1) / places);
+    if (rounds < 1) rounds = 1;
+    turns = (double)(uint64_t)((tasks + places - 1) / places);
+    for (k = (uint32_t)places; k > 1; k /= 2) log += 0.7;
+    tail = log > 0 ? mean * varies * (fleeti_root(2 * log) - 0.65) : 0;
+    *fixed = rounds * mean + tail * fleeti_root(rounds) +
+             turns * (double)(mixed ? b->costs.mixed_task : b->costs.static_task) +
+             in.any * (double)(mixed ? b->costs.mixed_hop : b->costs.static_hop);
+    *ready = rounds * mean + tail + rounds * (double)b->costs.dynamic_task +
+             in.any * (double)b->costs.dynamic_hop;
+}
+
+/* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay for
+   the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate has
+   it: what promises little is likely to lose. */
+static int fleeti_pays(double fixed, double ready)
+{
+    return ready < 0.85 * fixed;
+}
+
+static void fleeti_choose_schedules(fleeti_build *b)
+{
+    double all_fixed = 0, best = 0, fixed, ready, mixed;
+    uint32_t has_ready, i, must = 0;
+    for (i = 0; i < b->n_grids; i++) {
+        fleeti_bound_grid *grid = &b->grids[i];
+        fleeti_estimate(b, i, 0, &fixed, &ready);
+        fleeti_estimate(b, i, 1, &mixed, &ready);
+        grid->chosen = grid->schedule == FLEET_SCHEDULE_AUTO;
+        if (grid->chosen && (b->inputs[i].outside || fleeti_names_workers(grid->def))) {
+            grid->chosen = 0; /* nothing to choose */
+            grid->schedule = FLEET_SCHEDULE_STATIC;
+        }
+        must |= grid->schedule == FLEET_SCHEDULE_DYNAMIC;
+        all_fixed += fixed;
+        best +=
+            grid->schedule == FLEET_SCHEDULE_STATIC || (grid->chosen && !fleeti_pays(mixed, ready))
+                ? mixed
+                : ready;
+    }
+    has_ready = must || b->untangle || best < 0.95 * all_fixed;
+    for (i = 0; i < b->n_grids; i++) {
+        fleeti_bound_grid *grid = &b->grids[i];
+        fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
+        if (!grid->chosen) continue;
+        grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
+                             ? FLEET_SCHEDULE_DYNAMIC
+                             : FLEET_SCHEDULE_STATIC;
+        if (!b->untangle || !fleeti_is_static(grid)) continue;
+        grid->schedule = FLEET_SCHEDULE_DYNAMIC;
+        grid->chosen = FLEETI_CHOSEN_UNTANGLES;
+    }
+}
+
+/* ==== >>edges: edges and run-time maps become numbers ========================================= */
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
 /* Words from one counter of a tensor to the next. */
 static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
 {
@@ -3180,7 +3438,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- edges: from a coordinate to event elements ---------------------------------------------- */
+/* ---- from a coordinate to event elements ----------------------------------------------------- */
 
 static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int32_t *at)
 {
@@ -3539,7 +3797,7 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- run-time maps ---------------------------------------------------------------------------- */
+/* ---- run-time maps as numbers ---------------------------------------------------------------- */
 
 static fleet_status fleeti_reject_tensor(fleeti_build *b, const fleeti_tensor_def *tensor,
                                          fleet_status status, const char *format, ...)
@@ -3723,7 +3981,18 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "place": every task gets its chiplet and worker ------------------------------------ */
+static fleet_status fleeti_bind(fleeti_build *b)
+{
+    fleet_status status = fleeti_bind_desc(b);
+    if (status == FLEET_OK) status = fleeti_bind_topology(b);
+    if (status == FLEET_OK) status = fleeti_bind_grids(b);
+    if (status == FLEET_OK) status = fleeti_bind_events(b);
+    if (status == FLEET_OK) status = fleeti_bind_edges(b);
+    if (status == FLEET_OK) status = fleeti_bind_maps(b);
+    return status;
+}
+
+/* ==== >>place: every task gets its chiplet and worker ========================================= */
 
 /* The one value of a placement axis for a task. */
 static fleet_status fleeti_place_value(fleeti_build *b, const fleeti_bound_grid *grid,
@@ -3888,7 +4157,7 @@ static fleet_status fleeti_place_tasks(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "meet": who notifies and who waits for each element, and where --------------------- */
+/* ==== >>analyse: which tasks notify each event element and which wait for it ================== */
 
 /* Where a task runs: a bit for each chiplet, and its worker if it is one. */
 static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
@@ -4135,7 +4404,7 @@ static fleet_status fleeti_meet(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "settle": counts, scopes, counters, targets ---------------------------------------- */
+/* ==== >>count: wait counts, scopes, counters, targets ========================================= */
 
 /* What the outside notifies makes nobody ready. */
 static fleet_status fleeti_check_outside(fleeti_build *b)
@@ -4409,7 +4678,7 @@ static fleet_status fleeti_settle(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "overlap": whether sources may run ahead of the step before ------------------------ */
+/* ==== >>overlap: whether sources may run ahead of the step before ============================= */
 
 /* Without the step event, what orders a task of step s + 1 after one of step s? Two things: a
    worker ends its whole queue of step s before it begins step s + 1; and within a step, events. The
@@ -4708,7 +4977,7 @@ static fleet_status fleeti_overlap(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "tensors": no map reads what is not written ----------------------------------------- */
+/* ==== >>tensors: no run-time map reads what is not written ==================================== */
 
 /* Whether grid k runs after all tasks of the writer: an event path leads from each of them to each of its tasks. */
 static int fleeti_after_writer(const fleeti_facts *facts, uint32_t k, uint32_t writer)
@@ -4767,7 +5036,7 @@ static fleet_status fleeti_check_tensors(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "list": each task's waits and notifies --------------------------------------------- */
+/* ==== >>records: the waits and notifies of each task ========================================== */
 
 /* Adds `count` counters to the wait list that began at record `from`, merged into its last record
    where they continue it. */
@@ -4958,17 +5227,9 @@ static fleet_status fleeti_list_tasks(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- pass "emit": the block ------------------------------------------------------------------ */
+/* ==== >>emit: the block of the plan =========================================================== */
 
-#define FLEETI_SECTION_ALIGN 64u
-
-/* Gives a section its place in the block. */
-static uint64_t fleeti_section(uint64_t *bytes, uint64_t count, uint64_t item)
-{
-    uint64_t at = (*bytes + FLEETI_SECTION_ALIGN - 1) / FLEETI_SECTION_ALIGN * FLEETI_SECTION_ALIGN;
-    *bytes = at + count * item;
-    return at;
-}
+/* ---- header ---------------------------------------------------------------------------------- */
 
 /* Where each section lies follows from what the header counts; the names, which end the block, are the last one. */
 static void fleeti_lay_out_block(fleet_plan *head)
@@ -5006,28 +5267,6 @@ static uint64_t fleeti_name_bytes(const fleeti_build *b)
     for (i = 0; i < FLEETI_LEN(b->g->tensors); i++) bytes += strlen(b->g->tensors[i].name) + 1;
     for (i = 0; i < b->n_grids; i++) bytes += strlen(b->grids[i].def->name) + 1;
     return bytes;
-}
-
-/* Each step is a bijection, so that no damage of a single word goes unnoticed. */
-static uint64_t fleeti_sum_word(uint64_t sum, uint64_t word)
-{
-    sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
-    return sum ^ sum >> 32;
-}
-
-/* Of the block's bytes, eight at a time, the last ones filled up with zeros. */
-static uint64_t fleeti_checksum(const fleet_plan *plan)
-{
-    const char *block = (const char *)plan;
-    const uint64_t own = offsetof(fleet_plan, checksum), whole = plan->bytes / 8 * 8;
-    uint64_t sum = plan->bytes, at, word;
-    for (at = 0; at < whole; at += 8) {
-        memcpy(&word, block + at, 8);
-        sum = fleeti_sum_word(sum, at == own ? 0 : word);
-    }
-    word = 0;
-    memcpy(&word, block + whole, (size_t)(plan->bytes - whole));
-    return fleeti_sum_word(sum, word);
 }
 
 /* Allocates the block and fills its header; null when there is no memory. */
@@ -5083,10 +5322,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     return plan;
 }
 
-static void *fleeti_at(const fleet_plan *plan, uint64_t offset)
-{
-    return (char *)(uintptr_t)plan + offset;
-}
+/* ---- queues of descriptors ------------------------------------------------------------------- */
 
 /* Appends a chiplet-task's descriptors to the queues of its chiplet: under STATIC to each worker's. */
 static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, uint32_t chiplet,
@@ -5209,6 +5445,8 @@ static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t
     }
 }
 
+/* ---- tables ---------------------------------------------------------------------------------- */
+
 static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *name)
 {
     uint64_t offset = *at;
@@ -5329,7 +5567,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
                b->notifies.count * sizeof *b->notifies.item);
 }
 
-/* ---- pass "emit": who becomes ready by what, under DYNAMIC -------------------------------------- */
+/* ---- which tasks become ready by what, under DYNAMIC ----------------------------------------- */
 
 /* Calls visit for each element that a task waits for; elements that nobody ever notifies do not count. Returns
    how many there are. With early pushes it is there for what happens when the element's producers have been taken, if
@@ -5514,7 +5752,7 @@ static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out)
     return b->is_dynamic ? fleeti_emit_consumers(b, plan) : FLEET_OK;
 }
 
-/* ---- pass "order": nothing can deadlock ------------------------------------------------------ */
+/* ==== >>order: nothing can deadlock =========================================================== */
 
 /* Queues follow the order of ids. So where every element's producers have smaller ids than its
    waiters, the order of ids extends all event edges and all queue edges, and nothing can deadlock.
@@ -5901,159 +6139,7 @@ static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
     return fleeti_can_untangle(b) ? FLEET_ERROR_ORDER : fleeti_report_order(b, &run);
 }
 
-/* ---- building a plan: the passes in order ---------------------------------------------------- */
-
-static fleet_status fleeti_bind(fleeti_build *b)
-{
-    fleet_status status = fleeti_bind_desc(b);
-    if (status == FLEET_OK) status = fleeti_bind_topology(b);
-    if (status == FLEET_OK) status = fleeti_bind_grids(b);
-    if (status == FLEET_OK) status = fleeti_bind_events(b);
-    if (status == FLEET_OK) status = fleeti_bind_edges(b);
-    if (status == FLEET_OK) status = fleeti_bind_maps(b);
-    return status;
-}
-
-fleet_plan_desc fleet_plan_desc_default(void)
-{
-    fleet_plan_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.topology = fleet_topology_preset(FLEET_MI300X);
-    desc.schedule = FLEET_SCHEDULE_STATIC;
-    return desc;
-}
-
-/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What does not fit,
-   or is not a plain symbol, is recorded so that the build reports it. */
-void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
-{
-    uint32_t number = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0, i;
-    if (!desc) return;
-    for (i = 0; i < desc->n_bindings && i < FLEET_MAX_SYMBOLS; i++)
-        if (desc->bindings[i].symbol == number) break;
-    if (i < FLEET_MAX_SYMBOLS) {
-        desc->bindings[i].symbol = number;
-        desc->bindings[i].value = value;
-    }
-    if (i >= desc->n_bindings) desc->n_bindings = i + 1;
-}
-
-void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
-                            uint32_t count)
-{
-    if (!desc) return;
-    if (desc->n_buckets < FLEET_MAX_SYMBOLS) {
-        fleet_buckets *list = &desc->buckets[desc->n_buckets];
-        list->symbol = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0;
-        list->values = values;
-        list->count = count;
-    }
-    desc->n_buckets++;
-}
-
-/* The plan of one bucket. */
-static fleet_status fleeti_build_bucket(fleeti_build *b, fleet_plan **plan)
-{
-    fleet_status status = fleeti_bind(b);
-    if (status == FLEET_OK) status = fleeti_place_tasks(b);
-    if (status == FLEET_OK) status = fleeti_meet(b);
-    if (status == FLEET_OK) status = fleeti_settle(b);
-    if (status == FLEET_OK) status = fleeti_overlap(b);
-    if (status == FLEET_OK) status = fleeti_check_tensors(b);
-    if (status == FLEET_OK) status = fleeti_list_tasks(b);
-    if (status == FLEET_OK) status = fleeti_emit(b, plan);
-    if (status == FLEET_OK) status = fleeti_check_order(b, *plan);
-    if (status == FLEET_OK) (*plan)->checksum = fleeti_checksum(*plan);
-    fleeti_free_scratch(b);
-    return status;
-}
-
-/* Puts the plans of all buckets into one block, the last one first. */
-static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint32_t n,
-                                        fleet_plan **out)
-{
-    uint64_t bytes = plan[n - 1]->bytes, table, *offset;
-    fleet_plan *whole;
-    uint32_t i;
-    table = fleeti_section(&bytes, n, sizeof *offset);
-    for (i = 0; i + 1 < n; i++) (void)fleeti_section(&bytes, plan[i]->bytes, 1);
-    whole = bytes < SIZE_MAX ? (fleet_plan *)FLEET_MALLOC((size_t)bytes + 1) : NULL;
-    if (!whole) return fleeti_no_memory(b);
-    memset(whole, 0, (size_t)bytes + 1);
-    memcpy(whole, plan[n - 1], (size_t)plan[n - 1]->bytes);
-    whole->n_buckets = n;
-    whole->buckets = table;
-    offset = (uint64_t *)fleeti_at(whole, table);
-    bytes = table + n * sizeof *offset;
-    for (i = 0; i + 1 < n; i++) {
-        offset[i] = fleeti_section(&bytes, plan[i]->bytes, 1);
-        memcpy(fleeti_at(whole, offset[i]), plan[i], (size_t)plan[i]->bytes);
-    }
-    whole->bytes = bytes + 1; /* the last byte of a block is 0 */
-    whole->checksum = fleeti_checksum(whole);
-    *out = whole;
-    return FLEET_OK;
-}
-
-fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out)
-{
-    fleet_plan_desc defaults = fleet_plan_desc_default();
-    fleet_plan *plan[FLEET_MAX_BUCKETS];
-    fleeti_bucketing *all;
-    fleeti_build build, *b = &build;
-    fleet_status status;
-    uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
-    if (out) *out = NULL;
-    if (!g || !out) return FLEET_ERROR_NULL;
-    if (g->status != FLEET_OK) return g->status;
-    g->build_status = FLEET_OK;
-    g->message[0] = 0;
-    memset(b, 0, sizeof *b);
-    b->g = g;
-    b->desc = desc ? desc : &defaults;
-    all = (fleeti_bucketing *)FLEET_MALLOC(sizeof *all);
-    if (!all) return fleeti_no_memory(b);
-    memset(all, 0, sizeof *all);
-    status = fleeti_bind_symbols(b, all);
-    if (status == FLEET_OK) status = fleeti_fill_buckets(b, all);
-    for (i = 0; status == FLEET_OK && i < all->total; i++) {
-        uint32_t untangle = 0;
-        do {
-            memset(b, 0, sizeof *b);
-            b->g = g;
-            b->desc = desc ? desc : &defaults;
-            b->first_word = first_word;
-            b->first_system_word = first_system_word;
-            b->n_buckets = all->total;
-            b->untangle = untangle;
-            fleeti_take_bucket(b, all, i);
-            plan[i] = NULL;
-            n = i + 1;
-            status = fleeti_build_bucket(b, &plan[i]);
-            if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
-            fleet_plan_free(plan[i]); /* nothing was said: AUTO chooses once more */
-        } while (!untangle++);
-        if (status != FLEET_OK) break;
-        first_word = plan[i]->counter_words;
-        if (plan[i]->system_words) first_system_word = plan[i]->system_words;
-    }
-    if (status == FLEET_OK && n > 1) {
-        status = fleeti_join_buckets(b, plan, n, out);
-    } else if (status == FLEET_OK) {
-        *out = plan[0];
-        n = 0;
-    }
-    while (n > 0) fleet_plan_free(plan[--n]);
-    FLEET_FREE(all);
-    return status;
-}
-
-void fleet_plan_free(fleet_plan *plan)
-{
-    if (plan) FLEET_FREE(plan);
-}
-
-/* ---- checking a plan from outside ------------------------------------------------------------ */
+/* ==== >>check: blocks that come from outside ================================================== */
 
 /* What device code and host functions index by, divide by or loop to is checked here, so that they need not. Most of a
    plan says what another part of it says, too: where sections and counters lie follows from their sizes, a descriptor
@@ -6773,7 +6859,9 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
     return fleeti_check_contents(&c);
 }
 
-/* ---- questions to a plan --------------------------------------------------------------------- */
+/* ==== >>report: questions to a plan, and its report =========================================== */
+
+/* ---- questions ------------------------------------------------------------------------------- */
 
 static const fleeti_event *fleeti_plan_events(const fleet_plan *plan)
 {
@@ -6912,7 +7000,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     return out.length;
 }
 
-/* ---- numbers and report ---------------------------------------------------------------------- */
+/* ---- statistics and text --------------------------------------------------------------------- */
 
 /* What one step does to an event tensor. */
 typedef struct fleeti_event_stats {
@@ -7204,7 +7292,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
     return out.length;
 }
 
-/* ---- linear layers --------------------------------------------------------------------------- */
+/* ==== >>linear: linear layers ================================================================= */
 
 #define FLEETI_LINEAR_MOST ((int64_t)1 << 28) /* elements of an axis: bytes fit 64 bits */
 #define FLEETI_LINEAR_SLICES 4096
@@ -7746,7 +7834,7 @@ size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *na
     return out.length;
 }
 
-/* ---- linear layers: the picture -------------------------------------------------------------- */
+/* ---- picture --------------------------------------------------------------------------------- */
 
 #define FLEETI_SVG_WORKERS 32u
 #define FLEETI_SVG_STEPS 24u
