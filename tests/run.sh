@@ -198,6 +198,8 @@ group_format() {
         check "${file#./}" "$tool" --dry-run -Werror "$file"
     done
     check edges edges_have_two_ends
+    setup_packages python3:python3
+    check house tests/house.sh sections:fleet.h public:fleet.h # how the headers are arranged
 }
 
 # Each edge of the table in fleet_device.h (EDGES) is named at both of its ends in the code.
