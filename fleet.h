@@ -788,13 +788,6 @@ fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topo
 size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
                            char *text, size_t bytes);
 
-/* Writes a picture, SVG without scripts or fonts of its own: what the workers (down) of one chiplet, the one whose
-   slice has most tiles, are at in each tile step (right), in the plan's traversal and the two others; a colour is a
-   weight column. At most 32 workers and 24 steps are drawn. name: of the operator, or null. Characters outside ASCII
-   become '?'. A plan that is none gives "". Returns as snprintf does. */
-size_t fleet_linear_svg(const fleet_linear_plan *plan, const char *name,
-                        const fleet_topology *topology, char *text, size_t bytes);
-
 /* ==== >>layout: what the block of a plan holds ================================================ */
 
 /* DYNAMIC: the ready rings of a chiplet. */
@@ -7834,18 +7827,16 @@ size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *na
     return out.length;
 }
 
-/* ---- picture --------------------------------------------------------------------------------- */
+/* ---- pictures, for the trace ----------------------------------------------------------------- */
 
-#define FLEETI_SVG_WORKERS 32u
-#define FLEETI_SVG_STEPS 24u
 #define FLEETI_SVG_COLOURS 12u
 
-static const char *const fleeti_svg_colour[FLEETI_SVG_COLOURS] = {
-    "#7fb2e5", "#f2a65a", "#8fce8f", "#e58f8f", "#b79fe0", "#d9c265",
-    "#6fcac6", "#e59fc8", "#a8b0bd", "#c59a7a", "#b5d96a", "#8a9bf0"};
+static const char *const fleeti_svg_colour[FLEETI_SVG_COLOURS]
+    __attribute__((unused)) = {"#7fb2e5", "#f2a65a", "#8fce8f", "#e58f8f", "#b79fe0", "#d9c265",
+                               "#6fcac6", "#e59fc8", "#a8b0bd", "#c59a7a", "#b5d96a", "#8a9bf0"};
 
 /* Text for XML: printable ASCII, escaped; at most `most` characters of it. */
-static void fleeti_put_xml(fleeti_text *out, const char *text, size_t most)
+static inline void fleeti_put_xml(fleeti_text *out, const char *text, size_t most)
 {
     for (; *text && most; text++, most--) {
         if (*text == '&' || *text == '<' || *text == '>' || *text == '"' || *text == '\'')
@@ -7853,161 +7844,6 @@ static void fleeti_put_xml(fleeti_text *out, const char *text, size_t most)
         else
             fleeti_put(out, "%c", *text >= ' ' && *text <= '~' ? *text : '?');
     }
-}
-
-/* What is drawn, the same in each of the panels. */
-typedef struct fleeti_drawing {
-    fleet_part part;
-    uint32_t slice, stride, tiles; /* the chiplet's next tile is `stride` tiles on */
-    uint32_t workers, steps, all_steps;
-    uint32_t width, height; /* of a cell, in pixels */
-} fleeti_drawing;
-
-static fleeti_drawing fleeti_svg_drawing(const fleet_linear_plan *plan)
-{
-    fleeti_drawing d;
-    uint32_t s;
-    memset(&d, 0, sizeof d);
-    for (s = 0; s < plan->slices; s++) {
-        const fleet_part p = fleet_linear_part(&plan->linear, s, plan->slices);
-        if (!p.k || p.m_tiles * p.n_tiles <= d.tiles) continue;
-        d.part = p;
-        d.slice = s;
-        d.tiles = p.m_tiles * p.n_tiles;
-    }
-    d.stride = plan->level == FLEET_LEVEL_CU ? plan->chiplets : 1;
-    d.all_steps = (uint32_t)(((uint64_t)d.tiles - 1) / ((uint64_t)plan->workers * d.stride) + 1);
-    d.steps = d.all_steps < FLEETI_SVG_STEPS ? d.all_steps : FLEETI_SVG_STEPS;
-    d.workers = plan->workers < FLEETI_SVG_WORKERS ? plan->workers : FLEETI_SVG_WORKERS;
-    d.width = 648 / d.steps < 54 ? 648 / d.steps : 54;
-    d.height = d.workers <= 8 ? 20 : d.workers <= 16 ? 14 : 10;
-    return d;
-}
-
-/* The weight column that a worker is at in a step, or FLEETI_NONE. */
-static uint32_t fleeti_svg_column(const fleet_linear_plan *plan, const fleeti_drawing *d,
-                                  uint32_t step, uint32_t worker)
-{
-    const uint64_t t = ((uint64_t)step * plan->workers + worker) * d->stride;
-    if (worker >= d->workers || t >= d->tiles) return FLEETI_NONE;
-    return fleet_part_tile(&plan->linear, &d->part, (uint32_t)t).n;
-}
-
-/* One traversal: y is the top. Workers next to one another at the same column are one block. */
-static void fleeti_svg_panel(fleeti_text *out, const fleet_linear_plan *plan,
-                             const fleeti_drawing *d, int chosen, uint32_t y)
-{
-    const fleeti_sharing share = fleeti_linear_sharing(plan, &d->part);
-    const uint32_t x = 56, width = d->steps * d->width, height = d->workers * d->height;
-    uint32_t step, worker, next;
-    fleeti_put(out, "<text x=\"%u\" y=\"%u\" font-weight=\"bold\">%s", x, y + 14,
-               fleeti_traversal_name(plan->linear.traversal));
-    if (plan->linear.traversal == FLEET_TRAVERSAL_WINDOWED)
-        fleeti_put(out, " by %u column%s", plan->linear.window,
-                   plan->linear.window == 1 ? "" : "s");
-    fleeti_put(out, "%s</text>\n", chosen ? " (the plan's)" : "");
-    y += 22;
-    fleeti_put(out, "<rect x=\"%u\" y=\"%u\" width=\"%u\" height=\"%u\" fill=\"#e4e4e4\"/>\n", x, y,
-               width, height);
-    for (step = 0; step < d->steps; step++) {
-        for (worker = 0; worker < d->workers; worker = next) {
-            const uint32_t n = fleeti_svg_column(plan, d, step, worker);
-            next = worker + 1;
-            if (n == FLEETI_NONE) continue;
-            while (fleeti_svg_column(plan, d, step, next) == n) next++;
-            fleeti_put(out,
-                       "<rect x=\"%u\" y=\"%u\" width=\"%u\" height=\"%u\" fill=\"%s\" "
-                       "stroke=\"#fff\"/>",
-                       x + step * d->width, y + worker * d->height, d->width,
-                       (next - worker) * d->height, fleeti_svg_colour[n % FLEETI_SVG_COLOURS]);
-            fleeti_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%u</text>\n",
-                       x + step * d->width + d->width / 2, y + (worker + next) * d->height / 2 + 3,
-                       n);
-        }
-        fleeti_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%u</text>\n",
-                   x + step * d->width + d->width / 2, y + height + 11, step);
-    }
-    fleeti_put(out,
-               "<text class=\"e\" x=\"%u\" y=\"%u\">0</text>"
-               "<text class=\"e\" x=\"%u\" y=\"%u\">%u</text>\n",
-               x - 4, y + 9, x - 4, y + height - 1, d->workers - 1);
-    fleeti_put(out,
-               "<text transform=\"translate(%u %u) rotate(-90)\" text-anchor=\"middle\">"
-               "worker</text>\n",
-               x - 26, y + height / 2);
-    fleeti_put(out, "<text x=\"%u\" y=\"%u\">time, in tile steps</text>\n", x, y + height + 25);
-    fleeti_put(out,
-               "<text x=\"%u\" y=\"%u\">hit rate of weights %.1f%%: a fetch of a weight column "
-               "serves %.1f tiles, one of activations %.1f</text>\n",
-               x, y + height + 41, 100 * (1 - 1 / share.rows), share.rows, share.columns);
-}
-
-static void fleeti_svg_head(fleeti_text *out, const fleet_linear_plan *plan, const char *name,
-                            const fleet_topology *topology, const fleeti_drawing *d,
-                            uint32_t height)
-{
-    const fleet_linear *l = &plan->linear;
-    uint32_t i, most = plan->n_tiles < FLEETI_SVG_COLOURS ? plan->n_tiles : FLEETI_SVG_COLOURS;
-    fleeti_put(out,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"%u\" "
-               "viewBox=\"0 0 760 %u\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" "
-               "fill=\"#222\">\n<title>",
-               height, height);
-    fleeti_put_xml(out, name ? name : "linear layer", SIZE_MAX);
-    fleeti_put(out, "</title>\n<style>.n{font-size:9px;text-anchor:middle}"
-                    ".e{font-size:9px;text-anchor:end}</style>\n");
-    fleeti_put(out, "<rect width=\"760\" height=\"%u\" fill=\"#fbfbfb\"/>\n", height);
-    fleeti_put(out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
-    fleeti_put_xml(out, name ? name : "linear layer", 40);
-    fleeti_put(out, ": [%u, %u] = [%u, %u] x [%u, %u]</text>\n", l->m, l->n, l->m, l->k, l->k,
-               l->n);
-    fleeti_put(out, "<text x=\"16\" y=\"44\">");
-    fleeti_put_xml(out, topology->name, sizeof topology->name);
-    if (plan->level == FLEET_LEVEL_CU)
-        fleeti_put(out, ", chiplet 0 of %u, %u CU-tasks in all, drawn as dealt out in turn",
-                   plan->chiplets, d->tiles);
-    else
-        fleeti_put(out, ", chiplet %u of %u, slice %u of %u, split %c", d->slice % plan->chiplets,
-                   plan->chiplets, d->slice, plan->slices, fleeti_split_letter(l->split));
-    fleeti_put(out, ": %u x %u tiles of %u x %u</text>\n", d->part.m_tiles, d->part.n_tiles,
-               l->tile_m, l->tile_n);
-    fleeti_put(out,
-               "<text x=\"16\" y=\"60\">%s %u workers, %s %u of %u steps; grey: no tile</text>\n",
-               d->workers < plan->workers ? "drawn: the first" : "drawn: all", d->workers,
-               d->steps < d->all_steps ? "the first" : "all", d->steps, d->all_steps);
-    fleeti_put(out, "<text x=\"16\" y=\"80\">weight column:</text>\n");
-    for (i = 0; i < most; i++)
-        fleeti_put(out,
-                   "<rect x=\"%u\" y=\"69\" width=\"14\" height=\"14\" fill=\"%s\"/>"
-                   "<text class=\"n\" x=\"%u\" y=\"79\">%u</text>\n",
-                   110 + i * 18, fleeti_svg_colour[i], 117 + i * 18, i);
-    if (plan->n_tiles > most)
-        fleeti_put(out, "<text x=\"%u\" y=\"80\">and on to %u in the same colours</text>\n",
-                   116 + most * 18, plan->n_tiles - 1);
-}
-
-size_t fleet_linear_svg(const fleet_linear_plan *plan, const char *name,
-                        const fleet_topology *topology, char *text, size_t bytes)
-{
-    static const uint32_t order[3] = {FLEET_TRAVERSAL_N_MAJOR, FLEET_TRAVERSAL_WINDOWED,
-                                      FLEET_TRAVERSAL_M_MAJOR};
-    fleeti_text out = fleeti_text_at(text, bytes);
-    fleeti_drawing d;
-    uint32_t i, panel;
-    if (!plan || !topology || !plan->slices) return 0;
-    d = fleeti_svg_drawing(plan);
-    panel = d.workers * d.height + 80;
-    fleeti_svg_head(&out, plan, name, topology, &d, 100 + 3 * panel);
-    for (i = 0; i < 3; i++) {
-        fleet_linear_plan one = *plan;
-        one.linear.traversal = order[i];
-        if (plan->linear.traversal != FLEET_TRAVERSAL_WINDOWED) /* square blocks, about */
-            for (one.linear.window = 1; one.linear.window * one.linear.window < one.workers;)
-                one.linear.window++;
-        fleeti_svg_panel(&out, &one, &d, order[i] == plan->linear.traversal, 98 + i * panel);
-    }
-    fleeti_put(&out, "</svg>\n");
-    return out.length;
 }
 
 FLEET_C_END

@@ -33,6 +33,7 @@
    chiplet walk through gate_up. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
+#include "tools/plan_picture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -776,9 +777,9 @@ static void draw(const layer *l, const fleet_topology *chip, const char *file)
     char *text;
     FILE *out = fopen(file, "w");
     choose(l, chip, FLEET_LEVEL_DEVICE, way_of(WAYS), plans);
-    bytes = fleet_linear_svg(&plans[GATE_UP], names[GATE_UP], chip, NULL, 0) + 1;
+    bytes = plan_picture(&plans[GATE_UP], names[GATE_UP], chip, NULL, 0) + 1;
     text = (char *)host_memory(bytes);
-    fleet_linear_svg(&plans[GATE_UP], names[GATE_UP], chip, text, bytes);
+    plan_picture(&plans[GATE_UP], names[GATE_UP], chip, text, bytes);
     if (!out || fputs(text, out) < 0 || fclose(out)) {
         printf("wrong: %s cannot be written\n", file);
         exit(1);

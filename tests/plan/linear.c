@@ -3,6 +3,8 @@
 
        linear [NAME]      FLEET_SEED=n runs that one shape, FLEET_DEEP=1 many more */
 #include "walk.h"
+
+#include "examples/tools/plan_picture.h"
 #include <math.h>
 
 #define CHECK_NEAR(got, want)                                                                      \
@@ -557,7 +559,7 @@ static void extremes(test_run *t)
     CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     CHECK_INT(p.m_tiles * p.n_tiles, 1);
     CHECK(fleet_linear_report(&p, NULL, 1, text, sizeof text) < sizeof text);
-    CHECK(fleet_linear_svg(&p, NULL, &chip, text, sizeof text) < 2 * sizeof text);
+    CHECK(plan_picture(&p, NULL, &chip, text, sizeof text) < 2 * sizeof text);
     d = desc_of(1, 1, 1);
     d.slices = 4096;
     d.window = most;
@@ -589,7 +591,7 @@ static size_t write_report(const fleet_linear_plan *plan, char *text, size_t byt
 static size_t write_svg(const fleet_linear_plan *plan, char *text, size_t bytes)
 {
     const fleet_topology chip = fleet_topology_preset(FLEET_MI350X);
-    return fleet_linear_svg(plan, "qkv", &chip, text, bytes);
+    return plan_picture(plan, "qkv", &chip, text, bytes);
 }
 
 static void snprintf_contract(test_run *t)
@@ -692,7 +694,7 @@ static void picture(test_run *t)
     const char *error;
     size_t length;
     memset(chip.name, '<', sizeof chip.name); /* not even ended */
-    length = fleet_linear_svg(&p, "a<b>&\"'\x01\xff</svg><script>", &chip, text, sizeof text);
+    length = plan_picture(&p, "a<b>&\"'\x01\xff</svg><script>", &chip, text, sizeof text);
     CHECK(length < sizeof text);
     error = xml_error(text);
     if (error) test_fail(t, __FILE__, __LINE__, "not XML: %s", error);
@@ -711,18 +713,18 @@ static void picture(test_run *t)
         fleet_linear_desc d = desc_of(4096, 8192, 512);
         CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     }
-    CHECK(fleet_linear_svg(&p, NULL, &chip, text, sizeof text) < sizeof text);
+    CHECK(plan_picture(&p, NULL, &chip, text, sizeof text) < sizeof text);
     CHECK(!xml_error(text));
     CHECK_TEXT(text, "drawn: the first 32 workers, the first 24 of ");
     CHECK_TEXT(text, ">H200, chiplet 0 of 1");
     p = some_plan(64, FLEET_LEVEL_CU);
-    CHECK(fleet_linear_svg(&p, "CU", &chip, text, sizeof text) < sizeof text);
+    CHECK(plan_picture(&p, "CU", &chip, text, sizeof text) < sizeof text);
     CHECK(!xml_error(text));
     CHECK_TEXT(text, "chiplet 0 of 8, 384 CU-tasks in all");
     p.slices = 0;
-    CHECK_INT(fleet_linear_svg(&p, NULL, &chip, text, sizeof text), 0);
+    CHECK_INT(plan_picture(&p, NULL, &chip, text, sizeof text), 0);
     CHECK_INT(strlen(text), 0);
-    CHECK_INT(fleet_linear_svg(NULL, NULL, &chip, text, sizeof text), 0);
+    CHECK_INT(plan_picture(NULL, NULL, &chip, text, sizeof text), 0);
 }
 
 static void list(test_run *t)
