@@ -3753,7 +3753,9 @@ static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
 {
     if (d->engine != FLEET_ENGINE_THREADS && d->engine != FLEET_ENGINE_DETERMINISTIC)
         return "engine is no fleet_host_engine";
-    if (d->waves > FLEETI_MOST_WAVES) return "waves is over 64";
+    if (d->waves > FLEETI_MOST_WAVES) return "waves is over 64, with the producer's";
+    if (d->memory_model && d->engine != FLEET_ENGINE_DETERMINISTIC)
+        return "memory_model needs the deterministic engine";
     if (d->stack_bytes && d->stack_bytes < FLEETI_STACK_LEAST) return "stack_bytes is under 16384";
     return NULL;
 }

@@ -170,7 +170,7 @@ struct fleeti_host {
 };
 
 /* A trace in device memory. After this header: fleeti_trace_row[workers], on lines of their own; then
-   fleeti_trace_record[workers][records]. Cleared before each launch; the launch's end publishes it. */
+   fleeti_trace_record[workers][records]. Each worker clears its own; the launch's end publishes them. */
 struct fleeti_trace {
     uint32_t records; /* of each worker */
     uint32_t first_step;
@@ -1486,18 +1486,32 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
 
 #if defined(FLEET_TRACE)
 
-/* The worker has its number. */
+/* The worker has its number, so the launch was not refused: it clears what earlier launches left in its places, and
+   only then has records of its own. */
 FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
 {
-    const fleeti_trace *trace = fleeti_state_of(w)->config.trace;
-    const fleeti_trace_row *rows = (const fleeti_trace_row *)(const void *)(trace + 1);
+    fleeti_trace *trace = fleeti_state_of(w)->config.trace;
+    fleeti_trace_row *rows = (fleeti_trace_row *)(void *)(trace + 1);
     const uint32_t in_line = FLEET_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
+    const uint32_t id = fleeti_cold_value(w->fixed->id);
+    fleeti_trace_record *records;
+    fleet_quad zero;
     uint32_t room;
-    if (!trace) return;
+    if (!trace || fleeti_is_scheduler(w)) return;
     room = fleeti_uniform(trace->records);
-    rows += (trace->workers + in_line - 1) / in_line * in_line;
-    w->trace.records = fleeti_cold_to((const fleeti_trace_record *)(const void *)rows +
-                                      (size_t)fleeti_cold_value(w->fixed->id) * room);
+    records =
+        (fleeti_trace_record *)(void *)(rows + (trace->workers + in_line - 1) / in_line * in_line) +
+        (size_t)id * room;
+    __builtin_memset(&zero, 0, sizeof zero);
+    if (fleet_thread_id() == 0) fleet_store_nt16(rows + id, zero);
+    for (uint32_t i = fleet_thread_id(); i < room; i += fleet_thread_count()) {
+        fleet_store_nt16(records + i, zero);
+        fleet_store_nt16(&records[i].told, zero);
+    }
+    /* All zeros are in memory before the first record is, which another wave may store. */
+    fleeti_drain();
+    fleet_block_barrier();
+    w->trace.records = fleeti_cold_to(records);
     w->trace.room = fleeti_cold_of(room);
     w->trace.lead = fleeti_cold_of(fleeti_my_wave(w->me) == 0 ? room : 0);
     w->trace.first_step = fleeti_cold_of(fleeti_uniform(trace->first_step));
@@ -3030,7 +3044,8 @@ void fleet_state_free(fleet_state *state);
        ... fleet_launch, fleet_wait_state: whether the run ended well or not ...
        fleet_trace_read(&log, &trace, stream);
        fleet_trace_report(&log, 0, 0, text, sizeof text);
-   A launch clears the trace that it is given; a captured one does so at each replay. The clock is the chip's own, the
+   A launch clears the trace that it is given, a captured one at each replay; one that is refused leaves it as it is.
+   The clock is the chip's own, the
    same for all chiplets, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on other NVIDIA GPUs: cycle counters
    are finer, but each SM has its own, whose rate changes during a launch. A record takes the first wave of a workgroup
    a hundred to a hundred and forty instructions, most of them after the notify, and each other wave twenty to sixty. */
@@ -3105,7 +3120,7 @@ typedef struct fleet_trace_log {
 
 /* Waits for the stream, then reads what the last launch has left, also after a failed one: the tasks whose tiles had
    returned. Memory comes from FLEET_MALLOC; fleet_trace_log_free gives it back. FLEET_ERROR_UNSUPPORTED: no worker was
-   there: nothing was launched with this trace, the launch was refused, or its kernel was compiled without FLEET_TRACE. */
+   there: nothing has run with this trace yet, or the kernel was compiled without FLEET_TRACE. */
 fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
 void fleet_trace_log_free(fleet_trace_log *log);
 
@@ -3140,7 +3155,8 @@ size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t
 typedef struct fleet_launch_desc {
     /* passes over the graph; default 1. Under DYNAMIC the arrivals that end its steps are at most 2^31 - 1 in all */
     uint32_t steps;
-    uint32_t threads;   /* per workgroup, on a GPU; default 256 */
+    /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's. Default 256 */
+    uint32_t threads;
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
     /* FLEET_STREAM_BYTES(set) where tiles have weight streams: the launch adds that much LDS, and
        FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0 */
@@ -3172,7 +3188,7 @@ fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fle
                           const void *args);
 
 /* The same for a kernel with other parameters: fleet_prepare fills the fleet_run that one of them must be, and
-   fleet_launch_args launches it once. args: as for cudaLaunchKernel. */
+   fleet_launch_args launches it once, with the same desc. args: as for cudaLaunchKernel. */
 fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
 fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
                                const fleet_run *run, fleet_kernel kernel, void **args);
@@ -3410,6 +3426,11 @@ static uint32_t fleeti_has_chiplet_ids(void)
 {
     return 0;
 }
+/* Of the GPU that the plan is for: the CPU refuses what that one would. */
+static uint32_t fleeti_launch_wave(const fleet_plan *plan)
+{
+    return plan->topology.wave_size;
+}
 static uint32_t fleeti_capturing(fleet_stream stream)
 {
     (void)stream;
@@ -3454,6 +3475,13 @@ static uint32_t fleeti_has_chiplet_ids(void)
     return 0;
 }
 #endif
+
+/* The producer is one wave. */
+static uint32_t fleeti_launch_wave(const fleet_plan *plan)
+{
+    (void)plan;
+    return FLEET_PRODUCER_THREADS;
+}
 
 static uint32_t fleeti_capturing(fleet_stream stream)
 {
@@ -3915,6 +3943,7 @@ fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
     void *memory = NULL;
     fleet_status status;
     if (!trace || !plan) return FLEET_ERROR_NULL;
+    if (desc && (!desc->records || desc->records > FLEETI_MOST)) return FLEET_ERROR_ARGUMENT;
     memset(trace, 0, sizeof *trace);
     if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
     status = fleet_trace_init(trace, plan, desc, memory, stream);
@@ -3934,6 +3963,7 @@ void fleet_trace_free(fleet_trace *trace)
 /* ---- fleet sched: launch ------------------------------------------------------------------------------ */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
+#define FLEETI_MOST_THREADS 1024u /* of a workgroup, on any GPU */
 
 fleet_launch_desc fleet_launch_desc_default(void)
 {
@@ -3980,10 +4010,20 @@ static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const cha
 /* Each field of it is in its range. */
 static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc *d)
 {
-    const char *host = fleeti_bad_host_desc(&d->host);
+    const fleet_kernel_desc worker = fleeti_worker_desc(d, s->blocks);
+    const char *host = fleeti_bad_host_desc(&worker.host);
+    const uint32_t wave = fleeti_launch_wave(s->image->plan);
+    const uint32_t most = FLEETI_MOST_THREADS - (d->stream_bytes ? FLEET_PRODUCER_THREADS : 0);
     if (host) return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.host: %s", host);
-    if (!d->threads)
-        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.threads is 0");
+    if (!d->threads || d->threads % wave)
+        return fleeti_refuse(
+            s, FLEET_ERROR_ARGUMENT,
+            "fleet_launch_desc.threads is %u, not a positive multiple of the wave size %u",
+            d->threads, wave);
+    if (d->threads > most)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_launch_desc.threads is %u: at most %u%s", d->threads, most,
+                             d->stream_bytes ? " beside the producer" : "");
     if ((uint64_t)d->lds_bytes + d->stream_bytes > INT32_MAX)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_launch_desc.lds_bytes and stream_bytes are %llu in all",
@@ -4135,18 +4175,21 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     if ((status = fleeti_check_trace(s, d))) return status;
     if (run->state != (fleeti_state *)(void *)s->device)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_run was prepared for another state");
+    if (run->steps != d->steps)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_run.steps is %u, but fleet_launch_desc.steps is %u", run->steps,
+                             d->steps);
+    if (run->lds_bytes != d->lds_bytes + d->stream_bytes)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_run.lds_bytes is %u, but fleet_launch_desc has %u in all",
+                             run->lds_bytes, d->lds_bytes + d->stream_bytes);
     copy = *run;
     claim_args[0] = &copy, claim_args[1] = &trace;
     claim = fleeti_kernel_desc(d, 1, 256);
     main = fleeti_worker_desc(d, s->blocks);
     if ((status = fleeti_fits(kernel, &main))) return status;
     main.cooperative = !d->ordinary && !fleeti_capturing(d->stream);
-    if (d->trace) {
-        trace = (fleeti_trace *)d->trace->device;
-        status =
-            fleet_device_clear(trace + 1, fleeti_trace_size(d->trace) - sizeof *trace, d->stream);
-        if (status) return status;
-    }
+    if (d->trace) trace = (fleeti_trace *)d->trace->device;
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;
     status = fleet_kernel_launch(kernel, args, &main);

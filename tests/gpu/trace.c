@@ -256,7 +256,7 @@ static void run_failing(test_run *t, const setting *s, void *model_)
 {
     const model *m = (const model *)model_;
     const uint32_t odd = m->grids[2].first;
-    uint32_t i, seen = 0, later = 0;
+    uint32_t i, seen = 0, later = 0, records;
     fleet_status status;
     traced o;
     if (!traced_open(t, &o, (model *)model_, s, 1024, 0)) return;
@@ -272,11 +272,16 @@ static void run_failing(test_run *t, const setting *s, void *model_)
     CHECK(seen > 0);
     CHECK_INT(later, 0);
     CHECK(fleet_trace_report(&o.log, 0, 3, text, sizeof text) > 0);
+    records = o.log.n_tasks;
     fleet_trace_log_free(&o.log);
-    /* A launch that is refused leaves nothing. */
+    /* A launch that is refused leaves the records of the one before. */
     CHECK_STATUS(rig_launch(&o.r, 1), FLEET_OK);
     status = fleet_wait_state(&o.r.state, NULL);
     CHECK(status == FLEET_ERROR_TILE || status == FLEET_ERROR_POISONED);
+    CHECK_STATUS(fleet_trace_read(&o.log, &o.trace, NULL), FLEET_OK);
+    CHECK_INT(o.log.n_tasks, records);
+    if (!counts_are(t, &o, 0, 1)) return;
+    fleet_trace_log_free(&o.log);
     if (!rig_recover(t, &o.r)) return;
     if (!traced_run(t, &o, 1)) return;
     if (!counts_are(t, &o, 0, 1)) return;

@@ -175,6 +175,8 @@ static void fields_out_of_range(test_run *t)
 {
     fleet_kernel_desc k = fleet_kernel_desc_default();
     fleet_state_desc sd = fleet_state_desc_default();
+    fleet_trace_desc tracing = fleet_trace_desc_default();
+    fleet_trace trace;
     fleet_costs costs;
     fleet_launch_desc d;
     fleet_state other;
@@ -196,6 +198,18 @@ static void fields_out_of_range(test_run *t)
     refused(t, &r, &d, "fleet_launch_desc.host: stack_bytes");
     d = r.launch, d.threads = 0;
     refused(t, &r, &d, "fleet_launch_desc.threads");
+    /* The plan's topology has waves of 64 lanes. */
+    d = r.launch, d.threads = 96;
+    refused(t, &r, &d,
+            "fleet_launch_desc.threads is 96, not a positive multiple of the wave size 64");
+    d = r.launch, d.threads = 1024 + 64;
+    refused(t, &r, &d, "fleet_launch_desc.threads is 1088: at most 1024");
+    d = r.launch, d.threads = 1024, d.stream_bytes = 256;
+    refused(t, &r, &d, "fleet_launch_desc.threads is 1024: at most 1023 beside the producer");
+    d = r.launch, d.host.waves = 64, d.stream_bytes = 256;
+    refused(t, &r, &d, "fleet_launch_desc.host: waves is over 64, with the producer's");
+    d = r.launch, d.host.engine = FLEET_ENGINE_THREADS, d.host.memory_model = 1;
+    refused(t, &r, &d, "fleet_launch_desc.host: memory_model needs the deterministic engine");
     d = r.launch, d.limit_ns = (uint64_t)-1000;
     refused(t, &r, &d, "fleet_launch_desc.limit_ns is negative: -1000");
     d = r.launch, d.limit_ns = (uint64_t)INT64_MIN;
@@ -227,6 +241,21 @@ static void fields_out_of_range(test_run *t)
                  FLEET_ERROR_ARGUMENT);
     fleet_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_run was prepared for another state");
+    CHECK_STATUS(fleet_prepare(&r.state, &r.launch, &run), FLEET_OK);
+    d = r.launch, d.steps = 3;
+    CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, FLEET_KERNEL_OF(world_kernel), args),
+                 FLEET_ERROR_ARGUMENT);
+    fleet_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "fleet_run.steps is 1, but fleet_launch_desc.steps is 3");
+    run.lds_bytes = 512;
+    CHECK_STATUS(fleet_launch_args(&r.state, &r.launch, &run, FLEET_KERNEL_OF(world_kernel), args),
+                 FLEET_ERROR_ARGUMENT);
+    fleet_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "fleet_run.lds_bytes is 512, but fleet_launch_desc has 0");
+    tracing.records = UINT32_MAX;
+    CHECK_STATUS(fleet_trace_create(&trace, r.plan, &tracing, NULL), FLEET_ERROR_ARGUMENT);
+    tracing.records = 0;
+    CHECK_STATUS(fleet_trace_create(&trace, r.plan, &tracing, NULL), FLEET_ERROR_ARGUMENT);
     fleet_state_free(&other);
     CHECK_RUN(&r, 1);
     if (!rig_check(t, &r, 1)) return;
