@@ -113,8 +113,8 @@
           carrier  seats, census; verdict     acquire  fleeti_census: RMW of seats, poll; fleeti_judge: polls
           red      A judge: drain before the verdict; N; tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored for the one that closes the run -> that one
-          release  fleeti_leave: barrier, drain, RMW     carrier  exited     acquire  the same RMW of the last one
-          red      A leave: drain before the count; S claim, end
+          release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  exited
+          acquire  the same RMW of the last one     red  A leave: drain before the barrier, the count; S claim, end
        14 stop. A failure's account, and that the run ends -> all that wait, and the host
           release  fleeti_give_up: fleeti_publish_system     carrier  stop (device), status (host memory), first come
           acquire  fleeti_watched and who takes a task: relaxed, no data follows; the host: fleet_get_failure

@@ -732,6 +732,10 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
+    /* Where a wait has failed, a wave's last store (fleeti_tell) may still be in flight: it must not come after the
+       first wave's, below, or fleet_report names a task that has ended. Publishes each wave's stores to that wave, over
+       the barrier, and through it to the workgroup that closes the run (edge 13). */
+    fleeti_drain();
     fleet_block_barrier();
     if (fleeti_my_thread(w->me) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))

@@ -624,6 +624,14 @@ def check_loop(listing, name, r, l1):
     r.check("tensors_drain", k.walk(looked, [0], "nothing"))
     r.check("tensors_look", bool(k.find(lambda i: i.load and i.scope() == "sc1" and i.inside("fleeti_tensors_wrong"))), "no look of device scope")
 
+    # Each wave's word for the report is in memory before the first wave, after the barrier, clears it.
+    def left(q, i):
+        if i.barrier and i.inside("fleeti_leave"):
+            return "! a worker leaves with stores in flight" if q == "stored" else None
+        return "stored" if i.store else "drained" if i.own_wait else q
+    r.check("leave_drain", k.walk(left, [0], "nothing"))
+    r.check("leave_barrier", bool(k.find(lambda i: i.barrier and i.inside("fleeti_leave"))), "no barrier of workers that leave")
+
     polls = k.poll_loops()
     r.check("poll_loops", len(polls) >= 4, "%d polling loops" % len(polls))
     # They also look up constants of the launch, such as where the stop word lies, by plain loads.
