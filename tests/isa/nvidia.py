@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The order of memory on NVIDIA GPUs: what nvcc makes of each path of nvidia_kernels.c, in PTX, whose memory model is what
-the headers are written to; and that each fence, acquire, release and barrier that is taken out of the headers turns one of
-these checks red. Needs nvcc, no GPU: tests/isa/nvidia.py
+the headers are written to, and likewise of the tiles of examples/qwen3 (nvidia_decoder.c, emulated.c); and that each fence,
+acquire, release and barrier that is taken out turns one of these checks red. Needs nvcc and gcc, no GPU: tests/isa/nvidia.py
 
 Prints "pass NAME" or "FAIL NAME: why", and a table in lines that begin with "|".
 """
@@ -31,6 +31,15 @@ LDS_ORDER = r"fence\.acq_rel\.cta"
 LDS_PUT, LDS_GET = r"st\.shared\.(u32|u64|v2)", r"ld\.shared\.[uf]32"
 COPY, COPIED = r"cp\.async\.cg\.shared", r"cp\.async\.wait_all"
 ARRIVE, PROXY, VOTE = r"mbarrier\.arrive\.shared", r"fence\.proxy\.async\.global", r"vote\.sync\.ballot"
+# Those of examples/qwen3.
+FLAGGED, FLAGGED_LOAD, ANY = r"st\.relaxed\.gpu\.global\.b128", r"ld\.relaxed\.gpu\.global\.b128", r"vote\.sync\.any"
+ANY_STORE = r"\n\s*(@%p\d+ )?st\.(?!shared)"
+PROXIES, FULL, COUNTED = r"fence\.proxy\.async;", r"mbarrier\.try_wait\.parity", r"@q mbarrier\.arrive\.shared"
+EXPECT, BULK = r"mbarrier\.arrive\.expect_tx", r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx"
+MULTIPLIERS = r"barrier\.cta\.red\.or\.pred q,2,128"
+PRODUCTS = [r"wgmma\.fence\.sync", r"wgmma\.mma_async", r"wgmma\.commit_group", r"wgmma\.wait_group\.sync\.aligned\s+1"]
+ALL_PRODUCTS = r"wgmma\.wait_group\.sync\.aligned\s+0"
+SUMS_PUT = r"st\.shared\.v2\.[uf]32"
 
 # What comes after what in each path: data, what publishes it, what carries that; or how often it is there at least, where
 # the compiler's order of the branches is not that of the path.
@@ -79,12 +88,34 @@ PATHS = {
     "stream_begun": [LDS_RELEASE, LDS_ORDER, LDS_PUT, WARP, LDS_RELEASE, LDS_RELEASE],
     "stream_quit": [NAMED, LDS_RELEASE],
     "produce_fetch": [WARP, COPY, COPIED, WARP, LDS_GET],
+    # Of examples/qwen3. A pair of numbers: at least and at most so often.
+    "leave_part_path": {FLAGGED: (1, 1), ANY_STORE: (1, 1)},
+    "is_last_part_path": [WARP, r"atom\.add\.relaxed\.gpu"],
+    "join_parts_path": {FLAGGED_LOAD: (8, 8), r"ld\.relaxed": (8, 8), ANY: (1, 1)},
+    "leave_joint_path": {FLAGGED: (24, 24), ANY_STORE: (24, 24)},
+    "add_others_path": {FLAGGED_LOAD: (10, 10), ANY: (1, 1)},
+    "scale_shared_path": [r"st\.shared\.f32", WARP, LDS_GET, FLAGGED],
+    "get_scales_path": [FLAGGED_LOAD, ANY, LDS_PUT],
+    "add_parts_path": [COPY, COPIED, BAR, r"st\.shared\.[uf]32", BAR, r"ld\.shared"],
+    "own_op_path": [WARP, r"st\.shared\.v4", WARP, ARRIVE, WARP, LDS_PUT, BAR, LDS_GET],
+    "open_rows_path": [r"mbarrier\.init", r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster"],
+    "copy_rows_path": [FULL, EXPECT, WARP, BULK, BULK],
+    "clear_rows_path": [r"st\.shared\.v4", PROXIES],
+    "add_many_path": [MULTIPLIERS, FULL, *PRODUCTS, COUNTED, ALL_PRODUCTS, COUNTED],
+    # With a tile's k's of its own, then with shared ones.
+    "multiply_many_path": [PROXIES, MULTIPLIERS, *PRODUCTS, ALL_PRODUCTS, PROXIES, BULK, BAR, SUMS_PUT, BAR, LDS_GET, MULTIPLIERS, SUMS_PUT, FLAGGED,
+                       FLAGGED_LOAD, BAR, COPY, FLAGGED_LOAD, COPIED, BAR, LDS_GET, BAR],
+    "attend_part_path": [BAR, r"st\.shared\.u32", BAR, r"ld\.shared\.v4", ARRIVE, BAR, r"st\.shared\.v4", BAR, r"ld\.shared\.f32", FLAGGED],
 }
 
 
 class M(mutants.Mutant):
-    """As for AMD, in the NVIDIA section; function None: `old` stands once in the whole header."""
+    """As for AMD, in the NVIDIA section; function None: `old` stands once in the whole header. sim: the test of tests/qwen3/emulated.c that notices, instead of a path."""
     others = [("/* ---- fleet device: backend AMD", "#endif /* FLEET_HIP */"), ("/* ---- fleet device: backend host", "#endif /* FLEET_HOST */")]
+
+    def path(self):
+        """The one of examples/qwen3 that notices; None: any of the header's."""
+        return USED_IN.get(self.function, self.function) + "_path" if self.header.startswith(QWEN3) else None
 
     def apply(self, text):
         if self.function:
@@ -92,6 +123,21 @@ class M(mutants.Mutant):
         if text.count(self.old) != 1:
             sys.exit("mutant %s: %s holds %d times: %s" % (self.name, self.header, text.count(self.old), self.old))
         return text.replace(self.old, self.new)
+
+
+QWEN3 = os.path.join("examples", "qwen3")
+ATTENTION, ROWS, CUDA_TILES, INSTRUCTIONS = (os.path.join(QWEN3, n + "_cuda.h") for n in ("attention", "many_rows", "tiles", "instructions"))
+# Files with paths, and nvcc's options.
+UNITS = {
+    DEVICE: ("nvidia_kernels.c", ["-arch=sm_90"]),
+    SCHED: ("nvidia_kernels.c", ["-arch=sm_90", "-DSCHED"]),
+    QWEN3: ("nvidia_decoder.c", ["-arch=sm_90a"]),
+}
+# Where the functions of instructions_cuda.h are, or one that has no path of its own.
+USED_IN = {
+    "store_as_one": "leave_part", "load_as_one": "join_parts", "counts_opened": "open_rows",
+    "products_begin": "add_many", "products_wait_but_last": "add_many", "any_multiplier": "add_many",
+}
 
 
 def weaker(name, function, op, to):
@@ -184,14 +230,84 @@ MUTANTS = [
     M("task begun: release", SCHED, "fleeti_stream_begun", "fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN,", "fleeti_lds_put(w->stream.words, FLEETI_STREAM_BEGUN,"),
     M("last task: release", SCHED, "fleeti_stream_quit", "fleeti_lds_release(", "fleeti_lds_put("),
     M("task alone: its waves", SCHED, "fleeti_stream_quit", "fleeti_barrier(w->me);", ";"),
+    # examples/qwen3: flagged data
+    M("flagged store: in two halves", INSTRUCTIONS, "store_as_one", "st.relaxed.gpu.global.b128 [%0],all;", "st.relaxed.gpu.global.v2.u64 [%0],{%1,%2};"),
+    M("flagged store: a weak one", INSTRUCTIONS, "store_as_one", "st.relaxed.gpu.global", "st.global"),
+    M("flagged load: in two halves", INSTRUCTIONS, "load_as_one", "ld.relaxed.gpu.global.b128 all,[%2];\\n\"\n                     \"mov.b128 {%0,%1},all;",
+      "ld.relaxed.gpu.global.v2.u64 {%0,%1},[%2];"),
+    M("flagged load: a weak one", INSTRUCTIONS, "load_as_one", "ld.relaxed.gpu.global", "ld.global"),
+    M("part: its tag in a store of its own", ATTENTION, "leave_part", "left.word[3] = tag;\n    store_as_one(part_place(d, p, query, p->part), left);",
+      "left.word[3] = 0;\n    store_as_one(part_place(d, p, query, p->part), left);\n    part_place(d, p, query, p->part)->word[3] = tag;"),
+    M("part: an ordinary store", ATTENTION, "leave_part", "store_as_one(part_place(d, p, query, p->part), left);", "*part_place(d, p, query, p->part) = left;"),
+    M("parts: counted before all lanes have stored", ATTENTION, "is_last_part", "fleet_wave_barrier();"),
+    M("parts: ordinary loads", ATTENTION, "join_parts", "load_as_one(from + (first + (i < last ? i : last)) * PARTIAL)", "from[(first + (i < last ? i : last)) * PARTIAL]"),
+    M("parts: one look alone", ATTENTION, "join_parts", "while (any_lane(late != 0));", "while (0);"),
+    M("joint sums: ordinary stores", ROWS, "leave_joint", "store_as_one(to + (i * TILE_WORDS + w) * MULTIPLYING,\n                         word_of_sums(sum + i * TILE_SUMS + w * 4, tag));",
+      "to[(i * TILE_WORDS + w) * MULTIPLYING] = word_of_sums(sum + i * TILE_SUMS + w * 4, tag);"),
+    M("joint sums: ordinary loads", ROWS, "add_others", "load_as_one(from + (size_t)part * JOINT + w * MULTIPLYING)", "from[(size_t)part * JOINT + w * MULTIPLYING]"),
+    M("joint sums: one look alone", ROWS, "add_others", "if (!any_lane(late && !source->status)) break;", "break;"),
+    M("scales: lanes have left theirs", ROWS, "scale_shared", "fleet_wave_barrier();"),
+    M("scales: an ordinary store", ROWS, "scale_shared", "store_as_one(joint_scale(o, ctx, s, rows, r), word);", "*joint_scale(o, ctx, s, rows, r) = word;"),
+    M("scales: an ordinary load", ROWS, "get_scales", "load_as_one(from)", "*from"),
+    M("scales: one look alone", ROWS, "get_scales", "if (!any_lane(word.word[3] != tag && !source->status)) break;", "break;"),
+    M("parts: any tag", ATTENTION, "join_parts", "late |= part[i].word[3] ^ tag;", "late |= 0;", sim="attention"),
+    M("parts: the first one's tag", ATTENTION, "join_parts", "part[i].word[3] ^ tag", "part[0].word[3] ^ tag", sim="attention"),
+    M("joint sums: any tag", ROWS, "add_others", "late |= is_late(&word[p][w], tag);", "late |= 0;", sim="layers"),
+    M("joint sums: the tag of half of the words", ROWS, "add_others", "is_late(&word[p][w], tag)", "is_late(&word[p][0], tag)", sim="layers"),
+    M("joint sums: a quarter of the tag", ROWS, "is_late", "word->word[i] ^ tag >> i * TAG_BITS", "word->word[0] ^ tag", sim="sums"),
+    M("joint sums: bits of the tag that are lost", ROWS, "word_of_sums", "tag >> i * TAG_BITS & TAG_MASK", "tag & TAG_MASK", sim="sums"),
+    M("scales: any tag", ROWS, "get_scales", "word.word[3] != tag && !source->status", "0", sim="layers"),
+    M("tag: not of the task", CUDA_TILES, "task_tag", "o->number", "0", sim="attention"),
+    M("tag: not of the step", CUDA_TILES, "task_tag", "ctx->epoch * o->ops", "0", sim="attention"),
+    # examples/qwen3: copies to LDS
+    M("residual: wait", CUDA_TILES, "add_parts", "copies_wait();"),
+    M("residual: barrier", CUDA_TILES, "add_parts", "copies_wait(); /* those of fetch_residual */\n    fleet_barrier(ctx);", "copies_wait();"),
+    M("sums of a tile: barrier", CUDA_TILES, "add_parts", "        sums[i] = sum;\n    }\n    fleet_barrier(ctx);", "        sums[i] = sum;\n    }"),
+    M("arguments: lanes have read those before", CUDA_TILES, "own_op", "fleet_wave_barrier(); /* all lanes have read what is overwritten now */"),
+    M("arguments: before the rows", CUDA_TILES, "own_op", "        fleet_wave_barrier();\n        if (fleet_lane() == 0) keep_rows", "        if (fleet_lane() == 0) keep_rows"),
+    M("arguments: barrier", CUDA_TILES, "own_op", "fleet_barrier(ctx);"),
+    # examples/qwen3: wgmma
+    M("counts: fence of new ones", INSTRUCTIONS, "counts_opened", '__asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'),
+    M("rows: buffer is free", ROWS, "copy_rows", "if (u->use) count_wait(row_free(u), u->use - 1);"),
+    M("rows: expected before they are copied", ROWS, "copy_rows", "fleet_wave_barrier();"),
+    M("rows: bytes expected", ROWS, "copy_rows", "if (lane == 0) count_expect(row_full(u), u->groups * ROW_GROUP_BYTES);"),
+    M("rows: proxy fence after the padding", ROWS, "clear_rows", "copies_follow();"),
+    M("rows: proxy fence before the copies", ROWS, "multiply_many", "copies_follow();"),
+    M("products: barrier of the multipliers", ROWS, "add_many", "any_multiplier(!first)", "!first"),
+    M("products: rows are there", ROWS, "add_many", "count_wait(row_full(u), u->use);"),
+    M("products: wgmma.fence", INSTRUCTIONS, "products_begin", '__asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory");'),
+    M("products: commit", ROWS, "add_many", "products_commit();"),
+    M("products: wait but for the last", ROWS, "add_many", "products_wait_but_last();"),
+    M("products: wait for one less", INSTRUCTIONS, "products_wait_but_last", "wait_group.sync.aligned 1", "wait_group.sync.aligned 2"),
+    M("products: buffer given back", ROWS, "add_many", "count_down(used, used != 0);"),
+    M("products: wait for all", ROWS, "add_many", "products_wait();"),
+    M("products: last buffer given back", ROWS, "add_many", "count_down(used, 1);"),
+    M("products: the vote of the multipliers", INSTRUCTIONS, "any_multiplier", "barrier.cta.red.or.pred q,2,128,p;", "mov.pred q,p;"),
+    # examples/qwen3: barriers of whole tiles
+    M("tile: the sums were rows", ROWS, "multiply_many", "fleet_barrier(ctx); /* the sums were rows, or other tiles' */"),
+    M("tile: sums are there", ROWS, "multiply_many", "put_some(l, sum, first, n, wave, rows);\n                fleet_barrier(ctx);", "put_some(l, sum, first, n, wave, rows);"),
+    M("tile: multipliers are through", ROWS, "multiply_many", "any_multiplier(0);"),
+    M("tile: sums before others add to them", ROWS, "multiply_many", "fleet_barrier(ctx); /* what is fetched was rows, too, and sums are all waves' */"),
+    M("tile: wait for the residual", ROWS, "multiply_many", "copies_wait();"),
+    M("tile: residual is all waves'", ROWS, "multiply_many", "copies_wait(); /* those of fetch_residual */\n            fleet_barrier(ctx);", "copies_wait();"),
+    M("tile: its end", ROWS, "multiply_many", "fleet_barrier(ctx); /* and are rows again */"),
+    M("attention: sums before are read", ATTENTION, "attend_part", "if (!l.apart) fleet_barrier(ctx); /* all are done with the sums before */"),
+    M("attention: heads are there", ATTENTION, "attend_part", "fleet_barrier(ctx);\n        attend_units(", "attend_units("),
+    M("attention: heads are read", ATTENTION, "attend_part", "if (!l.apart) fleet_barrier(ctx);\n        if (crew", "if (crew"),
+    M("attention: sums are there", ATTENTION, "attend_part", "fleet_barrier(ctx);\n        add_sums(", "add_sums("),
 ]
 
 
-def compile_paths(headers, sched, work):
-    """The PTX of each path; or what nvcc says."""
-    out = os.path.join(tempfile.mkdtemp(dir=work), "paths.ptx")
-    done = subprocess.run(["nvcc", "-x", "cu", "-ptx", "-std=c++17", "-arch=sm_90", "-I" + headers, *(["-DSCHED"] if sched else []),
-                           os.path.join(HERE, "nvidia_kernels.c"), "-o", out], capture_output=True, text=True, check=False)
+def compile_paths(headers, work, file, options, only=None):
+    """The PTX of each path of a file, or of one of them; or what nvcc says."""
+    folder = tempfile.mkdtemp(dir=work)
+    source, out = os.path.join(folder, "paths.c"), os.path.join(folder, "paths.ptx")
+    with open(os.path.join(HERE, file), encoding="utf-8") as f:
+        text = f.read()
+    with open(source, "w", encoding="utf-8") as f:  # the others take time
+        f.write(re.sub(r"^PATH\((\w+)\).*?^}\n", lambda m: m.group(0) if only in (None, m.group(1) + "_path") else "", text, flags=re.M | re.S))
+    done = subprocess.run(["nvcc", "-x", "cu", "-ptx", "-std=c++17", *options, "-I" + headers, "-I" + TOP, source, "-o", out],
+                          capture_output=True, text=True, check=False)
     if done.returncode:
         return "does not compile: " + mutants.first_error(done.stderr)
     with open(out, encoding="utf-8") as f:
@@ -204,9 +320,10 @@ def red(paths, wanted):
     for name in wanted:
         at = 0
         if isinstance(PATHS[name], dict):
-            short = [p for p, n in PATHS[name].items() if len(re.findall(p, paths.get(name, ""))) < n]
-            if short:
-                found[name] = "too few of " + short[0].replace("\\", "")
+            for part, n in PATHS[name].items():
+                least, most = n if isinstance(n, tuple) else (n, 1000)
+                if not least <= len(re.findall(part, paths.get(name, ""))) <= most:
+                    found[name] = "not as often as it should be: " + part.replace("\\", "")
             continue
         for i, part in enumerate(PATHS[name]):
             m = re.compile(part).search(paths[name], at) if name in paths else None
@@ -217,26 +334,85 @@ def red(paths, wanted):
     return found
 
 
-def attempt(m, work, which):
+def write_decoder(folder, change):
+    """Copies of the headers of examples/qwen3: change(header, text)."""
+    os.makedirs(os.path.join(folder, QWEN3))
+    for name in os.listdir(os.path.join(TOP, QWEN3)):
+        header = os.path.join(QWEN3, name)
+        if name.endswith(".h"):
+            with open(os.path.join(TOP, header), encoding="utf-8") as f, open(os.path.join(folder, header), "w", encoding="utf-8") as to:
+                to.write(change(header, f.read()))
+
+
+def attempt(m, work):
     folder = tempfile.mkdtemp(dir=work)
-    mutants.write(m, TOP, folder)
-    found = {}
-    for sched in which:
-        paths = compile_paths(folder, sched, work)
-        if isinstance(paths, str):
-            return m, {}, paths
-        found.update(red(paths, [n for n in PATHS if n in paths]))
-    return m, found, "no check notices"
+    if m.path():
+        write_decoder(folder, lambda header, text: m.apply(text) if header == m.header else text)
+    else:
+        mutants.write(m, TOP, folder)
+    paths = compile_paths(folder, work, *UNITS[QWEN3 if m.path() else m.header], m.path())
+    if isinstance(paths, str):
+        return m, {}, paths
+    return m, red(paths, [n for n in PATHS if n in paths]), "no check notices"
+
+
+# Included before tests/qwen3/emulated.c: which mutant a run is.
+CHOICE = """#include <stdint.h>
+#include <stdlib.h>
+static uint32_t mutant;
+#define LITMUS_IS(number) (mutant == (number))
+__attribute__((constructor)) static void choose(void)
+{
+    mutant = (uint32_t)atoi(getenv("LITMUS_MUTANT"));
+}
+"""
+
+
+def emulate(chosen, work):
+    """The tests of tests/qwen3/emulated.c, in one build of which each run chooses its mutant: (mutant, red tests, what)."""
+    folder = tempfile.mkdtemp(dir=work)
+
+    def change(header, text):
+        for number, m in enumerate(chosen):
+            if m.header == header:
+                at = m.place(text)
+                text = text[:at] + m.chosen(number) + text[at + len(m.old):]
+        return text
+    write_decoder(folder, change)
+    program, choice = os.path.join(folder, "emulated"), os.path.join(folder, "choice.h")
+    with open(choice, "w", encoding="utf-8") as f:
+        f.write(CHOICE)
+    done = subprocess.run(["gcc", "-std=c11", "-O1", "-D_POSIX_C_SOURCE=200809L", "-include", choice, "-I" + folder, "-I" + TOP, "-I" + os.path.join(TOP, "tests"), os.path.join(TOP, "tests", "qwen3", "emulated.c"),
+                           "-o", program, "-lm", "-pthread"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return "does not compile: " + mutants.first_error(done.stderr)
+
+    def run(number, test):
+        """The tests that are red."""
+        env = dict(os.environ, LITMUS_MUTANT=str(number))
+        try:
+            lines = subprocess.run([program, test], env=env, timeout=60, capture_output=True, text=True, check=False).stdout
+        except subprocess.TimeoutExpired:
+            return ["time-out"]
+        return [] if lines.startswith("pass ") and "FAIL" not in lines else re.findall(r"FAIL (\w+)", lines) or ["crash"]
+    found = []
+    for number, m in enumerate(chosen):
+        tries = (run(number, m.sim) for _ in range(5))  # who is late depends on the threads
+        found.append((m, dict.fromkeys(next(filter(None, tries), [])), "survives emulated.c, " + m.sim))
+    wrong = [test for test in sorted({m.sim for m in chosen}) if run(len(chosen), test)]
+    return "wrong without a mutant: %s" % wrong if wrong else found
 
 
 def main():
     work = tempfile.mkdtemp()
     rows = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        jobs = [pool.submit(attempt, m, work, [m.header == SCHED]) for m in MUTANTS]
+        emulated = [m for m in MUTANTS if m.sim]
+        emulation = pool.submit(emulate, emulated, work)
+        jobs = [pool.submit(attempt, m, work) for m in MUTANTS if not m.sim]
         seen = {}
-        for sched in (False, True):
-            paths = compile_paths(TOP, sched, work)
+        for unit in UNITS.values():
+            paths = compile_paths(TOP, work, *unit)
             if isinstance(paths, str):
                 print("FAIL compile: %s" % paths)
                 return
@@ -244,12 +420,15 @@ def main():
         wrong = red(seen, PATHS)
         for name in PATHS:
             print("FAIL path %s: %s" % (name, wrong[name]) if name in wrong else "pass path %s" % name)
-        for job in jobs:
-            m, found, why = job.result()
+        runs = emulation.result()
+        if isinstance(runs, str):
+            print("FAIL emulated: %s" % runs)
+            runs = []
+        for m, found, why in [*(job.result() for job in jobs), *runs]:
             found = [name for name in found if name not in wrong]
             print("pass mutant %s" % m.label() if found else "FAIL mutant %s: %s" % (m.label(), why))
             rows.append("| %s | %s |" % (m.name, "%d: %s" % (len(found), ", ".join(found[:4])) if found else why))
-    print("| mutant | red paths |")
+    print("| mutant | red paths, or tests |")
     print("\n".join(rows))
     shutil.rmtree(work)
 
