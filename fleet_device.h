@@ -107,18 +107,19 @@
           red      A tensors: drain before the look, run-time maps: release
        11 claim. What the launches before left -> the launch that opens a run
           release  fleeti_leave, fleeti_census: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
-          red      A leave: drain before the state is free; tests/host/claims.c under TSan; S claim
+          red      A leave: drain before the state is free, census: drain before leaving; tests/host/claims.c under TSan; S claim
        12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
           release  fleeti_claim: drain, barrier; fleeti_census: RMWs; fleeti_judge: drain, RMW
           carrier  seats, census; verdict     acquire  fleeti_census: RMW of seats, poll; fleeti_judge: polls
-          red      A judge: drain before the verdict; N; tests/host/claim_orders.c; S claim
+          red      A claim: drain, barrier before the seats; word for other workgroups: drain; judge: drain before the
+                   verdict; N; tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored for the one that closes the run -> that one
           release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  exited
           acquire  the same RMW of the last one     red  A leave: drain before the barrier, the count; S claim, end
        14 stop. A failure's account, and that the run ends -> all that wait, and the host
           release  fleeti_give_up: fleeti_publish_system     carrier  stop (device), status (host memory), first come
           acquire  fleeti_watched and who takes a task: relaxed, no data follows; the host: fleet_get_failure
-          red      A word for the host: drain; tests/gpu/failures.c, faults.c; S end
+          red      A word for the host: drain, census: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
           ends     fleet_abort; fleeti_watched, fleeti_look, fleeti_take_ready, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end
@@ -146,7 +147,8 @@
           the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_taken, twice
        24 posted task, CHIPLET and DYNAMIC. Its words -> the producer, which the waves do not wait for
           release  fleeti_stream_begun: 0, order, the words, then the number     carrier  post, a sequence lock
-          acquire  fleeti_produce_posted: the number, the words, order, the same number     red  S post
+          acquire  fleeti_produce_posted: the number, the words, order, the same number
+          red      A posted task: order; N posted task; S post
 
    ERRORS
        wait and test return a fleet_status to every thread of the group; host functions return one.

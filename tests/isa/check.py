@@ -24,6 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 FLAGS = ["-x", "hip", "-std=c++17", "-O2", "-gline-tables-only", "--offload-device-only", "-S"]
 L1 = "-DFLEET_CHIPLET_ACQUIRE_L1"
+CLAIM = "-DCLAIM"  # the kernels of the implementation alone
 
 # ---- kernels ---------------------------------------------------------------------------------------
 
@@ -518,6 +519,14 @@ def check_by_hand(listing, r, l1):
     def step(q, i):
         return None if i.own_wait else "! the word before the record" if i.store else q
     r.check("publish/drain", kernel.walk(step, [s for n in stores[:1] for s in kernel.code[n].successors], "stored"))
+    kernel = k["publish_device"]
+    stores = kernel.find(lambda i: i.store)
+    r.check("publish_device/stores", len(stores) == 2 and all(kernel.code[n].scope() == "sc1" for n in stores), "not two stores of device scope")
+    r.check("publish_device/drain", kernel.walk(step, [s for n in stores[:1] for s in kernel.code[n].successors], "stored"))
+    kernel = k["lds_order"]
+    stores = kernel.find(lambda i: i.op.startswith(("ds_write", "ds_store")))
+    r.check("lds_order/stores", len(stores) == 2 and not any("write2" in kernel.code[n].op or "store_2" in kernel.code[n].op for n in stores),
+            "%s, not one store before and one after" % [kernel.code[n].text for n in stores])
     r.check("chiplet_id/read", len(k["chiplet_id"].find(is_chiplet_id)) == 1, "no read of XCC_ID")
     kernel = k["store_device"]
     r.check("store_device/scope", [kernel.code[n].scope() for n in kernel.find(lambda i: i.store)] == ["sc1"], "not one store of device scope")
@@ -662,6 +671,41 @@ def check_loop(listing, name, r, l1):
     r.check("acquire_ends", k.walk(ends, [s for n in k.find(lambda i: i.invalidate) for s in k.code[n].successors], "acquiring"))
     r.check("chiplet_id", len(k.find(is_chiplet_id)) >= 1, "no read of XCC_ID")
     check_scalar_loads(listing, name, r)
+
+
+def check_census(k, r):
+    """What the host is told of a census that failed, before it is counted."""
+    def step(q, i):
+        if i.atomic and "cmpswap" in i.op:
+            return "failed"
+        if i.own_wait and q == "failed":
+            return "drained"
+        if i.add and i.has("sc1"):
+            return "! counted before what the host reads of it" if q == "failed" else q
+        return q
+    r.check("fail_census/drain", k.walk(step, [0], "nothing"))
+    r.check("fail_census/counts", bool(k.find(lambda i: i.add and i.has("sc1"))), "no count of system scope")
+
+
+def check_claim(listing, r):
+    """A claim: what all threads clear is in the L2 before thread 0 publishes seats. These stores are in loops, its own are not."""
+    k = next(k for name, k in listing.kernels.items() if "fleeti_claim" in name)
+    clears = {id(k.code[n]) for l in k.loops() for n in l if k.code[n].store}
+    seats = k.find(lambda i: i.store and i.inside("fleeti_publish_device"))
+
+    def step(q, i):
+        if id(i) in clears:
+            return "stored"
+        if i.own_wait and q == "stored":
+            return "drained"
+        if i.barrier:
+            return "! a wave reaches the barrier with stores in flight" if q == "stored" else "met"
+        if i.store and i.inside("fleeti_publish_device"):
+            return q if q == "met" else "! seats before all have cleared"
+        return q
+    r.check("claim/clears", len(clears) >= 4, "%d stores in loops" % len(clears))
+    r.check("claim/seats", len(seats) == 1, "%d stores of seats" % len(seats))
+    r.check("claim/order", k.walk(step, [0], "nothing"))
 
 
 def check_stream(listing, arch, r):
@@ -832,12 +876,15 @@ def intermediate(arch, include, work, flags=()):
 
 
 def kernels(arch, include, work, flags=(), dis=False):
-    label = arch + ("-l1" if L1 in flags else "")
+    label = arch + ("-l1" if L1 in flags else "-claim" if CLAIM in flags else "")
     r = Report(label + "/")
     path = os.path.join(work, "kernels.%s.s" % label)
     listing = compile_listing(os.path.join(HERE, "kernels.c"), arch, path, include, flags)
     if dis:
         disassembles(listing, arch, path, r)
+    if CLAIM in flags:
+        check_claim(listing, r)
+        return r.results
     loop = Report(label + "/worker_loop/")
     stream = Report(label + "/stream_loop/")
     if "-DLOOP" not in flags:
@@ -848,6 +895,8 @@ def kernels(arch, include, work, flags=(), dis=False):
             check_by_hand(listing, r, L1 in flags)
     if "-DBY_HAND" not in flags:
         check_stream(listing, arch, stream)
+        if arch != "gfx90a":
+            check_census(listing.kernels["fail_census"], r)
         if arch == "gfx90a":
             check_registers(listing, "worker_loop", loop)
         else:
@@ -890,7 +939,7 @@ def mutant(m, work):
     mutants.write(m, TOP, folder)
     try:
         read = intermediate if m.isa == "ir" else kernels
-        flags = [*m.flags, "-DLOOP" if m.loop else "-DBY_HAND"]
+        flags = [*m.flags, CLAIM if m.function == "fleeti_claim" else "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
         return m, [], str(error)
@@ -915,6 +964,7 @@ def main():
     jobs, examples, rows, table = [], [], [], []
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count() or 2) as pool:  # the checks take as long as the compiler
         jobs.append(pool.submit(source))
+        jobs.append(pool.submit(kernels, "gfx942", TOP, work, (CLAIM,)))
         for arch in ("gfx90a", "gfx942", "gfx950"):
             jobs.append(pool.submit(kernels, arch, TOP, work, (), True))
             if arch != "gfx90a":

@@ -1,15 +1,18 @@
 /* Kernels whose disassembly tests/isa/check.py reads. HIP only. Each has one notify or one wait of one scope,
    so that its whole control flow can be checked; worker_loop has everything, around a tile with many live
-   values; BY_HAND leaves it out, and LOOP the others. */
+   values; BY_HAND leaves it out, LOOP the others, and CLAIM all but the kernels of the implementation. */
 #if defined(BY_HAND)
 #include "fleet_device.h"
+#elif defined(CLAIM)
+#define FLEET_IMPLEMENTATION
+#include "fleet_sched.h"
 #else
 #include "fleet_sched.h"
 #endif
 
 #define KERNEL extern "C" __global__ __launch_bounds__(256) void
 
-#if !defined(LOOP)
+#if !defined(LOOP) && !defined(CLAIM)
 
 /* Every thread writes, so that every wave has a store to drain. */
 #define PRODUCE(y) (y)[fleet_block_id() * 256 + fleet_thread_id()] = (float)fleet_thread_id()
@@ -92,6 +95,24 @@ KERNEL publish(uint32_t *record, uint32_t *word)
     fleeti_publish_system(word, 2);
 }
 
+KERNEL publish_device(uint32_t *record, uint32_t *word)
+{
+    fleet_store_relaxed_device(record + fleet_thread_id(), 1);
+    fleeti_publish_device(word, 2);
+}
+
+/* Two words that the compiler would store together. */
+KERNEL lds_order(uint32_t *z)
+{
+    FLEET_LDS(uint32_t, words, 128);
+    uint32_t *word = words + fleet_lane();
+    word[0] = z[0];
+    fleeti_lds_order();
+    word[64] = z[1];
+    fleet_block_barrier();
+    z[fleet_thread_id()] = words[fleet_thread_id() % 128];
+}
+
 /* Each lane reads its neighbour's word, writes its own, and reads the neighbour's again. */
 KERNEL wave_barrier(uint32_t *z)
 {
@@ -167,7 +188,15 @@ KERNEL reduce_add(const float *x, float *z)
 }
 
 #endif
-#if !defined(BY_HAND)
+#if !defined(BY_HAND) && !defined(CLAIM)
+
+/* ---- the residency check ---- */
+
+KERNEL fail_census(fleeti_state *state, const uint32_t *status)
+{
+    fleet_store_relaxed_system(&state->config.host->census_have, 1);
+    fleeti_fail_census(state, *status);
+}
 
 /* ---- the worker loop ------------------------------------------------------------------------------- */
 

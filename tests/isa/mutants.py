@@ -1,7 +1,7 @@
 """The mutants: each takes one wait, fence or invalidate out of the AMD section of the headers, or weakens it.
 
 A mutant is (name, header, function, old, new): `old` stands exactly once in the body of `function`, of which
-there is exactly one for hipcc; otherwise this fails, so that no mutant silently stops to apply.
+there is exactly one for hipcc, or one with `old`; otherwise this fails, so that no mutant silently stops to apply.
   sim, first, seeds   the litmus program (litmus.c) and its words, whose result turns wrong on the simulated
                       MI300X; a setting that shows it (or several), to be tried first; how many seeds to try
   why                 without sim: why the simulator cannot see it. check.py has to
@@ -33,6 +33,7 @@ LDS_IN_ORDER = "LDS operations act in order and at once there"
 SAME_L2 = "both sides share one L2"
 EITHER_SCOPE = "no cache there keeps the host's memory, so that both scopes do the same"
 HINT = "it answers alike whatever the hint"
+ONE_LAUNCH = "no litmus program has two launches of a state at once"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
@@ -65,10 +66,11 @@ class Mutant:
             begin = text.index(first)
             end = text.index(last, begin)
             found = [m for m in found if not begin < m.start() < end]
-        if len(found) != 1:
-            sys.exit("mutant %s: %d definitions of %s in %s" % (self.name, len(found), self.function, self.header))
-        begin = found[0].end()
-        end = text.index("\n}\n", begin)
+        bodies = [(m.end(), text.index("\n}\n", m.end())) for m in found]
+        bodies = [(begin, end) for begin, end in bodies if self.old in text[begin:end]] if len(bodies) > 1 else bodies
+        if len(bodies) != 1:
+            sys.exit("mutant %s: %d definitions of %s in %s" % (self.name, len(bodies), self.function, self.header))
+        begin, end = bodies[0]
         body = text[begin:end]
         if body.count(self.old) != 1:
             sys.exit("mutant %s: %s holds %d times: %s" % (self.name, self.function, body.count(self.old), self.old))
@@ -158,7 +160,9 @@ MUTANTS = [
     M("add_acq_rel_system: acquire", DEVICE, "fleet_add_acq_rel_system", "fleeti_invalidate_system();", sim="order_system"),
     M("load_acquire_system: acquire", DEVICE, "fleet_load_acquire_system", "fleeti_invalidate_system();", sim="order_system"),
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
+    M("word for other workgroups: drain", DEVICE, "fleeti_publish_device", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
     # weight stream
+    M("posted task: order", DEVICE, "fleeti_lds_order", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");', sim=None, why=LDS_IN_ORDER),
     M("stream: the wait for a slot's copies", DEVICE, "fleeti_stream_wait_ahead", '__asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),
     M("stream: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),
     # worker loop and scheduler
@@ -175,6 +179,9 @@ MUTANTS = [
     M("join: one too early", SCHED, "fleeti_push_consumers", "epoch * need", "epoch * need - 1", sim="ready", isa=False, shared=True),
     M("tensors: drain before the look", SCHED, "fleeti_tensors_wrong", "fleeti_drain();", sim=None, why=LONG_WAY),
     M("run-time maps: release", SCHED, "fleeti_notify_ready", "+ from, mapped && last,", "+ from, 0,", sim="routed", isa=False),
+    M("claim: drain before the seats", SCHED, "fleeti_claim", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
+    M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();", sim=None, why=ONE_LAUNCH),
+    M("census: drain before it has failed", SCHED, "fleeti_fail_census", "fleeti_drain();", sim=None, why=LOADS_WAIT),
     M("census: drain before leaving", SCHED, "fleeti_census", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the barrier", SCHED, "fleeti_leave", "fleeti_drain();\n    fleet_block_barrier();", "fleet_block_barrier();", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain();\n    if (fleeti_rmw_device(&state->exited", "if (fleeti_rmw_device(&state->exited", sim=None, why=ENDS_ANYWAY),
