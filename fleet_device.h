@@ -107,7 +107,8 @@
           red      A tensors: drain before the look, run-time maps: release
        11 claim. What the launches before left -> the launch that opens a run
           release  fleeti_leave, fleeti_census: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
-          red      A leave: drain before the state is free, census: drain before leaving; tests/host/claims.c under TSan; S claim
+          red      A leave: drain before the state is free, census: drain before leaving; N claim, claim withdrawn, leave;
+                   tests/host/claims.c under TSan; S claim
        12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
           release  fleeti_claim: drain, barrier; fleeti_census: RMWs; fleeti_judge: drain, RMW
           carrier  seats, census; verdict     acquire  fleeti_census: RMW of seats, poll; fleeti_judge: polls
@@ -128,7 +129,8 @@
           acquire  fleeti_wait_all: system invalidate; fleet_event_test: load
           red      A system release, system acquire, system poll; N
        17 trace. Records -> the host     release  the end of the kernel     carrier  stream order
-          ends     fleeti_trace_put; fleet_trace_read     red  tests/gpu/trace.c
+          ends     fleeti_trace_told; fleet_trace_read     red  tests/gpu/trace.c
+          before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> waves of the tile     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_stream_settle (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
           acquire  fleeti_stream_is_full: NVIDIA the use first, then the phase     red  A stream; N; S stages

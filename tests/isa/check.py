@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 FLAGS = ["-x", "hip", "-std=c++17", "-O2", "-gline-tables-only", "--offload-device-only", "-S"]
 L1 = "-DFLEET_CHIPLET_ACQUIRE_L1"
-CLAIM = "-DCLAIM"  # the kernels of the implementation alone
+CLAIM = "-DCLAIM"  # the kernels of the implementation, and the beginning of a trace
 
 # ---- kernels ---------------------------------------------------------------------------------------
 
@@ -687,25 +687,33 @@ def check_census(k, r):
     r.check("fail_census/counts", bool(k.find(lambda i: i.add and i.has("sc1"))), "no count of system scope")
 
 
-def check_claim(listing, r):
-    """A claim: what all threads clear is in the L2 before thread 0 publishes seats. These stores are in loops, its own are not."""
-    k = next(k for name, k in listing.kernels.items() if "fleeti_claim" in name)
-    clears = {id(k.code[n]) for l in k.loops() for n in l if k.code[n].store}
-    seats = k.find(lambda i: i.store and i.inside("fleeti_publish_device"))
+def cleared(stores, last):
+    """What all threads store is in the L2, and they have met, before what `last` names."""
+    ids = {id(i) for i in stores}
 
     def step(q, i):
-        if id(i) in clears:
+        if id(i) in ids:
             return "stored"
         if i.own_wait and q == "stored":
             return "drained"
         if i.barrier:
             return "! a wave reaches the barrier with stores in flight" if q == "stored" else "met"
-        if i.store and i.inside("fleeti_publish_device"):
-            return q if q == "met" else "! seats before all have cleared"
-        return q
+        return "! before all threads have cleared and met" if last(i) and q in ("stored", "drained") else q
+    return step
+
+
+def check_claim(listing, r):
+    """A claim's clearing, before seats: its stores are in loops, those of thread 0 are not. The clearing of a worker's trace."""
+    k = next(k for name, k in listing.kernels.items() if "fleeti_claim" in name)
+    clears = [k.code[n] for n in set().union(*k.loops()) if k.code[n].store]
+    seats = k.find(lambda i: i.store and i.inside("fleeti_publish_device"))
     r.check("claim/clears", len(clears) >= 4, "%d stores in loops" % len(clears))
     r.check("claim/seats", len(seats) == 1, "%d stores of seats" % len(seats))
-    r.check("claim/order", k.walk(step, [0], "nothing"))
+    r.check("claim/order", k.walk(cleared(clears, lambda i: i.store and i.inside("fleeti_publish_device")), [0], "nothing"))
+    k = listing.kernels["trace_enter"]
+    clears = [i for i in k.code if i.store]
+    r.check("trace/clears", len(clears) >= 3, "%d stores" % len(clears))
+    r.check("trace/order", k.walk(cleared(clears, lambda i: i.op == "s_endpgm"), [0], "nothing"))
 
 
 def check_stream(listing, arch, r):
@@ -939,7 +947,7 @@ def mutant(m, work):
     mutants.write(m, TOP, folder)
     try:
         read = intermediate if m.isa == "ir" else kernels
-        flags = [*m.flags, CLAIM if m.function == "fleeti_claim" else "-DLOOP" if m.loop else "-DBY_HAND"]
+        flags = [*m.flags, CLAIM if m.function in ("fleeti_claim", "fleeti_trace_enter") else "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
         return m, [], str(error)

@@ -1,9 +1,11 @@
 /* Kernels whose disassembly tests/isa/check.py reads. HIP only. Each has one notify or one wait of one scope,
    so that its whole control flow can be checked; worker_loop has everything, around a tile with many live
-   values; BY_HAND leaves it out, LOOP the others, and CLAIM all but the kernels of the implementation. */
+   values; BY_HAND leaves it out, LOOP the others, and CLAIM all but the
+   kernels of the implementation and the beginning of a trace. */
 #if defined(BY_HAND)
 #include "fleet_device.h"
 #elif defined(CLAIM)
+#define FLEET_TRACE
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 #else
@@ -315,6 +317,14 @@ extern "C" __global__ __launch_bounds__(256 + FLEET_PRODUCER_THREADS,
                                         1) void stream_loop(fleet_run run, const flows *args)
 {
     FLEET_WORKER_LOOP(flows);
+}
+
+#endif
+#if defined(CLAIM)
+
+KERNEL trace_enter(fleeti_worker w)
+{
+    fleeti_trace_enter(&w);
 }
 
 #endif

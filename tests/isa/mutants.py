@@ -34,6 +34,7 @@ SAME_L2 = "both sides share one L2"
 EITHER_SCOPE = "no cache there keeps the host's memory, so that both scopes do the same"
 HINT = "it answers alike whatever the hint"
 ONE_LAUNCH = "no litmus program has two launches of a state at once"
+NO_TRACE = "no litmus program has a trace"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
@@ -181,6 +182,8 @@ MUTANTS = [
     M("run-time maps: release", SCHED, "fleeti_notify_ready", "+ from, mapped && last,", "+ from, 0,", sim="routed", isa=False),
     M("claim: drain before the seats", SCHED, "fleeti_claim", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
     M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();", sim=None, why=ONE_LAUNCH),
+    M("trace: drain before there are records", SCHED, "fleeti_trace_enter", "fleeti_drain();", sim=None, why=NO_TRACE),
+    M("trace: barrier before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", sim=None, why=NO_TRACE),
     M("census: drain before it has failed", SCHED, "fleeti_fail_census", "fleeti_drain();", sim=None, why=LOADS_WAIT),
     M("census: drain before leaving", SCHED, "fleeti_census", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the barrier", SCHED, "fleeti_leave", "fleeti_drain();\n    fleet_block_barrier();", "fleet_block_barrier();", sim=None, why=ENDS_ANYWAY),

@@ -83,6 +83,9 @@ PATHS = {
     "scheduler": [r"ld\.acquire\.gpu\.global\.u32", r"ld\.acquire\.sys\.global\.u32", VOTE, WARP, ORDER, POST],
     "census": {r"atom\.add\.relaxed\.gpu": 1, RMW: 3, r"ld\.acquire\.gpu\.global\.u32": 3},
     "leave": {BAR: 1, RMW: 2},
+    "fleeti_claim": [RMW, r"st\.relaxed\.gpu\.global\.u64", BAR, r"st\.release\.gpu\.global\.u32"],
+    "fleeti_unclaim": [RMW, RMW, r"atom\.cas"],
+    "trace_enter": [r"st\.global\.cs\.v4", r"st\.global\.cs\.v4", BAR],
     "fetch_task": [WARP, COPY, COPIED, WARP, LDS_GET],
     "stream_posted": [LDS_ACQUIRE, LDS_ORDER, LDS_ACQUIRE],
     "stream_begun": [LDS_RELEASE, LDS_ORDER, LDS_PUT, WARP, LDS_RELEASE, LDS_RELEASE],
@@ -220,6 +223,12 @@ MUTANTS = [
     M("census: who is due", SCHED, "fleeti_judge", "fleeti_poll_device(&state->due.word)", "fleet_load_relaxed_device(&state->due.word)"),
     M("census: verdict", SCHED, "fleeti_judge", "fleeti_rmw_device(", "fleet_add_relaxed_device("),
     M("census: poll", SCHED, "fleeti_census", "fleeti_poll_device(&state->verdict.word)", "fleet_load_relaxed_device(&state->verdict.word)"),
+    M("claim: acquire of what launches before left", SCHED, "fleeti_claim", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
+    M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();"),
+    M("claim: release of the seats", SCHED, "fleeti_claim", "fleeti_publish_device(&state->seats.word,", "fleet_store_relaxed_device(&state->seats.word,"),
+    M("claim withdrawn: seats", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->seats.word,", "fleet_add_relaxed_device(&run.state->seats.word,"),
+    M("claim withdrawn: who is due", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->due.word,", "fleet_add_relaxed_device(&run.state->due.word,"),
+    M("trace: clear before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();"),
     M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();"),
     M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->exited.word, 1)", "fleet_add_relaxed_device(&state->exited.word, 1)"),
     M("leave: state is free", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
@@ -311,7 +320,8 @@ def compile_paths(headers, work, file, options, only=None):
     if done.returncode:
         return "does not compile: " + mutants.first_error(done.stderr)
     with open(out, encoding="utf-8") as f:
-        return dict(re.match(r"(\w+)\((.*)", part, re.S).groups() for part in f.read().split(".entry ")[1:])
+        found = [re.match(r"(?:_Z(\d+))?(\w+)\((.*)", part, re.S).groups() for part in f.read().split(".entry ")[1:]]
+    return {name[:int(length)] if length else name: body for length, name, body in found}
 
 
 def red(paths, wanted):

@@ -1,6 +1,8 @@
 /* What tests/isa/nvidia.py looks at: each path of the headers that orders memory on NVIDIA GPUs, as a kernel of its own.
-   With -DSCHED those of fleet_sched.h. */
+   With -DSCHED those of fleet_sched.h, with a trace, and the implementation's own kernels. */
 #if defined(SCHED)
+#define FLEET_TRACE
+#define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 #else
 #include "fleet_device.h"
@@ -225,6 +227,10 @@ PATH(scheduler)(fleeti_worker w)
 PATH(census)(fleet_run run, uint32_t *x)
 {
     *x = fleeti_census(&run);
+}
+PATH(trace_enter)(fleeti_worker w)
+{
+    fleeti_trace_enter(&w);
 }
 PATH(leave)(fleeti_worker w)
 {
