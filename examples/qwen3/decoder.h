@@ -65,12 +65,19 @@ FLEET_BOTH float float_of_bf16(uint32_t x)
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-/* To the nearest, ties to even; of numbers. */
+/* To the nearest, ties to even. NaN stays NaN: rounded like a number, NVIDIA's would become -0. */
 FLEET_BOTH bf16 bf16_of_float(float f)
 {
+#if defined(__CUDA_ARCH__)
+    bf16 half;
+    __asm__("cvt.rn.bf16.f32 %0,%1;" : "=h"(half) : "f"(f));
+    return half;
+#else
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
+    if (f != f) return (bf16)(bits >> 16 | 0x40u);
     return (bf16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
 }
 #if defined(FLEET_HOST)
 FLEET_BOTH act act_of(float f)

@@ -236,9 +236,14 @@ FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
 #define HAS_WGMMA 0
 #endif
 
+/* The nearest f16 that is finite; of NaN, NaN, which fminf and fmaxf would turn into a number. */
 FLEET_DEVICE kept kept_of(float f)
 {
-    return __half_as_ushort(__float2half_rn(fminf(fmaxf(f, -65504.0f), 65504.0f)));
+    float finite;
+    __asm__("max.NaN.f32 %0,%1,%2;\nmin.NaN.f32 %0,%0,%3;"
+            : "=&f"(finite)
+            : "f"(f), "f"(-65504.0f), "f"(65504.0f));
+    return __half_as_ushort(__float2half_rn(finite));
 }
 /* Two of them in a register; none is larger than f16 has them. */
 FLEET_DEVICE uint32_t pair_of(float lower, float upper)

@@ -175,9 +175,10 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
 
 /* ---- attention ---- */
 
+/* The nearest f16 that is finite; of NaN, NaN, which fminf and fmaxf would turn into a number. */
 FLEET_DEVICE kept kept_of(float f)
 {
-    const _Float16 half = (_Float16)fminf(fmaxf(f, -65504.0f), 65504.0f);
+    const _Float16 half = (_Float16)(f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f));
     kept bits;
     memcpy(&bits, &half, sizeof bits);
     return bits;

@@ -202,8 +202,49 @@ static void products(test_run *t)
     fleet_device_free(floats);
 }
 
+/* What becomes of NaN on its way to the weights' type and to that of keys and values. */
+#define NANS 4u
+typedef struct converted {
+    uint32_t from[NANS];
+    bf16 half[NANS];
+    kept cached[NANS];
+} converted;
+FLEET_GLOBAL(64) void convert(converted *c)
+{
+    for (uint32_t i = fleet_thread_id(); i < NANS; i += fleet_thread_count()) {
+        float f;
+        memcpy(&f, &c->from[i], sizeof f);
+        c->half[i] = bf16_of_float(f), c->cached[i] = kept_of(f);
+    }
+}
+FLEET_THUNK1(convert, converted *)
+
+static int is_nan(const kept *cached)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, cached, sizeof *cached);
+    return sizeof(kept) == 2 ? (bits & 0x7fff) > 0x7c00 : (bits & 0x7fffffff) > 0x7f800000;
+}
+
+static void nan_stays_nan(test_run *t)
+{
+    converted c = {{0x7fffffff, 0x7fc00000, 0xffffffff, 0x7f800001}, {0}, {0}};
+    fleet_kernel_desc k = fleet_kernel_desc_default();
+    void *memory = copied(t, &c, sizeof c), *args[1];
+    args[0] = &memory;
+    k.blocks = 1, k.threads = 64;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(convert), args, &k), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&c, memory, sizeof c, NULL), FLEET_OK);
+    fleet_device_free(memory);
+    for (uint32_t i = 0; i < NANS; i++) {
+        CHECK((c.half[i] & 0x7fff) > 0x7f80);
+        CHECK(is_nan(&c.cached[i]));
+    }
+}
+
 static void all(test_run *t)
 {
+    TEST(nan_stays_nan);
     TEST(products);
 }
 

@@ -274,7 +274,7 @@ FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b
     meet_and_multiply(MULTIPLY_F16, sum, lane_elements_of(a, b, value_of_f16));
 }
 
-/* To the nearest, ties to even. NaN becomes a number on a GPU, too, which would hide it: here it stays. */
+/* To the nearest, ties to even; NaN stays NaN. */
 FLEET_DEVICE kept kept_of(float f)
 {
     const float size = fminf(fabsf(f), 65504.0f);

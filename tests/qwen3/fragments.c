@@ -183,8 +183,22 @@ static void values_come_out(test_run *t)
     }
 }
 
+/* NaN of either sign and with any payload, as NVIDIA's (0x7fffffff) and AMD's (0x7fc00000) arithmetic leaves it. */
+static void nan_stays_nan(test_run *t)
+{
+    static const uint32_t payloads[] = {1, 0x8000, 0x400000, 0x7f8000, 0x7fffff};
+    for (uint32_t i = 0; i < 2 * sizeof payloads / sizeof payloads[0]; i++) {
+        const uint32_t bits = i % 2 << 31 | 0x7f800000u | payloads[i / 2];
+        float nan;
+        memcpy(&nan, &bits, sizeof nan);
+        CHECK(isnan(value_of(bf16_of_float(nan))));
+    }
+    CHECK(isinf(value_of(bf16_of_float(INFINITY))));
+}
+
 static void list(test_run *t)
 {
+    TEST(nan_stays_nan);
     TEST(each_weight_has_its_place);
     TEST(products_come_out);
     TEST(weights_are_in_different_banks);
