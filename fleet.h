@@ -1156,18 +1156,6 @@ FLEET_C_END
 
 /* ==== >>implementation: the passes, and what all of it uses =================================== */
 
-/* A plan is built in passes, each a function below, in this order:
-       bind      symbols, topology, extents, maps: all numbers become known
-       place     every task gets its chiplet, and under STATIC its worker
-       meet      who notifies and who waits for each event element, and where
-       settle    counts checked, scopes inferred, counters laid out, targets and notify records made
-       overlap   whether sources may run ahead of the step before
-       tensors   no run-time map reads what is not written
-       list      each task's waits and notifies
-       emit      the block: queues of descriptors, tables, names
-       order     no queue order and no cycle can deadlock
-   Tasks are enumerated grid after grid, row-major; a task's number there is its id. */
-
 #ifdef FLEET_IMPLEMENTATION
 #ifndef FLEETI_IMPLEMENTED
 #define FLEETI_IMPLEMENTED
@@ -1225,6 +1213,23 @@ FLEET_C_END
 #endif
 
 FLEET_C_BEGIN
+
+/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in the section >>NAME; each fills in fields of
+   fleeti_build, and relies on those of the passes before it. Tasks are enumerated grid after grid, row-major; a task's
+   number there is its id. To add a pass: add a row, and its function. */
+#define FLEETI_PASSES(X)                                                                           \
+    /* name        takes                           leaves */                                       \
+    X(bind)    /* graph, descriptor               topology, shapes, tasks and ids as numbers */    \
+    X(choose)  /* shapes, times, costs            each grid's schedule, and the plan's */          \
+    X(edges)   /* shapes, schedules               events, edges, run-time maps as numbers */       \
+    X(place)   /* tasks, schedules                each task's chiplet and worker, queue sizes */   \
+    X(analyse) /* edges, places                   producers and waiters of each event element */   \
+    X(count)   /* elements                        scopes, targets, counters, notify records */     \
+    X(overlap) /* edges, places, declared buffers whether sources wait for the step before */      \
+    X(tensors) /* edges, run-time maps            nothing: no map reads what is not written */     \
+    X(records) /* edges, counters                 the wait and notify records of each task */      \
+    X(emit)    /* all of these                    the block of the plan */                         \
+    X(order)   /* the block                       nothing: no queue order, no cycle deadlocks */
 
 #define FLEETI_NONE 0xffffffffu /* no task, no worker, no grid */
 #define FLEETI_MOST 0x7fffffff  /* what 31 bits hold: the top bit of an index is a flag */
@@ -2505,6 +2510,7 @@ typedef struct fleeti_inputs {
 typedef struct fleeti_build {
     fleet_graph *g;
     const fleet_plan_desc *desc;
+    fleet_plan *plan; /* once it is emitted */
     fleeti_scratch *scratch;
     int64_t symbol[FLEET_MAX_SYMBOLS]; /* of this bucket */
     const uint8_t *at_launch;          /* per symbol */
@@ -2937,30 +2943,19 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
 
 /* ---- passes in order ------------------------------------------------------------------------- */
 
-static fleet_status fleeti_bind(fleeti_build *b);
-static void fleeti_choose_schedules(fleeti_build *b);
-static fleet_status fleeti_place_tasks(fleeti_build *b);
-static fleet_status fleeti_meet(fleeti_build *b);
-static fleet_status fleeti_settle(fleeti_build *b);
-static fleet_status fleeti_overlap(fleeti_build *b);
-static fleet_status fleeti_check_tensors(fleeti_build *b);
-static fleet_status fleeti_list_tasks(fleeti_build *b);
-static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out);
-static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan);
+#define FLEETI_DECLARE_PASS(name) static fleet_status fleeti_pass_##name(fleeti_build *b);
+FLEETI_PASSES(FLEETI_DECLARE_PASS)
 
 /* The plan of one bucket. */
-static fleet_status fleeti_build_bucket(fleeti_build *b, fleet_plan **plan)
+#define FLEETI_PASS_ENTRY(name) fleeti_pass_##name,
+static fleet_status fleeti_build_bucket(fleeti_build *b)
 {
-    fleet_status status = fleeti_bind(b);
-    if (status == FLEET_OK) status = fleeti_place_tasks(b);
-    if (status == FLEET_OK) status = fleeti_meet(b);
-    if (status == FLEET_OK) status = fleeti_settle(b);
-    if (status == FLEET_OK) status = fleeti_overlap(b);
-    if (status == FLEET_OK) status = fleeti_check_tensors(b);
-    if (status == FLEET_OK) status = fleeti_list_tasks(b);
-    if (status == FLEET_OK) status = fleeti_emit(b, plan);
-    if (status == FLEET_OK) status = fleeti_check_order(b, *plan);
-    if (status == FLEET_OK) (*plan)->checksum = fleeti_checksum(*plan);
+    static fleet_status (*const passes[])(fleeti_build *) = {FLEETI_PASSES(FLEETI_PASS_ENTRY)};
+    fleet_status status = FLEET_OK;
+    uint32_t i;
+    for (i = 0; i < sizeof passes / sizeof passes[0] && status == FLEET_OK; i++)
+        status = passes[i](b);
+    if (status == FLEET_OK) b->plan->checksum = fleeti_checksum(b->plan);
     fleeti_free_scratch(b);
     return status;
 }
@@ -2997,9 +2992,9 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
             b->n_buckets = all->total;
             b->untangle = untangle;
             fleeti_take_bucket(b, all, i);
-            plan[i] = NULL;
             n = i + 1;
-            status = fleeti_build_bucket(b, &plan[i]);
+            status = fleeti_build_bucket(b);
+            plan[i] = b->plan;
             if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
             fleet_plan_free(plan[i]); /* nothing was said: AUTO chooses once more */
         } while (!untangle++);
@@ -3220,8 +3215,6 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     uint64_t tasks = 0, pieces = 0, places = 0;
     uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
-    b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
-                                                              : FLEET_SCHEDULE_STATIC;
     b->grids = (fleeti_bound_grid *)fleeti_new(b, b->n_grids, sizeof *b->grids);
     b->before = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *b->before);
     if (!b->grids || !b->before) return fleeti_no_memory(b);
@@ -3264,12 +3257,15 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     b->n_tasks = (uint32_t)tasks;
     b->n_pieces = (uint32_t)pieces;
     b->n_places = (uint32_t)places;
-    fleeti_choose_schedules(b);
-    for (i = 0; i < b->n_grids; i++)
-        if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
-    b->is_static = b->schedule == FLEET_SCHEDULE_STATIC;
-    b->is_dynamic = b->schedule == FLEET_SCHEDULE_DYNAMIC;
     return FLEET_OK;
+}
+
+static fleet_status fleeti_pass_bind(fleeti_build *b)
+{
+    fleet_status status = fleeti_bind_desc(b);
+    if (status == FLEET_OK) status = fleeti_bind_topology(b);
+    if (status == FLEET_OK) status = fleeti_bind_grids(b);
+    return status;
 }
 
 /* ==== >>choose: AUTO becomes STATIC or DYNAMIC ================================================ */
@@ -3355,6 +3351,19 @@ static void fleeti_choose_schedules(fleeti_build *b)
         grid->schedule = FLEET_SCHEDULE_DYNAMIC;
         grid->chosen = FLEETI_CHOSEN_UNTANGLES;
     }
+}
+
+static fleet_status fleeti_pass_choose(fleeti_build *b)
+{
+    uint32_t i;
+    fleeti_choose_schedules(b);
+    b->schedule = b->desc->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_SCHEDULE_CHIPLET
+                                                              : FLEET_SCHEDULE_STATIC;
+    for (i = 0; i < b->n_grids; i++)
+        if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
+    b->is_static = b->schedule == FLEET_SCHEDULE_STATIC;
+    b->is_dynamic = b->schedule == FLEET_SCHEDULE_DYNAMIC;
+    return FLEET_OK;
 }
 
 /* ==== >>edges: edges and run-time maps become numbers ========================================= */
@@ -3974,12 +3983,9 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
     return FLEET_OK;
 }
 
-static fleet_status fleeti_bind(fleeti_build *b)
+static fleet_status fleeti_pass_edges(fleeti_build *b)
 {
-    fleet_status status = fleeti_bind_desc(b);
-    if (status == FLEET_OK) status = fleeti_bind_topology(b);
-    if (status == FLEET_OK) status = fleeti_bind_grids(b);
-    if (status == FLEET_OK) status = fleeti_bind_events(b);
+    fleet_status status = fleeti_bind_events(b);
     if (status == FLEET_OK) status = fleeti_bind_edges(b);
     if (status == FLEET_OK) status = fleeti_bind_maps(b);
     return status;
@@ -4122,7 +4128,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
 
 /* Places all tasks and sizes the queues. A queue that is not empty also ends the step, but in a plan under DYNAMIC,
    where its last tasks do. */
-static fleet_status fleeti_place_tasks(fleeti_build *b)
+static fleet_status fleeti_pass_place(fleeti_build *b)
 {
     uint32_t next[FLEET_MAX_CHIPLETS], i;
     uint64_t *count, descs = 0;
@@ -4350,7 +4356,7 @@ static void fleeti_meet_maps(fleeti_build *b)
     }
 }
 
-static fleet_status fleeti_meet(fleeti_build *b)
+static fleet_status fleeti_pass_analyse(fleeti_build *b)
 {
     fleeti_element *step;
     int32_t at[FLEET_MAX_RANK];
@@ -4641,7 +4647,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     return FLEET_OK;
 }
 
-static fleet_status fleeti_settle(fleeti_build *b)
+static fleet_status fleeti_pass_count(fleeti_build *b)
 {
     /* The first line of both regions stays unused: word 0 means "none". */
     uint64_t device = b->first_word, system = b->first_system_word;
@@ -4948,7 +4954,7 @@ static int fleeti_may_overlap(const fleeti_build *b)
     return 1;
 }
 
-static fleet_status fleeti_overlap(fleeti_build *b)
+static fleet_status fleeti_pass_overlap(fleeti_build *b)
 {
     fleeti_facts facts;
     uint32_t i, j;
@@ -4996,7 +5002,7 @@ static int fleeti_range_is_written(const fleeti_build *b, const fleeti_facts *fa
     return n != 0;
 }
 
-static fleet_status fleeti_check_tensors(fleeti_build *b)
+static fleet_status fleeti_pass_tensors(fleeti_build *b)
 {
     fleeti_facts facts;
     uint32_t i;
@@ -5203,7 +5209,7 @@ static fleet_status fleeti_list_grid(fleeti_build *b, const fleeti_bound_grid *g
     return FLEET_OK;
 }
 
-static fleet_status fleeti_list_tasks(fleeti_build *b)
+static fleet_status fleeti_pass_records(fleeti_build *b)
 {
     const fleeti_bound_event *step = &b->events[b->n_events - 1];
     uint32_t i;
@@ -5731,18 +5737,16 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     return FLEET_OK;
 }
 
-static fleet_status fleeti_emit(fleeti_build *b, fleet_plan **out)
+static fleet_status fleeti_pass_emit(fleeti_build *b)
 {
     uint32_t *end = (uint32_t *)fleeti_new(b, b->n_queues, sizeof *end);
     fleet_status status = b->is_dynamic ? fleeti_count_consumers(b) : FLEET_OK;
-    fleet_plan *plan;
     if (status != FLEET_OK) return status;
-    plan = end ? fleeti_new_block(b) : NULL;
-    if (!plan) return fleeti_no_memory(b);
-    *out = plan;
-    fleeti_emit_queues(b, plan, end);
-    fleeti_emit_tables(b, plan);
-    return b->is_dynamic ? fleeti_emit_consumers(b, plan) : FLEET_OK;
+    b->plan = end ? fleeti_new_block(b) : NULL;
+    if (!b->plan) return fleeti_no_memory(b);
+    fleeti_emit_queues(b, b->plan, end);
+    fleeti_emit_tables(b, b->plan);
+    return b->is_dynamic ? fleeti_emit_consumers(b, b->plan) : FLEET_OK;
 }
 
 /* ==== >>order: nothing can deadlock =========================================================== */
@@ -6119,15 +6123,15 @@ static int fleeti_can_untangle(const fleeti_build *b)
     return 0;
 }
 
-static fleet_status fleeti_check_order(fleeti_build *b, const fleet_plan *plan)
+static fleet_status fleeti_pass_order(fleeti_build *b)
 {
     fleeti_dry_run run;
     fleet_status status;
     if (fleeti_ids_are_ordered(b)) return FLEET_OK;
-    status = fleeti_dry_run_start(b, plan, &run, 0);
+    status = fleeti_dry_run_start(b, b->plan, &run, 0);
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
-    status = fleeti_dry_run_start(b, plan, &run, 1);
+    status = fleeti_dry_run_start(b, b->plan, &run, 1);
     if (status != FLEET_OK || run.n_done == run.n_nodes) return status;
     return fleeti_can_untangle(b) ? FLEET_ERROR_ORDER : fleeti_report_order(b, &run);
 }
