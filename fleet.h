@@ -938,14 +938,32 @@ typedef struct fleeti_notify {
     uint32_t weight;
 } fleeti_notify;
 
-/* What a grid has to do with a run-time tensor. Under STATIC and CHIPLET tensors are checked, and tell which tasks
-   exist, but the arrivals are those of the plan. */
-typedef enum fleeti_map_kind {
-    FLEETI_MAP_GATHER, /* a task notifies the elements that its row names */
-    FLEETI_MAP_COUNTS, /* the writer adds what is missing from each element's bound, and one */
-    FLEETI_MAP_RANGES, /* the writer sees to the tasks that do not exist; elements find their tasks */
-    FLEETI_MAP_EXISTS /* of the grid of these tasks */
-} fleeti_map_kind;
+/* Kinds of run-time maps: what the tasks of a grid do by a run-time tensor. Under STATIC and CHIPLET tensors are checked,
+   and tell which tasks exist, but the arrivals are those of the plan.
+   To add a kind: add a row and the two functions that it names; a call that makes it (>>graph) and one that binds it
+   (>>edges); and in fleet_sched.h what is new of it on the device. Columns: name; traits; whether the fields of a map fit
+   its plan (>>check); whether its tensor is written before it is read (>>tensors), null: always; text of the report. */
+#define FLEETI_MAP_LIST(X)                                                                         \
+    /* a task notifies the elements that its row names */                                          \
+    X(GATHER, FLEETI_BY_ROW | FLEETI_ARRIVES, fleeti_gather_fits, fleeti_gather_in_order,          \
+      "notifies by")                                                                               \
+    /* the writer adds what is missing from each element's bound, and one */                       \
+    X(COUNTS, FLEETI_BY_WRITER | FLEETI_ARRIVES, fleeti_counts_fit, NULL, "sets wait counts by")   \
+    /* the writer completes the events of absent tasks; each element indexes its waiters */        \
+    X(RANGES, FLEETI_BY_WRITER | FLEETI_ARRIVES | FLEETI_TASKS | FLEETI_LISTS, fleeti_ranges_fit,  \
+      fleeti_ranges_in_order, "names tasks by")                                                    \
+    /* a task exists if a range has it, and waits for that range's element */                      \
+    X(EXISTS, FLEETI_TASKS, fleeti_ranges_fit, NULL, "exists by")
+
+#define FLEETI_BY_ROW 1u    /* the tensor has a row of values for each task of the grid */
+#define FLEETI_BY_WRITER 2u /* the grid is the tensor's writer, which is one CU-task */
+#define FLEETI_ARRIVES 4u   /* the grid's tasks make arrivals by it; else they wait by it */
+#define FLEETI_TASKS 8u     /* the values bound ranges of tasks, one range for each element */
+#define FLEETI_LISTS 16u    /* the plan lists the tasks of another grid, by these ranges */
+
+#define FLEETI_MAP_ENUM(name, traits, fits, in_order, text) FLEETI_MAP_##name,
+typedef enum fleeti_map_kind { FLEETI_MAP_LIST(FLEETI_MAP_ENUM) FLEETI_MAP_KINDS } fleeti_map_kind;
+
 typedef struct fleeti_runtime_map {
     uint32_t kind;
     uint32_t tensor;
@@ -1218,7 +1236,7 @@ FLEET_C_BEGIN
    fleeti_build, and relies on those of the passes before it. Tasks are enumerated grid after grid, row-major; a task's
    number there is its id. To add a pass: add a row, and its function. */
 #define FLEETI_PASSES(X)                                                                           \
-    /* name        takes                           leaves */                                       \
+    /* name       takes                           leaves */                                        \
     X(bind)    /* graph, descriptor               topology, shapes, tasks and ids as numbers */    \
     X(choose)  /* shapes, times, costs            each grid's schedule, and the plan's */          \
     X(edges)   /* shapes, schedules               events, edges, run-time maps as numbers */       \
@@ -2654,6 +2672,14 @@ static const fleeti_bound_grid *fleeti_grid_of_task(const fleeti_build *b, uint3
 }
 
 #define FLEETI_POINT_BYTES 160 /* room for a name with six coordinates */
+
+/* The traits of a kind of run-time maps. */
+#define FLEETI_MAP_TRAITS(name, traits, fits, in_order, text) traits,
+static uint32_t fleeti_map_has(const fleeti_runtime_map *map, uint32_t trait)
+{
+    static const uint32_t traits[] = {FLEETI_MAP_LIST(FLEETI_MAP_TRAITS)};
+    return traits[map->kind] & trait;
+}
 
 static const char *fleeti_task_text(const fleeti_build *b, uint32_t id, char *text)
 {
@@ -4252,7 +4278,8 @@ static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *g
 {
     uint32_t i;
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
-        if (fleeti_is_followed(b, &b->maps[i]) && b->maps[i].kind != FLEETI_MAP_EXISTS) return 1;
+        if (fleeti_is_followed(b, &b->maps[i]) && fleeti_map_has(&b->maps[i], FLEETI_ARRIVES))
+            return 1;
     return 0;
 }
 
@@ -4347,7 +4374,7 @@ static void fleeti_meet_maps(fleeti_build *b)
             fleeti_element *element = &b->elements[e];
             uint32_t last = grid->first + grid->count - 1;
             element->roams = 1; /* who comes here is known at run time only */
-            if (map->kind == FLEETI_MAP_EXISTS)
+            if (!fleeti_map_has(map, FLEETI_ARRIVES))
                 element->first_waiter =
                     grid->first < element->first_waiter ? grid->first : element->first_waiter;
             else if (element->last_producer == FLEETI_NONE || last > element->last_producer)
@@ -5002,9 +5029,39 @@ static int fleeti_range_is_written(const fleeti_build *b, const fleeti_facts *fa
     return n != 0;
 }
 
+static fleet_status fleeti_gather_in_order(fleeti_build *b, const fleeti_facts *facts,
+                                           const fleeti_runtime_map *map)
+{
+    const fleeti_tensor_def *tensor = &b->g->tensors[map->tensor];
+    if (map->grid == tensor->writer || fleeti_after_writer(facts, map->grid, tensor->writer))
+        return FLEET_OK;
+    return fleeti_reject_tensor(b, tensor, FLEET_ERROR_TENSOR_ORDER,
+                                "no event path leads from each task of grid %s, which writes it, "
+                                "to each of grid %s, which gathers by it",
+                                b->grids[tensor->writer].def->name, b->grids[map->grid].def->name);
+}
+
+static fleet_status fleeti_ranges_in_order(fleeti_build *b, const fleeti_facts *facts,
+                                           const fleeti_runtime_map *map)
+{
+    const fleeti_tensor_def *tensor = &b->g->tensors[map->tensor];
+    if (fleeti_range_is_written(b, facts, map->inner, tensor->writer)) return FLEET_OK;
+    return fleeti_reject_tensor(
+        b, tensor, FLEET_ERROR_TENSOR_ORDER,
+        "elements of event tensor %s may be complete before grid %s has written it: let the "
+        "same task write counts of the event, or lead events from it to who notifies them",
+        b->g->events[map->inner].name, b->grids[tensor->writer].def->name);
+}
+
+typedef fleet_status (*fleeti_in_order_fn)(fleeti_build *b, const fleeti_facts *facts,
+                                           const fleeti_runtime_map *map);
+
+#define FLEETI_MAP_IN_ORDER(name, traits, fits, in_order, text) in_order,
 static fleet_status fleeti_pass_tensors(fleeti_build *b)
 {
+    static const fleeti_in_order_fn in_order[] = {FLEETI_MAP_LIST(FLEETI_MAP_IN_ORDER)};
     fleeti_facts facts;
+    fleet_status status = FLEET_OK;
     uint32_t i;
     if (!b->n_maps) return FLEET_OK;
     if (b->n_grids > FLEETI_MOST_OVERLAP_GRIDS)
@@ -5013,26 +5070,9 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
                              FLEETI_MOST_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
     fleeti_find_order(b, &facts);
-    for (i = 0; i < b->n_maps; i++) {
-        const fleeti_runtime_map *map = &b->maps[i];
-        const fleeti_tensor_def *tensor = &b->g->tensors[map->tensor];
-        const char *writer = b->grids[tensor->writer].def->name;
-        if (map->kind == FLEETI_MAP_GATHER && map->grid != tensor->writer &&
-            !fleeti_after_writer(&facts, map->grid, tensor->writer))
-            return fleeti_reject_tensor(b, tensor, FLEET_ERROR_TENSOR_ORDER,
-                                        "no event path leads from each task of grid %s, which "
-                                        "writes it, to each of grid %s, which gathers by it",
-                                        writer, b->grids[map->grid].def->name);
-        if (map->kind == FLEETI_MAP_RANGES &&
-            !fleeti_range_is_written(b, &facts, map->inner, tensor->writer))
-            return fleeti_reject_tensor(
-                b, tensor, FLEET_ERROR_TENSOR_ORDER,
-                "elements of event tensor %s may be complete before grid %s has written it: let "
-                "the "
-                "same task write counts of the event, or lead events from it to who notifies them",
-                b->g->events[map->inner].name, writer);
-    }
-    return FLEET_OK;
+    for (i = 0; i < b->n_maps && status == FLEET_OK; i++)
+        if (in_order[b->maps[i].kind]) status = in_order[b->maps[i].kind](b, &facts, &b->maps[i]);
+    return status;
 }
 
 /* ==== >>records: the waits and notifies of each task ========================================== */
@@ -5458,7 +5498,7 @@ static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *nam
 /* The values of a map's tensor: a row for each task of the grid that gathers, or as many as the map has. */
 static uint64_t fleeti_map_values(const fleeti_runtime_map *map, uint32_t tasks)
 {
-    return (uint64_t)map->values * (map->kind == FLEETI_MAP_GATHER ? tasks : 1);
+    return (uint64_t)map->values * (fleeti_map_has(map, FLEETI_BY_ROW) ? tasks : 1);
 }
 
 /* From the builder's terms to the device's. */
@@ -5471,7 +5511,7 @@ static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
     map->first = map->inner = 0;
     ((fleeti_tensor_info *)fleeti_at(plan, plan->tensors))[map->tensor].values =
         fleeti_map_values(map, b->grids[from->grid].count);
-    if (from->kind == FLEETI_MAP_RANGES || from->kind == FLEETI_MAP_EXISTS) {
+    if (fleeti_map_has(from, FLEETI_TASKS)) {
         map->grid = from->first;
         map->inner = b->grids[from->first].count / (uint32_t)b->grids[from->first].extent[0];
     }
@@ -5594,7 +5634,7 @@ static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *g
             }
     }
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
-        n += b->maps[i].kind == FLEETI_MAP_EXISTS &&
+        n += !fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) &&
              fleeti_is_followed(b, &b->maps[i]); /* the range that holds it has one element */
     return n;
 }
@@ -5646,7 +5686,8 @@ static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t
     memset(&none, 0, sizeof none);
     for (i = 0; i < plan->n_maps; i++) {
         const fleeti_bound_grid *grid = &b->grids[maps[i].grid];
-        if (maps[i].kind != FLEETI_MAP_RANGES || !fleeti_is_followed(b, &b->maps[i])) continue;
+        if (!fleeti_map_has(&maps[i], FLEETI_LISTS) || !fleeti_is_followed(b, &b->maps[i]))
+            continue;
         maps[i].first = end;
         end += grid->count;
         for (q = b->chiplet_queues; q < b->n_queues; q++)
@@ -5870,7 +5911,7 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     /* On paper, run-time maps reach all elements: the first one stands for them. */
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         if (fleeti_is_followed(b, &b->maps[i]) &&
-            (b->maps[i].kind != FLEETI_MAP_EXISTS) == (out != 0))
+            (fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) != 0) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
     fleeti_unravel((node - run->first_node[g]) / grid->parts, grid->extent, grid->rank, at);
     for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
@@ -6501,45 +6542,64 @@ static int fleeti_check_followed(const fleeti_check *c, const fleeti_runtime_map
     uint32_t e = m->first_element;
     const fleeti_event *event;
     if (c->plan->schedule != FLEET_SCHEDULE_DYNAMIC || m->target > FLEETI_MOST) return 0;
-    if (!m->elements) return m->kind != FLEETI_MAP_GATHER || !m->values;
+    if (!m->elements) return !fleeti_map_has(m, FLEETI_BY_ROW) || !m->values;
     event = fleeti_check_counter(c, m->counter, m->elements, m->stride, &e);
     return event && !(m->counter & FLEETI_SYSTEM) && m->counter == event->counter &&
            m->stride == event->stride && m->first_element == event->first_target &&
            m->elements == event->elements && m->target == c->targets[e];
 }
 
+/* What is new in each kind: own is the grid that has the map, grid the one whose tasks it names. */
+static int fleeti_gather_fits(const fleeti_runtime_map *m, const fleeti_grid *own,
+                              const fleeti_grid *grid)
+{
+    (void)grid;
+    return own->rank == 1 && fleeti_map_values(m, own->count) <= FLEETI_MOST &&
+           m->bound == (m->elements ? m->elements - 1 : 0);
+}
+
+static int fleeti_counts_fit(const fleeti_runtime_map *m, const fleeti_grid *own,
+                             const fleeti_grid *grid)
+{
+    (void)own, (void)grid;
+    return m->values == m->elements && m->bound <= FLEETI_MOST &&
+           (!m->target || m->bound + 1 == m->target);
+}
+
+static int fleeti_ranges_fit(const fleeti_runtime_map *m, const fleeti_grid *own,
+                             const fleeti_grid *grid)
+{
+    (void)own;
+    return m->values == m->elements + 1 && grid->rank >= 1 && grid->count &&
+           m->bound == (uint32_t)grid->extent[0] && m->inner == grid->count / m->bound;
+}
+
+typedef int (*fleeti_fits_fn)(const fleeti_runtime_map *m, const fleeti_grid *own,
+                              const fleeti_grid *grid);
+
 /* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. `of`: the grid that has
    the map; *consumers: where the tasks of the next range stand among the consumers. */
+#define FLEETI_MAP_FITS(name, traits, fits, in_order, text) fits,
 static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_map *m, uint32_t of,
                                     uint32_t *consumers)
 {
+    static const fleeti_fits_fn fits[] = {FLEETI_MAP_LIST(FLEETI_MAP_FITS)};
     const fleet_plan *plan = c->plan;
     const fleeti_grid *own = &c->grids[of], *grid;
-    const uint32_t ranges = m->kind >= FLEETI_MAP_RANGES;
-    if (m->kind > FLEETI_MAP_EXISTS || m->tensor >= plan->n_tensors || m->grid >= plan->n_grids ||
+    if (m->kind >= FLEETI_MAP_KINDS || m->tensor >= plan->n_tensors || m->grid >= plan->n_grids ||
         m->values > FLEETI_MOST || m->elements > FLEETI_MOST || own->level > FLEET_LEVEL_CU)
         return 0;
     grid = &c->grids[m->grid];
-    if ((m->kind != FLEETI_MAP_RANGES && m->grid != of) ||
+    if ((!fleeti_map_has(m, FLEETI_LISTS) && m->grid != of) ||
         c->tensors[m->tensor].values != fleeti_map_values(m, own->count))
         return 0;
-    if ((m->kind == FLEETI_MAP_COUNTS || m->kind == FLEETI_MAP_RANGES) &&
+    if (fleeti_map_has(m, FLEETI_BY_WRITER) &&
         (own->count != 1 || own->level != FLEET_LEVEL_CU || own->guarded))
         return 0;
-    if (m->kind == FLEETI_MAP_GATHER &&
-        (own->rank != 1 || fleeti_map_values(m, own->count) > FLEETI_MOST ||
-         m->bound != (m->elements ? m->elements - 1 : 0)))
-        return 0;
-    if (m->kind == FLEETI_MAP_COUNTS && (m->values != m->elements || m->bound > FLEETI_MOST ||
-                                         (m->target && m->bound + 1 != m->target)))
-        return 0;
-    if (ranges && (m->values != m->elements + 1 || grid->rank < 1 || !grid->count ||
-                   m->bound != (uint32_t)grid->extent[0] || m->inner != grid->count / m->bound))
-        return 0;
-    if (!ranges && m->inner) return 0;
+    if (!fits[m->kind](m, own, grid) || (!fleeti_map_has(m, FLEETI_TASKS) && m->inner)) return 0;
     if (m->target && !fleeti_check_followed(c, m)) return 0;
     if (!m->target && (m->counter || m->stride)) return 0;
-    if (m->kind != FLEETI_MAP_RANGES || !m->target) return !m->first;
+    if (!fleeti_map_has(m, FLEETI_LISTS) || !m->target) return !m->first;
     if (m->first != *consumers || grid->count > plan->n_consumers - *consumers ||
         grid->schedule != FLEET_SCHEDULE_DYNAMIC)
         return 0;
@@ -6563,7 +6623,7 @@ static int fleeti_check_maps(const fleeti_check *c)
         for (k = 0; k < c->grids[i].n_maps; k++) {
             const fleeti_runtime_map *m = &c->maps[c->grids[i].first_map + k];
             if (!fleeti_check_runtime_map(c, m, i, &consumers)) return 0;
-            if (m->target) (m->kind == FLEETI_MAP_EXISTS ? c->exist : c->arrive)[i]++;
+            if (m->target) (fleeti_map_has(m, FLEETI_ARRIVES) ? c->arrive : c->exist)[i]++;
         }
     return consumers == plan->n_consumers;
 }
@@ -6729,7 +6789,7 @@ static int fleeti_check_consumers(const fleeti_check *c)
             return 0;
     }
     for (i = 0; i < plan->n_maps; i++)
-        if (c->maps[i].kind == FLEETI_MAP_RANGES && c->maps[i].target &&
+        if (fleeti_map_has(&c->maps[i], FLEETI_LISTS) && c->maps[i].target &&
             !fleeti_check_range_tasks(c, &c->maps[i], consumers))
             return 0;
     memset(entries, 0, sizeof entries);
@@ -7238,11 +7298,12 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
     }
 }
 
+#define FLEETI_MAP_TEXT(name, traits, fits, in_order, text) text,
+
 /* What run-time tensors decide. */
 static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
 {
-    static const char *const what[] = {"notifies by", "sets wait counts by", "names tasks by",
-                                       "exists by"};
+    static const char *const what[] = {FLEETI_MAP_LIST(FLEETI_MAP_TEXT)};
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
     uint32_t i, k;
     for (i = 0; i < plan->n_grids; i++) {
