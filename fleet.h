@@ -2702,10 +2702,37 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
 
 /* ---- what the passes ask --------------------------------------------------------------------- */
 
-/* Whether the grid's tasks stand in the queues of workers. */
-static int fleeti_is_static(const fleeti_bound_grid *grid)
+/* Schedules: how the tasks of a grid are queued. To add one: an enum value, a row, its place in fleeti_choose_schedules,
+   and its section in fleet_sched.h. Columns:
+     name
+     1: tasks stand in queues of workers; 0: of chiplets
+     1: a queue is run in order, and ends with the end of the step; 0: tasks run when they are ready */
+#define FLEETI_SCHEDULE_LIST(X)                                                                    \
+    X(STATIC, 1, 1)                                                                                \
+    X(CHIPLET, 0, 1)                                                                               \
+    X(DYNAMIC, 0, 0)
+
+#define FLEETI_SCHEDULE_ROW(name, by_worker, in_order) {#name, by_worker, in_order},
+static const struct {
+    const char *name;
+    int by_worker, in_order;
+} fleeti_schedules[] = {FLEETI_SCHEDULE_LIST(FLEETI_SCHEDULE_ROW)};
+
+static const char *fleeti_schedule_name(uint32_t schedule)
 {
-    return grid->schedule == FLEET_SCHEDULE_STATIC;
+    return fleeti_schedules[schedule].name;
+}
+
+/* Whether the grid's tasks stand in the queues of workers. */
+static int fleeti_is_by_worker(const fleeti_bound_grid *grid)
+{
+    return fleeti_schedules[grid->schedule].by_worker;
+}
+
+/* Whether the grid's tasks run in the order of their queue; else any worker may take one that is ready. */
+static int fleeti_is_in_order(const fleeti_bound_grid *grid)
+{
+    return fleeti_schedules[grid->schedule].in_order;
 }
 
 /* The level at which the grid's tasks run. */
@@ -2724,6 +2751,38 @@ static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
         if (symbol && b->at_launch[symbol - 1u]) return 1;
     }
     return 0;
+}
+
+/* The queues in which a task stands that has this slot: its worker or, of chiplet-tasks and in queues of chiplets, its
+   chiplet. `queues` of them from `first` on, with `copies` descriptors in each. A chiplet-task has one descriptor for
+   each worker; under CHIPLET it has one, which the scheduler deals to all. */
+typedef struct fleeti_standing {
+    uint32_t first, queues, copies;
+} fleeti_standing;
+
+static fleeti_standing fleeti_queues_of(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                        uint32_t slot)
+{
+    const int by_all = fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET;
+    fleeti_standing s;
+    s.first = slot;
+    s.queues = s.copies = 1;
+    if (!fleeti_is_by_worker(grid)) {
+        s.first += b->chiplet_queues;
+        if (by_all && !fleeti_is_in_order(grid)) s.copies = b->workers[slot];
+    } else if (by_all) {
+        s.first = b->base[slot];
+        s.queues = b->workers[slot];
+    }
+    return s;
+}
+
+/* The one worker that runs a task with this slot, or FLEETI_WORKER_MANY. */
+static uint32_t fleeti_worker_of(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                 uint32_t slot)
+{
+    const fleeti_standing s = fleeti_queues_of(b, grid, slot);
+    return fleeti_is_by_worker(grid) && s.queues == 1 ? s.first : FLEETI_WORKER_MANY;
 }
 
 /* Whether the grid's placement names the workers themselves. */
@@ -3373,7 +3432,7 @@ static void fleeti_choose_schedules(fleeti_build *b)
         grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
                              ? FLEET_SCHEDULE_DYNAMIC
                              : FLEET_SCHEDULE_STATIC;
-        if (!b->untangle || !fleeti_is_static(grid)) continue;
+        if (!b->untangle || !fleeti_is_by_worker(grid)) continue;
         grid->schedule = FLEET_SCHEDULE_DYNAMIC;
         grid->chosen = FLEETI_CHOSEN_UNTANGLES;
     }
@@ -4047,7 +4106,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: a device-task's slices have their chiplets",
                              def->name);
-    if (fleeti_names_workers(def) && !fleeti_is_static(grid))
+    if (fleeti_names_workers(def) && !fleeti_is_by_worker(grid))
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: a worker may be named under STATIC only",
                              def->name);
@@ -4057,16 +4116,13 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
     return fleeti_bind_map(b, &def->place, grid, "placement", def->site, axis);
 }
 
-/* Counts a chiplet-task's descriptors into the queues of its chiplet; n copies. */
-static void fleeti_count_chiplet(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t chiplet,
-                                 uint64_t n, uint64_t *count)
+/* Counts the descriptors of n tasks with this slot into their queues. */
+static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t slot,
+                               uint64_t n, uint64_t *count)
 {
+    const fleeti_standing s = fleeti_queues_of(b, grid, slot);
     uint32_t j;
-    if (!fleeti_is_static(grid)) {
-        count[b->chiplet_queues + chiplet] += b->is_dynamic ? n * b->workers[chiplet] : n;
-        return;
-    }
-    for (j = 0; j < b->workers[chiplet]; j++) count[b->base[chiplet] + j] += n;
+    for (j = 0; j < s.queues; j++) count[s.first + j] += n * s.copies;
 }
 
 /* Where a part of a task runs; of tasks that are placed as a whole part is 0. */
@@ -4092,7 +4148,15 @@ static uint32_t fleeti_piece_chiplet(const fleeti_build *b, const fleeti_bound_g
     uint32_t where;
     if (level == FLEET_LEVEL_DEVICE) return piece;
     where = fleeti_where(b, grid, id, piece);
-    return fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[where] : where;
+    return fleeti_is_by_worker(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[where] : where;
+}
+
+/* The slot of a part of a task: what fleeti_queues_of takes. */
+static uint32_t fleeti_slot_of(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                               uint32_t part)
+{
+    return fleeti_level_of(grid) == FLEET_LEVEL_DEVICE ? part % b->chiplets
+                                                       : fleeti_where(b, grid, id, part);
 }
 
 /* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so
@@ -4116,8 +4180,8 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     if (status != FLEET_OK) return status;
     if (level == FLEET_LEVEL_DEVICE) {
         for (k = 0; k < grid->pieces; k++)
-            fleeti_count_chiplet(b, grid, k, (uint64_t)grid->count * fleeti_parts_of(b, grid, k),
-                                 count);
+            fleeti_count_descs(b, grid, k, (uint64_t)grid->count * fleeti_parts_of(b, grid, k),
+                               count);
         return FLEET_OK;
     }
     for (i = 0; i < n; i++) {
@@ -4131,9 +4195,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
             k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
         }
         where[i] = k;
-        if (level == FLEET_LEVEL_CHIPLET) {
-            fleeti_count_chiplet(b, grid, k, 1, count);
-        } else if (fleeti_is_static(grid)) {
+        if (level != FLEET_LEVEL_CHIPLET && fleeti_is_by_worker(grid)) {
             if (placed && def->place.rank == 2) {
                 status = fleeti_place_value(b, grid, &axis[1], grid->first + i, at, "worker",
                                             b->workers[k], &worker);
@@ -4143,10 +4205,8 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
                 next[k] = worker + 1 < b->workers[k] ? worker + 1 : 0;
             }
             where[i] = b->base[k] + worker;
-            count[where[i]]++;
-        } else {
-            count[b->chiplet_queues + k]++;
         }
+        fleeti_count_descs(b, grid, where[i], 1, count);
         if (placed) fleeti_next(grid, at);
     }
     return FLEET_OK;
@@ -4189,10 +4249,10 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
                                      uint32_t id, uint32_t *worker)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t chiplet, chiplets = 0, piece;
+    uint32_t chiplets = 0, piece;
     *worker = FLEETI_WORKER_MANY;
     if (level == FLEET_LEVEL_DEVICE) {
-        if (grid->pieces == 1 && fleeti_is_static(grid) && b->workers[0] == 1) *worker = 0;
+        if (grid->pieces == 1) *worker = fleeti_worker_of(b, grid, 0);
         return grid->pieces == 32 ? 0xffffffffu : (1u << grid->pieces) - 1u;
     }
     if (grid->parts > 1) {
@@ -4200,12 +4260,8 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
             chiplets |= 1u << fleeti_piece_chiplet(b, grid, id, piece);
         return chiplets;
     }
-    chiplet = fleeti_piece_chiplet(b, grid, id, 0);
-    if (fleeti_is_static(grid) && level != FLEET_LEVEL_CHIPLET)
-        *worker = fleeti_where(b, grid, id, 0);
-    else if (fleeti_is_static(grid) && b->workers[chiplet] == 1)
-        *worker = b->base[chiplet];
-    return 1u << chiplet;
+    *worker = fleeti_worker_of(b, grid, fleeti_where(b, grid, id, 0));
+    return 1u << fleeti_piece_chiplet(b, grid, id, 0);
 }
 
 static void fleeti_touch(fleeti_element *element, uint32_t chiplets, uint32_t worker,
@@ -4223,7 +4279,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
                              const int32_t *at)
 {
     uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i, r, e, end;
-    const uint32_t roams = grid->schedule == FLEET_SCHEDULE_DYNAMIC;
+    const uint32_t roams = !fleeti_is_in_order(grid);
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
@@ -4297,7 +4353,7 @@ static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uin
         fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
         a->units += units;
         a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
-        if ((grid->schedule == FLEET_SCHEDULE_DYNAMIC && level < FLEET_LEVEL_CHIPLET) || alone)
+        if ((!fleeti_is_in_order(grid) && level < FLEET_LEVEL_CHIPLET) || alone)
             a->roaming += units;
     }
 }
@@ -4438,7 +4494,7 @@ static fleet_status fleeti_check_outside(fleeti_build *b)
     uint32_t i, k;
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
-        if (!grid->count || grid->schedule != FLEET_SCHEDULE_DYNAMIC) continue;
+        if (!grid->count || fleeti_is_in_order(grid)) continue;
         for (k = grid->first_in; k < grid->first_in + grid->n_ins; k++) {
             const fleeti_event_def *def = b->events[b->ins[k].event].def;
             if (def->outside & FLEET_OUTSIDE_NOTIFIES)
@@ -5363,16 +5419,19 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
 
 /* ---- queues of descriptors ------------------------------------------------------------------- */
 
-/* Appends a chiplet-task's descriptors to the queues of its chiplet: under STATIC to each worker's. */
-static void fleeti_emit_chiplet(const fleeti_build *b, const fleet_task *desc, uint32_t chiplet,
-                                fleet_task *tasks, uint32_t *end)
+/* Appends a task's descriptors to the queues in which it stands. In a plan under DYNAMIC each descriptor of a
+   chiplet-task says which of the shares it is. */
+static void fleeti_emit_descs(const fleeti_build *b, const fleet_task *desc, uint32_t slot,
+                              fleet_task *tasks, uint32_t *end)
 {
-    const int is_static = fleeti_is_static(&b->grids[desc->grid]);
-    fleet_task part = *desc;
+    const fleeti_bound_grid *grid = &b->grids[desc->grid];
+    const fleeti_standing s = fleeti_queues_of(b, grid, slot);
+    fleet_task share = *desc;
     uint32_t j;
-    for (j = 0; j < (is_static || b->is_dynamic ? b->workers[chiplet] : 1); j++) {
-        if (b->is_dynamic) part.batch = (uint16_t)j;
-        tasks[end[is_static ? b->base[chiplet] + j : b->chiplet_queues + chiplet]++] = part;
+    for (j = 0; j < s.queues * s.copies; j++) {
+        if (b->is_dynamic && fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET)
+            share.batch = (uint16_t)j;
+        tasks[end[s.first + j / s.copies]++] = share;
     }
 }
 
@@ -5394,7 +5453,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.grid = index;
     flags = (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) |
             (grid->n_maps ? FLEETI_MAPPED : 0) |
-            (b->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
+            (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
     for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
         const fleeti_list *notifies =
             &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
@@ -5408,12 +5467,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
             if (grid->tiles) desc.batch = (uint16_t)(p % grid->tiles);
             desc.notifies = notifies[p % grid->pieces].first;
             desc.n_notifies = (uint16_t)notifies[p % grid->pieces].count;
-            if (level >= FLEET_LEVEL_CHIPLET)
-                fleeti_emit_chiplet(
-                    b, &desc, fleeti_piece_chiplet(b, grid, desc.id, p % b->chiplets), tasks, end);
-            else
-                tasks[end[fleeti_where(b, grid, desc.id, p) +
-                          (fleeti_is_static(grid) ? 0 : b->chiplet_queues)]++] = desc;
+            fleeti_emit_descs(b, &desc, fleeti_slot_of(b, grid, desc.id, p), tasks, end);
         }
     }
 }
@@ -5649,7 +5703,7 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; !fleeti_is_static(grid) && j < grid->count; j++, fleeti_next(grid, at)) {
+        for (j = 0; !fleeti_is_in_order(grid) && j < grid->count; j++, fleeti_next(grid, at)) {
             uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = grid->parts;
             if (n > FLEETI_CONSUMER_NEED)
                 return fleeti_too_many_edges(b, grid->first + j, n, "events to wait for");
@@ -5854,15 +5908,9 @@ static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *
     const uint32_t g = fleeti_node_grid(b, run, node), at = node - run->first_node[g];
     const fleeti_bound_grid *grid = &b->grids[g];
     const uint32_t id = grid->first + at / grid->parts, part = at % grid->parts;
-    uint32_t k;
-    k = fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET
-            ? fleeti_piece_chiplet(b, grid, id, part % b->chiplets)
-            : fleeti_where(b, grid, id, part);
-    *first = k;
-    if (grid->schedule == FLEET_SCHEDULE_DYNAMIC) return 0;
-    if (!b->chiplet_queues || fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) return 1;
-    *first = b->base[k];
-    return b->workers[k];
+    const fleeti_standing s = fleeti_queues_of(b, grid, fleeti_slot_of(b, grid, id, part));
+    *first = s.first;
+    return fleeti_is_in_order(grid) ? s.queues : 0;
 }
 
 static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run *run,
@@ -6160,7 +6208,7 @@ static int fleeti_can_untangle(const fleeti_build *b)
 {
     uint32_t i;
     for (i = 0; i < b->n_grids; i++)
-        if (b->grids[i].count && b->grids[i].chosen && fleeti_is_static(&b->grids[i])) return 1;
+        if (b->grids[i].count && b->grids[i].chosen && fleeti_is_by_worker(&b->grids[i])) return 1;
     return 0;
 }
 
@@ -7144,13 +7192,6 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
     stats.plan_bytes = plan->bytes;
     stats.counter_bytes = 4 * ((uint64_t)plan->counter_words + plan->system_words);
     return stats;
-}
-
-static const char *fleeti_schedule_name(uint32_t schedule)
-{
-    return schedule == FLEET_SCHEDULE_CHIPLET   ? "CHIPLET"
-           : schedule == FLEET_SCHEDULE_DYNAMIC ? "DYNAMIC"
-                                                : "STATIC";
 }
 
 static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
