@@ -898,7 +898,7 @@ typedef struct fleet_task {
 
 /* Unaware: a CU-task that is one tile of a slice. A number that levels of descriptors leave free. */
 #define FLEETI_LEVEL_PART 3u
-#define FLEETI_MOST_PARTS                                                                          \
+#define FLEETI_MAX_PARTS                                                                           \
     65535u /* slices of a task, and tiles of a slice, that its descriptor can say */
 
 #define FLEETI_FEEDS 0x04u   /* DYNAMIC: its arrivals may make others ready */
@@ -1025,7 +1025,7 @@ typedef struct fleeti_grid {
 } fleeti_grid;
 
 #define FLEETI_CHOSEN_BY_TIME 1u
-#define FLEETI_CHOSEN_UNTANGLES 2u /* DYNAMIC, for fixed queues would deadlock */
+#define FLEETI_CHOSEN_AVOIDS_DEADLOCK 2u /* DYNAMIC, for fixed queues would deadlock */
 
 /* ==== >>iterator: inline code of the tile iterator ============================================ */
 
@@ -1373,7 +1373,7 @@ static int64_t fleeti_floor_div(int64_t a, int64_t b) /* b > 0 */
     return a % b < 0 ? q - 1 : q;
 }
 
-static uint32_t fleeti_bits(uint32_t v)
+static uint32_t fleeti_popcount(uint32_t v)
 {
     v = v - ((v >> 1) & 0x55555555u);
     v = (v & 0x33333333u) + ((v >> 2) & 0x33333333u);
@@ -1660,8 +1660,8 @@ static fleeti_site fleeti_site_at(const char *file, int line)
     return site;
 }
 
-static void fleeti_say(fleet_graph *g, fleet_status status, fleeti_site site, const char *format,
-                       va_list list)
+static void fleeti_set_message(fleet_graph *g, fleet_status status, fleeti_site site,
+                               const char *format, va_list list)
 {
     fleeti_text out = fleeti_text_at(g->message, sizeof g->message);
     if (site.file) fleeti_put(&out, "%s:%d: ", site.file, site.line);
@@ -1677,12 +1677,12 @@ static void fleeti_fail(fleet_graph *g, fleet_status status, fleeti_site site, c
     if (g->status != FLEET_OK) return;
     g->status = status;
     va_start(list, format);
-    fleeti_say(g, status, site, format, list);
+    fleeti_set_message(g, status, site, format, list);
     va_end(list);
 }
 
 /* Asks for room before an stb_ds container grows: stb_ds cannot report a failed allocation. */
-static int fleeti_room(fleet_graph *g, size_t bytes)
+static int fleeti_check_room(fleet_graph *g, size_t bytes)
 {
     void *room = FLEET_MALLOC(bytes);
     if (!room) {
@@ -1696,7 +1696,7 @@ static int fleeti_room(fleet_graph *g, size_t bytes)
 /* Appends to an array of the graph; 0 when there is no memory. Evaluates `array` several times. */
 #define FLEETI_PUSH(g, array, value)                                                               \
     (stbds_arrlenu(array) < stbds_arrcap(array) ||                                                 \
-             fleeti_room(g, 64 + 2 * (stbds_arrlenu(array) + 4) * sizeof *(array))                 \
+             fleeti_check_room(g, 64 + 2 * (stbds_arrlenu(array) + 4) * sizeof *(array))           \
          ? (stbds_arrput(array, value), 1)                                                         \
          : 0)
 
@@ -1743,21 +1743,21 @@ fleet_status fleet_graph_status(const fleet_graph *g)
 }
 
 /* Whether a building call may go on: there is a graph, and it has no error yet. */
-static int fleeti_open(const fleet_graph *g)
+static int fleeti_can_build(const fleet_graph *g)
 {
     return g && g->status == FLEET_OK;
 }
 
-static uint32_t fleeti_count(size_t n)
+static uint32_t fleeti_u32(size_t n)
 {
     return (uint32_t)n;
 }
 
-#define FLEETI_LEN(array) fleeti_count(stbds_arrlenu(array))
+#define FLEETI_LEN(array) fleeti_u32(stbds_arrlenu(array))
 
 /* What tells an object of this graph from one of another with the same number: where the graph is, and what the object
    is called, for another graph may since have come to the same place. */
-static uint64_t fleeti_mark(const fleet_graph *g, const char *name)
+static uint64_t fleeti_graph_tag(const fleet_graph *g, const char *name)
 {
     uint64_t mark = (uint64_t)(uintptr_t)g * 0x9e3779b97f4a7c15ull;
     for (; *name; name++) mark = (mark ^ (unsigned char)*name) * 0x100000001b3ull;
@@ -1766,7 +1766,7 @@ static uint64_t fleeti_mark(const fleet_graph *g, const char *name)
 
 static uint64_t fleeti_handle(const fleet_graph *g, const char *name, uint32_t number)
 {
-    return fleeti_mark(g, name) << 32 | number;
+    return fleeti_graph_tag(g, name) << 32 | number;
 }
 
 static uint32_t fleeti_number(uint64_t handle)
@@ -1778,7 +1778,8 @@ static uint32_t fleeti_number(uint64_t handle)
 
 static uint32_t fleeti_symbol_handle(const fleet_graph *g, uint32_t number)
 {
-    return (uint32_t)fleeti_mark(g, g->symbols[number - 1].name) << FLEETI_SYMBOL_BITS | number;
+    return (uint32_t)fleeti_graph_tag(g, g->symbols[number - 1].name) << FLEETI_SYMBOL_BITS |
+           number;
 }
 
 /* The number of a symbol of this graph; 0: it is none. */
@@ -1791,8 +1792,8 @@ static uint32_t fleeti_symbol_number(const fleet_graph *g, uint32_t symbol)
 }
 
 /* Takes a name of a kind for the id; 0 when it is not to be had. */
-static int fleeti_take_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
-                            fleeti_site site)
+static int fleeti_claim_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
+                             fleeti_site site)
 {
     char key[FLEETI_NAME_BYTES + 1];
     size_t length = 0;
@@ -1817,7 +1818,7 @@ static int fleeti_take_name(fleet_graph *g, const char *kind, const char *name, 
         fleeti_fail(g, FLEET_ERROR_NAME, site, "%s %s: the name is taken", kind, name);
         return 0;
     }
-    if (!fleeti_room(g, 1024 + 8 * stbds_shlenu(g->names) * sizeof *g->names)) return 0;
+    if (!fleeti_check_room(g, 1024 + 8 * stbds_shlenu(g->names) * sizeof *g->names)) return 0;
     stbds_shput(g->names, key, id);
     return 1;
 }
@@ -1827,8 +1828,8 @@ fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t ma
     fleeti_symbol_def def;
     fleeti_site site = fleeti_site_at(NULL, 0);
     fleet_dim d = fleet_dim_of(0);
-    if (!fleeti_open(g)) return d;
-    if (!fleeti_take_name(g, "symbol", name, FLEETI_LEN(g->symbols), site)) return d;
+    if (!fleeti_can_build(g)) return d;
+    if (!fleeti_claim_name(g, "symbol", name, FLEETI_LEN(g->symbols), site)) return d;
     if (FLEETI_LEN(g->symbols) >= FLEET_MAX_SYMBOLS) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "symbol %s: a graph has at most %d symbols",
                     name, FLEET_MAX_SYMBOLS);
@@ -1896,8 +1897,8 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
     char owner[96];
     fleeti_site site = fleeti_site_at(file, line);
     handle.id = 0;
-    if (!fleeti_open(g)) return handle;
-    if (!fleeti_take_name(g, "event tensor", name, FLEETI_LEN(g->events), site)) return handle;
+    if (!fleeti_can_build(g)) return handle;
+    if (!fleeti_claim_name(g, "event tensor", name, FLEETI_LEN(g->events), site)) return handle;
     snprintf(owner, sizeof owner, "event tensor %s", name);
     if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
     if (count < 0 || count > FLEETI_MOST) {
@@ -1922,8 +1923,8 @@ fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, f
     char owner[96];
     fleeti_site site = fleeti_site_at(file, line);
     handle.id = 0;
-    if (!fleeti_open(g)) return handle;
-    if (!fleeti_take_name(g, "grid", name, FLEETI_LEN(g->grids), site)) return handle;
+    if (!fleeti_can_build(g)) return handle;
+    if (!fleeti_claim_name(g, "grid", name, FLEETI_LEN(g->grids), site)) return handle;
     snprintf(owner, sizeof owner, "grid %s", name);
     if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
     if (tile == FLEETI_TILE_NONE) {
@@ -1958,7 +1959,7 @@ static void fleeti_fail_handle(fleet_graph *g, const char *kind, uint64_t handle
 static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_site site)
 {
     const uint32_t i = fleeti_number(grid.id) - 1u;
-    if (!fleeti_open(g)) return NULL;
+    if (!fleeti_can_build(g)) return NULL;
     if (i < FLEETI_LEN(g->grids) && fleeti_handle(g, g->grids[i].name, i + 1u) == grid.id)
         return &g->grids[i];
     fleeti_fail_handle(g, "grid", grid.id, i < FLEETI_LEN(g->grids) ? g->grids[i].name : NULL,
@@ -1969,7 +1970,7 @@ static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_s
 static fleeti_event_def *fleeti_event_of(fleet_graph *g, fleet_etensor event, fleeti_site site)
 {
     const uint32_t i = fleeti_number(event.id) - 1u;
-    if (!fleeti_open(g)) return NULL;
+    if (!fleeti_can_build(g)) return NULL;
     if (i < FLEETI_LEN(g->events) && fleeti_handle(g, g->events[i].name, i + 1u) == event.id)
         return &g->events[i];
     fleeti_fail_handle(g, "event tensor", event.id,
@@ -2049,13 +2050,13 @@ static int fleeti_is_letter(char c)
 }
 
 /* Reads the letters up to the arrow or the end; returns how many, or -1 at any other character. */
-static int fleeti_letters(const char **at, char *letters, int most)
+static int fleeti_letters(const char **at, char *letters, int max)
 {
     int n = 0;
     for (; **at && **at != '-'; ++*at) {
         if (**at == ' ') continue;
         if (!fleeti_is_letter(**at)) return -1;
-        if (n < most) letters[n] = **at;
+        if (n < max) letters[n] = **at;
         n++;
     }
     return n;
@@ -2202,7 +2203,7 @@ fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape
     char owner[96];
     handle.id = 0;
     if (!fleeti_grid_of(g, writer, site)) return handle;
-    if (!fleeti_take_name(g, "run-time tensor", name, FLEETI_LEN(g->tensors), site)) return handle;
+    if (!fleeti_claim_name(g, "run-time tensor", name, FLEETI_LEN(g->tensors), site)) return handle;
     if (FLEETI_LEN(g->tensors) >= FLEET_MAX_TENSORS) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                     "run-time tensor %s: a graph has at most %d of them", name, FLEET_MAX_TENSORS);
@@ -2224,7 +2225,7 @@ static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, 
 {
     const uint32_t i = fleeti_number(tensor.id) - 1u;
     fleeti_tensor_def *def;
-    if (!fleeti_open(g)) return NULL;
+    if (!fleeti_can_build(g)) return NULL;
     def = i < FLEETI_LEN(g->tensors) ? &g->tensors[i] : NULL;
     if (!def || fleeti_handle(g, def->name, i + 1u) != tensor.id) {
         char kind[160];
@@ -2374,15 +2375,15 @@ fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, i
 {
     fleet_buffer handle;
     handle.id = 0;
-    if (!fleeti_open(g)) return handle;
-    if (!fleeti_take_name(g, "buffer", name, g->n_buffers, fleeti_site_at(file, line)))
+    if (!fleeti_can_build(g)) return handle;
+    if (!fleeti_claim_name(g, "buffer", name, g->n_buffers, fleeti_site_at(file, line)))
         return handle;
     handle.id = fleeti_handle(g, "", ++g->n_buffers);
     return handle;
 }
 
-static void fleeti_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, uint32_t writes,
-                       fleeti_site site)
+static void fleeti_add_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, uint32_t writes,
+                           fleeti_site site)
 {
     fleeti_grid_def *grid_def = fleeti_grid_of(g, grid, site);
     fleeti_use_def def;
@@ -2401,12 +2402,12 @@ static void fleeti_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, uin
 
 void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line)
 {
-    fleeti_use(g, grid, buffer, 0, fleeti_site_at(file, line));
+    fleeti_add_use(g, grid, buffer, 0, fleeti_site_at(file, line));
 }
 
 void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line)
 {
-    fleeti_use(g, grid, buffer, 1, fleeti_site_at(file, line));
+    fleeti_add_use(g, grid, buffer, 1, fleeti_site_at(file, line));
 }
 
 /* ==== >>build: what the passes share, buckets, and the passes in order ======================== */
@@ -2447,10 +2448,9 @@ typedef struct fleeti_bound_grid {
     uint32_t slices;       /* of a device-task, else 1 */
     uint32_t tiles;        /* unaware: of each slice; 0: the tasks are of their level */
     uint32_t parts;        /* what one task falls into: slices, unaware slices * tiles */
-    uint32_t pieces;       /* chiplets that run parts of one task: part p is of piece p mod X */
-    uint32_t first_piece;  /* its entries in the table of notify lists: pieces for each task */
-    uint32_t
-        first_place; /* its entries in `where`: unaware one for each part, else for each task */
+    uint32_t shards;       /* chiplets that run parts of one task: part p is of shard p mod X */
+    uint32_t first_shard;  /* its entries in the table of notify lists: shards for each task */
+    uint32_t first_slot; /* its entries in `where`: unaware one for each part, else for each task */
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
     uint32_t first_map, n_maps;
     fleet_schedule schedule;
@@ -2477,15 +2477,15 @@ typedef struct fleeti_bound_event {
 #define FLEETI_WORKER_MANY 0xfffffffeu
 
 typedef struct fleeti_element {
-    uint64_t notifies;      /* tasks that notify it, and the outside */
-    uint32_t producers;     /* chiplets, a bit each */
-    uint32_t touched;       /* chiplets of producers and waiters */
-    uint32_t roams;         /* 1: some of them may run anywhere */
-    uint32_t worker;        /* the one worker of them all, or FLEETI_WORKER_... */
-    uint32_t last_producer; /* largest id, FLEETI_NONE: none */
-    uint32_t first_waiter;  /* smallest id, FLEETI_NONE: none */
-    uint32_t target;        /* sum of the weights added to its counter in a step */
-    uint32_t record;        /* its first arrival record, one per chiplet of `producers` */
+    uint64_t notifies;        /* tasks that notify it, and the outside */
+    uint32_t producers;       /* chiplets, a bit each */
+    uint32_t chiplets_of_all; /* chiplets of producers and waiters */
+    uint32_t any_chiplet;     /* 1: some of them may run anywhere */
+    uint32_t worker;          /* the one worker of them all, or FLEETI_WORKER_... */
+    uint32_t last_producer;   /* largest id, FLEETI_NONE: none */
+    uint32_t first_waiter;    /* smallest id, FLEETI_NONE: none */
+    uint32_t target;          /* sum of the weights added to its counter in a step */
+    uint32_t record;          /* its first arrival record, one per chiplet of `producers` */
     uint32_t scope;
 } fleeti_element;
 
@@ -2502,15 +2502,15 @@ typedef struct fleeti_records {
     uint32_t count, room;
 } fleeti_records;
 
-typedef struct fleeti_list {
+typedef struct fleeti_span {
     uint32_t first, count;
-} fleeti_list;
+} fleeti_span;
 
-typedef struct fleeti_waits {
+typedef struct fleeti_wait_span {
     uint32_t first;
     uint16_t count;
     uint8_t scope; /* the widest */
-} fleeti_waits;
+} fleeti_wait_span;
 
 /* Scratch memory of one build: freed together. */
 typedef struct fleeti_scratch {
@@ -2541,7 +2541,7 @@ typedef struct fleeti_build {
     fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
     uint32_t is_static, is_dynamic;       /* the same */
     uint32_t unfused, unaware, levels, early;
-    uint32_t untangle; /* 1: fixed queues would deadlock, what AUTO chooses for is DYNAMIC */
+    uint32_t avoid_deadlock; /* 1: fixed queues would deadlock, what AUTO chooses for is DYNAMIC */
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* of a worker */
@@ -2554,13 +2554,13 @@ typedef struct fleeti_build {
     fleeti_edge *outs, *ins;    /* sorted by grid */
     fleeti_runtime_map *maps;
     uint32_t n_maps;
-    uint32_t n_tasks, n_pieces, n_places, n_elements;
+    uint32_t n_tasks, n_shards, n_slots, n_elements;
 
-    uint32_t *where; /* per place: worker (CU and wave under STATIC), else chiplet */
+    uint32_t *slot; /* per place: worker (CU and wave under STATIC), else chiplet */
     uint32_t n_queues, n_descs;
     uint32_t
         chiplet_queues; /* number of the first chiplet's queue; those of the workers stand before it */
-    fleeti_list *queue;
+    fleeti_span *queue;
 
     fleeti_element *elements;
     fleeti_arrivals *arrivals;
@@ -2569,8 +2569,8 @@ typedef struct fleeti_build {
     uint64_t n_consumers;
 
     fleeti_records waits, notifies;
-    fleeti_waits *task_waits;
-    fleeti_list *piece_notifies;
+    fleeti_wait_span *task_waits;
+    fleeti_span *shard_notifies;
     uint32_t step_wait;  /* index of the wait record for the step before; FLEETI_NONE: not needed */
     uint8_t *runs_ahead; /* per grid */
 } fleeti_build;
@@ -2583,23 +2583,23 @@ static fleet_status fleeti_reject(fleeti_build *b, fleet_status status, fleeti_s
     va_list list;
     b->g->build_status = status;
     va_start(list, format);
-    fleeti_say(b->g, status, site, format, list);
+    fleeti_set_message(b->g, status, site, format, list);
     va_end(list);
     return status;
 }
 
-static fleeti_site fleeti_nowhere(void)
+static fleeti_site fleeti_no_site(void)
 {
     return fleeti_site_at(NULL, 0);
 }
 
 static fleet_status fleeti_no_memory(fleeti_build *b)
 {
-    return fleeti_reject(b, FLEET_ERROR_MEMORY, fleeti_nowhere(), "no memory for the plan");
+    return fleeti_reject(b, FLEET_ERROR_MEMORY, fleeti_no_site(), "no memory for the plan");
 }
 
 /* Memory of `count` items until the build ends, all zero; null when there is none. */
-static void *fleeti_new(fleeti_build *b, size_t count, size_t bytes)
+static void *fleeti_alloc(fleeti_build *b, size_t count, size_t bytes)
 {
     fleeti_scratch *block;
     if (count > (SIZE_MAX - sizeof *block) / bytes) return NULL;
@@ -2892,13 +2892,13 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
     const fleet_plan_desc *desc = b->desc;
     uint32_t n = FLEETI_LEN(g->symbols), i, s;
     if (desc->n_bindings > FLEET_MAX_SYMBOLS)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: n_bindings is %u, at most %d", desc->n_bindings,
                              FLEET_MAX_SYMBOLS);
     for (i = 0; i < desc->n_bindings; i++) {
         s = fleeti_symbol_number(g, desc->bindings[i].symbol) - 1u;
         if (s >= n)
-            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_no_site(),
                                  "plan: binding %u is not of a symbol of this graph", i);
         all->value[s][0] = desc->bindings[i].value;
         all->count[s] = 1;
@@ -2909,12 +2909,12 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
             all->at_launch[s] = 1;
             all->n_at_launch++;
             if (def->max > FLEETI_MOST)
-                return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
+                return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
                                      "symbol %s: its max is %lld, over 2^31-1: too large for a "
                                      "symbol that is bound at launch",
                                      def->name, (long long)def->max);
         } else if (all->value[s][0] < def->min || all->value[s][0] > def->max) {
-            return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
                                  "symbol %s is %lld, outside [%lld, %lld]", def->name,
                                  (long long)all->value[s][0], (long long)def->min,
                                  (long long)def->max);
@@ -2930,7 +2930,7 @@ static fleet_status fleeti_add_bucket(fleeti_build *b, fleeti_bucketing *all, ui
     uint32_t n = all->count[s];
     if (n && value <= all->value[s][n - 1]) return FLEET_OK;
     if (n == FLEET_MAX_BUCKETS)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "symbol %s has over %d buckets", b->g->symbols[s].name,
                              FLEET_MAX_BUCKETS);
     all->value[s][n] = value;
@@ -2946,7 +2946,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
     int64_t value;
     fleet_status status = FLEET_OK;
     if (desc->n_buckets > FLEET_MAX_SYMBOLS)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: n_buckets is %u, at most %d", desc->n_buckets,
                              FLEET_MAX_SYMBOLS);
     for (i = 0; i < desc->n_buckets; i++) {
@@ -2954,14 +2954,14 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         const fleeti_symbol_def *def;
         s = fleeti_symbol_number(b->g, list->symbol) - 1u;
         if (s >= n || !all->at_launch[s] || (list->count && !list->values))
-            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_HANDLE, fleeti_no_site(),
                                  "plan: buckets %u are not of a symbol that is bound at launch", i);
         def = &b->g->symbols[s];
         for (k = 0; k < list->count && status == FLEET_OK; k++) {
             value = list->values[k];
             if (value < def->min || value > def->max || (k && value <= list->values[k - 1]))
                 return fleeti_reject(
-                    b, FLEET_ERROR_SYMBOL_RANGE, fleeti_nowhere(),
+                    b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
                     "symbol %s: bucket %lld is outside [%lld, %lld], or not above the one before",
                     def->name, (long long)value, (long long)def->min, (long long)def->max);
             status = fleeti_add_bucket(b, all, s, value);
@@ -2978,7 +2978,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         }
         total *= all->count[s];
         if (total > FLEET_MAX_BUCKETS)
-            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                                  "the buckets of the symbols are over %d in all, with those of %s: "
                                  "name fewer with fleet_buckets_at_build",
                                  FLEET_MAX_BUCKETS, def->name);
@@ -2988,7 +2988,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
 }
 
 /* Bucket i of all: the last symbol's values change the fastest. */
-static void fleeti_take_bucket(fleeti_build *b, const fleeti_bucketing *all, uint32_t i)
+static void fleeti_use_bucket(fleeti_build *b, const fleeti_bucketing *all, uint32_t i)
 {
     uint32_t s;
     for (s = FLEETI_LEN(b->g->symbols); s-- > 0;) {
@@ -3067,7 +3067,7 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     status = fleeti_bind_symbols(b, all);
     if (status == FLEET_OK) status = fleeti_fill_buckets(b, all);
     for (i = 0; status == FLEET_OK && i < all->total; i++) {
-        uint32_t untangle = 0;
+        uint32_t avoid_deadlock = 0;
         do {
             memset(b, 0, sizeof *b);
             b->g = g;
@@ -3075,14 +3075,14 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
             b->first_word = first_word;
             b->first_system_word = first_system_word;
             b->n_buckets = all->total;
-            b->untangle = untangle;
-            fleeti_take_bucket(b, all, i);
+            b->avoid_deadlock = avoid_deadlock;
+            fleeti_use_bucket(b, all, i);
             n = i + 1;
             status = fleeti_build_bucket(b);
             plan[i] = b->plan;
             if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
             fleet_plan_free(plan[i]); /* nothing was said: AUTO chooses once more */
-        } while (!untangle++);
+        } while (!avoid_deadlock++);
         if (status != FLEET_OK) break;
         first_word = plan[i]->counter_words;
         if (plan[i]->system_words) first_system_word = plan[i]->system_words;
@@ -3111,31 +3111,31 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
     const fleet_topology *t = &desc->topology;
     uint32_t scheduler = desc->schedule == FLEET_SCHEDULE_CHIPLET, k, j;
     if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS)
-        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                              "topology: chiplets is %u, not in 1..%d", t->chiplets,
                              FLEET_MAX_CHIPLETS);
     if (t->wave_size < 1 || t->wave_size > 64 || (t->wave_size & (t->wave_size - 1)))
-        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                              "topology: wave_size is %u, not a power of two in 1..64",
                              t->wave_size);
     b->chiplets = t->chiplets;
     for (k = 0; k < t->chiplets; k++) {
-        uint32_t least = 1 + scheduler, most;
-        if (t->units[k] < least || t->units[k] > 65536)
-            return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_nowhere(),
+        uint32_t min = 1 + scheduler, max;
+        if (t->units[k] < min || t->units[k] > 65536)
+            return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                                  "topology: units[%u] is %u, not in %u..65536%s", k, t->units[k],
-                                 least, scheduler ? " (one is the scheduler)" : "");
-        most = t->units[k] - scheduler;
-        if (desc->workers_per_chiplet > most)
+                                 min, scheduler ? " (one is the scheduler)" : "");
+        max = t->units[k] - scheduler;
+        if (desc->workers_per_chiplet > max)
             return fleeti_reject(
-                b, FLEET_ERROR_TOO_MANY_WORKERS, fleeti_nowhere(),
+                b, FLEET_ERROR_TOO_MANY_WORKERS, fleeti_no_site(),
                 "plan: workers_per_chiplet is %u, but chiplet %u has room for %u%s",
-                desc->workers_per_chiplet, k, most, scheduler ? " and the scheduler" : "");
-        b->workers[k] = desc->workers_per_chiplet ? desc->workers_per_chiplet : most;
+                desc->workers_per_chiplet, k, max, scheduler ? " and the scheduler" : "");
+        b->workers[k] = desc->workers_per_chiplet ? desc->workers_per_chiplet : max;
         b->base[k] = b->total_workers;
         b->total_workers += b->workers[k];
     }
-    b->chiplet_of = (uint8_t *)fleeti_new(b, b->total_workers, 1);
+    b->chiplet_of = (uint8_t *)fleeti_alloc(b, b->total_workers, 1);
     if (!b->chiplet_of) return fleeti_no_memory(b);
     for (k = 0; k < b->chiplets; k++)
         for (j = 0; j < b->workers[k]; j++) b->chiplet_of[b->base[k] + j] = (uint8_t)k;
@@ -3156,33 +3156,33 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     const fleet_plan_desc *desc = b->desc;
     uint32_t stride = desc->counter_stride_bytes;
     if ((unsigned)desc->schedule > FLEET_SCHEDULE_AUTO)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: schedule %u does not exist", (unsigned)desc->schedule);
     if (desc->counter_levels > 2)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: counter_levels is %u, not 0, 1 or 2", desc->counter_levels);
     if (stride && (stride < 4 || stride > FLEET_LINE_BYTES || (stride & (stride - 1))))
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: counter_stride_bytes is %u, not a power of two in 4..128",
                              stride);
     b->levels = desc->counter_levels ? desc->counter_levels : 2;
     b->unfused = desc->unfused;
     if (desc->unfused > 1 || (desc->unfused && desc->schedule != FLEET_SCHEDULE_STATIC))
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: unfused is %u; 0, or 1 under the STATIC schedule",
                              desc->unfused);
     b->unaware = desc->unaware;
     if (desc->unaware > 1)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: unaware is %u, not 0 or 1", desc->unaware);
     b->early = desc->early_push;
     if (desc->early_push > 1)
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: early_push is %u, not 0 or 1", desc->early_push);
     b->costs = fleeti_costs_of(desc);
     if (!(b->costs.static_task >= 0 && b->costs.static_hop >= 0 && b->costs.mixed_task >= 0 &&
           b->costs.mixed_hop >= 0 && b->costs.dynamic_task >= 0 && b->costs.dynamic_hop >= 0))
-        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: one of the costs is negative or NaN");
     return FLEET_OK;
 }
@@ -3256,26 +3256,26 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
     uint32_t k;
     for (k = 0; k < b->chiplets; k++)
         if (b->workers[k] > tiles) tiles = b->workers[k];
-    if (tiles > FLEETI_MOST_PARTS) tiles = FLEETI_MOST_PARTS;
+    if (tiles > FLEETI_MAX_PARTS) tiles = FLEETI_MAX_PARTS;
     if (def->tiles_given) {
         tiles = fleeti_evaluate(b, def->tiles);
         if (def->level < FLEET_LEVEL_CHIPLET)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                  "grid %s: tiles are of device- and chiplet-tasks only", def->name);
-        if (tiles < 1 || tiles > FLEETI_MOST_PARTS)
+        if (tiles < 1 || tiles > FLEETI_MAX_PARTS)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                  "grid %s: tiles is %lld, not in 1..%u", def->name,
-                                 (long long)tiles, FLEETI_MOST_PARTS);
+                                 (long long)tiles, FLEETI_MAX_PARTS);
     }
     if (b->unaware && def->level >= FLEET_LEVEL_CHIPLET) {
-        if (grid->slices > FLEETI_MOST_PARTS)
+        if (grid->slices > FLEETI_MAX_PARTS)
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
                                  "grid %s: slices is %u, over the %u of an unaware plan", def->name,
-                                 grid->slices, FLEETI_MOST_PARTS);
+                                 grid->slices, FLEETI_MAX_PARTS);
         grid->tiles = (uint32_t)tiles;
     }
     grid->parts = grid->slices * (grid->tiles ? grid->tiles : 1);
-    grid->pieces = grid->parts < b->chiplets ? grid->parts : b->chiplets;
+    grid->shards = grid->parts < b->chiplets ? grid->parts : b->chiplets;
     return FLEET_OK;
 }
 
@@ -3283,7 +3283,7 @@ static fleet_status fleeti_find_inputs(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
     uint32_t i;
-    b->inputs = (fleeti_inputs *)fleeti_new(b, b->n_grids, sizeof *b->inputs);
+    b->inputs = (fleeti_inputs *)fleeti_alloc(b, b->n_grids, sizeof *b->inputs);
     if (!b->inputs) return fleeti_no_memory(b);
     for (i = 0; i < FLEETI_LEN(edges); i++) {
         fleeti_inputs *in = &b->inputs[edges[i].grid];
@@ -3297,11 +3297,11 @@ static fleet_status fleeti_find_inputs(fleeti_build *b)
 
 static fleet_status fleeti_bind_grids(fleeti_build *b)
 {
-    uint64_t tasks = 0, pieces = 0, places = 0;
+    uint64_t tasks = 0, shards = 0, slots = 0;
     uint32_t i;
     b->n_grids = FLEETI_LEN(b->g->grids);
-    b->grids = (fleeti_bound_grid *)fleeti_new(b, b->n_grids, sizeof *b->grids);
-    b->before = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *b->before);
+    b->grids = (fleeti_bound_grid *)fleeti_alloc(b, b->n_grids, sizeof *b->grids);
+    b->before = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *b->before);
     if (!b->grids || !b->before) return fleeti_no_memory(b);
     if (fleeti_find_inputs(b) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < b->n_grids; i++) {
@@ -3316,8 +3316,8 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         if (status != FLEET_OK) return status;
         grid->rank = def->shape.rank;
         grid->first = (uint32_t)tasks;
-        grid->first_piece = (uint32_t)pieces;
-        grid->first_place = (uint32_t)places;
+        grid->first_shard = (uint32_t)shards;
+        grid->first_slot = (uint32_t)slots;
         if (def->slices_given) {
             slices = fleeti_evaluate(b, def->slices);
             if (def->level != FLEET_LEVEL_DEVICE)
@@ -3333,15 +3333,15 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         if (status != FLEET_OK) return status;
         b->before[i + 1] = grid->count ? i + 1 : b->before[i];
         tasks += grid->count;
-        pieces += (uint64_t)grid->count * grid->pieces;
-        places += (uint64_t)grid->count * (grid->tiles ? grid->parts : 1);
-        if (tasks > FLEETI_MOST || pieces > FLEETI_MOST || places > FLEETI_MOST)
+        shards += (uint64_t)grid->count * grid->shards;
+        slots += (uint64_t)grid->count * (grid->tiles ? grid->parts : 1);
+        if (tasks > FLEETI_MOST || shards > FLEETI_MOST || slots > FLEETI_MOST)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "grid %s brings the graph to over 2^31-1 tasks", def->name);
     }
     b->n_tasks = (uint32_t)tasks;
-    b->n_pieces = (uint32_t)pieces;
-    b->n_places = (uint32_t)places;
+    b->n_shards = (uint32_t)shards;
+    b->n_slots = (uint32_t)slots;
     return FLEET_OK;
 }
 
@@ -3374,20 +3374,20 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     const fleeti_grid_def *def = grid->def;
     const fleeti_inputs in = b->inputs[index];
     uint32_t k;
-    double tasks = grid->count, exist, places = b->total_workers, rounds, turns, log = 0, tail;
+    double tasks = grid->count, exist, at_once = b->total_workers, rounds, turns, log = 0, tail;
     double mean = def->timed ? (double)def->mean_ns : 5000;
     double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
     *fixed = *ready = 0;
     if (!grid->count) return;
-    if (def->level == FLEET_LEVEL_WAVE) places *= 8; /* waves of a workgroup, mostly */
-    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) places = b->chiplets;
+    if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* waves of a workgroup, mostly */
+    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) at_once = b->chiplets;
     tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
     if (def->timed && def->expected && def->expected < exist) exist = def->expected;
-    rounds = (double)(uint64_t)((exist + places - 1) / places);
+    rounds = (double)(uint64_t)((exist + at_once - 1) / at_once);
     if (rounds < 1) rounds = 1;
-    turns = (double)(uint64_t)((tasks + places - 1) / places);
-    for (k = (uint32_t)places; k > 1; k /= 2) log += 0.7;
+    turns = (double)(uint64_t)((tasks + at_once - 1) / at_once);
+    for (k = (uint32_t)at_once; k > 1; k /= 2) log += 0.7;
     tail = log > 0 ? mean * varies * (fleeti_root(2 * log) - 0.65) : 0;
     *fixed = rounds * mean + tail * fleeti_root(rounds) +
              turns * (double)(mixed ? b->costs.mixed_task : b->costs.static_task) +
@@ -3399,7 +3399,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
 /* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay for
    the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate has
    it: what promises little is likely to lose. */
-static int fleeti_pays(double fixed, double ready)
+static int fleeti_dynamic_pays(double fixed, double ready)
 {
     return ready < 0.85 * fixed;
 }
@@ -3419,22 +3419,22 @@ static void fleeti_choose_schedules(fleeti_build *b)
         }
         must |= grid->schedule == FLEET_SCHEDULE_DYNAMIC;
         all_fixed += fixed;
-        best +=
-            grid->schedule == FLEET_SCHEDULE_STATIC || (grid->chosen && !fleeti_pays(mixed, ready))
-                ? mixed
-                : ready;
+        best += grid->schedule == FLEET_SCHEDULE_STATIC ||
+                        (grid->chosen && !fleeti_dynamic_pays(mixed, ready))
+                    ? mixed
+                    : ready;
     }
-    has_ready = must || b->untangle || best < 0.95 * all_fixed;
+    has_ready = must || b->avoid_deadlock || best < 0.95 * all_fixed;
     for (i = 0; i < b->n_grids; i++) {
         fleeti_bound_grid *grid = &b->grids[i];
         fleeti_estimate(b, i, has_ready, &grid->static_ns, &grid->dynamic_ns);
         if (!grid->chosen) continue;
-        grid->schedule = has_ready && fleeti_pays(grid->static_ns, grid->dynamic_ns)
+        grid->schedule = has_ready && fleeti_dynamic_pays(grid->static_ns, grid->dynamic_ns)
                              ? FLEET_SCHEDULE_DYNAMIC
                              : FLEET_SCHEDULE_STATIC;
-        if (!b->untangle || !fleeti_is_by_worker(grid)) continue;
+        if (!b->avoid_deadlock || !fleeti_is_by_worker(grid)) continue;
         grid->schedule = FLEET_SCHEDULE_DYNAMIC;
-        grid->chosen = FLEETI_CHOSEN_UNTANGLES;
+        grid->chosen = FLEETI_CHOSEN_AVOIDS_DEADLOCK;
     }
 }
 
@@ -3456,7 +3456,7 @@ static fleet_status fleeti_pass_choose(fleeti_build *b)
 /* ---- events ---------------------------------------------------------------------------------- */
 
 /* Words from one counter of a tensor to the next. */
-static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
+static uint32_t fleeti_counter_stride(const fleeti_build *b, uint32_t elements)
 {
     if (b->desc->counter_stride_bytes) return b->desc->counter_stride_bytes / 4;
     return elements > 4096 ? 4 : FLEETI_LINE_WORDS;
@@ -3464,7 +3464,7 @@ static uint32_t fleeti_stride_of(const fleeti_build *b, uint32_t elements)
 
 /* Where run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait for
    an element that only the run knows. */
-static void fleeti_follow_tensors(fleeti_build *b)
+static void fleeti_collapse_events(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
     uint32_t i;
@@ -3482,8 +3482,8 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     uint32_t own = FLEETI_LEN(b->g->events), n = own + (b->unfused ? b->n_grids : 0), i;
     fleeti_bound_event *step;
     b->n_events = n + 1;
-    b->events = (fleeti_bound_event *)fleeti_new(b, b->n_events, sizeof *b->events);
-    b->barriers = (fleeti_event_def *)fleeti_new(b, n - own, sizeof *b->barriers);
+    b->events = (fleeti_bound_event *)fleeti_alloc(b, b->n_events, sizeof *b->events);
+    b->barriers = (fleeti_event_def *)fleeti_alloc(b, n - own, sizeof *b->barriers);
     if (!b->events || !b->barriers) return fleeti_no_memory(b);
     for (i = own; i < n; i++) {
         const fleeti_grid_def *grid = &b->g->grids[i - own];
@@ -3491,7 +3491,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         def->site = grid->site;
         snprintf(def->name, sizeof def->name, "before %.*s", (int)sizeof def->name - 8, grid->name);
     }
-    fleeti_follow_tensors(b);
+    fleeti_collapse_events(b);
     for (i = 0; i < n; i++) {
         const fleeti_event_def *def = i < own ? &b->g->events[i] : &b->barriers[i - own];
         fleeti_bound_event *event = &b->events[i];
@@ -3510,7 +3510,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "event tensor %s brings the graph to over 2^31-1 elements",
                                  def->name);
-        event->stride = fleeti_stride_of(b, event->elements);
+        event->stride = fleeti_counter_stride(b, event->elements);
         words += (uint64_t)event->elements * event->stride;
         if (words > FLEETI_MOST)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
@@ -3520,7 +3520,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     step = &b->events[n];
     step->first = (uint32_t)elements;
     step->elements = 1;
-    step->stride = fleeti_stride_of(b, 1);
+    step->stride = fleeti_counter_stride(b, 1);
     b->n_elements = (uint32_t)elements + 1;
     return FLEET_OK;
 }
@@ -3570,8 +3570,8 @@ static void fleeti_shape_box(fleeti_box *box, const fleeti_edge *edge, const int
 }
 
 /* Fills the box of a task. The box passed in is the edge's own or one filled for it before. */
-static void fleeti_reach(const fleeti_edge *edge, uint32_t grid_rank, const int32_t *at,
-                         fleeti_box *box)
+static void fleeti_box_of_task(const fleeti_edge *edge, uint32_t grid_rank, const int32_t *at,
+                               fleeti_box *box)
 {
     int64_t n[FLEET_MAX_RANK], low, first = edge->first;
     uint32_t k;
@@ -3587,7 +3587,7 @@ static void fleeti_reach(const fleeti_edge *edge, uint32_t grid_rank, const int3
     box->first = (uint32_t)first;
 }
 
-static uint32_t fleeti_run(const fleeti_box *box, uint32_t run)
+static uint32_t fleeti_box_run(const fleeti_box *box, uint32_t run)
 {
     uint32_t first = box->first, k;
     for (k = 0; k < box->rank; k++) {
@@ -3598,7 +3598,7 @@ static uint32_t fleeti_run(const fleeti_box *box, uint32_t run)
 }
 
 /* The next coordinate in row-major order. */
-static void fleeti_next(const fleeti_bound_grid *grid, int32_t *at)
+static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
 {
     uint32_t k;
     for (k = grid->rank; k-- > 0;) {
@@ -3648,17 +3648,17 @@ static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_gri
     uint32_t j, k;
     for (j = 0; j < edge->rank; j++) {
         const fleeti_axis *a = &edge->axis[j];
-        int64_t least = a->offset, most = a->offset, end;
+        int64_t min = a->offset, max = a->offset, end;
         if (a->every) continue;
         for (k = 0; k < grid->rank; k++) {
             int64_t far = a->stride[k] * (grid->extent[k] - 1);
             if (far < 0)
-                least += far;
+                min += far;
             else
-                most += far;
+                max += far;
         }
-        end = most + a->width < a->limit ? most + a->width : a->limit;
-        if (least < 0 || fleeti_floor_div(end - 1, a->div) >= a->extent) return 0;
+        end = max + a->width < a->limit ? max + a->width : a->limit;
+        if (min < 0 || fleeti_floor_div(end - 1, a->div) >= a->extent) return 0;
     }
     return 1;
 }
@@ -3672,7 +3672,7 @@ static fleet_status fleeti_check_range(fleeti_build *b, const fleeti_edge *edge)
     uint32_t i, j;
     if (fleeti_corners_inside(edge, grid)) return FLEET_OK;
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
+    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         int64_t low, n, value = 0;
         uint32_t outside = FLEETI_NONE, empty = 0;
         for (j = 0; j < edge->rank; j++) {
@@ -3732,7 +3732,7 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
 
 /* Whether an edge of the graph is one of the plan's records. A collapsed event makes a plain edge of a run-time map;
    an unfused plan keeps only what the outside takes part in. */
-static int fleeti_is_kept(const fleeti_build *b, const fleeti_edge_def *def)
+static int fleeti_edge_has_records(const fleeti_build *b, const fleeti_edge_def *def)
 {
     if (b->unfused) return b->g->events[def->event].outside != 0;
     return !def->tensor || !b->events[def->event].by_tensor;
@@ -3749,7 +3749,7 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
 {
     const fleet_graph *g = b->g;
     uint32_t n = FLEETI_LEN(g->edges), events = FLEETI_LEN(g->events), grid, before;
-    if (i < n) return fleeti_is_kept(b, &g->edges[i]) ? &g->edges[i] : NULL;
+    if (i < n) return fleeti_edge_has_records(b, &g->edges[i]) ? &g->edges[i] : NULL;
     memset(made, 0, sizeof *made);
     i -= n;
     if (i < events) {
@@ -3777,11 +3777,11 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
 {
     const fleet_graph *g = b->g;
     const uint32_t n = FLEETI_LEN(g->edges), n_events = FLEETI_LEN(g->events);
-    uint32_t *out_of = (uint32_t *)fleeti_new(b, b->n_grids, sizeof *out_of);
-    uint32_t *into = (uint32_t *)fleeti_new(b, n_events, sizeof *into);
-    uint32_t *next = (uint32_t *)fleeti_new(b, n, sizeof *next);
-    uint32_t *stack = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *stack);
-    uint8_t *seen = (uint8_t *)fleeti_new(b, b->n_grids, sizeof *seen);
+    uint32_t *out_of = (uint32_t *)fleeti_alloc(b, b->n_grids, sizeof *out_of);
+    uint32_t *into = (uint32_t *)fleeti_alloc(b, n_events, sizeof *into);
+    uint32_t *next = (uint32_t *)fleeti_alloc(b, n, sizeof *next);
+    uint32_t *stack = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *stack);
+    uint8_t *seen = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *seen);
     uint32_t i, k, count = 1;
     *leads = 0;
     if (!out_of || !into || !next || !stack || !seen) return fleeti_no_memory(b);
@@ -3811,7 +3811,7 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
 static fleet_status fleeti_check_unfused(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
-    uint32_t *last = (uint32_t *)fleeti_new(b, FLEETI_LEN(b->g->events), sizeof *last), i;
+    uint32_t *last = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->events), sizeof *last), i;
     if (!last) return fleeti_no_memory(b);
     for (i = 0; i < FLEETI_LEN(edges); i++)
         if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
@@ -3845,7 +3845,7 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
 {
     uint32_t n = fleeti_edge_numbers(b), n_outs = 0, n_ins = 0, i;
     fleeti_edge_def *made =
-        (fleeti_edge_def *)fleeti_new(b, n - FLEETI_LEN(b->g->edges) + 1u, sizeof *made);
+        (fleeti_edge_def *)fleeti_alloc(b, n - FLEETI_LEN(b->g->edges) + 1u, sizeof *made);
     if (!made) return fleeti_no_memory(b);
     if (b->unfused && fleeti_check_unfused(b) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < n; i++) {
@@ -3864,8 +3864,8 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
         n_ins += grid->n_ins;
         grid->n_outs = grid->n_ins = 0;
     }
-    b->outs = (fleeti_edge *)fleeti_new(b, n_outs, sizeof *b->outs);
-    b->ins = (fleeti_edge *)fleeti_new(b, n_ins, sizeof *b->ins);
+    b->outs = (fleeti_edge *)fleeti_alloc(b, n_outs, sizeof *b->outs);
+    b->ins = (fleeti_edge *)fleeti_alloc(b, n_ins, sizeof *b->ins);
     if (!b->outs || !b->ins) return fleeti_no_memory(b);
     for (i = 0; i < n; i++) {
         const fleeti_edge_def *def = fleeti_edge_at(b, i, made);
@@ -3938,7 +3938,7 @@ static fleeti_runtime_map *fleeti_add_map(fleeti_build *b, uint32_t grid, uint32
 }
 
 /* Whether the launch does what the map says: where its event has collapsed, records of the plan stand for it. */
-static int fleeti_is_followed(const fleeti_build *b, const fleeti_runtime_map *map)
+static int fleeti_map_is_live(const fleeti_build *b, const fleeti_runtime_map *map)
 {
     return b->events[map->inner].by_tensor != 0;
 }
@@ -4022,8 +4022,8 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
     fleet_status status = FLEET_OK;
     for (i = 0; i < FLEETI_LEN(g->edges); i++) n += g->edges[i].tensor ? 2 : 0;
     for (i = 0; i < FLEETI_LEN(g->events); i++) n += g->events[i].counts != 0;
-    b->maps = (fleeti_runtime_map *)fleeti_new(b, n, sizeof *b->maps);
-    sorted = (fleeti_runtime_map *)fleeti_new(b, n, sizeof *sorted);
+    b->maps = (fleeti_runtime_map *)fleeti_alloc(b, n, sizeof *b->maps);
+    sorted = (fleeti_runtime_map *)fleeti_alloc(b, n, sizeof *sorted);
     if (!b->maps || !sorted) return fleeti_no_memory(b);
     for (i = 0; i < FLEETI_LEN(g->events) && status == FLEET_OK; i++) {
         if (g->events[i].by_tensor && g->events[i].outside)
@@ -4126,29 +4126,29 @@ static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *g
 }
 
 /* Where a part of a task runs; of tasks that are placed as a whole part is 0. */
-static uint32_t fleeti_where(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                             uint32_t part)
+static uint32_t fleeti_stored_slot(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                   uint32_t id, uint32_t part)
 {
     const uint32_t i = id - grid->first;
-    return b->where[grid->first_place + (grid->tiles ? i * grid->parts + part : i)];
+    return b->slot[grid->first_slot + (grid->tiles ? i * grid->parts + part : i)];
 }
 
-/* The parts of one of a task's pieces. */
-static uint32_t fleeti_parts_of(const fleeti_build *b, const fleeti_bound_grid *grid,
-                                uint32_t piece)
+/* The parts of one of a task's shards. */
+static uint32_t fleeti_parts_of_shard(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                      uint32_t shard)
 {
-    return (grid->parts - piece + b->chiplets - 1) / b->chiplets;
+    return (grid->parts - shard + b->chiplets - 1) / b->chiplets;
 }
 
-/* The chiplet of one of a task's pieces. */
-static uint32_t fleeti_piece_chiplet(const fleeti_build *b, const fleeti_bound_grid *grid,
-                                     uint32_t id, uint32_t piece)
+/* The chiplet of one of a task's shards. */
+static uint32_t fleeti_shard_chiplet(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                     uint32_t id, uint32_t shard)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t where;
-    if (level == FLEET_LEVEL_DEVICE) return piece;
-    where = fleeti_where(b, grid, id, piece);
-    return fleeti_is_by_worker(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[where] : where;
+    uint32_t slot;
+    if (level == FLEET_LEVEL_DEVICE) return shard;
+    slot = fleeti_stored_slot(b, grid, id, shard);
+    return fleeti_is_by_worker(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[slot] : slot;
 }
 
 /* The slot of a part of a task: what fleeti_queues_of takes. */
@@ -4156,7 +4156,7 @@ static uint32_t fleeti_slot_of(const fleeti_build *b, const fleeti_bound_grid *g
                                uint32_t part)
 {
     return fleeti_level_of(grid) == FLEET_LEVEL_DEVICE ? part % b->chiplets
-                                                       : fleeti_where(b, grid, id, part);
+                                                       : fleeti_stored_slot(b, grid, id, part);
 }
 
 /* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so
@@ -4167,7 +4167,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     const fleeti_grid_def *def = grid->def;
     fleeti_axis axis[FLEET_MAX_RANK];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t *where = b->where + grid->first_place;
+    uint32_t *slot = b->slot + grid->first_slot;
     const uint32_t level = fleeti_level_of(grid), n = grid->count * (grid->tiles ? grid->parts : 1);
     const int placed = def->placed && !grid->tiles;
     /* What a launch leaves out are the last ones: no chiplet shall go without. */
@@ -4179,9 +4179,9 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     status = fleeti_check_place(b, grid, axis);
     if (status != FLEET_OK) return status;
     if (level == FLEET_LEVEL_DEVICE) {
-        for (k = 0; k < grid->pieces; k++)
-            fleeti_count_descs(b, grid, k, (uint64_t)grid->count * fleeti_parts_of(b, grid, k),
-                               count);
+        for (k = 0; k < grid->shards; k++)
+            fleeti_count_descs(b, grid, k,
+                               (uint64_t)grid->count * fleeti_parts_of_shard(b, grid, k), count);
         return FLEET_OK;
     }
     for (i = 0; i < n; i++) {
@@ -4194,7 +4194,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
         } else {
             k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
         }
-        where[i] = k;
+        slot[i] = k;
         if (level != FLEET_LEVEL_CHIPLET && fleeti_is_by_worker(grid)) {
             if (placed && def->place.rank == 2) {
                 status = fleeti_place_value(b, grid, &axis[1], grid->first + i, at, "worker",
@@ -4204,10 +4204,10 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
                 worker = next[k];
                 next[k] = worker + 1 < b->workers[k] ? worker + 1 : 0;
             }
-            where[i] = b->base[k] + worker;
+            slot[i] = b->base[k] + worker;
         }
-        fleeti_count_descs(b, grid, where[i], 1, count);
-        if (placed) fleeti_next(grid, at);
+        fleeti_count_descs(b, grid, slot[i], 1, count);
+        if (placed) fleeti_next_coordinate(grid, at);
     }
     return FLEET_OK;
 }
@@ -4221,10 +4221,10 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
     memset(next, 0, sizeof next);
     b->chiplet_queues = b->is_static || b->is_dynamic ? b->total_workers : 0;
     b->n_queues = b->chiplet_queues + (b->is_static ? 0 : b->chiplets);
-    b->where = (uint32_t *)fleeti_new(b, b->n_places, sizeof *b->where);
-    b->queue = (fleeti_list *)fleeti_new(b, b->n_queues, sizeof *b->queue);
-    count = (uint64_t *)fleeti_new(b, b->n_queues, sizeof *count);
-    if (!b->where || !b->queue || !count) return fleeti_no_memory(b);
+    b->slot = (uint32_t *)fleeti_alloc(b, b->n_slots, sizeof *b->slot);
+    b->queue = (fleeti_span *)fleeti_alloc(b, b->n_queues, sizeof *b->queue);
+    count = (uint64_t *)fleeti_alloc(b, b->n_queues, sizeof *count);
+    if (!b->slot || !b->queue || !count) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++) {
         fleet_status status = fleeti_place_grid(b, &b->grids[i], next, count);
         if (status != FLEET_OK) return status;
@@ -4235,7 +4235,7 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
         b->queue[i].count = (uint32_t)count[i];
         descs += count[i];
         if (descs > FLEETI_MOST)
-            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                                  "plan: the queues hold over 2^31-1 descriptors");
     }
     b->n_descs = (uint32_t)descs;
@@ -4249,45 +4249,45 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
                                      uint32_t id, uint32_t *worker)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t chiplets = 0, piece;
+    uint32_t chiplets = 0, shard;
     *worker = FLEETI_WORKER_MANY;
     if (level == FLEET_LEVEL_DEVICE) {
-        if (grid->pieces == 1) *worker = fleeti_worker_of(b, grid, 0);
-        return grid->pieces == 32 ? 0xffffffffu : (1u << grid->pieces) - 1u;
+        if (grid->shards == 1) *worker = fleeti_worker_of(b, grid, 0);
+        return grid->shards == 32 ? 0xffffffffu : (1u << grid->shards) - 1u;
     }
     if (grid->parts > 1) {
-        for (piece = 0; piece < grid->pieces; piece++)
-            chiplets |= 1u << fleeti_piece_chiplet(b, grid, id, piece);
+        for (shard = 0; shard < grid->shards; shard++)
+            chiplets |= 1u << fleeti_shard_chiplet(b, grid, id, shard);
         return chiplets;
     }
-    *worker = fleeti_worker_of(b, grid, fleeti_where(b, grid, id, 0));
-    return 1u << fleeti_piece_chiplet(b, grid, id, 0);
+    *worker = fleeti_worker_of(b, grid, fleeti_stored_slot(b, grid, id, 0));
+    return 1u << fleeti_shard_chiplet(b, grid, id, 0);
 }
 
-static void fleeti_touch(fleeti_element *element, uint32_t chiplets, uint32_t worker,
-                         uint32_t roams)
+static void fleeti_add_participant(fleeti_element *element, uint32_t chiplets, uint32_t worker,
+                                   uint32_t any_chiplet)
 {
-    element->touched |= chiplets;
-    element->roams |= roams;
+    element->chiplets_of_all |= chiplets;
+    element->any_chiplet |= any_chiplet;
     if (element->worker == FLEETI_WORKER_NONE)
         element->worker = worker;
     else if (element->worker != worker)
         element->worker = FLEETI_WORKER_MANY;
 }
 
-static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                             const int32_t *at)
+static void fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                                const int32_t *at)
 {
     uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i, r, e, end;
-    const uint32_t roams = !fleeti_is_in_order(grid);
+    const uint32_t any_chiplet = !fleeti_is_in_order(grid);
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
                 fleeti_element *element = &b->elements[e];
-                fleeti_touch(element, chiplets, worker, roams);
+                fleeti_add_participant(element, chiplets, worker, any_chiplet);
                 element->notifies++;
                 element->producers |= chiplets;
                 element->last_producer = id; /* ids ascend */
@@ -4297,11 +4297,11 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
     for (i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
                 fleeti_element *element = &b->elements[e];
-                fleeti_touch(element, chiplets, worker, roams);
+                fleeti_add_participant(element, chiplets, worker, any_chiplet);
                 if (id < element->first_waiter) element->first_waiter = id;
             }
         }
@@ -4311,7 +4311,7 @@ static void fleeti_meet_task(fleeti_build *b, const fleeti_bound_grid *grid, uin
 /* The arrivals of a chiplet at an element: records lie in the order of its producers' bits. */
 static uint32_t fleeti_record_of(const fleeti_element *element, uint32_t chiplet)
 {
-    return element->record + fleeti_bits(element->producers & ((1u << chiplet) - 1u));
+    return element->record + fleeti_popcount(element->producers & ((1u << chiplet) - 1u));
 }
 
 /* DYNAMIC: whether nobody waits for what the task notifies: it ends the step itself. */
@@ -4321,35 +4321,35 @@ static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, 
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++)
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++)
                 if (b->elements[e].first_waiter != FLEETI_NONE) return 0;
     }
     return 1;
 }
 
 /* Whether a task of the grid has arrivals of its own to make, by run-time maps: it ends the step itself, after them. */
-static int fleeti_has_arrivals(const fleeti_build *b, const fleeti_bound_grid *grid)
+static int fleeti_arrives_by_maps(const fleeti_build *b, const fleeti_bound_grid *grid)
 {
     uint32_t i;
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
-        if (fleeti_is_followed(b, &b->maps[i]) && fleeti_map_has(&b->maps[i], FLEETI_ARRIVES))
+        if (fleeti_map_is_live(b, &b->maps[i]) && fleeti_map_has(&b->maps[i], FLEETI_ARRIVES))
             return 1;
     return 0;
 }
 
 /* Counts what a task adds to an element, on each chiplet that it runs on. */
-static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                             fleeti_element *element)
+static void fleeti_add_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                                fleeti_element *element)
 {
     const uint32_t level = fleeti_level_of(grid);
-    uint32_t piece;
+    uint32_t shard;
     /* Who makes arrivals of its own ends the step after them, by an arrival of its own, too. */
-    const int alone = element == &b->elements[b->n_elements - 1] && fleeti_has_arrivals(b, grid);
-    for (piece = 0; piece < grid->pieces; piece++) {
-        const uint32_t k = fleeti_piece_chiplet(b, grid, id, piece);
-        const uint64_t units = fleeti_parts_of(b, grid, piece);
+    const int alone = element == &b->elements[b->n_elements - 1] && fleeti_arrives_by_maps(b, grid);
+    for (shard = 0; shard < grid->shards; shard++) {
+        const uint32_t k = fleeti_shard_chiplet(b, grid, id, shard);
+        const uint64_t units = fleeti_parts_of_shard(b, grid, shard);
         fleeti_arrivals *a = &b->arrivals[fleeti_record_of(element, k)];
         a->units += units;
         a->arrivals += level >= FLEET_LEVEL_CHIPLET ? units * b->workers[k] : units;
@@ -4359,17 +4359,17 @@ static void fleeti_arrive_at(fleeti_build *b, const fleeti_bound_grid *grid, uin
 }
 
 /* DYNAMIC: the tasks that nobody waits for end the step. */
-static void fleeti_meet_sinks(fleeti_build *b, fleeti_element *step, int arrive)
+static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arrive)
 {
     int32_t at[FLEET_MAX_RANK];
     uint32_t i, j, worker;
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; j < grid->count; j++, fleeti_next(grid, at)) {
-            if (!fleeti_has_arrivals(b, grid) && !fleeti_is_sink(b, grid, at)) continue;
+        for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at)) {
+            if (!fleeti_arrives_by_maps(b, grid) && !fleeti_is_sink(b, grid, at)) continue;
             if (arrive) {
-                fleeti_arrive_at(b, grid, grid->first + j, step);
+                fleeti_add_arrivals(b, grid, grid->first + j, step);
                 continue;
             }
             step->producers |= fleeti_task_chiplets(b, grid, grid->first + j, &worker);
@@ -4380,12 +4380,12 @@ static void fleeti_meet_sinks(fleeti_build *b, fleeti_element *step, int arrive)
 
 /* Every chiplet with a queue that is not empty ends the step: each of its workers that has work
    does under STATIC; all of them do under CHIPLET. */
-static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
+static void fleeti_analyse_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
 {
     uint32_t q;
     if (b->is_dynamic) {
-        step->roams = 1;
-        fleeti_meet_sinks(b, step, arrivals != NULL);
+        step->any_chiplet = 1;
+        fleeti_analyse_sinks(b, step, arrivals != NULL);
         return;
     }
     for (q = 0; q < b->n_queues; q++) {
@@ -4398,38 +4398,38 @@ static void fleeti_meet_step(fleeti_build *b, fleeti_element *step, fleeti_arriv
             continue;
         }
         if (b->is_static) worker = q;
-        fleeti_touch(step, 1u << k, worker, 0);
+        fleeti_add_participant(step, 1u << k, worker, 0);
         step->producers |= 1u << k;
         step->notifies++;
     }
 }
 
-static void fleeti_arrive_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                               const int32_t *at)
+static void fleeti_add_task_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                                     const int32_t *at)
 {
     uint32_t i, r, e, end;
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++)
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
-                fleeti_arrive_at(b, grid, id, &b->elements[e]);
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++)
+                fleeti_add_arrivals(b, grid, id, &b->elements[e]);
     }
 }
 
 /* DYNAMIC: who comes first and last at the elements that run-time maps reach. */
-static void fleeti_meet_maps(fleeti_build *b)
+static void fleeti_analyse_maps(fleeti_build *b)
 {
     uint32_t i, e;
     for (i = 0; i < b->n_maps; i++) {
         const fleeti_runtime_map *map = &b->maps[i];
         const fleeti_bound_grid *grid = &b->grids[map->grid];
-        if (!fleeti_is_followed(b, map)) continue;
+        if (!fleeti_map_is_live(b, map)) continue;
         for (e = map->first_element; e < map->first_element + map->elements; e++) {
             fleeti_element *element = &b->elements[e];
             uint32_t last = grid->first + grid->count - 1;
-            element->roams = 1; /* who comes here is known at run time only */
+            element->any_chiplet = 1; /* who comes here is known at run time only */
             if (!fleeti_map_has(map, FLEETI_ARRIVES))
                 element->first_waiter =
                     grid->first < element->first_waiter ? grid->first : element->first_waiter;
@@ -4445,7 +4445,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
     int32_t at[FLEET_MAX_RANK];
     uint64_t records = 0;
     uint32_t i, j, e;
-    b->elements = (fleeti_element *)fleeti_new(b, b->n_elements, sizeof *b->elements);
+    b->elements = (fleeti_element *)fleeti_alloc(b, b->n_elements, sizeof *b->elements);
     if (!b->elements) return fleeti_no_memory(b);
     step = &b->elements[b->n_elements - 1];
     for (i = 0; i < b->n_events; i++) {
@@ -4457,32 +4457,32 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
             if (event->by_tensor) b->elements[e].notifies = (uint64_t)event->def->count;
         }
     }
-    fleeti_meet_maps(b);
+    fleeti_analyse_maps(b);
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; j < grid->count; j++, fleeti_next(grid, at))
-            fleeti_meet_task(b, grid, grid->first + j, at);
+        for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
+            fleeti_analyse_task(b, grid, grid->first + j, at);
     }
-    fleeti_meet_step(b, step, NULL);
+    fleeti_analyse_step(b, step, NULL);
     for (e = 0; e < b->n_elements; e++) {
         b->elements[e].record = (uint32_t)records;
-        records += fleeti_bits(b->elements[e].producers);
+        records += fleeti_popcount(b->elements[e].producers);
         if (records > FLEETI_MOST)
-            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                                  "plan: over 2^31-1 notify records");
     }
     b->n_arrivals = (uint32_t)records;
-    b->arrivals = (fleeti_arrivals *)fleeti_new(b, b->n_arrivals, sizeof *b->arrivals);
+    b->arrivals = (fleeti_arrivals *)fleeti_alloc(b, b->n_arrivals, sizeof *b->arrivals);
     if (!b->arrivals) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
         if (!grid->n_outs) continue;
-        for (j = 0; j < grid->count; j++, fleeti_next(grid, at))
-            fleeti_arrive_task(b, grid, grid->first + j, at);
+        for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
+            fleeti_add_task_arrivals(b, grid, grid->first + j, at);
     }
-    fleeti_meet_step(b, step, b->arrivals);
+    fleeti_analyse_step(b, step, b->arrivals);
     return FLEET_OK;
 }
 
@@ -4577,7 +4577,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     }
     if (event->elements && !waited && !(def->outside & FLEET_OUTSIDE_WAITS)) {
         event->warnings |= FLEETI_WARN_NO_WAITER;
-        if (b->g->desc.log && !b->untangle) { /* said at the first try */
+        if (b->g->desc.log && !b->avoid_deadlock) { /* said at the first try */
             char message[FLEETI_POINT_BYTES];
             snprintf(message, sizeof message, "warning: event tensor %s: nobody waits for it",
                      def->name);
@@ -4592,7 +4592,7 @@ static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_ev
                                     const fleeti_element *element)
 {
     uint32_t scope = FLEET_SCOPE_DEVICE;
-    if (!element->roams && fleeti_bits(element->touched) <= 1)
+    if (!element->any_chiplet && fleeti_popcount(element->chiplets_of_all) <= 1)
         scope = b->chiplet_queues && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
                                                                            : FLEET_SCOPE_CHIPLET;
     if (event->def && event->def->outside && scope < (uint32_t)event->def->outside_scope)
@@ -4645,7 +4645,7 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     uint64_t target = event->by_tensor ? fleeti_mapped_arrivals(event)
                       : event->def     ? event->def->outside_notifies
                                        : 0;
-    uint32_t i, n = fleeti_bits(element->producers);
+    uint32_t i, n = fleeti_popcount(element->producers);
     char text[FLEETI_POINT_BYTES];
     for (i = 0; i < n; i++) {
         const fleeti_arrivals *a = &b->arrivals[element->record + i];
@@ -4654,7 +4654,7 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     }
     if (target > FLEETI_MOST)
         return fleeti_reject(
-            b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+            b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
             "event element %s receives over 2^31-1 arrivals",
             fleeti_element_text(event, (uint32_t)(element - b->elements) - event->first, text));
     element->target = (uint32_t)target;
@@ -4662,7 +4662,7 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
 }
 
 /* Whole lines that hold so many words. */
-static uint64_t fleeti_lines_of(uint64_t words)
+static uint64_t fleeti_whole_lines(uint64_t words)
 {
     return (words + FLEETI_LINE_WORDS - 1) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
 }
@@ -4670,11 +4670,11 @@ static uint64_t fleeti_lines_of(uint64_t words)
 /* The words of so many counters, in whole lines. */
 static uint64_t fleeti_counter_words(uint32_t elements, uint32_t stride)
 {
-    return elements ? fleeti_lines_of((uint64_t)(elements - 1) * stride + 1) : 0;
+    return elements ? fleeti_whole_lines((uint64_t)(elements - 1) * stride + 1) : 0;
 }
 
 /* Gives `elements` counters of that stride a place that starts on a line of its own. */
-static uint32_t fleeti_take_words(uint64_t *words, uint32_t elements, uint32_t stride)
+static uint32_t fleeti_reserve_words(uint64_t *words, uint32_t elements, uint32_t stride)
 {
     uint64_t first = *words;
     *words += fleeti_counter_words(elements, stride);
@@ -4690,9 +4690,10 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     const fleeti_element *elements = b->elements + event->first;
     memset(sub, 0, sizeof sub);
     if (event->scoped[FLEET_SCOPE_SYSTEM])
-        event->counter = FLEETI_SYSTEM | fleeti_take_words(system, event->elements, event->stride);
+        event->counter =
+            FLEETI_SYSTEM | fleeti_reserve_words(system, event->elements, event->stride);
     else
-        event->counter = fleeti_take_words(device, event->elements, event->stride);
+        event->counter = fleeti_reserve_words(device, event->elements, event->stride);
     for (i = 0; i < event->elements; i++) {
         for (k = 0, r = elements[i].record; k < b->chiplets; k++) {
             if (!(elements[i].producers >> k & 1u)) continue;
@@ -4701,9 +4702,9 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     }
     for (k = 0; k < b->chiplets; k++)
         if (counts_first >> k & 1u)
-            sub[k] = fleeti_take_words(device, event->elements, event->stride);
+            sub[k] = fleeti_reserve_words(device, event->elements, event->stride);
     if (*device > FLEETI_MOST || *system > FLEETI_MOST)
-        return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+        return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                              "event tensor %s brings the counters to over 2^31-1 words",
                              event->def ? event->def->name : "step");
     target = event->elements ? elements[0].target : 0;
@@ -4748,11 +4749,11 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
     }
     if (b->is_dynamic) {
         b->joins = (uint32_t)device;
-        device += fleeti_lines_of(b->n_descs);
+        device += fleeti_whole_lines(b->n_descs);
         b->taken = (uint32_t)device;
-        if (b->early) device += fleeti_lines_of(b->n_elements);
+        if (b->early) device += fleeti_whole_lines(b->n_elements);
         if (device > FLEETI_MOST)
-            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_nowhere(),
+            return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                                  "plan: the counters are over 2^31-1 words");
     }
     b->counter_words = (uint32_t)device;
@@ -4795,7 +4796,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
    counted out of order, which nobody observes, as no source waits for them: so all sources run
    ahead, or none. */
 
-#define FLEETI_MOST_OVERLAP_GRIDS 4096u /* the sets below take the square of it in bits */
+#define FLEETI_MAX_OVERLAP_GRIDS 4096u /* the sets below take the square of it in bits */
 
 typedef struct fleeti_facts {
     uint32_t grid_words, worker_words; /* of a set of grids, of workers */
@@ -4835,48 +4836,48 @@ static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_
 
 /* The least number of elements that a task reaches through an edge; *together: that all tasks
    reach. */
-static uint32_t fleeti_edge_reach(const fleeti_build *b, const fleeti_edge *edge, uint32_t *stamp,
-                                  uint32_t mark, uint32_t *together)
+static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *edge,
+                                     uint32_t *stamp, uint32_t mark, uint32_t *together)
 {
     const fleeti_bound_grid *grid = &b->grids[edge->grid];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t least = FLEETI_NONE, i, r, e, end;
+    uint32_t min = FLEETI_NONE, i, r, e, end;
     *together = 0;
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
+    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
-        if (box.runs * box.length < least) least = box.runs * box.length;
+        fleeti_box_of_task(edge, grid->rank, at, &box);
+        if (box.runs * box.length < min) min = box.runs * box.length;
         for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
                 if (stamp[e] != mark) ++*together;
                 stamp[e] = mark;
             }
         }
     }
-    return least;
+    return min;
 }
 
 /* all[k] and done[k] from one in edge. */
-static void fleeti_learn(const fleeti_build *b, fleeti_facts *facts, uint32_t k, uint32_t in)
+static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_t k, uint32_t in)
 {
     const fleeti_edge *edge = &b->ins[in];
     uint32_t words = facts->grid_words, elements = b->events[edge->event].elements;
-    uint32_t o, together, ignored, least;
+    uint32_t o, together, ignored, min;
     uint64_t *all = facts->all + (size_t)k * words, *done = facts->done + (size_t)k * words;
-    least = fleeti_edge_reach(b, edge, facts->stamp, 2 * in + 1, &together);
+    min = fleeti_edge_coverage(b, edge, facts->stamp, 2 * in + 1, &together);
     for (o = facts->first_out[edge->event]; o; o = facts->next_out[o - 1]) {
         const fleeti_edge *out = &b->outs[o - 1];
         const uint64_t *f_all = facts->all + (size_t)out->grid * words;
         const uint64_t *f_done = facts->done + (size_t)out->grid * words;
         int only = o == facts->first_out[edge->event] && !facts->next_out[o - 1];
         if (!b->grids[out->grid].count) continue;
-        if (least && only) fleeti_set_join(all, f_all, words);
-        if (together < elements || !fleeti_edge_reach(b, out, facts->stamp, 2 * o, &ignored))
+        if (min && only) fleeti_set_join(all, f_all, words);
+        if (together < elements || !fleeti_edge_coverage(b, out, facts->stamp, 2 * o, &ignored))
             continue;
         fleeti_set_put(done, out->grid);
         fleeti_set_join(done, f_done, words);
-        if (least < elements) continue;
+        if (min < elements) continue;
         fleeti_set_put(all, out->grid);
         fleeti_set_join(all, f_done, words);
     }
@@ -4891,7 +4892,7 @@ static void fleeti_find_workers(const fleeti_build *b, const fleeti_bound_grid *
         uint32_t k;
         if (fleeti_level_of(grid) < FLEET_LEVEL_CHIPLET) {
             for (k = 0; k < grid->parts; k++)
-                fleeti_set_put(on, fleeti_where(b, grid, grid->first + i, k));
+                fleeti_set_put(on, fleeti_stored_slot(b, grid, grid->first + i, k));
             continue;
         }
         for (k = 0; k < b->chiplets; k++) {
@@ -4909,17 +4910,17 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
     facts->grid_words = (b->n_grids + 63) / 64;
     facts->worker_words = (b->total_workers + 63) / 64;
     for (i = 0; i < b->n_grids; i++) n_outs += b->grids[i].n_outs;
-    facts->all = (uint64_t *)fleeti_new(b, grids * facts->grid_words, sizeof *facts->all);
-    facts->done = (uint64_t *)fleeti_new(b, grids * facts->grid_words, sizeof *facts->done);
-    facts->common = (uint64_t *)fleeti_new(b, grids * facts->grid_words, sizeof *facts->common);
-    facts->on = (uint64_t *)fleeti_new(b, grids * facts->worker_words, sizeof *facts->on);
-    facts->reach = (uint64_t *)fleeti_new(b, grids * facts->worker_words, sizeof *facts->reach);
-    facts->seen = (uint64_t *)fleeti_new(b, workers * facts->grid_words, sizeof *facts->seen);
-    facts->first_out = (uint32_t *)fleeti_new(b, b->n_events, sizeof *facts->first_out);
-    facts->next_out = (uint32_t *)fleeti_new(b, n_outs, sizeof *facts->next_out);
-    facts->first_use = (uint32_t *)fleeti_new(b, b->g->n_buffers, sizeof *facts->first_use);
-    facts->next_use = (uint32_t *)fleeti_new(b, FLEETI_LEN(b->g->uses), sizeof *facts->next_use);
-    facts->stamp = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *facts->stamp);
+    facts->all = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->all);
+    facts->done = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->done);
+    facts->common = (uint64_t *)fleeti_alloc(b, grids * facts->grid_words, sizeof *facts->common);
+    facts->on = (uint64_t *)fleeti_alloc(b, grids * facts->worker_words, sizeof *facts->on);
+    facts->reach = (uint64_t *)fleeti_alloc(b, grids * facts->worker_words, sizeof *facts->reach);
+    facts->seen = (uint64_t *)fleeti_alloc(b, workers * facts->grid_words, sizeof *facts->seen);
+    facts->first_out = (uint32_t *)fleeti_alloc(b, b->n_events, sizeof *facts->first_out);
+    facts->next_out = (uint32_t *)fleeti_alloc(b, n_outs, sizeof *facts->next_out);
+    facts->first_use = (uint32_t *)fleeti_alloc(b, b->g->n_buffers, sizeof *facts->first_use);
+    facts->next_use = (uint32_t *)fleeti_alloc(b, FLEETI_LEN(b->g->uses), sizeof *facts->next_use);
+    facts->stamp = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *facts->stamp);
     return facts->all && facts->done && facts->common && facts->on && facts->reach && facts->seen &&
            facts->first_out && facts->next_out && facts->first_use && facts->next_use &&
            facts->stamp;
@@ -4939,7 +4940,7 @@ static void fleeti_find_order(const fleeti_build *b, fleeti_facts *facts)
     for (g = 0; g < b->n_grids; g++) {
         const fleeti_bound_grid *grid = &b->grids[g];
         for (i = 0; grid->count && i < grid->n_ins; i++)
-            fleeti_learn(b, facts, g, grid->first_in + i);
+            fleeti_add_facts(b, facts, g, grid->first_in + i);
     }
 }
 
@@ -4989,7 +4990,7 @@ static int fleeti_has_shared_element(const fleeti_build *b, const fleeti_bound_e
     uint32_t e, i;
     for (e = event->first; e < event->first + event->elements; e++) {
         uint64_t arrivals = 0;
-        for (i = 0; i < fleeti_bits(b->elements[e].producers); i++)
+        for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
             arrivals += b->arrivals[b->elements[e].record + i].arrivals;
         if (arrivals > 1) return 1;
     }
@@ -5029,7 +5030,7 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
 static int fleeti_may_overlap(const fleeti_build *b)
 {
     uint32_t i;
-    if (!b->is_static || !b->n_grids || b->n_grids > FLEETI_MOST_OVERLAP_GRIDS) return 0;
+    if (!b->is_static || !b->n_grids || b->n_grids > FLEETI_MAX_OVERLAP_GRIDS) return 0;
     for (i = 0; i < b->n_grids; i++)
         if (!b->g->grids[i].declares) return 0;
     for (i = 0; i + 1 < b->n_events; i++)
@@ -5041,7 +5042,7 @@ static fleet_status fleeti_pass_overlap(fleeti_build *b)
 {
     fleeti_facts facts;
     uint32_t i, j;
-    b->runs_ahead = (uint8_t *)fleeti_new(b, b->n_grids, sizeof *b->runs_ahead);
+    b->runs_ahead = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->runs_ahead);
     if (!b->runs_ahead) return fleeti_no_memory(b);
     b->step_wait = b->n_tasks ? 0 : FLEETI_NONE;
     if (!b->n_tasks || !fleeti_may_overlap(b)) return FLEET_OK;
@@ -5120,10 +5121,10 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     fleet_status status = FLEET_OK;
     uint32_t i;
     if (!b->n_maps) return FLEET_OK;
-    if (b->n_grids > FLEETI_MOST_OVERLAP_GRIDS)
-        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_nowhere(),
+    if (b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
                              "plan: run-time maps in a graph of over %u grids",
-                             FLEETI_MOST_OVERLAP_GRIDS);
+                             FLEETI_MAX_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
     fleeti_find_order(b, &facts);
     for (i = 0; i < b->n_maps && status == FLEET_OK; i++)
@@ -5158,7 +5159,7 @@ static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const
     const fleeti_bound_event *event = &b->events[edge->event];
     uint32_t from = b->waits.count, r, e, end;
     for (r = 0; r < box->runs; r++) {
-        e = fleeti_run(box, r);
+        e = fleeti_box_run(box, r);
         end = e + box->length;
         if (event->uniform) {
             if (!fleeti_add_wait(b, from, event->counter + (e - event->first) * event->stride,
@@ -5183,7 +5184,7 @@ static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const
 
 /* Takes back the list that begins at `start` when it repeats the list before it; returns where the
    list stands. */
-static uint32_t fleeti_share_list(fleeti_records *r, uint32_t start, const fleeti_list *before)
+static uint32_t fleeti_share_records(fleeti_records *r, uint32_t start, const fleeti_span *before)
 {
     uint32_t n = r->count - start;
     if (!n || n != before->count ||
@@ -5202,15 +5203,15 @@ static fleet_status fleeti_too_many_edges(fleeti_build *b, uint32_t id, uint64_t
                          (unsigned long long)n, what);
 }
 
-static fleet_status fleeti_list_waits(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
-                                      const int32_t *at, fleeti_list *before)
+static fleet_status fleeti_record_waits(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
+                                        const int32_t *at, fleeti_span *before)
 {
-    fleeti_waits *list = &b->task_waits[id];
+    fleeti_wait_span *list = &b->task_waits[id];
     uint32_t start = b->waits.count, inner = 0, n, i;
     for (i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         if (!fleeti_add_edge_waits(b, edge, &box, &list->scope, &inner)) return fleeti_no_memory(b);
     }
     if (b->waits.count > start && !inner && b->step_wait != FLEETI_NONE) {
@@ -5223,7 +5224,7 @@ static fleet_status fleeti_list_waits(fleeti_build *b, const fleeti_bound_grid *
     }
     n = b->waits.count - start;
     if (n > 65535) return fleeti_too_many_edges(b, id, n, "wait records");
-    list->first = n ? fleeti_share_list(&b->waits, start, before) : 0;
+    list->first = n ? fleeti_share_records(&b->waits, start, before) : 0;
     list->count = (uint16_t)n;
     before->first = list->first;
     before->count = n;
@@ -5232,14 +5233,14 @@ static fleet_status fleeti_list_waits(fleeti_build *b, const fleeti_bound_grid *
 
 /* The notify list of a task on one chiplet: the records themselves where they are one, else a copy
    of them in a row. */
-static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_grid *grid,
-                                         uint32_t id, uint32_t chiplet, const int32_t *at,
-                                         fleeti_list *before, fleeti_list *list)
+static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_grid *grid,
+                                           uint32_t id, uint32_t chiplet, const int32_t *at,
+                                           fleeti_span *before, fleeti_span *list)
 {
     fleeti_records *notifies = &b->notifies;
     uint32_t start = notifies->count, single = 0, i, r, e, end;
     uint64_t n = 0;
-    if (b->is_dynamic && !fleeti_has_arrivals(b, grid) && fleeti_is_sink(b, grid, at)) {
+    if (b->is_dynamic && !fleeti_arrives_by_maps(b, grid) && fleeti_is_sink(b, grid, at)) {
         const uint32_t *item;
         if (!fleeti_reserve(notifies, 1)) return fleeti_no_memory(b);
         single = fleeti_record_of(&b->elements[b->n_elements - 1], chiplet);
@@ -5251,7 +5252,7 @@ static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_gri
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_box box = edge->box;
         uint64_t reached;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         reached = (uint64_t)box.runs * box.length; /* 0 where the map's limit cuts the task off */
         n += reached;
         if (n > 65535) return fleeti_too_many_edges(b, id, n, "notifies or more");
@@ -5261,7 +5262,7 @@ static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_gri
         }
         if (!fleeti_reserve(notifies, n)) return fleeti_no_memory(b);
         for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
                 const uint32_t *item;
                 single = fleeti_record_of(&b->elements[e], chiplet);
                 item = notifies->item[single];
@@ -5275,26 +5276,26 @@ static fleet_status fleeti_list_notifies(fleeti_build *b, const fleeti_bound_gri
         list->first = single;
         return FLEET_OK;
     }
-    list->first = n ? fleeti_share_list(notifies, start, before) : 0;
+    list->first = n ? fleeti_share_records(notifies, start, before) : 0;
     *before = *list;
     return FLEET_OK;
 }
 
-static fleet_status fleeti_list_grid(fleeti_build *b, const fleeti_bound_grid *grid)
+static fleet_status fleeti_record_grid(fleeti_build *b, const fleeti_bound_grid *grid)
 {
-    fleeti_list waits_before, notifies_before[FLEET_MAX_CHIPLETS];
+    fleeti_span waits_before, notifies_before[FLEET_MAX_CHIPLETS];
     int32_t at[FLEET_MAX_RANK];
     uint32_t i, k;
     memset(&waits_before, 0, sizeof waits_before);
     memset(notifies_before, 0, sizeof notifies_before);
     memset(at, 0, sizeof at);
-    for (i = 0; i < grid->count; i++, fleeti_next(grid, at)) {
+    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
         uint32_t id = grid->first + i;
-        fleeti_list *list = &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
-        fleet_status status = fleeti_list_waits(b, grid, id, at, &waits_before);
-        for (k = 0; k < grid->pieces && status == FLEET_OK; k++) {
-            const uint32_t on = fleeti_piece_chiplet(b, grid, id, k);
-            status = fleeti_list_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
+        fleeti_span *list = &b->shard_notifies[grid->first_shard + (uint64_t)i * grid->shards];
+        fleet_status status = fleeti_record_waits(b, grid, id, at, &waits_before);
+        for (k = 0; k < grid->shards && status == FLEET_OK; k++) {
+            const uint32_t on = fleeti_shard_chiplet(b, grid, id, k);
+            status = fleeti_record_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
         }
         if (status != FLEET_OK) return status;
         if (b->waits.count > FLEETI_MOST || b->notifies.count > FLEETI_MOST)
@@ -5309,14 +5310,14 @@ static fleet_status fleeti_pass_records(fleeti_build *b)
 {
     const fleeti_bound_event *step = &b->events[b->n_events - 1];
     uint32_t i;
-    b->task_waits = (fleeti_waits *)fleeti_new(b, b->n_tasks, sizeof *b->task_waits);
-    b->piece_notifies = (fleeti_list *)fleeti_new(b, b->n_pieces, sizeof *b->piece_notifies);
-    if (!b->task_waits || !b->piece_notifies || !fleeti_reserve(&b->waits, 1))
+    b->task_waits = (fleeti_wait_span *)fleeti_alloc(b, b->n_tasks, sizeof *b->task_waits);
+    b->shard_notifies = (fleeti_span *)fleeti_alloc(b, b->n_shards, sizeof *b->shard_notifies);
+    if (!b->task_waits || !b->shard_notifies || !fleeti_reserve(&b->waits, 1))
         return fleeti_no_memory(b);
     if (b->step_wait != FLEETI_NONE)
         fleeti_append(&b->waits, step->counter, 1u | FLEETI_PREVIOUS, step->stride, step->target);
     for (i = 0; i < b->n_grids; i++) {
-        fleet_status status = fleeti_list_grid(b, &b->grids[i]);
+        fleet_status status = fleeti_record_grid(b, &b->grids[i]);
         if (status != FLEET_OK) return status;
     }
     return FLEET_OK;
@@ -5454,9 +5455,9 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     flags = (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) |
             (grid->n_maps ? FLEETI_MAPPED : 0) |
             (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
-    for (i = 0; i < grid->count; i++, fleeti_next(grid, desc.at)) {
-        const fleeti_list *notifies =
-            &b->piece_notifies[grid->first_piece + (uint64_t)i * grid->pieces];
+    for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, desc.at)) {
+        const fleeti_span *notifies =
+            &b->shard_notifies[grid->first_shard + (uint64_t)i * grid->shards];
         desc.id = grid->first + i;
         desc.waits = b->task_waits[desc.id].first;
         desc.n_waits = b->task_waits[desc.id].count;
@@ -5465,8 +5466,8 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
         for (p = 0; p < grid->parts; p++) {
             desc.slice = grid->tiles ? p / grid->tiles : p;
             if (grid->tiles) desc.batch = (uint16_t)(p % grid->tiles);
-            desc.notifies = notifies[p % grid->pieces].first;
-            desc.n_notifies = (uint16_t)notifies[p % grid->pieces].count;
+            desc.notifies = notifies[p % grid->shards].first;
+            desc.n_notifies = (uint16_t)notifies[p % grid->shards].count;
             fleeti_emit_descs(b, &desc, fleeti_slot_of(b, grid, desc.id, p), tasks, end);
         }
     }
@@ -5665,18 +5666,18 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
 /* Calls visit for each element that a task waits for; elements that nobody ever notifies do not count. Returns
    how many there are. With early pushes it is there for what happens when the element's producers have been taken, if
    these are known: then behind all elements. */
-static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *grid,
-                               const int32_t *at, uint32_t *next, fleeti_consumer *out,
-                               fleeti_consumer consumer)
+static uint64_t fleeti_list_consumer(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                     const int32_t *at, uint32_t *next, fleeti_consumer *out,
+                                     fleeti_consumer consumer)
 {
     uint64_t n = 0;
     uint32_t i, r, e, end;
     for (i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++)
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++) {
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
                 uint32_t *at_once;
                 if (!b->elements[e].target) continue;
                 n++;
@@ -5689,7 +5690,7 @@ static uint64_t fleeti_awaited(const fleeti_build *b, const fleeti_bound_grid *g
     }
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         n += !fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) &&
-             fleeti_is_followed(b, &b->maps[i]); /* the range that holds it has one element */
+             fleeti_map_is_live(b, &b->maps[i]); /* the range that holds it has one element */
     return n;
 }
 
@@ -5703,14 +5704,15 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         memset(at, 0, sizeof at);
-        for (j = 0; !fleeti_is_in_order(grid) && j < grid->count; j++, fleeti_next(grid, at)) {
-            uint64_t n = fleeti_awaited(b, grid, at, NULL, NULL, none), copies = grid->parts;
+        for (j = 0; !fleeti_is_in_order(grid) && j < grid->count;
+             j++, fleeti_next_coordinate(grid, at)) {
+            uint64_t n = fleeti_list_consumer(b, grid, at, NULL, NULL, none), copies = grid->parts;
             if (n > FLEETI_CONSUMER_NEED)
                 return fleeti_too_many_edges(b, grid->first + j, n, "events to wait for");
             if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET)
-                for (k = 0, copies = 0; k < grid->pieces; k++)
-                    copies += (uint64_t)fleeti_parts_of(b, grid, k) *
-                              b->workers[fleeti_piece_chiplet(b, grid, grid->first + j, k)];
+                for (k = 0, copies = 0; k < grid->shards; k++)
+                    copies += (uint64_t)fleeti_parts_of_shard(b, grid, k) *
+                              b->workers[fleeti_shard_chiplet(b, grid, grid->first + j, k)];
             b->n_consumers += copies * (n ? n : 1); /* a range lists each task once, too */
             if (b->n_consumers > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
@@ -5740,7 +5742,7 @@ static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t
     memset(&none, 0, sizeof none);
     for (i = 0; i < plan->n_maps; i++) {
         const fleeti_bound_grid *grid = &b->grids[maps[i].grid];
-        if (!fleeti_map_has(&maps[i], FLEETI_LISTS) || !fleeti_is_followed(b, &b->maps[i]))
+        if (!fleeti_map_has(&maps[i], FLEETI_LISTS) || !fleeti_map_is_live(b, &b->maps[i]))
             continue;
         maps[i].first = end;
         end += grid->count;
@@ -5749,7 +5751,7 @@ static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t
                 fleeti_consumer *c = &consumers[maps[i].first + tasks[d].id - grid->first];
                 if (tasks[d].grid != maps[i].grid) continue;
                 c->desc = d;
-                c->need = (uint32_t)fleeti_awaited(b, grid, tasks[d].at, NULL, NULL, none) |
+                c->need = (uint32_t)fleeti_list_consumer(b, grid, tasks[d].at, NULL, NULL, none) |
                           (FLEETI_RINGS * (q - b->chiplet_queues) + fleeti_ring_of(&tasks[d]))
                               << 24;
             }
@@ -5764,7 +5766,7 @@ static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     uint32_t d, i;
     for (d = 0; d < plan->n_descs; d++) {
-        uint32_t feeds = (uint32_t)fleeti_has_arrivals(b, &b->grids[tasks[d].grid]);
+        uint32_t feeds = (uint32_t)fleeti_arrives_by_maps(b, &b->grids[tasks[d].grid]);
         for (i = 0; i < tasks[d].n_notifies && !feeds; i++) {
             const uint32_t e = triggers[tasks[d].notifies + i].element;
             feeds = first[e] < first[e + 1] || e == b->n_elements - 1;
@@ -5782,9 +5784,9 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
     fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
     const uint32_t lists = b->n_elements * (1 + b->early);
-    uint32_t *next = (uint32_t *)fleeti_new(b, lists + 1u, sizeof *next);
-    uint32_t *of_counter = (uint32_t *)fleeti_new(b, b->counter_words, sizeof *of_counter);
-    uint32_t *of_system = (uint32_t *)fleeti_new(b, b->system_words, sizeof *of_system);
+    uint32_t *next = (uint32_t *)fleeti_alloc(b, lists + 1u, sizeof *next);
+    uint32_t *of_counter = (uint32_t *)fleeti_alloc(b, b->counter_words, sizeof *of_counter);
+    uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
     const uint32_t step = b->n_elements - 1;
     uint32_t fill, q, d, i, e;
     if (!next || !of_counter || !of_system) return fleeti_no_memory(b);
@@ -5797,11 +5799,11 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
                 fleeti_consumer c;
                 uint32_t need;
                 c.desc = d, c.need = 0;
-                need = (uint32_t)fleeti_awaited(b, grid, tasks[d].at, NULL, NULL, c);
+                need = (uint32_t)fleeti_list_consumer(b, grid, tasks[d].at, NULL, NULL, c);
                 c.need = (need ? need : 1) | ring << 24;
                 if (!fill) plan->ring_entries[ring]++;
                 if (need) {
-                    fleeti_awaited(b, grid, tasks[d].at, next, fill ? consumers : NULL, c);
+                    fleeti_list_consumer(b, grid, tasks[d].at, next, fill ? consumers : NULL, c);
                 } else {
                     if (fill) consumers[next[step]] = c;
                     next[step]++;
@@ -5813,7 +5815,7 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
     }
     fleeti_emit_ranges(b, plan, first[lists]);
     for (e = 0; b->early && e < b->n_elements; e++)
-        for (i = 0; i < fleeti_bits(b->elements[e].producers); i++)
+        for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
             ((uint32_t *)fleeti_at(plan, plan->taken_targets))[e] +=
                 (uint32_t)b->arrivals[b->elements[e].record + i].arrivals;
     for (i = 0; i < b->n_events; i++)
@@ -5834,7 +5836,7 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
 
 static fleet_status fleeti_pass_emit(fleeti_build *b)
 {
-    uint32_t *end = (uint32_t *)fleeti_new(b, b->n_queues, sizeof *end);
+    uint32_t *end = (uint32_t *)fleeti_alloc(b, b->n_queues, sizeof *end);
     fleet_status status = b->is_dynamic ? fleeti_count_consumers(b) : FLEET_OK;
     if (status != FLEET_OK) return status;
     b->plan = end ? fleeti_new_block(b) : NULL;
@@ -5922,7 +5924,7 @@ static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run 
 }
 
 /* The node at the head of a queue; FLEETI_NONE: only the step end is left, or nothing. */
-static uint32_t fleeti_head(const fleeti_build *b, const fleeti_dry_run *run, uint32_t queue)
+static uint32_t fleeti_queue_head(const fleeti_build *b, const fleeti_dry_run *run, uint32_t queue)
 {
     const fleet_task *task = &run->tasks[run->queues[queue].first + run->position[queue]];
     if (run->position[queue] + !b->is_dynamic >= run->queues[queue].count) return FLEETI_NONE;
@@ -5939,7 +5941,7 @@ static void fleeti_try_ready(const fleeti_build *b, fleeti_dry_run *run, uint32_
 
 static void fleeti_reach_head(const fleeti_build *b, fleeti_dry_run *run, uint32_t queue)
 {
-    uint32_t node = fleeti_head(b, run, queue);
+    uint32_t node = fleeti_queue_head(b, run, queue);
     if (node == FLEETI_NONE) return;
     run->heads[node]++;
     fleeti_try_ready(b, run, node);
@@ -5958,7 +5960,7 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     memset(at, 0, sizeof at);
     /* On paper, run-time maps reach all elements: the first one stands for them. */
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
-        if (fleeti_is_followed(b, &b->maps[i]) &&
+        if (fleeti_map_is_live(b, &b->maps[i]) &&
             (fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) != 0) == (out != 0))
             visit(b, run, node, b->maps[i].first_element);
     fleeti_unravel((node - run->first_node[g]) / grid->parts, grid->extent, grid->rank, at);
@@ -5966,9 +5968,9 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
         const fleeti_bound_event *event = &b->events[edge->event];
         fleeti_box box = edge->box;
-        fleeti_reach(edge, grid->rank, at, &box);
+        fleeti_box_of_task(edge, grid->rank, at, &box);
         for (r = 0; r < box.runs; r++)
-            for (e = fleeti_run(&box, r), end = e + box.length; e < end; e++)
+            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++)
                 visit(b, run, node, event->by_tensor ? event->first : e);
     }
 }
@@ -6017,33 +6019,34 @@ static void fleeti_visit_notify(const fleeti_build *b, fleeti_dry_run *run, uint
 }
 
 /* Runs on paper; memory comes from the build's scratch. */
-static fleet_status fleeti_dry_run_start(fleeti_build *b, const fleet_plan *plan,
-                                         fleeti_dry_run *run, uint32_t sequential)
+static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, fleeti_dry_run *run,
+                                   uint32_t sequential)
 {
     uint32_t i, node, first;
     memset(run, 0, sizeof *run);
     run->tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
     run->queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
     run->sequential = sequential;
-    run->first_node = (uint32_t *)fleeti_new(b, b->n_grids + 1u, sizeof *run->first_node);
+    run->first_node = (uint32_t *)fleeti_alloc(b, b->n_grids + 1u, sizeof *run->first_node);
     if (!run->first_node) return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++)
         run->first_node[i + 1] = run->first_node[i] + b->grids[i].count * b->grids[i].parts;
     run->n_nodes = run->first_node[b->n_grids];
-    run->done = (uint8_t *)fleeti_new(b, run->n_nodes, sizeof *run->done);
-    run->pending = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->pending);
-    run->heads = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->heads);
-    run->ready = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *run->ready);
-    run->missing = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *run->missing);
-    run->first_waiter = (uint32_t *)fleeti_new(b, b->n_elements + 1u, sizeof *run->first_waiter);
-    run->position = (uint32_t *)fleeti_new(b, b->n_queues, sizeof *run->position);
+    run->done = (uint8_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->done);
+    run->pending = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->pending);
+    run->heads = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->heads);
+    run->ready = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *run->ready);
+    run->missing = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *run->missing);
+    run->first_waiter = (uint32_t *)fleeti_alloc(b, b->n_elements + 1u, sizeof *run->first_waiter);
+    run->position = (uint32_t *)fleeti_alloc(b, b->n_queues, sizeof *run->position);
     if (!run->done || !run->pending || !run->heads || !run->ready || !run->missing ||
         !run->first_waiter || !run->position)
         return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 1, fleeti_visit_miss);
     fleeti_visit_all(b, run, 0, fleeti_visit_count);
     for (i = 0; i < b->n_elements; i++) run->first_waiter[i + 1] += run->first_waiter[i];
-    run->waiter = (uint32_t *)fleeti_new(b, run->first_waiter[b->n_elements], sizeof *run->waiter);
+    run->waiter =
+        (uint32_t *)fleeti_alloc(b, run->first_waiter[b->n_elements], sizeof *run->waiter);
     if (!run->waiter) return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 0, fleeti_visit_wait);
     for (node = 0; node < run->n_nodes; node++)
@@ -6100,18 +6103,18 @@ static uint32_t fleeti_find_blocker(const fleeti_build *b, fleeti_dry_run *run, 
     fleeti_visit_node(b, run, node, 0, fleeti_visit_blocker);
     if (run->blocker != FLEETI_NONE) return run->blocker;
     n = fleeti_node_queues(b, run, node, &first);
-    for (i = first; i + 1 < first + n && fleeti_head(b, run, i) == node; i++) {
+    for (i = first; i + 1 < first + n && fleeti_queue_head(b, run, i) == node; i++) {
     }
     *queue = i;
-    return fleeti_head(b, run, i);
+    return fleeti_queue_head(b, run, i);
 }
 
 static fleet_status fleeti_find_cycle(fleeti_build *b, fleeti_dry_run *run, fleeti_blocked *out)
 {
-    uint32_t *seen = (uint32_t *)fleeti_new(b, run->n_nodes, sizeof *seen), node = 0, i;
-    out->path = (uint32_t *)fleeti_new(b, run->n_nodes + 1u, sizeof *out->path);
-    out->queue = (uint32_t *)fleeti_new(b, run->n_nodes + 1u, sizeof *out->queue);
-    run->producer = (uint32_t *)fleeti_new(b, b->n_elements, sizeof *run->producer);
+    uint32_t *seen = (uint32_t *)fleeti_alloc(b, run->n_nodes, sizeof *seen), node = 0, i;
+    out->path = (uint32_t *)fleeti_alloc(b, run->n_nodes + 1u, sizeof *out->path);
+    out->queue = (uint32_t *)fleeti_alloc(b, run->n_nodes + 1u, sizeof *out->queue);
+    run->producer = (uint32_t *)fleeti_alloc(b, b->n_elements, sizeof *run->producer);
     if (!seen || !out->path || !out->queue || !run->producer) return fleeti_no_memory(b);
     fleeti_visit_all(b, run, 1, fleeti_visit_producer);
     while (run->done[node]) node++;
@@ -6141,7 +6144,7 @@ static fleet_status fleeti_report_cycle(fleeti_build *b, fleeti_dry_run *run)
     if (n > 4) fleeti_put(&out, "%u more, the last for ", n - 4);
     fleeti_put(&out, "%s",
                fleeti_task_text(b, fleeti_node_task(b, run, blocked.path[blocked.from]), task));
-    return fleeti_reject(b, FLEET_ERROR_CYCLE, fleeti_nowhere(), "the graph has a cycle: %s", list);
+    return fleeti_reject(b, FLEET_ERROR_CYCLE, fleeti_no_site(), "the graph has a cycle: %s", list);
 }
 
 /* Whether a grid may have its tasks in ready queues. */
@@ -6197,14 +6200,14 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
                                  fleeti_node_grid(b, run, after), advice, sizeof advice);
     if (status != FLEET_OK) return status;
     return fleeti_reject(
-        b, FLEET_ERROR_ORDER, fleeti_nowhere(),
+        b, FLEET_ERROR_ORDER, fleeti_no_site(),
         "in the queue of %s task %s stands before %s, but can run only after it: %s", queue,
         fleeti_task_text(b, fleeti_node_task(b, run, before), early),
         fleeti_task_text(b, fleeti_node_task(b, run, after), late), advice);
 }
 
 /* Whether AUTO may still choose otherwise. */
-static int fleeti_can_untangle(const fleeti_build *b)
+static int fleeti_can_avoid_deadlock(const fleeti_build *b)
 {
     uint32_t i;
     for (i = 0; i < b->n_grids; i++)
@@ -6217,12 +6220,12 @@ static fleet_status fleeti_pass_order(fleeti_build *b)
     fleeti_dry_run run;
     fleet_status status;
     if (fleeti_ids_are_ordered(b)) return FLEET_OK;
-    status = fleeti_dry_run_start(b, b->plan, &run, 0);
+    status = fleeti_run_dry(b, b->plan, &run, 0);
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
-    status = fleeti_dry_run_start(b, b->plan, &run, 1);
+    status = fleeti_run_dry(b, b->plan, &run, 1);
     if (status != FLEET_OK || run.n_done == run.n_nodes) return status;
-    return fleeti_can_untangle(b) ? FLEET_ERROR_ORDER : fleeti_report_order(b, &run);
+    return fleeti_can_avoid_deadlock(b) ? FLEET_ERROR_ORDER : fleeti_report_order(b, &run);
 }
 
 /* ==== >>check: blocks that come from outside ================================================== */
@@ -6431,12 +6434,12 @@ static int fleeti_check_grids(const fleeti_check *c)
         if (grid->level > FLEET_LEVEL_DEVICE || grid->tile == FLEETI_TILE_NONE || !grid->slices ||
             grid->slices > FLEETI_MOST ||
             (grid->level != FLEET_LEVEL_DEVICE && grid->slices != 1) ||
-            grid->tiles > FLEETI_MOST_PARTS ||
+            grid->tiles > FLEETI_MAX_PARTS ||
             (grid->tiles &&
-             (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MOST_PARTS)) ||
+             (grid->level < FLEET_LEVEL_CHIPLET || grid->slices > FLEETI_MAX_PARTS)) ||
             grid->first_id != tasks || grid->count > plan->n_tasks - tasks ||
             !fleeti_extents_fit(grid->extent, grid->rank, grid->count) || grid->runs_ahead > 1 ||
-            grid->chosen > FLEETI_CHOSEN_UNTANGLES || grid->first_map != maps ||
+            grid->chosen > FLEETI_CHOSEN_AVOIDS_DEADLOCK || grid->first_map != maps ||
             grid->n_maps > plan->n_maps - maps ||
             (grid->schedule != plan->schedule &&
              (plan->schedule != FLEET_SCHEDULE_DYNAMIC || grid->schedule != FLEET_SCHEDULE_STATIC)))
@@ -6459,7 +6462,7 @@ static int fleeti_check_grids(const fleeti_check *c)
 static int fleeti_check_events(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    uint64_t least = c->first_word, most = c->first_word, system = c->first_system;
+    uint64_t min = c->first_word, max = c->first_word, system = c->first_system;
     uint32_t i, k, elements = 0;
     if (plan->step_event != plan->n_events - 1) return 0;
     for (i = 0; i < plan->n_events; i++) {
@@ -6483,13 +6486,13 @@ static int fleeti_check_events(fleeti_check *c)
             if ((event->counter & ~FLEETI_SYSTEM) != system) return 0;
             system += words;
         } else {
-            if (event->counter < least || event->counter > most ||
+            if (event->counter < min || event->counter > max ||
                 (event->counter - c->first_word) % FLEETI_LINE_WORDS)
                 return 0;
             if (event->elements) c->by_counter[c->n_device++] = i;
-            least = most = event->counter + words;
+            min = max = event->counter + words;
         }
-        most += plan->chiplets * words;
+        max += plan->chiplets * words;
         if (system > FLEETI_MOST) return 0;
         elements += event->elements;
     }
@@ -6503,17 +6506,17 @@ static int fleeti_check_events(fleeti_check *c)
     /* Workers divide by the arrivals that end a step. */
     if (elements != plan->n_elements || (plan->n_tasks && !c->targets[elements - 1])) return 0;
     if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
-        const uint64_t joins = fleeti_lines_of(plan->n_descs);
-        if (plan->joins < least || plan->joins > most ||
+        const uint64_t joins = fleeti_whole_lines(plan->n_descs);
+        if (plan->joins < min || plan->joins > max ||
             (plan->joins - c->first_word) % FLEETI_LINE_WORDS ||
             plan->taken != (plan->early ? plan->joins + joins : 0))
             return 0;
-        least = most = plan->joins + joins + (plan->early ? fleeti_lines_of(elements) : 0);
+        min = max = plan->joins + joins + (plan->early ? fleeti_whole_lines(elements) : 0);
     } else if (plan->joins || plan->taken || plan->early || plan->n_consumers ||
                !fleeti_are_zero(plan->ring_entries, FLEETI_RINGS * FLEET_MAX_CHIPLETS)) {
         return 0;
     }
-    return plan->counter_words >= least && plan->counter_words <= most &&
+    return plan->counter_words >= min && plan->counter_words <= max &&
            plan->counter_words <= FLEETI_MOST &&
            (plan->counter_words - c->first_word) % FLEETI_LINE_WORDS == 0 &&
            plan->system_words == (system > FLEETI_LINE_WORDS ? system : 0);
@@ -6585,7 +6588,7 @@ static int fleeti_check_records(const fleeti_check *c)
 }
 
 /* Whether what a map tells is done; else its event has collapsed, and the plan's records stand for it. */
-static int fleeti_check_followed(const fleeti_check *c, const fleeti_runtime_map *m)
+static int fleeti_check_live_map(const fleeti_check *c, const fleeti_runtime_map *m)
 {
     uint32_t e = m->first_element;
     const fleeti_event *event;
@@ -6645,7 +6648,7 @@ static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_
         (own->count != 1 || own->level != FLEET_LEVEL_CU || own->guarded))
         return 0;
     if (!fits[m->kind](m, own, grid) || (!fleeti_map_has(m, FLEETI_TASKS) && m->inner)) return 0;
-    if (m->target && !fleeti_check_followed(c, m)) return 0;
+    if (m->target && !fleeti_check_live_map(c, m)) return 0;
     if (!m->target && (m->counter || m->stride)) return 0;
     if (!fleeti_map_has(m, FLEETI_LISTS) || !m->target) return !m->first;
     if (m->first != *consumers || grid->count > plan->n_consumers - *consumers ||
@@ -7007,7 +7010,7 @@ uint64_t fleet_plan_args(const fleet_plan *plan)
 
 int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
     uint32_t i = 0, k;
     if (!plan || !tensor) return -1;
     while (i < plan->n_tensors &&
@@ -7016,9 +7019,9 @@ int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor)
     if (i == plan->n_tensors) return -1;
     for (k = 0; k < plan->n_buckets; k++) {
         const uint64_t values = fleeti_plan_tensors(fleet_plan_bucket(plan, k))[i].values;
-        if (values > most) most = values;
+        if (values > max) max = values;
     }
-    return (int64_t)most;
+    return (int64_t)max;
 }
 
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name)
@@ -7109,7 +7112,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
 
 /* What one step does to an event tensor. */
 typedef struct fleeti_event_stats {
-    uint32_t least_target, most_target;
+    uint32_t min_target, max_target;
     uint64_t local, global, releases;
 } fleeti_event_stats;
 
@@ -7130,8 +7133,8 @@ static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t in
         uint32_t counter = event->counter + i * event->stride, local = 0, direct = 0;
         uint64_t left = targets[i];
         left -= left < event->outside_notifies ? left : event->outside_notifies;
-        if (!i || targets[i] < stats.least_target) stats.least_target = targets[i];
-        if (targets[i] > stats.most_target) stats.most_target = targets[i];
+        if (!i || targets[i] < stats.min_target) stats.min_target = targets[i];
+        if (targets[i] > stats.max_target) stats.max_target = targets[i];
         for (; *next < plan->n_notifies && notifies[*next].counter == counter; ++*next) {
             const fleeti_notify *notify = &notifies[*next];
             if (notify->sub == FLEETI_LOCAL) {
@@ -7196,17 +7199,17 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan)
 
 static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
 {
-    uint32_t k, least = plan->workers[0], most = plan->workers[0];
+    uint32_t k, min = plan->workers[0], max = plan->workers[0];
     for (k = 1; k < plan->chiplets; k++) {
-        if (plan->workers[k] < least) least = plan->workers[k];
-        if (plan->workers[k] > most) most = plan->workers[k];
+        if (plan->workers[k] < min) min = plan->workers[k];
+        if (plan->workers[k] > max) max = plan->workers[k];
     }
     fleeti_put(out,
                "plan: %u tasks in %u grids, %u event elements in %u tensors and the step event\n",
                plan->n_tasks, plan->n_grids, plan->n_elements - 1, plan->n_events - 1);
     fleeti_put(out, "on %s: %u chiplets, %u workers (", plan->topology.name, plan->chiplets,
                plan->total_workers);
-    fleeti_put(out, least == most ? "%u" : "%u to %u", least, most);
+    fleeti_put(out, min == max ? "%u" : "%u to %u", min, max);
     fleeti_put(out, " a chiplet%s), %s schedule, L2s %s\n",
                plan->schedule == FLEET_SCHEDULE_CHIPLET ? ", and its scheduler" : "",
                fleeti_schedule_name(plan->schedule), plan->private_l2 ? "private" : "coherent");
@@ -7219,7 +7222,7 @@ static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
     for (i = 0; i < plan->n_grids; i++) {
         const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
         const char *name = fleeti_plan_text(plan, grid->name);
-        if (grid->chosen == FLEETI_CHOSEN_UNTANGLES)
+        if (grid->chosen == FLEETI_CHOSEN_AVOIDS_DEADLOCK)
             fleeti_put(out,
                        "schedule: AUTO makes grid %s DYNAMIC: fixed queues in the order of the "
                        "grids would deadlock\n",
@@ -7231,7 +7234,7 @@ static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
                        name, fleeti_schedule_name(grid->schedule), grid->count,
                        (double)grid->dynamic_ns / 1e3, (double)grid->static_ns / 1e3,
                        mixed ? " beside ready ones"
-                       : fleeti_pays((double)grid->static_ns, (double)grid->dynamic_ns)
+                       : fleeti_dynamic_pays((double)grid->static_ns, (double)grid->dynamic_ns)
                            ? ", but that does not pay for what ready queues cost the other grids"
                            : "");
         else if (grid->schedule != plan->schedule)
@@ -7279,8 +7282,8 @@ static void fleeti_report_events(const fleet_plan *plan, fleeti_text *out)
     for (i = 0; i < plan->n_events; i++) {
         const fleeti_event *event = &fleeti_plan_events(plan)[i];
         fleeti_event_stats stats = fleeti_count_event(plan, i, &next);
-        snprintf(target, sizeof target, stats.least_target == stats.most_target ? "%u" : "%u-%u",
-                 stats.least_target, stats.most_target);
+        snprintf(target, sizeof target, stats.min_target == stats.max_target ? "%u" : "%u-%u",
+                 stats.min_target, stats.max_target);
         fleeti_put(out, "%-24s %9u %7u %7u %7u %7u %11s %9llu %9llu %9llu\n",
                    fleeti_plan_text(plan, event->name), event->elements, event->scoped[0],
                    event->scoped[1], event->scoped[2], event->scoped[3], target,
@@ -7393,7 +7396,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
 
 /* ==== >>linear: linear layers ================================================================= */
 
-#define FLEETI_LINEAR_MOST ((int64_t)1 << 28) /* elements of an axis: bytes fit 64 bits */
+#define FLEETI_LINEAR_MAX ((int64_t)1 << 28) /* elements of an axis: bytes fit 64 bits */
 #define FLEETI_LINEAR_SLICES 4096
 #define FLEETI_LINEAR_WINDOWS 256 /* columns of the widest window that is tried */
 
@@ -7430,15 +7433,15 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
 {
     const struct {
         const char *name;
-        int64_t value, least, most;
+        int64_t value, min, max;
     } field[] = {
-        {"m", d->m, 1, FLEETI_LINEAR_MOST},
-        {"n", d->n, 1, FLEETI_LINEAR_MOST},
-        {"k", d->k, 1, FLEETI_LINEAR_MOST},
-        {"tile_m", d->tile_m, 1, FLEETI_LINEAR_MOST},
-        {"tile_n", d->tile_n, 1, FLEETI_LINEAR_MOST},
-        {"tile_k", d->tile_k, 1, FLEETI_LINEAR_MOST},
-        {"window", d->window, 0, FLEETI_LINEAR_MOST},
+        {"m", d->m, 1, FLEETI_LINEAR_MAX},
+        {"n", d->n, 1, FLEETI_LINEAR_MAX},
+        {"k", d->k, 1, FLEETI_LINEAR_MAX},
+        {"tile_m", d->tile_m, 1, FLEETI_LINEAR_MAX},
+        {"tile_n", d->tile_n, 1, FLEETI_LINEAR_MAX},
+        {"tile_k", d->tile_k, 1, FLEETI_LINEAR_MAX},
+        {"window", d->window, 0, FLEETI_LINEAR_MAX},
         {"slices", d->slices, 0, FLEETI_LINEAR_SLICES},
         {"fused_columns", d->fused_columns, 0, d->n},
         {"fused_input", d->fused_input, 0, 1},
@@ -7447,9 +7450,9 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
     };
     uint32_t i;
     for (i = 0; i < sizeof field / sizeof field[0]; i++) {
-        if (field[i].value >= field[i].least && field[i].value <= field[i].most) continue;
+        if (field[i].value >= field[i].min && field[i].value <= field[i].max) continue;
         fleeti_put(out, "%s is %lld, but must be %lld to %lld", field[i].name,
-                   (long long)field[i].value, (long long)field[i].least, (long long)field[i].most);
+                   (long long)field[i].value, (long long)field[i].min, (long long)field[i].max);
         return FLEET_ERROR_ARGUMENT;
     }
     if (d->element_bytes != 1 && d->element_bytes != 2 && d->element_bytes != 4) {
@@ -7491,7 +7494,7 @@ static fleet_status fleeti_linear_check_chip(const fleet_linear_desc *d, const f
                                              fleet_linear_plan *plan, fleeti_text *out)
 {
     const uint64_t chunk = (uint64_t)(d->tile_k * d->element_bytes);
-    const uint64_t least = (uint64_t)(d->tile_m + d->tile_n) * chunk;
+    const uint64_t min = (uint64_t)(d->tile_m + d->tile_n) * chunk;
     uint32_t c, units;
     if (t->chiplets < 1 || t->chiplets > FLEET_MAX_CHIPLETS) {
         fleeti_put(out, "topology.chiplets is %u, but must be 1 to %d", t->chiplets,
@@ -7514,20 +7517,20 @@ static fleet_status fleeti_linear_check_chip(const fleet_linear_desc *d, const f
     plan->workers = d->workers_per_chiplet ? d->workers_per_chiplet : units;
     plan->l2_budget_bytes = d->l2_budget_bytes ? d->l2_budget_bytes : t->l2_bytes;
     plan->llc_bytes = t->llc_bytes;
-    if (plan->l2_budget_bytes > t->l2_bytes || plan->l2_budget_bytes < least) {
+    if (plan->l2_budget_bytes > t->l2_bytes || plan->l2_budget_bytes < min) {
         fleeti_put(out,
                    "l2_budget_bytes is %llu, but must be from %llu, one k chunk of a tile "
                    "((tile_m + tile_n) * tile_k * element_bytes), to topology.l2_bytes, %llu",
-                   (unsigned long long)plan->l2_budget_bytes, (unsigned long long)least,
+                   (unsigned long long)plan->l2_budget_bytes, (unsigned long long)min,
                    (unsigned long long)t->l2_bytes);
         return FLEET_ERROR_ARGUMENT;
     }
     return FLEET_OK;
 }
 
-static double fleeti_within(double v, double least, double most)
+static double fleeti_clamp_double(double v, double min, double max)
 {
-    return v < least ? least : v > most ? most : v;
+    return v < min ? min : v > max ? max : v;
 }
 
 static uint64_t fleeti_ceil(double v)
@@ -7548,17 +7551,17 @@ static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan, const
     const double m = part->m_tiles, n = part->n_tiles;
     const double over = plan->level == FLEET_LEVEL_CU ? plan->chiplets : 1; /* chiplets */
     const double workers = plan->workers * over, busy = workers < m * n ? workers : m * n;
-    const double most = workers < n ? workers : n;
+    const double max = workers < n ? workers : n;
     double window = n;
     uint64_t columns, rows; /* in flight */
     fleeti_sharing s;
 
     if (l->traversal == FLEET_TRAVERSAL_M_MAJOR) window = 1;
     if (l->traversal == FLEET_TRAVERSAL_WINDOWED && l->window < n) window = l->window;
-    s.rows = fleeti_within(workers / window, 1, m);
-    s.columns = fleeti_within(window > workers / m ? window : workers / m, 1, most);
-    s.rows = fleeti_within(s.rows / over, 1, m);
-    s.columns = fleeti_within(s.columns / over, 1, most);
+    s.rows = fleeti_clamp_double(workers / window, 1, m);
+    s.columns = fleeti_clamp_double(window > workers / m ? window : workers / m, 1, max);
+    s.rows = fleeti_clamp_double(s.rows / over, 1, m);
+    s.columns = fleeti_clamp_double(s.columns / over, 1, max);
     columns = fleeti_ceil(busy / over / s.rows - 1e-6);
     rows = fleeti_ceil(busy / over / s.columns - 1e-6);
     s.in_flight_bytes = (columns * l->tile_n + rows * l->tile_m) * l->tile_k * l->element_bytes;
@@ -7597,7 +7600,7 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
             plan->in_flight_bytes = share.in_flight_bytes;
         if (share.in_flight_bytes > plan->l2_budget_bytes) plan->fits_l2 = 0;
         /* a chiplet's share of columns: all, unless each row of CU-tasks goes elsewhere */
-        mine = columns * fleeti_within(p.m_tiles / over, 0, 1);
+        mine = columns * fleeti_clamp_double(p.m_tiles / over, 0, 1);
         if (fleeti_ceil(mine * k * size) > plan->window_bytes)
             plan->window_bytes = fleeti_ceil(mine * k * size);
         weights[c] += mine * p.k * size;
@@ -7640,7 +7643,7 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
     plan->us = plan->memory_us > plan->compute_us ? plan->memory_us : plan->compute_us;
 }
 
-static double fleeti_linear_l2(const fleet_linear_plan *p)
+static double fleeti_linear_l2_bytes(const fleet_linear_plan *p)
 {
     return p->l2_weight_bytes + p->l2_activation_bytes;
 }
@@ -7662,13 +7665,14 @@ static int fleeti_linear_better(const fleet_linear_plan *a, const fleet_linear_p
     const double more = a->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
     const double less = b->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
     int order = fleeti_linear_order(a->us * more, b->us * less);
-    if (!order) order = fleeti_linear_order(fleeti_linear_l2(a), fleeti_linear_l2(b));
+    if (!order) order = fleeti_linear_order(fleeti_linear_l2_bytes(a), fleeti_linear_l2_bytes(b));
     return order ? order < 0 : fleeti_linear_tasks(a) < fleeti_linear_tasks(b);
 }
 
 /* The best walk of one level and split: starts from *base, whose linear has all but the walk. */
-static fleet_linear_plan fleeti_linear_walk(const fleet_linear_desc *d, const fleet_topology *t,
-                                            const fleet_linear_plan *base)
+static fleet_linear_plan fleeti_linear_best_traversal(const fleet_linear_desc *d,
+                                                      const fleet_topology *t,
+                                                      const fleet_linear_plan *base)
 {
     fleet_linear_plan best = *base;
     uint32_t traversals = d->traversals ? d->traversals : 7, traversal, window, found = 0;
@@ -7729,11 +7733,11 @@ static void fleeti_linear_compare(fleeti_text *out, const fleet_linear_plan *pla
                    other->linear.split == FLEET_SPLIT_K ? ", a sum to follow," : "");
     if (fleeti_linear_order(plan->us, other->us)) {
         fleeti_put(out, "take %.1f us, not %.1f", other->us, plan->us);
-    } else if (fleeti_linear_order(fleeti_linear_l2(plan), fleeti_linear_l2(other))) {
+    } else if (fleeti_linear_order(fleeti_linear_l2_bytes(plan), fleeti_linear_l2_bytes(other))) {
         fleeti_put(out, "bring ");
-        fleeti_put_bytes(out, fleeti_linear_l2(other));
+        fleeti_put_bytes(out, fleeti_linear_l2_bytes(other));
         fleeti_put(out, " into the L2s, not ");
-        fleeti_put_bytes(out, fleeti_linear_l2(plan));
+        fleeti_put_bytes(out, fleeti_linear_l2_bytes(plan));
     } else if (fleeti_linear_tasks(plan) != fleeti_linear_tasks(other)) {
         fleeti_put(out, "be %llu tasks", (unsigned long long)fleeti_linear_tasks(other));
     } else {
@@ -7796,7 +7800,7 @@ fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topo
         base.level = level;
         base.linear.split = i < 3 ? i : (uint32_t)FLEET_SPLIT_N;
         base.slices = i == 3 ? 1 : desc->slices ? (uint32_t)desc->slices : base.chiplets;
-        best[i] = fleeti_linear_walk(desc, topology, &base);
+        best[i] = fleeti_linear_best_traversal(desc, topology, &base);
         tried[i] = 1;
         if (chosen == 4 || fleeti_linear_better(&best[i], &best[chosen])) chosen = i;
     }
@@ -7805,7 +7809,7 @@ fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topo
     return FLEET_OK;
 }
 
-static double fleeti_linear_hbm(const fleet_linear_plan *p)
+static double fleeti_linear_hbm_bytes(const fleet_linear_plan *p)
 {
     return p->hbm_weight_bytes + p->hbm_activation_bytes + p->hbm_output_bytes;
 }
@@ -7890,8 +7894,9 @@ static void fleeti_linear_report_costs(const fleet_linear_plan *plans, const cha
                "bound", "us");
     for (i = 0; i < count; i++) {
         const fleet_linear_plan *p = &plans[i];
-        const double bytes[6] = {fleeti_linear_l2(p),     fleeti_linear_hbm(p), p->hbm_weight_bytes,
-                                 p->hbm_activation_bytes, p->hbm_output_bytes,  p->saved_bytes};
+        const double bytes[6] = {fleeti_linear_l2_bytes(p), fleeti_linear_hbm_bytes(p),
+                                 p->hbm_weight_bytes,       p->hbm_activation_bytes,
+                                 p->hbm_output_bytes,       p->saved_bytes};
         if (!p->slices) continue;
         fleeti_put_operator(out, names, i);
         fleeti_put(out, " %5.1f%%", 100 * p->hit_rate);
@@ -7942,9 +7947,9 @@ static const char *const fleeti_svg_colour[FLEETI_SVG_COLOURS]
                                "#6fcac6", "#e59fc8", "#a8b0bd", "#c59a7a", "#b5d96a", "#8a9bf0"};
 
 /* Text for XML: printable ASCII, escaped; at most `most` characters of it. */
-static inline void fleeti_put_xml(fleeti_text *out, const char *text, size_t most)
+static inline void fleeti_put_xml(fleeti_text *out, const char *text, size_t max)
 {
-    for (; *text && most; text++, most--) {
+    for (; *text && max; text++, max--) {
         if (*text == '&' || *text == '<' || *text == '>' || *text == '"' || *text == '\'')
             fleeti_put(out, "&#%d;", *text);
         else
