@@ -1,5 +1,18 @@
 /* fleet_sched.h - v0.1 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog, trace - MIT licence
 
+   CONTENTS (search for the tag)
+       >>manual           this page
+       >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures,
+                          events from the host, trace, topology and calibration
+       >>layout           what a state and a trace hold in memory
+       >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
+       >>static           the three schedules: each worker walks its own queue,
+       >>chiplet          one scheduler per chiplet posts to mailboxes,
+       >>dynamic          arrivals push to ready rings and idle workers pop
+       >>loop             the worker loop: start, next task, wait, tile, notify
+       >>trace            recording, with FLEET_TRACE
+       >>implementation   host code: launch, report, trace
+
    Turns a plan (fleet.h) and your tile functions into a megakernel. Your kernel stays yours: the loop is
    a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
    own queue. Under CHIPLET one workgroup of each chiplet polls events and deals that chiplet's tasks.
@@ -52,15 +65,493 @@
        ends early (a tile fails, a deadline passes, the host aborts) poisons the state: later launches on it
        leave at once, until fleet_recover. fleet_report tells who waited for what.
 */
+
 /* Outside the guard: the implementations below it come with the second inclusion. */
 #include "fleet_device.h"
 
 #ifndef FLEET_SCHED_H
 #define FLEET_SCHED_H
 
+/* ==== >>public: what programs use ============================================================= */
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* What a tile knows of where it runs. Lives in registers. */
+typedef struct fleet_ctx {
+    int32_t at[FLEET_MAX_RANK];    /* the task's coordinate */
+    uint32_t thread, threads;      /* in the group that runs this task: a wave or the workgroup */
+    uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
+    /* of a device-task: slice s runs on chiplet s mod X, unless the plan is unaware; else 0, 1 */
+    uint32_t slice, slices;
+    uint32_t chiplet, chiplets; /* k, X */
+    uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
+    uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
+    const int32_t *symbols;     /* their values in this launch, in the order of fleet_symbol */
+    uint32_t step;              /* of this launch, from 0 on */
+    uint32_t task;              /* id in the graph */
+    uint32_t lds_bytes;
+    void *lds;      /* dynamic LDS of the group: a wavefront-task has its share of it */
+    uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
+    fleeti_me me;
+    fleeti_stream stream;
+    uint32_t stream_tag;
+    uint32_t stream_met; /* 1: it is known already where the task's part of the stream begins: */
+    uint32_t stream_slot, stream_use;
+} fleet_ctx;
+
+/* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
+   fleet_block_barrier would wait for its producer, which does not come; so would an event by hand of FLEET_BLOCK. */
+FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
+/* fleet_block_reduce_add among the threads that run the task; FLEET_REDUCE_BYTES(n, ctx.threads) of LDS. */
+FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
+
+/* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
+   args (const args_type *, the element that the grid's args index names; no task writes there, for they may
+   be loaded, to a copy, before the task's events are complete) and at (const int32_t *). All threads of the
+   group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
+   fleet_barrier(&ctx). */
+#define FLEET_TILE(name, args_type)                                                                \
+    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
+                                                 const int32_t *at);                               \
+    FLEET_DEVICE fleet_status name(const fleet_ctx ctx, const args_type *args)                     \
+    {                                                                                              \
+        return fleeti_tile_##name(ctx, args, ctx.at);                                              \
+    }                                                                                              \
+    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
+                                                 const int32_t *at)
+
+/* For tiles that need less than ctx, args and at. */
+#define FLEET_UNUSED(x) (void)(x)
+
+/* ---- dispatch -------------------------------------------------------------------------------- */
+
+#define FLEET_DISPATCH(set, LIST)                                                                  \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_NO_PREFETCH(set)                                                                        \
+    FLEETI_NO_STREAM(set)
+
+/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type)
+   { ... } gets what the tile `name` gets and runs just before the task waits, on a worker that must: not
+   where a scheduler or a ready queue hands out tasks whose events are complete, and not in grids with
+   run-time maps, whose tasks may turn out not to exist. In a plan that has DYNAMIC grids those of STATIC
+   ones do not prefetch either: their worker looks for something else to run until their events are
+   complete. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
+   task of this launch writes.
+   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the
+   tiles that have one. */
+#define FLEET_PREFETCH(name, args_type)                                                            \
+    FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
+
+#define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_NO_STREAM(set)                                                                          \
+    enum { set##_prefetches = 1 };                                                                 \
+    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
+                                     const set *fleeti_a)                                          \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
+        }                                                                                          \
+    }
+
+/* Weight stream: what a tile will read of memory that nobody writes, such as its weights, in the order in which it
+   will. FLEET_STREAM(name, args_type) { fleet_span(spans, at, bytes); ... } gets what the tile `name` gets, and
+   declares it. One more wave of each workgroup, the producer, runs these functions, and copies the spans through a
+   ring of slots in LDS: under STATIC for the worker's own queue, ahead of its tasks and past the events that they wait
+   for, up to the ring's size; else from the moment that the task may run. The tile takes the pieces in order:
+       fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
+       while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
+   A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
+   only; what those of earlier steps wrote, after fleet_span_await_step, and then it may declare that, too.
+   Wavefront-tasks have no stream.
+   FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
+   tiles that have one; slot_bytes: a multiple of 1024, and on NVIDIA slots are so aligned in the dynamic LDS that
+   FLEET_WORKER_LOOP gives them. A launch gives the ring its LDS and the producer its threads:
+   fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
+#define FLEET_STREAM(name, args_type)                                                              \
+    FLEET_DEVICE void name##_stream(const fleet_ctx ctx, const args_type *args, const int32_t *at, \
+                                    fleet_spans *spans)
+
+#define FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes)                          \
+    FLEETI_DISPATCH(set, LIST)                                                                     \
+    FLEETI_NO_PREFETCH(set)                                                                        \
+    typedef char set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
+    enum { set##_slots = (slots), set##_slot_bytes = (slot_bytes) };                               \
+    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
+                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            STREAMS(FLEETI_STREAM_CASE, set)                                                       \
+        }                                                                                          \
+    }
+#define FLEET_STREAM_BYTES(set)                                                                    \
+    (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
+
+/* This wave's place in the stream of the task in hand, before its first piece. */
+FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx);
+
+/* ---- kernels and the worker loop ------------------------------------------------------------- */
+
+typedef struct fleeti_state fleeti_state; /* private: >>layout */
+typedef struct fleeti_host fleeti_host;
+
+/* Everything that a kernel needs to run a plan; a kernel takes it by value. Prepared by fleet_prepare. */
+typedef struct fleet_run {
+    const fleet_plan *plan; /* in device memory */
+    fleeti_state *state;
+    uint64_t limit_ticks; /* of one wait; 0: none */
+    uint32_t blocks;      /* workgroups of the launch */
+    uint32_t steps;
+    uint32_t lds_bytes; /* dynamic LDS of a worker */
+    uint32_t only;      /* 1 + descriptor: run just this one, without events */
+    uint32_t only_chiplet;
+} fleet_run;
+
+/* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
+   const set *args, as fleet_launch launches it. */
+#define FLEET_KERNEL(name, set, threads)                                                           \
+    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
+    void name(fleet_run run, const set *args);                                                     \
+    FLEET_THUNK2(name, fleet_run, const set *)                                                     \
+    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
+    void name(fleet_run run, const set *args)
+#define FLEET_WORKER_LOOP(set)                                                                     \
+    FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
+/* The same without the code for other schedules than STATIC: a smaller loop, which leaves tiles more registers. Launches
+   of other plans, and of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
+#define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
+
+/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
+   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
+   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
+   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
+   other workgroups may still run. */
+#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
+    FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, 0)
+
+/* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
+#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS + FLEETI_FIXED_BYTES)
+
 FLEET_C_BEGIN
 
-/* ---- fleet sched: what lies in memory -------------------------------------------------------------- */
+/* ---- images and states ----------------------------------------------------------------------- */
+
+/* A plan in device memory. The plan on the host must outlive it. */
+typedef struct fleet_image {
+    const fleet_plan *plan;
+    void *device;
+    uint32_t owned;
+} fleet_image;
+
+/* Copies the plan into the caller's device memory of plan->bytes (256-byte aligned), stream-ordered. */
+fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
+                              fleet_stream stream);
+/* The same in memory of its own; fleet_image_free gives it back. */
+fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream);
+void fleet_image_free(fleet_image *image);
+
+/* Which workgroup counts to which chiplet. */
+typedef enum fleet_placement {
+    FLEET_PLACEMENT_DEFAULT,  /* the hardware's chiplet id where there is one; else LINEAR */
+    FLEET_PLACEMENT_LINEAR,   /* virtual chiplets: dealt in turn */
+    FLEET_PLACEMENT_ROTATED,  /* the same, starting elsewhere (seed) */
+    FLEET_PLACEMENT_SCRAMBLED /* in an order drawn from the seed */
+} fleet_placement;
+
+typedef struct fleet_state_desc {
+    fleet_placement
+        placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
+    uint64_t seed;        /* default 1 */
+    uint32_t first_epoch; /* steps that count as done already, default 0 */
+    uint32_t
+        spare; /* workgroups launched beyond the plan's need, for hardware that deals them to its
+                             chiplets unevenly: each chiplet keeps what it needs, the rest leave at once. No
+                             more than can be resident. Default 0; virtual chiplets need none */
+} fleet_state_desc;
+
+fleet_state_desc fleet_state_desc_default(void);
+
+/* Counters, epoch, mailboxes and report of one run at a time. */
+typedef struct fleet_state {
+    const fleet_image *image;
+    char *device; /* fleet_state_bytes of device memory */
+    fleeti_host *host,
+        *host_device; /* fleet_state_host_bytes of pinned memory, and its device address */
+    uint32_t owned;
+    uint32_t virtual_chiplets;
+    uint32_t blocks; /* workgroups of a launch */
+    uint32_t first_epoch;
+    uint32_t debugged; /* 1: a debugger was there when it was made */
+    uint32_t bound,
+        lent; /* the symbols that have a value, the tensors that have memory: a bit each */
+    size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
+    size_t failures, system;                                        /* offsets in host */
+    char message[160]; /* of the last fleet_bind or launch that was refused; in the report */
+} fleet_state;
+
+size_t fleet_state_bytes(const fleet_plan *plan);
+size_t fleet_state_host_bytes(const fleet_plan *plan);
+/* Makes a state in the caller's memory: device memory (256-byte aligned), and pinned host memory with its device
+   address (fleet_pinned_alloc). desc may be null: defaults. Stream-ordered. */
+fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
+                              const fleet_state_desc *desc, void *device_memory, void *pinned,
+                              void *pinned_device, fleet_stream stream);
+/* The same in memory of its own; fleet_state_free gives it back. */
+fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
+                                const fleet_state_desc *desc, fleet_stream stream);
+void fleet_state_free(fleet_state *state);
+
+/* ---- launch ---------------------------------------------------------------------------------- */
+
+typedef struct fleet_trace fleet_trace;
+
+#define FLEET_LIMIT_NONE UINT64_MAX
+
+typedef struct fleet_launch_desc {
+    /* passes over the graph; default 1. Under DYNAMIC the arrivals that end its steps are at most 2^31 - 1 in all */
+    uint32_t steps;
+    /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's. Default 256 */
+    uint32_t threads;
+    uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
+    /* FLEET_STREAM_BYTES(set) where tiles have weight streams: the launch adds that much LDS, and
+       FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0 */
+    uint32_t stream_bytes;
+    /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
+       on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    uint32_t ordinary;
+    /* of one wait, not negative; default 0: 10 s, none where the state was made under a debugger; FLEET_LIMIT_NONE */
+    uint64_t limit_ns;
+    /* Where each task leaves its record; made for the state's plan, and kept until the launch has ended. Needs
+       FLEET_TRACE. Default: none */
+    const fleet_trace *trace;
+    fleet_stream stream;
+    fleet_host_desc host; /* how the CPU plays the device */
+} fleet_launch_desc;
+
+fleet_launch_desc fleet_launch_desc_default(void);
+
+/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel made by FLEET_KERNEL; args: its
+   array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
+   further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
+   Of launches of one state that overlap, in several streams or as executables of one graph, at most one runs. The
+   others end with FLEET_ERROR_BUSY: all of them where they meet before the first one's workgroups are all there.
+   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once;
+   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan.
+   args: the array of the tiles' arguments, in device memory, with an element for each index that grids name;
+   null if no tile has any. */
+fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
+                          const void *args);
+
+/* The same for a kernel with other parameters: fleet_prepare fills the fleet_run that one of them must be, and
+   fleet_launch_args launches it once, with the same desc. args: as for cudaLaunchKernel. */
+fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
+fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
+                               const fleet_run *run, fleet_kernel kernel, void **args);
+
+/* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
+   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task, of which an unaware plan runs one tile
+   after the other. Waits for the end and returns the tile's status, the first that is not FLEET_OK. */
+fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
+                            const void *args, uint32_t task, uint32_t slice);
+
+/* Gives a symbol its value for all launches behind it in stream order: no rebuild, no upload, no wait; a captured
+   call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch;
+   FLEET_ERROR_SYMBOL_RANGE: the value is outside its bounds. fleet_report names the symbol. */
+fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
+
+/* Gives a run-time tensor its device memory, as fleet_bind gives a symbol its value: an int32 for each value of its
+   shape, at the largest values of its symbols. FLEET_ERROR_NAME: the plan has no such tensor. */
+fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
+                               fleet_stream stream);
+
+/* What became of the launches so far, without waiting: the first failure of the run, which stays until
+   fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
+fleet_status fleet_state_status(fleet_state *state);
+/* Waits for the stream, then the same. */
+fleet_status fleet_wait_state(fleet_state *state, fleet_stream stream);
+/* Steps completed by finished launches. */
+uint32_t fleet_state_epoch(const fleet_state *state);
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* Asks the run to end: waits return, and each worker stops after at most a few tasks whose events were
+   complete already. From any thread, at any time. */
+void fleet_abort(fleet_state *state);
+/* Stream-ordered: makes a poisoned state usable; counters and epoch start from 0. */
+fleet_status fleet_recover(fleet_state *state, fleet_stream stream);
+
+/* What a worker or scheduler that gave up saw. */
+typedef struct fleet_failure {
+    uint32_t status;  /* fleet_status */
+    uint32_t worker;  /* number of the worker; total_workers + k: the scheduler of chiplet k */
+    uint32_t task;    /* id in the graph; see fleet_plan_task_name */
+    uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
+    /* Arrivals in this step's terms: expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is
+       the run-time tensor, `seen` the index and `expected` the value that stands there; or `seen` is
+       FLEETI_TENSOR_SUM, and `expected` the sum of its values. */
+    uint32_t seen, expected;
+    uint32_t epoch;
+    uint32_t tile_status;  /* what the tile returned */
+    uint32_t bucket;       /* of the plan: task is of fleet_plan_bucket(plan, bucket) */
+    uint32_t bucket_epoch; /* epoch among the steps of that bucket */
+} fleet_failure;
+
+#define FLEETI_TENSOR_SUM 0xffffffffu
+
+/* The first failure: who waited for what. 0 if there is none. Works while the kernel hangs. */
+uint32_t fleet_get_failure(const fleet_state *state, fleet_failure *failure);
+/* The hang report in words, for everyone who gave up and every tile that is still running; as snprintf.
+   Works while the kernel hangs (it copies from the device on a stream of its own). */
+size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
+
+/* ---- events from the host -------------------------------------------------------------------- */
+
+/* Events of system scope that fleet_event_outside declared, from the host. event: fleet_plan_event; element:
+   row-major index; epoch: fleet_state_epoch + 1 is the next step. The notify releases what this host thread
+   wrote; a wait or test that succeeds acquires. Where the element is not complete in the epoch before, a notify
+   would stand in for an arrival that is still to come: FLEET_ERROR_EPOCH, and it has not arrived; wait for that epoch
+   first. limit_ns: FLEET_LIMIT_NONE waits for ever. */
+fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element,
+                                uint32_t epoch);
+fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
+                              uint32_t epoch, uint32_t *done);
+fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
+                              uint32_t epoch, uint64_t limit_ns);
+/* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system... take it. */
+fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
+                            fleet_event *out);
+
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+/* What the tasks of a launch took, where FLEET_TRACE is defined. Give the launch a trace, wait for it, read the log:
+       fleet_trace_create(&trace, plan, NULL, stream);
+       launch.trace = &trace;
+       ... fleet_launch, fleet_wait_state: whether the run ended well or not ...
+       fleet_trace_read(&log, &trace, stream);
+       fleet_trace_report(&log, 0, 0, text, sizeof text);
+   A launch clears the trace that it is given, a captured one at each replay; one that is refused leaves it as it is.
+   The clock is the chip's own, the
+   same for all chiplets, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on other NVIDIA GPUs: cycle counters
+   are finer, but each SM has its own, whose rate changes during a launch. A record takes the first wave of a workgroup
+   a hundred to a hundred and forty instructions, most of them after the notify, and each other wave twenty to sixty. */
+typedef struct fleet_trace_desc {
+    uint32_t records;    /* of each worker, of 32 bytes; more are counted, not kept. Default 1024 */
+    uint32_t first_step; /* of a launch, from 0 on: those before it leave no records. Default 0 */
+} fleet_trace_desc;
+
+fleet_trace_desc fleet_trace_desc_default(void);
+
+/* Memory for what one launch at a time leaves. The plan, on the host, must outlive it and its logs. */
+struct fleet_trace {
+    const fleet_plan *plan;
+    void *device;
+    uint32_t records;
+    uint32_t owned;
+};
+
+/* desc may be null: defaults. 0 where it asks for no records. */
+size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
+/* Makes a trace in the caller's device memory of fleet_trace_bytes (256-byte aligned). Stream-ordered. */
+fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
+                              const fleet_trace_desc *desc, void *device_memory,
+                              fleet_stream stream);
+/* The same in memory of its own; fleet_trace_free gives it back. */
+fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
+                                const fleet_trace_desc *desc, fleet_stream stream);
+void fleet_trace_free(fleet_trace *trace);
+
+#define FLEET_TRACE_NONE 0xffffffffu
+
+/* What a task did, as the first wave of its group saw it; times count from when the log's first task was taken. */
+typedef struct fleet_traced {
+    uint64_t wait_begin_ns; /* it was taken: prefetch, and the wait for its events */
+    uint64_t run_begin_ns;  /* they are complete */
+    uint64_t run_end_ns;    /* the tile has returned */
+    uint64_t notify_end_ns; /* its own are notified */
+    uint32_t worker;        /* number among all; its chiplet, and the wave of a wavefront-task */
+    uint32_t chiplet, wave;
+    uint32_t step;        /* of the launch, from 0 on */
+    uint32_t task;        /* id in the graph: fleet_plan_task_name */
+    uint32_t grid;        /* index of its grid in the plan */
+    uint32_t slice, part; /* of a device-task; of a chiplet-task, as ctx.tile_index */
+    uint32_t absent;      /* 1: outside its grid's shape in this launch; no tile ran */
+    uint32_t desc;        /* index of its descriptor in the plan */
+    /* Of its events, by the plan's arrivals: the counter of the one that was complete last (fleet_plan_counter_name),
+       0: none. What ended last before it: the task that completed that event, or the one before on its worker, an index
+       in the log; FLEET_TRACE_NONE: nothing. Arrivals by run-time maps are not in the plan: there it is the latest task
+       of the grids that notify the tensor. */
+    uint32_t awaited, after;
+} fleet_traced;
+
+/* The arrivals at one event element in one step, and what waited for them. */
+typedef struct fleet_traced_event {
+    uint32_t counter, step; /* fleet_plan_counter_name */
+    uint32_t arrivals;      /* of tasks in the log */
+    uint32_t waiters;       /* tasks for which it was the last of their events */
+    uint32_t last;          /* index in the log: whose arrival came last */
+    uint64_t first_ns, last_ns;
+    uint64_t waited_ns; /* by those tasks, in sum */
+} fleet_traced_event;
+
+typedef struct fleet_trace_log {
+    const fleet_plan *plan; /* of the bucket that ran */
+    fleet_traced *tasks;    /* worker after worker, each by when they were taken */
+    fleet_traced_event *events;
+    uint32_t n_tasks, n_events;
+    uint32_t waves;   /* of a worker, that run tasks */
+    uint32_t steps;   /* 1 + the last that has records */
+    uint64_t dropped; /* records for which there was no room */
+} fleet_trace_log;
+
+/* Waits for the stream, then reads what the last launch has left, also after a failed one: the tasks whose tiles had
+   returned. Memory comes from FLEET_MALLOC; fleet_trace_log_free gives it back. FLEET_ERROR_UNSUPPORTED: no worker was
+   there: nothing has run with this trace yet, or the kernel was compiled without FLEET_TRACE. */
+fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
+void fleet_trace_log_free(fleet_trace_log *log);
+
+/* The three of them show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
+   `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
+
+   Grids whose names agree up to the first dot are of one kind, as "qkv.0" and "qkv.1", and are summed up together.
+
+   In words: what the workers did, what the tasks of each kind took, the event that was waited for longest, the one whose
+   arrivals were furthest apart, and the critical path: from the task that was done last back along `after`.
+       busy        a tile runs             wait   for events, prefetch with it
+       notify      until the task has told its events
+       scheduling  between two tasks: queues, mailboxes, and there the wait where others see to the events
+       idle        before the first and after the last task of the worker
+   A wavefront-task counts for its share of the worker's waves. */
+size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
+                          char *text, size_t bytes);
+/* For Perfetto and chrome://tracing: a process is a chiplet, a thread a worker; wavefront-tasks of its further waves have
+   threads of their own. Categories: task, wait, notify. */
+size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                        size_t bytes);
+/* A picture, SVG without scripts or fonts of its own: time to the right, a row for each worker, by chiplet; kinds of
+   grids in colours, waits in grey, notifies dark, the critical path as a red line. Where more than one thing falls on a point of
+   the picture, the longest is drawn. */
+size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
+                       size_t bytes);
+
+/* ---- topology and calibration ---------------------------------------------------------------- */
+
+/* Describes the current device: chiplets as the hardware numbers them (device attributes where the HIP version
+   has them, else a census kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of two workers. */
+fleet_status fleet_query_topology(fleet_topology *topology);
+
+/* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile
+   does nothing, d->steps steps of each and three times as many. On an H200 20 steps take about half a
+   second, 100 about three. d as for fleet_launch, t as for your plans; args is passed on, but no tile of
+   yours is called. Waits for d->stream. Use it once for each kernel and device; plans that are built with
+   these costs choose schedules for this device. */
+fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
+                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
+
+FLEET_C_END
+
+/* ==== >>layout: what a state and a trace hold in memory ======================================= */
+
+FLEET_C_BEGIN
 
 /* A word that takes read-modify-writes never shares its line with one that is stored to. */
 typedef struct fleeti_line {
@@ -68,7 +559,6 @@ typedef struct fleeti_line {
     uint32_t pad[FLEETI_EVENT_LINE - 1];
 } fleeti_line;
 
-typedef struct fleeti_host fleeti_host;
 typedef struct fleeti_mailbox fleeti_mailbox;
 typedef struct fleeti_ring fleeti_ring;
 typedef struct fleeti_trace fleeti_trace;
@@ -103,7 +593,7 @@ typedef struct fleeti_config {
 
 /* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
    counters, rings, shapes, each on lines of its own. */
-typedef struct fleeti_state {
+struct fleeti_state {
     fleeti_line due;   /* workgroups of launches, refused ones too, that have not left; 0: free */
     fleeti_line epoch; /* steps completed; stored by the last workgroup to leave */
     fleeti_line finished; /* launches; stored by the last workgroup to leave */
@@ -120,7 +610,7 @@ typedef struct fleeti_state {
     uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* the steps of each bucket; as epoch */
     fleeti_config config;                     /* constant during a launch */
     fleeti_line census[FLEET_MAX_CHIPLETS];   /* workgroups by hardware id */
-} fleeti_state;
+};
 
 #define FLEETI_CENSUS_OK 0x80000000u /* is added; with a status below it the census has failed */
 #define FLEETI_CENSUS_ALL                                                                          \
@@ -135,23 +625,15 @@ struct fleeti_mailbox {
     fleeti_line taken; /* entries taken in this launch */
 };
 
-/* What a worker or scheduler that gave up saw. */
-typedef struct fleet_failure {
-    uint32_t status;  /* fleet_status */
-    uint32_t worker;  /* number of the worker; total_workers + k: the scheduler of chiplet k */
-    uint32_t task;    /* id in the graph; see fleet_plan_task_name */
-    uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
-    /* Arrivals in this step's terms: expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is
-       the run-time tensor, `seen` the index and `expected` the value that stands there; or `seen` is
-       FLEETI_TENSOR_SUM, and `expected` the sum of its values. */
-    uint32_t seen, expected;
-    uint32_t epoch;
-    uint32_t tile_status;  /* what the tile returned */
-    uint32_t bucket;       /* of the plan: task is of fleet_plan_bucket(plan, bucket) */
-    uint32_t bucket_epoch; /* epoch among the steps of that bucket */
-} fleet_failure;
-
-#define FLEETI_TENSOR_SUM 0xffffffffu
+/* Many push, many pop. A pop first wins one unit of `available` and only then takes a ticket, so that no ticket is
+   ever without an entry to come. Ticket t is served by slot t mod capacity, which tells t + 1 beside the value: no
+   fresh slot passes for a pushed one. Nothing is ever reset, and all counts wrap.
+   The caller's part: entry t + capacity is pushed only when entry t has been popped and what it led to has been
+   waited for. (A plan's ring has room for all tasks of a step that can be pushed to it, and a step begins when
+   the one before has ended.) Then no push finds its slot taken, and none has to look. */
+struct fleeti_ring {
+    fleeti_line available, head, tail;
+}; /* then: uint64_t slots[capacity], (ticket + 1) << 32 | value */
 
 /* What the host sees of a run, in memory of its own: readable while the kernel hangs. */
 struct fleeti_host {
@@ -197,18 +679,6 @@ typedef struct fleeti_trace_record {
 #define FLEETI_TRACE_KEPT 1u
 #define FLEETI_TRACE_ABSENT 2u
 
-/* Everything that a kernel needs to run a plan; a kernel takes it by value. Prepared by fleet_prepare. */
-typedef struct fleet_run {
-    const fleet_plan *plan; /* in device memory */
-    fleeti_state *state;
-    uint64_t limit_ticks; /* of one wait; 0: none */
-    uint32_t blocks;      /* workgroups of the launch */
-    uint32_t steps;
-    uint32_t lds_bytes; /* dynamic LDS of a worker */
-    uint32_t only;      /* 1 + descriptor: run just this one, without events */
-    uint32_t only_chiplet;
-} fleet_run;
-
 FLEET_C_END
 
 /* Per worker: 1 + id of the last task it began. One more for a task that runs alone. */
@@ -221,199 +691,38 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
     return (fleet_failure *)(void *)(host + 1);
 }
 
-/* ---- fleet sched: tiles ------------------------------------------------------------------------------ */
+/* ==== >>worker: what every schedule shares ==================================================== */
 
-/* What a tile knows of where it runs. Lives in registers. */
-typedef struct fleet_ctx {
-    int32_t at[FLEET_MAX_RANK];    /* the task's coordinate */
-    uint32_t thread, threads;      /* in the group that runs this task: a wave or the workgroup */
-    uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
-    /* of a device-task: slice s runs on chiplet s mod X, unless the plan is unaware; else 0, 1 */
-    uint32_t slice, slices;
-    uint32_t chiplet, chiplets; /* k, X */
-    uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
-    uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
-    const int32_t *symbols;     /* their values in this launch, in the order of fleet_symbol */
-    uint32_t step;              /* of this launch, from 0 on */
-    uint32_t task;              /* id in the graph */
-    uint32_t lds_bytes;
-    void *lds;      /* dynamic LDS of the group: a wavefront-task has its share of it */
-    uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
-    fleeti_me me;
-    fleeti_stream stream;
-    uint32_t stream_tag;
-    uint32_t stream_met; /* 1: it is known already where the task's part of the stream begins: */
-    uint32_t stream_slot, stream_use;
-} fleet_ctx;
+/* ---- descriptors in LDS ---------------------------------------------------------------------- */
 
-/* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
-   fleet_block_barrier would wait for its producer, which does not come; so would an event by hand of FLEET_BLOCK. */
-FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
-{
-    if (ctx->group == FLEET_BLOCK)
-        fleeti_barrier(ctx->me);
-    else
-        fleet_wave_barrier();
-}
+/* Descriptors on their way to a workgroup: a ring of slots in LDS, each with a descriptor, its first wait and
+   its first notify record. Task number n has slot n mod FLEETI_SLOTS_AHEAD. Under STATIC the last wave fills one
+   half, FLEETI_CHUNK tasks ahead, while all work through the other. */
+#define FLEETI_CHUNK 8u
+#define FLEETI_SLOTS_AHEAD (2 * FLEETI_CHUNK)
+#define FLEETI_SLOT_WORDS 24u
+#define FLEETI_SLOT_WAIT 16u   /* four words */
+#define FLEETI_SLOT_NOTIFY 20u /* four words */
+#define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
+#define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
+/* Behind the slots: under DYNAMIC the numbers of the descriptors of a batch. */
+#define FLEETI_BATCH_MOST 32u
+#define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
+/* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
+#define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_MOST) + 8 * (kind))
+#define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
+/* And the head of its own queue: the descriptor, its first wait record, its number. */
+#define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
+#define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
+#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 7)
 
-/* fleet_block_reduce_add among the threads that run the task; FLEET_REDUCE_BYTES(n, ctx.threads) of LDS. */
-FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds)
-{
-    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->me, sum, n, lds);
-}
-
-/* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
-   args (const args_type *, the element that the grid's args index names; no task writes there, for they may
-   be loaded, to a copy, before the task's events are complete) and at (const int32_t *). All threads of the
-   group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
-   fleet_barrier(&ctx). */
-#define FLEET_TILE(name, args_type)                                                                \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
-                                                 const int32_t *at);                               \
-    FLEET_DEVICE fleet_status name(const fleet_ctx ctx, const args_type *args)                     \
-    {                                                                                              \
-        return fleeti_tile_##name(ctx, args, ctx.at);                                              \
-    }                                                                                              \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
-                                                 const int32_t *at)
-
-/* For tiles that need less than ctx, args and at. */
-#define FLEET_UNUSED(x) (void)(x)
-
-/* FLEET_DISPATCH(set, LIST): LIST(TILE, P) is TILE(P, name) for each tile of the set, in any order. Makes the
-   tile numbers set_name for fleet_call_device, and the one place where each tile is called. The type `set`
-   is what args points to. */
-#define FLEETI_TILE_ENUM(set, name) set##_##name,
-#define FLEETI_TILE_CASE(set, name)                                                                \
-    case set##_##name:                                                                             \
-        return name(fleeti_c, fleeti_a);
-#define FLEETI_DISPATCH(set, LIST)                                                                 \
-    enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
-    FLEET_DEVICE fleet_status set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
-                                             const set *fleeti_a)                                  \
-    {                                                                                              \
-        switch (fleeti_t) {                                                                        \
-            LIST(FLEETI_TILE_CASE, set)                                                            \
-        }                                                                                          \
-        return fleeti_t >= FLEETI_TILE_EMPTY ? FLEET_OK : FLEET_ERROR_ARGUMENT;                    \
-    }
-#define FLEETI_NO_PREFETCH(set)                                                                    \
-    enum { set##_prefetches = 0 };                                                                 \
-    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
-                                     const set *fleeti_a)                                          \
-    {                                                                                              \
-        (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
-    }
-#define FLEETI_NO_STREAM(set)                                                                      \
-    enum { set##_slots = 0, set##_slot_bytes = 16 };                                               \
-    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
-                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
-    {                                                                                              \
-        (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
-    }
-#define FLEET_DISPATCH(set, LIST)                                                                  \
-    FLEETI_DISPATCH(set, LIST)                                                                     \
-    FLEETI_NO_PREFETCH(set)                                                                        \
-    FLEETI_NO_STREAM(set)
-
-/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type)
-   { ... } gets what the tile `name` gets and runs just before the task waits, on a worker that must: not
-   where a scheduler or a ready queue hands out tasks whose events are complete, and not in grids with
-   run-time maps, whose tasks may turn out not to exist. In a plan that has DYNAMIC grids those of STATIC
-   ones do not prefetch either: their worker looks for something else to run until their events are
-   complete. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
-   task of this launch writes.
-   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the
-   tiles that have one. */
-#define FLEET_PREFETCH(name, args_type)                                                            \
-    FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
-#define FLEETI_PREFETCH_CASE(set, name)                                                            \
-    case set##_##name:                                                                             \
-        name##_prefetch(fleeti_c, fleeti_a, fleeti_c.at);                                          \
-        break;
-#define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
-    FLEETI_DISPATCH(set, LIST)                                                                     \
-    FLEETI_NO_STREAM(set)                                                                          \
-    enum { set##_prefetches = 1 };                                                                 \
-    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
-                                     const set *fleeti_a)                                          \
-    {                                                                                              \
-        switch (fleeti_t) {                                                                        \
-            PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
-        }                                                                                          \
-    }
-
-/* Weight stream: what a tile will read of memory that nobody writes, such as its weights, in the order in which it
-   will. FLEET_STREAM(name, args_type) { fleet_span(spans, at, bytes); ... } gets what the tile `name` gets, and
-   declares it. One more wave of each workgroup, the producer, runs these functions, and copies the spans through a
-   ring of slots in LDS: under STATIC for the worker's own queue, ahead of its tasks and past the events that they wait
-   for, up to the ring's size; else from the moment that the task may run. The tile takes the pieces in order:
-       fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
-       while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
-   A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
-   only; what those of earlier steps wrote, after fleet_span_await_step, and then it may declare that, too.
-   Wavefront-tasks have no stream.
-   FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
-   tiles that have one; slot_bytes: a multiple of 1024, and on NVIDIA slots are so aligned in the dynamic LDS that
-   FLEET_WORKER_LOOP gives them. A launch gives the ring its LDS and the producer its threads:
-   fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
-#define FLEET_STREAM(name, args_type)                                                              \
-    FLEET_DEVICE void name##_stream(const fleet_ctx ctx, const args_type *args, const int32_t *at, \
-                                    fleet_spans *spans)
-#define FLEETI_STREAM_CASE(set, name)                                                              \
-    case set##_##name:                                                                             \
-        name##_stream(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                                  \
-        break;
-#define FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes)                          \
-    FLEETI_DISPATCH(set, LIST)                                                                     \
-    FLEETI_NO_PREFETCH(set)                                                                        \
-    typedef char set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
-    enum { set##_slots = (slots), set##_slot_bytes = (slot_bytes) };                               \
-    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
-                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
-    {                                                                                              \
-        switch (fleeti_t) {                                                                        \
-            STREAMS(FLEETI_STREAM_CASE, set)                                                       \
-        }                                                                                          \
-    }
-#define FLEET_STREAM_BYTES(set)                                                                    \
-    (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
-
-/* Whether the producer has begun the task's part of the stream, and where. Pair: the store in fleeti_spans_begin (edge
-   20). */
-FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t tag,
-                                           uint32_t *slot, uint32_t *use)
-{
-    const uint32_t entry = FLEETI_STREAM_ENTRY(tag - 1);
-    if (fleeti_lds_acquire(stream->words, entry) != tag) return 0;
-    *slot = fleeti_uniform(fleeti_lds_get(stream->words, entry + 1));
-    *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
-    return 1;
-}
-/* This wave's place in the stream of the task in hand, before its first piece. */
-FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
-{
-    fleet_weights s;
-    uint32_t met = ctx->stream_met, tries = 0;
-    uint64_t since = 0;
-    s.ring = ctx->stream;
-    s.tag = fleeti_uniform(ctx->stream_tag);
-    s.waves = fleeti_my_waves(ctx->me);
-    s.next = 0;
-    s.slot = ctx->stream_slot, s.use = ctx->stream_use;
-    while (!met) {
-        met = fleeti_stream_begins(&s.ring, s.tag, &s.slot, &s.use);
-        if (!met && fleeti_stream_again(&s.ring, &tries, &since)) {
-            s.use = FLEETI_STREAM_NEVER; /* so that no piece of another task's passes for one */
-            break;
-        }
-    }
-    return s;
-}
-
-/* ---- fleet sched: worker ------------------------------------------------------------------------------ */
+/* ---- thread context -------------------------------------------------------------------------- */
 
 #define FLEETI_ONLY 0xffu /* fleet_run_task: one task, no events */
+
+#define FLEETI_ROLE_NONE 0u  /* no part of the run: touch nothing */
+#define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: more workgroups than needed */
+#define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | rank on it */
 
 #if defined(FLEET_TRACE)
 /* What a wave keeps for the records of its tasks. */
@@ -552,6 +861,54 @@ FLEET_DEVICE fleeti_mailbox *fleeti_mailbox_of(const fleeti_worker *w)
     return (fleeti_mailbox *)(uintptr_t)fleeti_cold_at(w->fixed->mailbox);
 }
 
+FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
+{
+    return fleeti_cold_value(w->fixed->role) >= FLEETI_ROLE_FIRST &&
+           fleeti_cold_value(w->fixed->worker) == fleeti_cold_value(w->fixed->workers);
+}
+
+FLEET_DEVICE uint32_t fleeti_batch_most(const fleeti_worker *w)
+{
+    const uint32_t waves = fleeti_my_waves(w->me);
+    return waves < FLEETI_BATCH_MOST ? waves : FLEETI_BATCH_MOST;
+}
+
+FLEET_DEVICE fleeti_wait fleeti_slot_wait(const fleeti_worker *w, uint32_t number)
+{
+    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_SLOT(number) + FLEETI_SLOT_WAIT);
+    fleeti_wait r;
+    r.counter = fleeti_uniform(q.word[0]), r.count = fleeti_uniform(q.word[1]);
+    r.stride = fleeti_uniform(q.word[2]), r.target = fleeti_uniform(q.word[3]);
+    return r;
+}
+FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t number)
+{
+    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_SLOT(number) + FLEETI_SLOT_NOTIFY);
+    fleeti_notify r;
+    r.counter = fleeti_uniform(q.word[0]), r.sub = fleeti_uniform(q.word[1]);
+    r.share = fleeti_uniform(q.word[2]), r.weight = fleeti_uniform(q.word[3]);
+    return r;
+}
+
+/* Whether that was the launch's last step. */
+FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
+{
+    uint32_t left = fleeti_cold_value(w->steps_left) - 1;
+    w->epoch++;
+    w->steps_left = fleeti_cold_of(left);
+    return left == 0;
+}
+
+/* 1 + number of the task in hand, by which takers and the producer know it: its place in the worker's queue, counted
+   over all steps; where there is no queue to walk, among the tasks that this worker ran. */
+FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
+{
+    return fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC ? w->number
+                                                          : fleeti_cold_value(w->streamed);
+}
+
+/* ---- failure records ------------------------------------------------------------------------- */
+
 /* One thread's account of why it gives up, in an epoch of the bucket; the first one's status ends the run for all. */
 FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t task,
                                  uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
@@ -578,7 +935,30 @@ FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t 
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
 }
 
-/* ---- fleet sched: census --------------------------------------------------------------------------------- */
+/* A tile returned this. */
+FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
+                                     fleet_status tile_status)
+{
+    fleeti_seen seen;
+    seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), task, w->epoch, seen,
+                   (uint32_t)tile_status);
+}
+
+/* For the report: what this worker has in hand. */
+FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
+{
+#if !defined(FLEET_NO_WATCHDOG)
+    if (fleeti_leads(w->me, group))
+        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) +
+                                       fleeti_cold_value(w->fixed->id),
+                                   FLEETI_TASK(w, id) + 1);
+#else
+    (void)w, (void)group;
+#endif
+}
+
+/* ---- residency check ------------------------------------------------------------------------- */
 
 /* Before the first tile every workgroup is counted by the chiplet on which it finds itself. The last to
    arrive sees whether each chiplet has what the plan needs. Nobody runs before that, and the wait is bounded,
@@ -667,10 +1047,6 @@ FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
     return FLEET_OK;
 }
 
-#define FLEETI_ROLE_NONE 0u  /* no part of the run: touch nothing */
-#define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: more workgroups than needed */
-#define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | rank on it */
-
 /* Runs in thread 0. */
 FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
 {
@@ -717,12 +1093,6 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
 }
 
-FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
-{
-    return fleeti_cold_value(w->fixed->role) >= FLEETI_ROLE_FIRST &&
-           fleeti_cold_value(w->fixed->worker) == fleeti_cold_value(w->fixed->workers);
-}
-
 /* The last workgroup of a run to leave closes it: it advances the epoch unless the run failed, tells the host, and
    takes all of them off `due`, which frees the state. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
@@ -762,17 +1132,829 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     }
 }
 
-/* ---- fleet sched: ready ring --------------------------------------------------------------------------- */
+/* ---- the task in hand ------------------------------------------------------------------------ */
 
-/* Many push, many pop. A pop first wins one unit of `available` and only then takes a ticket, so that no ticket is
-   ever without an entry to come. Ticket t is served by slot t mod capacity, which tells t + 1 beside the value: no
-   fresh slot passes for a pushed one. Nothing is ever reset, and all counts wrap.
-   The caller's part: entry t + capacity is pushed only when entry t has been popped and what it led to has been
-   waited for. (A plan's ring has room for all tasks of a step that can be pushed to it, and a step begins when
-   the one before has ended.) Then no push finds its slot taken, and none has to look. */
-struct fleeti_ring {
-    fleeti_line available, head, tail;
-}; /* then: uint64_t slots[capacity], (ticket + 1) << 32 | value */
+FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
+{
+    fleet_ctx ctx;
+    const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
+    const uint32_t parts = FLEETI_LEVEL_IN(level) >= FLEET_LEVEL_CHIPLET;
+    const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
+    const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
+        ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
+    ctx.tile_index = !parts ? 0
+                     : told ? FLEETI_BATCH_IN(level)
+                            : fleeti_cold_value(w->fixed->worker);
+    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->fixed->workers) : 1;
+    ctx.slice = FLEETI_TASK(w, slice);
+    ctx.slices = alone ? slices & 0xffff : slices;
+    ctx.chiplet = fleeti_cold_value(w->fixed->chiplet);
+    ctx.chiplets = fleeti_cold_value(w->fixed->chiplets);
+    ctx.worker = fleeti_cold_value(w->fixed->worker);
+    ctx.workers = fleeti_cold_value(w->fixed->workers);
+    ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
+    ctx.symbols = fleeti_state_of(w)->symbols;
+    ctx.step = fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
+    ctx.task = FLEETI_TASK(w, id);
+    ctx.group = w->group;
+    ctx.me = w->me;
+    ctx.stream = w->stream;
+    ctx.stream_tag = fleeti_stream_number(w);
+    ctx.stream_met = ctx.stream_slot = ctx.stream_use = 0;
+    if (w->group == FLEET_BLOCK) {
+        ctx.thread = fleet_thread_id();
+        ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
+        ctx.lds = w->lds;
+        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes);
+    } else {
+        ctx.thread = fleet_lane();
+        ctx.threads = fleet_wave_size();
+        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes) / fleeti_my_waves(w->me) & ~15u;
+        ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
+    }
+    return ctx;
+}
+
+FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
+{
+    if (ctx->group == FLEET_BLOCK)
+        fleeti_barrier(ctx->me);
+    else
+        fleet_wave_barrier();
+}
+
+FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds)
+{
+    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->me, sum, n, lds);
+}
+
+/* Whether there is no such task in this launch: it waits and notifies as ever, so that all counts are those of the
+   bucket, but no tile runs. */
+FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
+{
+    const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
+    uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
+        absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
+    return absent && fleeti_schedule_of(w) != FLEETI_ONLY;
+}
+/* The extent of a grid's first axis in this launch, where its shape has a symbol; else as given. */
+FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
+    if (!g->guarded) return given;
+    return (uint32_t)fleeti_state_of(w)->config.shapes[FLEETI_SHAPE * grid];
+}
+
+/* A value of a run-time tensor (edge 10), past the L1: its writer released it before the arrival that this wave has observed, by
+   the value that its own arrival brought back or by an acquire. */
+FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
+{
+    return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
+}
+
+/* The same for an index: a value that was changed since it was checked leads nowhere but inside the plan. */
+FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_runtime_map *m,
+                                           uint32_t index)
+{
+    const uint32_t value = fleeti_tensor_value(w, m->tensor, index);
+    return value < m->bound ? value : m->bound;
+}
+
+/* The same for tasks that a run-time tensor names, once their events are complete: those at or behind the tensor's
+   last value do not exist in this step. */
+FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    uint32_t missing = 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_ONLY; k++)
+        if (maps[k].kind == FLEETI_MAP_EXISTS)
+            missing |= FLEETI_TASK(w, at) >=
+                       fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
+    return missing;
+}
+/* The tile to be called. */
+FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
+{
+    return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
+}
+
+/* A run-time tensor holds what its map cannot take. index: FLEETI_TENSOR_SUM where it is the sum of all values. */
+FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
+                                       uint32_t value)
+{
+    fleeti_seen seen;
+    seen.status = FLEET_ERROR_TENSOR_VALUE;
+    seen.counter = tensor, seen.seen = index, seen.expected = value;
+    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                   w->epoch, seen, 0);
+    fleeti_drain(); /* the account, before this wave makes the arrivals that are left */
+}
+
+/* The notifies that gather edges make at the event of a COUNTS map in this launch. ~0u: a run-time tensor tells which
+   of the gathering tasks exist, so that they are not known yet. */
+FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
+    const fleeti_grid *grids = (const fleeti_grid *)(block + plan->grids);
+    uint32_t sum = 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < plan->n_maps; k++) {
+        const fleeti_grid *grid = &grids[maps[k].grid];
+        if (maps[k].kind != FLEETI_MAP_GATHER || maps[k].first_element != counts->first_element)
+            continue;
+        for (uint32_t i = 0; i < grid->n_maps; i++)
+            if (maps[grid->first_map + i].kind == FLEETI_MAP_EXISTS) return ~0u;
+        sum += fleeti_extent_now(w, maps[k].grid, grid->count) * maps[k].values;
+    }
+    return sum;
+}
+
+/* By all threads of the group: looks at what the task has left in run-time tensors, before anybody else does. Returns
+   1, in a thread that found it, for a value that its map cannot take. Ranges begin at 0, or the tasks below would
+   belong to no element; counts add up to the notifies that come, or some element would complete too early or never. */
+FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const char *block = (const char *)plan;
+    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
+    const fleeti_runtime_map *maps =
+        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
+    uint32_t wrong = 0;
+    /* Each wave's stores are in the L2 before the barrier. Pair: the loads, past the L1, of the wave that looks, in
+       fleeti_tensor_value (edge 10). */
+    fleeti_drain();
+    if (w->group == FLEET_BLOCK)
+        fleeti_barrier(w->me);
+    else
+        fleet_wave_barrier();
+    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return 0;
+    FLEETI_ROLLED
+    for (uint32_t k = 0; k < grid->n_maps; k++) {
+        const fleeti_runtime_map *m = &maps[k];
+        const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
+        uint32_t bound = m->bound, sum = 0, expected;
+        if (m->kind == FLEETI_MAP_EXISTS) continue;
+        if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
+        FLEETI_ROLLED
+        for (uint32_t i = fleet_lane(); i < m->values; i += fleet_wave_size()) {
+            const uint32_t value = fleeti_tensor_value(w, m->tensor, row + i);
+            uint32_t least = 0, most = bound;
+            if (m->kind == FLEETI_MAP_RANGES && i == 0) most = 0;
+            if (m->kind == FLEETI_MAP_RANGES && i) least = fleeti_tensor_value(w, m->tensor, i - 1);
+            sum += value;
+            /* A value over the bound before this one is named by the lane that looks at that. */
+            if (wrong || (value <= most && (value >= least || least > bound))) continue;
+            fleeti_tensor_failed(w, m->tensor, row + i, value);
+            wrong = 1;
+        }
+        if (m->kind != FLEETI_MAP_COUNTS || fleeti_any(wrong)) continue;
+        sum = fleeti_wave_sum(sum);
+        expected = fleeti_gathered(w, m);
+        if (expected == ~0u || sum == expected) continue;
+        wrong = fleet_lane() == 0;
+        if (wrong) fleeti_tensor_failed(w, m->tensor, FLEETI_TENSOR_SUM, sum);
+    }
+    return wrong;
+}
+
+/* ---- tasks handed out by a scheduler or a queue ---------------------------------------------- */
+
+/* What tells whether a task may run. */
+typedef struct fleeti_slot {
+    uint32_t index; /* descriptor; ~0: none */
+    uint32_t waits, n_waits;
+    uint32_t info;     /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
+    fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
+} fleeti_slot;
+#define FLEETI_INFO_WAVE 1u
+#define FLEETI_INFO_CHIPLET 2u
+#define FLEETI_INFO_END 4u
+
+/* As the words of a fleet_task tell. */
+FLEET_DEVICE uint32_t fleeti_slot_info(uint32_t level, uint32_t tile)
+{
+    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
+           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
+           (tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
+           FLEETI_BATCH_IN(level) << 8;
+}
+FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
+{
+    const fleet_task *t = fleeti_tasks_of(w) + index;
+    slot->index = index;
+    slot->waits = t->waits;
+    slot->n_waits = t->n_waits;
+    /* A task without waits gets what stands there first, and does not look at it. */
+    slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
+    slot->info =
+        fleeti_slot_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
+}
+
+/* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
+   acquire. */
+FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
+                                        uint32_t epoch, uint32_t from, uint32_t step,
+                                        fleeti_seen *seen)
+{
+    fleeti_counters c = fleeti_counters_of(w);
+    fleeti_wait r = slot->first;
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < slot->n_waits; i++) {
+        if (i) r = fleeti_waits_of(w)[slot->waits + i];
+        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
+        FLEETI_ROLLED
+        for (uint32_t k = from; k < (r.count & ~FLEETI_PREVIOUS); k += step) {
+            uint32_t counter = r.counter + k * r.stride;
+            uint32_t value = counter & FLEETI_SYSTEM
+                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
+                                 : fleeti_poll_device(c.device + counter);
+            if ((int32_t)(value - want) >= 0) continue;
+            seen->counter = counter, seen->seen = value, seen->expected = want;
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Descriptor `index` into LDS, from word `to` of the slots on, by all lanes of a wave. */
+FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
+{
+    const fleet_task *task = fleeti_tasks_of(w) + index;
+    fleet_wave_barrier(); /* all lanes have read what was there */
+    FLEETI_ROLLED
+    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
+        fleeti_inbound_begin(&w->inbound, w->slots, to + q * 4,
+                             (const fleeti_quad *)(const void *)task + q);
+        fleeti_inbound_end(&w->inbound, w->slots, to + q * 4);
+    }
+    fleet_wave_barrier();
+}
+
+/* The first wave, when a descriptor has come into the next slot: its first notify record is still on its way when the
+   tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
+FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
+{
+    const uint32_t slot = FLEETI_SLOT(w->number);
+    if (fleet_lane() == 0) {
+        uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
+        uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
+        fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
+        fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
+                             fleeti_notifies_of(w) + (n ? at : 0));
+    }
+    fleet_wave_barrier();
+}
+/* The first wave: descriptor `index` into the next slot. */
+FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
+{
+    fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
+    fleeti_mail_notify(w, index);
+}
+/* The record for the leader, who is the lane that fetched it. */
+FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
+{
+    if (fleeti_leads(w->me, FLEET_BLOCK))
+        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+}
+
+/* ---- weight pipeline: consumer side ---------------------------------------------------------- */
+
+/* Whether the producer has begun the task's part of the stream, and where. Pair: the store in fleeti_spans_begin (edge
+   20). */
+FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t tag,
+                                           uint32_t *slot, uint32_t *use)
+{
+    const uint32_t entry = FLEETI_STREAM_ENTRY(tag - 1);
+    if (fleeti_lds_acquire(stream->words, entry) != tag) return 0;
+    *slot = fleeti_uniform(fleeti_lds_get(stream->words, entry + 1));
+    *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
+    return 1;
+}
+FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
+{
+    fleet_weights s;
+    uint32_t met = ctx->stream_met, tries = 0;
+    uint64_t since = 0;
+    s.ring = ctx->stream;
+    s.tag = fleeti_uniform(ctx->stream_tag);
+    s.waves = fleeti_my_waves(ctx->me);
+    s.next = 0;
+    s.slot = ctx->stream_slot, s.use = ctx->stream_use;
+    while (!met) {
+        met = fleeti_stream_begins(&s.ring, s.tag, &s.slot, &s.use);
+        if (!met && fleeti_stream_again(&s.ring, &tries, &since)) {
+            s.use = FLEETI_STREAM_NEVER; /* so that no piece of another task's passes for one */
+            break;
+        }
+    }
+    return s;
+}
+
+/* A task has been taken: where there is no queue to walk it gets its number. */
+FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
+{
+    const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
+    if (w->group != FLEET_BLOCK || fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return;
+    w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
+}
+/* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
+FLEET_DEVICE void fleeti_stream_meet(const fleeti_worker *w, fleet_ctx *ctx)
+{
+    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+        ctx->stream_met = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
+                                               &ctx->stream_use);
+}
+/* The task in hand begins, its events are complete: all slots of those before are free. */
+FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
+{
+    const uint32_t walked = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
+    if (fleeti_my_wave(w->me) != 0) return;
+    if (!walked) { /* the producer cannot know what comes: here it is */
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
+        fleeti_lds_order(); /* 0 before the words. Pair: that of fleeti_produce_posted (edge 24). */
+        fleeti_held_put(w->task, w->stream.words, FLEETI_STREAM_POSTED);
+        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP, w->epoch);
+        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP + 1, fleeti_cold_value(w->steps_left));
+        fleet_wave_barrier();
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, fleeti_stream_number(w));
+    }
+    /* All waves have read what they took: the barrier that ended the task before. Pair: fleeti_spans_ended (edge 21). */
+    if (fleeti_my_lane(w->me) == 0)
+        fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN, fleeti_stream_number(w));
+}
+/* What the tile of the task in hand returned. Where a wait for the stream has failed the tile may have had no weights: it
+   fails, whatever it returned, and publishes nothing. */
+FLEET_DEVICE fleet_status fleeti_stream_verdict(const fleeti_worker *w, fleet_status tile_status)
+{
+    const uint32_t quit =
+        w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_STREAM_QUIT) : 0;
+    return tile_status ? tile_status : (fleet_status)fleeti_uniform(quit);
+}
+/* This workgroup runs no further task. */
+FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
+{
+    if (fleeti_cold_value(w->fixed->misfit)) return;
+    /* A task alone has no notify, whose barrier the waves would have met at: the others may still take its pieces. */
+    if (fleeti_schedule_of(w) == FLEETI_ONLY) fleeti_barrier(w->me);
+    fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
+}
+
+/* ---- weight pipeline: producer --------------------------------------------------------------- */
+
+FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
+{
+    return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
+}
+/* A step begins, for fleet_span_await_step. In plans whose steps must not overlap the first wait record is that for the
+   step before. */
+FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_spans *p)
+{
+    const fleeti_wait *before = fleeti_waits_of(w);
+    if (!fleeti_plan_of(w)->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
+    p->step = fleeti_counters_of(w).device + before->counter;
+    p->step_want = (w->epoch - 1) * before->target;
+    p->step_known = 0;
+}
+FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
+{
+    __builtin_memset(p, 0, sizeof *p);
+    p->ring = w->stream;
+    p->waves = fleeti_my_waves(w->me);
+    w->number = 0;
+    w->streamed = fleeti_cold_of(0);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC && !fleeti_cold_value(w->done))
+        fleeti_produce_step(w, p);
+}
+
+/* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
+   before it is ended, so that the copies never wait for it. */
+FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
+                                       uint32_t at)
+{
+    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first);
+    const uint32_t count = fleeti_cold_value(w->fixed->count);
+    fleet_wave_barrier(); /* all lanes have read what was there */
+    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size()) {
+        const void *task = tasks + (at + q / 4) % count;
+        fleeti_inbound_begin(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q,
+                             (const fleeti_quad *)task + q % 4);
+    }
+}
+FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spans *p,
+                                         uint32_t number)
+{
+    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size())
+        fleeti_inbound_end(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q);
+    fleet_wave_barrier();
+}
+/* The next descriptor of the worker's queue into w->task. */
+FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
+{
+    const uint32_t number = w->number, count = fleeti_cold_value(w->fixed->count);
+    const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
+    const uint32_t next = number + FLEETI_STREAM_CHUNK;
+    if (number == 0) {
+        fleeti_produce_fetch(w, p, number, at);
+        fleeti_produce_fetched(w, p, number);
+    }
+    if (number % FLEETI_STREAM_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
+    if (next % FLEETI_STREAM_CHUNK == FLEETI_STREAM_CHUNK - 1)
+        fleeti_produce_fetched(w, p, next & ~(FLEETI_STREAM_CHUNK - 1));
+    w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_DESC(number));
+    w->number = number + 1;
+    w->streamed = fleeti_cold_of(at + 1 == count ? 0 : at + 1);
+}
+/* What the waves that run tasks have begun; 0: the run ends. */
+FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
+{
+    uint32_t tries = 0;
+    for (;;) {
+        const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST);
+        const uint32_t post = fleeti_first(found);
+        if (post && post != w->number && !fleeti_any(found != post)) { /* each lane's own acquire */
+            w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_POSTED);
+            w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP));
+            w->steps_left = fleeti_cold_of(
+                fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP + 1)));
+            /* Unless the next one was begun meanwhile: the words are loaded before the look, which does not find the same
+               number then. Pair: the order of fleeti_stream_begun (edge 24). */
+            fleeti_lds_order();
+            if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST) != post)) {
+                w->number = post;
+                return 1;
+            }
+        }
+        fleeti_stream_settle(&p->ring, &p->flight);
+        if (!fleeti_spans_again(p, &tries)) return 0;
+    }
+}
+
+/* The next task whose spans are wanted into w->task; 0: there is none any more. */
+FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
+{
+    const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    if (p->status) {
+        if (fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
+        fleeti_stream_failed(&p->ring, p->status);
+        return 0;
+    }
+    if (fleeti_cold_value(w->done)) return 0;
+    for (;;) {
+        if (!walks && !fleeti_produce_posted(w, p)) return 0;
+        if (walks) {
+            fleeti_produce_walk(w, p);
+            if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
+                if (fleeti_step_ends(w)) return 0;
+                fleeti_produce_step(w, p);
+                continue;
+            }
+            if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) continue;
+            if (fleeti_task_has(w, FLEETI_GUARDED) && fleeti_uniform(fleeti_is_absent(w))) continue;
+        }
+        if (!fleeti_spans_begin(p, w->number - 1)) return 0;
+        if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
+            (!fleet_span_await(p) || fleeti_uniform(fleeti_is_missing(w))))
+            continue;
+        return 1;
+    }
+}
+
+/* The producer leaves. */
+FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
+{
+    const fleet_status status = fleeti_spans_end(p);
+    if (status && fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
+}
+
+/* ==== >>static: each worker walks its own queue =============================================== */
+
+/* One step of a chunk's way, by all lanes of the looking wave between two tasks: fetch its descriptors; put them
+   into their slots and fetch their first records; put these. The steps stand two and three tasks apart, so that
+   even short tiles hide the way to memory, and after the notify: its drain would wait for the loads. The first
+   one comes a task after its half's last one, when all have left it. */
+FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
+{
+    const uint32_t lane = fleeti_my_lane(w->me), lanes = fleet_wave_size();
+    const uint32_t stage = fleeti_cold_value(w->stage), loading = fleeti_cold_value(w->loading);
+    const uint32_t first = fleeti_cold_value(w->fixed->first),
+                   count = fleeti_cold_value(w->fixed->count);
+    uint32_t offset = fleeti_cold_value(w->offset);
+    w->stage = fleeti_cold_of((stage + 1) % 3);
+    w->look_at += stage == 0 ? 2 : 3;
+    if (stage == 0) {
+        FLEETI_ROLLED
+        for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes) {
+            uint32_t at = offset + q / 4; /* a queue is walked round and round */
+            const fleet_task *task;
+            if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
+            task = fleeti_tasks_of(w) + first + at;
+            fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
+                                 (const fleeti_quad *)(const void *)task + q % 4);
+        }
+    } else if (stage == 1) {
+        FLEETI_ROLLED
+        for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
+            fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
+        fleet_wave_barrier();
+        FLEETI_ROLLED
+        for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
+            /* A task without waits or notifies gets what stands first there, and does not look at it. */
+            uint32_t slot = FLEETI_SLOT(loading + q / 2);
+            uint32_t counts = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits));
+            uint32_t n = q % 2 ? counts >> 16 : counts & 0xffff;
+            uint32_t at = fleeti_lds_get(
+                w->slots, slot + (q % 2 ? FLEETI_WORD(notifies) : FLEETI_WORD(waits)));
+            const void *notifies = fleeti_notifies_of(w), *waits = fleeti_waits_of(w);
+            const void *records = q % 2 ? notifies : waits;
+            fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
+                                 (const fleeti_quad *)records + (n ? at : 0));
+        }
+    } else {
+        FLEETI_ROLLED
+        for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
+            fleeti_inbound_end(&w->inbound, w->slots,
+                               FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
+        offset += FLEETI_CHUNK;
+        if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
+        w->loading = fleeti_cold_of(loading + FLEETI_CHUNK);
+        w->offset = fleeti_cold_of(offset);
+    }
+}
+FLEET_DEVICE uint32_t fleeti_look_due(const fleeti_worker *w)
+{
+    return (int32_t)(w->number - w->look_at) >= 0;
+}
+/* Goes on until the next task's slot is full: at the start, and after a batch, which may have been longer than the
+   chunks. */
+FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
+{
+    while (fleeti_look_due(w)) {
+        const uint32_t loading = fleeti_cold_value(w->loading);
+        const int32_t passed = (int32_t)(w->number - loading);
+        if (fleeti_cold_value(w->stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
+            uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
+            w->look_at += skip;
+            w->loading = fleeti_cold_of(loading + skip);
+            w->offset = fleeti_cold_of((fleeti_cold_value(w->offset) + skip) %
+                                       fleeti_cold_value(w->fixed->count));
+        }
+        fleeti_look_ahead(w);
+    }
+}
+
+/* STATIC, the looking wave, between two tasks: descriptors, and whether the run has been stopped. That load is
+   looked at when it must have arrived, so that short tasks do not wait for it; nor do tasks that wait for nothing
+   look at the host's word, across the bus, but seldom, and no two workers at once. */
+FLEET_DEVICE void fleeti_look(fleeti_worker *w)
+{
+    uint32_t now = fleeti_cycles();
+    if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
+        uint32_t ran = fleeti_cold_value(w->ran) + 1;
+        w->stop = fleeti_later_end(w->me, &w->later);
+        fleeti_later_begin(w->me, &w->later, &fleeti_state_of(w)->stop.word);
+        w->looked = fleeti_cold_of(now);
+        w->ran = fleeti_cold_of(ran);
+#if !defined(FLEET_NO_WATCHDOG)
+        if ((ran + fleeti_cold_value(w->fixed->id) * 61) % 1024 == 0 &&
+            fleeti_my_lane(w->me) == 0 &&
+            fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
+            fleeti_seen seen;
+            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                           w->epoch, seen, 0);
+        }
+#endif
+    }
+    if (fleeti_look_due(w)) fleeti_look_ahead(w);
+}
+
+/* ==== >>chiplet: one scheduler per chiplet posts to mailboxes ================================= */
+
+/* ---- worker side ----------------------------------------------------------------------------- */
+
+/* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
+   of wavefront-tasks from it on. While there is no mail, the descriptor after the last one is fetched: in a row of
+   chiplet-tasks it is the next one. Returns 0 when the run ends. */
+FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
+{
+    uint32_t batch = 0;
+    if (fleet_wave_id() == 0) {
+        fleeti_mailbox *box = fleeti_mailbox_of(w);
+        const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
+        fleet_watch patient = fleeti_state_of(w)->config.watch;
+        uint32_t tries = 0, guess = fleeti_cold_value(w->guess), first, end;
+        uint64_t since = 0, mail = 0;
+        fleet_status status = FLEET_OK;
+        patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
+                                     lose patience */
+        while (!status) {
+            mail = fleeti_first64(fleeti_poll64_device(slot)); /* one look for all lanes */
+            if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
+            if (tries == 0) fleeti_mail_fetch(w, guess);
+            status =
+                (fleet_status)fleeti_first((uint32_t)fleeti_again(slot, &patient, &tries, &since));
+        }
+        if (!status) {
+            /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
+               Pairs: fleeti_post_order of the scheduler (edge 7), and the release or drain in fleeti_notify_all
+               of the producers. */
+            fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
+            batch = (uint32_t)(mail >> 32) & 0x3fff;
+            if (tries == 0 || guess != (uint32_t)mail) fleeti_mail_fetch(w, (uint32_t)mail);
+            first = fleeti_cold_value(w->fixed->first),
+            end = first + fleeti_cold_value(w->fixed->count);
+            guess = (uint32_t)mail + batch;
+            w->guess = fleeti_cold_of(guess == end ? first : guess);
+            /* The slot's load has returned: it may be written again. Pair: the poll in fleeti_post (edge 8). */
+            if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
+        } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
+            /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
+            fleeti_seen seen;
+            seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                           w->epoch, seen, 0);
+        }
+    }
+    batch = fleeti_broadcast(w->me, batch, 0);
+    w->mailed = fleeti_cold_of(batch);
+    return batch != 0;
+}
+
+/* ---- scheduler ------------------------------------------------------------------------------- */
+
+/* Walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is not
+   dispatched yet, and posts those whose events are complete: a chiplet-task to every worker, others in turn.
+   Lane v looks after the descriptors with index % FLEETI_WINDOW == v. */
+#define FLEETI_WINDOW 32u
+#if defined(FLEET_HOST)
+#define FLEETI_SLOTS FLEETI_WINDOW /* one lane does it all */
+#else
+#define FLEETI_SLOTS 1u
+#endif
+
+/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
+   is looked after by lane j mod wave size; *taken is the least that the workers of this lane had taken when
+   it looked last. The store carries no data but itself, and the worker acquires for itself; what orders it
+   after the observation of the events is fleeti_post_order, once before the posts. */
+FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry,
+                                      uint32_t index, uint32_t acquire, uint32_t batch,
+                                      uint32_t *taken)
+{
+    fleeti_mailbox *box = fleeti_mailbox_of(w) + j;
+    if (entry - *taken >= FLEETI_MAILBOX) {
+        uint32_t tries = 0, least = entry;
+        uint64_t since = 0;
+        /* Until the worker has read what stands there. Pair: its store of `taken` (edge 8). */
+        FLEETI_ROLLED
+        while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
+            fleet_status status =
+                fleeti_again(&box->taken.word, &fleeti_state_of(w)->config.watch, &tries, &since);
+            if (status) return status;
+        }
+        FLEETI_ROLLED
+        for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->fixed->workers);
+             i += fleet_wave_size()) {
+            uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
+            if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
+        }
+        *taken = least;
+    }
+    fleeti_post64_device(&box->slot[entry % FLEETI_MAILBOX],
+                         (uint64_t)((entry + 1) & 0xffff) << 48 | (uint64_t)acquire << 46 |
+                             (uint64_t)batch << 32 | index);
+    return FLEET_OK;
+}
+
+/* Runs in the first wave of the scheduler's workgroup. */
+FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
+{
+    const uint32_t workers = fleeti_cold_value(w->fixed->workers);
+    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->fixed->chiplet);
+    fleeti_slot slot[FLEETI_SLOTS];
+    fleeti_seen seen;
+    const uint32_t first = fleeti_cold_value(w->fixed->first);
+    const uint32_t end = first + fleeti_cold_value(w->fixed->count);
+    uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
+    uint32_t deal = 0;                 /* whose turn it is */
+    uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
+    uint32_t taken = 0, tries = 0;
+#if !defined(FLEET_NO_WATCHDOG)
+    uint32_t rounds = 0;
+#endif
+    uint64_t since = 0;
+    for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
+    seen.status = FLEET_OK;
+    while (!fleeti_cold_value(w->done)) {
+        uint32_t lanes = 0, ready;
+        for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
+            uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
+                     index = base + offset;
+            uint32_t here = v < FLEETI_WINDOW && index < end && !(posted >> offset & 1);
+            if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
+            here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) &&
+                   fleeti_slot_ready(&slot[k], w, w->epoch, 0, 1, &seen);
+            lanes |= fleeti_ballot(here) << k;
+        }
+        /* From lanes to plan order: bit o is descriptor base + o. */
+        ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW |
+                                           lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
+                                     : lanes;
+        if (!ready) {
+            fleet_status status =
+                fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
+            if (fleeti_any((uint32_t)status)) {
+                /* The lane of the first descriptor that waits tells for what. */
+                uint32_t held = 0;
+                while (posted >> held & 1) held++;
+                if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
+                    seen.status = status ? status : FLEET_ERROR_ABORTED;
+                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base + held].id,
+                                   w->epoch, seen, 0);
+                }
+                return;
+            }
+            continue;
+        }
+        tries = 0, since = 0;
+#if !defined(FLEET_NO_WATCHDOG)
+        /* Where nobody ever waits for long, the host's word is looked at here. */
+        if (++rounds % 256 == 0) {
+            uint32_t asked = fleet_lane() == 0 &&
+                             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
+            if (asked) {
+                seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
+                seen.expected = 0;
+                fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id, w->epoch,
+                               seen, 0);
+            }
+            if (fleeti_any(asked)) return;
+        }
+#endif
+        /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_take_mail (edge 7). */
+        fleeti_post_order();
+        for (uint32_t offset = 0; ready >> offset;) {
+            uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
+            fleet_status status = FLEET_OK;
+            if (!(ready >> offset & 1)) {
+                offset++;
+                continue;
+            }
+            info = fleeti_shuffle(slot[v % FLEETI_SLOTS].info, v);
+            acquire = info >> 4 & 3;
+            if (info & FLEETI_INFO_WAVE) {
+                /* Ready wavefront-tasks in a row go to the waves of one worker. */
+                while (count < fleeti_my_waves(w->me) && count < info >> 8 &&
+                       offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
+                    uint32_t next = (index + count) % FLEETI_WINDOW;
+                    uint32_t other = fleeti_shuffle(slot[next % FLEETI_SLOTS].info, next) >> 4 & 3;
+                    acquire = other > acquire ? other : acquire;
+                    count++;
+                }
+            }
+            if (info & FLEETI_INFO_CHIPLET) {
+                for (uint32_t j = fleet_lane(); j < workers && !status; j += fleet_wave_size())
+                    status = fleeti_post(w, j, sent + (j < deal), index, acquire, 1, &taken);
+                sent++;
+            } else {
+                if (fleet_lane() == deal % fleet_wave_size())
+                    status = fleeti_post(w, deal, sent, index, acquire, count, &taken);
+                if (++deal == workers) deal = 0, sent++;
+            }
+            if (fleeti_any((uint32_t)status)) {
+                if (status) {
+                    seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id, w->epoch,
+                                   seen, 0);
+                }
+                return;
+            }
+            for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
+            offset += count;
+            if (info & FLEETI_INFO_END) w->done = fleeti_cold_of(fleeti_step_ends(w));
+            if (offset >= FLEETI_WINDOW) break;
+        }
+        while (posted & 1) {
+            posted >>= 1;
+            base++;
+        }
+        if (base == end) base = first;
+    }
+}
+
+/* ==== >>dynamic: ready rings ================================================================== */
+
+/* ---- ready ring ------------------------------------------------------------------------------ */
 
 FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
 {
@@ -856,20 +2038,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
     }
 }
 
-/* A value of a run-time tensor (edge 10), past the L1: its writer released it before the arrival that this wave has observed, by
-   the value that its own arrival brought back or by an acquire. */
-FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
-{
-    return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
-}
-
-/* The same for an index: a value that was changed since it was checked leads nowhere but inside the plan. */
-FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_runtime_map *m,
-                                           uint32_t index)
-{
-    const uint32_t value = fleeti_tensor_value(w, m->tensor, index);
-    return value < m->bound ? value : m->bound;
-}
+/* ---- pushing ready tasks --------------------------------------------------------------------- */
 
 /* Elements that tasks outside their shape have completed, one in each lane below `count`, with its epoch. */
 typedef struct fleeti_todo {
@@ -1065,18 +2234,6 @@ typedef struct fleeti_cursor {
     uint32_t map, base, ends;
 } fleeti_cursor;
 
-/* A run-time tensor holds what its map cannot take. index: FLEETI_TENSOR_SUM where it is the sum of all values. */
-FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
-                                       uint32_t value)
-{
-    fleeti_seen seen;
-    seen.status = FLEET_ERROR_TENSOR_VALUE;
-    seen.counter = tensor, seen.seen = index, seen.expected = value;
-    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                   w->epoch, seen, 0);
-    fleeti_drain(); /* the account, before this wave makes the arrivals that are left */
-}
-
 /* DYNAMIC: an element has got more arrivals than its target, so that it completed too early: its count is too small
    or, where all elements have the same, the gather names it too often. The arrival was that of map m, value number i. */
 FLEET_DEVICE void fleeti_counted_wrong(const fleeti_worker *w, const fleeti_runtime_map *m,
@@ -1149,127 +2306,73 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
     return 0;
 }
 
-/* ---- fleet sched: look-ahead -------------------------------------------------------------------------- */
-
-/* Descriptors on their way to a workgroup: a ring of slots in LDS, each with a descriptor, its first wait and
-   its first notify record. Task number n has slot n mod FLEETI_SLOTS_AHEAD. Under STATIC the last wave fills one
-   half, FLEETI_CHUNK tasks ahead, while all work through the other. */
-#define FLEETI_CHUNK 8u
-#define FLEETI_SLOTS_AHEAD (2 * FLEETI_CHUNK)
-#define FLEETI_SLOT_WORDS 24u
-#define FLEETI_SLOT_WAIT 16u   /* four words */
-#define FLEETI_SLOT_NOTIFY 20u /* four words */
-#define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
-#define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
-/* Behind the slots: under DYNAMIC the numbers of the descriptors of a batch. */
-#define FLEETI_BATCH_MOST 32u
-#define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
-/* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
-#define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_MOST) + 8 * (kind))
-#define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
-/* And the head of its own queue: the descriptor, its first wait record, its number. */
-#define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
-#define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
-#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 7)
-/* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
-#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS + FLEETI_FIXED_BYTES)
-FLEET_DEVICE uint32_t fleeti_batch_most(const fleeti_worker *w)
+/* DYNAMIC: of the notify records of the task in hand. */
+FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
 {
-    const uint32_t waves = fleeti_my_waves(w->me);
-    return waves < FLEETI_BATCH_MOST ? waves : FLEETI_BATCH_MOST;
+    const fleet_plan *plan = fleeti_plan_of(w);
+    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
 }
 
-FLEET_DEVICE fleeti_wait fleeti_slot_wait(const fleeti_worker *w, uint32_t number)
+/* Early pushes, by all threads of the group: the task in hand has been taken (edge 23, both ends). Who waits for its events and has no other
+   producer to come becomes ready, and will wait for them. Nothing is published by that. */
+FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 {
-    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_SLOT(number) + FLEETI_SLOT_WAIT);
-    fleeti_wait r;
-    r.counter = fleeti_uniform(q.word[0]), r.count = fleeti_uniform(q.word[1]);
-    r.stride = fleeti_uniform(q.word[2]), r.target = fleeti_uniform(q.word[3]);
-    return r;
-}
-FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t number)
-{
-    fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_SLOT(number) + FLEETI_SLOT_NOTIFY);
-    fleeti_notify r;
-    r.counter = fleeti_uniform(q.word[0]), r.sub = fleeti_uniform(q.word[1]);
-    r.share = fleeti_uniform(q.word[2]), r.weight = fleeti_uniform(q.word[3]);
-    return r;
-}
-/* One step of a chunk's way, by all lanes of the looking wave between two tasks: fetch its descriptors; put them
-   into their slots and fetch their first records; put these. The steps stand two and three tasks apart, so that
-   even short tiles hide the way to memory, and after the notify: its drain would wait for the loads. The first
-   one comes a task after its half's last one, when all have left it. */
-FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
-{
-    const uint32_t lane = fleeti_my_lane(w->me), lanes = fleet_wave_size();
-    const uint32_t stage = fleeti_cold_value(w->stage), loading = fleeti_cold_value(w->loading);
-    const uint32_t first = fleeti_cold_value(w->fixed->first),
-                   count = fleeti_cold_value(w->fixed->count);
-    uint32_t offset = fleeti_cold_value(w->offset);
-    w->stage = fleeti_cold_of((stage + 1) % 3);
-    w->look_at += stage == 0 ? 2 : 3;
-    if (stage == 0) {
-        FLEETI_ROLLED
-        for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes) {
-            uint32_t at = offset + q / 4; /* a queue is walked round and round */
-            const fleet_task *task;
-            if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
-            task = fleeti_tasks_of(w) + first + at;
-            fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
-                                 (const fleeti_quad *)(const void *)task + q % 4);
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_trigger *triggers = fleeti_triggers_of(w);
+    const uint32_t *targets = (const uint32_t *)((const char *)plan + plan->taken_targets);
+    const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
+    const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
+    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return;
+    FLEETI_ROLLED
+    for (uint32_t from = 0; from < n; from += lanes) {
+        const uint32_t here = lane < lanes && from + lane < n;
+        uint32_t e = 0, last = 0;
+        fleeti_news news;
+        if (here) {
+            e = triggers[from + lane].element;
+            last =
+                fleet_add_relaxed_device(fleeti_counters_of(w).device + plan->taken + e, 1) + 1 ==
+                w->epoch * targets[e];
         }
-    } else if (stage == 1) {
-        FLEETI_ROLLED
-        for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
-            fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
-        fleet_wave_barrier();
-        FLEETI_ROLLED
-        for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
-            /* A task without waits or notifies gets what stands first there, and does not look at it. */
-            uint32_t slot = FLEETI_SLOT(loading + q / 2);
-            uint32_t counts = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits));
-            uint32_t n = q % 2 ? counts >> 16 : counts & 0xffff;
-            uint32_t at = fleeti_lds_get(
-                w->slots, slot + (q % 2 ? FLEETI_WORD(notifies) : FLEETI_WORD(waits)));
-            const void *notifies = fleeti_notifies_of(w), *waits = fleeti_waits_of(w);
-            const void *records = q % 2 ? notifies : waits;
-            fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
-                                 (const fleeti_quad *)records + (n ? at : 0));
-        }
-    } else {
-        FLEETI_ROLLED
-        for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
-            fleeti_inbound_end(&w->inbound, w->slots,
-                               FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
-        offset += FLEETI_CHUNK;
-        if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
-        w->loading = fleeti_cold_of(loading + FLEETI_CHUNK);
-        w->offset = fleeti_cold_of(offset);
-    }
-}
-FLEET_DEVICE uint32_t fleeti_look_due(const fleeti_worker *w)
-{
-    return (int32_t)(w->number - w->look_at) >= 0;
-}
-/* Goes on until the next task's slot is full: at the start, and after a batch, which may have been longer than the
-   chunks. */
-FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
-{
-    while (fleeti_look_due(w)) {
-        const uint32_t loading = fleeti_cold_value(w->loading);
-        const int32_t passed = (int32_t)(w->number - loading);
-        if (fleeti_cold_value(w->stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
-            uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
-            w->look_at += skip;
-            w->loading = fleeti_cold_of(loading + skip);
-            w->offset = fleeti_cold_of((fleeti_cold_value(w->offset) + skip) %
-                                       fleeti_cold_value(w->fixed->count));
-        }
-        fleeti_look_ahead(w);
+        news.triggers = NULL;
+        news.mask = fleeti_ballot(last);
+        news.element = plan->n_elements + e;
+        news.from = news.end = 0;
+        if (news.mask) fleeti_make_ready(w, news, w->epoch);
     }
 }
 
-/* ---- fleet sched: where ready tasks come from --------------------------------------------------------- */
+/* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
+   Returns FLEETI_VETOED or 0. */
+FLEET_DEVICE uint32_t fleeti_notify_ready(fleeti_worker *w, fleeti_notify first,
+                                          const fleeti_notify *notifies, uint32_t n,
+                                          uint32_t mapped, uint32_t veto)
+{
+    FLEETI_ROLLED
+    for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
+        const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
+        fleeti_told told;
+        if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
+        told = fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from,
+                                 some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, NULL,
+                                 1, veto, w->turn);
+        if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
+        if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
+            fleeti_news news;
+            fleeti_cursor at;
+            at.map = at.base = at.ends = 0;
+            news.triggers = fleeti_triggers_of(w) + from;
+            news.mask = fleeti_first(told.completed);
+            news.element = news.from = news.end = 0;
+            FLEETI_ROLLED
+            do fleeti_make_ready(w, news, w->epoch);
+            while (mapped && last && fleeti_next_arrivals(w, &at, &news));
+        }
+    }
+    return 0;
+}
+
+/* ---- popping ready tasks --------------------------------------------------------------------- */
 
 /* A ring, as who pops from it needs it. */
 typedef struct fleeti_source {
@@ -1358,79 +2461,6 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, ui
     return got;
 }
 
-/* ---- fleet sched: whether a task may run --------------------------------------------------------------- */
-
-/* What tells whether a task may run. */
-typedef struct fleeti_slot {
-    uint32_t index; /* descriptor; ~0: none */
-    uint32_t waits, n_waits;
-    uint32_t info;     /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
-    fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
-} fleeti_slot;
-#define FLEETI_INFO_WAVE 1u
-#define FLEETI_INFO_CHIPLET 2u
-#define FLEETI_INFO_END 4u
-
-/* As the words of a fleet_task tell. */
-FLEET_DEVICE uint32_t fleeti_slot_info(uint32_t level, uint32_t tile)
-{
-    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
-           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-           (tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
-           FLEETI_BATCH_IN(level) << 8;
-}
-FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
-{
-    const fleet_task *t = fleeti_tasks_of(w) + index;
-    slot->index = index;
-    slot->waits = t->waits;
-    slot->n_waits = t->n_waits;
-    /* A task without waits gets what stands there first, and does not look at it. */
-    slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
-    slot->info =
-        fleeti_slot_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
-}
-
-/* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
-   acquire. */
-FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
-                                        uint32_t epoch, uint32_t from, uint32_t step,
-                                        fleeti_seen *seen)
-{
-    fleeti_counters c = fleeti_counters_of(w);
-    fleeti_wait r = slot->first;
-    FLEETI_ROLLED
-    for (uint32_t i = 0; i < slot->n_waits; i++) {
-        if (i) r = fleeti_waits_of(w)[slot->waits + i];
-        uint32_t want = (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
-        FLEETI_ROLLED
-        for (uint32_t k = from; k < (r.count & ~FLEETI_PREVIOUS); k += step) {
-            uint32_t counter = r.counter + k * r.stride;
-            uint32_t value = counter & FLEETI_SYSTEM
-                                 ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
-                                 : fleeti_poll_device(c.device + counter);
-            if ((int32_t)(value - want) >= 0) continue;
-            seen->counter = counter, seen->seen = value, seen->expected = want;
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Descriptor `index` into LDS, from word `to` of the slots on, by all lanes of a wave. */
-FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
-{
-    const fleet_task *task = fleeti_tasks_of(w) + index;
-    fleet_wave_barrier(); /* all lanes have read what was there */
-    FLEETI_ROLLED
-    for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_inbound_begin(&w->inbound, w->slots, to + q * 4,
-                             (const fleeti_quad *)(const void *)task + q);
-        fleeti_inbound_end(&w->inbound, w->slots, to + q * 4);
-    }
-    fleet_wave_barrier();
-}
-
 /* The head of the worker's own queue into LDS, by all lanes of a wave. */
 FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
 {
@@ -1482,7 +2512,649 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
     return count;
 }
 
-/* ---- fleet sched: trace --------------------------------------------------------------------------------- */
+/* DYNAMIC, by the first wave: takes `count` tasks from the head of the worker's own queue, whose events it has seen
+   complete, the first one into the next slot; acquires what they published. Pair: the releases of the producers. */
+FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t scope)
+{
+    const uint32_t own = fleeti_cold_value(w->own), next = own + count;
+    const uint32_t ends = next == fleeti_cold_value(w->fixed->count);
+    FLEETI_ROLLED
+    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
+        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
+                       fleeti_cold_value(w->fixed->first) + own + i);
+    FLEETI_ROLLED
+    for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
+        fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
+                       fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
+    fleet_wave_barrier();
+    fleeti_mail_notify(w, fleeti_cold_value(w->fixed->first) + own);
+    w->own = fleeti_cold_of(ends ? 0 : next);
+    w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
+    fleeti_invalidate((fleet_scope)scope);
+}
+
+/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that
+   is popped; of wavefront-tasks the descriptors' numbers go to the batch words. The step event tells
+   which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody waits
+   for. */
+FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
+{
+    uint32_t got = 0, step = 0;
+    if (fleet_wave_id() == 0) {
+        const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
+        const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
+        const uint32_t last = fleeti_cold_value(w->fixed->last);
+        uint32_t looked = fleeti_cold_value(w->looked);
+        const uint32_t has_own = fleeti_cold_value(w->fixed->count) &&
+                                 (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
+        uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = 0;
+        uint64_t since = 0;
+        fleet_status status = FLEET_OK;
+        fleeti_source from;
+        fleeti_seen seen, held;
+        __builtin_memset(&from, 0, sizeof from);
+        seen.counter = counter;
+        seen.seen = (fleeti_cold_value(w->fixed->begun) - 1) * target;
+        do {
+            held.counter = 0;
+#if !defined(FLEET_NO_WATCHDOG)
+            /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds: before the own
+               queue, whose head may be ready every time. */
+            if (fleet_lane() == 0) {
+                const uint32_t now = fleeti_cycles();
+                if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
+                    looked = now;
+                    if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
+                        status = FLEET_ERROR_ABORTED;
+                }
+            }
+#endif
+            if (has_own && !fleeti_any((uint32_t)status)) mine = fleeti_own_ready(w, &scope, &held);
+            if (mine) break;
+            if (fleet_lane() == 0) {
+                if (!status) got = fleeti_pop(w, &from, &ticket, &status);
+                if (!got && !status) {
+                    seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
+                    over = (int32_t)(seen.seen - last * target) >= 0; /* edge 9 */
+                    if (!over)
+                        status =
+                            fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
+                }
+            }
+            got = fleeti_first(got);
+            over = fleeti_first(over | (uint32_t)status);
+        } while (!got && !over);
+        w->looked = fleeti_cold_of(fleeti_first(looked));
+        if (mine) {
+            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->fixed->begun);
+            fleeti_take_own(w, mine, scope);
+            got = mine;
+        } else if (got) {
+            const uint32_t mask = fleeti_first(from.mask), first = fleeti_first(ticket);
+            fleeti_ring *ring =
+                (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)from.ring);
+            FLEETI_ROLLED
+            for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
+                status = fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch,
+                                          &index);
+                /* Left by a step of another bucket that ended too early, as only a plan or a run-time tensor that is
+                   wrong has it end. */
+                if (index >= fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 2) && !status)
+                    status = FLEET_ERROR_IMAGE_INDEX;
+                fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
+            }
+            if (fleeti_any((uint32_t)status)) got = 0;
+            /* Pair: fleeti_post_order before the push (edge 6), and the releases of the producers. */
+            if (got) fleeti_invalidate(FLEET_SCOPE_DEVICE);
+            /* A step begins when the one before has ended, and does not end without this task. Behind the acquire: the
+               count that began the step is there. */
+            step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
+        }
+        if (fleeti_any((uint32_t)status) && fleeti_any(has_own && held.counter)) {
+            /* The lane whose event it is tells what the head of the own queue waits for. */
+            held.status = (fleet_status)fleeti_first((uint32_t)status);
+            if (held.counter)
+                fleeti_give_up(
+                    fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+                    fleeti_tasks_of(
+                        w)[fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own)]
+                        .id,
+                    fleeti_cold_value(w->own_epoch), held, 0);
+        } else if (status) { /* in the step that has not ended */
+            const uint32_t begun = fleeti_cold_value(w->fixed->begun);
+            const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
+            seen.status = status;
+            seen.expected = epoch * target;
+            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), ~0u, epoch, seen,
+                           0);
+        }
+        fleet_wave_barrier();
+        if (got) {
+            if (!mine)
+                fleeti_mail_fetch(w,
+                                  fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
+            if (!mine) step = (step - (fleeti_cold_value(w->fixed->begun) - 1) * target) / target;
+            if (fleet_lane() == 0)
+                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
+        }
+    }
+    /* The wait of a task that was pushed early is next to use word 0. */
+    got = fleeti_broadcast(w->me, got, 1);
+    if (!got) return 0;
+    step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
+    w->mailed = fleeti_cold_of(got);
+    w->epoch = fleeti_cold_value(w->fixed->begun) + step;
+    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last) - w->epoch + 1);
+    return 1;
+}
+
+/* ==== >>loop: the worker loop ================================================================= */
+
+/* >>trace */
+FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w);
+
+/* ---- worker start ---------------------------------------------------------------------------- */
+
+FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
+{
+    const char *block = (const char *)plan;
+    f->plan = fleeti_cold_to(plan);
+    f->tasks = fleeti_cold_to(block + plan->tasks);
+    f->waits = fleeti_cold_to(block + plan->waits);
+    f->notifies = fleeti_cold_to(block + plan->notifies);
+}
+/* The plan of the bucket that this launch runs, and the steps that it has behind it. */
+FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epoch)
+{
+    const char *block = (const char *)run->plan;
+    const uint32_t bucket =
+        run->plan->n_buckets == 1
+            ? 0
+            : fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket.word));
+    *epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket_epoch[bucket]));
+    if (run->plan->n_buckets == 1) return run->plan;
+    return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
+}
+
+/* Claims a role and prepares the worker, whose fixed part is `f`; the caller's whole workgroup comes here. */
+FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run, void *lds,
+                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
+                               uint32_t only_static)
+{
+    const fleet_plan *plan = run->plan;
+    const fleeti_queue *queue;
+    uint32_t role, chiplet, rank, epoch, ahead, done;
+    FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
+    __builtin_memset(w, 0, sizeof *w);
+    __builtin_memset(f, 0, sizeof *f);
+    w->fixed = f;
+    f->state = fleeti_cold_to(run->state);
+    f->counters = fleeti_cold_to(run->state->config.counters);
+    f->steps = w->steps_left = fleeti_cold_of(run->steps);
+    f->blocks = fleeti_cold_of(fleet_block_count());
+    w->schedule = fleeti_cold_of(plan->schedule);
+    f->chiplets = fleeti_cold_of(plan->chiplets);
+    w->group = FLEET_BLOCK;
+    if (ring_slots) {
+        const uint32_t ring = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
+        const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
+        w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
+        w->stream.words = fleeti_lds_kept(w->stream.words);
+        f->misfit = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
+        if (!misfit)
+            fleeti_stream_begin(&w->stream, run->limit_ticks, &run->state->stop.word,
+                                fleet_wave_count() - 1);
+        lds = (char *)lds + ring;
+        lds_bytes = misfit ? 0 : lds_bytes - ring;
+    }
+    w->lds = lds;
+    f->lds_bytes = fleeti_cold_of(lds_bytes);
+#if defined(FLEET_HOST)
+    w->lds_mark = fleeti_host_lds_mark();
+#endif
+    w->me = fleeti_me_kept();
+    w->slots = fleeti_lds_kept(fleeti_lds_of(slots));
+    if (fleet_thread_id() == 0) {
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(0), 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(1), 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_LATER, 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET, 0);
+        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET + 1, 0);
+    }
+    if (run->only) {
+        fleeti_use_plan(f, plan);
+        fleet_block_barrier();
+        w->schedule = fleeti_cold_of(FLEETI_ONLY);
+        w->slow = 1;
+        f->first = fleeti_cold_of(run->only - 1);
+        w->epoch = 1;
+        f->chiplet = fleeti_cold_of(run->only_chiplet);
+        f->workers = fleeti_cold_of(plan->workers[run->only_chiplet]);
+        f->worker = fleeti_cold_of(fleet_block_id());
+        f->id = fleeti_cold_of(plan->total_workers);
+        f->role = fleeti_cold_of(FLEETI_ROLE_NONE);
+        if (only_static) f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+        if (fleeti_cold_value(w->fixed->misfit)) {
+            if (fleet_thread_id() == 0)
+                fleeti_publish_system(&run->state->config.host->task_status,
+                                      fleeti_cold_value(w->fixed->misfit));
+            w->done = fleeti_cold_of(1);
+        }
+        return;
+    }
+    /* On their way during the census. They are this launch's, if its role is one. */
+    plan = fleeti_choice(run, &epoch);
+    ahead = fleet_load_relaxed_device(&run->state->epoch.word);
+    role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
+    role = fleeti_broadcast(w->me, role, 1);
+    f->role = fleeti_cold_of(role);
+    if (role < FLEETI_ROLE_FIRST) {
+        w->done = fleeti_cold_of(1);
+        w->slow = 1;
+        return;
+    }
+    fleeti_use_plan(f, plan);
+    w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
+    w->epoch = epoch + 1;
+    w->ahead = fleeti_cold_of(fleeti_uniform(ahead) - epoch);
+    chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
+    rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
+    f->chiplet = fleeti_cold_of(chiplet);
+    f->workers = fleeti_cold_of(plan->workers[chiplet]);
+    f->worker = fleeti_cold_of(rank);
+    f->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
+    fleeti_trace_enter(w);
+    f->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
+                                (rank < plan->workers[chiplet] ? rank : 0));
+    queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
+            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
+                                                             : fleeti_cold_value(w->fixed->id));
+    if (only_static) { /* a constant; without it the code below is for nobody */
+        if (plan->schedule != FLEET_SCHEDULE_STATIC)
+            f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+        w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
+    }
+    f->first = fleeti_cold_of(queue->first);
+    w->guess = fleeti_cold_of(queue->first);
+    f->count = fleeti_cold_of(queue->count);
+    f->begun = fleeti_cold_of(w->epoch);
+    f->last = fleeti_cold_of(w->epoch - 1 + run->steps);
+    w->own_epoch = fleeti_cold_of(w->epoch);
+    /* A chiplet without tasks has no step end either: nothing to wait for. */
+    done = queue->count == 0 || run->steps == 0;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
+        fleeti_keep_sources(w);
+        done = plan->n_tasks == 0 || run->steps == 0;
+        /* The sources of the first step are ready. */
+        if (fleeti_cold_value(w->fixed->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
+            fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
+        fleet_block_barrier(); /* before word 1 is used again */
+    }
+    if (fleeti_cold_value(w->fixed->misfit)) {
+        fleeti_seen seen;
+        seen.status = (fleet_status)fleeti_cold_value(w->fixed->misfit), seen.counter = 0;
+        seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
+        if (fleet_thread_id() == 0)
+            fleeti_give_up(run->state, fleeti_cold_value(w->fixed->id), 0, w->epoch, seen, 0);
+        done = 1;
+    }
+    w->done = fleeti_cold_of(fleeti_uniform(done));
+    w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
+    w->looked = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
+    w->looks = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
+    if (!w->slow) {
+        w->look_at = 0u - (FLEETI_CHUNK - 1);
+        if (w->looks) fleeti_look_up(w);
+        fleet_block_barrier();
+    }
+}
+
+/* ---- next task ------------------------------------------------------------------------------- */
+
+/* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
+   Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
+FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
+{
+    const uint32_t next = fleeti_cold_value(w->batch_at);
+    if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
+        w->task = fleeti_held_memory(fleeti_tasks_of(w) + next);
+        w->batch_at = fleeti_cold_of(next + fleeti_my_waves(w->me));
+        return 1;
+    }
+    if (fleeti_schedule_of(w) == FLEETI_ONLY && fleeti_cold_value(w->done))
+        return 0;                 /* the other waves have left */
+    if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
+        w->group = FLEET_BLOCK;
+        w->turn ^= 1;
+        w->done = fleeti_cold_of(fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn));
+        if (!fleeti_cold_value(w->done) && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
+            w->slow = 0;
+            if (w->looks) fleeti_look_up(w);
+            fleeti_barrier(w->me);
+            return 2;
+        }
+    }
+    if (fleeti_cold_value(w->done)) return 0;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
+    w->done = fleeti_cold_of(1);
+    w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first));
+    if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
+    w->group = FLEET_WAVE;
+    return fleet_wave_id() == 0;
+}
+
+/* The part of fleeti_take for all tasks but plain ones. */
+FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
+{
+    if (w->vetoed) { /* of the plain task before this one */
+        if (w->tile_status)
+            fleeti_tile_failed(
+                w, fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_WORD(id)),
+                w->tile_status);
+        return 0;
+    }
+    for (;;) {
+        uint32_t how = w->slow ? fleeti_take_elsewhere(w) : 2;
+        if (how == 0) return 0;
+        if (how == 2) {
+            w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
+            w->number++;
+            fleeti_trace_count(w);
+            if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) {
+                /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
+                uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
+                if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
+                    index = fleeti_cold_value(w->fixed->first) +
+                            (w->number - 1 - fleeti_cold_value(w->head));
+                    batch = FLEETI_BATCH_IN(FLEETI_TASK(w, level));
+                    w->number += batch - 1;
+                } else if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) {
+                    index = fleeti_uniform(
+                        fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) +
+                                                     FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
+                } else { /* one for each of the first waves, wherever it stands */
+                    index = wave < batch
+                                ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave)))
+                                : 0;
+                    batch = wave < batch;
+                    wave = 0;
+                }
+                w->group = FLEET_WAVE;
+                w->slow = 1;
+                w->batch_at = fleeti_cold_of(index + wave);
+                w->batch_end = fleeti_cold_of(index + batch);
+                continue;
+            }
+        }
+        w->absent = fleeti_task_has(w, FLEETI_GUARDED) && fleeti_is_absent(w);
+        fleeti_trace_taken(w);
+        return 1;
+    }
+}
+
+/* The next task of this group into w->task; 0: the run is over for this worker. A plain task stands in the next slot,
+   exists, has the whole workgroup for itself and notifies one event at most; most tasks are. The end of a step is
+   not. */
+FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
+{
+#if defined(FLEET_HOST)
+    fleeti_host_lds_reset(w->lds_mark);
+#endif
+    w->plain = 0;
+    if (w->slow) {
+        /* The first wave may be filling the slot; and the task before is not to stay in registers. */
+        __builtin_memset(&w->task, 0, sizeof w->task);
+    } else {
+        w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
+        /* The upper half of n_waits is the number of notifications: not more than one. */
+        w->plain = (w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
+                    fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
+                   FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE &&
+                   FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
+    }
+    w->absent = 0;
+    if (!w->plain) return fleeti_take_slowly(w);
+    w->number++;
+    fleeti_trace_taken(w);
+    return 1;
+}
+
+/* ---- wait and notify ------------------------------------------------------------------------- */
+
+/* This worker takes no further task; in a batch, once the waves have met: a wavefront-task that did not run
+   published nothing, and the end of the step must not follow it. */
+FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
+{
+    if (w->group == FLEET_BLOCK) {
+        w->done = fleeti_cold_of(1);
+        w->slow = 1;
+    } else {
+        w->batch_at = w->batch_end;
+        w->veto = fleeti_cold_of(1);
+    }
+}
+
+/* Whether the task in hand has events to wait for. */
+FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
+{
+    return FLEETI_TASK(w, n_waits) & 0xffff &&
+           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
+}
+
+/* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
+FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
+{
+    return fleeti_must_wait(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
+}
+
+/* Waits for the events of the task in hand; 0: the run ends, the tile must not run. */
+FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
+{
+    const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
+    fleeti_wait first;
+    fleeti_seen seen;
+    fleet_status status;
+    seen.status = FLEET_OK;
+    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+        first = fleeti_slot_wait(w, w->number - 1);
+    else
+        first = waits[0];
+    status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
+                             (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
+                             &fleeti_state_of(w)->config.watch, &seen);
+    if (!status) return 1;
+    if (seen.status) /* the lane whose event it was */
+        fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                       w->epoch, seen, 0);
+    fleeti_stop(w);
+    return 0;
+}
+
+/* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
+   arrival saw them complete, and the worker has acquired; but for early pushes. */
+FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
+{
+    fleeti_tell(w, w->group);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
+        fleeti_taken(w);
+    if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
+    if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
+        w->absent = fleeti_is_missing(w);
+    return 1;
+}
+
+/* The part of fleeti_finish for all tasks but plain ones. */
+FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
+{
+    const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
+    fleeti_notify first;
+    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, veto = 0;
+    const uint32_t mapped = fleeti_task_has(w, FLEETI_MAPPED);
+    if (fleeti_schedule_of(w) == FLEETI_ONLY) {
+        if (tile_status)
+            fleeti_publish_system(&fleeti_state_of(w)->config.host->task_status,
+                                  (uint32_t)tile_status);
+        return 0;
+    }
+    if (tile_status) fleeti_tile_failed(w, FLEETI_TASK(w, id), tile_status);
+    if (mapped && !w->absent) veto = fleeti_tensors_wrong(w);
+    __builtin_memset(&first, 0, sizeof first);
+    if (w->group == FLEET_WAVE) {
+        if (n) first = notifies[0];
+    } else {
+        w->turn ^= 1;
+        if (w->slow) fleeti_mail_end(w);
+        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
+    }
+    veto |= w->stop || tile_status != FLEET_OK;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
+        return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
+    return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
+                             NULL, 0, NULL, 1, veto, w->turn)
+        .flags;
+}
+
+/* After the tile: publishes its data, counts steps, and looks ahead. */
+FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
+{
+    fleeti_trace_ended(w);
+    if (w->plain) { /* a veto is looked at together with the next task */
+        const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0; /* for the compiler: 1 at most */
+        fleeti_notify first;
+        __builtin_memset(&first, 0, sizeof first);
+        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
+        w->turn ^= 1;
+        w->tile_status = tile_status;
+        w->vetoed =
+            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
+                              NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
+                .flags &
+            FLEETI_VETOED;
+        if (w->looks) fleeti_look(w);
+    } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
+        fleeti_stop(w);
+    } else {
+        if (w->looks && !w->slow) fleeti_look(w);
+        if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
+            w->head = fleeti_cold_of(w->number);
+            if (fleeti_step_ends(w)) {
+                w->done = fleeti_cold_of(1);
+                w->slow = 1;
+            }
+        }
+    }
+    fleeti_trace_told(w);
+}
+
+/* ---- loop macros ----------------------------------------------------------------------------- */
+
+/* FLEET_DISPATCH(set, LIST): LIST(TILE, P) is TILE(P, name) for each tile of the set, in any order. Makes the
+   tile numbers set_name for fleet_call_device, and the one place where each tile is called. The type `set`
+   is what args points to. */
+#define FLEETI_TILE_ENUM(set, name) set##_##name,
+#define FLEETI_TILE_CASE(set, name)                                                                \
+    case set##_##name:                                                                             \
+        return name(fleeti_c, fleeti_a);
+#define FLEETI_DISPATCH(set, LIST)                                                                 \
+    enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
+    FLEET_DEVICE fleet_status set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
+                                             const set *fleeti_a)                                  \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            LIST(FLEETI_TILE_CASE, set)                                                            \
+        }                                                                                          \
+        return fleeti_t >= FLEETI_TILE_EMPTY ? FLEET_OK : FLEET_ERROR_ARGUMENT;                    \
+    }
+#define FLEETI_NO_PREFETCH(set)                                                                    \
+    enum { set##_prefetches = 0 };                                                                 \
+    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
+                                     const set *fleeti_a)                                          \
+    {                                                                                              \
+        (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
+    }
+#define FLEETI_NO_STREAM(set)                                                                      \
+    enum { set##_slots = 0, set##_slot_bytes = 16 };                                               \
+    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
+                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
+    {                                                                                              \
+        (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
+    }
+
+#define FLEETI_PREFETCH_CASE(set, name)                                                            \
+    case set##_##name:                                                                             \
+        name##_prefetch(fleeti_c, fleeti_a, fleeti_c.at);                                          \
+        break;
+
+#define FLEETI_STREAM_CASE(set, name)                                                              \
+    case set##_##name:                                                                             \
+        name##_stream(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                                  \
+        break;
+
+/* Those of the task in hand. */
+#define FLEETI_ARGS(set, w) ((const set *)fleeti_cold_at((w)->fixed->args) + FLEETI_TASK(w, args))
+#define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
+    do {                                                                                           \
+        fleeti_worker fleeti_w;                                                                    \
+        fleeti_fixed fleeti_f;                                                                     \
+        const fleet_run fleeti_r = (fleet_run_);                                                   \
+        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
+                     set##_slot_bytes, only_static);                                               \
+        fleeti_f.args = fleeti_cold_to(set_args);                                                  \
+        fleeti_w.fixed = fleeti_fix(&fleeti_f);                                                    \
+        fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
+        if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
+        if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
+            if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
+        } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
+            fleet_spans fleeti_s;                                                                  \
+            fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
+            while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
+                set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
+                             FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                              \
+                fleeti_spans_declared(&fleeti_s);                                                  \
+            }                                                                                      \
+            fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
+        } else {                                                                                   \
+            while (fleeti_take(&fleeti_w)) {                                                       \
+                if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
+                /* Worked out before the wait, so that the tile begins at once when it is over. */ \
+                fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
+                if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
+                const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
+                set fleeti_copy;                                                                   \
+                if (sizeof(set) <= FLEETI_ARGS_AHEAD) {                                            \
+                    /* Likewise loaded, to registers; if there are any. */                         \
+                    __builtin_memset(&fleeti_copy, 0, sizeof(set));                                \
+                    if (fleeti_cold_at(fleeti_w.fixed->args))                                      \
+                        __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
+                    fleeti_mine = &fleeti_copy;                                                    \
+                }                                                                                  \
+                if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
+                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
+                if (fleeti_begin(&fleeti_w)) {                                                     \
+                    if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
+                    fleeti_trace_begun(&fleeti_w);                                                 \
+                    fleet_status fleeti_ended =                                                    \
+                        set##_dispatch(fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);       \
+                    if (set##_slots > 0)                                                           \
+                        fleeti_ended = fleeti_stream_verdict(&fleeti_w, fleeti_ended);             \
+                    fleeti_finish(&fleeti_w, fleeti_ended);                                        \
+                }                                                                                  \
+            }                                                                                      \
+            if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
+            fleeti_trace_leave(&fleeti_w);                                                         \
+        }                                                                                          \
+        fleeti_leave(&fleeti_w);                                                                   \
+    } while (0)
+
+/* ==== >>trace: recording ====================================================================== */
 
 /* A task is timed by the wave that leads it, at four points of its life, by the clock that all chiplets share; one lane
    stores the record after the notify, for which nobody then waits. Each worker has places for records of its own, and
@@ -1665,1612 +3337,9 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 
 #endif /* FLEET_TRACE */
 
-/* ---- fleet sched: the start of a worker ---------------------------------------------------------------- */
-
-/* Whether that was the launch's last step. */
-FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
-{
-    uint32_t left = fleeti_cold_value(w->steps_left) - 1;
-    w->epoch++;
-    w->steps_left = fleeti_cold_of(left);
-    return left == 0;
-}
-
-FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
-{
-    const char *block = (const char *)plan;
-    f->plan = fleeti_cold_to(plan);
-    f->tasks = fleeti_cold_to(block + plan->tasks);
-    f->waits = fleeti_cold_to(block + plan->waits);
-    f->notifies = fleeti_cold_to(block + plan->notifies);
-}
-/* The plan of the bucket that this launch runs, and the steps that it has behind it. */
-FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epoch)
-{
-    const char *block = (const char *)run->plan;
-    const uint32_t bucket =
-        run->plan->n_buckets == 1
-            ? 0
-            : fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket.word));
-    *epoch = fleeti_uniform(fleet_load_relaxed_device(&run->state->bucket_epoch[bucket]));
-    if (run->plan->n_buckets == 1) return run->plan;
-    return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
-}
-
-/* Claims a role and prepares the worker, whose fixed part is `f`; the caller's whole workgroup comes here. */
-FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run, void *lds,
-                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
-                               uint32_t only_static)
-{
-    const fleet_plan *plan = run->plan;
-    const fleeti_queue *queue;
-    uint32_t role, chiplet, rank, epoch, ahead, done;
-    FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
-    __builtin_memset(w, 0, sizeof *w);
-    __builtin_memset(f, 0, sizeof *f);
-    w->fixed = f;
-    f->state = fleeti_cold_to(run->state);
-    f->counters = fleeti_cold_to(run->state->config.counters);
-    f->steps = w->steps_left = fleeti_cold_of(run->steps);
-    f->blocks = fleeti_cold_of(fleet_block_count());
-    w->schedule = fleeti_cold_of(plan->schedule);
-    f->chiplets = fleeti_cold_of(plan->chiplets);
-    w->group = FLEET_BLOCK;
-    if (ring_slots) {
-        const uint32_t ring = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
-        const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
-        w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
-        w->stream.words = fleeti_lds_kept(w->stream.words);
-        f->misfit = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
-        if (!misfit)
-            fleeti_stream_begin(&w->stream, run->limit_ticks, &run->state->stop.word,
-                                fleet_wave_count() - 1);
-        lds = (char *)lds + ring;
-        lds_bytes = misfit ? 0 : lds_bytes - ring;
-    }
-    w->lds = lds;
-    f->lds_bytes = fleeti_cold_of(lds_bytes);
-#if defined(FLEET_HOST)
-    w->lds_mark = fleeti_host_lds_mark();
-#endif
-    w->me = fleeti_me_kept();
-    w->slots = fleeti_lds_kept(fleeti_lds_of(slots));
-    if (fleet_thread_id() == 0) {
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(0), 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(1), 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_LATER, 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET, 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET + 1, 0);
-    }
-    if (run->only) {
-        fleeti_use_plan(f, plan);
-        fleet_block_barrier();
-        w->schedule = fleeti_cold_of(FLEETI_ONLY);
-        w->slow = 1;
-        f->first = fleeti_cold_of(run->only - 1);
-        w->epoch = 1;
-        f->chiplet = fleeti_cold_of(run->only_chiplet);
-        f->workers = fleeti_cold_of(plan->workers[run->only_chiplet]);
-        f->worker = fleeti_cold_of(fleet_block_id());
-        f->id = fleeti_cold_of(plan->total_workers);
-        f->role = fleeti_cold_of(FLEETI_ROLE_NONE);
-        if (only_static) f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
-        if (fleeti_cold_value(w->fixed->misfit)) {
-            if (fleet_thread_id() == 0)
-                fleeti_publish_system(&run->state->config.host->task_status,
-                                      fleeti_cold_value(w->fixed->misfit));
-            w->done = fleeti_cold_of(1);
-        }
-        return;
-    }
-    /* On their way during the census. They are this launch's, if its role is one. */
-    plan = fleeti_choice(run, &epoch);
-    ahead = fleet_load_relaxed_device(&run->state->epoch.word);
-    role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
-    role = fleeti_broadcast(w->me, role, 1);
-    f->role = fleeti_cold_of(role);
-    if (role < FLEETI_ROLE_FIRST) {
-        w->done = fleeti_cold_of(1);
-        w->slow = 1;
-        return;
-    }
-    fleeti_use_plan(f, plan);
-    w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
-    w->epoch = epoch + 1;
-    w->ahead = fleeti_cold_of(fleeti_uniform(ahead) - epoch);
-    chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
-    rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
-    f->chiplet = fleeti_cold_of(chiplet);
-    f->workers = fleeti_cold_of(plan->workers[chiplet]);
-    f->worker = fleeti_cold_of(rank);
-    f->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
-    fleeti_trace_enter(w);
-    f->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
-                                (rank < plan->workers[chiplet] ? rank : 0));
-    queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
-            (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
-                                                             : fleeti_cold_value(w->fixed->id));
-    if (only_static) { /* a constant; without it the code below is for nobody */
-        if (plan->schedule != FLEET_SCHEDULE_STATIC)
-            f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
-        w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
-    }
-    f->first = fleeti_cold_of(queue->first);
-    w->guess = fleeti_cold_of(queue->first);
-    f->count = fleeti_cold_of(queue->count);
-    f->begun = fleeti_cold_of(w->epoch);
-    f->last = fleeti_cold_of(w->epoch - 1 + run->steps);
-    w->own_epoch = fleeti_cold_of(w->epoch);
-    /* A chiplet without tasks has no step end either: nothing to wait for. */
-    done = queue->count == 0 || run->steps == 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
-        fleeti_keep_sources(w);
-        done = plan->n_tasks == 0 || run->steps == 0;
-        /* The sources of the first step are ready. */
-        if (fleeti_cold_value(w->fixed->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
-            fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
-        fleet_block_barrier(); /* before word 1 is used again */
-    }
-    if (fleeti_cold_value(w->fixed->misfit)) {
-        fleeti_seen seen;
-        seen.status = (fleet_status)fleeti_cold_value(w->fixed->misfit), seen.counter = 0;
-        seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
-        if (fleet_thread_id() == 0)
-            fleeti_give_up(run->state, fleeti_cold_value(w->fixed->id), 0, w->epoch, seen, 0);
-        done = 1;
-    }
-    w->done = fleeti_cold_of(fleeti_uniform(done));
-    w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
-    w->looked = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
-    w->looks = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
-    if (!w->slow) {
-        w->look_at = 0u - (FLEETI_CHUNK - 1);
-        if (w->looks) fleeti_look_up(w);
-        fleet_block_barrier();
-    }
-}
-
-/* ---- fleet sched: scheduler of a chiplet --------------------------------------------------------------------- */
-
-/* Walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is not
-   dispatched yet, and posts those whose events are complete: a chiplet-task to every worker, others in turn.
-   Lane v looks after the descriptors with index % FLEETI_WINDOW == v. */
-#define FLEETI_WINDOW 32u
-#if defined(FLEET_HOST)
-#define FLEETI_SLOTS FLEETI_WINDOW /* one lane does it all */
-#else
-#define FLEETI_SLOTS 1u
-#endif
-
-/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
-   is looked after by lane j mod wave size; *taken is the least that the workers of this lane had taken when
-   it looked last. The store carries no data but itself, and the worker acquires for itself; what orders it
-   after the observation of the events is fleeti_post_order, once before the posts. */
-FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry,
-                                      uint32_t index, uint32_t acquire, uint32_t batch,
-                                      uint32_t *taken)
-{
-    fleeti_mailbox *box = fleeti_mailbox_of(w) + j;
-    if (entry - *taken >= FLEETI_MAILBOX) {
-        uint32_t tries = 0, least = entry;
-        uint64_t since = 0;
-        /* Until the worker has read what stands there. Pair: its store of `taken` (edge 8). */
-        FLEETI_ROLLED
-        while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
-            fleet_status status =
-                fleeti_again(&box->taken.word, &fleeti_state_of(w)->config.watch, &tries, &since);
-            if (status) return status;
-        }
-        FLEETI_ROLLED
-        for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->fixed->workers);
-             i += fleet_wave_size()) {
-            uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
-            if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
-        }
-        *taken = least;
-    }
-    fleeti_post64_device(&box->slot[entry % FLEETI_MAILBOX],
-                         (uint64_t)((entry + 1) & 0xffff) << 48 | (uint64_t)acquire << 46 |
-                             (uint64_t)batch << 32 | index);
-    return FLEET_OK;
-}
-
-/* Runs in the first wave of the scheduler's workgroup. */
-FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
-{
-    const uint32_t workers = fleeti_cold_value(w->fixed->workers);
-    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->fixed->chiplet);
-    fleeti_slot slot[FLEETI_SLOTS];
-    fleeti_seen seen;
-    const uint32_t first = fleeti_cold_value(w->fixed->first);
-    const uint32_t end = first + fleeti_cold_value(w->fixed->count);
-    uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
-    uint32_t deal = 0;                 /* whose turn it is */
-    uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
-    uint32_t taken = 0, tries = 0;
-#if !defined(FLEET_NO_WATCHDOG)
-    uint32_t rounds = 0;
-#endif
-    uint64_t since = 0;
-    for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
-    seen.status = FLEET_OK;
-    while (!fleeti_cold_value(w->done)) {
-        uint32_t lanes = 0, ready;
-        for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
-            uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
-                     index = base + offset;
-            uint32_t here = v < FLEETI_WINDOW && index < end && !(posted >> offset & 1);
-            if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
-            here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) &&
-                   fleeti_slot_ready(&slot[k], w, w->epoch, 0, 1, &seen);
-            lanes |= fleeti_ballot(here) << k;
-        }
-        /* From lanes to plan order: bit o is descriptor base + o. */
-        ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW |
-                                           lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
-                                     : lanes;
-        if (!ready) {
-            fleet_status status =
-                fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
-            if (fleeti_any((uint32_t)status)) {
-                /* The lane of the first descriptor that waits tells for what. */
-                uint32_t held = 0;
-                while (posted >> held & 1) held++;
-                if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
-                    seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base + held].id,
-                                   w->epoch, seen, 0);
-                }
-                return;
-            }
-            continue;
-        }
-        tries = 0, since = 0;
-#if !defined(FLEET_NO_WATCHDOG)
-        /* Where nobody ever waits for long, the host's word is looked at here. */
-        if (++rounds % 256 == 0) {
-            uint32_t asked = fleet_lane() == 0 &&
-                             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
-            if (asked) {
-                seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
-                seen.expected = 0;
-                fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id, w->epoch,
-                               seen, 0);
-            }
-            if (fleeti_any(asked)) return;
-        }
-#endif
-        /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_take_mail (edge 7). */
-        fleeti_post_order();
-        for (uint32_t offset = 0; ready >> offset;) {
-            uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
-            fleet_status status = FLEET_OK;
-            if (!(ready >> offset & 1)) {
-                offset++;
-                continue;
-            }
-            info = fleeti_shuffle(slot[v % FLEETI_SLOTS].info, v);
-            acquire = info >> 4 & 3;
-            if (info & FLEETI_INFO_WAVE) {
-                /* Ready wavefront-tasks in a row go to the waves of one worker. */
-                while (count < fleeti_my_waves(w->me) && count < info >> 8 &&
-                       offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
-                    uint32_t next = (index + count) % FLEETI_WINDOW;
-                    uint32_t other = fleeti_shuffle(slot[next % FLEETI_SLOTS].info, next) >> 4 & 3;
-                    acquire = other > acquire ? other : acquire;
-                    count++;
-                }
-            }
-            if (info & FLEETI_INFO_CHIPLET) {
-                for (uint32_t j = fleet_lane(); j < workers && !status; j += fleet_wave_size())
-                    status = fleeti_post(w, j, sent + (j < deal), index, acquire, 1, &taken);
-                sent++;
-            } else {
-                if (fleet_lane() == deal % fleet_wave_size())
-                    status = fleeti_post(w, deal, sent, index, acquire, count, &taken);
-                if (++deal == workers) deal = 0, sent++;
-            }
-            if (fleeti_any((uint32_t)status)) {
-                if (status) {
-                    seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id, w->epoch,
-                                   seen, 0);
-                }
-                return;
-            }
-            for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
-            offset += count;
-            if (info & FLEETI_INFO_END) w->done = fleeti_cold_of(fleeti_step_ends(w));
-            if (offset >= FLEETI_WINDOW) break;
-        }
-        while (posted & 1) {
-            posted >>= 1;
-            base++;
-        }
-        if (base == end) base = first;
-    }
-}
-
-/* ---- fleet sched: worker loop ------------------------------------------------------------------------------------ */
-
-/* The first wave, when a descriptor has come into the next slot: its first notify record is still on its way when the
-   tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
-FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
-{
-    const uint32_t slot = FLEETI_SLOT(w->number);
-    if (fleet_lane() == 0) {
-        uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
-        uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
-        fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
-        fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
-                             fleeti_notifies_of(w) + (n ? at : 0));
-    }
-    fleet_wave_barrier();
-}
-/* The first wave: descriptor `index` into the next slot. */
-FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
-{
-    fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
-    fleeti_mail_notify(w, index);
-}
-/* The record for the leader, who is the lane that fetched it. */
-FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
-{
-    if (fleeti_leads(w->me, FLEET_BLOCK))
-        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
-}
-
-/* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
-   of wavefront-tasks from it on. While there is no mail, the descriptor after the last one is fetched: in a row of
-   chiplet-tasks it is the next one. Returns 0 when the run ends. */
-FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
-{
-    uint32_t batch = 0;
-    if (fleet_wave_id() == 0) {
-        fleeti_mailbox *box = fleeti_mailbox_of(w);
-        const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
-        fleet_watch patient = fleeti_state_of(w)->config.watch;
-        uint32_t tries = 0, guess = fleeti_cold_value(w->guess), first, end;
-        uint64_t since = 0, mail = 0;
-        fleet_status status = FLEET_OK;
-        patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
-                                     lose patience */
-        while (!status) {
-            mail = fleeti_first64(fleeti_poll64_device(slot)); /* one look for all lanes */
-            if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
-            if (tries == 0) fleeti_mail_fetch(w, guess);
-            status =
-                (fleet_status)fleeti_first((uint32_t)fleeti_again(slot, &patient, &tries, &since));
-        }
-        if (!status) {
-            /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
-               Pairs: fleeti_post_order of the scheduler (edge 7), and the release or drain in fleeti_notify_all
-               of the producers. */
-            fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
-            batch = (uint32_t)(mail >> 32) & 0x3fff;
-            if (tries == 0 || guess != (uint32_t)mail) fleeti_mail_fetch(w, (uint32_t)mail);
-            first = fleeti_cold_value(w->fixed->first),
-            end = first + fleeti_cold_value(w->fixed->count);
-            guess = (uint32_t)mail + batch;
-            w->guess = fleeti_cold_of(guess == end ? first : guess);
-            /* The slot's load has returned: it may be written again. Pair: the poll in fleeti_post (edge 8). */
-            if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
-        } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
-            /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
-            fleeti_seen seen;
-            seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                           w->epoch, seen, 0);
-        }
-    }
-    batch = fleeti_broadcast(w->me, batch, 0);
-    w->mailed = fleeti_cold_of(batch);
-    return batch != 0;
-}
-
-/* DYNAMIC, by the first wave: takes `count` tasks from the head of the worker's own queue, whose events it has seen
-   complete, the first one into the next slot; acquires what they published. Pair: the releases of the producers. */
-FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t scope)
-{
-    const uint32_t own = fleeti_cold_value(w->own), next = own + count;
-    const uint32_t ends = next == fleeti_cold_value(w->fixed->count);
-    FLEETI_ROLLED
-    for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
-        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
-                       fleeti_cold_value(w->fixed->first) + own + i);
-    FLEETI_ROLLED
-    for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
-        fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
-                       fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
-    fleet_wave_barrier();
-    fleeti_mail_notify(w, fleeti_cold_value(w->fixed->first) + own);
-    w->own = fleeti_cold_of(ends ? 0 : next);
-    w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
-    fleeti_invalidate((fleet_scope)scope);
-}
-
-/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that
-   is popped; of wavefront-tasks the descriptors' numbers go to the batch words. The step event tells
-   which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody waits
-   for. */
-FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
-{
-    uint32_t got = 0, step = 0;
-    if (fleet_wave_id() == 0) {
-        const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
-        const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
-        const uint32_t last = fleeti_cold_value(w->fixed->last);
-        uint32_t looked = fleeti_cold_value(w->looked);
-        const uint32_t has_own = fleeti_cold_value(w->fixed->count) &&
-                                 (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
-        uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = 0;
-        uint64_t since = 0;
-        fleet_status status = FLEET_OK;
-        fleeti_source from;
-        fleeti_seen seen, held;
-        __builtin_memset(&from, 0, sizeof from);
-        seen.counter = counter;
-        seen.seen = (fleeti_cold_value(w->fixed->begun) - 1) * target;
-        do {
-            held.counter = 0;
-#if !defined(FLEET_NO_WATCHDOG)
-            /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds: before the own
-               queue, whose head may be ready every time. */
-            if (fleet_lane() == 0) {
-                const uint32_t now = fleeti_cycles();
-                if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
-                    looked = now;
-                    if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
-                        status = FLEET_ERROR_ABORTED;
-                }
-            }
-#endif
-            if (has_own && !fleeti_any((uint32_t)status)) mine = fleeti_own_ready(w, &scope, &held);
-            if (mine) break;
-            if (fleet_lane() == 0) {
-                if (!status) got = fleeti_pop(w, &from, &ticket, &status);
-                if (!got && !status) {
-                    seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
-                    over = (int32_t)(seen.seen - last * target) >= 0; /* edge 9 */
-                    if (!over)
-                        status =
-                            fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
-                }
-            }
-            got = fleeti_first(got);
-            over = fleeti_first(over | (uint32_t)status);
-        } while (!got && !over);
-        w->looked = fleeti_cold_of(fleeti_first(looked));
-        if (mine) {
-            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->fixed->begun);
-            fleeti_take_own(w, mine, scope);
-            got = mine;
-        } else if (got) {
-            const uint32_t mask = fleeti_first(from.mask), first = fleeti_first(ticket);
-            fleeti_ring *ring =
-                (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)from.ring);
-            FLEETI_ROLLED
-            for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
-                status = fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch,
-                                          &index);
-                /* Left by a step of another bucket that ended too early, as only a plan or a run-time tensor that is
-                   wrong has it end. */
-                if (index >= fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 2) && !status)
-                    status = FLEET_ERROR_IMAGE_INDEX;
-                fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
-            }
-            if (fleeti_any((uint32_t)status)) got = 0;
-            /* Pair: fleeti_post_order before the push (edge 6), and the releases of the producers. */
-            if (got) fleeti_invalidate(FLEET_SCOPE_DEVICE);
-            /* A step begins when the one before has ended, and does not end without this task. Behind the acquire: the
-               count that began the step is there. */
-            step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
-        }
-        if (fleeti_any((uint32_t)status) && fleeti_any(has_own && held.counter)) {
-            /* The lane whose event it is tells what the head of the own queue waits for. */
-            held.status = (fleet_status)fleeti_first((uint32_t)status);
-            if (held.counter)
-                fleeti_give_up(
-                    fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
-                    fleeti_tasks_of(
-                        w)[fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own)]
-                        .id,
-                    fleeti_cold_value(w->own_epoch), held, 0);
-        } else if (status) { /* in the step that has not ended */
-            const uint32_t begun = fleeti_cold_value(w->fixed->begun);
-            const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
-            seen.status = status;
-            seen.expected = epoch * target;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), ~0u, epoch, seen,
-                           0);
-        }
-        fleet_wave_barrier();
-        if (got) {
-            if (!mine)
-                fleeti_mail_fetch(w,
-                                  fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
-            if (!mine) step = (step - (fleeti_cold_value(w->fixed->begun) - 1) * target) / target;
-            if (fleet_lane() == 0)
-                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
-        }
-    }
-    /* The wait of a task that was pushed early is next to use word 0. */
-    got = fleeti_broadcast(w->me, got, 1);
-    if (!got) return 0;
-    step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
-    w->mailed = fleeti_cold_of(got);
-    w->epoch = fleeti_cold_value(w->fixed->begun) + step;
-    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last) - w->epoch + 1);
-    return 1;
-}
-
-/* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
-   Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
-FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
-{
-    const uint32_t next = fleeti_cold_value(w->batch_at);
-    if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
-        w->task = fleeti_held_memory(fleeti_tasks_of(w) + next);
-        w->batch_at = fleeti_cold_of(next + fleeti_my_waves(w->me));
-        return 1;
-    }
-    if (fleeti_schedule_of(w) == FLEETI_ONLY && fleeti_cold_value(w->done))
-        return 0;                 /* the other waves have left */
-    if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
-        w->group = FLEET_BLOCK;
-        w->turn ^= 1;
-        w->done = fleeti_cold_of(fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn));
-        if (!fleeti_cold_value(w->done) && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
-            w->slow = 0;
-            if (w->looks) fleeti_look_up(w);
-            fleeti_barrier(w->me);
-            return 2;
-        }
-    }
-    if (fleeti_cold_value(w->done)) return 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
-    w->done = fleeti_cold_of(1);
-    w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first));
-    if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
-    w->group = FLEET_WAVE;
-    return fleet_wave_id() == 0;
-}
-
-/* STATIC, the looking wave, between two tasks: descriptors, and whether the run has been stopped. That load is
-   looked at when it must have arrived, so that short tasks do not wait for it; nor do tasks that wait for nothing
-   look at the host's word, across the bus, but seldom, and no two workers at once. */
-FLEET_DEVICE void fleeti_look(fleeti_worker *w)
-{
-    uint32_t now = fleeti_cycles();
-    if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
-        uint32_t ran = fleeti_cold_value(w->ran) + 1;
-        w->stop = fleeti_later_end(w->me, &w->later);
-        fleeti_later_begin(w->me, &w->later, &fleeti_state_of(w)->stop.word);
-        w->looked = fleeti_cold_of(now);
-        w->ran = fleeti_cold_of(ran);
-#if !defined(FLEET_NO_WATCHDOG)
-        if ((ran + fleeti_cold_value(w->fixed->id) * 61) % 1024 == 0 &&
-            fleeti_my_lane(w->me) == 0 &&
-            fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
-            fleeti_seen seen;
-            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                           w->epoch, seen, 0);
-        }
-#endif
-    }
-    if (fleeti_look_due(w)) fleeti_look_ahead(w);
-}
-
-/* This worker takes no further task; in a batch, once the waves have met: a wavefront-task that did not run
-   published nothing, and the end of the step must not follow it. */
-FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
-{
-    if (w->group == FLEET_BLOCK) {
-        w->done = fleeti_cold_of(1);
-        w->slow = 1;
-    } else {
-        w->batch_at = w->batch_end;
-        w->veto = fleeti_cold_of(1);
-    }
-}
-
-/* Waits for the events of the task in hand; 0: the run ends, the tile must not run. */
-FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
-{
-    const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
-    fleeti_wait first;
-    fleeti_seen seen;
-    fleet_status status;
-    seen.status = FLEET_OK;
-    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
-        first = fleeti_slot_wait(w, w->number - 1);
-    else
-        first = waits[0];
-    status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
-                             (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
-                             &fleeti_state_of(w)->config.watch, &seen);
-    if (!status) return 1;
-    if (seen.status) /* the lane whose event it was */
-        fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                       w->epoch, seen, 0);
-    fleeti_stop(w);
-    return 0;
-}
-
-/* For the report: what this worker has in hand. */
-FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
-{
-#if !defined(FLEET_NO_WATCHDOG)
-    if (fleeti_leads(w->me, group))
-        fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) +
-                                       fleeti_cold_value(w->fixed->id),
-                                   FLEETI_TASK(w, id) + 1);
-#else
-    (void)w, (void)group;
-#endif
-}
-
-/* A tile returned this. */
-FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
-                                     fleet_status tile_status)
-{
-    fleeti_seen seen;
-    seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), task, w->epoch, seen,
-                   (uint32_t)tile_status);
-}
-
-/* Whether there is no such task in this launch: it waits and notifies as ever, so that all counts are those of the
-   bucket, but no tile runs. */
-FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
-{
-    const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
-    uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
-    return absent && fleeti_schedule_of(w) != FLEETI_ONLY;
-}
-/* The extent of a grid's first axis in this launch, where its shape has a symbol; else as given. */
-FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
-    if (!g->guarded) return given;
-    return (uint32_t)fleeti_state_of(w)->config.shapes[FLEETI_SHAPE * grid];
-}
-/* The same for tasks that a run-time tensor names, once their events are complete: those at or behind the tensor's
-   last value do not exist in this step. */
-FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
-    uint32_t missing = 0;
-    FLEETI_ROLLED
-    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_ONLY; k++)
-        if (maps[k].kind == FLEETI_MAP_EXISTS)
-            missing |= FLEETI_TASK(w, at) >=
-                       fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
-    return missing;
-}
-/* The tile to be called. */
-FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
-{
-    return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
-}
-
-/* The part of fleeti_take for all tasks but plain ones. */
-FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
-{
-    if (w->vetoed) { /* of the plain task before this one */
-        if (w->tile_status)
-            fleeti_tile_failed(
-                w, fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_WORD(id)),
-                w->tile_status);
-        return 0;
-    }
-    for (;;) {
-        uint32_t how = w->slow ? fleeti_take_elsewhere(w) : 2;
-        if (how == 0) return 0;
-        if (how == 2) {
-            w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
-            w->number++;
-            fleeti_trace_count(w);
-            if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) {
-                /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
-                uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
-                if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
-                    index = fleeti_cold_value(w->fixed->first) +
-                            (w->number - 1 - fleeti_cold_value(w->head));
-                    batch = FLEETI_BATCH_IN(FLEETI_TASK(w, level));
-                    w->number += batch - 1;
-                } else if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) {
-                    index = fleeti_uniform(
-                        fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) +
-                                                     FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
-                } else { /* one for each of the first waves, wherever it stands */
-                    index = wave < batch
-                                ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave)))
-                                : 0;
-                    batch = wave < batch;
-                    wave = 0;
-                }
-                w->group = FLEET_WAVE;
-                w->slow = 1;
-                w->batch_at = fleeti_cold_of(index + wave);
-                w->batch_end = fleeti_cold_of(index + batch);
-                continue;
-            }
-        }
-        w->absent = fleeti_task_has(w, FLEETI_GUARDED) && fleeti_is_absent(w);
-        fleeti_trace_taken(w);
-        return 1;
-    }
-}
-
-/* Whether the task in hand has events to wait for. */
-FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
-{
-    return FLEETI_TASK(w, n_waits) & 0xffff &&
-           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
-}
-
-/* DYNAMIC: of the notify records of the task in hand. */
-FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
-}
-
-/* Early pushes, by all threads of the group: the task in hand has been taken (edge 23, both ends). Who waits for its events and has no other
-   producer to come becomes ready, and will wait for them. Nothing is published by that. */
-FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const fleeti_trigger *triggers = fleeti_triggers_of(w);
-    const uint32_t *targets = (const uint32_t *)((const char *)plan + plan->taken_targets);
-    const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
-    const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
-    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return;
-    FLEETI_ROLLED
-    for (uint32_t from = 0; from < n; from += lanes) {
-        const uint32_t here = lane < lanes && from + lane < n;
-        uint32_t e = 0, last = 0;
-        fleeti_news news;
-        if (here) {
-            e = triggers[from + lane].element;
-            last =
-                fleet_add_relaxed_device(fleeti_counters_of(w).device + plan->taken + e, 1) + 1 ==
-                w->epoch * targets[e];
-        }
-        news.triggers = NULL;
-        news.mask = fleeti_ballot(last);
-        news.element = plan->n_elements + e;
-        news.from = news.end = 0;
-        if (news.mask) fleeti_make_ready(w, news, w->epoch);
-    }
-}
-
-/* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
-FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
-{
-    return fleeti_must_wait(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
-}
-
-/* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
-   arrival saw them complete, and the worker has acquired; but for early pushes. */
-FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
-{
-    fleeti_tell(w, w->group);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
-        fleeti_taken(w);
-    if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
-    if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
-        w->absent = fleeti_is_missing(w);
-    return 1;
-}
-
-/* The next task of this group into w->task; 0: the run is over for this worker. A plain task stands in the next slot,
-   exists, has the whole workgroup for itself and notifies one event at most; most tasks are. The end of a step is
-   not. */
-FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
-{
-#if defined(FLEET_HOST)
-    fleeti_host_lds_reset(w->lds_mark);
-#endif
-    w->plain = 0;
-    if (w->slow) {
-        /* The first wave may be filling the slot; and the task before is not to stay in registers. */
-        __builtin_memset(&w->task, 0, sizeof w->task);
-    } else {
-        w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
-        /* The upper half of n_waits is the number of notifications: not more than one. */
-        w->plain = (w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
-                    fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
-                   FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE &&
-                   FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
-    }
-    w->absent = 0;
-    if (!w->plain) return fleeti_take_slowly(w);
-    w->number++;
-    fleeti_trace_taken(w);
-    return 1;
-}
-
-/* The notifies that gather edges make at the event of a COUNTS map in this launch. ~0u: a run-time tensor tells which
-   of the gathering tasks exist, so that they are not known yet. */
-FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
-    const fleeti_grid *grids = (const fleeti_grid *)(block + plan->grids);
-    uint32_t sum = 0;
-    FLEETI_ROLLED
-    for (uint32_t k = 0; k < plan->n_maps; k++) {
-        const fleeti_grid *grid = &grids[maps[k].grid];
-        if (maps[k].kind != FLEETI_MAP_GATHER || maps[k].first_element != counts->first_element)
-            continue;
-        for (uint32_t i = 0; i < grid->n_maps; i++)
-            if (maps[grid->first_map + i].kind == FLEETI_MAP_EXISTS) return ~0u;
-        sum += fleeti_extent_now(w, maps[k].grid, grid->count) * maps[k].values;
-    }
-    return sum;
-}
-
-/* By all threads of the group: looks at what the task has left in run-time tensors, before anybody else does. Returns
-   1, in a thread that found it, for a value that its map cannot take. Ranges begin at 0, or the tasks below would
-   belong to no element; counts add up to the notifies that come, or some element would complete too early or never. */
-FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
-{
-    const fleet_plan *plan = fleeti_plan_of(w);
-    const char *block = (const char *)plan;
-    const fleeti_grid *grid = (const fleeti_grid *)(block + plan->grids) + FLEETI_TASK(w, grid);
-    const fleeti_runtime_map *maps =
-        (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
-    uint32_t wrong = 0;
-    /* Each wave's stores are in the L2 before the barrier. Pair: the loads, past the L1, of the wave that looks, in
-       fleeti_tensor_value (edge 10). */
-    fleeti_drain();
-    if (w->group == FLEET_BLOCK)
-        fleeti_barrier(w->me);
-    else
-        fleet_wave_barrier();
-    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return 0;
-    FLEETI_ROLLED
-    for (uint32_t k = 0; k < grid->n_maps; k++) {
-        const fleeti_runtime_map *m = &maps[k];
-        const uint32_t row = m->kind == FLEETI_MAP_GATHER ? FLEETI_TASK(w, at) * m->values : 0;
-        uint32_t bound = m->bound, sum = 0, expected;
-        if (m->kind == FLEETI_MAP_EXISTS) continue;
-        if (m->kind == FLEETI_MAP_RANGES) bound = fleeti_extent_now(w, m->grid, bound);
-        FLEETI_ROLLED
-        for (uint32_t i = fleet_lane(); i < m->values; i += fleet_wave_size()) {
-            const uint32_t value = fleeti_tensor_value(w, m->tensor, row + i);
-            uint32_t least = 0, most = bound;
-            if (m->kind == FLEETI_MAP_RANGES && i == 0) most = 0;
-            if (m->kind == FLEETI_MAP_RANGES && i) least = fleeti_tensor_value(w, m->tensor, i - 1);
-            sum += value;
-            /* A value over the bound before this one is named by the lane that looks at that. */
-            if (wrong || (value <= most && (value >= least || least > bound))) continue;
-            fleeti_tensor_failed(w, m->tensor, row + i, value);
-            wrong = 1;
-        }
-        if (m->kind != FLEETI_MAP_COUNTS || fleeti_any(wrong)) continue;
-        sum = fleeti_wave_sum(sum);
-        expected = fleeti_gathered(w, m);
-        if (expected == ~0u || sum == expected) continue;
-        wrong = fleet_lane() == 0;
-        if (wrong) fleeti_tensor_failed(w, m->tensor, FLEETI_TENSOR_SUM, sum);
-    }
-    return wrong;
-}
-
-/* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
-   Returns FLEETI_VETOED or 0. */
-FLEET_DEVICE uint32_t fleeti_notify_ready(fleeti_worker *w, fleeti_notify first,
-                                          const fleeti_notify *notifies, uint32_t n,
-                                          uint32_t mapped, uint32_t veto)
-{
-    FLEETI_ROLLED
-    for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
-        const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
-        fleeti_told told;
-        if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
-        told = fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from,
-                                 some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, NULL,
-                                 1, veto, w->turn);
-        if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
-        if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
-            fleeti_news news;
-            fleeti_cursor at;
-            at.map = at.base = at.ends = 0;
-            news.triggers = fleeti_triggers_of(w) + from;
-            news.mask = fleeti_first(told.completed);
-            news.element = news.from = news.end = 0;
-            FLEETI_ROLLED
-            do fleeti_make_ready(w, news, w->epoch);
-            while (mapped && last && fleeti_next_arrivals(w, &at, &news));
-        }
-    }
-    return 0;
-}
-
-/* The part of fleeti_finish for all tasks but plain ones. */
-FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
-{
-    const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
-    fleeti_notify first;
-    uint32_t n = FLEETI_TASK(w, n_waits) >> 16, veto = 0;
-    const uint32_t mapped = fleeti_task_has(w, FLEETI_MAPPED);
-    if (fleeti_schedule_of(w) == FLEETI_ONLY) {
-        if (tile_status)
-            fleeti_publish_system(&fleeti_state_of(w)->config.host->task_status,
-                                  (uint32_t)tile_status);
-        return 0;
-    }
-    if (tile_status) fleeti_tile_failed(w, FLEETI_TASK(w, id), tile_status);
-    if (mapped && !w->absent) veto = fleeti_tensors_wrong(w);
-    __builtin_memset(&first, 0, sizeof first);
-    if (w->group == FLEET_WAVE) {
-        if (n) first = notifies[0];
-    } else {
-        w->turn ^= 1;
-        if (w->slow) fleeti_mail_end(w);
-        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
-    }
-    veto |= w->stop || tile_status != FLEET_OK;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
-        return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
-    return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
-                             NULL, 0, NULL, 1, veto, w->turn)
-        .flags;
-}
-
-/* After the tile: publishes its data, counts steps, and looks ahead. */
-FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
-{
-    fleeti_trace_ended(w);
-    if (w->plain) { /* a veto is looked at together with the next task */
-        const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0; /* for the compiler: 1 at most */
-        fleeti_notify first;
-        __builtin_memset(&first, 0, sizeof first);
-        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
-        w->turn ^= 1;
-        w->tile_status = tile_status;
-        w->vetoed =
-            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
-                              NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
-                .flags &
-            FLEETI_VETOED;
-        if (w->looks) fleeti_look(w);
-    } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
-        fleeti_stop(w);
-    } else {
-        if (w->looks && !w->slow) fleeti_look(w);
-        if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
-            w->head = fleeti_cold_of(w->number);
-            if (fleeti_step_ends(w)) {
-                w->done = fleeti_cold_of(1);
-                w->slow = 1;
-            }
-        }
-    }
-    fleeti_trace_told(w);
-}
-
-/* ---- fleet sched: weight stream -------------------------------------------------------------------------- */
-
-/* 1 + number of the task in hand, by which takers and the producer know it: its place in the worker's queue, counted
-   over all steps; where there is no queue to walk, among the tasks that this worker ran. */
-FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
-{
-    return fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC ? w->number
-                                                          : fleeti_cold_value(w->streamed);
-}
-
-/* A task has been taken: where there is no queue to walk it gets its number. */
-FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
-{
-    const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
-    if (w->group != FLEET_BLOCK || fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return;
-    w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
-}
-/* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
-FLEET_DEVICE void fleeti_stream_meet(const fleeti_worker *w, fleet_ctx *ctx)
-{
-    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
-        ctx->stream_met = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
-                                               &ctx->stream_use);
-}
-/* The task in hand begins, its events are complete: all slots of those before are free. */
-FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
-{
-    const uint32_t walked = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
-    if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
-    if (fleeti_my_wave(w->me) != 0) return;
-    if (!walked) { /* the producer cannot know what comes: here it is */
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
-        fleeti_lds_order(); /* 0 before the words. Pair: that of fleeti_produce_posted (edge 24). */
-        fleeti_held_put(w->task, w->stream.words, FLEETI_STREAM_POSTED);
-        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP, w->epoch);
-        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP + 1, fleeti_cold_value(w->steps_left));
-        fleet_wave_barrier();
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, fleeti_stream_number(w));
-    }
-    /* All waves have read what they took: the barrier that ended the task before. Pair: fleeti_spans_ended (edge 21). */
-    if (fleeti_my_lane(w->me) == 0)
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN, fleeti_stream_number(w));
-}
-/* What the tile of the task in hand returned. Where a wait for the stream has failed the tile may have had no weights: it
-   fails, whatever it returned, and publishes nothing. */
-FLEET_DEVICE fleet_status fleeti_stream_verdict(const fleeti_worker *w, fleet_status tile_status)
-{
-    const uint32_t quit =
-        w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_STREAM_QUIT) : 0;
-    return tile_status ? tile_status : (fleet_status)fleeti_uniform(quit);
-}
-/* This workgroup runs no further task. */
-FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
-{
-    if (fleeti_cold_value(w->fixed->misfit)) return;
-    /* A task alone has no notify, whose barrier the waves would have met at: the others may still take its pieces. */
-    if (fleeti_schedule_of(w) == FLEETI_ONLY) fleeti_barrier(w->me);
-    fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
-}
-
-FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
-{
-    return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
-}
-/* A step begins, for fleet_span_await_step. In plans whose steps must not overlap the first wait record is that for the
-   step before. */
-FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_spans *p)
-{
-    const fleeti_wait *before = fleeti_waits_of(w);
-    if (!fleeti_plan_of(w)->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
-    p->step = fleeti_counters_of(w).device + before->counter;
-    p->step_want = (w->epoch - 1) * before->target;
-    p->step_known = 0;
-}
-FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
-{
-    __builtin_memset(p, 0, sizeof *p);
-    p->ring = w->stream;
-    p->waves = fleeti_my_waves(w->me);
-    w->number = 0;
-    w->streamed = fleeti_cold_of(0);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC && !fleeti_cold_value(w->done))
-        fleeti_produce_step(w, p);
-}
-
-/* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
-   before it is ended, so that the copies never wait for it. */
-FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
-                                       uint32_t at)
-{
-    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first);
-    const uint32_t count = fleeti_cold_value(w->fixed->count);
-    fleet_wave_barrier(); /* all lanes have read what was there */
-    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size()) {
-        const void *task = tasks + (at + q / 4) % count;
-        fleeti_inbound_begin(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q,
-                             (const fleeti_quad *)task + q % 4);
-    }
-}
-FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spans *p,
-                                         uint32_t number)
-{
-    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size())
-        fleeti_inbound_end(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q);
-    fleet_wave_barrier();
-}
-/* The next descriptor of the worker's queue into w->task. */
-FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
-{
-    const uint32_t number = w->number, count = fleeti_cold_value(w->fixed->count);
-    const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
-    const uint32_t next = number + FLEETI_STREAM_CHUNK;
-    if (number == 0) {
-        fleeti_produce_fetch(w, p, number, at);
-        fleeti_produce_fetched(w, p, number);
-    }
-    if (number % FLEETI_STREAM_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
-    if (next % FLEETI_STREAM_CHUNK == FLEETI_STREAM_CHUNK - 1)
-        fleeti_produce_fetched(w, p, next & ~(FLEETI_STREAM_CHUNK - 1));
-    w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_DESC(number));
-    w->number = number + 1;
-    w->streamed = fleeti_cold_of(at + 1 == count ? 0 : at + 1);
-}
-/* What the waves that run tasks have begun; 0: the run ends. */
-FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
-{
-    uint32_t tries = 0;
-    for (;;) {
-        const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST);
-        const uint32_t post = fleeti_first(found);
-        if (post && post != w->number && !fleeti_any(found != post)) { /* each lane's own acquire */
-            w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_POSTED);
-            w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP));
-            w->steps_left = fleeti_cold_of(
-                fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP + 1)));
-            /* Unless the next one was begun meanwhile: the words are loaded before the look, which does not find the same
-               number then. Pair: the order of fleeti_stream_begun (edge 24). */
-            fleeti_lds_order();
-            if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST) != post)) {
-                w->number = post;
-                return 1;
-            }
-        }
-        fleeti_stream_settle(&p->ring, &p->flight);
-        if (!fleeti_spans_again(p, &tries)) return 0;
-    }
-}
-
-/* The next task whose spans are wanted into w->task; 0: there is none any more. */
-FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
-{
-    const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
-    if (p->status) {
-        if (fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
-        fleeti_stream_failed(&p->ring, p->status);
-        return 0;
-    }
-    if (fleeti_cold_value(w->done)) return 0;
-    for (;;) {
-        if (!walks && !fleeti_produce_posted(w, p)) return 0;
-        if (walks) {
-            fleeti_produce_walk(w, p);
-            if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
-                if (fleeti_step_ends(w)) return 0;
-                fleeti_produce_step(w, p);
-                continue;
-            }
-            if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) continue;
-            if (fleeti_task_has(w, FLEETI_GUARDED) && fleeti_uniform(fleeti_is_absent(w))) continue;
-        }
-        if (!fleeti_spans_begin(p, w->number - 1)) return 0;
-        if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
-            (!fleet_span_await(p) || fleeti_uniform(fleeti_is_missing(w))))
-            continue;
-        return 1;
-    }
-}
-
-/* The producer leaves. */
-FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
-{
-    const fleet_status status = fleeti_spans_end(p);
-    if (status && fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
-}
-
-/* ---- fleet sched: worker loop, once more ------------------------------------------------------------------- */
-
-FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
-{
-    fleet_ctx ctx;
-    const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
-    const uint32_t parts = FLEETI_LEVEL_IN(level) >= FLEET_LEVEL_CHIPLET;
-    const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
-    const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0
-                     : told ? FLEETI_BATCH_IN(level)
-                            : fleeti_cold_value(w->fixed->worker);
-    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->fixed->workers) : 1;
-    ctx.slice = FLEETI_TASK(w, slice);
-    ctx.slices = alone ? slices & 0xffff : slices;
-    ctx.chiplet = fleeti_cold_value(w->fixed->chiplet);
-    ctx.chiplets = fleeti_cold_value(w->fixed->chiplets);
-    ctx.worker = fleeti_cold_value(w->fixed->worker);
-    ctx.workers = fleeti_cold_value(w->fixed->workers);
-    ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
-    ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
-    ctx.task = FLEETI_TASK(w, id);
-    ctx.group = w->group;
-    ctx.me = w->me;
-    ctx.stream = w->stream;
-    ctx.stream_tag = fleeti_stream_number(w);
-    ctx.stream_met = ctx.stream_slot = ctx.stream_use = 0;
-    if (w->group == FLEET_BLOCK) {
-        ctx.thread = fleet_thread_id();
-        ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
-        ctx.lds = w->lds;
-        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes);
-    } else {
-        ctx.thread = fleet_lane();
-        ctx.threads = fleet_wave_size();
-        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes) / fleeti_my_waves(w->me) & ~15u;
-        ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
-    }
-    return ctx;
-}
-
-/* Those of the task in hand. */
-#define FLEETI_ARGS(set, w) ((const set *)fleeti_cold_at((w)->fixed->args) + FLEETI_TASK(w, args))
-#define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
-    do {                                                                                           \
-        fleeti_worker fleeti_w;                                                                    \
-        fleeti_fixed fleeti_f;                                                                     \
-        const fleet_run fleeti_r = (fleet_run_);                                                   \
-        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
-                     set##_slot_bytes, only_static);                                               \
-        fleeti_f.args = fleeti_cold_to(set_args);                                                  \
-        fleeti_w.fixed = fleeti_fix(&fleeti_f);                                                    \
-        fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
-        if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
-        if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
-            if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
-        } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
-            fleet_spans fleeti_s;                                                                  \
-            fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
-            while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
-                set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
-                             FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                              \
-                fleeti_spans_declared(&fleeti_s);                                                  \
-            }                                                                                      \
-            fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
-        } else {                                                                                   \
-            while (fleeti_take(&fleeti_w)) {                                                       \
-                if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
-                /* Worked out before the wait, so that the tile begins at once when it is over. */ \
-                fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
-                if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
-                const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
-                set fleeti_copy;                                                                   \
-                if (sizeof(set) <= FLEETI_ARGS_AHEAD) {                                            \
-                    /* Likewise loaded, to registers; if there are any. */                         \
-                    __builtin_memset(&fleeti_copy, 0, sizeof(set));                                \
-                    if (fleeti_cold_at(fleeti_w.fixed->args))                                      \
-                        __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
-                    fleeti_mine = &fleeti_copy;                                                    \
-                }                                                                                  \
-                if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
-                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
-                if (fleeti_begin(&fleeti_w)) {                                                     \
-                    if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
-                    fleeti_trace_begun(&fleeti_w);                                                 \
-                    fleet_status fleeti_ended =                                                    \
-                        set##_dispatch(fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);       \
-                    if (set##_slots > 0)                                                           \
-                        fleeti_ended = fleeti_stream_verdict(&fleeti_w, fleeti_ended);             \
-                    fleeti_finish(&fleeti_w, fleeti_ended);                                        \
-                }                                                                                  \
-            }                                                                                      \
-            if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
-            fleeti_trace_leave(&fleeti_w);                                                         \
-        }                                                                                          \
-        fleeti_leave(&fleeti_w);                                                                   \
-    } while (0)
-
-/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
-   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
-   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
-   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
-   other workgroups may still run. */
-#define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
-    FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, 0)
-
-/* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
-   const set *args, as fleet_launch launches it. */
-#define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
-    void name(fleet_run run, const set *args);                                                     \
-    FLEET_THUNK2(name, fleet_run, const set *)                                                     \
-    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
-    void name(fleet_run run, const set *args)
-#define FLEET_WORKER_LOOP(set)                                                                     \
-    FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
-/* The same without the code for other schedules than STATIC: a smaller loop, which leaves tiles more registers. Launches
-   of other plans, and of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
-#define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
-
-/* ---- fleet sched: images and states, from the host ----------------------------------------------------------- */
-
-FLEET_C_BEGIN
-
-/* A plan in device memory. The plan on the host must outlive it. */
-typedef struct fleet_image {
-    const fleet_plan *plan;
-    void *device;
-    uint32_t owned;
-} fleet_image;
-
-/* Copies the plan into the caller's device memory of plan->bytes (256-byte aligned), stream-ordered. */
-fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
-                              fleet_stream stream);
-/* The same in memory of its own; fleet_image_free gives it back. */
-fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream);
-void fleet_image_free(fleet_image *image);
-
-/* Which workgroup counts to which chiplet. */
-typedef enum fleet_placement {
-    FLEET_PLACEMENT_DEFAULT,  /* the hardware's chiplet id where there is one; else LINEAR */
-    FLEET_PLACEMENT_LINEAR,   /* virtual chiplets: dealt in turn */
-    FLEET_PLACEMENT_ROTATED,  /* the same, starting elsewhere (seed) */
-    FLEET_PLACEMENT_SCRAMBLED /* in an order drawn from the seed */
-} fleet_placement;
-
-typedef struct fleet_state_desc {
-    fleet_placement
-        placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
-    uint64_t seed;        /* default 1 */
-    uint32_t first_epoch; /* steps that count as done already, default 0 */
-    uint32_t
-        spare; /* workgroups launched beyond the plan's need, for hardware that deals them to its
-                             chiplets unevenly: each chiplet keeps what it needs, the rest leave at once. No
-                             more than can be resident. Default 0; virtual chiplets need none */
-} fleet_state_desc;
-
-fleet_state_desc fleet_state_desc_default(void);
-
-/* Counters, epoch, mailboxes and report of one run at a time. */
-typedef struct fleet_state {
-    const fleet_image *image;
-    char *device; /* fleet_state_bytes of device memory */
-    fleeti_host *host,
-        *host_device; /* fleet_state_host_bytes of pinned memory, and its device address */
-    uint32_t owned;
-    uint32_t virtual_chiplets;
-    uint32_t blocks; /* workgroups of a launch */
-    uint32_t first_epoch;
-    uint32_t debugged; /* 1: a debugger was there when it was made */
-    uint32_t bound,
-        lent; /* the symbols that have a value, the tensors that have memory: a bit each */
-    size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
-    size_t failures, system;                                        /* offsets in host */
-    char message[160]; /* of the last fleet_bind or launch that was refused; in the report */
-} fleet_state;
-
-size_t fleet_state_bytes(const fleet_plan *plan);
-size_t fleet_state_host_bytes(const fleet_plan *plan);
-/* Makes a state in the caller's memory: device memory (256-byte aligned), and pinned host memory with its device
-   address (fleet_pinned_alloc). desc may be null: defaults. Stream-ordered. */
-fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
-                              const fleet_state_desc *desc, void *device_memory, void *pinned,
-                              void *pinned_device, fleet_stream stream);
-/* The same in memory of its own; fleet_state_free gives it back. */
-fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
-                                const fleet_state_desc *desc, fleet_stream stream);
-void fleet_state_free(fleet_state *state);
-
-/* ---- fleet sched: trace, from the host ------------------------------------------------------------------------- */
-
-/* What the tasks of a launch took, where FLEET_TRACE is defined. Give the launch a trace, wait for it, read the log:
-       fleet_trace_create(&trace, plan, NULL, stream);
-       launch.trace = &trace;
-       ... fleet_launch, fleet_wait_state: whether the run ended well or not ...
-       fleet_trace_read(&log, &trace, stream);
-       fleet_trace_report(&log, 0, 0, text, sizeof text);
-   A launch clears the trace that it is given, a captured one at each replay; one that is refused leaves it as it is.
-   The clock is the chip's own, the
-   same for all chiplets, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on other NVIDIA GPUs: cycle counters
-   are finer, but each SM has its own, whose rate changes during a launch. A record takes the first wave of a workgroup
-   a hundred to a hundred and forty instructions, most of them after the notify, and each other wave twenty to sixty. */
-typedef struct fleet_trace_desc {
-    uint32_t records;    /* of each worker, of 32 bytes; more are counted, not kept. Default 1024 */
-    uint32_t first_step; /* of a launch, from 0 on: those before it leave no records. Default 0 */
-} fleet_trace_desc;
-
-fleet_trace_desc fleet_trace_desc_default(void);
-
-/* Memory for what one launch at a time leaves. The plan, on the host, must outlive it and its logs. */
-typedef struct fleet_trace {
-    const fleet_plan *plan;
-    void *device;
-    uint32_t records;
-    uint32_t owned;
-} fleet_trace;
-
-/* desc may be null: defaults. 0 where it asks for no records. */
-size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
-/* Makes a trace in the caller's device memory of fleet_trace_bytes (256-byte aligned). Stream-ordered. */
-fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
-                              const fleet_trace_desc *desc, void *device_memory,
-                              fleet_stream stream);
-/* The same in memory of its own; fleet_trace_free gives it back. */
-fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
-                                const fleet_trace_desc *desc, fleet_stream stream);
-void fleet_trace_free(fleet_trace *trace);
-
-#define FLEET_TRACE_NONE 0xffffffffu
-
-/* What a task did, as the first wave of its group saw it; times count from when the log's first task was taken. */
-typedef struct fleet_traced {
-    uint64_t wait_begin_ns; /* it was taken: prefetch, and the wait for its events */
-    uint64_t run_begin_ns;  /* they are complete */
-    uint64_t run_end_ns;    /* the tile has returned */
-    uint64_t notify_end_ns; /* its own are notified */
-    uint32_t worker;        /* number among all; its chiplet, and the wave of a wavefront-task */
-    uint32_t chiplet, wave;
-    uint32_t step;        /* of the launch, from 0 on */
-    uint32_t task;        /* id in the graph: fleet_plan_task_name */
-    uint32_t grid;        /* index of its grid in the plan */
-    uint32_t slice, part; /* of a device-task; of a chiplet-task, as ctx.tile_index */
-    uint32_t absent;      /* 1: outside its grid's shape in this launch; no tile ran */
-    uint32_t desc;        /* index of its descriptor in the plan */
-    /* Of its events, by the plan's arrivals: the counter of the one that was complete last (fleet_plan_counter_name),
-       0: none. What ended last before it: the task that completed that event, or the one before on its worker, an index
-       in the log; FLEET_TRACE_NONE: nothing. Arrivals by run-time maps are not in the plan: there it is the latest task
-       of the grids that notify the tensor. */
-    uint32_t awaited, after;
-} fleet_traced;
-
-/* The arrivals at one event element in one step, and what waited for them. */
-typedef struct fleet_traced_event {
-    uint32_t counter, step; /* fleet_plan_counter_name */
-    uint32_t arrivals;      /* of tasks in the log */
-    uint32_t waiters;       /* tasks for which it was the last of their events */
-    uint32_t last;          /* index in the log: whose arrival came last */
-    uint64_t first_ns, last_ns;
-    uint64_t waited_ns; /* by those tasks, in sum */
-} fleet_traced_event;
-
-typedef struct fleet_trace_log {
-    const fleet_plan *plan; /* of the bucket that ran */
-    fleet_traced *tasks;    /* worker after worker, each by when they were taken */
-    fleet_traced_event *events;
-    uint32_t n_tasks, n_events;
-    uint32_t waves;   /* of a worker, that run tasks */
-    uint32_t steps;   /* 1 + the last that has records */
-    uint64_t dropped; /* records for which there was no room */
-} fleet_trace_log;
-
-/* Waits for the stream, then reads what the last launch has left, also after a failed one: the tasks whose tiles had
-   returned. Memory comes from FLEET_MALLOC; fleet_trace_log_free gives it back. FLEET_ERROR_UNSUPPORTED: no worker was
-   there: nothing has run with this trace yet, or the kernel was compiled without FLEET_TRACE. */
-fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
-void fleet_trace_log_free(fleet_trace_log *log);
-
-/* The three of them show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
-   `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
-
-   Grids whose names agree up to the first dot are of one kind, as "qkv.0" and "qkv.1", and are summed up together.
-
-   In words: what the workers did, what the tasks of each kind took, the event that was waited for longest, the one whose
-   arrivals were furthest apart, and the critical path: from the task that was done last back along `after`.
-       busy        a tile runs             wait   for events, prefetch with it
-       notify      until the task has told its events
-       scheduling  between two tasks: queues, mailboxes, and there the wait where others see to the events
-       idle        before the first and after the last task of the worker
-   A wavefront-task counts for its share of the worker's waves. */
-size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
-                          char *text, size_t bytes);
-/* For Perfetto and chrome://tracing: a process is a chiplet, a thread a worker; wavefront-tasks of its further waves have
-   threads of their own. Categories: task, wait, notify. */
-size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
-                        size_t bytes);
-/* A picture, SVG without scripts or fonts of its own: time to the right, a row for each worker, by chiplet; kinds of
-   grids in colours, waits in grey, notifies dark, the critical path as a red line. Where more than one thing falls on a point of
-   the picture, the longest is drawn. */
-size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
-                       size_t bytes);
-
-/* ---- fleet sched: launch, from the host ----------------------------------------------------------------------- */
-
-#define FLEET_LIMIT_NONE UINT64_MAX
-
-typedef struct fleet_launch_desc {
-    /* passes over the graph; default 1. Under DYNAMIC the arrivals that end its steps are at most 2^31 - 1 in all */
-    uint32_t steps;
-    /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's. Default 256 */
-    uint32_t threads;
-    uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
-    /* FLEET_STREAM_BYTES(set) where tiles have weight streams: the launch adds that much LDS, and
-       FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0 */
-    uint32_t stream_bytes;
-    /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
-       on AMD, and all that a stream capture takes); default 0: cooperative where possible */
-    uint32_t ordinary;
-    /* of one wait, not negative; default 0: 10 s, none where the state was made under a debugger; FLEET_LIMIT_NONE */
-    uint64_t limit_ns;
-    /* Where each task leaves its record; made for the state's plan, and kept until the launch has ended. Needs
-       FLEET_TRACE. Default: none */
-    const fleet_trace *trace;
-    fleet_stream stream;
-    fleet_host_desc host; /* how the CPU plays the device */
-} fleet_launch_desc;
-
-fleet_launch_desc fleet_launch_desc_default(void);
-
-/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel made by FLEET_KERNEL; args: its
-   array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
-   further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
-   Of launches of one state that overlap, in several streams or as executables of one graph, at most one runs. The
-   others end with FLEET_ERROR_BUSY: all of them where they meet before the first one's workgroups are all there.
-   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once;
-   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan.
-   args: the array of the tiles' arguments, in device memory, with an element for each index that grids name;
-   null if no tile has any. */
-fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
-                          const void *args);
-
-/* The same for a kernel with other parameters: fleet_prepare fills the fleet_run that one of them must be, and
-   fleet_launch_args launches it once, with the same desc. args: as for cudaLaunchKernel. */
-fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
-fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
-                               const fleet_run *run, fleet_kernel kernel, void **args);
-
-/* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
-   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task, of which an unaware plan runs one tile
-   after the other. Waits for the end and returns the tile's status, the first that is not FLEET_OK. */
-fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
-                            const void *args, uint32_t task, uint32_t slice);
-
-/* Gives a symbol its value for all launches behind it in stream order: no rebuild, no upload, no wait; a captured
-   call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch;
-   FLEET_ERROR_SYMBOL_RANGE: the value is outside its bounds. fleet_report names the symbol. */
-fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
-
-/* Gives a run-time tensor its device memory, as fleet_bind gives a symbol its value: an int32 for each value of its
-   shape, at the largest values of its symbols. FLEET_ERROR_NAME: the plan has no such tensor. */
-fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
-                               fleet_stream stream);
-
-/* What became of the launches so far, without waiting: the first failure of the run, which stays until
-   fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
-fleet_status fleet_state_status(fleet_state *state);
-/* Waits for the stream, then the same. */
-fleet_status fleet_wait_state(fleet_state *state, fleet_stream stream);
-/* Steps completed by finished launches. */
-uint32_t fleet_state_epoch(const fleet_state *state);
-
-/* Asks the run to end: waits return, and each worker stops after at most a few tasks whose events were
-   complete already. From any thread, at any time. */
-void fleet_abort(fleet_state *state);
-/* Stream-ordered: makes a poisoned state usable; counters and epoch start from 0. */
-fleet_status fleet_recover(fleet_state *state, fleet_stream stream);
-
-/* The first failure: who waited for what. 0 if there is none. Works while the kernel hangs. */
-uint32_t fleet_get_failure(const fleet_state *state, fleet_failure *failure);
-/* The hang report in words, for everyone who gave up and every tile that is still running; as snprintf.
-   Works while the kernel hangs (it copies from the device on a stream of its own). */
-size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
-
-/* ---- fleet sched: events from outside --------------------------------------------------------------------------- */
-
-/* Events of system scope that fleet_event_outside declared, from the host. event: fleet_plan_event; element:
-   row-major index; epoch: fleet_state_epoch + 1 is the next step. The notify releases what this host thread
-   wrote; a wait or test that succeeds acquires. Where the element is not complete in the epoch before, a notify
-   would stand in for an arrival that is still to come: FLEET_ERROR_EPOCH, and it has not arrived; wait for that epoch
-   first. limit_ns: FLEET_LIMIT_NONE waits for ever. */
-fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element,
-                                uint32_t epoch);
-fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
-                              uint32_t epoch, uint32_t *done);
-fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
-                              uint32_t epoch, uint64_t limit_ns);
-/* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system... take it. */
-fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
-                            fleet_event *out);
-
-/* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
-
-/* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile
-   does nothing, d->steps steps of each and three times as many. On an H200 20 steps take about half a
-   second, 100 about three. d as for fleet_launch, t as for your plans; args is passed on, but no tile of
-   yours is called. Waits for d->stream. Use it once for each kernel and device; plans that are built with
-   these costs choose schedules for this device. */
-fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
-                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
-
-/* ---- fleet sched: device query ------------------------------------------------------------------------ */
-
-/* Describes the current device: chiplets as the hardware numbers them (device attributes where the HIP version
-   has them, else a census kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of two workers. */
-fleet_status fleet_query_topology(fleet_topology *topology);
-
-FLEET_C_END
-
 #endif /* FLEET_SCHED_H */
 
-/* ==== implementation ========================================================================================= */
+/* ==== >>implementation: host code ============================================================= */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_SCHED_IMPLEMENTED)
 #define FLEETI_SCHED_IMPLEMENTED
@@ -3281,7 +3350,7 @@ FLEET_C_END
 #include <string.h>
 #include <time.h>
 
-/* ---- fleet sched: kernels around a run ------------------------------------------------------------------------ */
+/* ---- launch: helper kernels ------------------------------------------------------------------ */
 
 /* The smallest bucket that serves these values. */
 FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *asked)
@@ -3422,7 +3491,7 @@ FLEET_THUNK1(fleeti_count_chiplets, uint32_t *)
 
 FLEET_C_BEGIN
 
-/* ---- fleet sched: platform queries ------------------------------------------------------------------------------- */
+/* ---- launch: platform queries ---------------------------------------------------------------- */
 
 #if defined(FLEET_HOST)
 
@@ -3602,7 +3671,7 @@ fleet_status fleet_query_topology(fleet_topology *t)
 
 #endif /* GPU */
 
-/* ---- fleet sched: images and states ----------------------------------------------------------------------------- */
+/* ---- launch: images and states --------------------------------------------------------------- */
 
 fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
                               fleet_stream stream)
@@ -3892,7 +3961,7 @@ void fleet_state_free(fleet_state *s)
     memset(s, 0, sizeof *s);
 }
 
-/* ---- fleet sched: trace ------------------------------------------------------------------------------- */
+/* ---- launch: memory of traces ---------------------------------------------------------------- */
 
 fleet_trace_desc fleet_trace_desc_default(void)
 {
@@ -3964,7 +4033,7 @@ void fleet_trace_free(fleet_trace *trace)
     memset(trace, 0, sizeof *trace);
 }
 
-/* ---- fleet sched: launch ------------------------------------------------------------------------------ */
+/* ---- launch: launches ------------------------------------------------------------------------ */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
 #define FLEETI_MOST_THREADS 1024u /* of a workgroup, on any GPU */
@@ -4319,12 +4388,205 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
-/* ---- fleet sched: report ------------------------------------------------------------------------------ */
+/* ---- launch: events from the host ------------------------------------------------------------ */
+
+static uint64_t fleeti_now_ns(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 static uint32_t fleeti_host_word(const uint32_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
+
+static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
+                                   uint32_t *word, uint32_t *target)
+{
+    const fleeti_event *v;
+    if (!s || !s->image) return FLEET_ERROR_NULL;
+    if (event < 0 || (uint32_t)event >= s->image->plan->n_events) return FLEET_ERROR_HANDLE;
+    v = (const fleeti_event *)(const void *)((const char *)s->image->plan +
+                                             s->image->plan->events) +
+        event;
+    if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
+    *word = v->counter + element * v->stride;
+    *target =
+        ((const uint32_t *)(const void *)((const char *)s->image->plan +
+                                          s->image->plan->targets))[v->first_target + element];
+    return FLEET_OK;
+}
+
+/* The counter in host memory, for events of system scope. */
+static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uint32_t element,
+                                        uint32_t **at, uint32_t *target)
+{
+    uint32_t word = 0;
+    fleet_status status = fleeti_outside(s, event, element, &word, target);
+    if (status) return status;
+    if (!(word & FLEETI_SYSTEM)) return FLEET_ERROR_SCOPE;
+    *at = (uint32_t *)(void *)((char *)s->host + s->system) + (word & ~FLEETI_SYSTEM);
+    return FLEET_OK;
+}
+
+fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element, uint32_t epoch)
+{
+    uint32_t *at = NULL, target = 0;
+    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
+        return FLEET_ERROR_EPOCH;
+    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_invalidate_system (edge 16). */
+    if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
+    return status;
+}
+
+fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
+                              uint32_t *done)
+{
+    uint32_t *at = NULL, target = 0;
+    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    if (!done) return FLEET_ERROR_NULL;
+    /* Pair: fleeti_write_back_system before the arrival (edge 16). */
+    if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
+    return status;
+}
+
+fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
+                              uint64_t limit_ns)
+{
+    uint64_t since = fleeti_now_ns();
+    if (limit_ns > INT64_MAX && limit_ns != FLEET_LIMIT_NONE) return FLEET_ERROR_ARGUMENT;
+    for (;;) {
+        uint32_t done = 0;
+        fleet_status status = fleet_event_test(s, event, element, epoch, &done);
+        if (status || done) return status;
+        if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
+        if (limit_ns != FLEET_LIMIT_NONE && fleeti_now_ns() - since > limit_ns)
+            return FLEET_ERROR_TIMEOUT;
+    }
+}
+
+fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t element, fleet_event *out)
+{
+    uint32_t word = 0, target = 0;
+    fleet_status status = fleeti_outside(s, event, element, &word, &target);
+    if (status) return status;
+    if (!out) return FLEET_ERROR_NULL;
+    memset(out, 0, sizeof *out);
+    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
+                                      : (uint32_t *)(void *)(s->device + s->counters);
+    out->counter = word & ~FLEETI_SYSTEM;
+    out->target = target;
+    out->watch.stop = &((const fleeti_state *)(const void *)s->device)->stop.word;
+    out->watch.host_abort = &s->host_device->abort.word;
+    out->watch.limit_ticks = FLEETI_DEFAULT_LIMIT_NS / FLEETI_CLOCK_NS;
+    return FLEET_OK;
+}
+
+/* ---- launch: calibration --------------------------------------------------------------------- */
+
+#define FLEETI_EMPTY_GRIDS 9u
+
+/* A chain of grids of empty tasks, so many for each worker: each waits for `group` tasks of the grid before it, and as
+   many wait for each. mixed: and one DYNAMIC task. */
+static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule schedule,
+                                      uint32_t mixed, uint32_t per_worker, fleet_plan **plan)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc d = fleet_plan_desc_default();
+    fleet_etensor before;
+    fleet_status status;
+    uint32_t tasks = 0, group;
+    if (!g) return FLEET_ERROR_MEMORY;
+    memset(&before, 0, sizeof before);
+    for (uint32_t k = 0; k < t->chiplets && k < FLEET_MAX_CHIPLETS; k++)
+        tasks += t->units[k] * per_worker;
+    group = per_worker > 1 ? 16 : tasks;
+    d.topology = *t;
+    d.schedule = schedule;
+    for (uint32_t i = 0; i < FLEETI_EMPTY_GRIDS; i++) {
+        const fleet_shape groups =
+            fleet_shape1(fleet_dim_of((int32_t)((tasks + group - 1) / group)));
+        const fleet_map map = fleet_map1(fleet_axis(0, 1, 0, group));
+        char name[2][24];
+        fleet_grid grid;
+        snprintf(name[0], sizeof name[0], "empty %u", i);
+        snprintf(name[1], sizeof name[1], "after %u", i);
+        grid = fleet_call_device(g, name[0], FLEETI_TILE_EMPTY,
+                                 fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
+        if (i) fleet_in_edge_map(g, grid, before, map);
+        if (i + 1 == FLEETI_EMPTY_GRIDS) break;
+        before = fleet_event_tensor(g, name[1], groups, FLEET_COUNT_DERIVED);
+        fleet_out_edge_map(g, grid, before, map);
+    }
+    if (mixed)
+        fleet_grid_schedule(g, fleet_call_device(g, "popped", FLEETI_TILE_EMPTY, fleet_shape0(), 0),
+                            FLEET_SCHEDULE_DYNAMIC);
+    status = fleet_plan_build(g, &d, plan);
+    fleet_graph_destroy(g);
+    return status;
+}
+
+/* Nanoseconds of a step: the least of five times of 3 n steps less the least of n. */
+static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_desc *d,
+                                   fleet_kernel kernel, const void *args, double *ns)
+{
+    const uint32_t n = d->steps ? d->steps : 1;
+    fleet_launch_desc launch = *d;
+    fleet_image image;
+    fleet_state state;
+    uint64_t least[2] = {~0ull, ~0ull};
+    fleet_status status = fleet_upload(&image, plan, d->stream);
+    if (status) return status;
+    launch.trace = NULL; /* that is of another plan */
+    status = fleet_state_create(&state, &image, NULL, d->stream);
+    for (uint32_t i = 0; i < 10 && !status; i++) {
+        const uint64_t begun = fleeti_now_ns();
+        uint64_t took;
+        launch.steps = i % 2 ? 3 * n : n;
+        status = fleet_launch(&state, &launch, kernel, args);
+        if (!status) status = fleet_wait_state(&state, d->stream);
+        took = fleeti_now_ns() - begun;
+        if (took < least[i % 2]) least[i % 2] = took;
+    }
+    fleet_state_free(&state);
+    fleet_image_free(&image);
+    *ns = ((double)least[1] - (double)least[0]) / (2.0 * n);
+    return status;
+}
+
+fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
+                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
+{
+    static const uint32_t per_worker[3] = {4, 12, 1};
+    float *out[3][2];
+    if (!costs || !t || !d || !kernel) return FLEET_ERROR_NULL;
+    if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
+    out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
+    out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
+    out[2][0] = &costs->dynamic_task, out[2][1] = &costs->dynamic_hop;
+    for (uint32_t how = 0; how < 3; how++) {
+        double ns[3], task, hop;
+        for (uint32_t i = 0; i < 3; i++) {
+            fleet_plan *plan = NULL;
+            fleet_status status =
+                fleeti_empty_plan(t, how == 2 ? FLEET_SCHEDULE_DYNAMIC : FLEET_SCHEDULE_STATIC,
+                                  how == 1, per_worker[i], &plan);
+            if (!status) status = fleeti_step_ns(plan, d, kernel, args, &ns[i]);
+            fleet_plan_free(plan);
+            if (status) return status;
+        }
+        task = (ns[1] - ns[0]) / (8 * FLEETI_EMPTY_GRIDS);
+        hop = ns[2] / FLEETI_EMPTY_GRIDS - task;
+        *out[how][0] = (float)(task > 0 ? task : 0);
+        *out[how][1] = (float)(hop > 0 ? hop : 0);
+    }
+    return FLEET_OK;
+}
+
+/* ---- report ---------------------------------------------------------------------------------- */
 
 /* Target of the element whose counter this is; 0: not a counter of the plan. */
 static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
@@ -4480,7 +4742,7 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     return t.length;
 }
 
-/* ---- fleet sched: trace, read ------------------------------------------------------------------------- */
+/* ---- trace: the log -------------------------------------------------------------------------- */
 
 /* What a log is made from. */
 typedef struct fleeti_log_arrival {
@@ -4810,7 +5072,7 @@ void fleet_trace_log_free(fleet_trace_log *log)
     memset(log, 0, sizeof *log);
 }
 
-/* ---- fleet sched: trace, in words --------------------------------------------------------------------- */
+/* ---- trace: report --------------------------------------------------------------------------- */
 
 /* The steps that are shown. */
 typedef struct fleeti_view {
@@ -5073,7 +5335,7 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
     return out.length;
 }
 
-/* ---- fleet sched: trace, as JSON ----------------------------------------------------------------------- */
+/* ---- trace: JSON ----------------------------------------------------------------------------- */
 
 /* Text between quotes: printable ASCII, escaped. */
 static void fleeti_put_json(fleeti_text *out, const char *text)
@@ -5148,7 +5410,7 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
     return out.length;
 }
 
-/* ---- fleet sched: trace, the picture -------------------------------------------------------------------- */
+/* ---- trace: picture -------------------------------------------------------------------------- */
 
 #define FLEETI_TRACE_LEFT 72u
 #define FLEETI_TRACE_POINTS 1200u /* of time, side by side */
@@ -5352,199 +5614,6 @@ size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t
                    (double)(v.end_ns - v.begin_ns) * i / 8e3);
     fleeti_put(&out, "</svg>\n");
     return out.length;
-}
-
-/* ---- fleet sched: what the kit takes ------------------------------------------------------------------ */
-
-static uint64_t fleeti_now_ns(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-#define FLEETI_EMPTY_GRIDS 9u
-
-/* A chain of grids of empty tasks, so many for each worker: each waits for `group` tasks of the grid before it, and as
-   many wait for each. mixed: and one DYNAMIC task. */
-static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule schedule,
-                                      uint32_t mixed, uint32_t per_worker, fleet_plan **plan)
-{
-    fleet_graph *g = fleet_graph_create(NULL);
-    fleet_plan_desc d = fleet_plan_desc_default();
-    fleet_etensor before;
-    fleet_status status;
-    uint32_t tasks = 0, group;
-    if (!g) return FLEET_ERROR_MEMORY;
-    memset(&before, 0, sizeof before);
-    for (uint32_t k = 0; k < t->chiplets && k < FLEET_MAX_CHIPLETS; k++)
-        tasks += t->units[k] * per_worker;
-    group = per_worker > 1 ? 16 : tasks;
-    d.topology = *t;
-    d.schedule = schedule;
-    for (uint32_t i = 0; i < FLEETI_EMPTY_GRIDS; i++) {
-        const fleet_shape groups =
-            fleet_shape1(fleet_dim_of((int32_t)((tasks + group - 1) / group)));
-        const fleet_map map = fleet_map1(fleet_axis(0, 1, 0, group));
-        char name[2][24];
-        fleet_grid grid;
-        snprintf(name[0], sizeof name[0], "empty %u", i);
-        snprintf(name[1], sizeof name[1], "after %u", i);
-        grid = fleet_call_device(g, name[0], FLEETI_TILE_EMPTY,
-                                 fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
-        if (i) fleet_in_edge_map(g, grid, before, map);
-        if (i + 1 == FLEETI_EMPTY_GRIDS) break;
-        before = fleet_event_tensor(g, name[1], groups, FLEET_COUNT_DERIVED);
-        fleet_out_edge_map(g, grid, before, map);
-    }
-    if (mixed)
-        fleet_grid_schedule(g, fleet_call_device(g, "popped", FLEETI_TILE_EMPTY, fleet_shape0(), 0),
-                            FLEET_SCHEDULE_DYNAMIC);
-    status = fleet_plan_build(g, &d, plan);
-    fleet_graph_destroy(g);
-    return status;
-}
-
-/* Nanoseconds of a step: the least of five times of 3 n steps less the least of n. */
-static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_desc *d,
-                                   fleet_kernel kernel, const void *args, double *ns)
-{
-    const uint32_t n = d->steps ? d->steps : 1;
-    fleet_launch_desc launch = *d;
-    fleet_image image;
-    fleet_state state;
-    uint64_t least[2] = {~0ull, ~0ull};
-    fleet_status status = fleet_upload(&image, plan, d->stream);
-    if (status) return status;
-    launch.trace = NULL; /* that is of another plan */
-    status = fleet_state_create(&state, &image, NULL, d->stream);
-    for (uint32_t i = 0; i < 10 && !status; i++) {
-        const uint64_t begun = fleeti_now_ns();
-        uint64_t took;
-        launch.steps = i % 2 ? 3 * n : n;
-        status = fleet_launch(&state, &launch, kernel, args);
-        if (!status) status = fleet_wait_state(&state, d->stream);
-        took = fleeti_now_ns() - begun;
-        if (took < least[i % 2]) least[i % 2] = took;
-    }
-    fleet_state_free(&state);
-    fleet_image_free(&image);
-    *ns = ((double)least[1] - (double)least[0]) / (2.0 * n);
-    return status;
-}
-
-fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
-                             const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
-{
-    static const uint32_t per_worker[3] = {4, 12, 1};
-    float *out[3][2];
-    if (!costs || !t || !d || !kernel) return FLEET_ERROR_NULL;
-    if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
-    out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
-    out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
-    out[2][0] = &costs->dynamic_task, out[2][1] = &costs->dynamic_hop;
-    for (uint32_t how = 0; how < 3; how++) {
-        double ns[3], task, hop;
-        for (uint32_t i = 0; i < 3; i++) {
-            fleet_plan *plan = NULL;
-            fleet_status status =
-                fleeti_empty_plan(t, how == 2 ? FLEET_SCHEDULE_DYNAMIC : FLEET_SCHEDULE_STATIC,
-                                  how == 1, per_worker[i], &plan);
-            if (!status) status = fleeti_step_ns(plan, d, kernel, args, &ns[i]);
-            fleet_plan_free(plan);
-            if (status) return status;
-        }
-        task = (ns[1] - ns[0]) / (8 * FLEETI_EMPTY_GRIDS);
-        hop = ns[2] / FLEETI_EMPTY_GRIDS - task;
-        *out[how][0] = (float)(task > 0 ? task : 0);
-        *out[how][1] = (float)(hop > 0 ? hop : 0);
-    }
-    return FLEET_OK;
-}
-
-/* ---- fleet sched: events from outside ----------------------------------------------------------------- */
-
-static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
-                                   uint32_t *word, uint32_t *target)
-{
-    const fleeti_event *v;
-    if (!s || !s->image) return FLEET_ERROR_NULL;
-    if (event < 0 || (uint32_t)event >= s->image->plan->n_events) return FLEET_ERROR_HANDLE;
-    v = (const fleeti_event *)(const void *)((const char *)s->image->plan +
-                                             s->image->plan->events) +
-        event;
-    if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
-    *word = v->counter + element * v->stride;
-    *target =
-        ((const uint32_t *)(const void *)((const char *)s->image->plan +
-                                          s->image->plan->targets))[v->first_target + element];
-    return FLEET_OK;
-}
-
-/* The counter in host memory, for events of system scope. */
-static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uint32_t element,
-                                        uint32_t **at, uint32_t *target)
-{
-    uint32_t word = 0;
-    fleet_status status = fleeti_outside(s, event, element, &word, target);
-    if (status) return status;
-    if (!(word & FLEETI_SYSTEM)) return FLEET_ERROR_SCOPE;
-    *at = (uint32_t *)(void *)((char *)s->host + s->system) + (word & ~FLEETI_SYSTEM);
-    return FLEET_OK;
-}
-
-fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element, uint32_t epoch)
-{
-    uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
-    if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
-        return FLEET_ERROR_EPOCH;
-    /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_invalidate_system (edge 16). */
-    if (!status) __atomic_fetch_add(at, 1, __ATOMIC_ACQ_REL);
-    return status;
-}
-
-fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
-                              uint32_t *done)
-{
-    uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
-    if (!done) return FLEET_ERROR_NULL;
-    /* Pair: fleeti_write_back_system before the arrival (edge 16). */
-    if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
-    return status;
-}
-
-fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t element, uint32_t epoch,
-                              uint64_t limit_ns)
-{
-    uint64_t since = fleeti_now_ns();
-    if (limit_ns > INT64_MAX && limit_ns != FLEET_LIMIT_NONE) return FLEET_ERROR_ARGUMENT;
-    for (;;) {
-        uint32_t done = 0;
-        fleet_status status = fleet_event_test(s, event, element, epoch, &done);
-        if (status || done) return status;
-        if ((status = (fleet_status)fleeti_host_word(&s->host->status))) return status;
-        if (limit_ns != FLEET_LIMIT_NONE && fleeti_now_ns() - since > limit_ns)
-            return FLEET_ERROR_TIMEOUT;
-    }
-}
-
-fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t element, fleet_event *out)
-{
-    uint32_t word = 0, target = 0;
-    fleet_status status = fleeti_outside(s, event, element, &word, &target);
-    if (status) return status;
-    if (!out) return FLEET_ERROR_NULL;
-    memset(out, 0, sizeof *out);
-    out->words = word & FLEETI_SYSTEM ? (uint32_t *)(void *)((char *)s->host_device + s->system)
-                                      : (uint32_t *)(void *)(s->device + s->counters);
-    out->counter = word & ~FLEETI_SYSTEM;
-    out->target = target;
-    out->watch.stop = &((const fleeti_state *)(const void *)s->device)->stop.word;
-    out->watch.host_abort = &s->host_device->abort.word;
-    out->watch.limit_ticks = FLEETI_DEFAULT_LIMIT_NS / FLEETI_CLOCK_NS;
-    return FLEET_OK;
 }
 
 FLEET_C_END
