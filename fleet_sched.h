@@ -2945,7 +2945,8 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
     return FLEETI_TASK(w, n_waits) & 0xffff &&
-           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC || fleeti_task_has(w, FLEETI_EARLY));
+           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC ||
+            (fleeti_task_has(w, FLEETI_EARLY) && fleeti_schedule_of(w) != FLEETI_ONLY));
 }
 
 /* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */

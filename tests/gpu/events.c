@@ -537,6 +537,23 @@ static void one_task_alone(test_run *t)
     model_end(&m);
 }
 
+/* Where a worker waits for the events of what it popped: not for those of a task alone. */
+static void alone_early(test_run *t, const setting *s_, void *model_)
+{
+    setting s = *s_;
+    if (s.schedule != FLEET_SCHEDULE_DYNAMIC) return;
+    s.early = 1;
+    alone(t, &s, model_);
+}
+
+static void one_task_alone_of_an_early_push(test_run *t)
+{
+    model m;
+    model_levels(&m, 3);
+    in_settings(t, 4, alone_early, &m);
+    model_end(&m);
+}
+
 static void all(test_run *t)
 {
     TEST(event_tensors_by_hand);
@@ -546,5 +563,6 @@ static void all(test_run *t)
     TEST(the_host_notifies_and_awaits);
     TEST(an_ordinary_kernel_notifies_and_awaits);
     TEST(one_task_alone);
+    TEST(one_task_alone_of_an_early_push);
 }
 TEST_MAIN(all)
