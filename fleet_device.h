@@ -87,19 +87,19 @@
         6 ready ring, DYNAMIC. What made the task ready -> who pops it
           release  fleeti_ring_push, fleeti_ring_push_run: fleeti_post_order (AMD: the RMW's value has come back)
           carrier  the slot, with its ticket; `available` says that it will come
-          acquire  fleeti_take_ready: fleeti_ring_take polls the slot, then invalidate at device scope
+          acquire  fleeti_dynamic_next: fleeti_ring_take polls the slot, then invalidate at device scope
           red      A ready ring: acquire, a ticket without an entry; N; S ring
         7 mailbox, CHIPLET. What the scheduler saw complete -> the worker that it posts to
           release  fleeti_scheduler: fleeti_post_order, once before the posts
           carrier  the mailbox's slot: sequence, scope, batch and descriptor in one 64-bit store
-          acquire  fleeti_take_mail: poll, invalidate at the scope that the mail names
+          acquire  fleeti_chiplet_next: poll, invalidate at the scope that the mail names
           red      A mailbox: acquire, a plain store, poll; M no acquire after the mailbox; N
         8 room in a mailbox. The worker has read the slot -> the scheduler, which writes it again
-          release  fleeti_take_mail: the slot's load has returned     carrier  taken     acquire  fleeti_post: poll
+          release  fleeti_chiplet_next: the slot's load has returned     carrier  taken     acquire  fleeti_post: poll
           red      A mailbox: room (a slot is overwritten: tasks are lost)
         9 end of a step. All of step s -> sources of step s + 1, and the end of the run
           release  edge 1, at the step event     carrier  its counter
-          acquire  edge 1, in the first source of a queue; DYNAMIC edges 5 and 6; fleeti_take_ready: over
+          acquire  edge 1, in the first source of a queue; DYNAMIC edges 5 and 6; fleeti_dynamic_next: over
           red      tests/plan/check.h, each plan; tests/gpu/random.c; S end
        10 run-time tensor. The writer's values -> who reads its map
           release  fleeti_tensors_wrong: drain, barrier (for the wave that checks); edge 1 for others
@@ -122,7 +122,7 @@
           acquire  fleeti_watched and who takes a task: relaxed, no data follows; the host: fleet_get_failure
           red      A word for the host: drain, census: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
-          ends     fleet_abort; fleeti_watched, fleeti_look, fleeti_take_ready, fleeti_scheduler
+          ends     fleet_abort; fleeti_watched, fleeti_static_finish, fleeti_dynamic_next, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end
        16 host to device and back, system scope. As 1, with a thread of the host at one end
           release  fleet_event_notify: RMW; fleeti_arrive: system write-back     carrier  the counter in host memory

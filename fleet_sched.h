@@ -829,6 +829,11 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
     return fleeti_cold_value(w->schedule);
 }
+/* Whether the worker walks a queue of its own, so that what comes next is known ahead. */
+FLEET_DEVICE uint32_t fleeti_walks(const fleeti_worker *w)
+{
+    return fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+}
 FLEET_DEVICE fleeti_state *fleeti_state_of(const fleeti_worker *w)
 {
     return (fleeti_state *)(uintptr_t)fleeti_cold_at(w->fixed->state);
@@ -903,8 +908,7 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
    over all steps; where there is no queue to walk, among the tasks that this worker ran. */
 FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
 {
-    return fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC ? w->number
-                                                          : fleeti_cold_value(w->streamed);
+    return fleeti_walks(w) ? w->number : fleeti_cold_value(w->streamed);
 }
 
 /* ---- failure records ------------------------------------------------------------------------- */
@@ -1464,20 +1468,20 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
 FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
 {
     const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
-    if (w->group != FLEET_BLOCK || fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return;
+    if (w->group != FLEET_BLOCK || fleeti_walks(w)) return;
     w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
 }
 /* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
 FLEET_DEVICE void fleeti_stream_meet(const fleeti_worker *w, fleet_ctx *ctx)
 {
-    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+    if (w->group == FLEET_BLOCK && fleeti_walks(w))
         ctx->stream_met = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
                                                &ctx->stream_use);
 }
 /* The task in hand begins, its events are complete: all slots of those before are free. */
 FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 {
-    const uint32_t walked = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    const uint32_t walked = fleeti_walks(w);
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
     if (fleeti_my_wave(w->me) != 0) return;
     if (!walked) { /* the producer cannot know what comes: here it is */
@@ -1533,8 +1537,7 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
     p->waves = fleeti_my_waves(w->me);
     w->number = 0;
     w->streamed = fleeti_cold_of(0);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC && !fleeti_cold_value(w->done))
-        fleeti_produce_step(w, p);
+    if (fleeti_walks(w) && !fleeti_cold_value(w->done)) fleeti_produce_step(w, p);
 }
 
 /* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
@@ -1603,7 +1606,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 /* The next task whose spans are wanted into w->task; 0: there is none any more. */
 FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
 {
-    const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    const uint32_t walks = fleeti_walks(w);
     if (p->status) {
         if (fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
         fleeti_stream_failed(&p->ring, p->status);
@@ -1638,6 +1641,15 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
 }
 
 /* ==== >>static: each worker walks its own queue =============================================== */
+
+/* A schedule is a section of verbs, all inlined, so that the loop of a STATIC plan drops those of the others. The
+   worker loop calls them and names no schedule otherwise. Where a schedule has nothing to do, the verb is missing.
+       start    when the worker has entered the run
+       next     fetches the descriptor of the next task into the next slot; 0: the run is over for this worker
+       batch    for wavefront-tasks: the first descriptor of this wave, and the end of those that the waves share
+       wait     the number of wait records that the task's group must poll before the tile
+       finish   STATIC: between two tasks; DYNAMIC: the notify, which pushes what it makes ready
+   A worker that stops early does the same under each of them: fleeti_stop. */
 
 /* One step of a chunk's way, by all lanes of the looking wave between two tasks: fetch its descriptors; put them
    into their slots and fetch their first records; put these. The steps stand two and three tasks apart, so that
@@ -1713,10 +1725,52 @@ FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
     }
 }
 
+FLEET_DEVICE void fleeti_static_start(fleeti_worker *w)
+{
+    w->look_at = 0u - (FLEETI_CHUNK - 1);
+    if (w->looks) fleeti_look_up(w);
+    fleet_block_barrier();
+}
+
+/* After a batch, whose waves have met: its descriptors may have been more than the chunks ahead. */
+FLEET_DEVICE uint32_t fleeti_static_next(fleeti_worker *w)
+{
+    w->slow = 0;
+    if (w->looks) fleeti_look_up(w);
+    fleeti_barrier(w->me);
+    return 1;
+}
+
+/* The descriptor in the last slot. */
+FLEET_DEVICE uint32_t fleeti_static_desc(const fleeti_worker *w)
+{
+    return fleeti_cold_value(w->fixed->first) + (w->number - 1 - fleeti_cold_value(w->head));
+}
+
+/* All of the queue's run of wavefront-tasks. */
+FLEET_DEVICE uint32_t fleeti_static_batch(fleeti_worker *w, uint32_t *end)
+{
+    const uint32_t index = fleeti_static_desc(w), count = FLEETI_BATCH_IN(FLEETI_TASK(w, level));
+    w->number += count - 1;
+    *end = index + count;
+    return index + fleet_wave_id();
+}
+
+FLEET_DEVICE uint32_t fleeti_static_wait(const fleeti_worker *w)
+{
+    return FLEETI_TASK(w, n_waits) & 0xffff;
+}
+/* The first of the records: it came with the descriptor. */
+FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
+{
+    if (w->group == FLEET_BLOCK) return fleeti_slot_wait(w, w->number - 1);
+    return fleeti_waits_of(w)[FLEETI_TASK(w, waits)];
+}
+
 /* STATIC, the looking wave, between two tasks: descriptors, and whether the run has been stopped. That load is
    looked at when it must have arrived, so that short tasks do not wait for it; nor do tasks that wait for nothing
    look at the host's word, across the bus, but seldom, and no two workers at once. */
-FLEET_DEVICE void fleeti_look(fleeti_worker *w)
+FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
     uint32_t now = fleeti_cycles();
     if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
@@ -1743,10 +1797,15 @@ FLEET_DEVICE void fleeti_look(fleeti_worker *w)
 
 /* ---- worker side ----------------------------------------------------------------------------- */
 
+FLEET_DEVICE void fleeti_chiplet_start(fleeti_worker *w)
+{
+    w->guess = w->fixed->first;
+}
+
 /* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
    of wavefront-tasks from it on. While there is no mail, the descriptor after the last one is fetched: in a row of
    chiplet-tasks it is the next one. Returns 0 when the run ends. */
-FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
 {
     uint32_t batch = 0;
     if (fleet_wave_id() == 0) {
@@ -1789,6 +1848,15 @@ FLEET_DEVICE uint32_t fleeti_take_mail(fleeti_worker *w)
     batch = fleeti_broadcast(w->me, batch, 0);
     w->mailed = fleeti_cold_of(batch);
     return batch != 0;
+}
+
+/* The wavefront-tasks that the mail named: as many in a row. */
+FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end)
+{
+    const uint32_t index = fleeti_uniform(fleeti_lds_get(
+        w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
+    *end = index + fleeti_cold_value(w->mailed);
+    return index + fleet_wave_id();
 }
 
 /* ---- scheduler ------------------------------------------------------------------------------- */
@@ -1901,7 +1969,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             if (fleeti_any(asked)) return;
         }
 #endif
-        /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_take_mail (edge 7). */
+        /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_chiplet_next (edge 7). */
         fleeti_post_order();
         for (uint32_t offset = 0; ready >> offset;) {
             uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
@@ -1971,7 +2039,7 @@ FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t ha
     if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
     ticket = fleeti_first(ticket) + rank;
     /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire in
-       fleeti_take_ready (edge 6). */
+       fleeti_dynamic_next (edge 6). */
     fleeti_post_order();
     if (has)
         fleeti_post64_device(&fleeti_ring_slots(ring)[ticket & mask],
@@ -2285,7 +2353,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
         here = here && add;
-        /* Published by the release of fleeti_arrive (also). Pair: the acquire in fleeti_take_ready (edges 6, 10). */
+        /* Published by the release of fleeti_arrive (also). Pair: the acquire in fleeti_dynamic_next (edges 6, 10). */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
         news->element = m->first_element + value;
         if (here && (int32_t)(old + add - w->epoch * m->target) > 0)
@@ -2344,9 +2412,9 @@ FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
 
 /* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
    Returns FLEETI_VETOED or 0. */
-FLEET_DEVICE uint32_t fleeti_notify_ready(fleeti_worker *w, fleeti_notify first,
-                                          const fleeti_notify *notifies, uint32_t n,
-                                          uint32_t mapped, uint32_t veto)
+FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify first,
+                                            const fleeti_notify *notifies, uint32_t n,
+                                            uint32_t mapped, uint32_t veto)
 {
     FLEETI_ROLLED
     for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
@@ -2537,7 +2605,7 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
    is popped; of wavefront-tasks the descriptors' numbers go to the batch words. The step event tells
    which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody waits
    for. */
-FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
 {
     uint32_t got = 0, step = 0;
     if (fleet_wave_id() == 0) {
@@ -2646,6 +2714,33 @@ FLEET_DEVICE uint32_t fleeti_take_ready(fleeti_worker *w)
     w->epoch = fleeti_cold_value(w->fixed->begun) + step;
     w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last) - w->epoch + 1);
     return 1;
+}
+
+FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
+{
+    w->own_epoch = fleeti_cold_of(w->epoch);
+    fleeti_keep_sources(w);
+    /* The sources of the first step are ready. */
+    if (fleeti_cold_value(w->fixed->id) == 0 && !fleeti_cold_value(w->done) &&
+        fleeti_my_wave(w->me) == 0)
+        fleeti_make_ready(w, fleeti_step_ended(fleeti_plan_of(w)), w->epoch - 1);
+    fleet_block_barrier(); /* before word 1 is used again */
+}
+
+/* One for each of the first waves, wherever its descriptor stands. */
+FLEET_DEVICE uint32_t fleeti_dynamic_batch(const fleeti_worker *w, uint32_t *end)
+{
+    const uint32_t wave = fleet_wave_id(), has = wave < fleeti_cold_value(w->mailed);
+    const uint32_t index =
+        has ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave))) : 0;
+    *end = index + has;
+    return index;
+}
+
+/* A popped task's events are complete, unless it was pushed early. */
+FLEET_DEVICE uint32_t fleeti_dynamic_wait(const fleeti_worker *w)
+{
+    return fleeti_task_has(w, FLEETI_EARLY) ? FLEETI_TASK(w, n_waits) & 0xffff : 0;
 }
 
 /* ==== >>loop: the worker loop ================================================================= */
@@ -2781,21 +2876,12 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
     }
     f->first = fleeti_cold_of(queue->first);
-    w->guess = fleeti_cold_of(queue->first);
     f->count = fleeti_cold_of(queue->count);
     f->begun = fleeti_cold_of(w->epoch);
     f->last = fleeti_cold_of(w->epoch - 1 + run->steps);
-    w->own_epoch = fleeti_cold_of(w->epoch);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
-    done = queue->count == 0 || run->steps == 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) {
-        fleeti_keep_sources(w);
-        done = plan->n_tasks == 0 || run->steps == 0;
-        /* The sources of the first step are ready. */
-        if (fleeti_cold_value(w->fixed->id) == 0 && !done && fleeti_my_wave(w->me) == 0)
-            fleeti_make_ready(w, fleeti_step_ended(plan), w->epoch - 1);
-        fleet_block_barrier(); /* before word 1 is used again */
-    }
+    done = run->steps == 0 ||
+           (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
     if (fleeti_cold_value(w->fixed->misfit)) {
         fleeti_seen seen;
         seen.status = (fleet_status)fleeti_cold_value(w->fixed->misfit), seen.counter = 0;
@@ -2808,11 +2894,9 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
     w->looked = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
     w->looks = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
-    if (!w->slow) {
-        w->look_at = 0u - (FLEETI_CHUNK - 1);
-        if (w->looks) fleeti_look_up(w);
-        fleet_block_barrier();
-    }
+    if (!w->slow) fleeti_static_start(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) fleeti_chiplet_start(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) fleeti_dynamic_start(w);
 }
 
 /* ---- next task ------------------------------------------------------------------------------- */
@@ -2833,21 +2917,25 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
         w->group = FLEET_BLOCK;
         w->turn ^= 1;
         w->done = fleeti_cold_of(fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn));
-        if (!fleeti_cold_value(w->done) && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
-            w->slow = 0;
-            if (w->looks) fleeti_look_up(w);
-            fleeti_barrier(w->me);
-            return 2;
-        }
     }
     if (fleeti_cold_value(w->done)) return 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_take_mail(w) ? 2 : 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_take_ready(w) ? 2 : 0;
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return 2 * fleeti_static_next(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return 2 * fleeti_chiplet_next(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return 2 * fleeti_dynamic_next(w);
     w->done = fleeti_cold_of(1);
     w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first));
     if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
+}
+
+/* The wavefront-tasks of a batch whose first one stands in the last slot: the first descriptor of this wave; *end: of
+   them all. */
+FLEET_DEVICE uint32_t fleeti_batch(fleeti_worker *w, uint32_t *end)
+{
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_batch(w, end);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_chiplet_batch(w, end);
+    return fleeti_dynamic_batch(w, end);
 }
 
 /* The part of fleeti_take for all tasks but plain ones. */
@@ -2868,28 +2956,11 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
             w->number++;
             fleeti_trace_count(w);
             if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) {
-                /* A batch: all of a STATIC queue's run, as many as the mail says, or what was popped. */
-                uint32_t wave = fleet_wave_id(), index, batch = fleeti_cold_value(w->mailed);
-                if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) {
-                    index = fleeti_cold_value(w->fixed->first) +
-                            (w->number - 1 - fleeti_cold_value(w->head));
-                    batch = FLEETI_BATCH_IN(FLEETI_TASK(w, level));
-                    w->number += batch - 1;
-                } else if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) {
-                    index = fleeti_uniform(
-                        fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) +
-                                                     FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
-                } else { /* one for each of the first waves, wherever it stands */
-                    index = wave < batch
-                                ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave)))
-                                : 0;
-                    batch = wave < batch;
-                    wave = 0;
-                }
+                uint32_t end = 0;
+                w->batch_at = fleeti_cold_of(fleeti_batch(w, &end));
+                w->batch_end = fleeti_cold_of(end);
                 w->group = FLEET_WAVE;
                 w->slow = 1;
-                w->batch_at = fleeti_cold_of(index + wave);
-                w->batch_end = fleeti_cold_of(index + batch);
                 continue;
             }
         }
@@ -2941,12 +3012,13 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
     }
 }
 
-/* Whether the task in hand has events to wait for. */
+/* How many wait records of the task in hand its group must poll. None under CHIPLET, whose scheduler saw its events
+   complete. */
 FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 {
-    return FLEETI_TASK(w, n_waits) & 0xffff &&
-           (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC ||
-            (fleeti_task_has(w, FLEETI_EARLY) && fleeti_schedule_of(w) != FLEETI_ONLY));
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_wait(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_dynamic_wait(w);
+    return 0;
 }
 
 /* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
@@ -2963,8 +3035,8 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
     fleeti_seen seen;
     fleet_status status;
     seen.status = FLEET_OK;
-    if (w->group == FLEET_BLOCK && fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
-        first = fleeti_slot_wait(w, w->number - 1);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
+        first = fleeti_static_first_wait(w);
     else
         first = waits[0];
     status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
@@ -2982,10 +3054,12 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
    arrival saw them complete, and the worker has acquired; but for early pushes. */
 FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
 {
+    uint32_t n;
     fleeti_tell(w, w->group);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
         fleeti_taken(w);
-    if (fleeti_must_wait(w) && !fleeti_ready(w, FLEETI_TASK(w, n_waits) & 0xffff)) return 0;
+    n = fleeti_must_wait(w);
+    if (n && !fleeti_ready(w, n)) return 0;
     if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
         w->absent = fleeti_is_missing(w);
     return 1;
@@ -3016,7 +3090,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
     }
     veto |= w->stop || tile_status != FLEET_OK;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
-        return fleeti_notify_ready(w, first, notifies, n, mapped, veto);
+        return fleeti_dynamic_finish(w, first, notifies, n, mapped, veto);
     return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
                              NULL, 0, NULL, 1, veto, w->turn)
         .flags;
@@ -3038,11 +3112,11 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
                               NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
                 .flags &
             FLEETI_VETOED;
-        if (w->looks) fleeti_look(w);
+        if (w->looks) fleeti_static_finish(w);
     } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
     } else {
-        if (w->looks && !w->slow) fleeti_look(w);
+        if (w->looks && !w->slow) fleeti_static_finish(w);
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
             w->head = fleeti_cold_of(w->number);
             if (fleeti_step_ends(w)) {
@@ -3202,7 +3276,7 @@ FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
    record each. Those of steps before the first one that counts do not count. */
 FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
 {
-    const uint32_t walks = fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
+    const uint32_t walks = fleeti_walks(w);
     const uint32_t waves = FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE;
     const uint32_t record = w->number - 1 - fleeti_cold_value(w->trace.skip);
     uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
@@ -3256,8 +3330,7 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
 /* The descriptor of a task that the workgroup has in hand. */
 FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
 {
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
-        return fleeti_cold_value(w->fixed->first) + w->number - 1 - fleeti_cold_value(w->head);
+    if (fleeti_walks(w)) return fleeti_static_desc(w);
     return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT));
 }
 /* The task has notified. */
@@ -4107,7 +4180,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
             s, FLEET_ERROR_ARGUMENT,
             "fleet_launch_desc.limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
             (long long)d->limit_ns);
-    /* Under DYNAMIC a worker knows the step by the count of arrivals that end steps (fleeti_take_ready). */
+    /* Under DYNAMIC a worker knows the step by the count of arrivals that end steps (fleeti_dynamic_next). */
     for (uint32_t i = 0; i < s->image->plan->n_buckets; i++) {
         const fleet_plan *plan = fleet_plan_bucket(s->image->plan, i);
         const uint32_t *targets =

@@ -1,6 +1,6 @@
 /* How a run ends: its last step, a tile that fails, a deadline that passes, an abort by the host, at any moment.
    fleeti_wait_all, fleeti_again and fleeti_block_vote of fleet_device.h; fleeti_ready, fleeti_finish, fleeti_take_slowly,
-   fleeti_give_up, fleeti_look and fleeti_leave of fleet_sched.h, under STATIC.
+   fleeti_give_up, fleeti_static_finish and fleeti_leave of fleet_sched.h, under STATIC.
 
    Two workgroups of two waves. In each step each runs
      P    waits for the step before; produces                  notifies E
