@@ -8,7 +8,8 @@
 #   strict   a skip counts as a failure unless it needs a GPU or nvcc (.ci/run)
 #
 # Missing packages are installed (root or sudo) or named. Environment:
-#   FLEET_HIP_RUNTIME   folder of a libamdhip64.so.6, first in the loader's path of HIP programs
+#   FLEET_HIP_RUNTIME   folder of a libamdhip64.so.6, first in the loader's path of HIP programs; without it they
+#                       run on the AMD GPU that is here, or on the simulated MI300X (tests/amdsim)
 #   FLEET_HIP_ROOT      where the Debian testing root with hipcc is kept, when no hipcc is on PATH
 #   JOBS                programs at a time (default: one more than there are processors)
 set -eu
@@ -296,6 +297,7 @@ hip_archs=(--offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950)
 compile_hip() {
     local unit arch made
     hip_setup
+    hip_device
     hip_run mkdir -p "$out"
     for unit in fleet fleet_device fleet_sched; do
         printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n' "$unit" |
@@ -408,7 +410,6 @@ hip_otherwise() { # FILE NAME OPTION...
     local exe
     exe=$out/$(stem "$1").$2
     hip_cc -x hip -std=c++17 "${@:3}" "${warnings[@]}" --offload-arch=gfx942 "$1" -o "$exe" || return
-    [ -n "$hip_runtime" ] || [ -e /dev/kfd ] || return 0
     # One workgroup per CU: without optimisation, kernels take many registers.
     hip_run env AMDSIM_XCDS=2 AMDSIM_CUS=16 ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(stretched 120)" "$exe"
 }
@@ -585,7 +586,9 @@ everywhere() { # FILE
 group_hip() {
     local file name
     hip_setup
+    hip_device
     hip_run mkdir -p "$out"
+    [ -n "${FLEET_HIP_RUNTIME:-}" ] || [ -z "$hip_runtime" ] || simulator_tests
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
     check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
     hip_install libjansson-dev
@@ -593,10 +596,6 @@ group_hip() {
     for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
     done
-    if [ -z "${FLEET_HIP_RUNTIME:-}" ] && [ ! -e /dev/kfd ]; then
-        skip run "needs an AMD GPU or FLEET_HIP_RUNTIME"
-        return 0
-    fi
     for name in $(checkpoints); do
         ! succeeded build/qwen3 || program "$name" hip_decoder "$name"
     done
@@ -609,9 +608,17 @@ group_hip() {
     done
 }
 
+# The simulator's own tests; in deep runs also its times, against published ones.
+simulator_tests() {
+    local target
+    for target in check ${FLEET_DEEP:+check-timed}; do
+        program "amdsim/$target" hip_run timeout -k 5 "$(stretched 300)" make -s -C tests/amdsim OUT="$hip_runtime" "$target"
+    done
+}
+
 hip_build() { # FILE BINARY
     local archs=("${hip_archs[@]}")
-    if [ -n "${FLEET_HIP_RUNTIME:-}" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
+    if [ -n "$hip_runtime" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
     case $1 in
     examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" -ljansson ;;
     examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
@@ -675,7 +682,7 @@ hip_settings() { # FILE
         seeds=6 short=yes
         ;;
     esac
-    [ -n "${FLEET_HIP_RUNTIME:-}" ] || seeds=3
+    [ -n "$hip_runtime" ] || seeds=3
     for seed in $(seq $seeds); do
         more=
         [ $((seed % 4)) != 2 ] || more=" AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
@@ -794,6 +801,7 @@ cuda_build() { # FILE BINARY [OPTION...]
 
 group_isa() {
     hip_setup
+    hip_simulator
     hip_run sh -c 'command -v python3' >/dev/null || hip_install python3
     hip_install libjansson-dev
     program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh

@@ -1,12 +1,14 @@
 # shellcheck shell=bash
-# What the tests need, found or installed. Sourced by tests/run.sh, tests/with_hip.sh and .ci/run;
-# defines functions and does nothing by itself.
+# What the tests need, found or installed. Sourced by tests/run.sh and tests/with_hip.sh; defines
+# functions and does nothing by itself.
 #
 #   setup_packages COMMAND:PACKAGE...   installs the packages whose command is missing
 #   setup_stb                           finds stb_ds.h or installs it; sets stb_flags
 #   setup_jansson                       finds jansson or installs it
 #   setup_fuzzer                        finds clang and its libFuzzer or installs them
 #   hip_setup                           finds a hipcc for gfx942, or makes a Debian testing root with one
+#   hip_device                          finds what HIP programs run on: sets hip_runtime
+#   hip_simulator                       the same, but never an AMD GPU
 #   hip_install PACKAGE...              installs packages where that hipcc is
 #   hip_run COMMAND...                  runs a command where that hipcc is, at the top of the sources
 #   hip_leave                           removes what hip_setup left for this process
@@ -91,7 +93,7 @@ setup_fuzzer() {
 hip_mode=    # native or root, once hip_setup has run
 hip_root=    # the root's folder; empty when native
 hip_tree=    # the sources, as a command in the root sees them
-hip_runtime= # FLEET_HIP_RUNTIME, likewise
+hip_runtime= # the folder of the libamdhip64.so.6 that runs HIP programs, likewise; empty: an AMD GPU
 hip_llvm=    # the folder of hipcc's clang and llvm-objdump, likewise
 hip_enter=() # the command that enters the root
 
@@ -198,6 +200,39 @@ hip_copy_sources() {
         as_root cp -L "$FLEET_HIP_RUNTIME"/*.so* "$hip_root$hip_runtime"
         ;;
     esac
+}
+
+# HIP programs run on what FLEET_HIP_RUNTIME names, or on the AMD GPU of this machine, or on the
+# simulated MI300X. Only a native hipcc comes with a runtime that can use the GPU.
+hip_device() {
+    if [ "$hip_mode" = native ] && [ -e /dev/kfd ] && [ -z "${FLEET_HIP_RUNTIME:-}" ]; then
+        hip_runtime=
+    else
+        hip_simulator
+    fi
+}
+
+# Builds tests/amdsim where hipcc is, with the LLVM of its version. The objects are kept in tests/build/amdsim, and
+# make compiles what is older than its sources. The root's copy of the sources gets them and gives them back.
+hip_simulator() {
+    local version built
+    [ -z "${FLEET_HIP_RUNTIME:-}" ] || return 0
+    version=$(hip_run sh -c 'clang --version' | sed -n 's/.*clang version \([0-9]*\).*/\1/p')
+    hip_install make g++ libzstd-dev "llvm-$version-dev"
+    built=tests/build/amdsim/llvm-$version
+    hip_runtime=$hip_tree/$built
+    mkdir -p "$repo/$built"
+    quietly hip_build_simulator "$version" "$built" || die "the simulated MI300X (tests/amdsim) does not build"
+} 7>>"$repo/tests/build/amdsim.lock"
+
+hip_build_simulator() { # VERSION FOLDER
+    flock 7
+    if [ "$hip_mode" = root ]; then
+        as_root mkdir -p "$hip_root$hip_runtime"
+        tar -C "$repo/$2" -cf - . | as_root tar -C "$hip_root$hip_runtime" --no-same-owner -xf -
+    fi
+    hip_run make -s -j"$(nproc)" -C tests/amdsim OUT="$hip_runtime" LLVM_CONFIG="llvm-config-$1" || return
+    [ "$hip_mode" = native ] || as_root tar -C "$hip_root$hip_runtime" -cf - . | tar -C "$repo/$2" --no-same-owner -xf -
 }
 
 hip_leave() {

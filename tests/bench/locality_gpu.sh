@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The plans of locality.c as gfx942 code on the simulated MI300X, its counters beside those of cache_sim.h.
-# By hand, minutes; FLEET_HIP_RUNTIME names the simulator's folder:
+# By hand, minutes:
 #
 #   tests/with_hip.sh bash tests/bench/locality_gpu.sh [BATCH...]       default: 1 32 64
 set -eu

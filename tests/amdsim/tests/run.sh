@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Runs the test programs under several settings, with the runtime in OUT: run.sh OUT. Prints "pass NAME" and
+# "FAIL NAME: why", and the end of what a program that failed has printed. Programs of "run fail" are wrong on purpose;
+# the incoherent model has to show it.
+set -u
+cd "$1/tests" || exit
+export LD_LIBRARY_PATH=$1
+failed=0
+run() { # pass|fail NAME WORDS: a command, with variables before it
+    local want=$1 name=$2 output rc got=pass
+    shift 2
+    output=$(timeout 300 env "$@" 2>&1)
+    rc=$?
+    [ $rc -eq 0 ] || got=fail
+    [ $rc -lt 124 ] || got=crash
+    if [ $got = "$want" ]; then
+        echo "pass $name"
+    else
+        failed=1
+        echo "FAIL $name: status $rc, expected to $want"
+        tail -n 15 <<<"$output"
+    fi
+}
+for t in vadd ops device host graph runtime print; do
+    run pass "$t" "./$t"
+    run pass "$t/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 "./$t"
+    run pass "$t/delay_3" AMDSIM_DELAY=3 AMDSIM_SEED=7 "./$t"
+done
+run pass vadd/random_placement AMDSIM_XCD_MAP=random ./vadd
+run pass vadd/one_xcd AMDSIM_XCDS=1 AMDSIM_CUS=4 ./vadd
+for f in oob lds misaligned trap; do run pass "fault/$f" ./faults $f; done
+run pass fault/deadlock AMDSIM_MAX_INSTS=200000 ./faults spin
+for v in correct fenceall; do
+    for s in 1 2 3; do run pass "barrier/$v/seed_$s" AMDSIM_SEED=$s ./barrier_$v; done
+    run pass "barrier/$v/stress" AMDSIM_DELAY=10 AMDSIM_EVICT=200 AMDSIM_STALL=300 AMDSIM_SKEW=500 ./barrier_$v
+done
+for v in plain waitvm relwait broken noacq; do
+    run pass "barrier/$v/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./barrier_$v
+    run fail "barrier/$v/must_fail" AMDSIM_DELAY=3 ./barrier_$v
+done
+run pass perf ./perf
+exit $failed
