@@ -612,7 +612,7 @@ group_hip() {
 simulator_tests() {
     local target
     for target in check ${FLEET_DEEP:+check-timed}; do
-        program "amdsim/$target" hip_run timeout -k 5 "$(stretched 300)" make -s -C tests/amdsim OUT="$hip_runtime" "$target"
+        program "amdsim/$target" hip_run timeout -k 5 "$(stretched 600)" make -s -C tests/amdsim OUT="$hip_runtime" "$target"
     done
 }
 
