@@ -681,12 +681,26 @@ void timing_print(Launch* L, int hot) {
   for (size_t i = 0; i < g_xcds.size(); i++) {
     Counters a = g_xcds[i].c;
     const Counters& b = g_at_start[i];
-#define D(f) a.f -= b.f, s.f += a.f;
-    D(l1_lines)
-    D(l1_hit)
-    D(l2) D(l2_hit) D(mall) D(hbm) D(l2_wr) D(mall_wr) D(hbm_wr) D(coherent) D(atomics) D(wbl2) D(wb_lines) D(inv) D(valu) D(mfma) D(lds)
+#define D(f) a.f -= b.f, s.f += a.f
+    D(l1_lines);
+    D(l1_hit);
+    D(l2);
+    D(l2_hit);
+    D(mall);
+    D(hbm);
+    D(l2_wr);
+    D(mall_wr);
+    D(hbm_wr);
+    D(coherent);
+    D(atomics);
+    D(wbl2);
+    D(wb_lines);
+    D(inv);
+    D(valu);
+    D(mfma);
+    D(lds);
 #undef D
-        per.push_back(a);
+    per.push_back(a);
   }
   auto gb = [&](u64 b) { return b / t / 1e9; };
   auto mb = [](u64 b) { return b / 1e6; };
