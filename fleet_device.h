@@ -7,6 +7,18 @@
    a matrix product, the ring of a weight stream. Knows no queue, no graph and no plan: useful alone,
    in any kernel.
 
+   CONTENTS
+       >>manual          what this comment holds: options, memory model, edges, errors
+       >>platform        what each compiler brings
+       >>public          what kernels and hosts call
+       >>layout          LDS words and types that the backends and the core share
+       >>contract        what each backend defines
+       >>amd             the backends: whole sections, weight pipeline included
+       >>nvidia
+       >>host
+       >>core            notify, wait, weight pipeline, events: the same on every backend
+       >>implementation  GPU runtimes and CPU engines, where FLEET_IMPLEMENTATION is defined
+
    RECIPE
        One source, three ways to build it: hipcc -x hip, nvcc -x cu, cc -x c (C11) or c++ (C++17).
        In exactly one file, before the include: #define FLEET_IMPLEMENTATION. It must be a file that
@@ -161,43 +173,56 @@
 #ifndef FLEET_DEVICE_H
 #define FLEET_DEVICE_H
 
-/* ---- fleet device: which backend ----------------------------------------------------------------- */
+/* ==== >>platform: what each compiler brings ================================================================== */
+
+/* FLEET_DEVICE             a function that device code calls
+   FLEET_GLOBAL(threads)    a kernel of at most that many threads per workgroup, one workgroup per CU or SM: the
+                            compiler may use all registers
+   FLEET_LDS(type, name, n) an uninitialised array of the workgroup
+   FLEET_KERNEL_OF(kernel)  what the launch functions take
+   FLEET_PRODUCER_THREADS   threads of the weight pipeline's producer, on top of those that run tasks */
 
 #if defined(__HIPCC__) || defined(__HIP__)
+
 #define FLEET_HIP 1
 #include <hip/hip_runtime.h>
 #if !defined(__HIP_PLATFORM_AMD__)
 #error "fleet: hipcc targets AMD here; for NVIDIA compile the same file with nvcc -x cu"
 #endif
-#elif defined(__CUDACC__)
-#define FLEET_CUDA 1
-#include <cuda_runtime.h>
-#else
-#define FLEET_HOST 1
-#endif
-
-/* FLEET_DEVICE: a function that device code calls. FLEET_GLOBAL(threads): a kernel of at most that many
-   threads per workgroup, one workgroup per CU or SM: the compiler may use all registers.
-   FLEET_LDS(type, name, count): an array of the workgroup, uninitialised. */
-#if defined(FLEET_HOST)
-#define FLEET_DEVICE static inline __attribute__((unused))
-#define FLEET_GLOBAL(threads) static __attribute__((unused))
-#define FLEET_LDS(type, name, count)                                                               \
-    type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
-#else
 #define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
 #define FLEET_GLOBAL(threads)                                                                      \
     static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
-#endif
+#define FLEET_PRODUCER_THREADS 64
+typedef const void *fleet_kernel;
+#define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
+#define FLEETI_THUNK(kernel, call)
+typedef hipStream_t fleet_stream;
+typedef uint32_t *fleeti_lds;
 
-/* Bytes of static LDS that this header adds to a kernel; fleet_sched.h adds FLEET_LOOP_LDS_BYTES. */
-#define FLEETI_LDS_WORDS 12u
-#define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
+#elif defined(__CUDACC__)
 
-/* FLEET_KERNEL_OF(kernel) is what the launch functions take. Each kernel has one FLEET_THUNKn line with
-   its parameter types: on the CPU it unpacks the argument array, on a GPU it is nothing. */
-#if defined(FLEET_HOST)
+#define FLEET_CUDA 1
+#include <cuda_runtime.h>
+#define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
+#define FLEET_GLOBAL(threads)                                                                      \
+    static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
+#define FLEET_LDS(type, name, count) __shared__ type name[count]
+#define FLEET_PRODUCER_THREADS 32
+typedef const void *fleet_kernel;
+#define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
+#define FLEETI_THUNK(kernel, call)
+typedef cudaStream_t fleet_stream;
+typedef uint32_t fleeti_lds; /* an address in shared memory */
+
+#else
+
+#define FLEET_HOST 1
+#define FLEET_DEVICE static inline __attribute__((unused))
+#define FLEET_GLOBAL(threads) static __attribute__((unused))
+#define FLEET_LDS(type, name, count)                                                               \
+    type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
+#define FLEET_PRODUCER_THREADS 1
 typedef void (*fleet_kernel)(void **args);
 #define FLEET_KERNEL_OF(kernel) kernel##_thunk
 #define FLEETI_THUNK(kernel, call)                                                                 \
@@ -205,6 +230,17 @@ typedef void (*fleet_kernel)(void **args);
     {                                                                                              \
         kernel call;                                                                               \
     }
+typedef void *fleet_stream; /* null: kernels on the CPU have run when the launch returns */
+typedef uint32_t *fleeti_lds;
+
+#endif
+
+/* ==== >>public: what kernels and hosts call ================================================================= */
+
+/* ---- kernels and launches, from the host ---- */
+
+/* Each kernel has one FLEET_THUNKn line with its n parameter types: on the CPU it unpacks the argument array, on a
+   GPU it is empty. */
 #define FLEETI_ARG(type, i) *(type *)a[i]
 #define FLEET_THUNK1(k, A) FLEETI_THUNK(k, (FLEETI_ARG(A, 0)))
 #define FLEET_THUNK2(k, A, B) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1)))
@@ -218,28 +254,11 @@ typedef void (*fleet_kernel)(void **args);
 #define FLEET_THUNK6(k, A, B, C, D, E, F)                                                          \
     FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1), FLEETI_ARG(C, 2), FLEETI_ARG(D, 3),       \
                      FLEETI_ARG(E, 4), FLEETI_ARG(F, 5)))
-#else
-typedef const void *fleet_kernel;
-#define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
-#define FLEET_THUNK1(k, A)
-#define FLEET_THUNK2(k, A, B)
-#define FLEET_THUNK3(k, A, B, C)
-#define FLEET_THUNK4(k, A, B, C, D)
-#define FLEET_THUNK5(k, A, B, C, D, E)
-#define FLEET_THUNK6(k, A, B, C, D, E, F)
-#endif
 
-#if defined(FLEET_HIP)
-typedef hipStream_t fleet_stream;
-#elif defined(FLEET_CUDA)
-typedef cudaStream_t fleet_stream;
-#else
-typedef void *fleet_stream; /* kernels on the CPU run before the launch returns: null */
-#endif
+/* Bytes of static LDS that this header adds to a kernel; fleet_sched.h adds FLEET_LOOP_LDS_BYTES. */
+#define FLEET_LDS_BYTES (4 * FLEETI_LDS_WORDS)
 
 FLEET_C_BEGIN
-
-/* ---- fleet device: memory and launches, from the host ---------------------------------------------- */
 
 /* Thin and optional: a program with its own allocator and launches needs none of these. Each returns
    FLEET_ERROR_DEVICE where the GPU runtime fails. */
@@ -302,50 +321,287 @@ typedef struct fleet_kernel_desc {
 fleet_kernel_desc fleet_kernel_desc_default(void);
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *desc);
 
-#if defined(FLEET_HOST)
-/* ---- fleet device: host engine, called by the host section below -------------------------------------- */
-
-uint32_t fleeti_host_thread(void);  /* wave of the calling agent in its workgroup */
-uint32_t fleeti_host_threads(void); /* waves per workgroup */
-uint32_t fleeti_host_block(void);
-uint32_t fleeti_host_blocks(void);
-uint32_t fleeti_host_chiplet(void);
-void fleeti_host_sit(uint32_t chiplet); /* the workgroup sits on this one */
-void *fleeti_host_lds(size_t bytes); /* the same address for all waves that ask in the same order */
-size_t fleeti_host_lds_mark(void);
-void fleeti_host_lds_reset(size_t mark);
-void *fleeti_host_dynamic_lds(void);
-void fleeti_host_barrier(uint32_t waves); /* of the first so many waves of the workgroup */
-uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
-void fleeti_host_point(void);             /* a place where another agent may go on */
-void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
-/* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
-fleet_status fleeti_host_park(const void *at, uint32_t *tries);
-uint64_t fleeti_host_clock(void);
-void fleeti_host_drain(void);
-void fleeti_host_release(fleet_scope scope);
-void fleeti_host_acquire(fleet_scope scope);
-void fleeti_host_count_rmw(void);
-void fleeti_host_order(void); /* of all that the agent loads and stores */
-#endif
-
 FLEET_C_END
+
+/* ---- groups and identity ---- */
+
+/* The group that notifies or waits together. */
+#define FLEET_WAVE 0u
+#define FLEET_BLOCK 1u
+
+FLEET_DEVICE uint32_t fleet_thread_id(void); /* in its workgroup */
+FLEET_DEVICE uint32_t fleet_thread_count(void);
+FLEET_DEVICE uint32_t fleet_block_id(void);
+FLEET_DEVICE uint32_t fleet_block_count(void);
+FLEET_DEVICE uint32_t fleet_lane(void); /* in its wave */
+FLEET_DEVICE uint32_t fleet_wave_size(void);
+FLEET_DEVICE uint32_t fleet_wave_id(void); /* in its workgroup */
+FLEET_DEVICE uint32_t fleet_wave_count(void);
+/* The chiplet that this workgroup runs on: XCC_ID on gfx942 and gfx950, virtual on the CPU, else 0. */
+FLEET_DEVICE uint32_t fleet_chiplet_id(void);
+
+/* Barriers. They order LDS; neither waits until stores to device memory have arrived: notify does. */
+FLEET_DEVICE void fleet_block_barrier(void);
+FLEET_DEVICE void fleet_wave_barrier(void);
+
+/* ---- atomics with their order in the name, time ---- */
+
+/* Relaxed: atomic at the scope in the name, and orders nothing. add and cas return the value that was there; cas
+   stores `value` if that was `expected`. */
+FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at);
+FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at);
+FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value);
+FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value);
+FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value);
+FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value);
+FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value);
+
+/* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
+   Acquire: what the release that it pairs with has published may be read now. */
+FLEET_DEVICE uint32_t fleet_load_acquire_device(const uint32_t *at);
+FLEET_DEVICE uint32_t fleet_load_acquire_system(const uint32_t *at);
+FLEET_DEVICE uint32_t fleet_add_acq_rel_device(uint32_t *at, uint32_t value);
+FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value);
+
+/* One step of a spin loop of your own on a word that others change through this header; *tries begins at 0. Not
+   FLEET_OK: give up (the deterministic engine found a deadlock). */
+FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries);
+
+/* A clock that all CUs or SMs share: 100 MHz on AMD, nanoseconds elsewhere. */
+FLEET_DEVICE uint64_t fleet_clock_ticks(void);
+
+/* ---- cache policy ---- */
 
 /* Sixteen bytes as one access. */
 typedef struct __attribute__((aligned(16))) fleet_quad {
     uint32_t word[4];
 } fleet_quad;
-typedef fleet_quad fleeti_quad;
 
 /* Memory that the lanes of a wave read at offsets from one base. */
 typedef struct fleet_view {
     const void *base;
 } fleet_view;
 
+/* Loads and stores that tell the caches what the data is for. 4, 8 or 16 bytes (uint32_t, uint64_t, fleet_quad) at an
+   address of the same alignment in device memory; the memory may be of any type.
+
+     function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
+     fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
+     fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
+     fleet_load_fresh      what changes meanwhile  sc1             glc      ld.relaxed.gpu             relaxed atomic
+
+   Streaming: a line stays in the L2 for the other workers of the chiplet that read it at about the same time, and
+   then is the first to leave; the L1 keeps none of it. For what this launch writes it is no better than a plain load.
+   Fresh: is never answered by an L1, nor by a copy in the L2 of what another chiplet wrote (LLVM's AMDGPU memory model:
+   a monotonic load of agent scope; PTX: a strong one of gpu scope). It orders nothing: that the data is there a wait
+   has to tell. After a wait plain loads are right as well, for its acquire drops what is stale; these are for words
+   that change while the task runs. 16 bytes are read in parts, each of them whole.
+   Stores are ordered as plain ones are: notify publishes them.
+
+   fleet_load_streaming4/8/16 wait for their own load on gfx942 and gfx950, one at a time for the wave. Two ways to have
+   more on their way, which bandwidth needs where few waves run:
+     fleet_load_streaming64  four quads, one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
+     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below
+                             4 GB; the compiler counts these loads as it does plain ones, and waits where it must */
+FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at);
+FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at);
+FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at);
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes);
+FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value);
+FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value);
+FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value);
+FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at);
+FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at);
+FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at);
+FLEET_DEVICE fleet_view fleet_view_of(const void *base);
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes);
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes);
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes);
+
+/* fleet_copy_to_lds begins to copy `bytes` bytes, a multiple of 16, from global memory to LDS, both 16-byte aligned, past
+   the registers and with the policy of streaming loads: by the `threads` threads of a group, of which the caller is
+   number `thread`. For a prefetch: the copy is under way while the task waits for its events; so it must be of memory
+   that nobody writes while the launch runs. After fleet_copy_wait the calling thread's copies are there, and after the
+   group's barrier behind it everybody's. */
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads);
+FLEET_DEVICE void fleet_copy_wait(void);
+
+/* ---- tiles of a matrix product ---- */
+
+/* The walk of one worker over its share of a slice (fleet.h, linear layers). All threads give the same arguments. */
+FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
+                                         uint32_t slices, uint32_t worker, uint32_t workers);
+
+/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task: once for each output tile that
+   this worker computes, with a fleet_walk of that name. ctx: the tile's fleet_ctx, by name. */
+#define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
+    for (fleet_walk walk = fleet_walk_slice(linear, (ctx).slice, (ctx).slices, (ctx).tile_index,   \
+                                            (ctx).tile_num);                                       \
+         walk.more; fleet_walk_next(&walk))
+
+/* The share of wave `wave` of `waves` of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
+FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wave, uint32_t waves);
+
+/* Bytes of LDS for fleet_block_reduce_add of n sums in a workgroup of that many threads. */
+#define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
+
+/* Adds up n sums of each lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of
+   the lanes l of all waves, added in the order of the waves: the same bits in every run. The other waves keep theirs.
+   sum is in registers, n a constant; `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the first and the
+   last barrier of the call. All threads call it; in tiles fleet_reduce_add (fleet_sched.h). */
+FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds);
+
+/* ---- weight pipeline ---- */
+
+/* Weights need no event, so their copies should never pause: the last wave of each workgroup, the producer, copies
+   them through a ring of slots in LDS, ahead of the tasks that will use them, and the other waves take the slots in
+   order. fleet_sched.h runs the producer: it calls a task's stream function, which declares what the task's tile is
+   going to read. Section >>core has the protocol. */
+typedef struct fleet_weights fleet_weights; /* the tile's side */
+typedef struct fleet_spans fleet_spans;     /* the stream function's side */
+
+/* In a tile. */
+/* The next piece of the task's spans for this wave: at most the slot's bytes, and what is left of the span at its
+   end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
+   declared no more; return what fleet_weights_status says, but not past a barrier: other waves may have got a piece,
+   and wait there. */
+FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s);
+/* The next n pieces at once, n from 1 to the ring's slots: where the first one is. The others are in the slots behind it,
+   and on GPUs a slot's bytes further on each; behind the ring's last slot comes its first. Null as above, and then the wave
+   has taken none of them. */
+FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n);
+/* The number of the slot in which the next piece is. */
+FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s);
+/* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
+FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s);
+/* One step of a spin of the tile's own, on what the tile of another worker writes meanwhile: of a part of the same task that
+   surely runs. tries and since begin as 0. Not FLEET_OK: the run ends, or it took longer than waits may. */
+FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
+                                              uint64_t *since);
+/* Passes over n pieces, which are other waves'. The next one may be any number of pieces ahead of those that other waves
+   of the task have yet to give back: it comes when the ring has room for it. */
+FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n);
+/* Gives back the piece that fleet_weights_next gave last, which `sharers` waves of the task take: 1, all, or a number
+   that divides their number. Each of them calls this once. Where a task takes fewer pieces than it declared, or
+   releases fewer, the rest is free when the next task begins. */
+FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers);
+/* The same of the last n pieces, which fleet_weights_take gave at once. */
+FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers);
+
+/* In a stream function. */
+/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
+   memory that nobody writes while the launch runs, or that fleet_span_await_step has made safe to read. It comes in
+   pieces of the slots' size. All lanes that run a stream function call it. */
+FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes);
+/* From here on, for the tasks that follow too, this workgroup's pieces begin at least so many cycles of the GPU's clock
+   apart: from 0, as at first, as soon as there is a slot, to 65,535. Where pieces of all workgroups come in bursts some get
+   theirs late, and all wait for these at the next event. What pays is above a workgroup's share of the bandwidth, and has
+   to be measured: on an H200 at 1.98 GHz the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2%
+   less than that with 285 or 340. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are
+   none. */
+FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles);
+/* The number of the slot that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function
+   passes over some slots with pieces that nobody needs. */
+FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p);
+/* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of
+   this launch wrote, such as run-time tensors. 0: there is no need for the task's spans any more. */
+FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p);
+/* Waits until the step before that of the task in hand has ended, all its tasks on all workers, so that the stream
+   function may read, and the stream may copy, what tasks of earlier steps of this launch wrote; what the task's own
+   step writes is not covered. Nothing is waited for in a launch's first step. Where the producer gets only tasks that
+   may run, and where declared buffers let steps run ahead, the task's own events say so: then it waits for these.
+   A task may end before its stream function has read, unless it takes a piece that was declared behind the read: only
+   then may later steps write there again. 0: there is no need for the task's spans any more. */
+FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p);
+
+/* ---- event tensors by hand ---- */
+
+/* What ends a wait early. */
+typedef struct fleet_watch {
+    const uint32_t *stop; /* device word: not 0 is a fleet_status that ends the wait; null: none */
+    const uint32_t
+        *host_abort;      /* host word that the device reads, seldom: not 0 aborts; null: none */
+    uint64_t limit_ticks; /* of fleet_clock_ticks; 0: no limit */
+} fleet_watch;
+
+/* One element of an event tensor, as FLEET_EVENT_TENSORn's ..._at gives it. */
+typedef struct fleet_event {
+    uint32_t *words;   /* the tensor's memory */
+    uint32_t counter;  /* word of the element's counter */
+    uint32_t chiplets; /* sub-counters per element, 0: none */
+    uint32_t target;   /* arrivals per epoch: of groups, or with share of groups too */
+    uint32_t share;    /* arrivals per chiplet and epoch, where chiplets count first */
+    fleet_watch watch;
+} fleet_event;
+
+/* Memory and counting of an event tensor: FLEET_EVENT_TENSORn adds the named extents. */
+typedef struct fleet_events {
+    uint32_t *words; /* caller's device memory, ..._bytes() long, zeroed once */
+    uint32_t target; /* arrivals that complete an element, per epoch */
+    uint32_t
+        chiplets; /* 0: every arrival at device scope goes to the element's counter; else the number of
+                          chiplets, each of which counts `share` arrivals and sends one */
+    uint32_t share;
+    fleet_watch watch; /* default: no stop word, no limit */
+} fleet_events;
+
+/* FLEET_EVENT_TENSOR2(tile_done, rows, cols) declares, for an event tensor with extents rows and cols:
+     the type          tile_done, { fleet_events events; uint32_t rows, cols; }, passed to kernels by value
+     size_t            tile_done_bytes(const tile_done *)         memory it needs
+     fleet_event       tile_done_at(const tile_done *, row, col)  one element, in device code */
+#define FLEET_EVENT_TENSOR1(name, a)                                                               \
+    FLEETI_EVENT_TENSOR(name, a, t->a, (const name *t, uint32_t i), i)
+#define FLEET_EVENT_TENSOR2(name, a, b)                                                            \
+    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b, t->a * t->b,                                       \
+                        (const name *t, uint32_t i, uint32_t j), i * t->b + j)
+#define FLEET_EVENT_TENSOR3(name, a, b, c)                                                         \
+    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b FLEETI_COMMA c, t->a * t->b * t->c,                 \
+                        (const name *t, uint32_t i, uint32_t j, uint32_t k),                       \
+                        (i * t->b + j) * t->c + k)
+
+/* For each scope (block, chiplet, device, system):
+     notify   one arrival of the group at the element in this epoch (epochs count from 1, wrap allowed); all
+              threads of the group call it. A group may be an epoch ahead of the others: where the element is
+              not complete in the epoch before, the arrival waits until it is. Returns, in the leader alone, 1
+              if this arrival issued the release of its chiplet (an L2 write-back on AMD), 0 if not, and
+              -status, not having arrived, where the element's watch ended that wait.
+     wait     returns to all threads when the element is complete in this epoch: FLEET_OK and an acquire; or
+              what its watch says.
+     test     1 and an acquire when it is complete, 0 otherwise; does not block.
+     trigger  notify; returns 1, to all threads of exactly one arriving group per epoch, the one whose arrival
+              completed the element: it makes the consumers ready. No acquire: test or wait before reading. 0
+              also where the watch ended its wait for the epoch before.
+   Block scope: producers and waiters are waves of one workgroup. Chiplet scope: workgroups of one chiplet
+   (fleet_chiplet_id). System scope: memory and counters that the host reaches (fleet_pinned_alloc). */
+
+FLEET_DEVICE int32_t fleet_notify_block(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE int32_t fleet_notify_chiplet(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE int32_t fleet_notify_device(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE int32_t fleet_notify_system(uint32_t group, fleet_event e, uint32_t epoch);
+
+FLEET_DEVICE fleet_status fleet_wait_block(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE fleet_status fleet_wait_chiplet(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE fleet_status fleet_wait_device(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE fleet_status fleet_wait_system(uint32_t group, fleet_event e, uint32_t epoch);
+
+FLEET_DEVICE uint32_t fleet_test_block(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE uint32_t fleet_test_chiplet(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE uint32_t fleet_test_device(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE uint32_t fleet_test_system(uint32_t group, fleet_event e, uint32_t epoch);
+
+FLEET_DEVICE uint32_t fleet_trigger_block(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE uint32_t fleet_trigger_chiplet(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE uint32_t fleet_trigger_device(uint32_t group, fleet_event e, uint32_t epoch);
+FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32_t epoch);
+
+/* ==== >>layout: LDS words and types that the backends and the core share ==================================== */
+
+/* Memory of any type, by words. */
 /* Memory of any type, by words. */
 typedef uint32_t __attribute__((may_alias)) fleeti_any4;
 typedef uint64_t __attribute__((may_alias)) fleeti_any8;
-
+typedef fleet_quad fleeti_quad;
 FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 {
     fleet_quad quad;
@@ -354,21 +610,283 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
     return quad;
 }
 
-/* ---- fleet device: backend AMD ------------------------------------------------------------------------- */
+/* The kit's own words of LDS. */
+#define FLEETI_LDS_WORDS 12u
+#define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
+#define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
+#define FLEETI_LDS_LATER 4u                /* four words */
+#define FLEETI_LDS_MEET 8u                 /* two words */
 
-/* Each backend defines the same functions and nothing else stands between the kit and the hardware:
-     identity     fleet_thread_id, fleet_thread_count, fleet_lane, fleet_wave_size, fleet_wave_id,
-                  fleet_wave_count, fleet_block_id, fleet_block_count, fleet_chiplet_id
-     group        fleet_block_barrier, fleet_wave_barrier, fleeti_any, fleeti_ballot, fleeti_shuffle,
-                  fleeti_uniform, fleeti_first, fleeti_lds_..., fleeti_me_..., fleeti_my_...
-     ordering     fleeti_drain, fleeti_write_back_device/_system, fleeti_invalidate_chiplet/_device/_system
-     counters     fleeti_poll_device/_system, fleeti_look_device, fleeti_look_done,
-                  fleeti_poll64_device, fleeti_rmw_device/_system,
-                  fleeti_add_arrival_device/_system, fleeti_post_order, fleeti_post64_device,
-                  fleeti_publish_device/_system, and the scoped atomics
-     cache        fleet_load_streaming4/8/16, fleet_load_streaming64, fleet_load_fresh4/8/16,
-                  fleet_store_nt4/8/16, fleet_view_... (section "cache policy")
-     time         fleet_clock_ticks, fleeti_cycles, fleeti_backoff */
+/* Sixteen words that a whole group has in hand, from LDS (of the workgroup) or from memory that nobody changes. */
+#define FLEETI_HELD 16u
+
+/* ---- a workgroup's ring of stages ---- */
+
+/* Weights need no event, so nothing should stop their flow: the last wave of each workgroup, the producer, copies
+   them through a ring of slots in LDS, ahead of the tasks that will use them, and the other waves take the slots
+   in order. fleet_sched.h runs the producer; here is the ring.
+
+   A slot has a use, counted from 0 on; slot and use are the quotient of a piece's number in the stream. Per slot:
+     full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
+     released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
+               grows by the number of waves with each use)
+     use       NVIDIA: 1 + the use that was begun last
+     at        the CPU: where the span is; nothing is copied there
+   and for the workgroup:
+     begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
+     quit      not 0: the tasks end here
+     entry     of task n, n mod FLEETI_STREAM_TASKS: 1 + n, its tag; slot and use of its first piece; and, before a
+               piece of the next task is filled, 1 + how many it has: a task that takes more than it declared gets none
+               of the next one's
+
+   Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
+   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
+   that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
+   reads that task's slots any more.
+
+   NVIDIA's barriers tell odd uses from even ones only, so a look at the barrier alone would take a use for the one two
+   before it, where the use between has not landed yet: after a task that left pieces untaken, or one that skipped a whole
+   ring. So the producer stores in `use`, a word of each slot, which use it begins, and takers compare that first. The
+   producer begins a use when it has seen the one before it land, so a taker that finds its own use there can see no older
+   phase of the barrier than that of the use before, and its parity decides. AMD and the CPU keep the whole number of the
+   use in `full`, and compare it. */
+typedef struct fleeti_stream {
+    char *ring;
+    fleeti_lds words;           /* behind the slots */
+    uint32_t slots, slot_bytes; /* constants of a set of tiles */
+} fleeti_stream;
+
+#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
+#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
+#define FLEETI_STREAM_BEGUN 0u
+#define FLEETI_STREAM_QUIT 1u
+#define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
+#define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
+#define FLEETI_STREAM_STEP 5u  /* two words: epoch and steps left of that task */
+#define FLEETI_STREAM_STOP 8u  /* two words: where the state's stop word is */
+#define FLEETI_STREAM_POSTED 12u
+#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
+#define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
+#define FLEETI_STREAM_ENTRY(task)                                                                  \
+    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
+#define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
+#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
+#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
+#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u)       /* two words */
+#define FLEETI_STREAM_USE(slot) FLEETI_STREAM_AT(slot)
+#define FLEETI_STREAM_NEVER 0x80000000u /* a use that no slot ever has */
+#define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
+    ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
+
+/* ---- types that each backend defines, and what it may use of the core ---- */
+
+typedef struct fleeti_me fleeti_me;
+typedef struct fleeti_cold fleeti_cold;
+typedef struct fleeti_cold_pointer fleeti_cold_pointer;
+typedef struct fleeti_held fleeti_held;
+typedef struct fleeti_inbound fleeti_inbound;
+typedef struct fleeti_flight fleeti_flight;
+
+FLEET_DEVICE void fleeti_barrier(fleeti_me me);
+FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t word);
+
+/* ==== >>contract: what each backend defines ================================================================= */
+
+/* Nothing else stands between the core and the hardware: a new backend is a section that defines all of this, and a
+   branch of >>platform. Constants:
+     FLEETI_CLOCK_NS       nanoseconds of a tick of fleet_clock_ticks
+     FLEETI_ARGS_AHEAD     arguments of up to so many bytes are loaded before the task waits
+     FLEETI_SPIN           polls in a row before it backs off
+     FLEETI_POLL_TOGETHER  1: all lanes poll a lone counter; 0: one lane does
+     FLEETI_ROLLED         before a loop that mostly runs once: keeps its code small
+     FLEETI_UNROLLED       before a loop over registers
+     FLEETI_LOOK_CYCLES    of fleeti_cycles: a load has returned after so many
+   Types:
+     fleeti_me             the calling thread in its workgroup, passed from function to function. `streams`, a constant, is
+                           1 where the last wave is the producer of a weight pipeline and belongs to no group
+     fleeti_cold           a uniform value that is seldom looked at
+     fleeti_cold_pointer   the same of a pointer to device memory
+     fleeti_held           sixteen words that a whole group has in hand
+     fleeti_inbound        a copy of 16 bytes to LDS in flight
+     fleeti_flight         the producer's copies in flight
+   Public functions (declared above):
+     fleet_thread_id
+     fleet_thread_count
+     fleet_block_id
+     fleet_block_count
+     fleet_lane
+     fleet_wave_size
+     fleet_wave_id
+     fleet_wave_count
+     fleet_chiplet_id
+     fleet_block_barrier
+     fleet_wave_barrier
+     fleet_load_relaxed_device
+     fleet_load_relaxed_system
+     fleet_store_relaxed_device
+     fleet_store_relaxed_system
+     fleet_add_relaxed_device
+     fleet_add_relaxed_system
+     fleet_cas_relaxed_device
+     fleet_clock_ticks
+     fleet_load_streaming4
+     fleet_load_streaming8
+     fleet_load_streaming16
+     fleet_load_streaming64
+     fleet_store_nt4
+     fleet_store_nt8
+     fleet_store_nt16
+     fleet_load_fresh4
+     fleet_load_fresh8
+     fleet_load_fresh16
+     fleet_view_load_streaming4
+     fleet_view_load_streaming8
+     fleet_view_load_streaming16
+     fleet_copy_to_lds
+     fleet_copy_wait
+   And the following. */
+
+/* ---- lanes of a wave ---- */
+
+/* Tells the compiler that all lanes have the same value. */
+FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value);
+/* Lane 0's value. */
+FLEET_DEVICE uint32_t fleeti_first(uint32_t value);
+/* 1 if the value is not 0 in any lane. */
+FLEET_DEVICE uint32_t fleeti_any(uint32_t value);
+/* A bit for each of the first 32 lanes whose value is not 0. */
+FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value);
+FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane);
+/* The number of bits that are set. */
+FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits);
+FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold);
+FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value);
+FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold);
+FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at);
+
+/* ---- the calling thread ---- */
+
+FLEET_DEVICE fleeti_me fleeti_me_now(void);
+/* The same, to be kept for a long time. All lanes call it. */
+FLEET_DEVICE fleeti_me fleeti_me_kept(void);
+FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me);
+FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me);
+FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me);
+/* Added to the leader's counter addresses; 0 in every leader. */
+FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me);
+/* Waves that run tasks. */
+FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me);
+/* The wave that polls for its workgroup. */
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me);
+/* The barrier of all waves but the last one, where that is a producer. */
+FLEET_DEVICE void fleeti_rendezvous(fleeti_me me);
+/* A barrier of the waves that run tasks; returns whether `value` was not 0 in any lane of the polling wave. Between two
+   of them stands another barrier, or fleeti_block_any_again. */
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value);
+FLEET_DEVICE void fleeti_block_any_again(void);
+
+/* ---- LDS ---- */
+
+/* The dynamic LDS of the launch, and the kit's own words. */
+FLEET_DEVICE void *fleeti_dynamic_lds(void);
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void);
+FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads);
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds);
+/* LDS that the kit's own functions use, word by word or by four. */
+FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word);
+FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value);
+FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word);
+/* Words by which the waves of a workgroup hand things to each other without a barrier: a release by one wave, an
+   acquire by another, at block scope. order: what this wave does to LDS before and after it is in that order for every
+   wave of the workgroup. pause: one step of a spin on such a word. */
+FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word);
+FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value);
+FLEET_DEVICE void fleeti_lds_order(void);
+FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries);
+/* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same lane has
+   ended it. */
+FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
+                                       const void *from);
+FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word);
+/* A look at a word of device memory whose answer is wanted much later, by all lanes of a wave, the same one each
+   time. The word is the first of sixteen aligned bytes. */
+FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at);
+FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later);
+/* Sixteen words for a whole group, from LDS (of the workgroup) or from memory that does not change. put: by one wave. */
+FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word);
+FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from);
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i);
+FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word);
+
+/* ---- order and counters ---- */
+
+/* This wave's stores are in the L2 of its chiplet. */
+FLEET_DEVICE void fleeti_drain(void);
+/* Publishes what is in this chiplet's L2. */
+FLEET_DEVICE void fleeti_write_back_device(void);
+FLEET_DEVICE void fleeti_write_back_system(void);
+/* Drops what this CU, and at device scope its L2, may hold stale. */
+FLEET_DEVICE void fleeti_invalidate_chiplet(void);
+FLEET_DEVICE void fleeti_invalidate_device(void);
+FLEET_DEVICE void fleeti_invalidate_system(void);
+/* Polls of a counter; those of a wait are look, with look_done after the last one. */
+FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at);
+FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at);
+FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at);
+FLEET_DEVICE void fleeti_look_done(void);
+FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at);
+/* An arrival, with the old value, and without. */
+FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value);
+FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value);
+FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value);
+FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value);
+/* A word for other workgroups, or for the host, after everything that this thread stored for them with
+   fleet_store_relaxed_device or _system. */
+FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value);
+FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
+/* Between what a scheduler observed and what it posts. */
+FLEET_DEVICE void fleeti_post_order(void);
+FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
+FLEET_DEVICE uint32_t fleeti_cycles(void);
+/* After a failed poll of `at` (null: of anything). */
+FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries);
+
+/* ---- weight pipeline: copies and stages ---- */
+
+/* Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first.
+   A slot that was never used, by one thread, before a barrier. */
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves);
+/* Before a slot is filled: waits until so many cycles have passed since the one before. */
+FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles);
+/* Starts to copy `bytes` to the slot, by the producer. */
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes);
+/* One step of a producer that waits: what is on its way gets its full flags, in order. */
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight);
+/* Tells the compiler that all lanes of the producer agree on its copies in flight. */
+FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight);
+/* After an acquire: the copies read what it has shown to the producer. */
+FLEET_DEVICE void fleeti_stream_order(void);
+/* Whether the bytes of this very use are there. */
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use);
+/* Whether n pieces are there, from slot `at` on, counted from one in use `use`. */
+FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+                                             uint32_t n);
+/* What the taker reads, if it is there; else null. */
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there);
+/* So many of the task's waves give the slot back. */
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves);
+/* Whether all have given back the use before this one; a look. */
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves);
+/* The same, but it may wait for a while itself. */
+FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                              uint32_t waves);
+/* Makes it so, where takers have left without: nobody touches the slot any more. */
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves);
+
+/* ==== >>amd: gfx90a, gfx942, gfx950 ========================================================================== */
 
 #if defined(FLEET_HIP)
 
@@ -388,6 +906,8 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+
+/* ---- amd: identity ---- */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -437,10 +957,14 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return fleeti_uniform(value);
 }
-/* A uniform value that is looked at now and then only: in a vector register, for the scalar ones are few. */
-typedef struct fleeti_cold {
+FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+{
+    return (uint32_t)__builtin_popcount(bits);
+}
+/* In a vector register, for the scalar ones are few. */
+struct fleeti_cold {
     uint32_t value;
-} fleeti_cold;
+};
 FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
 {
     return fleeti_uniform(cold.value);
@@ -451,10 +975,9 @@ FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
     __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(FLEETI_SCALAR(value)));
     return cold;
 }
-/* The same of a pointer to device memory. */
-typedef struct fleeti_cold_pointer {
+struct fleeti_cold_pointer {
     fleeti_cold low, high;
-} fleeti_cold_pointer;
+};
 FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
 {
     uint64_t high = fleeti_cold_value(cold.high);
@@ -508,6 +1031,59 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 {
     return (uint32_t)__builtin_amdgcn_readlane((int)value, (int)lane);
 }
+
+/* ---- amd: the calling thread ---- */
+
+struct fleeti_me {
+    fleeti_lds lds;
+    uint32_t streams;
+};
+FLEET_DEVICE fleeti_me fleeti_me_now(void)
+{
+    fleeti_me me;
+    me.lds = fleeti_lds_begin();
+    me.streams = 0;
+    return me;
+}
+FLEET_DEVICE fleeti_me fleeti_me_kept(void)
+{
+    return fleeti_me_now();
+}
+FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
+{
+    (void)me;
+    return fleeti_thread_again();
+}
+FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
+{
+    (void)me;
+    return fleet_wave_id();
+}
+FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+{
+    (void)me;
+    return fleet_lane();
+}
+FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+{
+    (void)me;
+    return 0;
+}
+FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+{
+    uint32_t waves = fleeti_uniform(fleet_wave_count() - me.streams);
+    /* Worked out anew, as fleeti_thread_again. */
+    if (me.streams) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
+    return waves;
+}
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+{
+    (void)me;
+    return 0;
+}
+
+/* ---- amd: order and counters ---- */
+
 /* Drain: this wave's stores are in the chiplet's L2 (L1 is write-through). Neither s_barrier nor a
    workgroup fence waits for vector stores, so this does. */
 FLEET_DEVICE void fleeti_drain(void)
@@ -589,20 +1165,17 @@ FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
     return __hip_atomic_fetch_add(FLEETI_GLOBAL(at), value, __ATOMIC_RELAXED,
                                   __HIP_MEMORY_SCOPE_SYSTEM);
 }
-/* Returns what was there; stores `value` if that was `expected`. */
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
     __hip_atomic_compare_exchange_strong(FLEETI_GLOBAL(at), &expected, value, __ATOMIC_RELAXED,
                                          __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     return expected;
 }
-/* A word for other workgroups, after everything that this thread stored for them with fleet_store_relaxed_device. */
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value)
 {
     fleeti_drain();
     fleet_store_relaxed_device(at, value);
 }
-/* A word for the host, after everything that this thread stored for it with fleet_store_relaxed_system. */
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
     fleeti_drain();
@@ -670,6 +1243,8 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     *tries += 1;
     return FLEET_OK;
 }
+
+/* ---- amd: cache policy ---- */
 
 /* Cache policy. Pointers to any type, in global memory. */
 typedef uint32_t fleeti_vector __attribute__((ext_vector_type(4), may_alias));
@@ -757,6 +1332,11 @@ FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
     return __hip_atomic_load(FLEETI_AT(const fleeti_any8, at), __ATOMIC_RELAXED,
                              __HIP_MEMORY_SCOPE_AGENT);
 }
+FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+{
+    const uint64_t low = fleet_load_fresh8(at);
+    return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
+}
 
 /* The buffer instructions, of one address for the wave and an offset per lane, have a builtin that takes the policy:
    bit 1 is nt, bit 4 is sc1 (LLVM, CPol). So the compiler counts these loads, and many can be in flight. */
@@ -800,9 +1380,357 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 #endif
 }
 
+/* ---- amd: LDS ---- */
+
+FLEET_DEVICE void *fleeti_dynamic_lds(void)
+{
+    extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
+    return fleeti_dynamic;
+}
+
+FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
+{
+    return (uint32_t *)quads;
+}
+FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
+{
+    return lds[word];
+}
+FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    lds[word] = value;
+}
+FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
+{
+    return *(const fleeti_quad *)(lds + word);
+}
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+{
+    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
+    return fleeti_lds_of(quads);
+}
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
+{
+    return lds;
+}
+/* In registers on the way. */
+struct fleeti_inbound {
+    uint32_t __attribute__((ext_vector_type(4))) words;
+};
+FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
+                                       const void *from)
+{
+    (void)lds, (void)word;
+    copy->words = ((const fleeti_inbound *)from)->words;
+}
+FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
+{
+    ((fleeti_inbound *)(lds + word))->words = copy->words;
+}
+FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+{
+    (void)me;
+    *later = fleet_load_relaxed_device(at);
+}
+FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+{
+    (void)me;
+    return fleeti_uniform(*later);
+}
+/* One vector register per wave, lane l holding word l mod 16; a word becomes a scalar where it is used. Sixteen
+   scalar registers all along would be too many. */
+struct fleeti_held {
+    uint32_t word;
+};
+FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
+{
+    fleeti_held held;
+    held.word = fleeti_lds_get(lds, word + fleet_lane() % FLEETI_HELD);
+    return held;
+}
+FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
+{
+    fleeti_held held;
+    held.word = ((const uint32_t *)from)[fleet_lane() % FLEETI_HELD];
+    return held;
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return fleeti_shuffle(held.word, i);
+}
+FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+{
+    if (fleet_lane() < FLEETI_HELD) fleeti_lds_put(lds, word + fleet_lane(), held.word);
+}
+
+/* ---- amd: order within a workgroup ---- */
+
+#define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
+/* What this wave read of LDS it has, and what it wrote is there: written out, as all orders are, before relaxed
+   atomics. Pair: fleeti_lds_acquire in another wave of the workgroup. */
+FLEET_DEVICE void fleeti_lds_drain(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+#if defined(FLEETI_GFX9)
+    __asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+#endif
+}
+FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
+{
+    const uint32_t value = fleeti_uniform(__hip_atomic_load(
+        FLEETI_LDS_AT(lds, word), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP));
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+    return value;
+}
+FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    fleeti_lds_drain();
+    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
+                       __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+FLEET_DEVICE void fleeti_lds_order(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
+}
+FLEET_DEVICE uint32_t fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    fleeti_lds_drain();
+    return __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
+                                  __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
+{
+    __builtin_amdgcn_s_sleep(1);
+    *tries += 1;
+    return FLEET_OK;
+}
+/* s_barrier counts every wave of the workgroup, so the waves but the producer's meet in LDS: the last one to come
+   opens the next round. As a barrier, it orders what waves do to LDS. */
+FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+{
+    const uint32_t round = fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1);
+    uint32_t before = 0;
+    if (fleet_lane() == 0) before = fleeti_lds_add_release(me.lds, FLEETI_LDS_MEET, 1);
+    before = fleeti_uniform(before);
+    /* For the last one, of what the others wrote before they came. Pair: fleeti_lds_drain in their add. */
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+    if (before + 2 == fleet_wave_count()) {
+        if (fleet_lane() == 0) {
+            fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
+            fleeti_lds_release(me.lds, FLEETI_LDS_MEET + 1, round + 1);
+        }
+    } else {
+        while (fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1) == round) {
+        }
+    }
+    fleet_wave_barrier();
+}
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+{
+    if (fleeti_my_wave(me) == 0) value = fleeti_any(value);
+    return fleeti_broadcast(me, value, 0);
+}
+FLEET_DEVICE void fleeti_block_any_again(void)
+{
+    fleet_block_barrier();
+}
+
+/* ---- amd: copies to LDS, weight pipeline ---- */
+
+/* Copies go to LDS past the registers, FLEETI_UNIT bytes at a time: four instructions that move a word for each lane, or
+   one that moves four (gfx950). M0 holds the address in LDS; the offset of an instruction counts on both sides. The
+   assembly keeps from the compiler that LDS is written, for it would wait for all copies before each look at a word of
+   LDS; the waits that matter are those before a slot's full flag. They need no more than a count, because copies land in
+   the order in which they began.
+   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency are 14 KB on the way in each CU. A slot is waited for
+   when 14 units were begun behind it: 56 instructions or 14 KB stay on the way, of 63 that the counter holds. A unit is
+   some ten instructions of the producer, 50 cycles or 20 bytes per cycle: twice what a CU's share of the memory brings.
+   MI355X: 8 TB/s over 256 CUs, 25 KB; 32 units, 32 KB. MI250X: 1.6 TB/s over 110 CUs, 12 KB; 14 units. */
+#define FLEETI_UNIT 1024u
+#if defined(__gfx950__)
+#define FLEETI_LANE_BYTES 16u
+#define FLEETI_LANE_COPY "global_load_lds_dwordx4 %1, %2"
+#define FLEETI_AHEAD 32u
+#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(32)"
+#else
+#define FLEETI_LANE_BYTES 4u
+#if defined(__gfx90a__) /* has it for buffers only */
+#define FLEETI_LANE_COPY "buffer_load_dword %1, %2, 0 offen"
+#else
+#define FLEETI_LANE_COPY "global_load_lds_dword %1, %2"
+#endif
+#define FLEETI_AHEAD 14u /* units that begin behind a slot before it is waited for */
+#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(56)"
+#endif
+#if defined(__gfx90a__)
+#define FLEETI_LANE_POLICY " glc slc lds"
+#define FLEETI_LANE_SOURCE(from) FLEETI_BUFFER_AT(FLEETI_SCALAR64((uintptr_t)(from)))
+#else
+#define FLEETI_LANE_POLICY " sc1 nt"
+#define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
+#endif
+#define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
+/* Each wave copies a run of as many bytes as one instruction does, in turn. */
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads)
+{
+    const uint32_t run = fleet_wave_size() * FLEETI_LANE_BYTES;
+    const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
+    const uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)lds);
+    for (uint32_t i = thread / fleet_wave_size() * run; i < bytes;
+         i += threads / fleet_wave_size() * run) {
+        if (i + mine < bytes)
+            __asm__ volatile(
+                "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(FLEETI_SCALAR(to + i)),
+                "v"(mine), "s"(FLEETI_LANE_SOURCE((const char *)from + i))
+                : "memory");
+    }
+}
+FLEET_DEVICE void fleet_copy_wait(void)
+{
+    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+}
+
+struct fleeti_flight {
+    uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
+    uint32_t behind;             /* units begun after those of the first one */
+};
+FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight)
+{
+    flight->slot = fleeti_uniform(flight->slot);
+    flight->use = fleeti_uniform(flight->use);
+    flight->pending = fleeti_uniform(flight->pending);
+    flight->behind = fleeti_uniform(flight->behind);
+}
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    (void)waves;
+    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
+}
+/* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers (edge 18). */
+FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
+{
+    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(flight->slot), flight->use + 1);
+    flight->pending--;
+    flight->behind = flight->pending ? flight->behind - s->slot_bytes / FLEETI_UNIT : 0;
+    if (++flight->slot == s->slots) flight->slot = 0, flight->use++;
+}
+/* The first slot's copies have landed when no more are on their way than were begun behind it. */
+FLEET_DEVICE void fleeti_stream_wait_ahead(void)
+{
+    __asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");
+}
+/* Waits for the first slot only, or a little longer: the others keep flowing while the caller looks about. */
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+{
+    const uint32_t copies = flight->behind * FLEETI_UNIT_COPIES;
+    if (!flight->pending) return;
+    __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
+    if (copies < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
+    if (copies < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
+    if (copies < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
+    if (copies < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+    fleeti_stream_land(s, flight);
+}
+/* Each slot is as many units: a short piece is copied with its last bytes again. */
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes)
+{
+    const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
+    uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)s->ring);
+    to = fleeti_uniform(to + slot * s->slot_bytes);
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < s->slot_bytes; i += FLEETI_UNIT) {
+        if (i + FLEETI_UNIT <= bytes) {
+            __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY
+#if !defined(__gfx950__)
+                             "\n\t" FLEETI_LANE_COPY " offset:256" FLEETI_LANE_POLICY
+                             "\n\t" FLEETI_LANE_COPY " offset:512" FLEETI_LANE_POLICY
+                             "\n\t" FLEETI_LANE_COPY " offset:768" FLEETI_LANE_POLICY
+#endif
+                             ::"{m0}"(FLEETI_SCALAR(to + i)),
+                             "v"(mine), "s"(FLEETI_LANE_SOURCE(from + i))
+                             : "memory");
+        } else {
+            FLEETI_ROLLED
+            for (uint32_t k = i; k < i + FLEETI_UNIT; k += FLEETI_UNIT / FLEETI_UNIT_COPIES) {
+                const uint32_t at =
+                    k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
+                __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
+                                     FLEETI_SCALAR(to + k)),
+                                 "v"(at), "s"(FLEETI_LANE_SOURCE(from))
+                                 : "memory");
+            }
+        }
+        if (flight->pending && ++flight->behind == FLEETI_AHEAD) {
+            fleeti_stream_wait_ahead();
+            fleeti_stream_land(s, flight);
+        }
+    }
+    if (!flight->pending++) flight->slot = slot, flight->use = use, flight->behind = 0;
+}
+/* Copies are loads like others: the acquire is enough. */
+FLEET_DEVICE void fleeti_stream_order(void) {}
+/* The counter of loads paces them. */
+FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
+{
+    (void)begun, (void)cycles;
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
+}
+FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+                                             uint32_t n)
+{
+    uint32_t full = 1;
+    for (uint32_t i = at; i < at + n && full; i++)
+        full = fleeti_stream_is_full(s, i % s->slots, use + i / s->slots);
+    return full;
+}
+/* Chosen among pointers to LDS, so that the compiler knows what the taker's pointer is: flat loads would take longer.
+   Among them it is -1 that becomes null. */
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
+{
+    typedef __attribute__((address_space(3))) const char *in_lds;
+    const in_lds none = (in_lds)(uintptr_t)0xffffffffu;
+    return (const char *)(there ? (in_lds)s->ring + slot * s->slot_bytes : none);
+}
+/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
+}
+FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                              uint32_t waves)
+{
+    return fleeti_stream_is_free(s, slot, use, waves);
+}
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
+}
+
+/* ---- amd: the runtime's names, for the implementation ---- */
+
+#define FLEETI_RT(name) hip##name
+#define FLEETI_RT_ERROR hipError_t
+#define FLEETI_RT_OK hipSuccess
+/* Coherent: fine-grained, so that system-scope atomics and polls see it at once. */
+#define FLEETI_RT_PINNED(memory, bytes)                                                            \
+    hipHostMalloc(memory, bytes, hipHostMallocMapped | hipHostMallocCoherent)
+#define FLEETI_RT_PINNED_FREE(memory) hipHostFree(memory)
+
 #endif /* FLEET_HIP */
 
-/* ---- fleet device: backend NVIDIA ---------------------------------------------------------------------- */
+/* ==== >>nvidia: sm_80 and later ============================================================================== */
 
 #if defined(FLEET_CUDA)
 
@@ -818,6 +1746,8 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+
+/* ---- nvidia: identity ---- */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -850,6 +1780,36 @@ FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value)
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);
+}
+FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+{
+    return (uint32_t)__popc(bits);
+}
+struct fleeti_cold {
+    uint32_t value;
+};
+FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
+{
+    return cold.value;
+}
+FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
+{
+    fleeti_cold cold;
+    cold.value = value;
+    return cold;
+}
+struct fleeti_cold_pointer {
+    const void *at;
+};
+FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+{
+    return cold.at;
+}
+FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+{
+    fleeti_cold_pointer cold;
+    cold.at = at;
+    return cold;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -884,6 +1844,8 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 {
     return __shfl_sync(0xffffffffu, value, (int)lane);
 }
+
+/* ---- nvidia: order and counters ---- */
 
 /* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_look_done), both cumulative
    over the barrier of the group (PTX memory model, causality order); so these are nothing here. */
@@ -998,6 +1960,8 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return FLEET_OK;
 }
 
+/* ---- nvidia: cache policy ---- */
+
 /* Cache policy. Pointers to any type, in global memory. ptxas counts these loads: many can be in flight. PTX takes
    .L2::evict_first in the instruction for 32 bytes only; other widths name a policy, which ptxas makes a constant. */
 FLEET_DEVICE uint64_t fleeti_evict_first(void)
@@ -1033,6 +1997,11 @@ FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
                      : "l"(__cvta_generic_to_global(at)), "l"(fleeti_evict_first())
                      : "memory");
     return v;
+}
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
 }
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
 {
@@ -1073,57 +2042,26 @@ FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
                      : "memory");
     return v;
 }
+FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming4((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming8((const char *)view.base + offset_bytes);
+}
+FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes)
+{
+    return fleet_load_streaming16((const char *)view.base + offset_bytes);
+}
 
-#endif /* FLEET_CUDA */
+/* ---- nvidia: LDS ---- */
 
-/* The dynamic LDS of the launch. */
-#if !defined(FLEET_HOST)
 FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
     extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
     return fleeti_dynamic;
 }
-#else
-FLEET_DEVICE void *fleeti_dynamic_lds(void)
-{
-    return fleeti_host_dynamic_lds();
-}
-#endif
-
-/* LDS that the kit's own functions use, word by word or by four. */
-#if defined(FLEET_HIP)
-typedef uint32_t *fleeti_lds;
-FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
-{
-    return (uint32_t *)quads;
-}
-FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
-{
-    return lds[word];
-}
-FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
-{
-    lds[word] = value;
-}
-FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
-{
-    return *(const fleeti_quad *)(lds + word);
-}
-/* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
-   lane has ended it. Here in registers on the way. */
-typedef uint32_t fleeti_inbound __attribute__((ext_vector_type(4)));
-FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
-                                       const void *from)
-{
-    (void)lds, (void)word;
-    *copy = *(const fleeti_inbound *)from;
-}
-FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
-{
-    *(fleeti_inbound *)(lds + word) = *copy;
-}
-#elif defined(FLEET_CUDA)
-typedef uint32_t fleeti_lds; /* address in shared memory */
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
     return (uint32_t)__cvta_generic_to_shared(quads);
@@ -1143,11 +2081,15 @@ FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
 }
-/* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same
-   lane has ended it. Here past the registers. */
-typedef struct fleeti_inbound {
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+{
+    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
+    return fleeti_lds_of(quads);
+}
+/* Past the registers. */
+struct fleeti_inbound {
     uint32_t unused;
-} fleeti_inbound;
+};
 FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
                                        const void *from)
 {
@@ -1161,65 +2103,14 @@ FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds,
     (void)copy, (void)lds, (void)word;
     __asm__ volatile("cp.async.wait_all;" ::: "memory");
 }
-#endif
 
-#if !defined(FLEET_HOST)
-/* The words that this header itself needs: FLEETI_LDS_... below say which is which. */
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
-{
-    FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
-    return fleeti_lds_of(quads);
-}
-#endif
+/* ---- nvidia: the calling thread ---- */
 
-/* Who I am in my workgroup, as the kit's own functions pass it on. fleeti_my_lead is 0 in every leader. streams, a
-   constant: 1 where the workgroup's last wave is the producer of a weight stream and no part of any group. */
-#if defined(FLEET_HIP)
-typedef struct fleeti_me {
-    fleeti_lds lds;
-    uint32_t streams;
-} fleeti_me;
-FLEET_DEVICE fleeti_me fleeti_me_now(void)
-{
-    fleeti_me me;
-    me.lds = fleeti_lds_begin();
-    me.streams = 0;
-    return me;
-}
-FLEET_DEVICE fleeti_me fleeti_me_kept(void)
-{
-    return fleeti_me_now();
-}
-FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
-{
-    return lds;
-}
-FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
-{
-    (void)me;
-    return fleeti_thread_again();
-}
-FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
-{
-    (void)me;
-    return fleet_wave_id();
-}
-FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
-{
-    (void)me;
-    return fleet_lane();
-}
-FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
-{
-    (void)me;
-    return 0;
-}
-#elif defined(FLEET_CUDA)
-typedef struct fleeti_me {
+struct fleeti_me {
     fleeti_lds lds;
     uint32_t thread;
     uint32_t streams;
-} fleeti_me;
+};
 FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
     fleeti_me me;
@@ -1260,11 +2151,331 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 {
     return me.thread & 31;
 }
-#endif
+FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+{
+    return fleet_wave_count() - me.streams;
+}
+/* A release keeps thread 0 busy for almost a microsecond, and the next wait should begin meanwhile. */
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+{
+    return fleeti_my_waves(me) > 1;
+}
 
-/* ---- fleet device: backend host ------------------------------------------------------------------------- */
+/* Through LDS: a register that waits for its load would be moved about, and so waited for, at the joins of the
+   caller's loop. Past the L1. */
+FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+{
+    fleeti_inbound none;
+    (void)later;
+    fleet_wave_barrier(); /* all lanes have read the word that was there */
+    if (fleeti_my_lane(me) == 0) fleeti_inbound_begin(&none, me.lds, FLEETI_LDS_LATER, at);
+}
+FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+{
+    fleeti_inbound none;
+    (void)later;
+    fleeti_inbound_end(&none, me.lds, FLEETI_LDS_LATER);
+    fleet_wave_barrier();
+    return fleeti_lds_get(me.lds, FLEETI_LDS_LATER);
+}
+
+struct fleeti_held {
+    fleeti_quad quad[FLEETI_HELD / 4];
+};
+/* By one wave. */
+FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+{
+    for (uint32_t i = 0; i < FLEETI_HELD; i++)
+        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, held.quad[i / 4].word[i % 4]);
+}
+FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
+{
+    fleeti_held held;
+    for (uint32_t i = 0; i < FLEETI_HELD / 4; i++)
+        held.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
+    return held;
+}
+FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
+{
+    return *(const fleeti_held *)from;
+}
+FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+{
+    return held.quad[i / 4].word[i % 4];
+}
+
+/* ---- nvidia: order within a workgroup ---- */
+
+FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
+{
+    uint32_t v;
+    __asm__ volatile("ld.acquire.cta.shared.u32 %0,[%1];"
+                     : "=r"(v)
+                     : "r"(lds + word * 4)
+                     : "memory");
+    return v;
+}
+FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    __asm__ volatile("st.release.cta.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
+                     : "memory");
+}
+FLEET_DEVICE void fleeti_lds_order(void)
+{
+    __asm__ volatile("fence.acq_rel.cta;" ::: "memory");
+}
+FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
+{
+    *tries += 1;
+    return FLEET_OK;
+}
+/* Barrier 1; the whole workgroup has barrier 0. */
+FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+{
+    (void)me;
+    __asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");
+}
+FLEET_DEVICE uint32_t fleeti_rendezvous_or(uint32_t value)
+{
+    uint32_t any;
+    __asm__ volatile("{\n.reg .pred p,q;\nsetp.ne.u32 p,%1,0;\nbarrier.cta.red.or.pred q,1,%2,p;\n"
+                     "selp.u32 %0,1,0,q;\n}"
+                     : "=r"(any)
+                     : "r"(value), "r"(blockDim.x - 32u)
+                     : "memory");
+    return any;
+}
+/* The vote among lanes that agree already tells the compiler that they do: it then prepares no divergence in the
+   caller's loop. */
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+{
+    return fleeti_any(me.streams ? fleeti_rendezvous_or(value)
+                                 : (uint32_t)__syncthreads_or((int)value));
+}
+FLEET_DEVICE void fleeti_block_any_again(void) {}
+
+/* ---- nvidia: copies to LDS, weight pipeline ---- */
+
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads)
+{
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(lds);
+    for (uint32_t i = thread * 16; i < bytes; i += threads * 16)
+        __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
+                         "l"(__cvta_generic_to_global((const char *)from + i))
+                         : "memory");
+}
+FLEET_DEVICE void fleet_copy_wait(void)
+{
+    __asm__ volatile("cp.async.wait_all;" ::: "memory");
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define FLEETI_BULK 1
+#else
+#define FLEETI_BULK 0
+#endif
+struct fleeti_flight {
+    uint32_t unused;
+};
+FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight)
+{
+    (void)flight;
+}
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;\nmbarrier.init.shared.b64 [%2],%3;" ::"r"(
+                         s->words + 4 * FLEETI_STREAM_FULL(slot)),
+                     "r"(FLEETI_BULK ? 1u : 32u), "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)),
+                     "r"(waves)
+                     : "memory");
+    fleeti_lds_put(s->words, FLEETI_STREAM_USE(slot), 0);
+#if FLEETI_BULK
+    /* Publishes the new barriers to the copies, which complete them from another proxy; to the waves that wait for them
+       the caller's barrier does. */
+    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes)
+{
+    const uint32_t full = s->words + 4 * FLEETI_STREAM_FULL(slot);
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + slot * s->slot_bytes;
+#if FLEETI_BULK
+    uint32_t lead;
+#endif
+    (void)flight;
+#if !FLEETI_BULK
+    /* As below. */
+    if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
+    for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
+        __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
+                         "l"(__cvta_generic_to_global(from + i))
+                         : "memory");
+    __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
+#else
+    /* One lane, elected by the instruction that tells the compiler so. */
+    __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(lead));
+    if (!lead) return;
+    /* Publishes that the use before has landed, as this lane has seen, to who looks for this one. Pair: the acquire in
+       fleeti_stream_is_full. */
+    fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
+    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
+                     : "memory");
+    /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
+    __asm__ volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0],[%1],%2,[%3],%4;" ::"r"(to),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(full), "l"(0x12f0000000000000ull)
+        : "memory");
+#endif
+}
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+{
+    (void)s, (void)flight;
+}
+FLEET_DEVICE void fleeti_stream_order(void)
+{
+#if FLEETI_BULK
+    /* Copies read by the async proxy what others wrote by the generic one. Orders their stores, released by them and
+       acquired by this thread before, before the copies that it begins next. */
+    __asm__ volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
+#if FLEETI_BULK
+#define FLEETI_PTX_WAIT "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
+#else
+#define FLEETI_PTX_WAIT "mbarrier.test_wait.parity.shared.b64"
+#endif
+/* The acquire of the use comes first, then that of the bytes: the other way round the barrier may have been looked at
+   before the use before landed. It is looked at whatever the use is, so that nothing waits for that word on the way. Pairs:
+   the release in fleeti_stream_fill, and complete_tx of its copy (edge 18). */
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+{
+    uint32_t full;
+    __asm__ volatile("{\n.reg .pred p;\n.reg .u32 begun;\nld.acquire.cta.shared.u32 "
+                     "begun,[%1];\n" FLEETI_PTX_WAIT
+                     " p,[%3],%4;\nsetp.eq.and.u32 p,begun,%2,p;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(full)
+                     : "r"(s->words + 4 * FLEETI_STREAM_USE(slot)), "r"(use + 1),
+                       "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
+                     : "memory");
+    return full;
+}
+/* The last one is mostly the last to come, and waited for alone: looks at barriers take turns, among them the producer's.
+   Then a lane looks for each. */
+FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+                                             uint32_t n)
+{
+    const uint32_t lane = fleet_lane(), mine = at + (lane < n ? lane : 0), last = at + n - 1;
+    if (fleeti_any(!fleeti_stream_is_full(s, last % s->slots, use + last / s->slots))) return 0;
+    return !fleeti_any(!fleeti_stream_is_full(s, mine % s->slots, use + mine / s->slots));
+}
+FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
+{
+    uint32_t now;
+    if (!cycles) return;
+    now = (uint32_t)clock();
+    /* Sleeps, for a loop would take the turns of the waves that compute. It sleeps up to twice as many ns as it is told: at
+       clocks of up to 2 GHz a quarter of the cycles that are left is never too long. */
+    while (now - *begun < cycles) {
+        __nanosleep((cycles - (now - *begun)) / 4);
+        now = (uint32_t)clock();
+    }
+    *begun = now;
+}
+/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+#if FLEETI_BULK
+    __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0],%1;" ::"r"(released), "r"(waves)
+                     : "memory");
+#else
+    for (uint32_t i = 0; i < waves; i++)
+        __asm__ volatile(
+            "{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%0];\n}" ::"r"(released)
+            : "memory");
+#endif
+}
+/* Looks for the phase of the use before, of the same parity as the use after; a barrier that is new passes for the phase
+   before its first. Only the producer looks, who has seen all phases before that one end: so the parity is exact. */
+#define FLEETI_PTX_FREE(name, op)                                                                  \
+    FLEET_DEVICE uint32_t name(const fleeti_stream *s, uint32_t slot, uint32_t use,                \
+                               uint32_t waves)                                                     \
+    {                                                                                              \
+        uint32_t passed;                                                                           \
+        (void)waves;                                                                               \
+        __asm__ volatile("{\n.reg .pred p;\n" op " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"              \
+                         : "=r"(passed)                                                            \
+                         : "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)), "r"((use + 1) & 1)    \
+                         : "memory");                                                              \
+        return passed;                                                                             \
+    }
+FLEETI_PTX_FREE(fleeti_stream_is_free, "mbarrier.test_wait.parity.shared.b64")
+FLEETI_PTX_FREE(fleeti_stream_wait_free, FLEETI_PTX_WAIT)
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+    uint32_t missing;
+    (void)use, (void)waves;
+    if (threadIdx.x & 31) return;
+    __asm__ volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%1];\n"
+                     "mbarrier.pending_count.b64 %0,state;\n}"
+                     : "=r"(missing)
+                     : "r"(released)
+                     : "memory");
+    if (missing > 1) fleeti_stream_release(s, slot, missing - 1);
+}
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
+{
+    return there ? s->ring + slot * s->slot_bytes : NULL;
+}
+
+/* ---- nvidia: the runtime's names, for the implementation ---- */
+
+#define FLEETI_RT(name) cuda##name
+#define FLEETI_RT_ERROR cudaError_t
+#define FLEETI_RT_OK cudaSuccess
+#define FLEETI_RT_PINNED(memory, bytes) cudaHostAlloc(memory, bytes, cudaHostAllocMapped)
+#define FLEETI_RT_PINNED_FREE(memory) cudaFreeHost(memory)
+
+#endif /* FLEET_CUDA */
+
+/* ==== >>host: the CPU ======================================================================================== */
 
 #if defined(FLEET_HOST)
+
+/* ---- host: what the engines of the implementation do for it ---- */
+
+FLEET_C_BEGIN
+
+uint32_t fleeti_host_thread(void);  /* wave of the calling agent in its workgroup */
+uint32_t fleeti_host_threads(void); /* waves per workgroup */
+uint32_t fleeti_host_block(void);
+uint32_t fleeti_host_blocks(void);
+uint32_t fleeti_host_chiplet(void);
+void fleeti_host_sit(uint32_t chiplet); /* the workgroup sits on this one */
+void *fleeti_host_lds(size_t bytes); /* the same address for all waves that ask in the same order */
+size_t fleeti_host_lds_mark(void);
+void fleeti_host_lds_reset(size_t mark);
+void *fleeti_host_dynamic_lds(void);
+void fleeti_host_barrier(uint32_t waves); /* of the first so many waves of the workgroup */
+uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
+void fleeti_host_point(void);             /* a place where another agent may go on */
+void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
+/* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
+fleet_status fleeti_host_park(const void *at, uint32_t *tries);
+uint64_t fleeti_host_clock(void);
+void fleeti_host_drain(void);
+void fleeti_host_release(fleet_scope scope);
+void fleeti_host_acquire(fleet_scope scope);
+void fleeti_host_count_rmw(void);
+void fleeti_host_order(void); /* of all that the agent loads and stores */
+
+FLEET_C_END
 
 #define FLEETI_ARGS_AHEAD 0u
 #define FLEETI_CLOCK_NS 1u
@@ -1273,6 +2484,8 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
 #define FLEETI_ROLLED
 #define FLEETI_UNROLLED
 #define FLEETI_LOOK_CYCLES 0
+
+/* ---- host: identity ---- */
 
 FLEET_DEVICE uint32_t fleet_thread_id(void)
 {
@@ -1306,6 +2519,36 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return value;
 }
+FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+{
+    return (uint32_t)__builtin_popcount(bits);
+}
+struct fleeti_cold {
+    uint32_t value;
+};
+FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
+{
+    return cold.value;
+}
+FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
+{
+    fleeti_cold cold;
+    cold.value = value;
+    return cold;
+}
+struct fleeti_cold_pointer {
+    const void *at;
+};
+FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+{
+    return cold.at;
+}
+FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+{
+    fleeti_cold_pointer cold;
+    cold.at = at;
+    return cold;
+}
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
     return fleeti_host_thread();
@@ -1337,49 +2580,14 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
     (void)lane;
     return value;
 }
-/* Several waves may write one word at once, the same value. */
-typedef uint32_t *fleeti_lds;
-FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
-{
-    return quads->word;
-}
-FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
-{
-    return fleeti_host_words();
-}
-FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
-{
-    return __atomic_load_n(lds + word, __ATOMIC_RELAXED);
-}
-FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
-{
-    __atomic_store_n(lds + word, value, __ATOMIC_RELAXED);
-}
-FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
-{
-    fleeti_quad quad;
-    for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
-    return quad;
-}
-/* A copy of 16 bytes from device memory to LDS: it is there when it has been ended. Here at once. */
-typedef struct fleeti_inbound {
-    uint32_t unused;
-} fleeti_inbound;
-FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
-                                       const void *from)
-{
-    (void)copy;
-    for (uint32_t i = 0; i < 4; i++) fleeti_lds_put(lds, word + i, ((const uint32_t *)from)[i]);
-}
-FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
-{
-    (void)copy, (void)lds, (void)word;
-}
-typedef struct fleeti_me {
+
+/* ---- host: the calling thread ---- */
+
+struct fleeti_me {
     fleeti_lds lds;
     uint32_t thread;
     uint32_t streams;
-} fleeti_me;
+};
 FLEET_DEVICE fleeti_me fleeti_me_now(void)
 {
     fleeti_me me;
@@ -1391,10 +2599,6 @@ FLEET_DEVICE fleeti_me fleeti_me_now(void)
 FLEET_DEVICE fleeti_me fleeti_me_kept(void)
 {
     return fleeti_me_now();
-}
-FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
-{
-    return lds;
 }
 FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
 {
@@ -1414,6 +2618,17 @@ FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
     (void)me;
     return 0;
 }
+FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+{
+    return fleet_wave_count() - me.streams;
+}
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+{
+    (void)me;
+    return 0;
+}
+
+/* ---- host: order and counters ---- */
 
 /* The ordering is in acquire-release RMWs and acquire polls, which thread sanitizers understand; these
    drive the chiplet-memory model and the counts. */
@@ -1550,6 +2765,8 @@ FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
     return fleeti_host_park(at, tries);
 }
 
+/* ---- host: cache policy ---- */
+
 /* Cache policy. Pointers to any type. Plain accesses, but that what is fresh comes from where atomics act. */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
 {
@@ -1563,6 +2780,11 @@ FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at)
 {
     const fleeti_any8 *half = (const fleeti_any8 *)at;
     return fleeti_quad_of_halves(half[0], half[1]);
+}
+FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
 }
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value)
 {
@@ -1586,62 +2808,10 @@ FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
 {
     return __atomic_load_n((const fleeti_any8 *)at, __ATOMIC_RELAXED);
 }
-
-#endif /* FLEET_HOST */
-
-FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
-{
-    const uint64_t high = fleeti_uniform((uint32_t)(value >> 32));
-    return high << 32 | fleeti_uniform((uint32_t)value);
-}
-FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
-{
-    return (uint64_t)fleeti_first((uint32_t)(value >> 32)) << 32 | fleeti_first((uint32_t)value);
-}
-
-/* ---- fleet device: cache policy --------------------------------------------------------------------------- */
-
-/* Loads and stores that tell the caches what the data is for. 4, 8 or 16 bytes (uint32_t, uint64_t, fleet_quad) at an
-   address of the same alignment in device memory; the memory may be of any type.
-
-     function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
-     fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
-     fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
-     fleet_load_fresh      what changes meanwhile  sc1             glc      ld.relaxed.gpu             relaxed atomic
-
-   Streaming: a line stays in the L2 for the other workers of the chiplet that read it at about the same time, and
-   then is the first to leave; the L1 keeps none of it. For what this launch writes it is no better than a plain load.
-   Fresh: is never answered by an L1, nor by a copy in the L2 of what another chiplet wrote (LLVM's AMDGPU memory model:
-   a monotonic load of agent scope; PTX: a strong one of gpu scope). It orders nothing: that the data is there a wait
-   has to tell. After a wait plain loads are right as well, for its acquire drops what is stale; these are for words
-   that change while the task runs. 16 bytes are read in parts, each of them whole.
-   Stores are ordered as plain ones are: notify publishes them.
-
-   fleet_load_streaming4/8/16 wait for their own load on gfx942 and gfx950, one at a time for the wave. Two ways to have
-   more on their way, which bandwidth needs where few waves run:
-     fleet_load_streaming64  four quads, one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
-     fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below
-                             4 GB; the compiler counts these loads as it does plain ones, and waits where it must */
-#if defined(FLEET_HIP) || defined(FLEET_HOST)
 FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
 {
     const uint64_t low = fleet_load_fresh8(at);
     return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
-}
-#endif
-FLEET_DEVICE fleet_view fleet_view_of(const void *base)
-{
-    const uint64_t at = (uint64_t)(uintptr_t)base;
-    const uint64_t high = fleeti_uniform((uint32_t)(at >> 32));
-    fleet_view view;
-    view.base = (const void *)(uintptr_t)(high << 32 | fleeti_uniform((uint32_t)at));
-    return view;
-}
-#if !defined(FLEET_HIP)
-FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, size_t stride_bytes)
-{
-    for (uint32_t i = 0; i < 4; i++)
-        quads[i] = fleet_load_streaming16((const char *)at + i * stride_bytes);
 }
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
@@ -1655,36 +2825,54 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 {
     return fleet_load_streaming16((const char *)view.base + offset_bytes);
 }
-#endif /* !FLEET_HIP */
 
-/* ---- fleet device: a block's words ---------------------------------------------------------------------- */
+/* ---- host: LDS ---- */
 
-#define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
-#define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
-#define FLEETI_LDS_LATER 4u                /* four words */
-#define FLEETI_LDS_MEET 8u                 /* two words */
-
-/* A look at a word of device memory whose answer is wanted much later, by all lanes of a wave, the same one each
-   time. The word is the first of sixteen aligned bytes. */
-#if defined(FLEET_CUDA)
-/* Through LDS: a register that waits for its load would be moved about, and so waited for, at the joins of the
-   caller's loop. Past the L1. */
-FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
-    fleeti_inbound none;
-    (void)later;
-    fleet_wave_barrier(); /* all lanes have read the word that was there */
-    if (fleeti_my_lane(me) == 0) fleeti_inbound_begin(&none, me.lds, FLEETI_LDS_LATER, at);
+    return fleeti_host_dynamic_lds();
 }
-FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+/* Several waves may write one word at once, the same value. */
+FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
-    fleeti_inbound none;
-    (void)later;
-    fleeti_inbound_end(&none, me.lds, FLEETI_LDS_LATER);
-    fleet_wave_barrier();
-    return fleeti_lds_get(me.lds, FLEETI_LDS_LATER);
+    return quads->word;
 }
-#else
+FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
+{
+    return fleeti_host_words();
+}
+FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word)
+{
+    return __atomic_load_n(lds + word, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
+{
+    __atomic_store_n(lds + word, value, __ATOMIC_RELAXED);
+}
+FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
+{
+    fleeti_quad quad;
+    for (uint32_t i = 0; i < 4; i++) quad.word[i] = fleeti_lds_get(lds, word + i);
+    return quad;
+}
+FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
+{
+    return lds;
+}
+/* At once. */
+struct fleeti_inbound {
+    uint32_t unused;
+};
+FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
+                                       const void *from)
+{
+    (void)copy;
+    for (uint32_t i = 0; i < 4; i++) fleeti_lds_put(lds, word + i, ((const uint32_t *)from)[i]);
+}
+FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
+{
+    (void)copy, (void)lds, (void)word;
+}
 FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
 {
     (void)me;
@@ -1695,73 +2883,9 @@ FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
     (void)me;
     return fleeti_uniform(*later);
 }
-#endif
-
-#if !defined(FLEET_HIP)
-typedef struct fleeti_cold {
-    uint32_t value;
-} fleeti_cold;
-FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
-{
-    return cold.value;
-}
-FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
-{
-    fleeti_cold cold;
-    cold.value = value;
-    return cold;
-}
-typedef struct fleeti_cold_pointer {
-    const void *at;
-} fleeti_cold_pointer;
-FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
-{
-    return cold.at;
-}
-FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
-{
-    fleeti_cold_pointer cold;
-    cold.at = at;
-    return cold;
-}
-#endif
-
-/* Bits that are set. */
-FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
-{
-#if defined(FLEET_CUDA)
-    return (uint32_t)__popc(bits);
-#else
-    return (uint32_t)__builtin_popcount(bits);
-#endif
-}
-
-/* Sixteen words that a whole group has in hand, from LDS (of the workgroup) or from memory that nobody changes. */
-#define FLEETI_HELD 16u
-#if defined(FLEET_HIP)
-/* One vector register per wave, lane l holding word l mod 16; a word becomes a scalar where it is used. Sixteen
-   scalar registers all along would be too many. */
-typedef uint32_t fleeti_held;
-FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
-{
-    return fleeti_lds_get(lds, word + fleet_lane() % FLEETI_HELD);
-}
-FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
-{
-    return ((const uint32_t *)from)[fleet_lane() % FLEETI_HELD];
-}
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
-{
-    return fleeti_shuffle(held, i);
-}
-FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
-{
-    if (fleet_lane() < FLEETI_HELD) fleeti_lds_put(lds, word + fleet_lane(), held);
-}
-#else
-typedef struct fleeti_held {
+struct fleeti_held {
     fleeti_quad quad[FLEETI_HELD / 4];
-} fleeti_held;
+};
 /* By one wave. */
 FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
 {
@@ -1783,116 +2907,9 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 {
     return held.quad[i / 4].word[i % 4];
 }
-#endif
 
-/* ---- fleet device: waves that go their own way ---------------------------------------------------------- */
+/* ---- host: order within a workgroup ---- */
 
-/* Words of LDS by which the waves of a workgroup hand things to each other without a barrier: a release by one
-   wave, an acquire by another, at block scope. pause: one step of a spin on such a word. NVIDIA counts by barrier
-   objects, and needs no add. */
-#if defined(FLEET_HIP)
-#define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
-/* What this wave read of LDS it has, and what it wrote is there: written out, as all orders are, before relaxed
-   atomics. Pair: fleeti_lds_acquire in another wave of the workgroup. */
-FLEET_DEVICE void fleeti_lds_drain(void)
-{
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
-#if defined(FLEETI_GFX9)
-    __asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
-#endif
-}
-FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
-{
-    const uint32_t value = fleeti_uniform(__hip_atomic_load(
-        FLEETI_LDS_AT(lds, word), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP));
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
-    return value;
-}
-FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
-{
-    fleeti_lds_drain();
-    __hip_atomic_store(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
-                       __HIP_MEMORY_SCOPE_WORKGROUP);
-}
-/* What this wave does to LDS before and after it is in that order for every wave of the workgroup. */
-FLEET_DEVICE void fleeti_lds_order(void)
-{
-    __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");
-}
-FLEET_DEVICE uint32_t fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
-{
-    fleeti_lds_drain();
-    return __hip_atomic_fetch_add(FLEETI_LDS_AT(lds, word), value, __ATOMIC_RELAXED,
-                                  __HIP_MEMORY_SCOPE_WORKGROUP);
-}
-FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
-{
-    __builtin_amdgcn_s_sleep(1);
-    *tries += 1;
-    return FLEET_OK;
-}
-/* s_barrier counts every wave of the workgroup, so the waves but the producer's meet in LDS: the last one to come
-   opens the next round. As a barrier, it orders what waves do to LDS. */
-FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
-{
-    const uint32_t round = fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1);
-    uint32_t before = 0;
-    if (fleet_lane() == 0) before = fleeti_lds_add_release(me.lds, FLEETI_LDS_MEET, 1);
-    before = fleeti_uniform(before);
-    /* For the last one, of what the others wrote before they came. Pair: fleeti_lds_drain in their add. */
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
-    if (before + 2 == fleet_wave_count()) {
-        if (fleet_lane() == 0) {
-            fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
-            fleeti_lds_release(me.lds, FLEETI_LDS_MEET + 1, round + 1);
-        }
-    } else {
-        while (fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1) == round) {
-        }
-    }
-    fleet_wave_barrier();
-}
-#elif defined(FLEET_CUDA)
-FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
-{
-    uint32_t v;
-    __asm__ volatile("ld.acquire.cta.shared.u32 %0,[%1];"
-                     : "=r"(v)
-                     : "r"(lds + word * 4)
-                     : "memory");
-    return v;
-}
-FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
-{
-    __asm__ volatile("st.release.cta.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value)
-                     : "memory");
-}
-FLEET_DEVICE void fleeti_lds_order(void)
-{
-    __asm__ volatile("fence.acq_rel.cta;" ::: "memory");
-}
-FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
-{
-    *tries += 1;
-    return FLEET_OK;
-}
-/* Barrier 1; the whole workgroup has barrier 0. */
-FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
-{
-    (void)me;
-    __asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");
-}
-FLEET_DEVICE uint32_t fleeti_rendezvous_or(uint32_t value)
-{
-    uint32_t any;
-    __asm__ volatile("{\n.reg .pred p,q;\nsetp.ne.u32 p,%1,0;\nbarrier.cta.red.or.pred q,1,%2,p;\n"
-                     "selp.u32 %0,1,0,q;\n}"
-                     : "=r"(any)
-                     : "r"(value), "r"(blockDim.x - 32u)
-                     : "memory");
-    return any;
-}
-#else
 FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
 {
     fleeti_host_point();
@@ -1923,7 +2940,131 @@ FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
     (void)me;
     fleeti_host_barrier(fleeti_host_threads() - 1);
 }
-#endif
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+{
+    if (fleeti_my_wave(me) == 0) value = fleeti_any(value);
+    return fleeti_broadcast(me, value, 0);
+}
+FLEET_DEVICE void fleeti_block_any_again(void)
+{
+    fleet_block_barrier();
+}
+
+/* ---- host: copies to LDS, weight pipeline ---- */
+
+FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
+                                    uint32_t threads)
+{
+    for (uint32_t i = thread * 16; i < bytes; i += threads * 16)
+        __builtin_memcpy((char *)lds + i, (const char *)from + i, 16);
+}
+FLEET_DEVICE void fleet_copy_wait(void) {}
+
+/* A stage is the span itself: nothing is copied. */
+struct fleeti_flight {
+    uint32_t unused;
+};
+FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight)
+{
+    (void)flight;
+}
+FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    (void)waves;
+    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
+}
+FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
+                                     uint32_t use, const char *from, uint32_t bytes)
+{
+    (void)flight, (void)bytes;
+    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot), (uint32_t)(uintptr_t)from);
+    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot) + 1,
+                   (uint32_t)((uint64_t)(uintptr_t)from >> 32));
+    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(slot), use + 1);
+}
+FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+{
+    (void)s, (void)flight;
+}
+FLEET_DEVICE void fleeti_stream_order(void) {}
+FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
+{
+    (void)begun, (void)cycles;
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
+}
+FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+                                             uint32_t n)
+{
+    uint32_t full = 1;
+    for (uint32_t i = at; i < at + n && full; i++)
+        full = fleeti_stream_is_full(s, i % s->slots, use + i / s->slots);
+    return full;
+}
+FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
+{
+    uint64_t high;
+    if (!there) return NULL;
+    high = fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot) + 1);
+    return (const char *)(uintptr_t)(high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot)));
+}
+/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
+FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+{
+    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
+}
+FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                            uint32_t waves)
+{
+    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
+}
+FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                              uint32_t waves)
+{
+    return fleeti_stream_is_free(s, slot, use, waves);
+}
+FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
+                                        uint32_t waves)
+{
+    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
+}
+
+#endif /* FLEET_HOST */
+
+/* ==== >>core: notify, wait, pipeline, events, the same on every backend ====================================== */
+
+FLEET_DEVICE uint64_t fleeti_uniform64(uint64_t value)
+{
+    const uint64_t high = fleeti_uniform((uint32_t)(value >> 32));
+    return high << 32 | fleeti_uniform((uint32_t)value);
+}
+FLEET_DEVICE uint64_t fleeti_first64(uint64_t value)
+{
+    return (uint64_t)fleeti_first((uint32_t)(value >> 32)) << 32 | fleeti_first((uint32_t)value);
+}
+
+/* The sum of the lanes' values, in every lane. */
+FLEET_DEVICE uint32_t fleeti_wave_sum(uint32_t value)
+{
+    uint32_t sum = 0;
+    FLEETI_ROLLED
+    for (uint32_t lane = 0; lane < fleet_wave_size(); lane++) sum += fleeti_shuffle(value, lane);
+    return sum;
+}
+
+FLEET_DEVICE fleet_view fleet_view_of(const void *base)
+{
+    const uint64_t at = (uint64_t)(uintptr_t)base;
+    const uint64_t high = fleeti_uniform((uint32_t)(at >> 32));
+    fleet_view view;
+    view.base = (const void *)(uintptr_t)(high << 32 | fleeti_uniform((uint32_t)at));
+    return view;
+}
+
+/* ---- a workgroup's barrier, broadcast and vote ---- */
 
 /* The barrier of the waves that run tasks. */
 FLEET_DEVICE void fleeti_barrier(fleeti_me me)
@@ -1932,15 +3073,6 @@ FLEET_DEVICE void fleeti_barrier(fleeti_me me)
         fleeti_rendezvous(me);
     else
         fleet_block_barrier();
-}
-FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
-{
-    uint32_t waves = fleeti_uniform(fleet_wave_count() - me.streams);
-#if defined(FLEET_HIP)
-    /* Worked out anew, as fleeti_thread_again. */
-    if (me.streams) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
-#endif
-    return waves;
 }
 
 /* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
@@ -1961,34 +3093,8 @@ FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_me me, uint32_t veto, uint32_t tu
     return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_VOTE(turn)));
 }
 
-/* A barrier that tells every thread whether `value` was not 0 in any lane of the wave that looked. Between two of them
-   stands another barrier, or fleeti_block_any_again. */
-#if defined(FLEET_CUDA)
-/* The vote among lanes that agree already tells the compiler that they do: it then prepares no divergence in the
-   caller's loop. */
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
-{
-    return fleeti_any(me.streams ? fleeti_rendezvous_or(value)
-                                 : (uint32_t)__syncthreads_or((int)value));
-}
-FLEET_DEVICE void fleeti_block_any_again(void) {}
-#else
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
-{
-    if (fleeti_my_wave(me) == 0) value = fleeti_any(value);
-    return fleeti_broadcast(me, value, 0);
-}
-FLEET_DEVICE void fleeti_block_any_again(void)
-{
-    fleet_block_barrier();
-}
-#endif
+/* ---- atomics ---- */
 
-/* ---- fleet device: atomics with their order in the name -------------------------------------------------- */
-
-/* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
-   Acquire pairs with it. On AMD the fences are written out around relaxed operations (never a
-   release-ordered atomic: compilers leave out the wait after the write-back). */
 FLEET_DEVICE uint32_t fleet_load_acquire_device(const uint32_t *at)
 {
     uint32_t value = fleeti_poll_device(at);
@@ -2019,15 +3125,13 @@ FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
     fleeti_invalidate_system();
     return old;
 }
-/* One step of a spin of your own, on a word that others change through this header. */
 FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
 {
     return fleeti_backoff(NULL, tries);
 }
 
-/* ---- fleet device: tile walks ------------------------------------------------------------------------------ */
+/* ---- tile walks, sums over the waves ---- */
 
-/* The walk of one worker over its share of a slice (fleet.h, linear layers). All threads give the same arguments. */
 FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
                                          uint32_t slices, uint32_t worker, uint32_t workers)
 {
@@ -2044,16 +3148,6 @@ FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t sl
     return fleet_walk_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
 }
 
-/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task: once for each output tile that
-   this worker computes, with a fleet_walk of that name. ctx: the tile's fleet_ctx, by name. */
-#define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
-    for (fleet_walk walk = fleet_walk_slice(linear, (ctx).slice, (ctx).slices, (ctx).tile_index,   \
-                                            (ctx).tile_num);                                       \
-         walk.more; fleet_walk_next(&walk))
-
-/* ---- fleet device: one tile by all waves of a workgroup -------------------------------------------------------- */
-
-/* The share of wave `wave` of `waves` of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
 FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wave, uint32_t waves)
 {
     fleet_k_range k;
@@ -2061,13 +3155,6 @@ FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wa
     return fleet_cut_k(k, walk->linear.tile_k, wave, waves);
 }
 
-/* Bytes of LDS for fleet_block_reduce_add of n sums in a workgroup of that many threads. */
-#define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
-
-/* Adds up n sums of each lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of
-   the lanes l of all waves, added in the order of the waves: the same bits in every run. The other waves keep theirs.
-   sum is in registers, n a constant; `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the first and the
-   last barrier of the call. All threads call it; in tiles fleet_reduce_add (fleet_sched.h). */
 FLEET_DEVICE void fleeti_reduce_add(fleeti_me me, float *sum, uint32_t n, float *lds)
 {
     const uint32_t wave = fleet_wave_id(), waves = fleeti_my_waves(me), size = fleet_wave_size();
@@ -2090,16 +3177,7 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
     fleeti_reduce_add(fleeti_me_now(), sum, n, lds);
 }
 
-/* The sum of the lanes' values, in every lane. */
-FLEET_DEVICE uint32_t fleeti_wave_sum(uint32_t value)
-{
-    uint32_t sum = 0;
-    FLEETI_ROLLED
-    for (uint32_t lane = 0; lane < fleet_wave_size(); lane++) sum += fleeti_shuffle(value, lane);
-    return sum;
-}
-
-/* ---- fleet device: polls ------------------------------------------------------------------------------------ */
+/* ---- polls ---- */
 
 /* Where the word indices of wait and notify records count from. */
 typedef struct fleeti_counters {
@@ -2107,14 +3185,6 @@ typedef struct fleeti_counters {
     uint32_t *const *
         system; /* where the base of the system counters stands, in fine-grained memory: seldom read */
 } fleeti_counters;
-
-/* What ends a wait early. */
-typedef struct fleet_watch {
-    const uint32_t *stop; /* device word: not 0 is a fleet_status that ends the wait; null: none */
-    const uint32_t
-        *host_abort;      /* host word that the device reads, seldom: not 0 aborts; null: none */
-    uint64_t limit_ticks; /* of fleet_clock_ticks; 0: no limit */
-} fleet_watch;
 
 /* What a failed wait saw. */
 typedef struct fleeti_seen {
@@ -2183,11 +3253,7 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
     }
 }
 
-/* ---- fleet device: notify ---------------------------------------------------------------------------------- */
-
-/* The group that notifies or waits together. */
-#define FLEET_WAVE 0u
-#define FLEET_BLOCK 1u
+/* ---- notify ---- */
 
 FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
 {
@@ -2332,7 +3398,7 @@ FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_
     return fleeti_arrive(c, first, records, n, epoch, triggers, also, before);
 }
 
-/* ---- fleet device: wait ------------------------------------------------------------------------------------- */
+/* ---- wait ---- */
 
 /* What the counters of a record have once its events are complete. */
 FLEET_DEVICE uint32_t fleeti_wanted(fleeti_wait r, uint32_t epoch)
@@ -2377,18 +3443,6 @@ FLEET_DEVICE void fleeti_invalidate(fleet_scope scope)
         fleeti_invalidate_system();
 }
 
-/* The wave that polls for its block. On NVIDIA a release keeps thread 0 busy for almost a microsecond, and the next wait
-   should begin meanwhile; elsewhere the wave that tells the others is thread 0's. */
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
-{
-#if defined(FLEET_CUDA)
-    return fleeti_my_waves(me) > 1;
-#else
-    (void)me;
-    return 0;
-#endif
-}
-
 /* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
    The lane that failed finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
    Two waits of a block have a barrier between them (a notify is one). */
@@ -2412,443 +3466,7 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
     return failed ? FLEET_ERROR_ABORTED : FLEET_OK;
 }
 
-/* ---- fleet device: weight stream ------------------------------------------------------------------------ */
-
-/* Weights need no event, so nothing should stop their flow: the last wave of each workgroup, the producer, copies
-   them through a ring of slots in LDS, ahead of the tasks that will use them, and the other waves take the slots
-   in order. fleet_sched.h runs the producer; here is the ring.
-
-   A slot has a use, counted from 0 on; slot and use are the quotient of a piece's number in the stream. Per slot:
-     full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
-     released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
-               grows by the number of waves with each use)
-     use       NVIDIA: 1 + the use that was begun last
-     at        the CPU: where the span is; nothing is copied there
-   and for the workgroup:
-     begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
-     quit      not 0: the tasks end here
-     entry     of task n, n mod FLEETI_STREAM_TASKS: 1 + n, its tag; slot and use of its first piece; and, before a
-               piece of the next task is filled, 1 + how many it has: a task that takes more than it declared gets none
-               of the next one's
-
-   Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
-   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
-   that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
-   reads that task's slots any more.
-
-   NVIDIA's barriers tell odd uses from even ones only, so a look at the barrier alone would take a use for the one two
-   before it, where the use between has not landed yet: after a task that left pieces untaken, or one that skipped a whole
-   ring. So the producer stores in `use`, a word of each slot, which use it begins, and takers compare that first. The
-   producer begins a use when it has seen the one before it land, so a taker that finds its own use there can see no older
-   phase of the barrier than that of the use before, and its parity decides. AMD and the CPU keep the whole number of the
-   use in `full`, and compare it. */
-typedef struct fleeti_stream {
-    char *ring;
-    fleeti_lds words;           /* behind the slots */
-    uint32_t slots, slot_bytes; /* constants of a set of tiles */
-} fleeti_stream;
-
-#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
-#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
-#define FLEETI_STREAM_BEGUN 0u
-#define FLEETI_STREAM_QUIT 1u
-#define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
-#define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
-#define FLEETI_STREAM_STEP 5u  /* two words: epoch and steps left of that task */
-#define FLEETI_STREAM_STOP 8u  /* two words: where the state's stop word is */
-#define FLEETI_STREAM_POSTED 12u
-#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
-#define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
-#define FLEETI_STREAM_ENTRY(task)                                                                  \
-    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
-#define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
-#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
-#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
-#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u)       /* two words */
-#define FLEETI_STREAM_USE(slot) FLEETI_STREAM_AT(slot)
-#define FLEETI_STREAM_NEVER 0x80000000u /* a use that no slot ever has */
-#define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
-    ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
-
-/* Threads of the producer, on top of those that run tasks. */
-#if defined(FLEET_HIP)
-#define FLEET_PRODUCER_THREADS 64
-#elif defined(FLEET_CUDA)
-#define FLEET_PRODUCER_THREADS 32
-#else
-#define FLEET_PRODUCER_THREADS 1
-#endif
-
-/* Each backend:
-     fleeti_stream_open        a slot that was never used, by one thread, before a barrier
-     fleeti_stream_pace        before a slot is filled: waits until so many cycles have passed since the one before
-     fleeti_stream_fill        starts to copy `bytes` to the slot, by the producer
-     fleeti_stream_settle      one step of a producer that waits: what is on its way gets its full flags, in order
-     fleeti_stream_order       after an acquire: the copies read what it has shown to the producer
-     fleeti_stream_is_full     whether the bytes of this very use are there
-     fleeti_stream_at          what the taker reads, if it is there; else null
-     fleeti_stream_release     so many of the task's waves give the slot back
-     fleeti_stream_is_free     whether all have given back the use before this one; a look
-     fleeti_stream_wait_free   the same, but it may wait for a while itself
-     fleeti_stream_reclaim     makes it so, where takers have left without: nobody touches the slot any more
-   Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first. */
-#if defined(FLEET_CUDA)
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-#define FLEETI_BULK 1
-#else
-#define FLEETI_BULK 0
-#endif
-typedef struct fleeti_flight {
-    uint32_t unused;
-} fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
-{
-    __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;\nmbarrier.init.shared.b64 [%2],%3;" ::"r"(
-                         s->words + 4 * FLEETI_STREAM_FULL(slot)),
-                     "r"(FLEETI_BULK ? 1u : 32u), "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)),
-                     "r"(waves)
-                     : "memory");
-    fleeti_lds_put(s->words, FLEETI_STREAM_USE(slot), 0);
-#if FLEETI_BULK
-    /* Publishes the new barriers to the copies, which complete them from another proxy; to the waves that wait for them
-       the caller's barrier does. */
-    __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-}
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes)
-{
-    const uint32_t full = s->words + 4 * FLEETI_STREAM_FULL(slot);
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + slot * s->slot_bytes;
-#if FLEETI_BULK
-    uint32_t lead;
-#endif
-    (void)flight;
-#if !FLEETI_BULK
-    /* As below. */
-    if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
-    for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
-        __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
-                         "l"(__cvta_generic_to_global(from + i))
-                         : "memory");
-    __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
-#else
-    /* One lane, elected by the instruction that tells the compiler so. */
-    __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
-                     : "=r"(lead));
-    if (!lead) return;
-    /* Publishes that the use before has landed, as this lane has seen, to who looks for this one. Pair: the acquire in
-       fleeti_stream_is_full. */
-    fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
-    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
-                     : "memory");
-    /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
-    __asm__ volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0],[%1],%2,[%3],%4;" ::"r"(to),
-        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(full), "l"(0x12f0000000000000ull)
-        : "memory");
-#endif
-}
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
-{
-    (void)s, (void)flight;
-}
-FLEET_DEVICE void fleeti_stream_order(void)
-{
-#if FLEETI_BULK
-    /* Copies read by the async proxy what others wrote by the generic one. Orders their stores, released by them and
-       acquired by this thread before, before the copies that it begins next. */
-    __asm__ volatile("fence.proxy.async.global;" ::: "memory");
-#endif
-}
-#if FLEETI_BULK
-#define FLEETI_PTX_WAIT "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
-#else
-#define FLEETI_PTX_WAIT "mbarrier.test_wait.parity.shared.b64"
-#endif
-/* The acquire of the use comes first, then that of the bytes: the other way round the barrier may have been looked at
-   before the use before landed. It is looked at whatever the use is, so that nothing waits for that word on the way. Pairs:
-   the release in fleeti_stream_fill, and complete_tx of its copy (edge 18). */
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
-{
-    uint32_t full;
-    __asm__ volatile("{\n.reg .pred p;\n.reg .u32 begun;\nld.acquire.cta.shared.u32 "
-                     "begun,[%1];\n" FLEETI_PTX_WAIT
-                     " p,[%3],%4;\nsetp.eq.and.u32 p,begun,%2,p;\nselp.u32 %0,1,0,p;\n}"
-                     : "=r"(full)
-                     : "r"(s->words + 4 * FLEETI_STREAM_USE(slot)), "r"(use + 1),
-                       "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
-                     : "memory");
-    return full;
-}
-FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
-{
-    uint32_t now;
-    if (!cycles) return;
-    now = (uint32_t)clock();
-    /* Sleeps, for a loop would take the turns of the waves that compute. It sleeps up to twice as many ns as it is told: at
-       clocks of up to 2 GHz a quarter of the cycles that are left is never too long. */
-    while (now - *begun < cycles) {
-        __nanosleep((cycles - (now - *begun)) / 4);
-        now = (uint32_t)clock();
-    }
-    *begun = now;
-}
-/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
-FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
-{
-    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
-#if FLEETI_BULK
-    __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0],%1;" ::"r"(released), "r"(waves)
-                     : "memory");
-#else
-    for (uint32_t i = 0; i < waves; i++)
-        __asm__ volatile(
-            "{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%0];\n}" ::"r"(released)
-            : "memory");
-#endif
-}
-/* Looks for the phase of the use before, of the same parity as the use after; a barrier that is new passes for the phase
-   before its first. Only the producer looks, who has seen all phases before that one end: so the parity is exact. */
-#define FLEETI_PTX_FREE(name, op)                                                                  \
-    FLEET_DEVICE uint32_t name(const fleeti_stream *s, uint32_t slot, uint32_t use,                \
-                               uint32_t waves)                                                     \
-    {                                                                                              \
-        uint32_t passed;                                                                           \
-        (void)waves;                                                                               \
-        __asm__ volatile("{\n.reg .pred p;\n" op " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"              \
-                         : "=r"(passed)                                                            \
-                         : "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)), "r"((use + 1) & 1)    \
-                         : "memory");                                                              \
-        return passed;                                                                             \
-    }
-FLEETI_PTX_FREE(fleeti_stream_is_free, "mbarrier.test_wait.parity.shared.b64")
-FLEETI_PTX_FREE(fleeti_stream_wait_free, FLEETI_PTX_WAIT)
-FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                        uint32_t waves)
-{
-    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
-    uint32_t missing;
-    (void)use, (void)waves;
-    if (threadIdx.x & 31) return;
-    __asm__ volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state,[%1];\n"
-                     "mbarrier.pending_count.b64 %0,state;\n}"
-                     : "=r"(missing)
-                     : "r"(released)
-                     : "memory");
-    if (missing > 1) fleeti_stream_release(s, slot, missing - 1);
-}
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
-{
-    return there ? s->ring + slot * s->slot_bytes : NULL;
-}
-#elif defined(FLEET_HIP)
-/* Copies go to LDS past the registers, FLEETI_UNIT bytes at a time: four instructions that move a word for each lane, or
-   one that moves four (gfx950). M0 holds the address in LDS; the offset of an instruction counts on both sides. The
-   assembly keeps from the compiler that LDS is written, for it would wait for all copies before each look at a word of
-   LDS; the waits that matter are those before a slot's full flag. They need no more than a count, because copies land in
-   the order in which they began.
-   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency are 14 KB on the way in each CU. A slot is waited for
-   when 14 units were begun behind it: 56 instructions or 14 KB stay on the way, of 63 that the counter holds. A unit is
-   some ten instructions of the producer, 50 cycles or 20 bytes per cycle: twice what a CU's share of the memory brings.
-   MI355X: 8 TB/s over 256 CUs, 25 KB; 32 units, 32 KB. MI250X: 1.6 TB/s over 110 CUs, 12 KB; 14 units. */
-#define FLEETI_UNIT 1024u
-#if defined(__gfx950__)
-#define FLEETI_LANE_BYTES 16u
-#define FLEETI_LANE_COPY "global_load_lds_dwordx4 %1, %2"
-#define FLEETI_AHEAD 32u
-#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(32)"
-#else
-#define FLEETI_LANE_BYTES 4u
-#if defined(__gfx90a__) /* has it for buffers only */
-#define FLEETI_LANE_COPY "buffer_load_dword %1, %2, 0 offen"
-#else
-#define FLEETI_LANE_COPY "global_load_lds_dword %1, %2"
-#endif
-#define FLEETI_AHEAD 14u /* units that begin behind a slot before it is waited for */
-#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(56)"
-#endif
-#if defined(__gfx90a__)
-#define FLEETI_LANE_POLICY " glc slc lds"
-#define FLEETI_LANE_SOURCE(from) FLEETI_BUFFER_AT(FLEETI_SCALAR64((uintptr_t)(from)))
-#else
-#define FLEETI_LANE_POLICY " sc1 nt"
-#define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
-#endif
-#define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
-typedef struct fleeti_flight {
-    uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
-    uint32_t behind;             /* units begun after those of the first one */
-} fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
-{
-    (void)waves;
-    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
-}
-/* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers (edge 18). */
-FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
-{
-    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(flight->slot), flight->use + 1);
-    flight->pending--;
-    flight->behind = flight->pending ? flight->behind - s->slot_bytes / FLEETI_UNIT : 0;
-    if (++flight->slot == s->slots) flight->slot = 0, flight->use++;
-}
-/* The first slot's copies have landed when no more are on their way than were begun behind it. */
-FLEET_DEVICE void fleeti_stream_wait_ahead(void)
-{
-    __asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");
-}
-/* Waits for the first slot only, or a little longer: the others keep flowing while the caller looks about. */
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
-{
-    const uint32_t copies = flight->behind * FLEETI_UNIT_COPIES;
-    if (!flight->pending) return;
-    __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
-    if (copies < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
-    if (copies < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
-    if (copies < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
-    if (copies < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
-    fleeti_stream_land(s, flight);
-}
-/* Each slot is as many units: a short piece is copied with its last bytes again. */
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes)
-{
-    const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
-    uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)s->ring);
-    to = fleeti_uniform(to + slot * s->slot_bytes);
-    FLEETI_ROLLED
-    for (uint32_t i = 0; i < s->slot_bytes; i += FLEETI_UNIT) {
-        if (i + FLEETI_UNIT <= bytes) {
-            __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY
-#if !defined(__gfx950__)
-                             "\n\t" FLEETI_LANE_COPY " offset:256" FLEETI_LANE_POLICY
-                             "\n\t" FLEETI_LANE_COPY " offset:512" FLEETI_LANE_POLICY
-                             "\n\t" FLEETI_LANE_COPY " offset:768" FLEETI_LANE_POLICY
-#endif
-                             ::"{m0}"(FLEETI_SCALAR(to + i)),
-                             "v"(mine), "s"(FLEETI_LANE_SOURCE(from + i))
-                             : "memory");
-        } else {
-            FLEETI_ROLLED
-            for (uint32_t k = i; k < i + FLEETI_UNIT; k += FLEETI_UNIT / FLEETI_UNIT_COPIES) {
-                const uint32_t at =
-                    k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
-                __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
-                                     FLEETI_SCALAR(to + k)),
-                                 "v"(at), "s"(FLEETI_LANE_SOURCE(from))
-                                 : "memory");
-            }
-        }
-        if (flight->pending && ++flight->behind == FLEETI_AHEAD) {
-            fleeti_stream_wait_ahead();
-            fleeti_stream_land(s, flight);
-        }
-    }
-    if (!flight->pending++) flight->slot = slot, flight->use = use, flight->behind = 0;
-}
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
-{
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
-}
-/* Chosen among pointers to LDS, so that the compiler knows what the taker's pointer is: flat loads would take longer.
-   Among them it is -1 that becomes null. */
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
-{
-    typedef __attribute__((address_space(3))) const char *in_lds;
-    const in_lds none = (in_lds)(uintptr_t)0xffffffffu;
-    return (const char *)(there ? (in_lds)s->ring + slot * s->slot_bytes : none);
-}
-#else
-/* The span itself, no copy. */
-typedef struct fleeti_flight {
-    uint32_t unused;
-} fleeti_flight;
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
-{
-    (void)waves;
-    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
-}
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes)
-{
-    (void)flight, (void)bytes;
-    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot), (uint32_t)(uintptr_t)from);
-    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot) + 1,
-                   (uint32_t)((uint64_t)(uintptr_t)from >> 32));
-    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(slot), use + 1);
-}
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
-{
-    (void)s, (void)flight;
-}
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
-{
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
-}
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
-{
-    uint64_t high;
-    if (!there) return NULL;
-    high = fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot) + 1);
-    return (const char *)(uintptr_t)(high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot)));
-}
-#endif
-
-/* Whether n pieces are there, from slot `at` on, counted from one in use `use`. */
-#if defined(FLEET_CUDA)
-/* The last one is mostly the last to come, and waited for alone: looks at barriers take turns, among them the producer's.
-   Then a lane looks for each. */
-FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
-                                             uint32_t n)
-{
-    const uint32_t lane = fleet_lane(), mine = at + (lane < n ? lane : 0), last = at + n - 1;
-    if (fleeti_any(!fleeti_stream_is_full(s, last % s->slots, use + last / s->slots))) return 0;
-    return !fleeti_any(!fleeti_stream_is_full(s, mine % s->slots, use + mine / s->slots));
-}
-#else
-FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
-                                             uint32_t n)
-{
-    uint32_t full = 1;
-    for (uint32_t i = at; i < at + n && full; i++)
-        full = fleeti_stream_is_full(s, i % s->slots, use + i / s->slots);
-    return full;
-}
-#endif
-
-/* Where LDS has no barrier objects: counts. And where copies are loads like others the acquire is enough; on AMD the
-   counter of loads paces them, on the CPU there is nothing to pace. */
-#if !defined(FLEET_CUDA)
-FLEET_DEVICE void fleeti_stream_order(void) {}
-FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
-{
-    (void)begun, (void)cycles;
-}
-/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
-FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
-{
-    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
-}
-FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                            uint32_t waves)
-{
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
-}
-FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                              uint32_t waves)
-{
-    return fleeti_stream_is_free(s, slot, use, waves);
-}
-FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                        uint32_t waves)
-{
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
-}
-#endif
+/* ---- weight pipeline: ring ---- */
 
 FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t slot_bytes)
 {
@@ -2875,15 +3493,6 @@ FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_tic
     for (uint32_t i = fleet_thread_id(); i < s->slots; i += threads)
         fleeti_stream_open(s, i, waves);
 }
-
-/* Where one wave is in its task's part of the stream. */
-typedef struct fleet_weights {
-    fleeti_stream ring;
-    uint32_t slot, use; /* of the task's first piece */
-    uint32_t next;      /* piece of the task */
-    uint32_t tag;       /* of the task */
-    uint32_t waves;     /* of the task */
-} fleet_weights;
 
 /* Gives up: nobody may take anything any more. */
 FLEET_DEVICE fleet_status fleeti_stream_failed(const fleeti_stream *s, fleet_status status)
@@ -2936,6 +3545,17 @@ FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *
     return FLEET_OK;
 }
 
+/* ---- weight pipeline: in a tile ---- */
+
+/* Where one wave is in its task's part of the stream. */
+struct fleet_weights {
+    fleeti_stream ring;
+    uint32_t slot, use; /* of the task's first piece */
+    uint32_t next;      /* piece of the task */
+    uint32_t tag;       /* of the task */
+    uint32_t waves;     /* of the task */
+};
+
 /* Whether the next piece is there and the task's own. One look: what it finds is asked for together. */
 FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot, uint32_t use)
 {
@@ -2965,10 +3585,6 @@ FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t n
     return FLEET_OK;
 }
 
-/* The next piece of the task's spans for this wave: at most the slot's bytes, and what is left of the span at its
-   end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
-   declared no more; return what fleet_weights_status says, but not past a barrier: other waves may have got a piece,
-   and wait there. */
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
 {
     uint32_t at, slot, use, there;
@@ -2979,9 +3595,6 @@ FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
     s->next += there;
     return fleeti_stream_at(&s->ring, slot, there);
 }
-/* The next n pieces at once, n from 1 to the ring's slots: where the first one is. The others are in the slots behind it,
-   and on GPUs a slot's bytes further on each; behind the ring's last slot comes its first. Null as above, and then the wave
-   has taken none of them. */
 FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
 {
     uint32_t slot, there;
@@ -2992,37 +3605,28 @@ FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
     return fleeti_stream_at(&s->ring, slot, there);
 }
 
-/* The number of the slot in which the next piece is. */
 FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s)
 {
     return (s->slot + fleeti_uniform(s->next)) % s->ring.slots;
 }
 
-/* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
 FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
 {
     const uint32_t quit = fleeti_lds_acquire(s->ring.words, FLEETI_STREAM_QUIT);
     return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
 }
 
-/* One step of a spin of the tile's own, on what the tile of another worker writes meanwhile: of a part of the same task that
-   surely runs. tries and since begin as 0. Not FLEET_OK: the run ends, or it took longer than waits may. */
 FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
                                               uint64_t *since)
 {
     return fleeti_stream_again(&s->ring, tries, since);
 }
 
-/* Passes over n pieces, which are other waves'. The next one may be any number of pieces ahead of those that other waves
-   of the task have yet to give back: it comes when the ring has room for it. */
 FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
 {
     s->next += n;
 }
 
-/* Gives back the piece that fleet_weights_next gave last, which `sharers` waves of the task take: 1, all, or a number
-   that divides their number. Each of them calls this once. Where a task takes fewer pieces than it declared, or
-   releases fewer, the rest is free when the next task begins. */
 FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers)
 {
     const uint32_t slot = (s->slot + fleeti_uniform(s->next) - 1) % s->ring.slots;
@@ -3030,7 +3634,6 @@ FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers
     if (fleet_lane() == 0) fleeti_stream_release(&s->ring, slot, s->waves / sharers);
 }
 
-/* The same of the last n pieces, which fleet_weights_take gave at once. */
 FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers)
 {
     const uint32_t first = s->slot + fleeti_uniform(s->next) - n;
@@ -3039,8 +3642,10 @@ FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, ui
         fleeti_stream_release(&s->ring, (first + i) % s->ring.slots, s->waves / sharers);
 }
 
+/* ---- weight pipeline: in a stream function ---- */
+
 /* The producer's side. */
-typedef struct fleet_spans {
+struct fleet_spans {
     fleeti_stream ring;
     fleeti_flight flight;
     uint32_t slot, use;             /* of the next piece */
@@ -3053,7 +3658,7 @@ typedef struct fleet_spans {
     uint32_t step_want;             /* what it has when the step before has ended */
     uint32_t step_known;            /* the producer has seen that in this step */
     fleet_status status;            /* what is wrong with the task's spans */
-} fleet_spans;
+};
 
 /* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. What a
    stream function declares is made so; this tells the compiler again, wherever a stream function made it doubt. */
@@ -3062,12 +3667,7 @@ FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
     p->slot = fleeti_uniform(p->slot), p->use = fleeti_uniform(p->use);
     p->over = fleeti_uniform(p->over);
     p->step_known = fleeti_uniform(p->step_known);
-#if defined(FLEET_HIP)
-    p->flight.slot = fleeti_uniform(p->flight.slot);
-    p->flight.use = fleeti_uniform(p->flight.use);
-    p->flight.pending = fleeti_uniform(p->flight.pending);
-    p->flight.behind = fleeti_uniform(p->flight.behind);
-#endif
+    fleeti_flight_uniform(&p->flight);
 }
 
 /* Whether the task in hand has ended without what is still to come. Pair: fleeti_stream_begun (edge 21). As all that the producer goes on by, it counts when
@@ -3134,9 +3734,6 @@ FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
     return 1;
 }
 
-/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
-   memory that nobody writes while the launch runs, or that fleet_span_await_step has made safe to read. It comes in
-   pieces of the slots' size. All lanes that run a stream function call it. */
 FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
 {
     const char *from = (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)at);
@@ -3158,19 +3755,11 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
     }
 }
 
-/* From here on, for the tasks that follow too, this workgroup's pieces begin at least so many cycles of the GPU's clock
-   apart: from 0, as at first, as soon as there is a slot, to 65,535. Where pieces of all workgroups come in bursts some get
-   theirs late, and all wait for these at the next event. What pays is above a workgroup's share of the bandwidth, and has
-   to be measured: on an H200 at 1.98 GHz the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2%
-   less than that with 285 or 340. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are
-   none. */
 FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles)
 {
     p->pace = fleeti_uniform(cycles < 65535 ? cycles : 65535);
 }
 
-/* The number of the slot that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function
-   passes over some slots with pieces that nobody needs. */
 FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p)
 {
     return fleeti_uniform(p->slot);
@@ -3206,8 +3795,6 @@ FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
                    (p->use - p->first_use) * p->ring.slots + p->slot - p->first_slot + 1);
 }
 
-/* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of
-   this launch wrote, such as run-time tensors. 0: there is no need for the task's spans any more. */
 FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
 {
     uint32_t tries = 0;
@@ -3223,12 +3810,6 @@ FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
     return !p->over;
 }
 
-/* Waits until the step before that of the task in hand has ended, all its tasks on all workers, so that the stream
-   function may read, and the stream may copy, what tasks of earlier steps of this launch wrote; what the task's own
-   step writes is not covered. Nothing is waited for in a launch's first step. Where the producer gets only tasks that
-   may run, and where declared buffers let steps run ahead, the task's own events say so: then it waits for these.
-   A task may end before its stream function has read, unless it takes a piece that was declared behind the read: only
-   then may later steps write there again. 0: there is no need for the task's spans any more. */
 FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
 {
     uint32_t tries = 0;
@@ -3263,80 +3844,7 @@ FLEET_DEVICE fleet_status fleeti_spans_end(fleet_spans *p)
     return p->status;
 }
 
-/* ---- fleet device: copies to LDS ---------------------------------------------------------------------------- */
-
-/* fleet_copy_to_lds begins to copy `bytes` bytes, a multiple of 16, from global memory to LDS, both 16-byte aligned, past
-   the registers and with the policy of streaming loads: by the `threads` threads of a group, of which the caller is
-   number `thread`. For a prefetch: the copy is under way while the task waits for its events; so it must be of memory
-   that nobody writes while the launch runs. After fleet_copy_wait the calling thread's copies are there, and after the
-   group's barrier behind it everybody's. */
-#if defined(FLEET_CUDA)
-FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
-                                    uint32_t threads)
-{
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(lds);
-    for (uint32_t i = thread * 16; i < bytes; i += threads * 16)
-        __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
-                         "l"(__cvta_generic_to_global((const char *)from + i))
-                         : "memory");
-}
-FLEET_DEVICE void fleet_copy_wait(void)
-{
-    __asm__ volatile("cp.async.wait_all;" ::: "memory");
-}
-#elif defined(FLEET_HIP)
-/* Each wave a run of as many bytes as one instruction copies, in turn. */
-FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
-                                    uint32_t threads)
-{
-    const uint32_t run = fleet_wave_size() * FLEETI_LANE_BYTES;
-    const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
-    const uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)lds);
-    for (uint32_t i = thread / fleet_wave_size() * run; i < bytes;
-         i += threads / fleet_wave_size() * run) {
-        if (i + mine < bytes)
-            __asm__ volatile(
-                "s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(FLEETI_SCALAR(to + i)),
-                "v"(mine), "s"(FLEETI_LANE_SOURCE((const char *)from + i))
-                : "memory");
-    }
-}
-FLEET_DEVICE void fleet_copy_wait(void)
-{
-    __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
-}
-#else
-FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
-                                    uint32_t threads)
-{
-    for (uint32_t i = thread * 16; i < bytes; i += threads * 16)
-        __builtin_memcpy((char *)lds + i, (const char *)from + i, 16);
-}
-FLEET_DEVICE void fleet_copy_wait(void) {}
-#endif
-
-/* ---- fleet device: event tensors by hand ----------------------------------------------------------------- */
-
-/* One element of an event tensor, as FLEET_EVENT_TENSORn's ..._at gives it. */
-typedef struct fleet_event {
-    uint32_t *words;   /* the tensor's memory */
-    uint32_t counter;  /* word of the element's counter */
-    uint32_t chiplets; /* sub-counters per element, 0: none */
-    uint32_t target;   /* arrivals per epoch: of groups, or with share of groups too */
-    uint32_t share;    /* arrivals per chiplet and epoch, where chiplets count first */
-    fleet_watch watch;
-} fleet_event;
-
-/* Memory and counting of an event tensor: FLEET_EVENT_TENSORn adds the named extents. */
-typedef struct fleet_events {
-    uint32_t *words; /* caller's device memory, ..._bytes() long, zeroed once */
-    uint32_t target; /* arrivals that complete an element, per epoch */
-    uint32_t
-        chiplets; /* 0: every arrival at device scope goes to the element's counter; else the number of
-                          chiplets, each of which counts `share` arrivals and sends one */
-    uint32_t share;
-    fleet_watch watch; /* default: no stop word, no limit */
-} fleet_events;
+/* ---- events by hand ---- */
 
 #define FLEETI_EVENT_LINE (FLEET_LINE_BYTES / 4u) /* words */
 
@@ -3359,10 +3867,6 @@ FLEET_DEVICE fleet_event fleeti_event_ref(const fleet_events *events, uint32_t e
     return e;
 }
 
-/* FLEET_EVENT_TENSOR2(tile_done, rows, cols) declares, for an event tensor with extents rows and cols:
-     the type          tile_done, { fleet_events events; uint32_t rows, cols; }, passed to kernels by value
-     size_t            tile_done_bytes(const tile_done *)         memory it needs
-     fleet_event       tile_done_at(const tile_done *, row, col)  one element, in device code */
 #define FLEETI_EVENT_TENSOR(name, fields, elements, params, index)                                 \
     typedef struct name {                                                                          \
         fleet_events events;                                                                       \
@@ -3376,16 +3880,7 @@ FLEET_DEVICE fleet_event fleeti_event_ref(const fleet_events *events, uint32_t e
     {                                                                                              \
         return fleeti_event_ref(&t->events, index);                                                \
     }
-#define FLEET_EVENT_TENSOR1(name, a)                                                               \
-    FLEETI_EVENT_TENSOR(name, a, t->a, (const name *t, uint32_t i), i)
 #define FLEETI_COMMA ,
-#define FLEET_EVENT_TENSOR2(name, a, b)                                                            \
-    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b, t->a * t->b,                                       \
-                        (const name *t, uint32_t i, uint32_t j), i * t->b + j)
-#define FLEET_EVENT_TENSOR3(name, a, b, c)                                                         \
-    FLEETI_EVENT_TENSOR(name, a FLEETI_COMMA b FLEETI_COMMA c, t->a * t->b * t->c,                 \
-                        (const name *t, uint32_t i, uint32_t j, uint32_t k),                       \
-                        (i * t->b + j) * t->c + k)
 
 /* Masked although it is in range, so that the compiler knows the scope's bit and drops the other branch. */
 FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
@@ -3460,46 +3955,81 @@ FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32
                                 : fleeti_first(completed);
 }
 
-/* For each scope (block, chiplet, device, system):
-     notify   one arrival of the group at the element in this epoch (epochs count from 1, wrap allowed); all
-              threads of the group call it. A group may be an epoch ahead of the others: where the element is
-              not complete in the epoch before, the arrival waits until it is. Returns, in the leader alone, 1
-              if this arrival issued the release of its chiplet (an L2 write-back on AMD), 0 if not, and
-              -status, not having arrived, where the element's watch ended that wait.
-     wait     returns to all threads when the element is complete in this epoch: FLEET_OK and an acquire; or
-              what its watch says.
-     test     1 and an acquire when it is complete, 0 otherwise; does not block.
-     trigger  notify; returns 1, to all threads of exactly one arriving group per epoch, the one whose arrival
-              completed the element: it makes the consumers ready. No acquire: test or wait before reading. 0
-              also where the watch ended its wait for the epoch before.
-   Block scope: producers and waiters are waves of one workgroup. Chiplet scope: workgroups of one chiplet
-   (fleet_chiplet_id). System scope: memory and counters that the host reaches (fleet_pinned_alloc). */
-#define FLEETI_EVENT_OPS(scope, SCOPE)                                                             \
-    FLEET_DEVICE int32_t fleet_notify_##scope(uint32_t group, fleet_event e, uint32_t epoch)       \
-    {                                                                                              \
-        const fleeti_told told = fleeti_event_notify(group, e, epoch, SCOPE);                      \
-        return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);      \
-    }                                                                                              \
-    FLEET_DEVICE fleet_status fleet_wait_##scope(uint32_t group, fleet_event e, uint32_t epoch)    \
-    {                                                                                              \
-        return fleeti_event_wait(group, e, epoch, SCOPE);                                          \
-    }                                                                                              \
-    FLEET_DEVICE uint32_t fleet_test_##scope(uint32_t group, fleet_event e, uint32_t epoch)        \
-    {                                                                                              \
-        return fleeti_event_test(group, e, epoch, SCOPE);                                          \
-    }                                                                                              \
-    FLEET_DEVICE uint32_t fleet_trigger_##scope(uint32_t group, fleet_event e, uint32_t epoch)     \
-    {                                                                                              \
-        return fleeti_event_trigger(group, e, epoch, SCOPE) != 0;                                  \
-    }
-FLEETI_EVENT_OPS(block, FLEET_SCOPE_BLOCK)
-FLEETI_EVENT_OPS(chiplet, FLEET_SCOPE_CHIPLET)
-FLEETI_EVENT_OPS(device, FLEET_SCOPE_DEVICE)
-FLEETI_EVENT_OPS(system, FLEET_SCOPE_SYSTEM)
+FLEET_DEVICE int32_t fleet_notify_block(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_BLOCK);
+    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+}
+FLEET_DEVICE int32_t fleet_notify_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_CHIPLET);
+    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+}
+FLEET_DEVICE int32_t fleet_notify_device(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_DEVICE);
+    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+}
+FLEET_DEVICE int32_t fleet_notify_system(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_SYSTEM);
+    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+}
+
+FLEET_DEVICE fleet_status fleet_wait_block(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_BLOCK);
+}
+FLEET_DEVICE fleet_status fleet_wait_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_CHIPLET);
+}
+FLEET_DEVICE fleet_status fleet_wait_device(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_DEVICE);
+}
+FLEET_DEVICE fleet_status fleet_wait_system(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_wait(group, e, epoch, FLEET_SCOPE_SYSTEM);
+}
+
+FLEET_DEVICE uint32_t fleet_test_block(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_BLOCK);
+}
+FLEET_DEVICE uint32_t fleet_test_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_CHIPLET);
+}
+FLEET_DEVICE uint32_t fleet_test_device(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_DEVICE);
+}
+FLEET_DEVICE uint32_t fleet_test_system(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_test(group, e, epoch, FLEET_SCOPE_SYSTEM);
+}
+
+FLEET_DEVICE uint32_t fleet_trigger_block(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_BLOCK) != 0;
+}
+FLEET_DEVICE uint32_t fleet_trigger_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_CHIPLET) != 0;
+}
+FLEET_DEVICE uint32_t fleet_trigger_device(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_DEVICE) != 0;
+}
+FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32_t epoch)
+{
+    return fleeti_event_trigger(group, e, epoch, FLEET_SCOPE_SYSTEM) != 0;
+}
 
 #endif /* FLEET_DEVICE_H */
 
-/* ==== implementation ========================================================================================= */
+/* ==== >>implementation: GPU runtimes, CPU engines ============================================================ */
 
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_DEVICE_IMPLEMENTED)
 #define FLEETI_DEVICE_IMPLEMENTED
@@ -3518,18 +4048,9 @@ fleet_kernel_desc fleet_kernel_desc_default(void)
     return d;
 }
 
-/* ---- fleet device: GPU runtimes ------------------------------------------------------------------------------ */
+/* ---- GPU runtimes ---- */
 
-#if defined(FLEET_HIP)
-#define FLEETI_RT(name) hip##name
-#define FLEETI_RT_ERROR hipError_t
-#define FLEETI_RT_OK hipSuccess
-#elif defined(FLEET_CUDA)
-#define FLEETI_RT(name) cuda##name
-#define FLEETI_RT_ERROR cudaError_t
-#define FLEETI_RT_OK cudaSuccess
-#endif
-
+/* The runtime of a GPU, or else the CPU plays the device. */
 #if !defined(FLEET_HOST)
 
 static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
@@ -3553,24 +4074,12 @@ void fleet_device_free(void *memory)
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     if (!memory || !device) return FLEET_ERROR_NULL;
-#if defined(FLEET_HIP)
-    /* Coherent: fine-grained, so that system-scope atomics and polls see it at once. */
-    if (fleeti_rt(
-            hipHostMalloc(memory, bytes ? bytes : 1, hipHostMallocMapped | hipHostMallocCoherent)))
-        return FLEET_ERROR_MEMORY;
-#else
-    if (fleeti_rt(cudaHostAlloc(memory, bytes ? bytes : 1, cudaHostAllocMapped)))
-        return FLEET_ERROR_MEMORY;
-#endif
+    if (fleeti_rt(FLEETI_RT_PINNED(memory, bytes ? bytes : 1))) return FLEET_ERROR_MEMORY;
     return fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
 }
 void fleet_pinned_free(void *memory)
 {
-#if defined(FLEET_HIP)
-    (void)hipHostFree(memory);
-#else
-    (void)cudaFreeHost(memory);
-#endif
+    (void)FLEETI_RT_PINNED_FREE(memory);
 }
 
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream)
@@ -3624,11 +4133,9 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
                : FLEET_OK;
 }
 
-#endif /* GPU runtimes */
+#else
 
-/* ---- fleet device: the CPU as a device ----------------------------------------------------------------------- */
-
-#if defined(FLEET_HOST)
+/* ---- the CPU as a device ---- */
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)

@@ -121,7 +121,8 @@ def check_contract(_):
         for name, line in names.items():
             defined = (rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", rf"^(?:\w[^;{{}}\n]*\b)?{name}[ \t]*\([^;{{}}]*\)[^;{{}}()]*\{{",
                        rf"^\}}[ \t]*{name}[ \t]*;", rf"\b(?:struct|enum|union)[ \t]+{name}\s*\{{",
-                       rf"^[ \t]*typedef\b[^;{{}}]*\b{name}[ \t]*(?:\[[^\]]*\])?;")
+                       rf"^[ \t]*typedef\b[^;{{}}]*\b{name}[ \t]*(?:\[[^\]]*\])?;",
+                       rf"^FLEETI_PTX_\w+\({name}\b")  # a function of one instruction, by a macro
             if not any(re.search(d, code, re.M) for d in defined):
                 found(header, line, f"{name} is in the contract, but the section >>{backend} does not define it")
 

@@ -114,7 +114,7 @@ PATHS = {
 
 class M(mutants.Mutant):
     """As for AMD, in the NVIDIA section; function None: `old` stands once in the whole header. sim: the test of tests/qwen3/emulated.c that notices, instead of a path."""
-    others = [("/* ---- fleet device: backend AMD", "#endif /* FLEET_HIP */"), ("/* ---- fleet device: backend host", "#endif /* FLEET_HOST */")]
+    others = [("/* ==== >>amd", "#endif /* FLEET_HIP */"), ("/* ==== >>host", "#endif /* FLEET_HOST */")]
 
     def path(self):
         """The one of examples/qwen3 that notices; None: any of the header's."""
