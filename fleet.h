@@ -7938,25 +7938,6 @@ size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *na
     return out.length;
 }
 
-/* ---- pictures, for the trace ----------------------------------------------------------------- */
-
-#define FLEETI_SVG_COLOURS 12u
-
-static const char *const fleeti_svg_colour[FLEETI_SVG_COLOURS]
-    __attribute__((unused)) = {"#7fb2e5", "#f2a65a", "#8fce8f", "#e58f8f", "#b79fe0", "#d9c265",
-                               "#6fcac6", "#e59fc8", "#a8b0bd", "#c59a7a", "#b5d96a", "#8a9bf0"};
-
-/* Text for XML: printable ASCII, escaped; at most `most` characters of it. */
-static inline void fleeti_put_xml(fleeti_text *out, const char *text, size_t max)
-{
-    for (; *text && max; text++, max--) {
-        if (*text == '&' || *text == '<' || *text == '>' || *text == '"' || *text == '\'')
-            fleeti_put(out, "&#%d;", *text);
-        else
-            fleeti_put(out, "%c", *text >= ' ' && *text <= '~' ? *text : '?');
-    }
-}
-
 FLEET_C_END
 
 #endif /* FLEETI_IMPLEMENTED */

@@ -476,6 +476,8 @@ typedef struct fleet_traced {
     uint32_t slice, part; /* of a device-task; of a chiplet-task, as ctx.tile_index */
     uint32_t absent;      /* 1: outside its grid's shape in this launch; no tile ran */
     uint32_t desc;        /* index of its descriptor in the plan */
+    uint32_t kind;        /* of its grid: fleet_trace_kind_name */
+    uint32_t share;       /* it takes 1/share of its worker: a wavefront-task one wave; else 1 */
     /* Of its events, by the plan's arrivals: the counter of the one that was complete last (fleet_plan_counter_name),
        0: none. What ended last before it: the task that completed that event, or the one before on its worker, an index
        in the log; FLEET_TRACE_NONE: nothing. Arrivals by run-time maps are not in the plan: there it is the latest task
@@ -498,6 +500,9 @@ typedef struct fleet_trace_log {
     fleet_traced *tasks;    /* worker after worker, each by when they were taken */
     fleet_traced_event *events;
     uint32_t n_tasks, n_events;
+    uint32_t chiplets, workers;
+    uint32_t chiplet_workers[FLEET_MAX_CHIPLETS]; /* numbered chiplet after chiplet */
+    uint32_t kinds;
     uint32_t waves;   /* of a worker, that run tasks */
     uint32_t steps;   /* 1 + the last that has records */
     uint64_t dropped; /* records for which there was no room */
@@ -509,10 +514,12 @@ typedef struct fleet_trace_log {
 fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
 void fleet_trace_log_free(fleet_trace_log *log);
 
-/* The three of them show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
-   `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
+/* Grids whose names agree up to the first dot are of one kind, as "qkv.0" and "qkv.1". Writes the name of a kind below
+   log->kinds, as snprintf does. */
+size_t fleet_trace_kind_name(const fleet_trace_log *log, uint32_t kind, char *text, size_t bytes);
 
-   Grids whose names agree up to the first dot are of one kind, as "qkv.0" and "qkv.1", and are summed up together.
+/* Both show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
+   `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
 
    In words: what the workers did, what the tasks of each kind took, the event that was waited for longest, the one whose
    arrivals were furthest apart, and the critical path: from the task that was done last back along `after`.
@@ -527,11 +534,6 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
    threads of their own. Categories: task, wait, notify. */
 size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
                         size_t bytes);
-/* A picture, SVG without scripts or fonts of its own: time to the right, a row for each worker, by chiplet; kinds of
-   grids in colours, waits in grey, notifies dark, the critical path as a red line. Where more than one thing falls on a point of
-   the picture, the longest is drawn. */
-size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
-                       size_t bytes);
 
 /* ---- topology and calibration ---------------------------------------------------------------- */
 
@@ -4845,7 +4847,35 @@ static uint32_t fleeti_chiplet_of_worker(const fleet_plan *plan, uint32_t worker
     return k;
 }
 
-static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker,
+/* Grids of one kind are shown as one: those whose names agree up to the first dot, such as "qkv.0" and "qkv.1". */
+static uint32_t fleeti_kind_length(const fleet_plan *plan, uint32_t grid)
+{
+    return (uint32_t)strcspn(fleeti_plan_text(plan, fleeti_plan_grids(plan)[grid].name), ".");
+}
+static uint32_t fleeti_same_kind(const fleet_plan *plan, uint32_t a, uint32_t b)
+{
+    const uint32_t length = fleeti_kind_length(plan, a);
+    return a == b || (length == fleeti_kind_length(plan, b) &&
+                      !memcmp(fleeti_plan_text(plan, fleeti_plan_grids(plan)[a].name),
+                              fleeti_plan_text(plan, fleeti_plan_grids(plan)[b].name), length));
+}
+/* The first grid of a kind stands for it. */
+static uint32_t fleeti_kind_of(const fleet_plan *plan, uint32_t grid)
+{
+    uint32_t first = 0;
+    while (!fleeti_same_kind(plan, first, grid)) first++;
+    return first;
+}
+/* How many kinds come before that of a grid; of n_grids: how many there are. */
+static uint32_t fleeti_kind_number(const fleet_plan *plan, uint32_t grid)
+{
+    const uint32_t end = grid < plan->n_grids ? fleeti_kind_of(plan, grid) : grid;
+    uint32_t n = 0;
+    for (uint32_t g = 0; g < end; g++) n += fleeti_kind_of(plan, g) == g;
+    return n;
+}
+
+static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker, uint32_t waves,
                                      const fleeti_trace_record *r)
 {
     const fleet_task *task = (const fleet_task *)fleeti_at(plan, plan->tasks) + r->desc;
@@ -4869,6 +4899,8 @@ static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker,
         t.part = task->batch;
     t.absent = (r->kept & FLEETI_TRACE_ABSENT) != 0;
     t.desc = r->desc;
+    t.kind = fleeti_kind_number(plan, task->grid);
+    t.share = task->level == FLEET_LEVEL_WAVE ? waves : 1;
     t.after = FLEET_TRACE_NONE;
     return t;
 }
@@ -4913,6 +4945,10 @@ static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *tr
             n += records[(size_t)w * trace->records + i].kept != 0;
     }
     if (!log->plan) return FLEET_ERROR_UNSUPPORTED;
+    log->chiplets = log->plan->chiplets;
+    log->workers = workers;
+    for (uint32_t k = 0; k < log->chiplets; k++) log->chiplet_workers[k] = log->plan->workers[k];
+    log->kinds = fleeti_kind_number(log->plan, log->plan->n_grids);
     log->tasks = (fleet_traced *)FLEET_MALLOC((n + 1u) * sizeof *log->tasks);
     if (!log->tasks) return FLEET_ERROR_MEMORY;
     for (size_t i = 0; i < (size_t)workers * trace->records; i++) {
@@ -4922,7 +4958,7 @@ static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *tr
         if (records[i].desc >= log->plan->n_descs ||
             tasks[records[i].desc].grid >= log->plan->n_grids)
             return FLEET_ERROR_IMAGE_INDEX;
-        *t = fleeti_traced_of(log->plan, (uint32_t)(i / trace->records), &records[i]);
+        *t = fleeti_traced_of(log->plan, (uint32_t)(i / trace->records), log->waves, &records[i]);
         if (t->wait_begin_ns < begin) begin = t->wait_begin_ns;
         if (t->step >= log->steps) log->steps = t->step + 1;
         log->n_tasks++;
@@ -5138,6 +5174,19 @@ fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fl
     return status;
 }
 
+size_t fleet_trace_kind_name(const fleet_trace_log *log, uint32_t kind, char *text, size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, bytes);
+    if (!log || kind >= log->kinds) return 0;
+    for (uint32_t g = 0; g < log->plan->n_grids; g++) {
+        if (fleeti_kind_number(log->plan, g) != kind) continue;
+        fleeti_put(&out, "%.*s", (int)fleeti_kind_length(log->plan, g),
+                   fleeti_plan_text(log->plan, fleeti_plan_grids(log->plan)[g].name));
+        break;
+    }
+    return out.length;
+}
+
 void fleet_trace_log_free(fleet_trace_log *log)
 {
     if (!log) return;
@@ -5221,13 +5270,12 @@ static fleeti_shares fleeti_shares_of(const fleeti_view *v)
         double busy = 0, wait = 0, notify = 0;
         for (; i < log->n_tasks && log->tasks[i].worker == w; i++) {
             const fleet_traced *t = &log->tasks[i];
-            const uint32_t of = fleeti_log_task(log, i)->level == FLEET_LEVEL_WAVE ? log->waves : 1;
             if (!fleeti_views(v, t->step)) continue;
             if (t->wait_begin_ns < first) first = t->wait_begin_ns;
             if (t->notify_end_ns > last) last = t->notify_end_ns;
-            busy += (double)(t->run_end_ns - t->run_begin_ns) / of;
-            wait += (double)(t->run_begin_ns - t->wait_begin_ns) / of;
-            notify += (double)(t->notify_end_ns - t->run_end_ns) / of;
+            busy += (double)(t->run_end_ns - t->run_begin_ns) / t->share;
+            wait += (double)(t->run_begin_ns - t->wait_begin_ns) / t->share;
+            notify += (double)(t->notify_end_ns - t->run_end_ns) / t->share;
         }
         s.busy += busy, s.wait += wait, s.notify += notify;
         /* Other waves may have a next task while the first one still notifies. */
@@ -5248,34 +5296,6 @@ static void fleeti_report_shares(const fleeti_view *v, fleeti_text *out)
                "scheduling %.1f%%, idle %.1f%%\n",
                (double)(v->end_ns - v->begin_ns) / 1e3, s.busy * part, s.wait * part,
                s.notify * part, s.between * part, s.idle * part);
-}
-
-/* Grids of one kind are shown as one: those whose names agree up to the first dot, such as "qkv.0" and "qkv.1". */
-static uint32_t fleeti_kind_length(const fleet_plan *plan, uint32_t grid)
-{
-    return (uint32_t)strcspn(fleeti_plan_text(plan, fleeti_plan_grids(plan)[grid].name), ".");
-}
-static uint32_t fleeti_same_kind(const fleet_plan *plan, uint32_t a, uint32_t b)
-{
-    const uint32_t length = fleeti_kind_length(plan, a);
-    return a == b || (length == fleeti_kind_length(plan, b) &&
-                      !memcmp(fleeti_plan_text(plan, fleeti_plan_grids(plan)[a].name),
-                              fleeti_plan_text(plan, fleeti_plan_grids(plan)[b].name), length));
-}
-/* The first grid of a kind stands for it. */
-static uint32_t fleeti_kind_of(const fleet_plan *plan, uint32_t grid)
-{
-    uint32_t first = 0;
-    while (!fleeti_same_kind(plan, first, grid)) first++;
-    return first;
-}
-/* How many kinds come before that of a grid; of n_grids: how many there are. */
-static uint32_t fleeti_kind_number(const fleet_plan *plan, uint32_t grid)
-{
-    const uint32_t end = grid < plan->n_grids ? fleeti_kind_of(plan, grid) : grid;
-    uint32_t n = 0;
-    for (uint32_t g = 0; g < end; g++) n += fleeti_kind_of(plan, g) == g;
-    return n;
 }
 
 /* The sums of a kind of grids. */
@@ -5481,212 +5501,6 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
     for (uint32_t i = 0; i < log->n_tasks; i++)
         if (fleeti_views(&v, log->tasks[i].step)) fleeti_put_traced(&out, &v, &log->tasks[i]);
     fleeti_put(&out, "\n]}\n");
-    return out.length;
-}
-
-/* ---- trace: picture -------------------------------------------------------------------------- */
-
-#define FLEETI_TRACE_LEFT 72u
-#define FLEETI_TRACE_POINTS 1200u /* of time, side by side */
-#define FLEETI_TRACE_LEGEND 24u   /* kinds of grids named */
-#define FLEETI_TRACE_WAIT FLEETI_SVG_COLOURS
-#define FLEETI_TRACE_NOTIFY (FLEETI_SVG_COLOURS + 1u)
-#define FLEETI_TRACE_KINDS (FLEETI_SVG_COLOURS + 2u)
-#define FLEETI_TRACE_FREE FLEET_TRACE_NONE
-
-static const char *fleeti_trace_colour(uint32_t kind)
-{
-    return kind == FLEETI_TRACE_WAIT     ? "#c4c4c4"
-           : kind == FLEETI_TRACE_NOTIFY ? "#555"
-                                         : fleeti_svg_colour[kind];
-}
-
-/* What stands on a point of a row, and how much of it that takes. */
-typedef struct fleeti_point {
-    uint32_t kind;
-    float most;
-} fleeti_point;
-
-/* Where things are. */
-typedef struct fleeti_timeline {
-    const fleeti_view *view;
-    double points_per_ns;
-    uint32_t top, height; /* of the rows, and of one */
-} fleeti_timeline;
-
-static uint32_t fleeti_row_top(const fleeti_timeline *l, uint32_t worker)
-{
-    return l->top + worker * l->height + 8 * fleeti_chiplet_of_worker(l->view->plan, worker);
-}
-static double fleeti_point_of(const fleeti_timeline *l, uint64_t ns)
-{
-    return (double)(ns - l->view->begin_ns) * l->points_per_ns;
-}
-
-static void fleeti_row_piece(const fleeti_timeline *l, fleeti_point *row, uint32_t kind,
-                             uint64_t begin_ns, uint64_t end_ns)
-{
-    const double begin = fleeti_point_of(l, begin_ns), end = fleeti_point_of(l, end_ns);
-    for (uint32_t x = (uint32_t)begin; x < FLEETI_TRACE_POINTS && x < end; x++) {
-        const double from = begin > x ? begin : x, to = end < x + 1 ? end : x + 1;
-        if ((float)(to - from) <= row[x].most) continue;
-        row[x].most = (float)(to - from);
-        row[x].kind = kind;
-    }
-}
-/* One wave's part of a worker's row; its tasks are [first, end) of the log. */
-static void fleeti_row_fill(const fleeti_timeline *l, fleeti_point *row, uint32_t first,
-                            uint32_t end, uint32_t wave)
-{
-    const fleeti_view *v = l->view;
-    for (uint32_t x = 0; x < FLEETI_TRACE_POINTS; x++)
-        row[x].kind = FLEETI_TRACE_FREE, row[x].most = 0;
-    for (uint32_t i = first; i < end; i++) {
-        const fleet_traced *t = &v->log->tasks[i];
-        if (!fleeti_views(v, t->step)) continue;
-        if (t->wave != wave && fleeti_log_task(v->log, i)->level == FLEET_LEVEL_WAVE) continue;
-        fleeti_row_piece(l, row, FLEETI_TRACE_WAIT, t->wait_begin_ns, t->run_begin_ns);
-        fleeti_row_piece(l, row, fleeti_kind_number(v->plan, t->grid) % FLEETI_SVG_COLOURS,
-                         t->run_begin_ns, t->run_end_ns);
-        fleeti_row_piece(l, row, FLEETI_TRACE_NOTIFY, t->run_end_ns, t->notify_end_ns);
-    }
-}
-
-/* The end of the tasks of a worker, which begin at `first`; *waves: 1 + the highest that has any. */
-static uint32_t fleeti_row_end(const fleeti_view *v, uint32_t worker, uint32_t first,
-                               uint32_t *waves)
-{
-    uint32_t i = first;
-    for (*waves = 1; i < v->log->n_tasks && v->log->tasks[i].worker == worker; i++)
-        if (fleeti_views(v, v->log->tasks[i].step) && v->log->tasks[i].wave >= *waves)
-            *waves = v->log->tasks[i].wave + 1;
-    return i;
-}
-
-/* All pieces of one kind, as one shape: a few bytes each. */
-static void fleeti_put_kind(fleeti_text *out, const fleeti_timeline *l, uint32_t kind)
-{
-    const fleeti_view *v = l->view;
-    fleeti_point row[FLEETI_TRACE_POINTS];
-    uint32_t first = 0, waves, end;
-    fleeti_put(out, "<path fill=\"%s\" d=\"", fleeti_trace_colour(kind));
-    for (uint32_t w = 0; w < v->plan->total_workers; w++, first = end) {
-        end = fleeti_row_end(v, w, first, &waves);
-        for (uint32_t wave = 0; wave < waves; wave++) {
-            const double height = (double)(l->height - 1) / waves;
-            fleeti_row_fill(l, row, first, end, wave);
-            for (uint32_t x = 0, next; x < FLEETI_TRACE_POINTS; x = next) {
-                for (next = x + 1; next < FLEETI_TRACE_POINTS && row[next].kind == row[x].kind;)
-                    next++;
-                if (row[x].kind == kind)
-                    fleeti_put(out, "M%u %gh%uv%gh-%uz", FLEETI_TRACE_LEFT + x,
-                               fleeti_row_top(l, w) + wave * height, next - x, height, next - x);
-            }
-        }
-    }
-    fleeti_put(out, "\"/>\n");
-}
-
-static void fleeti_put_rows(fleeti_text *out, const fleeti_timeline *l)
-{
-    const fleet_plan *plan = l->view->plan;
-    for (uint32_t k = 0; k < plan->chiplets; k++) {
-        const uint32_t top = fleeti_row_top(l, plan->worker_base[k]);
-        const uint32_t height = plan->workers[k] * l->height;
-        if (!plan->workers[k]) continue;
-        fleeti_put(out,
-                   "<rect x=\"%u\" y=\"%u\" width=\"%u\" height=\"%u\" fill=\"#eee\"/>"
-                   "<text class=\"e\" x=\"%u\" y=\"%u\">chiplet %u</text>\n",
-                   FLEETI_TRACE_LEFT, top, FLEETI_TRACE_POINTS, height, FLEETI_TRACE_LEFT - 6,
-                   top + (height + 8) / 2, k);
-    }
-    for (uint32_t kind = 0; kind < FLEETI_TRACE_KINDS; kind++) fleeti_put_kind(out, l, kind);
-}
-
-/* From the end of the path to its begin. */
-static void fleeti_put_path(fleeti_text *out, const fleeti_timeline *l)
-{
-    const fleeti_view *v = l->view;
-    fleeti_put(out, "<polyline fill=\"none\" stroke=\"#d00000\" stroke-width=\"1.5\" points=\"");
-    for (uint32_t i = v->last; i != FLEET_TRACE_NONE; i = fleeti_path_back(v, i)) {
-        const fleet_traced *t = &v->log->tasks[i];
-        const double y = fleeti_row_top(l, t->worker) + (l->height - 1) / 2.0;
-        fleeti_put(out, "%.1f,%.1f %.1f,%.1f ",
-                   FLEETI_TRACE_LEFT + fleeti_point_of(l, t->run_end_ns), y,
-                   FLEETI_TRACE_LEFT + fleeti_point_of(l, t->run_begin_ns), y);
-    }
-    fleeti_put(out, "\"/>\n");
-}
-
-static void fleeti_put_legend(fleeti_text *out, const fleeti_view *v)
-{
-    const fleeti_shares s = fleeti_shares_of(v);
-    const uint32_t kinds = fleeti_kind_number(v->plan, v->plan->n_grids);
-    const uint32_t most = kinds < FLEETI_TRACE_LEGEND ? kinds : FLEETI_TRACE_LEGEND;
-    uint32_t g = 0;
-    for (uint32_t i = 0; i < most + 2; i++) {
-        const uint32_t x = 16 + i % 4 * 310, y = 42 + i / 4 * 18;
-        const uint32_t kind = i < most ? i % FLEETI_SVG_COLOURS : FLEETI_TRACE_WAIT + (i - most);
-        fleeti_put(out, "<rect x=\"%u\" y=\"%u\" width=\"12\" height=\"12\" fill=\"%s\"/>", x, y,
-                   fleeti_trace_colour(kind));
-        fleeti_put(out, "<text x=\"%u\" y=\"%u\">", x + 18, y + 10);
-        if (i < most) {
-            fleeti_grid_times sum;
-            const uint32_t length = fleeti_kind_length(v->plan, g);
-            sum = fleeti_times_of_grid(v, g);
-            fleeti_put_xml(out, fleeti_plan_text(v->plan, fleeti_plan_grids(v->plan)[g].name),
-                           length < 20 ? length : 20);
-            fleeti_put(out, ": %u tasks, %.2f us</text>\n", sum.tasks, (double)sum.run_ns / 1e3);
-            while (++g < v->plan->n_grids && fleeti_kind_of(v->plan, g) != g) continue;
-        } else {
-            fleeti_put(out, i == most ? "wait: %.2f us</text>\n" : "notify: %.2f us</text>\n",
-                       (i == most ? s.wait : s.notify) / 1e3);
-        }
-    }
-    if (kinds > most)
-        fleeti_put(out, "<text x=\"%u\" y=\"%u\">and %u kinds more, in the same colours</text>\n",
-                   16 + (most + 2) % 4 * 310, 52 + (most + 2) / 4 * 18, kinds - most);
-}
-
-size_t fleet_trace_svg(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
-                       size_t bytes)
-{
-    fleeti_text out = fleeti_text_at(text, bytes);
-    const uint32_t width = FLEETI_TRACE_LEFT + FLEETI_TRACE_POINTS + 36;
-    fleeti_timeline l;
-    fleeti_view v;
-    uint32_t named, bottom;
-    if (!log || !log->plan) return 0;
-    v = fleeti_view_of(log, first_step, steps);
-    if (v.last == FLEET_TRACE_NONE) v.begin_ns = 0;
-    named = fleeti_kind_number(v.plan, v.plan->n_grids);
-    if (named > FLEETI_TRACE_LEGEND) named = FLEETI_TRACE_LEGEND;
-    l.view = &v;
-    l.points_per_ns =
-        FLEETI_TRACE_POINTS / (double)(v.end_ns > v.begin_ns ? v.end_ns - v.begin_ns : 1);
-    l.top = 60 + (named + 2) / 4 * 18;
-    l.height = v.plan->total_workers <= 16 ? 20 : v.plan->total_workers <= 64 ? 12 : 7;
-    bottom = fleeti_row_top(&l, v.plan->total_workers - 1) + l.height;
-    fleeti_put(&out,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
-               "viewBox=\"0 0 %u %u\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" "
-               "fill=\"#222\">\n<title>",
-               width, bottom + 28, width, bottom + 28);
-    fleeti_put_view(&out, &v);
-    fleeti_put(&out, "</title>\n<style>.e{font-size:9px;text-anchor:end}"
-                     ".n{font-size:9px;text-anchor:middle}</style>\n");
-    fleeti_put(&out, "<rect width=\"%u\" height=\"%u\" fill=\"#fbfbfb\"/>\n", width, bottom + 28);
-    fleeti_put(&out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
-    fleeti_put_view(&out, &v);
-    fleeti_put(&out, "; red: the critical path</text>\n");
-    fleeti_put_legend(&out, &v);
-    fleeti_put_rows(&out, &l);
-    fleeti_put_path(&out, &l);
-    for (uint32_t i = 0; i <= 8; i++)
-        fleeti_put(&out, "<text class=\"n\" x=\"%u\" y=\"%u\">%.2f us</text>\n",
-                   FLEETI_TRACE_LEFT + i * (FLEETI_TRACE_POINTS / 8), bottom + 14,
-                   (double)(v.end_ns - v.begin_ns) * i / 8e3);
-    fleeti_put(&out, "</svg>\n");
     return out.length;
 }
 

@@ -23,6 +23,7 @@
 #define FLEET_IMPLEMENTATION
 #include "check.h"
 #include "fits.h"
+#include "../tools/trace_picture.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -396,7 +397,7 @@ static int write_trace(program *a)
     const fleet_status status = fleet_trace_read(&log, &a->s.trace, NULL);
     if (status) return stop(IT_FAILED, "--trace: %s", fleet_status_text(status));
     report = text_of(fleet_trace_report, &log);
-    text = text_of(strstr(a->o.trace, ".json") ? fleet_trace_json : fleet_trace_svg, &log);
+    text = text_of(strstr(a->o.trace, ".json") ? fleet_trace_json : trace_picture, &log);
     fleet_trace_log_free(&log);
     bad = !report || !text;
     if (bad) stop(IT_FAILED, "out of memory");

@@ -6,6 +6,8 @@
 #define FLEET_TRACE
 #include "model.h"
 
+#include "examples/tools/trace_picture.h"
+
 #define MOST_TEXT (4u << 20)
 
 static char text[MOST_TEXT];
@@ -238,7 +240,7 @@ static void run_from_a_step(test_run *t, const setting *s, void *model_)
     if (!traced_run(t, &o, 1)) return;
     CHECK_INT(o.log.n_tasks, 0);
     CHECK(fleet_trace_report(&o.log, 0, 0, text, sizeof text) > 0);
-    CHECK(fleet_trace_svg(&o.log, 0, 0, text, sizeof text) > 0);
+    CHECK(trace_picture(&o.log, 0, 0, text, sizeof text) > 0);
     traced_close(&o);
 }
 
@@ -343,7 +345,7 @@ static void wrong_arguments(test_run *t)
     fleet_trace_log_free(NULL);
     CHECK_INT(fleet_trace_report(NULL, 0, 0, text, sizeof text), 0);
     CHECK_INT(fleet_trace_json(NULL, 0, 0, text, sizeof text), 0);
-    CHECK_INT(fleet_trace_svg(NULL, 0, 0, text, sizeof text), 0);
+    CHECK_INT(trace_picture(NULL, 0, 0, text, sizeof text), 0);
     traced_close(&o);
     rig_close(&other);
     model_end(&m);
@@ -543,7 +545,7 @@ static void check_json(test_run *t, const traced *o, uint32_t first, uint32_t st
 
 static void check_svg(test_run *t, const traced *o, uint32_t first, uint32_t steps)
 {
-    const size_t length = fleet_trace_svg(&o->log, first, steps, text, sizeof text);
+    const size_t length = trace_picture(&o->log, first, steps, text, sizeof text);
     CHECK(length < sizeof text && strlen(text) == length);
     CHECK(xml_is_well(text));
     CHECK_INT(times_in(text, ">chiplet "), o->log.plan->chiplets);
@@ -565,7 +567,7 @@ static void run_written(test_run *t, const setting *s_, void *model_)
     if (t->failed_here) return;
     CHECK(fleet_trace_report(&o.log, 0, 0, text, sizeof text) > 0);
     CHECK_TEXT(text, ", step 2, ");
-    CHECK(fleet_trace_svg(&o.log, 0, 0, text, sizeof text) > 0);
+    CHECK(trace_picture(&o.log, 0, 0, text, sizeof text) > 0);
     CHECK_TEXT(text, ", step 2, ");
     traced_close(&o);
 }
@@ -620,7 +622,7 @@ static void a_made_log(test_run *t)
     o.log.n_tasks = 2;
     o.log.events[0] = event;
     o.log.n_events = 1;
-    CHECK(fleet_trace_svg(&o.log, 0, 0, text, sizeof text) < sizeof text);
+    CHECK(trace_picture(&o.log, 0, 0, text, sizeof text) < sizeof text);
     CHECK(xml_is_well(text));
     high = o.r.plan->total_workers <= 16 ? 19 : o.r.plan->total_workers <= 64 ? 11 : 6;
     snprintf(want, sizeof want, "#7fb2e5\" d=\"M172 78h300v%uh-300z\"/>", high);
@@ -767,7 +769,7 @@ static void run_chain(test_run *t, const setting *s, void *unused)
     snprintf(want, sizeof want, " %u of link ", links);
     if (links) CHECK_TEXT(text, want);
     CHECK_TEXT(text, "\nlink                             4 ");
-    CHECK(fleet_trace_svg(&log, 0, 0, text, sizeof text) < sizeof text);
+    CHECK(trace_picture(&log, 0, 0, text, sizeof text) < sizeof text);
     CHECK_TEXT(text, ">link: 4 tasks, ");
     fleet_trace_log_free(&log);
     fleet_trace_free(&trace);
