@@ -119,8 +119,8 @@
           red      A tensors: drain before the look, run-time maps: release
        11 claim. What the launches before left -> the launch that opens a run
           release  fleeti_leave, fleeti_census: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
-          red      A leave: drain before the state is free, census: drain before leaving; N claim, claim withdrawn, leave;
-                   tests/host/claims.c under TSan; S claim
+          red      A claim, exit, leave: drain before the state is free, census: drain before leaving; N claim, claim
+                   withdrawn, leave; tests/host/claims.c under TSan; S claim
        12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
           release  fleeti_claim: drain, barrier; fleeti_census: RMWs; fleeti_judge: drain, RMW
           carrier  seats, census; verdict     acquire  fleeti_census: RMW of seats, poll; fleeti_judge: polls

@@ -20,6 +20,7 @@
    Plans (steps in one launch, and three launches):
      static, dealt      device-, chiplet-, CU- and wavefront-tasks under STATIC and CHIPLET
      ready, some        the same under DYNAMIC, and with one grid DYNAMIC and the others STATIC
+     replays            the device-, CU- and other tasks of `dealt`, in launches that a graph of HIP's replays
      routed             run-time maps under DYNAMIC: tasks that tensors name read what gathers have published
      carry, passed,     a symbol bound at launch; each task reads what others wrote in the step before: under STATIC,
      early              DYNAMIC, and DYNAMIC with early pushes
@@ -690,15 +691,37 @@ static fleet_status told(fleet_state *state)
     return fleet_state_status(state) ? fleet_state_status(state) : FLEET_ERROR_TIMEOUT;
 }
 
+/* Two launches captured, and replayed until there were so many. */
+static void replay(fleet_state *state, const fleet_launch_desc *desc, void *args, uint32_t launches)
+{
+    fleet_launch_desc d = *desc;
+    hipStream_t stream;
+    hipGraph_t graph;
+    hipGraphExec_t exec;
+    uint32_t failed = hipStreamCreateWithFlags(&stream, hipStreamNonBlocking) != hipSuccess;
+    d.stream = stream;
+    failed |= hipStreamBeginCapture(stream, hipStreamCaptureModeGlobal) != hipSuccess;
+    for (uint32_t k = 0; k < 2 && !failed; k++)
+        must("launch", fleet_launch(state, &d, FLEET_KERNEL_OF(run_tiles), args));
+    failed |= hipStreamEndCapture(stream, &graph) != hipSuccess;
+    failed |= hipGraphInstantiate(&exec, graph, NULL, NULL, 0) != hipSuccess;
+    for (uint32_t k = 0; k < launches && !failed; k += 2)
+        failed |= hipGraphLaunch(exec, stream) != hipSuccess;
+    failed |= hipStreamSynchronize(stream) != hipSuccess;
+    must("replay", failed ? FLEET_ERROR_DEVICE : FLEET_OK);
+}
+
 static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32_t steps,
                         uint32_t slices)
 {
     const uint32_t dynamic = !strcmp(name, "ready"); /* has no events of the outside */
     const uint32_t some =
         !strcmp(name, "some"); /* one grid from ready queues, the others from fixed ones */
-    const uint32_t whole = dynamic || some || !strcmp(name, "static") || !strcmp(name, "dealt");
-    const uint32_t outside = whole && !dynamic;
-    const uint32_t launches = whole ? 3 : !strcmp(name, "census") ? 16 : 1;
+    const uint32_t replays = !strcmp(name, "replays");
+    const uint32_t whole =
+        dynamic || some || replays || !strcmp(name, "static") || !strcmp(name, "dealt");
+    const uint32_t outside = whole && !dynamic && !replays;
+    const uint32_t launches = replays ? 4 : whole ? 3 : !strcmp(name, "census") ? 16 : 1;
     const uint32_t workers = !strcmp(name, "census")  ? topology->units[0]
                              : topology->units[0] < 4 ? topology->units[0] - 1
                                                       : 3;
@@ -775,7 +798,8 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     must("set-up", fleet_stream_wait(NULL));
     d.steps = steps;
     d.threads = THREADS;
-    for (uint32_t k = 0; k < launches; k++) {
+    if (replays) replay(&state, &d, args, launches);
+    for (uint32_t k = 0; k < launches && !replays; k++) {
         must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
         for (uint32_t e = k * steps + 1; e <= (k + 1) * steps && outside; e++) {
             for (uint32_t i = 0; i < 64; i++) __atomic_store_n(host_in + i, e, __ATOMIC_RELAXED);
@@ -1049,9 +1073,11 @@ int main(int argc, char **argv)
 #if defined(LITMUS_MUTANTS)
     if (getenv("LITMUS_MUTANT")) litmus_host = (uint32_t)atoi(getenv("LITMUS_MUTANT"));
     if (hipMemcpyToSymbol(HIP_SYMBOL(litmus_device), &litmus_host, sizeof litmus_host)) return 2;
+    if (litmus_choose()) return 2;
 #endif
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
-           !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census");
+           !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census") ||
+           !strcmp(name, "replays");
     if (!strcmp(name, "routed") ? by_tensors(&topology, epochs)
         : !strcmp(name, "flow") ? by_stream(&topology, epochs)
         : !strncmp(name, "fails", 5) || !strcmp(name, "aborts")

@@ -205,6 +205,10 @@ MUTANTS = [
     L("exit: the bucket's epoch stays", SCHED, "fleeti_leave", "fleet_load_relaxed_device(bucket) + steps", "fleet_load_relaxed_device(bucket)", "carry"),
     L("exit: the state's epoch stays", SCHED, "fleeti_leave", "epoch += steps;", "", "static"),
     L("exit: the state stays claimed", SCHED, "fleeti_leave", "0u - fleeti_cold_value(w->fixed->blocks)", "0u", "carry"),
+    L("claim: places counted in the launch before stay", SCHED, "fleeti_claim", "fleet_store_relaxed_device(&state->census[i].word, 0);", "", "replays"),
+    L("claim: the verdict stays", SCHED, "fleeti_claim", "fleet_store_relaxed_device(&state->verdict.word, 0);", "", "replays"),
+    L("claim: those that have left stay counted", SCHED, "fleeti_claim", "fleet_store_relaxed_device(&state->exited.word, 0);", "", "replays"),
+    L("claim: mail of the launch before stays", SCHED, "fleeti_claim", "i < plan->total_workers * FLEETI_MAILBOX", "0", "replays 1"),
     L("guard: tasks outside their shape run", SCHED, "fleeti_is_absent", "absent && fleeti_schedule_of(w) != FLEETI_ONLY", "0u", "carry"),
     L("guard: what an absent task completes", SCHED, "fleeti_pass_over",
       "fleeti_rmw_device(fleeti_counters_of(w).device + r.counter, r.weight) + r.weight ==\n            epoch * triggers[lane].target",
@@ -262,9 +266,16 @@ CHOICE = """#if !defined(LITMUS_MUTANTS)
 #if defined(LITMUS_MAIN)
 __constant__ uint32_t litmus_device;
 uint32_t litmus_host;
+int litmus_choose(void);
 #else
+#include <hip/hip_runtime.h>
 static __constant__ uint32_t litmus_device;
 extern uint32_t litmus_host;
+int litmus_choose(void); /* for the kernels of the implementation, which have a copy of their own */
+int litmus_choose(void)
+{
+    return hipMemcpyToSymbol(HIP_SYMBOL(litmus_device), &litmus_host, sizeof litmus_host);
+}
 #endif
 #if defined(__HIP_DEVICE_COMPILE__)
 #define LITMUS_IS(n) (litmus_device == (n))
