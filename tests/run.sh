@@ -206,7 +206,7 @@ group_format() {
 # Each edge of the table in fleet_device.h (EDGES) is named at both of its ends in the code.
 edges_have_two_ends() {
     local edge n=0 ends
-    ends=$(sed '/^   EDGES$/,/^   ERRORS$/d' fleet_device.h | cat - fleet.h fleet_sched.h examples/qwen3/*.h | tr -s '\n *' ' ' |
+    ends=$(sed '/^   EDGES$/,/^   ERRORS$/d' fleet_device.h | cat - fleet.h fleet_sched.h examples/qwen3/*.h examples/qwen3/*/*.h | tr -s '\n *' ' ' |
         grep -oE 'edges? [0-9]+((, | and )[0-9]+)*(, both ends)?' | sed -E 's/edge ([0-9]+), both ends/\1 \1/' | grep -oE '[0-9]+')
     for edge in $(sed -nE '/^   EDGES$/,/^   ERRORS$/s/^ {7,8}([0-9]+) .*/\1/p' fleet_device.h); do
         n=$((n + 1))
@@ -785,7 +785,7 @@ cuda_build() { # FILE BINARY [OPTION...]
     if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then archs=("${cuda_archs[1]}"); fi
     case $1 in
     # For one architecture alone: where the decoder is built for several, all have the smallest one's ring of slots
-    # (tiles_cuda.h), and with that of 8.0 the kernels for 9.0a have no wgmma and spill.
+    # (nvidia/pipeline.h), and with that of 8.0 the kernels for 9.0a have no wgmma and spill.
     examples/qwen3/*) nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" -ljansson ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)

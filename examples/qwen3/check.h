@@ -8,7 +8,7 @@
 #define QWEN3_CHECK_H
 
 #include "expected.h"
-#include "model.h"
+#include "session.h"
 
 #if defined(FLEET_HOST)
 #define CHECK_FED 0

@@ -2,32 +2,8 @@
 #ifndef QWEN3_FITS_H
 #define QWEN3_FITS_H
 
-#include "model.h"
+#include "session.h"
 
-/* Bytes of device memory that nothing uses now. */
-static inline uint64_t memory_left(void)
-{
-#if defined(FLEET_HOST)
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    uint64_t left = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    FILE *file = fopen("/proc/meminfo", "r"); /* Linux; it counts what caches would give back */
-    char line[128];
-    while (file && fgets(line, sizeof line, file))
-        if (!strncmp(line, "MemAvailable:", 13)) left = strtoull(line + 13, NULL, 10) * 1024;
-    if (file) fclose(file);
-    return left;
-#else
-    size_t left = 0, all = 0;
-#if defined(FLEET_CUDA)
-    if (cudaMemGetInfo(&left, &all) != cudaSuccess) return UINT64_MAX;
-#else
-    if (hipMemGetInfo(&left, &all) != hipSuccess) return UINT64_MAX;
-#endif
-    return left;
-#endif
-}
-
-/* Bytes of device memory that the weights and a session of n sequences would take, but for its plan and state. */
 typedef struct bytes_wanted {
     uint64_t weights, session;
 } bytes_wanted;

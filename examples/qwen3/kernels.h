@@ -2,7 +2,17 @@
 #ifndef QWEN3_KERNELS_H
 #define QWEN3_KERNELS_H
 
-#include "tiles.h"
+#include "tasks/embed.h"
+#include "tasks/linear.h"
+#include "tasks/moe.h"
+#include "tasks/sample.h"
+
+#if defined(FLEET_CUDA)
+#include "nvidia/attention.h"
+#include "nvidia/wgmma.h"
+#else
+#include "tasks/attention.h"
+#endif
 
 /* What kernels consist of, which differ in how they multiply. */
 #define DECODER_TILES(TILE_, P, LINEAR, ATTENTION)                                                 \

@@ -3,24 +3,27 @@
        qwen3 MODEL_DIR --prompt-ids 1,2,3 --steps 24        and see --help
 
    Reads config.json and model.safetensors (or the index and its shards), packs the weights for the matrix units of this
-   GPU, builds the graph of one step (model.h), and decodes greedily: all steps, of the prompt and of what follows, in a
+   GPU, builds the graph of one step (session.h), and decodes greedily: all steps, of the prompt and of what follows, in a
    single launch. Tokens go to stdout, timings to stderr. Matrices that are F16 or F32 in the checkpoint are rounded to
    bf16, and the program says so.
 
        checkpoint.h   the files of a model, checked
-       decoder.h      what lies in device memory; the rows of a step
-       tiles.h        the tile functions; tiles_host.h, tiles_cuda.h, tiles_amd.h: the products of each platform,
-                      with weights_in_place.h, fragments.h, many_rows_cuda.h, attention_cuda.h and
-                      instructions_cuda.h
-       model.h        packing, the graph, the launch
+       platform.h, batch.h, decoder.h   numbers and sizes, the rows of a step, what lies in device memory
+       tasks/         the tile functions, and in tasks/backend.h what they ask of backend_host.h, backend_amd.h and
+                      backend_nvidia.h (with nvidia/)
+       kernels.h      the kernels
+       weights.h      packing
+       session.h      the graph, the launch
        fits.h         whether there is memory for it
        check.h        against a reference's tokens and logits
+       bandwidth.h    what a plain read reaches
 
    Built by examples/run.sh; needs libjansson. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 #define FLEET_IMPLEMENTATION
+#include "bandwidth.h"
 #include "check.h"
 #include "fits.h"
 #include "../tools/trace_picture.h"
@@ -28,7 +31,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct options {
@@ -101,14 +103,6 @@ static int flush_tokens(void)
         return stop(IT_FAILED, "standard output cannot be written: %s", strerror(errno));
     return 0;
 }
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* ---- arguments ---- */
 
 typedef enum option_kind { OPTION_TEXT, OPTION_COUNT, OPTION_FLAG } option_kind;
@@ -312,71 +306,6 @@ static int watched_run(session *s, double *ended)
         if (i >= w.steps || ended[i] > end) ended[i] = end;
     return 0;
 }
-
-/* What this device reads in a second: each workgroup its part, from one end to the other. */
-#define READERS 8u /* workgroups of a worker on GPUs */
-FLEET_GLOBAL(COPY_THREADS)
-void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
-{
-    const uint64_t blocks = fleet_block_count(), first = quads * fleet_block_id() / blocks,
-                   end = quads * (fleet_block_id() + 1) / blocks;
-    const uint32_t threads = fleet_thread_count();
-    uint32_t sum[4] = {0, 0, 0, 0};
-#if defined(FLEET_CUDA) || defined(FLEET_HIP)
-#pragma unroll 8
-#endif
-    for (uint64_t i = first + fleet_thread_id(); i < end; i += threads) {
-        const fleet_quad quad = from[i];
-        for (uint32_t j = 0; j < 4; j++) sum[j] ^= quad.word[j];
-    }
-    if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* so that it must be read */
-}
-FLEET_THUNK3(read_all, const fleet_quad *, uint64_t, uint32_t *)
-
-/* The median of some: TPOT is a mean, too. 0: it cannot be measured. */
-#define READS 9
-static double read_bandwidth(void)
-{
-    const uint64_t words = 1u << 27; /* of bf16: 256 MB, more than caches hold; */
-#if defined(FLEET_HOST)
-    const uint64_t bytes = words * 2;
-    const uint32_t readers = device_workers();
-#else
-    const uint64_t bytes = words * 16; /* and 2 GB, for a launch to be nothing beside it */
-    const uint32_t readers = device_workers() * READERS;
-#endif
-    fleet_kernel_desc desc = fleet_kernel_desc_default();
-    void *memory = NULL, *sink = NULL, *args[3], *fill[4];
-    uint64_t quads = bytes / 16, all = bytes / 2, seed = 1;
-    double rate[READS];
-    uint32_t n = 0;
-    float scale = 1;
-    if (fleet_device_alloc(&memory, bytes) || fleet_device_alloc(&sink, 4)) {
-        fleet_device_free(memory);
-        return 0;
-    }
-    args[0] = &memory, args[1] = &quads, args[2] = &sink;
-    fill[0] = &memory, fill[1] = &all, fill[2] = &seed, fill[3] = &scale;
-    desc.blocks = readers, desc.threads = COPY_THREADS;
-    if (!fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), fill, &desc) && !fleet_stream_wait(NULL))
-        for (n = 0; n < READS; n++) {
-            const double start = now();
-            uint32_t at = n;
-            if (fleet_kernel_launch(FLEET_KERNEL_OF(read_all), args, &desc) ||
-                fleet_stream_wait(NULL))
-                break;
-            rate[n] = (double)bytes / (now() - start);
-            for (; at && rate[at] < rate[at - 1]; at--) {
-                const double faster = rate[at - 1];
-                rate[at - 1] = rate[at], rate[at] = faster;
-            }
-        }
-    fleet_device_free(memory);
-    fleet_device_free(sink);
-    return n == READS ? rate[READS / 2] : 0;
-}
-
-/* ---- trace ---- */
 
 /* Text of any length, as functions write it that work like snprintf; to be freed. */
 typedef size_t text_fn(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,

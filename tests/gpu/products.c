@@ -3,7 +3,7 @@
 // run: asan
 // run: tsan
 #include "settings.h"
-#include "examples/qwen3/tiles.h"
+#include "examples/qwen3/tasks/linear.h"
 
 #define TILES(TILE_, P) TILE_(P, linear)
 DECODER_DISPATCH(op, TILES, TILES)

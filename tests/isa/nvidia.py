@@ -129,14 +129,14 @@ class M(mutants.Mutant):
 
 
 QWEN3 = os.path.join("examples", "qwen3")
-ATTENTION, ROWS, CUDA_TILES, INSTRUCTIONS = (os.path.join(QWEN3, n + "_cuda.h") for n in ("attention", "many_rows", "tiles", "instructions"))
+ATTENTION, ROWS, FEW_ROWS, PIPELINE, INSTRUCTIONS = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx"))
 # Files with paths, and nvcc's options.
 UNITS = {
     DEVICE: ("nvidia_kernels.c", ["-arch=sm_90"]),
     SCHED: ("nvidia_kernels.c", ["-arch=sm_90", "-DSCHED"]),
     QWEN3: ("nvidia_decoder.c", ["-arch=sm_90a"]),
 }
-# Where the functions of instructions_cuda.h are, or one that has no path of its own.
+# Where the functions of ptx.h are, or one that has no path of its own.
 USED_IN = {
     "store_as_one": "leave_part", "load_as_one": "join_parts", "counts_opened": "open_rows",
     "products_begin": "add_many", "products_wait_but_last": "add_many", "any_multiplier": "add_many",
@@ -266,15 +266,15 @@ MUTANTS = [
     M("joint sums: a quarter of the tag", ROWS, "is_late", "word->word[i] ^ tag >> i * TAG_BITS", "word->word[0] ^ tag", sim="sums"),
     M("joint sums: bits of the tag that are lost", ROWS, "word_of_sums", "tag >> i * TAG_BITS & TAG_MASK", "tag & TAG_MASK", sim="sums"),
     M("scales: any tag", ROWS, "get_scales", "word.word[3] != tag && !source->status", "0", sim="layers"),
-    M("tag: not of the task", CUDA_TILES, "task_tag", "o->number", "0", sim="attention"),
-    M("tag: not of the step", CUDA_TILES, "task_tag", "ctx->epoch * o->ops", "0", sim="attention"),
+    M("tag: not of the task", PIPELINE, "task_tag", "o->number", "0", sim="attention"),
+    M("tag: not of the step", PIPELINE, "task_tag", "ctx->epoch * o->ops", "0", sim="attention"),
     # examples/qwen3: copies to LDS
-    M("residual: wait", CUDA_TILES, "add_parts", "copies_wait();"),
-    M("residual: barrier", CUDA_TILES, "add_parts", "copies_wait(); /* those of fetch_residual */\n    fleet_barrier(ctx);", "copies_wait();"),
-    M("sums of a tile: barrier", CUDA_TILES, "add_parts", "        sums[i] = sum;\n    }\n    fleet_barrier(ctx);", "        sums[i] = sum;\n    }"),
-    M("arguments: lanes have read those before", CUDA_TILES, "own_op", "fleet_wave_barrier(); /* all lanes have read what is overwritten now */"),
-    M("arguments: before the rows", CUDA_TILES, "own_op", "        fleet_wave_barrier();\n        if (fleet_lane() == 0) keep_rows", "        if (fleet_lane() == 0) keep_rows"),
-    M("arguments: barrier", CUDA_TILES, "own_op", "fleet_barrier(ctx);"),
+    M("residual: wait", FEW_ROWS, "add_parts", "copies_wait();"),
+    M("residual: barrier", FEW_ROWS, "add_parts", "copies_wait(); /* those of fetch_residual */\n    fleet_barrier(ctx);", "copies_wait();"),
+    M("sums of a tile: barrier", FEW_ROWS, "add_parts", "        sums[i] = sum;\n    }\n    fleet_barrier(ctx);", "        sums[i] = sum;\n    }"),
+    M("arguments: lanes have read those before", PIPELINE, "own_op", "fleet_wave_barrier(); /* all lanes have read what is overwritten now */"),
+    M("arguments: before the rows", PIPELINE, "own_op", "        fleet_wave_barrier();\n        if (fleet_lane() == 0) keep_rows", "        if (fleet_lane() == 0) keep_rows"),
+    M("arguments: barrier", PIPELINE, "own_op", "fleet_barrier(ctx);"),
     # examples/qwen3: wgmma
     M("counts: fence of new ones", INSTRUCTIONS, "counts_opened", '__asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");'),
     M("rows: buffer is free", ROWS, "copy_rows", "if (u->use) count_wait(row_free(u), u->use - 1);"),
@@ -346,10 +346,10 @@ def red(paths, wanted):
 
 def write_decoder(folder, change):
     """Copies of the headers of examples/qwen3: change(header, text)."""
-    os.makedirs(os.path.join(folder, QWEN3))
-    for name in os.listdir(os.path.join(TOP, QWEN3)):
-        header = os.path.join(QWEN3, name)
-        if name.endswith(".h"):
+    for at, _, names in os.walk(os.path.join(TOP, QWEN3)):
+        inside = os.path.relpath(at, TOP)
+        os.makedirs(os.path.join(folder, inside))
+        for header in (os.path.join(inside, name) for name in names if name.endswith(".h")):
             with open(os.path.join(TOP, header), encoding="utf-8") as f, open(os.path.join(folder, header), "w", encoding="utf-8") as to:
                 to.write(change(header, f.read()))
 

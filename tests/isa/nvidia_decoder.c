@@ -1,6 +1,7 @@
 /* What tests/isa/nvidia.py looks at of examples/qwen3: each path of its tiles for NVIDIA GPUs that orders memory by itself, as a
    kernel of its own, named after the function. For sm_90a, which has wgmma. */
-#include "examples/qwen3/tiles.h"
+#include "examples/qwen3/nvidia/attention.h"
+#include "examples/qwen3/nvidia/wgmma.h"
 
 #define PATH(function) extern "C" __global__ void function##_path
 

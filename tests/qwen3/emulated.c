@@ -1,6 +1,6 @@
 // run: asan whole timeout=120
 // run: tsan whole timeout=120
-/* What examples/qwen3 computes with on NVIDIA GPUs, on the CPU: the text of tiles_cuda.h, attention_cuda.h and tiles.h,
+/* What examples/qwen3 computes with on NVIDIA GPUs, on the CPU: the text of tasks/linear.h and of nvidia/,
    with a thread for each lane of a workgroup. Lanes meet where an instruction of the warp has them meet, and lay out there
    what they bring (mma.h). Loads from global memory may touch what the kernel was given and nothing else; weights come in
    slots that hold numbers from when they are filled until they are released, and behind the last weight none. Addresses
@@ -22,6 +22,8 @@
 /* From here on the headers take this for an NVIDIA GPU. */
 #undef FLEET_HOST
 #define FLEET_CUDA 1
+#define __expf expf
+#define __fdividef(a, b) ((a) / (b))
 #include "examples/qwen3/decoder.h"
 
 /* ThreadSanitizer takes long: a part of the cases is enough for it. */
@@ -152,7 +154,7 @@ static void *run_lane(void *of)
     return NULL;
 }
 
-static uint32_t lds_bytes(void); /* of tiles.h */
+static uint32_t lds_bytes(void); /* of the backend */
 static struct stream *stream_of(uint32_t group);
 static size_t slots_size(void);
 
@@ -238,9 +240,9 @@ static int may_load(const uint16_t *at, uint32_t count)
     return 0;
 }
 
-/* ---- what instructions_cuda.h has for a GPU ---- */
+/* ---- what nvidia/ptx.h has for a GPU ---- */
 
-#define QWEN3_INSTRUCTIONS_CUDA_H
+#define QWEN3_NVIDIA_PTX_H
 #define UNROLLED
 #define ROLLED
 #define CALLED_ON_DEVICE static __attribute__((unused))
@@ -732,10 +734,9 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_span_await_step emulated_span_await_step
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
-#define __expf expf
-#define __fdividef(a, b) ((a) / (b))
 #define DECODER_SLOTS RING
-#include "examples/qwen3/tiles.h"
+#include "examples/qwen3/nvidia/attention.h"
+#include "examples/qwen3/nvidia/wgmma.h"
 
 static uint32_t lds_bytes(void)
 {

@@ -3,7 +3,7 @@
 // run: asan whole
 #include "test.h"
 
-#include "examples/qwen3/fragments.h"
+#include "examples/qwen3/nvidia/kv_block.h"
 #include "mma.h"
 
 #define BLOCKS 3u

@@ -1,4 +1,4 @@
-/* many_rows_cuda.h: products of many rows on NVIDIA GPUs that have wgmma (compute capability 9.0a), which takes both
+/* nvidia/wgmma.h: products of many rows on NVIDIA GPUs that have wgmma (compute capability 9.0a), which takes both
    operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that bulk copies fill.
 
    With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes MOST_TOGETHER
@@ -11,37 +11,12 @@
    is full then.
 
    Four waves multiply, one copies rows, and one finds out by what to divide them. */
+#ifndef QWEN3_NVIDIA_WGMMA_H
+#define QWEN3_NVIDIA_WGMMA_H
 
-#if !defined(FEW_ROWS)
-#define FEW_ROWS 16u /* with more of them this is faster */
-#endif
-#define MOST_TOGETHER 12u  /* tiles: 96 registers of sums */
-#define MULTIPLIERS 4u     /* waves: those of a warpgroup, 16 rows each */
-#define COPIER MULTIPLIERS /* number of a wave */
-#define SCALER (MULTIPLIERS + 1)
-#define TILE_SUMS 8u                   /* of a lane */
-#define MULTIPLYING (MULTIPLIERS * 32) /* threads */
+#include "../tasks/linear.h"
 
-/* In words of 16 bytes: a lane's sums of a tile, four each; and what a worker leaves, at most, with a word for each row whose
-   scale it has found. */
-#define TILE_WORDS (TILE_SUMS / 4)
-#define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
-#define JOINT (JOINT_SCALES + MOST_ROWS)
-
-/* Weights lie as they are multiplied (weight_at): of a wide tile, which are up to MOST_TOGETHER tiles, OPERAND_K k's are one
-   operand, and all of them stand one behind the other. They are taken a chunk of CHUNK_K k's at a time: with as many as two
-   operands the second one's products are under way while the first one's are waited for, and with more the ring's slots
-   would be free later. */
-#define CHUNK_K (2 * OPERAND_K)
-#define CHUNK_BLOCKS (CHUNK_K / BLOCK)
-#define CHUNK_SLOTS (MOST_TOGETHER * TILE * CHUNK_K * 2 / SLOT_BYTES)
-typedef char a_chunk_fills_its_slots[CHUNK_SLOTS * SLOT_BYTES == MOST_TOGETHER * TILE * CHUNK_K * 2
-                                         ? 1
-                                         : -1];
-
-/* In a ring of other sizes its end would be between the slots of a chunk. */
-#if HAS_WGMMA && DECODER_SLOTS % CHUNK_SLOTS == 0
-#define HAS_MANY_ROWS 1u
+#if HAS_MANY_ROWS
 /* ---- who has what ---- */
 
 /* A worker's share of a layer: of some wide tiles, `next` apart, the chunks of k's from `chunk` to `chunk_end`. */
@@ -600,7 +575,6 @@ FLEET_TILE(linear_many, op)
     return source.status;
 }
 #else
-#define HAS_MANY_ROWS 0u
 FLEET_STREAM(linear_many, op)
 {
     linear_stream(ctx, args, at, spans);
@@ -611,3 +585,5 @@ FLEET_TILE(linear_many, op)
     return linear(ctx, args);
 }
 #endif
+
+#endif /* QWEN3_NVIDIA_WGMMA_H */

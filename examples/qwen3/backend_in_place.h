@@ -1,5 +1,9 @@
-/* weights_in_place.h: for platforms whose products take weights from memory as they are, rather than from a stream, and
+/* backend_in_place.h: for platforms whose products take weights from memory as they are, rather than from a stream, and
    compute a tile at a time. */
+#ifndef QWEN3_BACKEND_IN_PLACE_H
+#define QWEN3_BACKEND_IN_PLACE_H
+
+#include "tasks/operands.h"
 
 #define K_STEP BLOCK
 #define PIECE_K BLOCK
@@ -12,11 +16,6 @@
 #define OPERAND_K PIECE_K
 #define HAS_MANY_ROWS 0u
 
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
-{
-    FLEET_UNUSED(wide);
-    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK, piece_k);
-}
 FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {
     return (size_t)row * width + k;
@@ -126,3 +125,24 @@ FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const prod
         d->squares[r * (d->hidden / TILE) + column / TILE + t] = squares;
     }
 }
+
+/* The cache of a head: its keys, then its values. In values: how many there are, and where value i of a key stands. */
+FLEET_BOTH size_t cache_size(const decoder *d)
+{
+    return (size_t)2 * d->context * d->head_dim;
+}
+FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+{
+    return (size_t)key * d->head_dim + i;
+}
+FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+{
+    return ((size_t)d->context + key) * d->head_dim + i;
+}
+/* Floats of a part: sums, the largest score, the sum of weights. */
+FLEET_BOTH uint32_t partial_size(const decoder *d)
+{
+    return d->head_dim + 2;
+}
+
+#endif /* QWEN3_BACKEND_IN_PLACE_H */

@@ -1,9 +1,9 @@
-/* instructions_cuda.h: what tiles_cuda.h and attention_cuda.h ask of an NVIDIA GPU that C has no words for. Whoever has
+/* nvidia/ptx.h: what nvidia/mma.h and nvidia/attention.h ask of an NVIDIA GPU that C has no words for. Whoever has
    defined the guard brings other definitions: tests/qwen3/emulated.c, which runs those tiles on a CPU. */
-#ifndef QWEN3_INSTRUCTIONS_CUDA_H
-#define QWEN3_INSTRUCTIONS_CUDA_H
+#ifndef QWEN3_NVIDIA_PTX_H
+#define QWEN3_NVIDIA_PTX_H
 
-#include "decoder.h"
+#include "../platform.h"
 
 #include <cuda_fp16.h>
 
@@ -302,4 +302,4 @@ FLEET_DEVICE uint32_t turned_over(uint32_t pair)
     return turned;
 }
 
-#endif /* QWEN3_INSTRUCTIONS_CUDA_H */
+#endif /* QWEN3_NVIDIA_PTX_H */

@@ -1,7 +1,11 @@
-/* tiles_amd.h: products with the matrix instructions (MFMA) of MI200, MI300 and MI350. One multiplies a block of weights
+/* backend_amd.h: products with the matrix instructions (MFMA) of MI200, MI300 and MI350. One multiplies a block of weights
    by 16 rows of activations; a lane gives it eight k's of one column and eight of one row, and gets the sums of its row
    in four columns. A block of packed weights is what its lanes take, one behind the other, so that a wave loads it
    from memory into registers at once, 1 KB. LDS is not involved: no other wave needs the same weights. */
+#ifndef QWEN3_BACKEND_AMD_H
+#define QWEN3_BACKEND_AMD_H
+
+#include "backend_in_place.h"
 
 #define AHEAD(loads)                                                                               \
     ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks that a wave has on their way, and so KB */
@@ -24,7 +28,11 @@ FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
     return (k / EIGHT * TILE + column) * EIGHT + k % EIGHT;
 }
 
-#include "weights_in_place.h"
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
+{
+    FLEET_UNUSED(wide);
+    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK, piece_k);
+}
 
 /* Sixteen bytes of device memory, at an offset from an address that is the same in all lanes. Said to be there, so that
    it is no flat load, behind which the wave would have to wait for everything that is on its way. */
@@ -214,3 +222,5 @@ FLEET_DEVICE void add_eight(float *sum, float weight, const kept *values)
     UNROLLED
     for (uint32_t j = 0; j < EIGHT; j++) sum[j] += weight * value[j];
 }
+
+#endif /* QWEN3_BACKEND_AMD_H */

@@ -1,4 +1,4 @@
-/* attention_cuda.h: attention on NVIDIA GPUs, both of its products by tensor cores (fragments.h).
+/* nvidia/attention.h: attention on NVIDIA GPUs, both of its products by tensor cores (fragments.h).
 
    Units of keys that are older than the step come from the stream, ahead of the event; those that hold the step's own rows
    are read from the cache, after these were put there. The waves take units in turn, each for itself: it multiplies its
@@ -13,9 +13,13 @@
    After the event each load from global memory is waited for, all the longer when weights take the bandwidth. So there is
    one such wait before the scores, for the step's own rows: what else a worker must know comes with the stream. Scores are
    in powers of two. */
+#ifndef QWEN3_NVIDIA_ATTENTION_H
+#define QWEN3_NVIDIA_ATTENTION_H
+
+#include "../tasks/kv_splits.h"
 
 #if KEYS != TILE || THREADS != 32 * MOST_WAVES
-#error "attention_cuda.h: a multiplication has TILE keys, and lanes come in warps"
+#error "nvidia/attention.h: a multiplication has TILE keys, and lanes come in warps"
 #endif
 
 typedef char a_unit_must_be_a_slot[2 * KEYS * MOST_HEAD_DIM * 2 == SLOT_BYTES ? 1 : -1];
@@ -630,7 +634,7 @@ FLEET_TILE(attend, op)
     return attend_tile(&ctx, 0);
 }
 /* For the kernel of many rows, whose products would spill more. The keys and values that the ring has room for come while
-   workers exchange the sums of products: slowly, as many_rows_cuda.h says of pieces. */
+   workers exchange the sums of products: slowly, as nvidia/wgmma.h says of pieces. */
 #if !defined(MANY_KEYS_APART)
 #define MANY_KEYS_APART 600u
 #endif
@@ -646,3 +650,5 @@ FLEET_TILE(attend_many, op)
 }
 #define ATTENTION_TILES(TILE_, P) TILE_(P, attend)
 #define ATTENTION_TILES_OF_MANY(TILE_, P) TILE_(P, attend_many)
+
+#endif /* QWEN3_NVIDIA_ATTENTION_H */

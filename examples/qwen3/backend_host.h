@@ -1,5 +1,9 @@
-/* tiles_host.h: products on the CPU, with the vectors of the compiler: GCC and Clang make of them what the machine has.
+/* backend_host.h: products on the CPU, with the vectors of the compiler: GCC and Clang make of them what the machine has.
    A block of packed weights is k after k, TILE columns each, so that a vector of sums has a column in each element. */
+#ifndef QWEN3_BACKEND_HOST_H
+#define QWEN3_BACKEND_HOST_H
+
+#include "backend_in_place.h"
 
 typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
@@ -11,7 +15,11 @@ FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
     return k * TILE + column;
 }
 
-#include "weights_in_place.h"
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
+{
+    FLEET_UNUSED(wide);
+    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK, piece_k);
+}
 
 FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
 {
@@ -87,3 +95,5 @@ FLEET_DEVICE void add_eight(float *sum, float weight, const float *values)
 {
     for (uint32_t j = 0; j < EIGHT; j++) sum[j] += weight * values[j];
 }
+
+#endif /* QWEN3_BACKEND_HOST_H */

@@ -1,0 +1,113 @@
+/* device_memory.h: device memory that is freed together, and what there is of it. */
+#ifndef QWEN3_DEVICE_MEMORY_H
+#define QWEN3_DEVICE_MEMORY_H
+
+#include "platform.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#define MOST_ERROR 512u
+
+/* Why something did not work; the program ends with it. */
+enum { IT_FAILED = 1, IT_IS_REFUSED = 2 }; /* refused: a file or an argument is wrong */
+
+static uint32_t cpus(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+typedef struct device_memory { /* what is to be freed together */
+    void **block;
+    uint32_t n;
+    uint32_t
+        counts; /* 1: how much is asked for is all that is wanted; no memory is taken or written */
+    uint64_t bytes;
+    char *error;
+} device_memory;
+
+/* Null, and says why, where there is none; null where it only counts. */
+static void *memory_get(device_memory *m, const char *what, uint64_t bytes)
+{
+    void *block = NULL, **blocks;
+    if (m->error[0]) return NULL;
+    if (m->counts) {
+        m->bytes += bytes;
+        return NULL;
+    }
+    if (m->n % 64 == 0) {
+        blocks = (void **)realloc((void *)m->block, (m->n + 64) * sizeof *blocks);
+        if (blocks) m->block = blocks;
+    } else {
+        blocks = m->block;
+    }
+    if (!blocks || fleet_device_alloc(&block, bytes ? bytes : 16)) {
+        snprintf(m->error, MOST_ERROR, "%s: no %.1f MB of device memory left after %.1f MB", what,
+                 (double)bytes / 1e6, (double)m->bytes / 1e6);
+        return NULL;
+    }
+    m->block[m->n++] = block;
+    m->bytes += bytes;
+    return block;
+}
+static void *memory_copy(device_memory *m, const char *what, const void *from, uint64_t bytes)
+{
+    void *block = memory_get(m, what, bytes);
+    if (block && fleet_to_device(block, from, bytes, NULL))
+        snprintf(m->error, MOST_ERROR, "%s: cannot be copied to the device", what);
+    return block;
+}
+static void *memory_zeros(device_memory *m, const char *what, uint64_t bytes)
+{
+    void *block = memory_get(m, what, bytes);
+    if (block && fleet_device_clear(block, bytes, NULL))
+        snprintf(m->error, MOST_ERROR, "%s: cannot be cleared", what);
+    return block;
+}
+static void memory_free(device_memory *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) fleet_device_free(m->block[i]);
+    free((void *)m->block);
+    m->block = NULL, m->n = 0;
+}
+
+static uint32_t device_workers(void)
+{
+    fleet_topology t;
+    uint32_t n = 0;
+#if defined(FLEET_HOST)
+    return cpus();
+#endif
+    if (fleet_query_topology(&t)) return 1;
+    for (uint32_t i = 0; i < t.chiplets; i++) n += t.units[i];
+    return n;
+}
+
+/* Bytes of device memory that nothing uses now. */
+static inline uint64_t memory_left(void)
+{
+#if defined(FLEET_HOST)
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t left = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    FILE *file = fopen("/proc/meminfo", "r"); /* Linux; it counts what caches would give back */
+    char line[128];
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, "MemAvailable:", 13)) left = strtoull(line + 13, NULL, 10) * 1024;
+    if (file) fclose(file);
+    return left;
+#else
+    size_t left = 0, all = 0;
+#if defined(FLEET_CUDA)
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess) return UINT64_MAX;
+#else
+    if (hipMemGetInfo(&left, &all) != hipSuccess) return UINT64_MAX;
+#endif
+    return left;
+#endif
+}
+
+#endif /* QWEN3_DEVICE_MEMORY_H */

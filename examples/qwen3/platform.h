@@ -1,0 +1,147 @@
+/* platform.h: sizes and number formats: those of all platforms, then what each one fixes. */
+#ifndef QWEN3_PLATFORM_H
+#define QWEN3_PLATFORM_H
+
+#include "fleet_sched.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MOST_ROWS 64u     /* of a step, and so sequences at a time */
+#define TILE 16u          /* columns of a product that are computed together */
+#define BLOCK 32u         /* k's of a block of packed weights, TILE columns wide */
+#define COPY_THREADS 256u /* of kernels that fill and read memory */
+#define MOST_TOP_K 16u
+#define MOST_ENDS 16u
+#define EIGHT 8u /* values in sixteen bytes, one load */
+
+typedef uint16_t bf16; /* the upper half of a float */
+
+FLEET_BOTH float float_of_bf16(uint32_t x)
+{
+    const uint32_t bits = x << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+/* To the nearest, ties to even. NaN stays NaN: rounded like a number, NVIDIA's would become -0. */
+FLEET_BOTH bf16 bf16_of_float(float f)
+{
+#if defined(__CUDA_ARCH__)
+    bf16 half;
+    __asm__("cvt.rn.bf16.f32 %0,%1;" : "=h"(half) : "f"(f));
+    return half;
+#else
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (f != f) return (bf16)(bits >> 16 | 0x40u);
+    return (bf16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
+
+FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* ---- NVIDIA ---- */
+
+#if defined(FLEET_CUDA)
+/* Seven warps with the producer: where there are up to eight, a thread may have 255 registers, and of nine 168. */
+#define THREADS 192u
+#define MOST_WAVES 6u
+#define MOST_HEAD_DIM 128u
+#define MOST_PARTS 32u /* of a sequence's attention: a lane each */
+#define KEYS 16u
+#define ACTS_ARE_ROUNDED 1u
+
+typedef bf16 act;
+typedef uint16_t kept; /* f16 */
+
+FLEET_BOTH act act_of(float f)
+{
+    return bf16_of_float(f);
+}
+FLEET_BOTH float float_of(act a)
+{
+    return float_of_bf16(a);
+}
+
+/* On GPUs the instructions alone: what makes small results exact takes constants, which the compiler keeps in registers
+   that are scarce, and branches; weights and gates need no more. */
+FLEET_DEVICE float exp_of(float x)
+{
+    return __expf(x);
+}
+FLEET_DEVICE float ratio_of(float a, float b)
+{
+    return __fdividef(a, b);
+}
+#endif /* FLEET_CUDA */
+
+/* ---- AMD ---- */
+
+#if defined(FLEET_HIP)
+#define THREADS 256u
+#define MOST_WAVES 8u
+#define MOST_HEAD_DIM 256u
+#define MOST_PARTS 64u
+#define KEYS 64u
+#define ACTS_ARE_ROUNDED 1u
+
+typedef bf16 act;
+typedef uint16_t kept; /* f16 */
+
+FLEET_BOTH act act_of(float f)
+{
+    return bf16_of_float(f);
+}
+FLEET_BOTH float float_of(act a)
+{
+    return float_of_bf16(a);
+}
+
+/* As on NVIDIA GPUs. */
+FLEET_DEVICE float exp_of(float x)
+{
+    return __expf(x);
+}
+FLEET_DEVICE float ratio_of(float a, float b)
+{
+    return __fdividef(a, b);
+}
+#endif /* FLEET_HIP */
+
+/* ---- the CPU ---- */
+
+#if defined(FLEET_HOST)
+#define THREADS 256u
+#define MOST_WAVES 8u
+#define MOST_HEAD_DIM 256u
+#define MOST_PARTS 64u
+#define KEYS 64u
+#define ACTS_ARE_ROUNDED 0u
+
+typedef float act;  /* an activation as matrix products take it */
+typedef float kept; /* a key or a value */
+
+FLEET_BOTH act act_of(float f)
+{
+    return f;
+}
+FLEET_BOTH float float_of(act a)
+{
+    return a;
+}
+
+FLEET_DEVICE float exp_of(float x)
+{
+    return expf(x);
+}
+FLEET_DEVICE float ratio_of(float a, float b)
+{
+    return a / b;
+}
+#endif /* FLEET_HOST */
+
+#endif /* QWEN3_PLATFORM_H */

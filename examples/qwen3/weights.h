@@ -1,0 +1,422 @@
+/* weights.h: a model's weights in device memory. */
+#ifndef QWEN3_WEIGHTS_H
+#define QWEN3_WEIGHTS_H
+
+#include "checkpoint.h"
+#include "device_memory.h"
+#include "tasks/backend.h"
+
+#include <pthread.h>
+
+typedef struct model_layer {
+    const float *input_norm, *post_norm, *q_norm, *k_norm;
+    const bf16 *qkv, *o, *gate_up, *down; /* packed */
+    uint32_t sparse;
+    const bf16 *router, *expert_up, *expert_down;
+} model_layer;
+
+typedef struct model {
+    qwen3_config config;
+    uint32_t ffn, expert_ffn; /* padded to BLOCK */
+    model_layer *layers;
+    const bf16 *embedding, *head;
+    const float *norm;
+    uint64_t step_bytes; /* of weights that a step of one row reads */
+    uint32_t workers;    /* of the device */
+    uint32_t many;       /* 1: the weights of layers lie as they do for many rows */
+    device_memory memory;
+    uint32_t refused; /* 1: the error is the checkpoint's */
+    char error[MOST_ERROR];
+} model;
+
+static uint32_t padded(uint32_t n, uint32_t to)
+{
+    return ceil_div(n, to) * to;
+}
+
+/* Where the rows of a packed matrix come from. A row of a checkpoint's tensor is a column here. */
+typedef struct part_of {
+    const qwen3_tensor *tensor; /* null: zeros */
+    uint32_t rows;
+} part_of;
+typedef struct matrix_source {
+    part_of part[3]; /* one behind the other; */
+    uint32_t parts;
+    uint32_t alternate; /* or, 1: TILE / 2 rows of the first and of the second in turn */
+} matrix_source;
+
+static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, const qwen3_tensor *c,
+                               uint32_t alternate)
+{
+    matrix_source s;
+    const qwen3_tensor *t[3];
+    t[0] = a, t[1] = b, t[2] = c;
+    memset(&s, 0, sizeof s);
+    s.alternate = alternate;
+    for (uint32_t i = 0; i < 3 && t[i]; i++)
+        s.part[s.parts].tensor = t[i], s.part[s.parts++].rows = t[i]->rows;
+    return s;
+}
+
+/* The tensor and row that column n is; null: padding. */
+static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
+{
+    if (s->alternate) {
+        const part_of *p = &s->part[n % TILE >= TILE / 2];
+        *row = n / TILE * (TILE / 2) + n % (TILE / 2);
+        return *row < p->rows ? p->tensor : NULL;
+    }
+    for (uint32_t i = 0; i < s->parts; n -= s->part[i++].rows)
+        if (n < s->part[i].rows) {
+            *row = n;
+            return s->part[i].tensor;
+        }
+    return NULL;
+}
+
+/* How a matrix is packed: n columns of k weights, in wide tiles one after the other. */
+typedef struct layout {
+    uint32_t n, k;
+    uint32_t wide, last_wide; /* tiles of a wide tile; of the last one */
+    uint32_t piece_k;         /* see weight_at */
+} layout;
+static uint32_t wide_tiles_of(const layout *l)
+{
+    return ceil_div(l->n, l->wide * TILE);
+}
+/* Bytes of a packed wide tile, and of all of them. */
+static uint32_t tile_bytes_of(const layout *l)
+{
+    return l->wide * TILE * padded(l->k, K_STEP) * 2;
+}
+static uint64_t bytes_of(const layout *l)
+{
+    const uint64_t tiles = (uint64_t)(wide_tiles_of(l) - 1) * l->wide + l->last_wide;
+    return tiles * (tile_bytes_of(l) / l->wide);
+}
+
+/* Packing: all goes to `to` on the device, padded with zeros. Each thread has some wide tiles. */
+typedef struct packing {
+    const matrix_source *from;
+    const layout *as;
+    uint32_t first, end; /* wide tiles */
+    bf16 *to;
+    uint32_t refused;
+    char error[MOST_ERROR];
+} packing;
+
+#define STAGE_BYTES (4u << 20)
+#define MOST_PACKERS 16u
+
+static void *pack_tiles(void *user)
+{
+    packing *p = (packing *)user;
+    const layout *as = p->as;
+    const uint32_t k = padded(as->k, K_STEP), last = wide_tiles_of(as) - 1;
+    const uint32_t words = tile_bytes_of(as) / 2, most = STAGE_BYTES / 2 / words + 1;
+    bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(k, 2);
+    uint32_t staged = 0;
+    if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
+    for (uint32_t tile = p->first; tile < p->end && !p->error[0]; tile++) {
+        const uint32_t wide = tile == last ? as->last_wide : as->wide;
+        bf16 *packed = stage + (size_t)staged * words;
+        for (uint32_t c = 0; c < wide * TILE && !p->error[0]; c++) {
+            uint32_t row = 0;
+            const qwen3_tensor *t = source_row(p->from, tile * as->wide * TILE + c, &row);
+            const uint32_t columns = t ? t->columns : 0;
+            memset(line + columns, 0, (size_t)(k - columns) * 2);
+            if (t && qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
+                                          sizeof p->error))
+                p->refused = 1;
+            for (uint32_t at = 0; at < k; at += BLOCK) {
+                /* Where the block begins; from there on pack_at says it. */
+                bf16 *block = packed + weight_at(c / TILE * TILE, at, wide, as->piece_k);
+                for (uint32_t i = 0; i < BLOCK; i++)
+                    block[pack_at(c % TILE, i, as->piece_k)] = line[at + i];
+            }
+        }
+        if (++staged < most && tile + 1 < p->end) continue;
+        if (!p->error[0] &&
+            fleet_to_device(p->to + (size_t)(tile + 1 - staged) * words, stage,
+                            ((size_t)(staged - 1) * words + (size_t)wide * TILE * k) * 2, NULL))
+            snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
+        staged = 0;
+    }
+    free(stage);
+    free(line);
+    return NULL;
+}
+
+static int pack(model *m, const matrix_source *from, const layout *as, bf16 *to)
+{
+    /* A thread is worth it from 4 MB on. */
+    const uint32_t share = (4u << 20) / tile_bytes_of(as) + 1, tiles = wide_tiles_of(as);
+    uint32_t threads = cpus() < MOST_PACKERS ? cpus() : MOST_PACKERS;
+    packing job[MOST_PACKERS];
+    pthread_t thread[MOST_PACKERS];
+    uint32_t started[MOST_PACKERS];
+    if (threads > ceil_div(tiles, share)) threads = ceil_div(tiles, share);
+    for (uint32_t i = 0; i < threads; i++) {
+        job[i].from = from, job[i].as = as, job[i].to = to;
+        job[i].first = (uint32_t)((uint64_t)tiles * i / threads),
+        job[i].end = (uint32_t)((uint64_t)tiles * (i + 1) / threads);
+        job[i].error[0] = 0, job[i].refused = 0;
+        started[i] = i + 1 < threads && !pthread_create(&thread[i], NULL, pack_tiles, &job[i]);
+        if (!started[i]) pack_tiles(&job[i]);
+    }
+    for (uint32_t i = 0; i < threads; i++) {
+        if (started[i]) pthread_join(thread[i], NULL);
+        if (!job[i].error[0] || m->error[0]) continue;
+        memcpy(m->error, job[i].error, sizeof m->error);
+        m->refused = job[i].refused;
+    }
+    return m->error[0] != 0;
+}
+
+/* Random weights: their values follow from their place, so that every platform has the same. */
+FLEET_GLOBAL(COPY_THREADS)
+void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
+{
+    const uint64_t threads = (uint64_t)fleet_block_count() * fleet_thread_count();
+    for (uint64_t i = (uint64_t)fleet_block_id() * fleet_thread_count() + fleet_thread_id();
+         i < words; i += threads) {
+        uint64_t x = (i + seed) * 0x9e3779b97f4a7c15u;
+        x ^= x >> 32;
+        x *= 0xd6e8feb86659fd93u;
+        weights[i] = bf16_of_float(((float)(uint32_t)(x >> 40) / 8388608.0f - 1) * scale);
+    }
+}
+FLEET_THUNK4(fill_random, bf16 *, uint64_t, uint64_t, float)
+
+/* How many tiles of a layer of n columns are computed together: as many as leave the worker that has the most with the
+   fewest; or as there may be, where several workers share their k's. */
+static uint32_t wide_of(const model *m, uint32_t n)
+{
+    const uint32_t most_wide = m->many ? MOST_TOGETHER : MOST_WIDE;
+    uint32_t best = 1, least = UINT32_MAX;
+    if (m->many && 2 * ceil_div(n, most_wide * TILE) <= m->workers) return most_wide;
+    for (uint32_t wide = 1; wide <= most_wide; wide++) {
+        const uint32_t most = ceil_div(ceil_div(n, wide * TILE), m->workers) * wide;
+        if (most <= least) best = wide, least = most;
+    }
+    return best;
+}
+
+/* Of a layer; and of an expert or another matrix whose tiles are taken one by one. */
+static layout layout_of(const model *m, uint32_t n, uint32_t k)
+{
+    layout l;
+    l.n = n, l.k = k;
+    l.wide = l.last_wide = wide_of(m, n);
+    l.piece_k = m->many ? OPERAND_K : PIECE_K;
+    if (m->many) l.last_wide = ceil_div(n, TILE) - (wide_tiles_of(&l) - 1) * l.wide;
+    return l;
+}
+static layout single_layout_of(uint32_t n, uint32_t k)
+{
+    layout l;
+    l.n = n, l.k = k;
+    l.wide = l.last_wide = 1, l.piece_k = PIECE_K;
+    return l;
+}
+
+/* A packed matrix; random where there is no checkpoint. */
+static const bf16 *matrix(model *m, const char *what, const matrix_source *s, const layout *as,
+                          uint32_t count)
+{
+    const uint64_t each = bytes_of(as) / 2, words = each * count;
+    bf16 *to = (bf16 *)memory_get(&m->memory, what, words * 2);
+    if (!to) return NULL;
+    if (!s) {
+        fleet_kernel_desc desc = fleet_kernel_desc_default();
+        uint64_t number = words, seed = m->memory.bytes;
+        float scale = 1.7f / sqrtf((float)as->k);
+        void *args[4];
+        args[0] = &to, args[1] = &number, args[2] = &seed, args[3] = &scale;
+        desc.blocks = device_workers(), desc.threads = COPY_THREADS;
+        if (fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), args, &desc))
+            snprintf(m->error, MOST_ERROR, "%s: cannot be filled", what);
+        return to;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (pack(m, s + i, as, to + i * each)) return NULL;
+    return to;
+}
+
+/* A vector of float32; ones where there is no checkpoint. */
+static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
+{
+    float *values = m->memory.counts ? NULL : (float *)malloc((size_t)n * sizeof *values);
+    const float *to = NULL;
+    if (m->memory.counts) {
+        memory_get(&m->memory, "norm", (uint64_t)n * sizeof *values);
+        return NULL;
+    }
+    if (!values) {
+        snprintf(m->error, MOST_ERROR, "out of memory");
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) values[i] = 1;
+    if (t && qwen3_tensor_to_f32(t, 0, n, values, m->error, MOST_ERROR))
+        m->refused = 1;
+    else
+        to = (const float *)memory_copy(&m->memory, "norm", values, (uint64_t)n * sizeof *values);
+    free(values);
+    return to;
+}
+
+/* All experts' gates and ups, or downs. */
+static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups, uint32_t n,
+                           uint32_t k)
+{
+    const uint32_t count = m->config.experts;
+    const layout as = single_layout_of(n, k);
+    matrix_source *s;
+    const bf16 *to;
+    if (!w) return matrix(m, "experts", NULL, &as, count);
+    s = (matrix_source *)calloc(count, sizeof *s);
+    if (!s) {
+        snprintf(m->error, MOST_ERROR, "out of memory");
+        return NULL;
+    }
+    for (uint32_t e = 0; e < count; e++)
+        s[e] = ups ? source_of(&w->expert_gate[e], &w->expert_up[e], NULL, 1)
+                   : source_of(&w->expert_down[e], NULL, NULL, 0);
+    to = matrix(m, "experts", s, &as, count);
+    free(s);
+    return to;
+}
+
+static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, const qwen3_tensor *b,
+                           const qwen3_tensor *c, uint32_t alternate, uint32_t n, uint32_t k)
+{
+    const matrix_source s = source_of(a, b, c, alternate);
+    const layout as = layout_of(m, n, k);
+    const uint64_t before = m->memory.bytes;
+    const bf16 *to = matrix(m, what, a ? &s : NULL, &as, 1);
+    m->step_bytes += m->memory.bytes - before;
+    return to;
+}
+
+/* Whether the device's code has a way of its own for many rows: that code alone knows what it was compiled for. */
+FLEET_GLOBAL(1) void ask_many(uint32_t *has)
+{
+    *has = HAS_MANY_ROWS;
+}
+FLEET_THUNK1(ask_many, uint32_t *)
+static uint32_t device_has_many(model *m)
+{
+    uint32_t has = 0;
+    void *to = NULL, *args[1];
+    fleet_kernel_desc desc = fleet_kernel_desc_default();
+    args[0] = &to;
+    desc.blocks = desc.threads = 1;
+    if (fleet_device_alloc(&to, sizeof has) ||
+        fleet_kernel_launch(FLEET_KERNEL_OF(ask_many), args, &desc) ||
+        fleet_to_host(&has, to, sizeof has, NULL))
+        snprintf(m->error, MOST_ERROR, "the device does not answer");
+    fleet_device_free(to);
+    return has;
+}
+
+/* What model_load begins with, for so many sequences; nothing is in device memory yet. */
+static int model_begin(model *m, const qwen3_config *config, fleet_schedule schedule,
+                       uint32_t sequences)
+{
+    const qwen3_config *c = config;
+    const uint32_t q = c->heads * c->head_dim;
+    memset(m, 0, sizeof *m);
+    m->config = *c;
+    m->memory.error = m->error;
+    m->workers = device_workers();
+    m->many = schedule == FLEET_SCHEDULE_STATIC && sequences > FEW_ROWS && device_has_many(m);
+    m->ffn = padded(c->ffn, BLOCK), m->expert_ffn = padded(c->expert_ffn, BLOCK);
+    if (c->hidden % BLOCK || q % BLOCK || c->head_dim % EIGHT || c->head_dim > MOST_HEAD_DIM ||
+        c->experts_per_token > MOST_TOP_K) {
+        snprintf(m->error, MOST_ERROR,
+                 "config.json: this decoder needs hidden_size and heads * head_dim in multiples of "
+                 "%u, head_dim in multiples of %u up to %u, and num_experts_per_tok up to %u",
+                 BLOCK, EIGHT, MOST_HEAD_DIM, MOST_TOP_K);
+        m->refused = 1;
+    }
+    return m->error[0] != 0;
+}
+
+static int model_fill(model *m, const qwen3_checkpoint *from,
+                      void (*progress)(uint32_t done, uint32_t of))
+{
+    const qwen3_config *c = &m->config;
+    const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    m->layers = (model_layer *)calloc(c->layers, sizeof *m->layers);
+    if (!m->layers) snprintf(m->error, MOST_ERROR, "out of memory");
+    for (uint32_t i = 0; i < c->layers && !m->error[0]; i++) {
+        model_layer *l = &m->layers[i];
+        const qwen3_layer_weights *w = from ? &from->layers[i] : NULL;
+        l->sparse = c->sparse[i];
+        l->input_norm = vector(m, w ? &w->input_norm : NULL, c->hidden);
+        l->post_norm = vector(m, w ? &w->post_norm : NULL, c->hidden);
+        l->q_norm = vector(m, w ? &w->q_norm : NULL, c->head_dim);
+        l->k_norm = vector(m, w ? &w->k_norm : NULL, c->head_dim);
+        l->qkv = stacked(m, "q, k, v", w ? &w->q : NULL, w ? &w->k : NULL, w ? &w->v : NULL, 0,
+                         q + 2 * kv, c->hidden);
+        l->o = stacked(m, "o", w ? &w->o : NULL, NULL, NULL, 0, c->hidden, q);
+        if (l->sparse) {
+            const uint64_t before = m->memory.bytes;
+            l->router =
+                stacked(m, "router", w ? &w->router : NULL, NULL, NULL, 0, c->experts, c->hidden);
+            l->expert_up = experts(m, w, 1, 2 * m->expert_ffn, c->hidden);
+            l->expert_down = experts(m, w, 0, c->hidden, m->expert_ffn);
+            m->step_bytes += (m->memory.bytes - before) / c->experts * c->experts_per_token;
+        } else {
+            l->gate_up = stacked(m, "gate, up", w ? &w->gate : NULL, w ? &w->up : NULL, NULL, 1,
+                                 2 * m->ffn, c->hidden);
+            l->down = stacked(m, "down", w ? &w->down : NULL, NULL, NULL, 0, c->hidden, m->ffn);
+        }
+        if (progress) progress(i + 1, c->layers + 1);
+    }
+    if (!m->error[0]) {
+        bf16 *rows = NULL;
+        m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
+        m->head =
+            stacked(m, "lm_head", from ? &from->head : NULL, NULL, NULL, 0, c->vocab, c->hidden);
+        if (!from) {
+            const layout as = single_layout_of(c->vocab, c->hidden);
+            m->embedding = matrix(m, "embeddings", NULL, &as, 1);
+        } else {
+            const uint64_t bytes = (uint64_t)c->vocab * c->hidden * 2;
+            rows = m->memory.counts ? NULL : (bf16 *)malloc((size_t)bytes);
+            if (m->memory.counts)
+                memory_get(&m->memory, "embeddings", bytes);
+            else if (!rows)
+                snprintf(m->error, MOST_ERROR, "out of memory");
+            else if (qwen3_tensor_to_bf16(&from->embed, 0, (uint64_t)c->vocab * c->hidden, rows,
+                                          m->error, MOST_ERROR))
+                m->refused = 1;
+            else
+                m->embedding = (const bf16 *)memory_copy(&m->memory, "embeddings", rows, bytes);
+            free(rows);
+        }
+        if (progress) progress(c->layers + 1, c->layers + 1);
+    }
+    return m->error[0] != 0;
+}
+
+/* The model in device memory: from a checkpoint, or random weights of `config`. For sessions of that schedule, best for
+   those of so many sequences; where it is not STATIC, for sessions of any. 0, or IT_... and m->error; model_free in any
+   case. */
+static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoint *from,
+                      fleet_schedule schedule, uint32_t sequences,
+                      void (*progress)(uint32_t done, uint32_t of))
+{
+    if (!model_begin(m, config, schedule, sequences) && !model_fill(m, from, progress)) return 0;
+    return m->refused ? IT_IS_REFUSED : IT_FAILED;
+}
+
+static void model_free(model *m)
+{
+    memory_free(&m->memory);
+    free(m->layers);
+    m->layers = NULL;
+}
+
+#endif /* QWEN3_WEIGHTS_H */
