@@ -2,8 +2,7 @@
 #ifndef QWEN3_SESSION_H
 #define QWEN3_SESSION_H
 
-#include "kernels.h"
-#include "weights.h"
+#include "graph.h"
 
 #include <time.h>
 
@@ -59,135 +58,6 @@ typedef struct session {
     uint32_t refused; /* 1: the error is an argument's */
     char error[MOST_ERROR];
 } session;
-
-/* What a layer may consist of, and how many ops a step has. */
-static uint32_t count_ops(const model *m)
-{
-    uint32_t n = 3;
-    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 9 : 6;
-    return n;
-}
-
-static fleet_linear product_of(uint32_t n, uint32_t k, uint32_t wide)
-{
-    fleet_linear l;
-    memset(&l, 0, sizeof l);
-    l.m = MOST_ROWS, l.n = padded(n, TILE), l.k = k;
-    l.tile_m = MOST_ROWS, l.tile_n = wide * TILE, l.tile_k = BLOCK;
-    l.element_bytes = 2;
-    l.split = FLEET_SPLIT_N, l.traversal = FLEET_TRAVERSAL_M_MAJOR;
-    return l;
-}
-
-/* The graph is a chain: each grid waits for the one before. */
-typedef struct chain {
-    session *s;
-    fleet_graph *g;
-    fleet_etensor before;
-    uint32_t n; /* ops so far */
-    uint32_t
-        turn; /* wide tiles so far: where one ends that has no round number, the next one begins */
-} chain;
-
-static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet_level level)
-{
-    op *o = &c->s->ops[c->n];
-    char text[48];
-    fleet_grid grid;
-    memset(o, 0, sizeof *o);
-    if (layer == UINT32_MAX)
-        snprintf(text, sizeof text, "%s", name);
-    else
-        snprintf(text, sizeof text, "%s.%u", name, layer);
-    grid = fleet_call_device(c->g, text, tile, fleet_shape0(), c->n);
-    fleet_grid_level(c->g, grid, level);
-    if (c->n) fleet_in_edge(c->g, grid, c->before, "->");
-    c->before = fleet_event_tensor(c->g, text, fleet_shape0(), FLEET_COUNT_DERIVED);
-    fleet_out_edge(c->g, grid, c->before, "->");
-    o->number = c->n++, o->ops = count_ops(c->s->m);
-    return o;
-}
-
-static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t tile,
-                        const bf16 *weights, const act *x, uint32_t n, uint32_t k, ending ending)
-{
-    op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    const layout as = tile == op_linear ? layout_of(c->s->m, n, k) : single_layout_of(n, k);
-    o->shape = product_of(n, k, as.wide);
-    o->tile_bytes = tile_bytes_of(&as);
-    o->turn = c->turn;
-    c->turn += wide_tiles_of(&as);
-    o->weights = weights;
-    o->x = x, o->x_second = c->s->d.split * MOST_ROWS * k;
-    o->ending = (uint32_t)ending;
-    return o;
-}
-
-#define NO_LAYER UINT32_MAX
-
-static fleet_graph *session_graph(session *s)
-{
-    const model *m = s->m;
-    const qwen3_config *cf = &m->config;
-    const decoder *d = &s->d;
-    const uint32_t q = cf->heads * cf->head_dim, kv = cf->kv_heads * cf->head_dim;
-    const uint64_t cache = (uint64_t)s->first.sequences * cf->kv_heads * cache_size(d);
-    chain c;
-    op *o;
-    memset(&c, 0, sizeof c);
-    c.s = s;
-    c.g = fleet_graph_create(NULL);
-    if (!c.g) return NULL;
-    o = then(&c, "embed", NO_LAYER, op_embed, FLEET_LEVEL_DEVICE);
-    o->shape = product_of(cf->hidden, BLOCK, 1);
-    o->norm = m->layers[0].input_norm;
-    for (uint32_t i = 0; i < cf->layers; i++) {
-        const model_layer *l = &m->layers[i];
-        const float *next_norm = i + 1 < cf->layers ? m->layers[i + 1].input_norm : m->norm;
-        o = then_product(&c, "qkv", i, op_linear, l->qkv, d->x, q + 2 * kv, cf->hidden, END_FLOATS);
-        o->normed = 1, o->floats = d->qkv, o->columns = q + 2 * kv;
-        o = then(&c, "attend", i, op_attend, FLEET_LEVEL_DEVICE);
-        o->q_norm = l->q_norm, o->k_norm = l->k_norm;
-        o->cache = d->cache + cache * i;
-#if !defined(FLEET_CUDA)
-        then(&c, "combine", i, op_combine, FLEET_LEVEL_DEVICE);
-#endif
-        o = then_product(&c, "o", i, op_linear, l->o, d->attended, cf->hidden, q, END_RESIDUAL);
-        o->norm = l->post_norm;
-        if (!l->sparse) {
-            o = then_product(&c, "gate_up", i, op_linear, l->gate_up, d->x, 2 * m->ffn, cf->hidden,
-                             END_SILU);
-            o->normed = 1, o->acts = d->gated, o->columns = m->ffn;
-            o->acts_second = d->split * MOST_ROWS * m->ffn;
-            o = then_product(&c, "down", i, op_linear, l->down, d->gated, cf->hidden, m->ffn,
-                             END_RESIDUAL);
-            o->norm = next_norm;
-            continue;
-        }
-        o = then_product(&c, "router", i, op_linear, l->router, d->x, cf->experts, cf->hidden,
-                         END_FLOATS);
-        o->normed = 1, o->floats = d->scores, o->columns = cf->experts;
-        then(&c, "route", i, op_route, FLEET_LEVEL_CU);
-        o = then_product(&c, "expert_up", i, op_expert, l->expert_up, d->x, 2 * m->expert_ffn,
-                         cf->hidden, END_SILU);
-        o->normed = 1, o->acts = d->gated, o->columns = m->expert_ffn;
-        o->acts_second = d->split * MOST_ROWS * cf->experts_per_token * m->expert_ffn;
-        o = then_product(&c, "expert_down", i, op_expert, l->expert_down, d->gated, cf->hidden,
-                         m->expert_ffn, END_FLOATS);
-        o->floats = d->expert_out, o->columns = cf->hidden;
-        o->x_second = d->split * MOST_ROWS * cf->experts_per_token * m->expert_ffn;
-        o = then(&c, "add_experts", i, op_add_experts, FLEET_LEVEL_DEVICE);
-        o->shape = product_of(cf->hidden, BLOCK, 1);
-        o->norm = next_norm;
-    }
-    o = then_product(&c, "lm_head", NO_LAYER, op_linear, m->head, d->x, cf->vocab, cf->hidden,
-                     END_LOGITS);
-    o->normed = 1;
-    then(&c, "next", NO_LAYER, op_next, FLEET_LEVEL_CU);
-    /* The host may look how many steps are done. */
-    fleet_event_outside(c.g, c.before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
-    return c.g;
-}
 
 /* X chiplets of the device's workers; where there is a scheduler on each chiplet, on the CPU one more. */
 static int session_topology(session *s)
@@ -441,7 +311,7 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (session_buffers(s) || session_tokens(s, requests)) return -1;
     s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
     if (!s->ops) return session_fail(s, "memory", "none left");
-    g = session_graph(s);
+    g = decoder_graph(m, &s->d, s->first.sequences, s->ops);
     if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;

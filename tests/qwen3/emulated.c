@@ -1221,7 +1221,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
         score[key] = 0;
         for (uint32_t i = 0; i < dim; i++)
             score[key] += (double)value_of_f16(kept_of((float)head[i])) *
-                          (double)value_of_f16(a->o.cache[cache + key_at(key, i)]);
+                          (double)value_of_f16(a->o.cache[cache + key_at(&a->d, key, i)]);
         score[key] /= sqrt(dim);
         most = fmax(most, score[key]);
     }
@@ -1229,7 +1229,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
     for (uint32_t i = 0; i < dim; i++) {
         to[i] = size[i] = 0;
         for (uint32_t key = 0; key <= position; key++) {
-            const double value = (double)value_of_f16(a->o.cache[cache + value_at(key, i)]);
+            const double value = (double)value_of_f16(a->o.cache[cache + value_at(&a->d, key, i)]);
             to[i] += score[key] / sum * value;
             size[i] += score[key] / sum * fabs(value);
         }
@@ -1246,9 +1246,9 @@ static void check_appended(test_run *t, const decoder_and_op *a, const float *ro
     plain_head(key, d, row + (d->heads + head) * dim, a->o.k_norm, position);
     for (uint32_t i = 0; i < dim; i++) {
         const double value = (double)row[(d->heads + d->kv_heads + head) * dim + i];
-        CHECK(fabs((double)value_of_f16(a->o.cache[cache + key_at(position, i)]) - key[i]) <=
+        CHECK(fabs((double)value_of_f16(a->o.cache[cache + key_at(d, position, i)]) - key[i]) <=
               0x1p-10 * fabs(key[i]) + 0x1p-20);
-        CHECK(fabs((double)value_of_f16(a->o.cache[cache + value_at(position, i)]) - value) <=
+        CHECK(fabs((double)value_of_f16(a->o.cache[cache + value_at(d, position, i)]) - value) <=
               0x1p-10 * fabs(value) + 0x1p-20);
     }
 }
@@ -1263,8 +1263,8 @@ static void fill_cache(kept *cache, const decoder_and_op *a)
         for (uint32_t key = 0; key < CONTEXT; key++)
             for (uint32_t j = 0; j < d->head_dim; j++) {
                 const int there = (int32_t)key < d->b->sequence[i / d->kv_heads].position;
-                head[key_at(key, j)] = there ? kept_of(fraction(2)) : 0x7fffu;
-                if (there) head[value_at(key, j)] = kept_of(fraction(2));
+                head[key_at(d, key, j)] = there ? kept_of(fraction(2)) : 0x7fffu;
+                if (there) head[value_at(d, key, j)] = kept_of(fraction(2));
             }
     }
 }

@@ -130,7 +130,8 @@ static void rows_of_a_unit_are_whole(test_run *t)
     for (uint32_t key = 0; key < KEYS; key++)
         for (uint32_t i = 0; i < 2 * MOST_HEAD_DIM; i++) {
             const uint32_t is_value = i / MOST_HEAD_DIM, n = i % MOST_HEAD_DIM;
-            const uint32_t at = (uint32_t)(is_value ? value_at(key, n) : key_at(key, n));
+            const uint32_t at =
+                (uint32_t)(is_value ? value_at(NULL, key, n) : key_at(NULL, key, n));
             uint32_t *row = &row_of_sector[at * 2 / 32];
             CHECK_INT(seen[at]++, 0);
             CHECK_INT(at / EIGHT * EIGHT + n % EIGHT, at); /* eight neighbours are together */

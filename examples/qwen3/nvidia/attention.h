@@ -210,10 +210,10 @@ FLEET_DEVICE void put_heads(const op *o, const decoder *d, const attention_part 
                 put_pair(l->q + n * QUERY_STRIDE + i, 0, 0);
         if (2 * lane >= dim / 2) continue;
         if (is_key) {
-            put_pair(cache + key_at(key, j), t.low[0], t.low[1]);
-            put_pair(cache + key_at(key, j + dim / 2), t.high[0], t.high[1]);
-            put_pair(cache + value_at(key, j), low.value[0], low.value[1]);
-            put_pair(cache + value_at(key, j + dim / 2), high.value[0], high.value[1]);
+            put_pair(cache + key_at(d, key, j), t.low[0], t.low[1]);
+            put_pair(cache + key_at(d, key, j + dim / 2), t.high[0], t.high[1]);
+            put_pair(cache + value_at(d, key, j), low.value[0], low.value[1]);
+            put_pair(cache + value_at(d, key, j + dim / 2), high.value[0], high.value[1]);
         } else {
             put_pair(l->q + n * QUERY_STRIDE + j, t.low[0], t.low[1]);
             put_pair(l->q + n * QUERY_STRIDE + j + dim / 2, t.high[0], t.high[1]);
@@ -649,6 +649,7 @@ FLEET_TILE(attend_many, op)
     return attend_tile(&ctx, 1);
 }
 #define ATTENTION_TILES(TILE_, P) TILE_(P, attend)
+#define COMBINE_TASK NO_TASK
 #define ATTENTION_TILES_OF_MANY(TILE_, P) TILE_(P, attend_many)
 
 #endif /* QWEN3_NVIDIA_ATTENTION_H */

@@ -25,13 +25,14 @@ FLEET_BOTH size_t cache_size(const decoder *d)
     return (size_t)ceil_div(d->context, KEYS) * UNIT;
 }
 /* Where in a head's cache value i of a key stands, and of the values of that key. Eight neighbours are together. */
-FLEET_BOTH size_t key_at(uint32_t key, uint32_t i)
+FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
 {
+    FLEET_UNUSED(d);
     return (size_t)key / KEYS * UNIT + unit_at(key % KEYS, i);
 }
-FLEET_BOTH size_t value_at(uint32_t key, uint32_t i)
+FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
 {
-    return key_at(key, i) + UNIT / 2;
+    return key_at(d, key, i) + UNIT / 2;
 }
 
 /* Keys are multiplied by queries as weights by rows. In the other product values are the columns, and keys the k's: of its

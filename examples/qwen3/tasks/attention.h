@@ -4,6 +4,10 @@
 
 #include "kv_splits.h"
 
+/* A backend that has these tasks defines, beside what tasks/backend.h lists, for n and groups of EIGHT values: */
+FLEET_DEVICE float dot(const float *query, const kept *key, uint32_t n);
+FLEET_DEVICE void add_eight(float *sum, float weight, const kept *values);
+
 #define QUERIES 16u /* rows times heads of a tile */
 
 typedef struct attention_lds {
@@ -190,5 +194,6 @@ FLEET_TILE(combine, op)
     return FLEET_OK;
 }
 #define ATTENTION_TILES(TILE_, P) TILE_(P, attend) TILE_(P, combine)
+#define COMBINE_TASK ((uint32_t)op_combine)
 
 #endif /* QWEN3_TASKS_ATTENTION_H */

@@ -4,6 +4,8 @@
 
 #include "backend.h"
 
+#define NO_TASK UINT32_MAX
+
 /* A part of a sequence's attention, for one head of keys and values: its units from `first` to `end`. */
 typedef struct attention_part {
     uint32_t sequence, head;
