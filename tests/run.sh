@@ -564,6 +564,11 @@ group_qwen3() {
                 -c "$file" -o /dev/null
         done
     done
+    # Each header alone; those of the GPUs' backends are their compilers' affair.
+    for file in examples/qwen3/*.h examples/qwen3/tasks/*.h; do
+        case $file in */backend_amd.h | */backend_nvidia.h) continue ;; esac
+        check "alone/$(stem "$file")" gcc -std=c11 "${warnings[@]}" -I. "${stb_flags[@]}" -fsyntax-only -x c "$file"
+    done
     program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" \
         timeout -k 5 "$(stretched 120)" bash tests/qwen3/program.sh
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
@@ -724,6 +729,9 @@ group_cuda() {
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     [ -z "${FLEET_DEEP:-}" ] || decoder_arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
+    for file in examples/qwen3/backend_nvidia.h examples/qwen3/nvidia/*.h; do
+        check "alone/$(stem "$file")" nvcc -x cu -std=c++17 -arch=sm_90a -Werror all-warnings -I. "${stb_flags[@]}" -ptx "$file" -o /dev/null
+    done
     ended build/qwen3
     [ $decoder_arch != sm_90a ] || check registers cuda_registers "$out/build/qwen3.log"
     nvidia-smi -L >/dev/null 2>&1 || {
