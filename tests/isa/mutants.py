@@ -199,7 +199,7 @@ MUTANTS = [
       "scope > (task->acquire | (uint32_t)task->flags << 2)", "carry"),
     L("step end: the epoch stays", SCHED, "fleeti_step_ends", "w->epoch++;", "", "carry"),
     L("task: acquires at block scope", SCHED, "fleeti_ready", "(fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level))", "FLEET_SCOPE_BLOCK", "static"),
-    L("residency: judged before all are counted", SCHED, "fleeti_judge", "counted == run->blocks", "1", "static"),
+    L("residency: judged before all are counted", SCHED, "fleeti_judge", "counted == run->blocks", "1", "census"),
     L("residency: a run where somebody found no seat", SCHED, "fleeti_judge", "fleeti_poll_device(&state->seats.word) != 0",
       "fleeti_poll_device(&state->seats.word) == 0", "static"),
     L("exit: the bucket's epoch stays", SCHED, "fleeti_leave", "fleet_load_relaxed_device(bucket) + steps", "fleet_load_relaxed_device(bucket)", "carry"),
