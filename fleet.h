@@ -1,41 +1,40 @@
 /* fleet.h - v0.1 - graphs, event tensors and plans for megakernels on chiplet GPUs - MIT licence
 
-   A megakernel is one persistent kernel in which many tile functions run as tasks, ordered by event
-   counters. This header holds everything that is decided on the host: you describe task grids,
-   event tensors and the maps between them; fleet_plan_build binds that graph to a topology (how
-   many chiplets, how many workers each), derives every wait count, infers the narrowest scope of
-   every event, proves that the schedule cannot deadlock, and writes one flat block, the plan.
-   What is known later has its place in it: symbols that are bound before a launch, and maps by
-   tensors that the launch itself writes.
+   A megakernel is one persistent kernel in which many tile functions run as tasks, ordered by event counters. This
+   header holds what is decided on the host. You describe task grids, event tensors and the maps between them as a
+   graph. fleet_plan_build binds the graph to a topology (how many chiplets, how many workers on each), derives every
+   wait count, infers the narrowest scope of every event, proves that the schedule cannot deadlock, and writes one flat
+   block: the plan. Shapes may depend on symbols that are bound before a launch, and maps on tensors that the launch
+   itself writes.
 
    CONTENTS (search for the tag)
        >>manual           this comment
        >>public           limits, statuses, topologies, extents, graph, maps, plan, reports, linear layers
-       >>layout           private, read by the other two headers: what the block of a plan holds
+       >>layout           private, read by the other two headers: the block of a plan
        >>iterator         inline code of the tile iterator, for the host and for tiles
        >>implementation   the table of passes; text, numbers, topologies, extents, coordinate maps
        >>graph            the calls that build a graph
        >>build            what the passes share, buckets, and fleet_plan_build, which runs the passes
        >>bind             pass: symbols, topology and shapes become numbers
        >>choose           pass: AUTO becomes STATIC or DYNAMIC
-       >>edges            pass: edges and run-time maps become numbers
-       >>place            pass: every task gets its chiplet and worker
-       >>analyse          pass: which tasks notify each event element and which wait for it
+       >>edges            pass: events, edges and run-time maps become numbers
+       >>place            pass: each task gets its chiplet and worker
+       >>analyse          pass: which tasks notify each event element, and which wait for it
        >>count            pass: wait counts, scopes, counters, targets
-       >>overlap          pass: whether sources may run ahead of the step before
-       >>tensors          pass: no run-time map reads what is not written
-       >>records          pass: the waits and notifies of each task
-       >>emit             pass: the block
-       >>order            pass: nothing can deadlock
-       >>check            fleet_plan_check: blocks that come from outside
-       >>report           questions to a plan, and its report
-       >>linear           linear layers: choice, costs, report
+       >>overlap          pass: whether sources may start before the previous step has ended
+       >>tensors          pass: run-time tensors are written before maps read them
+       >>records          pass: the wait and notify records of each task
+       >>emit             pass: the block of the plan
+       >>order            pass: neither a queue order nor a cycle can deadlock
+       >>check            fleet_plan_check, for blocks that come from outside
+       >>report           queries of a plan, and its report
+       >>linear           linear layers: choice, predicted costs, report
 
    RECIPE
        In exactly one source file:
            #define FLEET_IMPLEMENTATION
            #include "fleet.h"
-       Everywhere else: #include "fleet.h". C11 or C++17. Knows no GPU API.
+       Everywhere else: #include "fleet.h". C11 or C++17. No GPU API is needed.
 
    THE SMALLEST GRAPH
            fleet_graph  *g = fleet_graph_create(NULL);
@@ -52,26 +51,24 @@
            if (fleet_plan_build(g, &d, &plan) != FLEET_OK) puts(fleet_graph_error(g));
 
    WHAT IT DOES NOT DO
-       It runs nothing (fleet_sched.h does), compiles nothing, knows no model, and of operators only how
-       a matrix product is cut over chiplets (linear layers); prints nothing, and never exits.
+       It runs nothing (fleet_sched.h does), compiles nothing, prints nothing and never exits. It knows no model; of
+       operators it knows only how a matrix product is split over chiplets (linear layers).
 
-   OPTIONS (define before the include that has FLEET_IMPLEMENTATION; scope: that file)
-       FLEET_MALLOC(bytes), FLEET_FREE(ptr)   default: malloc, free. Graphs and plans come from
-                                              here, but for the graph's lists, which stb_ds
-                                              allocates (STBDS_REALLOC, STBDS_FREE).
-       FLEET_STB_DS_IMPLEMENTED               set it when another file of your program already
-                                              defines STB_DS_IMPLEMENTATION.
-       stb_ds.h is looked for as "stb_ds.h" and as <stb/stb_ds.h> on the include path.
+   OPTIONS (define them before the include that has FLEET_IMPLEMENTATION)
+       FLEET_MALLOC(bytes), FLEET_FREE(ptr)   Default: malloc, free. Graphs, plans and scratch memory come from them;
+                                              the lists of a graph come from stb_ds (STBDS_REALLOC, STBDS_FREE).
+       FLEET_STB_DS_IMPLEMENTED               Define it if another file of your program already defines
+                                              STB_DS_IMPLEMENTATION.
+       stb_ds.h is searched for as "stb_ds.h" and as <stb/stb_ds.h> on the include path.
 
-   MEMORY MODEL
-       Nothing here is shared between threads. A plan is immutable once built, and may then be read
-       by any number of threads and devices.
+   THREADS
+       A graph belongs to one thread at a time. A plan never changes once it is built; any number of threads and
+       devices may read it.
 
    ERRORS
-       Functions return fleet_status. Graph building keeps the first error, with file and line of
-       the call; later calls are no-ops and return handles that are safe to pass on, so that
-       building code reads straight. fleet_graph_error gives the message, which names the field or
-       object to change.
+       Functions return fleet_status. A graph keeps the first error of its building calls, with the file and line of
+       the call. Later calls do nothing and return handles that are safe to pass on, so that building code needs no
+       checks in between. fleet_graph_error returns the message, which names the object and what to change.
 */
 #ifndef FLEET_H
 #define FLEET_H
@@ -90,7 +87,7 @@
 #define FLEET_C_END
 #endif
 
-/* Arithmetic that tiles and the host need alike. */
+/* Functions that both the host and tiles call. */
 #if defined(__CUDACC__) || defined(__HIP__)
 #define FLEET_BOTH                                                                                 \
     static __attribute__((host)) __attribute__((device)) inline __attribute__((unused))
@@ -108,13 +105,13 @@ FLEET_C_BEGIN
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
 #define FLEET_MAX_TENSORS 16  /* run-time tensors of one graph */
-#define FLEET_MAX_BUCKETS 64  /* sets of queues in one plan, for the values of its symbols */
-#define FLEET_LINE_BYTES 128  /* cache line: counters never share one with a stored flag */
+#define FLEET_MAX_BUCKETS 64  /* buckets of one plan: sets of queues, for values of its symbols */
+#define FLEET_LINE_BYTES 128  /* of a cache line; counters share none with other data */
 
 /* ---- statuses -------------------------------------------------------------------------------- */
 
-/* Every status and what it means. Host functions and tiles return them; device code stores them in
-   the report. The order is part of the plan format: append only. */
+/* Every status and its meaning. Host functions and tiles return them; device code stores them in the report. The
+   order is part of the plan format: append only. */
 #define FLEET_STATUS_LIST(X)                                                                       \
     X(FLEET_OK, "ok")                                                                              \
     X(FLEET_ERROR_NULL, "a pointer that must not be null is null")                                 \
@@ -127,7 +124,7 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_MAP, "an edge map is malformed or names an unknown axis")                        \
     X(FLEET_ERROR_MAP_RANGE, "an edge map reaches outside the event tensor")                       \
     X(FLEET_ERROR_WAIT_COUNT, "a given wait count disagrees with the maps")                        \
-    X(FLEET_ERROR_NEVER_NOTIFIED, "a task waits for an event that nobody notifies")                \
+    X(FLEET_ERROR_NEVER_NOTIFIED, "a task waits for an event that is never notified")              \
     X(FLEET_ERROR_CYCLE, "the graph has a cycle")                                                  \
     X(FLEET_ERROR_ORDER, "the order of a static queue would deadlock across workers")              \
     X(FLEET_ERROR_SCOPE, "an event's scope is too narrow for its placement")                       \
@@ -144,7 +141,7 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_CENSUS, "a chiplet has fewer workgroups than the plan needs")                    \
     X(FLEET_ERROR_ABORTED, "the host asked to abort")                                              \
     X(FLEET_ERROR_TIMEOUT, "a wait passed its deadline")                                           \
-    X(FLEET_ERROR_DEADLOCK, "nobody can run: every worker waits")                                  \
+    X(FLEET_ERROR_DEADLOCK, "no task can run: every worker waits")                                 \
     X(FLEET_ERROR_TILE, "a tile returned a failure")                                               \
     X(FLEET_ERROR_LAUNCH, "the kernel cannot be launched")                                         \
     X(FLEET_ERROR_DEVICE, "a call of the GPU runtime failed")                                      \
@@ -154,7 +151,7 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_TENSOR_UNBOUND, "a run-time tensor has no memory")                               \
     X(FLEET_ERROR_TENSOR_VALUE, "a run-time tensor holds a value that its map cannot take")        \
     X(FLEET_ERROR_IMAGE_CHECKSUM, "the plan is damaged: its checksum does not match its bytes")    \
-    X(FLEET_ERROR_EPOCH, "an event was notified for an epoch before the one before was complete")
+    X(FLEET_ERROR_EPOCH, "an event was notified for an epoch whose predecessor is incomplete")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;
@@ -165,21 +162,20 @@ const char *fleet_status_text(fleet_status status);
 
 /* ---- topologies ------------------------------------------------------------------------------ */
 
-/* What the builder knows of a chip. All numbers are data: a chip of your own is made by hand. */
+/* A chip, as the builder sees it. Plain data: fill one in for a chip without a preset. */
 typedef struct fleet_topology {
     char name[24];
     uint32_t chiplets;                  /* X, 1..FLEET_MAX_CHIPLETS */
     uint32_t units[FLEET_MAX_CHIPLETS]; /* CUs or SMs per chiplet = workgroups resident at once */
     uint32_t wave_size;                 /* lanes of a wavefront or warp; 1 on the host */
     uint32_t lds_bytes;                 /* LDS (shared memory) per CU or SM */
-    uint64_t l2_bytes;                  /* C, L2 per chiplet */
-    uint64_t llc_bytes;                 /* last-level cache of the device, 0: none */
+    uint64_t l2_bytes;                  /* L2 per chiplet */
+    uint64_t llc_bytes;                 /* last-level cache of the device; 0: none */
     uint32_t private_l2;                /* 1: the L2s of two chiplets are not coherent */
 } fleet_topology;
 
-/* Presets: name, chiplets, units per chiplet, wave, LDS bytes, L2 bytes, last-level bytes, private.
-   Sources: CDNA3 and CDNA4 white papers and ISA guides, NVIDIA Hopper and Blackwell tuning
-   guides. */
+/* Presets: name, chiplets, units per chiplet, wave, LDS bytes, L2 bytes, last-level bytes, private L2.
+   Sources: CDNA3 and CDNA4 white papers and ISA guides, NVIDIA Hopper and Blackwell tuning guides. */
 #define FLEET_TOPOLOGY_LIST(X)                                                                     \
     X(MI300X, 8, 38, 64, 65536, 4194304, 268435456, 1)                                             \
     X(MI300A, 6, 38, 64, 65536, 4194304, 268435456, 1)                                             \
@@ -192,10 +188,10 @@ typedef struct fleet_topology {
 #define FLEETI_TOPOLOGY_ENUM(n, x, u, w, lds, l2, llc, p) FLEET_##n,
 typedef enum fleet_chip { FLEET_TOPOLOGY_LIST(FLEETI_TOPOLOGY_ENUM) FLEET_CHIP_COUNT } fleet_chip;
 
-/* A preset; an unknown chip gives a topology of zero chiplets, which no plan accepts. */
+/* A preset. An unknown chip gives a topology without chiplets, which no plan accepts. */
 fleet_topology fleet_topology_preset(fleet_chip chip);
 
-/* A topology of `chiplets` times `units`, everything else as on MI300X: a start for your own. */
+/* A topology of `chiplets` times `units`, otherwise that of MI300X: a start for your own. */
 fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 
 /* ---- symbolic extents ------------------------------------------------------------------------ */
@@ -203,8 +199,7 @@ fleet_topology fleet_topology_make(uint32_t chiplets, uint32_t units);
 /* An extent: floor((mul * symbol + add) / div), or the constant `add` where symbol is 0. */
 typedef struct fleet_dim {
     int64_t add, mul, div;
-    uint32_t
-        symbol; /* 0: constant; else a symbol of its graph: number, and above its 8 bits which graph */
+    uint32_t symbol; /* 0: constant; else a symbol's number (low 8 bits) and a tag of its graph */
 } fleet_dim;
 
 typedef struct fleet_shape {
@@ -214,13 +209,14 @@ typedef struct fleet_shape {
 
 typedef struct fleet_graph fleet_graph;
 
+/* Arithmetic of extents. A result that does not exist (see each) is reported by the call that is given it. */
 fleet_dim fleet_dim_of(int64_t n);                    /* the constant n */
-fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; only of a dim without division */
+fleet_dim fleet_dim_times(fleet_dim d, int64_t k);    /* d * k; d must have no division */
 fleet_dim fleet_dim_plus(fleet_dim d, int64_t k);     /* d + k */
 fleet_dim fleet_dim_ceil_div(fleet_dim d, int64_t k); /* ceil(d / k), k > 0 */
 
-/* A named extent whose value, within [min, max], is bound when a plan is built (fleet_bind_at_build) or, by
-   default, before a launch (fleet_bind): then one plan serves all values. */
+/* A named extent with a value in [min, max], 0 <= min. Bind it when a plan is built (fleet_bind_at_build), or leave
+   it to be bound before each launch (fleet_bind): then one plan serves all values. */
 fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t max);
 
 fleet_shape fleet_shape0(void); /* one element, no axis */
@@ -228,13 +224,13 @@ fleet_shape fleet_shape1(fleet_dim a);
 fleet_shape fleet_shape2(fleet_dim a, fleet_dim b);
 fleet_shape fleet_shape3(fleet_dim a, fleet_dim b, fleet_dim c);
 fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
-/* Appends an axis: shapes of five and six axes. */
+/* Appends an axis, for shapes of five and six axes. */
 fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
 
 /* ---- graph ----------------------------------------------------------------------------------- */
 
-/* Handles; 0 is none, and every call accepts it as a no-op once the graph has an error. The lower half is a number, the
-   upper one tells of which graph: a handle of another one is an error. */
+/* Handles. 0 is no object; once the graph has an error, every call accepts it and does nothing. The low half is a
+   number, the high half a tag of the graph, so that a handle of another graph is an error. */
 typedef struct fleet_etensor {
     uint64_t id;
 } fleet_etensor;
@@ -256,13 +252,13 @@ typedef enum fleet_scope {
 } fleet_scope;
 
 typedef enum fleet_level {
-    FLEET_LEVEL_WAVE,    /* wavefront-task: one wave */
-    FLEET_LEVEL_CU,      /* CU-task: one workgroup. The default */
-    FLEET_LEVEL_CHIPLET, /* chiplet-task: all workers of one chiplet, each with its tile index */
+    FLEET_LEVEL_WAVE,    /* wavefront-task: one wave runs it */
+    FLEET_LEVEL_CU,      /* CU-task: one workgroup runs it. The default */
+    FLEET_LEVEL_CHIPLET, /* chiplet-task: all workers of one chiplet run it, by tile index */
     FLEET_LEVEL_DEVICE   /* device-task: one chiplet-task per slice; complete when all are */
 } fleet_level;
 
-/* Called with each warning and error, at the moment it arises; `user` is the descriptor's. */
+/* Is called with each warning and error as it arises. `user` is the descriptor's log_user. */
 typedef void (*fleet_log_fn)(void *user, fleet_status status, const char *message);
 
 typedef struct fleet_graph_desc {
@@ -272,77 +268,76 @@ typedef struct fleet_graph_desc {
 
 fleet_graph_desc fleet_graph_desc_default(void);
 
-/* Makes an empty graph (null desc: defaults); null when out of memory. The caller owns it. */
+/* Makes an empty graph, which the caller destroys. desc: null for the defaults. Null when out of memory. */
 fleet_graph *fleet_graph_create(const fleet_graph_desc *desc);
 void fleet_graph_destroy(fleet_graph *g);
 
-/* The first error of the graph or of the last fleet_plan_build on it. "" when there is none. */
+/* The first error of the graph, else that of its last fleet_plan_build. The text is "" if there is none; it belongs
+   to the graph. */
 const char *fleet_graph_error(const fleet_graph *g);
 fleet_status fleet_graph_status(const fleet_graph *g);
 
-/* Every building call below goes through a macro that adds the caller's file and line. */
+/* Building calls are macros that pass the caller's file and line to the function of the same name. */
 #define FLEETI_HERE __FILE__, __LINE__
 
 #define FLEET_COUNT_DERIVED 0
 
-/* An event tensor: an array of event counters. count: FLEET_COUNT_DERIVED, or the number of
-   notifies (one per task that notifies an element) that completes each element, checked against the
-   maps. The name "step" is taken: by the implicit event that ends a step. */
+/* Adds an event tensor: an array of event counters. count: the notifies that complete each element, one for each task
+   that notifies it, or FLEET_COUNT_DERIVED; a given count is checked against the maps. The name "step" is reserved
+   for the implicit event that ends a step. */
 fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
                                   int64_t count, const char *file, int line);
 #define fleet_event_tensor(g, name, shape, count)                                                  \
     fleeti_event_tensor(g, name, shape, count, FLEETI_HERE)
 
-/* A task grid: one task per coordinate of shape, in row-major order. tile: the number by which your
-   kernel's dispatch finds the tile function (FLEET_DISPATCH makes them). args: index into the
-   caller's argument array, so that one tile serves many layers. Static queues follow the order in
-   which grids are added. */
+/* Adds a task grid: one task per coordinate of shape, in row-major order. tile: the number by which your kernel's
+   dispatch finds the tile function (FLEET_DISPATCH numbers them). args: index into the caller's array of arguments,
+   so that one tile serves many layers. Static queues follow the order in which grids are added. */
 fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
                               uint32_t args, const char *file, int line);
 #define fleet_call_device(g, name, tile, shape, args)                                              \
     fleeti_call_device(g, name, tile, shape, args, FLEETI_HERE)
 
-/* Sets the level of a grid's tasks (default FLEET_LEVEL_CU). */
+/* Sets the level of a grid's tasks (default: FLEET_LEVEL_CU). */
 void fleeti_grid_level(fleet_graph *g, fleet_grid grid, fleet_level level, const char *file,
                        int line);
 #define fleet_grid_level(g, grid, level) fleeti_grid_level(g, grid, level, FLEETI_HERE)
 
-/* Sets the number of slices of a device-task (default: one per chiplet). Slice s runs as a
-   chiplet-task on chiplet s mod X; chiplets without a slice do nothing and signal nothing. At least
-   1 when a plan is built. */
+/* Sets the number of slices of a device-task, at least 1 (default: one per chiplet). Slice s runs as a chiplet-task
+   on chiplet s mod X. A chiplet without a slice takes no part in the task. */
 void fleeti_grid_slices(fleet_graph *g, fleet_grid grid, fleet_dim slices, const char *file,
                         int line);
 #define fleet_grid_slices(g, grid, slices) fleeti_grid_slices(g, grid, slices, FLEETI_HERE)
 
-/* Sets how many tiles a slice of a device-task, or a chiplet-task, has at most. Read where the plan is unaware
-   (fleet_plan_desc), which makes a CU-task of each of so many; checked in every plan: 1..65535 when it is built. Default:
-   as many as the plan has workers on a chiplet, on the one with the most. Of a symbol that is bound at launch: by the
-   value of its bucket, so that a launch may have tasks without a tile. */
+/* Sets the maximum number of tiles, 1..65535, of a chiplet-task or of a slice of a device-task. An unaware plan
+   (fleet_plan_desc) makes a CU-task of each of them; other plans only check the number. Default: the workers of the
+   chiplet that has most. A symbol that is bound at launch counts with the value of its bucket, so that a launch may
+   have tasks without a tile. */
 void fleeti_grid_tiles(fleet_graph *g, fleet_grid grid, fleet_dim tiles, const char *file,
                        int line);
 #define fleet_grid_tiles(g, grid, tiles) fleeti_grid_tiles(g, grid, tiles, FLEETI_HERE)
 
-/* Who decides where and when a grid's tasks run. */
+/* What decides where and when a grid's tasks run. */
 typedef enum fleet_schedule {
-    FLEET_SCHEDULE_STATIC,  /* per-worker queues in the plan; no scheduler workgroup */
+    FLEET_SCHEDULE_STATIC,  /* a queue for each worker, fixed in the plan */
     FLEET_SCHEDULE_CHIPLET, /* one scheduler workgroup per chiplet deals that chiplet's tasks */
-    /* Ready queues on the device: the arrival that completes a task's last event pushes it to its
-       chiplet's; idle workers pop there, then steal elsewhere, but no chiplet-task. A task may run
-       anywhere, so that its events have device scope. It cannot wait for the outside. */
+    /* Ready queues on the device. The arrival that completes the last event of a task pushes it to the queue of its
+       chiplet. Idle workers pop there, then steal from other chiplets, but never a chiplet-task. As a task may run
+       anywhere, its events have device scope. It cannot wait for an event that is notified from outside. */
     FLEET_SCHEDULE_DYNAMIC,
     FLEET_SCHEDULE_AUTO /* STATIC or DYNAMIC, by fleet_grid_time and fleet_costs; the report says why */
 } fleet_schedule;
 
-/* Sets the schedule of one grid, but not to CHIPLET; default: the plan's. Where a plan has grids of
-   both, a worker that is free looks at the head of its own queue first, then at the ready queues: it
-   never waits for one task while it could run another. A plan under CHIPLET is so as a whole. */
+/* Sets the schedule of one grid to STATIC, DYNAMIC or AUTO (default: the plan's). In a plan with STATIC and DYNAMIC
+   grids, an idle worker looks at the head of its own queue first, then at the ready queues; it never waits for one
+   task while it could run another. CHIPLET is a schedule of whole plans. */
 void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
                           const char *file, int line);
 #define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
 
-/* For AUTO: how long a tile of the grid runs, in nanoseconds, by how much that varies from tile to tile, as standard
-   deviation in percent of it, and how many of the grid's tasks have a tile to run (the first ones; 0: all). Measured
-   or estimated; default: 5 us and 0, all; where run-time maps name the tasks, 50 and half of them. */
+/* Tells AUTO how long a grid's tiles run. mean_ns: of one tile, in nanoseconds. variation_percent: standard deviation
+   from tile to tile, in percent of the mean. tasks: how many tasks have a tile to run, the first ones; 0: all.
+   Measured or estimated. Default: 5000 ns, 0%, all; where run-time maps name the tasks, 50% and half of them. */
 void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
                       uint32_t tasks, const char *file, int line);
 #define fleet_grid_time(g, grid, mean_ns, variation_percent, tasks)                                \
@@ -350,17 +345,16 @@ void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_
 
 /* ---- coordinate maps ------------------------------------------------------------------------- */
 
-/* One axis of the target as a function of the task's coordinate c. With v = offset + sum of
-   stride[k] * c[k], the axis takes every value from floor(v / div) to floor((v + width - 1) / div);
-   where limit is set, v + width is cut at limit first (the last tile may be partial, and a task
-   that begins at or behind the limit reaches nothing). */
+/* One axis of the target as a function of the task's coordinate c. With v = offset + sum of stride[k] * c[k], the
+   axis takes every value from floor(v / div) to floor((v + width - 1) / div). If limit is set, v + width is cut at
+   limit first: the last tile may be partial, and a task that begins at or after the limit reaches nothing. */
 typedef struct fleet_axis_map {
     int64_t stride[FLEET_MAX_RANK];
     int64_t offset;
     int64_t div;     /* > 0 */
     int64_t width;   /* > 0; 1: a single unit */
-    fleet_dim limit; /* units in all; constant 0: no limit */
-    uint32_t every;  /* 1: every value of the axis; the other fields are not read */
+    fleet_dim limit; /* total number of units; constant 0: no limit */
+    uint32_t every;  /* 1: every value of the axis; the other fields are ignored */
 } fleet_axis_map;
 
 typedef struct fleet_map {
@@ -370,19 +364,20 @@ typedef struct fleet_map {
 
 /* floor((stride * c[task_axis] + offset) / div) */
 fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div);
-/* The tiles of `to` units that task tile c[task_axis] of `from` units touches, of `limit` units in
-   all: from one tiling to another. */
+/* From one tiling to another: the tiles of `to` units that task c[task_axis], a tile of `from` units, touches. limit:
+   total number of units. */
 fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, fleet_dim limit);
 fleet_axis_map fleet_axis_every(void);
-fleet_map fleet_map0(void); /* one event for all */
+fleet_map fleet_map0(void); /* no axis: one event for all tasks */
 fleet_map fleet_map1(fleet_axis_map a);
 fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b);
-/* Appends an axis: maps of three and more. */
+/* Appends an axis, for maps of three axes and more. */
 fleet_map fleet_map_and(fleet_map m, fleet_axis_map a);
 
-/* An edge by an einsum string: left of "->" a letter per axis of the grid, right of it a letter per
-   axis of the event tensor. A letter that stands only on the right means every value of that axis;
-   nothing on the right means the one element of a tensor without axes. Spaces are ignored. */
+/* Adds an edge by an einsum string: the tasks of the grid notify (out) or wait for (in) elements of the event tensor.
+   On the left of "->" stands a letter for each axis of the grid, on the right a letter for each axis of the event
+   tensor. A letter that is only on the right stands for every value of its axis. An empty right side is the single
+   element of a tensor without axes. Spaces are ignored. */
 void fleeti_out_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const char *einsum,
                      const char *file, int line);
 #define fleet_out_edge(g, grid, event, einsum) fleeti_out_edge(g, grid, event, einsum, FLEETI_HERE)
@@ -390,7 +385,7 @@ void fleeti_in_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event, const 
                     const char *file, int line);
 #define fleet_in_edge(g, grid, event, einsum) fleeti_in_edge(g, grid, event, einsum, FLEETI_HERE)
 
-/* An edge by an affine map with one axis per axis of the event tensor. */
+/* Adds an edge by an affine map, with one axis for each axis of the event tensor. */
 void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
                          const char *file, int line);
 #define fleet_out_edge_map(g, grid, event, map)                                                    \
@@ -401,62 +396,61 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
 
 /* ---- run-time maps --------------------------------------------------------------------------- */
 
-/* A run-time tensor: int32 in device memory, row-major, which the tasks of one grid write, and by which maps find
-   events and tasks in the same launch. A writer of one CU-task writes it all; a writer of as many tasks as the
-   tensor has rows writes row i by task i. fleet_bind_tensor gives it its memory. The builder refuses a map that may
-   be read before it is written (FLEET_ERROR_TENSOR_ORDER); what the writer left is checked before anybody uses it
+/* Adds a run-time tensor: int32 values in device memory, row-major. The tasks of grid `writer` write it, and maps
+   read it in the same launch to find events and tasks. A writer with one CU-task writes all of it; a writer with a
+   task for each row writes row i by task i. fleet_bind_tensor gives the tensor its memory. The builder refuses a map
+   that may read it before it is written (FLEET_ERROR_TENSOR_ORDER). A launch checks the values before it uses them
    (FLEET_ERROR_TENSOR_VALUE, with tensor, index and value in the report).
-   An event tensor that such maps reach has one axis and no other out edges. Under DYNAMIC it is used as told. Under
-   STATIC and CHIPLET, where queues are fixed, it collapses to one event: whoever notifies any of its elements
-   notifies that, and who waits for one waits for all (Event Tensor, papers B). */
+   An event tensor that run-time maps reach has one axis and no other out edges. Under DYNAMIC it works as described
+   below. Under STATIC and CHIPLET, whose queues are fixed, it collapses to one event: a notify of any element
+   notifies it, and a wait for any element waits for all notifies (Event Tensor, appendix B). */
 fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
                                    fleet_grid writer, const char *file, int line);
 #define fleet_runtime_tensor(g, name, shape, writer)                                               \
     fleeti_runtime_tensor(g, name, shape, writer, FLEETI_HERE)
 
-/* Updates by index: task i notifies event[topk[i, j]] for all j. topk: [tasks of the grid, k], values in
-   [0, elements); the grid has one axis. */
+/* Notifies by index: task i notifies event[topk[i, j]] for all j. topk: [tasks of the grid, k], values in
+   [0, elements). The grid has one axis. */
 void fleeti_out_edge_gather(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor topk,
                             const char *file, int line);
 #define fleet_out_edge_gather(g, grid, event, topk)                                                \
     fleeti_out_edge_gather(g, grid, event, topk, FLEETI_HERE)
 
-/* Triggers by range: the tasks with indptr[e] <= at[0] < indptr[e + 1] wait for event[e]; tasks with at[0] at or
-   behind indptr's last value do not exist in this step. indptr: [elements + 1], from 0 on, never decreasing, values in
-   [0, extent of the grid's first axis], written by one CU-task. */
+/* Waits by range: the tasks with indptr[e] <= at[0] < indptr[e + 1] wait for event[e]. Tasks with at[0] >= the last
+   value of indptr do not exist in this step. indptr: [elements + 1], begins with 0, never decreases, values up to the
+   extent of the grid's first axis; one CU-task writes it. */
 void fleeti_in_edge_range(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_tensor indptr,
                           const char *file, int line);
 #define fleet_in_edge_range(g, grid, event, indptr)                                                \
     fleeti_in_edge_range(g, grid, event, indptr, FLEETI_HERE)
 
 /* Wait counts by tensor: element e is complete after counts[e] notifies, and after the task that writes counts has
-   ended. counts: [elements], values in [0, the event tensor's count], which is their bound; written by one CU-task.
-   An element of count 0 completes too. They must be the notifies that come: the run fails with
-   FLEET_ERROR_TENSOR_VALUE where their sum is not, or where an element gets more than its count. */
+   ended; with count 0 too. counts: [elements], values up to the event tensor's count; one CU-task writes it. The run
+   fails with FLEET_ERROR_TENSOR_VALUE if their sum is not the number of notifies, or if an element gets more than its
+   count. */
 void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor counts, const char *file,
                          int line);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
-/* ---- placement, scopes, the outside, buffers ------------------------------------------------- */
+/* ---- placement, scope, external events, buffers ---------------------------------------------- */
 
-/* Places a grid of CU-, wavefront- or chiplet-tasks: the map's first axis is the chiplet, its second
-   (where it has one) the worker on that chiplet; values out of range are an error, so that a map must
-   say its own modulus by its shape. Default: a grid's tasks are spread over the chiplets in contiguous
-   runs of equal length, or in turn where a launch may leave tasks out (symbols, run-time tensors), and
-   over a chiplet's workers in turn; chiplet-task k goes to chiplet k mod X. A worker may be named for
-   grids under the STATIC schedule only. */
+/* Places the tasks of a grid of CU-, wavefront- or chiplet-tasks. The map's first axis is the chiplet; its second, if
+   it has one, the worker on that chiplet, which only a STATIC grid may name. A value out of range is an error: a map
+   does not wrap around. Default: a grid's tasks go to the chiplets in contiguous runs of equal length, or in turn if
+   a launch may leave tasks out (symbols, run-time tensors), and to a chiplet's workers in turn; chiplet-task k goes
+   to chiplet k mod X. */
 void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
 
-/* Gives an event tensor a scope by hand: wider than the inferred one is fine, narrower an error. */
+/* Sets the scope of an event tensor. It may be wider than the inferred one; a narrower one is an error. */
 void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
                         int line);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
 
-/* Declares that somebody outside the kernel takes part in an event: FLEET_OUTSIDE_NOTIFIES adds
-   `notifies` arrivals per step and element, FLEET_OUTSIDE_WAITS waits for it. scope:
-   FLEET_SCOPE_DEVICE for ordinary kernels and copies on the device, FLEET_SCOPE_SYSTEM for the host
-   and other devices (the counters then live in host memory that the device can reach). */
+/* Declares that something outside the kernel takes part in an event. roles: FLEET_OUTSIDE_NOTIFIES (it adds
+   `notifies` arrivals to each element in each step), FLEET_OUTSIDE_WAITS (it waits for it), or both. scope:
+   FLEET_SCOPE_DEVICE for kernels and copies on this device; FLEET_SCOPE_SYSTEM for the host and other devices: the
+   counters are then in host memory that the device can access. */
 #define FLEET_OUTSIDE_NOTIFIES 1u
 #define FLEET_OUTSIDE_WAITS 2u
 void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
@@ -464,9 +458,8 @@ void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, u
 #define fleet_event_outside(g, event, roles, notifies, scope)                                      \
     fleeti_event_outside(g, event, roles, notifies, scope, FLEETI_HERE)
 
-/* Declared buffers let the builder prove that a step may run ahead of the one before it. Where
-   every grid declares what it reads and writes, sources for which no reader or writer of the step
-   before can conflict start without the step event. */
+/* Declares buffers, and the grids that read and write them. If every grid declares what it uses, the builder tries to
+   prove that sources may start before the previous step has ended. */
 fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, int line);
 #define fleet_buffer_named(g, name) fleeti_buffer(g, name, FLEETI_HERE)
 void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line);
@@ -477,8 +470,9 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
 
 /* ---- plan ------------------------------------------------------------------------------------ */
 
-/* What the kit itself takes, in nanoseconds: for a task with an event before and one behind it, and from the end of a
-   grid to the start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h) measures them. */
+/* The kit's overhead in nanoseconds, for AUTO. task: of a task that waits for one event and notifies another. hop:
+   from the end of a grid to the start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h)
+   measures them. */
 typedef struct fleet_costs {
     float static_task, static_hop;   /* from a worker's queue, in a plan that is STATIC */
     float mixed_task, mixed_hop;     /* the same, in a plan with DYNAMIC grids */
@@ -499,29 +493,29 @@ typedef struct fleet_buckets {
 typedef struct fleet_plan_desc {
     fleet_topology topology;      /* default: the preset MI300X */
     fleet_schedule schedule;      /* default: FLEET_SCHEDULE_STATIC */
-    uint32_t workers_per_chiplet; /* W; default 0: every unit (less one scheduler under CHIPLET) */
-    /* 1: every arrival of a device event goes to its one counter; 2: chiplets count first and send
-       one arrival each; default 0: 2 */
+    uint32_t workers_per_chiplet; /* W; default 0: all units (CHIPLET: all but one) */
+    /* 1: every arrival at a device-scope event goes to its one counter. 2: arrivals are counted on each chiplet
+       first, and each chiplet sends one arrival. Default 0: 2 */
     uint32_t counter_levels;
-    /* distance of two counters of one tensor, a power of two in 4..128; default 0: 128, and 16 in
-       tensors of over 4096 elements */
+    /* Distance of two counters of a tensor: a power of two in 4..128. Default 0: 128, and 16 in tensors of more than
+       4096 elements */
     uint32_t counter_stride_bytes;
-    /* 1: instead of the graph's events, a device-wide one between each grid and the next: what fine-grained events
-       gain is measured against this, with the same tiles. STATIC, whatever the grids ask for; grids in an order that
-       their edges allow. Default 0 */
+    /* 1: replaces the graph's events by a device-wide barrier between each grid and the next: the baseline for the
+       gain of fine-grained events, with the same tiles. Always STATIC; grids run in the order in which they were
+       added, which their edges must allow. Default 0 */
     uint32_t unfused;
-    /* 1: chiplets are not known: each device- or chiplet-task becomes independent CU-tasks, one for each tile t of its
-       fleet_grid_tiles in each slice s, slice after slice. Task number i of a grid goes to chiplet i mod X and there to
-       the workers in turn, so that tiles which would share an L2 land in different ones. ctx says slice = s, slices as
-       ever, tile_index = t, tile_num = tiles: a tile function that goes from tile to tile by stride (tile_index,
-       tile_index + tile_num, ...) computes the same tiles, unchanged. It must not count on its chiplet, nor on company:
-       there is no barrier among the tiles. Each CU-task arrives for itself; a placement of chiplet-tasks is not looked
-       at, and a scope that was given by hand for the chiplets is widened where it must be. Together with
-       counter_levels = 1, where each task releases to the device and arrives at the one counter, it is the baseline of
-       the FLEET paper (standard decomposition, direct signals). Under every schedule, and with unfused. Default 0 */
+    /* 1: ignores chiplets. Each device- or chiplet-task becomes independent CU-tasks, one for each tile t of its
+       fleet_grid_tiles in each slice s. CU-task i of a grid goes to chiplet i mod X and there to the workers in turn,
+       so that tiles which would share an L2 run on different chiplets. The context says slice = s, tile_index = t,
+       tile_num = tiles: a tile function that goes from tile to tile by a stride of tile_num computes the same tiles,
+       unchanged. It must not use a barrier among the tiles, nor rely on its chiplet. Each CU-task arrives for itself.
+       A placement of chiplet-tasks is ignored, and a given scope is widened if it must be. With counter_levels = 1
+       this is the baseline of the FLEET paper (standard decomposition, direct signals). Works under every schedule
+       and with unfused. Default 0 */
     uint32_t unaware;
-    /* 1: tasks go to ready queues when all their producers have been taken, rather than have ended; who pops one runs
-       its prefetch, waits for its events and then runs its tile. Two atomics more for each task and event. Default 0 */
+    /* 1: pushes a task to its ready queue as soon as all its producers have been started, instead of when they have
+       ended. The worker that pops it runs its prefetch, waits for its events and runs its tile. Costs two more
+       atomics for each task and event. Default 0 */
     uint32_t early_push;
     fleet_costs costs; /* for AUTO; default: as measured on an H200 */
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
@@ -532,92 +526,94 @@ typedef struct fleet_plan_desc {
 
 fleet_plan_desc fleet_plan_desc_default(void);
 
-/* Binds a symbol in a descriptor; the value is checked by fleet_plan_build. */
+/* Binds a symbol in a descriptor. fleet_plan_build checks the value. */
 void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value);
 
-/* Names the values of a symbol that is bound at launch for which the plan has queues, ascending; its max is added.
-   A launch uses the next larger one: tasks outside the shape that its symbols give are skipped. `values` must
-   stay until fleet_plan_build. At most FLEET_MAX_BUCKETS in all, the product over the symbols. */
+/* Names the values, ascending, of a symbol that is bound at launch for which the plan has queues; its max is added. A
+   launch uses the next larger value and skips the tasks outside the shape that its symbols give. `values` must stay
+   valid until fleet_plan_build. The product of the numbers of buckets over all symbols is at most FLEET_MAX_BUCKETS. */
 void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
                             uint32_t count);
 
+/* A plan is one block of plain data without pointers, so that it can be copied anywhere, to a file too. */
 typedef struct fleet_plan fleet_plan;
 
-/* Builds a plan. On success *out is a block from FLEET_MALLOC that the caller frees with
-   fleet_plan_free; on failure *out is null and fleet_graph_error tells what to change. The graph is
-   not changed but for its error: any number of plans may come from one graph. Time and memory are
-   linear in tasks and edges. */
+/* Builds a plan. On success *out is a block from FLEET_MALLOC, which the caller frees with fleet_plan_free. On
+   failure *out is null, and fleet_graph_error tells what to change. The graph keeps nothing of it but the error, so
+   that any number of plans may be built from one graph. Time and memory are linear in tasks and edges. desc: null for
+   the defaults. */
 fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet_plan **out);
 void fleet_plan_free(fleet_plan *plan);
 
-/* Checks a block that came from outside (a file, a network), 16-byte aligned: magic, version, sizes and checksum
-   (FLEET_ERROR_IMAGE_...), that every index in it stays inside it, and that what it says twice agrees
-   (FLEET_ERROR_IMAGE_INDEX). Reads nothing past `bytes`, what the caller holds, whatever the bytes are.
-   A block that was forged with a checksum to match may pass. Then it may compute nonsense, or end with a status, but
-   the kit reads and writes nothing outside the image, the state, and what the plan itself asks of its caller: that its
-   tile functions bear every coordinate in the shapes of its grids, an array of fleet_plan_args arguments, and
-   fleet_plan_tensor_values values for each run-time tensor. Compare these with what you have. */
+/* Checks a 16-byte aligned block that came from outside (a file, a network). Errors: FLEET_ERROR_NULL, _ARGUMENT
+   (alignment), _MEMORY; _IMAGE_MAGIC, _IMAGE_VERSION, _IMAGE_SIZE, _IMAGE_CHECKSUM; _IMAGE_INDEX: an index points
+   outside the block, or two parts of it disagree. Reads at most `bytes` bytes, whatever they hold. A block that was
+   forged with a matching checksum may pass. It may then compute nonsense or end with a status, but the kit accesses
+   nothing outside the image, the state and what the plan asks of its caller: tile functions that accept every
+   coordinate in the shapes of their grids, an array of fleet_plan_args arguments, and fleet_plan_tensor_values values
+   for each run-time tensor. Compare these numbers with what you have. */
 fleet_status fleet_plan_check(const void *block, size_t bytes);
 
-/* Elements of the array of arguments that launches of the plan read: 1 + the largest index that a grid has. */
+/* The number of arguments that launches of the plan read: 1 + the largest index of a grid. */
 uint64_t fleet_plan_args(const fleet_plan *plan);
-/* Values of a run-time tensor that launches of the plan read; -1: the plan has no such tensor. */
+/* The number of values of a run-time tensor that launches of the plan read; -1 if the plan has no such tensor. */
 int64_t fleet_plan_tensor_values(const fleet_plan *plan, const char *tensor);
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
 /* The numbers of the report, per step. */
 typedef struct fleet_plan_stats {
-    uint32_t tasks[4]; /* per fleet_level; unaware: the CU-tasks of device- and chiplet-tasks */
-    uint32_t descs;    /* descriptors, the copies of chiplet-tasks and step ends included */
+    uint32_t tasks
+        [4]; /* per fleet_level; in an unaware plan the CU-tasks that device- and chiplet-tasks became */
+    uint32_t descs;          /* descriptors, with the copies of chiplet-tasks and the step ends */
     uint64_t local_signals;  /* arrivals at counters that stay within a chiplet */
     uint64_t global_signals; /* arrivals at counters that several chiplets read */
     uint64_t releases;       /* device or system releases: L2 write-backs where L2s are private */
-    uint64_t acquires; /* device or system acquires, one per task that waits for such events */
+    uint64_t acquires; /* device or system acquires: one for each task that waits for such events */
     uint32_t shortest_queue, longest_queue;
     uint64_t plan_bytes, counter_bytes;
 } fleet_plan_stats;
 
 fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
 
-/* Writes the report (words and numbers: tasks per level, signals and releases per event, scopes,
-   queue lengths, bytes, warnings) as text of at most `bytes` bytes including the final 0; returns
-   the length it would need without the 0, as snprintf does. */
+/* Writes the report as text: tasks per level, signals and releases per event, scopes, queue lengths, bytes, warnings.
+   Writes at most `bytes` bytes with the final 0, and returns the length without it that the whole text needs, as
+   snprintf does. */
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
 
 /* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It lies in the same block.
-   Null: there is none. */
+   Null if there is none. */
 const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
-/* Finds the event tensor of that name; its index, or -1. */
+/* The index of the event tensor of that name, or -1. */
 int32_t fleet_plan_event(const fleet_plan *plan, const char *name);
-/* Finds a task by its grid's name and its coordinate, a number for each axis; its id, or -1. */
+/* The id of a task, by its grid's name and its coordinate, a number for each axis; or -1. */
 int64_t fleet_plan_task(const fleet_plan *plan, const char *grid, const int32_t *at);
-/* Writes "final(3)" for a task id, "E[3]" for a counter word; returns as snprintf does. */
+/* Write "final(3)" for a task id and "E[3]" for a counter word; return as snprintf does. */
 size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, size_t bytes);
 size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *text, size_t bytes);
 
 /* ---- linear layers --------------------------------------------------------------------------- */
 
-/* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is cut over its slices,
-   which run on different chiplets, and in which order the workers of a chiplet take the tiles of theirs. Plain data:
-   it may stand in a tile's arguments. After FLEET (arXiv 2604.15379). */
+/* How a device-task that computes an output [m, n] from activations [m, k] and weights [k, n] is split into slices,
+   which run on different chiplets, and in which order the workers of a chiplet take the tiles of a slice. Plain data:
+   it may be part of a tile's arguments. After FLEET (arXiv 2604.15379). */
 typedef enum fleet_split {
-    FLEET_SPLIT_N, /* each slice has a run of columns, and all rows ("M-tile") */
-    FLEET_SPLIT_M, /* slice s has the rows of tiles m = s mod S; where there are fewer than S rows of tiles, slices
-                      with the same one share the columns */
-    FLEET_SPLIT_K /* each slice has a run of k, and all tiles: partial sums, which a second grid adds up in order */
+    FLEET_SPLIT_N, /* a slice has a run of columns, and all rows ("M-tile") */
+    FLEET_SPLIT_M, /* slice s of S has the rows of tiles m = s mod S; if there are fewer than S rows of tiles, the slices
+                      that have the same row share its columns */
+    FLEET_SPLIT_K /* a slice has a run of k, and all tiles: partial sums, which a second grid adds in order */
 } fleet_split;
 
 typedef enum fleet_traversal {
     FLEET_TRAVERSAL_M_MAJOR, /* down the rows of one column, then the next: neighbours share a weight column */
-    FLEET_TRAVERSAL_N_MAJOR, /* along the columns of one row: neighbours share activations */
-    FLEET_TRAVERSAL_WINDOWED /* N_MAJOR within windows of `window` columns, one window after the other: activations
-                                are read once per window, and no more weight columns than that are in use */
+    FLEET_TRAVERSAL_N_MAJOR, /* along the columns of one row, then the next: neighbours share activations */
+    FLEET_TRAVERSAL_WINDOWED /* N_MAJOR within windows of `window` columns: activations are read once per window, and
+                                only the weight columns of one window are in use */
 } fleet_traversal;
 
 typedef struct fleet_linear {
     uint32_t m, n, k;                /* elements, > 0 */
-    uint32_t tile_m, tile_n, tile_k; /* elements, > 0: an output tile, and what k is cut by */
+    uint32_t tile_m, tile_n, tile_k; /* elements, > 0: an output tile, and the chunk of k */
     uint32_t element_bytes;          /* of weights and activations: 1, 2 or 4 */
     uint32_t split;                  /* fleet_split */
     uint32_t traversal;              /* fleet_traversal */
@@ -625,7 +621,7 @@ typedef struct fleet_linear {
 } fleet_linear;
 
 /* What one slice computes: rows of tiles first_m + i * step_m for i < m_tiles, columns of tiles first_n + j for
-   j < n_tiles, over k elements of K from first_k on. Empty: m_tiles * n_tiles == 0 or k == 0. */
+   j < n_tiles, over k elements of K from first_k on. Empty if m_tiles * n_tiles == 0 or k == 0. */
 typedef struct fleet_part {
     uint32_t first_m, step_m, m_tiles;
     uint32_t first_n, n_tiles;
@@ -637,54 +633,54 @@ typedef struct fleet_k_range {
     uint32_t first, count;
 } fleet_k_range;
 
-/* Part i of n of a range: whole tiles of tile_k but at its end. Empty where there are more parts than tiles. */
+/* Part i of n of a range, in whole tiles of tile_k except at its end. Empty if there are more parts than tiles. */
 FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n);
 
+/* Rows and columns of tiles of the output. */
 FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l);
 FLEET_BOTH uint32_t fleet_linear_n_tiles(const fleet_linear *l);
 
 /* The part of slice `slice` of `slices`. */
 FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, uint32_t slices);
 
-/* One tile of a walk: its place among the tiles of the output. */
+/* A tile's row and column among the tiles of the output. */
 typedef struct fleet_tile {
     uint32_t m, n;
 } fleet_tile;
 
-/* A walk over the tiles of a part: from tile `first` on every `stride`-th one, in the order of the linear's traversal;
-   none of an empty part.
+/* An iterator over the tiles of a part: tile `first` and every `stride`-th one after it, in the order of the linear's
+   traversal. An empty part has none.
        for (fleet_walk w = fleet_walk_begin(&linear, &part, worker, workers); w.more; fleet_walk_next(&w)) ...
-   Only its beginning divides, and once more where its last window is narrower than the others: the stride is taken
-   apart into windows, lines and places beforehand. */
+   Only fleet_walk_begin divides, and one step into a last window that is narrower than the others. */
 typedef struct fleet_walk {
-    uint32_t more;          /* 0: there are no more tiles, and the rest means nothing */
-    uint32_t m, n;          /* the tile's place among the tiles of the output */
+    uint32_t more;          /* 0: there is no further tile, and the other fields are undefined */
+    uint32_t m, n;          /* the tile's row and column among the tiles of the output */
     uint32_t row, column;   /* its first element: m * tile_m, n * tile_n */
-    uint32_t rows, columns; /* elements of it: less than tile_m, tile_n at the output's edges */
+    uint32_t rows, columns; /* its elements: fewer than tile_m, tile_n at the output's edges */
     uint32_t first_k, k;    /* of the part, elements */
-    /* The rest is the walk's own. Tiles lie on `lines` lines of `across` places, cut in windows of `window` places;
-       within a window the walk goes along its lines, `width` places each. M_MAJOR: a line is a column. */
+    /* The rest is private. Tiles form `lines` lines of `across` tiles, in windows of `window` tiles of each line. The
+       iterator goes along the lines of a window, `width` tiles each. In M_MAJOR a line is a column. */
     fleet_linear linear;
     uint32_t first_m, step_m, first_n;
     uint32_t lines, across, window;
-    uint32_t before, width; /* of this window: places before it, places */
+    uint32_t before, width; /* of this window: tiles of a line before it, tiles of a line in it */
     uint32_t line, place;   /* in this window */
-    uint32_t stride;        /* tiles, and the same as */
+    uint32_t stride;        /* tiles, which are */
     uint32_t by_places, by_lines, by_places_of_windows;
 } fleet_walk;
 
 FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
                                        uint32_t stride);
-/* To the next tile of the walk, if there is one. */
+/* Goes to the next tile; clears w->more if there is none. */
 FLEET_BOTH void fleet_walk_next(fleet_walk *w);
 
 /* Tile t < m_tiles * n_tiles of a part, in the order of the linear's traversal. */
 FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t);
 
-/* What a chip can do at most: the peaks of its data sheet, without sparsity. */
+/* The peak rates of a chip: those of its data sheet, without sparsity. */
 typedef struct fleet_rates {
     double hbm_bytes_per_s;
-    double flop_per_s[3]; /* of matrix units, with elements of 1, 2 and 4 bytes (fp8, bf16, fp32) */
+    double flop_per_s[3]; /* of matrix units, for elements of 1, 2 and 4 bytes (fp8, bf16, fp32) */
 } fleet_rates;
 
 /* Presets: chip, HBM TB/s, TFLOP/s with 1, 2, 4 bytes. From the AMD Instinct MI300X, MI300A, MI350X and MI250X data
@@ -699,7 +695,7 @@ typedef struct fleet_rates {
     X(H200, 4.8, 1978.9, 989.4, 66.9)                                                              \
     X(B200, 7.7, 4500.0, 2250.0, 75.0)
 
-/* A preset; an unknown chip gives zeros, which no linear plan accepts. */
+/* A preset. An unknown chip gives zeros, which no linear plan accepts. */
 fleet_rates fleet_rates_preset(fleet_chip chip);
 
 /* One operator, for the planner: [m, n] = [m, k] x [k, n]. */
@@ -710,81 +706,81 @@ typedef struct fleet_linear_desc {
     fleet_rates rates;              /* default: the preset MI300X */
     uint64_t l2_budget_bytes;       /* of each chiplet's L2; default 0: the topology's l2_bytes */
     uint32_t workers_per_chiplet;   /* W; default 0: the units of the chiplet that has fewest */
-    /* Sets of bits, 1u << value, of what the planner may choose from; default 0: all. Chiplet-tasks are those of a
-       device-task, FLEET_LEVEL_DEVICE; without them, FLEET_LEVEL_CU, each tile is a task on whichever chiplet. */
+    /* What the planner may choose from: sets of bits, 1u << value; default 0: all. FLEET_LEVEL_DEVICE: the
+       chiplet-tasks of a device-task. FLEET_LEVEL_CU: a CU-task for each tile, on any chiplet. */
     uint32_t levels;
-    uint32_t splits;     /* fleet_split; CU-tasks have none: given, chiplet-tasks are meant */
+    uint32_t splits;     /* fleet_split; excludes CU-tasks, which have none */
     uint32_t traversals; /* fleet_traversal */
-    int64_t window; /* columns of tiles; default 0: the planner chooses; given, WINDOWED is meant */
-    int64_t slices; /* up to 4096; default 0: one per chiplet; given, chiplet-tasks are meant */
-    /* Buffers that the operator saves, for saved_bytes. fused_columns: those that a fused elementwise follower leaves
-       of n (a gate and what it gates: n / 2); default 0: there is none. fused_input: 1: activations are made as they
-       are loaded (a norm), by a predecessor that would else write them; default 0. */
+    int64_t window;      /* columns of tiles, implies WINDOWED; default 0: the planner chooses */
+    int64_t slices;      /* up to 4096, excludes CU-tasks; default 0: one per chiplet */
+    /* Buffers that the operator avoids, for saved_bytes. fused_columns: columns of n that remain after a fused
+       elementwise follower (gate and up: n / 2); default 0: no follower. fused_input: 1: a fused norm makes the
+       activations as they are loaded; default 0: they are read from a buffer. */
     int64_t fused_columns;
     uint32_t fused_input;
 } fleet_linear_desc;
 
 fleet_linear_desc fleet_linear_desc_default(void);
 
-/* How an operator runs, and what that should cost. Plain data; bytes are of one execution.
+/* How an operator runs, and its predicted costs. Plain data; bytes are per execution.
 
-   Sharing is counted while workers run side by side: a chiplet's W workers take tiles t, t + 1, ... of its part, and
-   walk k together. With m_tiles x n_tiles in the part, windows of w columns (M-major: 1, N-major: n_tiles),
+   The prediction counts the fetches that workers share while they run side by side: the W workers of a chiplet take tiles
+   t, t + 1, ... of its part and go through k together. With m_tiles x n_tiles in the part and windows of w columns
+   (M-major: 1, N-major: n_tiles),
 
-       rows    = W / w, within 1..m_tiles, is how many tiles share one fetch of a weight column,
-       columns = max(w, W / m_tiles), within 1..min(W, n_tiles), how many share a fetch of activations,
+       rows    = W / w, within 1..m_tiles, is the number of tiles that share a fetch of a weight column,
+       columns = max(w, W / m_tiles), within 1..min(W, n_tiles), the number that share a fetch of activations,
 
-   as long as a k chunk (tile_k of k) of every column and row in flight fits the L2 budget; if not, both are 1. Hence,
-   for M-major, hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of a
-   slice, under SPLIT_K it is the same as without. CU-tasks are dealt out over X * W workers, and what would be shared
-   is spread evenly over X chiplets: rows and columns are X times less, at least 1. (Where tasks are dealt in turn and a
-   row of tiles has a multiple of X columns, N-major keeps each column to one chiplet and shares more than is said here:
-   tests/bench/locality.c shows both.) What L2 still holds from an earlier step counts for activations only, where all
-   those of a part fit beside the columns in flight. HBM sends what the L2s fetch, or each byte once, where weights and
-   activations fit the last-level cache. */
+   provided that one k chunk (tile_k of k) of every column and row in flight fits the L2 budget; otherwise both are 1.
+   Hence for M-major hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of
+   a slice. CU-tasks are spread over X * W workers, so that rows and columns are X times less, at least 1. (If they are
+   dealt in turn and a row of tiles has a multiple of X columns, N-major keeps each column on one chiplet and shares more
+   than predicted: tests/bench/locality.c shows both.) What an L2 still holds from an earlier step counts only for
+   activations, and only if all those of a part fit beside the columns in flight. HBM sends what the L2s fetch, or each
+   byte once if weights and activations fit the last-level cache. */
 typedef struct fleet_linear_plan {
     fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
-    uint32_t level;             /* FLEET_LEVEL_DEVICE, `slices` chiplet-tasks; or FLEET_LEVEL_CU */
+    uint32_t level;             /* FLEET_LEVEL_DEVICE: `slices` chiplet-tasks; or FLEET_LEVEL_CU */
     uint32_t slices;            /* CU: 1, the whole */
     uint32_t chiplets, workers; /* X, W */
-    uint32_t m_tiles, n_tiles;  /* of the output: as CU-tasks, m_tiles * n_tiles */
-    uint64_t l2_budget_bytes, llc_bytes; /* of a chiplet; of the device */
+    uint32_t m_tiles, n_tiles;  /* of the output; m_tiles * n_tiles is the number of CU-tasks */
+    uint64_t l2_budget_bytes, llc_bytes; /* per chiplet; of the device */
     uint64_t weight_bytes;               /* k * n */
     uint64_t activation_bytes;           /* m * k */
-    uint64_t chiplet_weight_bytes;       /* that the chiplet with most of them reads */
-    /* FLEET's L2 window (Table 5): columns of the largest slice * tile_k * element_bytes; qkv there: 6144 / 8 columns *
-       256 * 2 bytes = 384 KB */
+    uint64_t chiplet_weight_bytes;       /* read by the chiplet that reads most */
+    /* FLEET's L2 window (Table 5): columns of the largest slice * tile_k * element_bytes; qkv there: 6144 / 8 columns
+       * 256 * 2 bytes = 384 KB */
     uint64_t window_bytes;
-    uint64_t in_flight_bytes; /* one k chunk of the columns and rows that workers are at */
+    uint64_t in_flight_bytes; /* one k chunk of the columns and rows being computed */
     uint32_t fits_l2;         /* in_flight_bytes <= l2_budget_bytes */
     uint32_t fits_llc;        /* weights and activations fit llc_bytes */
     double hit_rate;          /* of weights in L2, 0 to 1 */
-    double l2_weight_bytes;   /* that all L2s together fetch */
+    double l2_weight_bytes;   /* fetched by all L2s together */
     double l2_activation_bytes;
-    double chiplet_activation_bytes; /* that the L2 of one chiplet fetches, at most */
+    double chiplet_activation_bytes; /* fetched by the L2 that fetches most */
     double hbm_weight_bytes, hbm_activation_bytes;
     double hbm_output_bytes; /* written; SPLIT_K: and its partial sums, 4 bytes each, both ways */
-    double saved_bytes;      /* that fusion neither writes nor reads back */
+    double saved_bytes;      /* neither written nor read back, thanks to fusion */
     double flops;            /* 2 * m * n * k */
     double intensity; /* FLEET's effective one, FLOP/B: 2 m / (element_bytes (1 - hit_rate)) */
     double ridge;     /* of the rates, FLOP/B. MI300X: 247 (FLEET's 245: 1300 / 5.3); MI350X: 288 */
     double memory_us; /* HBM bytes at their rate */
-    double compute_us; /* of the worker with most tiles, at its share of the rate */
-    double us;         /* the larger of the two, a lower bound: nothing else is counted */
+    double compute_us; /* of the worker that has most tiles, at its share of the rate */
+    double us;         /* the larger of the two: a lower bound, as nothing else is counted */
     char why[320];     /* the choice in a sentence; after an error what to change */
 } fleet_linear_plan;
 
-/* Chooses what the descriptor leaves open: least us, where split K must be better by a tenth; where that is within 1%,
-   fewest bytes into the L2s; where those are too, fewest tasks; then the earlier of split N, M, K of chiplet-tasks and
-   CU-tasks, and of M-major, N-major, WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the descriptor),
-   _TOPOLOGY, _TOO_MANY_WORKERS, _TOO_MANY_TASKS; plan->why then names the field, and the rest of the plan is 0. */
+/* Chooses what the descriptor leaves open: the smallest us, where split K must win by a tenth; within 1% of that the
+   fewest bytes into the L2s; within 1% of those the fewest tasks; then the first of split N, M, K of chiplet-tasks
+   and CU-tasks, and the first of M-major, N-major, WINDOWED. Errors: FLEET_ERROR_NULL, _ARGUMENT (a field of the
+   descriptor), _TOPOLOGY, _TOO_MANY_WORKERS, _TOO_MANY_TASKS; then plan->why names the field, and the rest of the
+   plan is 0. */
 fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
                                  fleet_linear_plan *plan);
 
-/* Writes two tables, a row for each of `count` operators and one for their sum: how they are cut, and what they cost;
-   then why. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM bytes, MB is 2^20 bytes. names: `count` texts, or null,
-   as each of them may be. Writes at most `bytes` bytes with the final 0 and returns the length that it would need
-   without it, as snprintf does. */
+/* Writes two tables, with a row for each of `count` operators and one for their sum: how they are split, and what
+   they cost; then the reasons. eff.FLOP/B is `intensity`, FLOP/B is flops over HBM bytes, MB is 2^20 bytes. names:
+   `count` texts; the array, and each text, may be null. Returns as snprintf does. */
 size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
                            char *text, size_t bytes);
 
@@ -826,8 +822,8 @@ struct fleet_plan {
     uint64_t queues, tasks, waits, notifies, events, grids, targets, names;
     /* DYNAMIC: who becomes ready by what. */
     uint64_t consumers; /* fleeti_consumer entries, by element; those of the step event: sources */
-    /* per element its first entry, and the end. With early pushes the same once more before the end: who becomes ready
-       when all tasks that notify the element have been taken */
+    /* per element its first entry, and the end. With early pushes the same once more before the end: who becomes
+       ready when all tasks that notify the element have been taken */
     uint64_t first_consumers;
     uint64_t triggers; /* fleeti_trigger of each notify record */
     uint32_t n_consumers;
@@ -938,11 +934,12 @@ typedef struct fleeti_notify {
     uint32_t weight;
 } fleeti_notify;
 
-/* Kinds of run-time maps: what the tasks of a grid do by a run-time tensor. Under STATIC and CHIPLET tensors are checked,
-   and tell which tasks exist, but the arrivals are those of the plan.
+/* Kinds of run-time maps: what the tasks of a grid do by a run-time tensor. Under STATIC and CHIPLET tensors are
+   checked, and tell which tasks exist, but the arrivals are those of the plan.
    To add a kind: add a row and the two functions that it names; a call that makes it (>>graph) and one that binds it
-   (>>edges); and in fleet_sched.h what is new of it on the device. Columns: name; traits; whether the fields of a map fit
-   its plan (>>check); whether its tensor is written before it is read (>>tensors), null: always; text of the report. */
+   (>>edges); and in fleet_sched.h what is new of it on the device. Columns: name; traits; whether the fields of a map
+   fit its plan (>>check); whether its tensor is written before it is read (>>tensors), null: always; text of the
+   report. */
 #define FLEETI_MAP_LIST(X)                                                                         \
     /* a task notifies the elements that its row names */                                          \
     X(GATHER, FLEETI_BY_ROW | FLEETI_ARRIVES, fleeti_gather_fits, fleeti_gather_in_order,          \
@@ -1030,8 +1027,8 @@ typedef struct fleeti_grid {
 /* ==== >>iterator: inline code of the tile iterator ============================================ */
 
 /* Where part i of n begins when `count` things are cut: contiguous, as even as can be, the first count mod n parts
-   one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU, and one of 32 thirty, which
-   GPUs of one chiplet need not wait for. */
+   one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU, and one of 32 thirty,
+   which GPUs of one chiplet need not wait for. */
 FLEET_BOTH uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
 {
     const uint32_t longer = n == 1 ? 0 : count % n;
@@ -1232,9 +1229,9 @@ FLEET_C_END
 
 FLEET_C_BEGIN
 
-/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in the section >>NAME; each fills in fields of
-   fleeti_build, and relies on those of the passes before it. Tasks are enumerated grid after grid, row-major; a task's
-   number there is its id. To add a pass: add a row, and its function. */
+/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in the section >>NAME; each fills in fields
+   of fleeti_build, and relies on those of the passes before it. Tasks are enumerated grid after grid, row-major; a
+   task's number there is its id. To add a pass: add a row, and its function. */
 #define FLEETI_PASSES(X)                                                                           \
     /* name       takes                           leaves */                                        \
     X(bind)    /* graph, descriptor               topology, shapes, tasks and ids as numbers */    \
@@ -1755,8 +1752,8 @@ static uint32_t fleeti_u32(size_t n)
 
 #define FLEETI_LEN(array) fleeti_u32(stbds_arrlenu(array))
 
-/* What tells an object of this graph from one of another with the same number: where the graph is, and what the object
-   is called, for another graph may since have come to the same place. */
+/* What tells an object of this graph from one of another with the same number: where the graph is, and what the
+   object is called, for another graph may since have come to the same place. */
 static uint64_t fleeti_graph_tag(const fleet_graph *g, const char *name)
 {
     uint64_t mark = (uint64_t)(uintptr_t)g * 0x9e3779b97f4a7c15ull;
@@ -2702,8 +2699,8 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
 
 /* ---- what the passes ask --------------------------------------------------------------------- */
 
-/* Schedules: how the tasks of a grid are queued. To add one: an enum value, a row, its place in fleeti_choose_schedules,
-   and its section in fleet_sched.h. Columns:
+/* Schedules: how the tasks of a grid are queued. To add one: an enum value, a row, its place in
+   fleeti_choose_schedules, and its section in fleet_sched.h. Columns:
      name
      1: tasks stand in queues of workers; 0: of chiplets
      1: a queue is run in order, and ends with the end of the step; 0: tasks run when they are ready */
@@ -2753,9 +2750,9 @@ static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
     return 0;
 }
 
-/* The queues in which a task stands that has this slot: its worker or, of chiplet-tasks and in queues of chiplets, its
-   chiplet. `queues` of them from `first` on, with `copies` descriptors in each. A chiplet-task has one descriptor for
-   each worker; under CHIPLET it has one, which the scheduler deals to all. */
+/* The queues in which a task stands that has this slot: its worker or, of chiplet-tasks and in queues of chiplets,
+   its chiplet. `queues` of them from `first` on, with `copies` descriptors in each. A chiplet-task has one descriptor
+   for each worker; under CHIPLET it has one, which the scheduler deals to all. */
 typedef struct fleeti_standing {
     uint32_t first, queues, copies;
 } fleeti_standing;
@@ -3396,9 +3393,9 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
              in.any * (double)b->costs.dynamic_hop;
 }
 
-/* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay for
-   the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate has
-   it: what promises little is likely to lose. */
+/* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay
+   for the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate
+   has it: what promises little is likely to lose. */
 static int fleeti_dynamic_pays(double fixed, double ready)
 {
     return ready < 0.85 * fixed;
@@ -3462,8 +3459,8 @@ static uint32_t fleeti_counter_stride(const fleeti_build *b, uint32_t elements)
     return elements > 4096 ? 4 : FLEETI_LINE_WORDS;
 }
 
-/* Where run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait for
-   an element that only the run knows. */
+/* Where run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait
+   for an element that only the run knows. */
 static void fleeti_collapse_events(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
@@ -3771,8 +3768,8 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
     return made;
 }
 
-/* Whether events lead from a grid to another one, by whatever tasks. Each grid and each event is looked at once: lists
-   of edges are chains, from 1 on, and 0 ends them. */
+/* Whether events lead from a grid to another one, by whatever tasks. Each grid and each event is looked at once:
+   lists of edges are chains, from 1 on, and 0 ends them. */
 static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to, uint32_t *leads)
 {
     const fleet_graph *g = b->g;
@@ -4630,9 +4627,9 @@ static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *elem
            !arrivals->roaming;
 }
 
-/* The arrivals by run-time maps at each element of an event in a step: of the gather edges, made up to the bound by the
-   writer of counts, and one more of that writer. Without it an element whose count is its bound would be complete, and
-   its range read, before the writer has ended. */
+/* The arrivals by run-time maps at each element of an event in a step: of the gather edges, made up to the bound by
+   the writer of counts, and one more of that writer. Without it an element whose count is its bound would be
+   complete, and its range read, before the writer has ended. */
 static uint64_t fleeti_mapped_arrivals(const fleeti_bound_event *event)
 {
     return event->by_tensor ? (uint64_t)event->def->count + (event->def->counts != 0) : 0;
@@ -5499,9 +5496,9 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
     }
 }
 
-/* Lets the sources of a queue wait for the step before (edge 9 of fleet_device.h). A worker that has waited once in a step need
-   not again: the tasks behind the first such task are ordered by its queue, but for the
-   wavefront-tasks that run at once with it. */
+/* Lets the sources of a queue wait for the step before (edge 9 of fleet_device.h). A worker that has waited once in a
+   step need not again: the tasks behind the first such task are ordered by its queue, but for the wavefront-tasks
+   that run at once with it. */
 static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)
 {
     uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
@@ -6154,8 +6151,8 @@ static int fleeti_may_be_dynamic(const fleeti_build *b, uint32_t grid)
            !fleeti_names_workers(b->grids[grid].def);
 }
 
-/* What helps where tasks of grid `late` stand behind those of grid `early` that can run only after them: another order,
-   unless events lead the other way, too; else no queue for the tasks of one of the two. */
+/* What helps where tasks of grid `late` stand behind those of grid `early` that can run only after them: another
+   order, unless events lead the other way, too; else no queue for the tasks of one of the two. */
 static fleet_status fleeti_advise_order(fleeti_build *b, uint32_t early, uint32_t late,
                                         char *advice, size_t bytes)
 {
@@ -6230,10 +6227,10 @@ static fleet_status fleeti_pass_order(fleeti_build *b)
 
 /* ==== >>check: blocks that come from outside ================================================== */
 
-/* What device code and host functions index by, divide by or loop to is checked here, so that they need not. Most of a
-   plan says what another part of it says, too: where sections and counters lie follows from their sizes, a descriptor
-   repeats its grid, and a record the element of its counter. All of that must agree; what remains is who notifies what.
-   A block is gone through in passes, each of which relies on those before it. */
+/* What device code and host functions index by, divide by or loop to is checked here, so that they need not. Most of
+   a plan says what another part of it says, too: where sections and counters lie follows from their sizes, a
+   descriptor repeats its grid, and a record the element of its counter. All of that must agree; what remains is who
+   notifies what. A block is gone through in passes, each of which relies on those before it. */
 
 static int fleeti_range_fits(uint32_t first, uint32_t count, uint32_t size)
 {
@@ -6457,8 +6454,8 @@ static int fleeti_check_grids(const fleeti_check *c)
     return tasks == plan->n_tasks && maps == plan->n_maps && plan->has_waves == waves;
 }
 
-/* Events and their counters, which lie one behind the other: each tensor's own, then its sub-counters, at most a run of
-   them for each chiplet. So the words that a state needs are bounded by what the block holds. */
+/* Events and their counters, which lie one behind the other: each tensor's own, then its sub-counters, at most a run
+   of them for each chiplet. So the words that a state needs are bounded by what the block holds. */
 static int fleeti_check_events(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6522,8 +6519,8 @@ static int fleeti_check_events(fleeti_check *c)
            plan->system_words == (system > FLEETI_LINE_WORDS ? system : 0);
 }
 
-/* The event whose counters from this word on, `stride` words apart, are those of `count` elements from *element on, with
-   one target for all. Null: there is none. */
+/* The event whose counters from this word on, `stride` words apart, are those of `count` elements from *element on,
+   with one target for all. Null: there is none. */
 static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t counter,
                                                 uint32_t count, uint32_t stride, uint32_t *element)
 {
@@ -6628,8 +6625,8 @@ static int fleeti_ranges_fit(const fleeti_runtime_map *m, const fleeti_grid *own
 typedef int (*fleeti_fits_fn)(const fleeti_runtime_map *m, const fleeti_grid *own,
                               const fleeti_grid *grid);
 
-/* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. `of`: the grid that has
-   the map; *consumers: where the tasks of the next range stand among the consumers. */
+/* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. `of`: the grid that
+   has the map; *consumers: where the tasks of the next range stand among the consumers. */
 #define FLEETI_MAP_FITS(name, traits, fits, in_order, text) fits,
 static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_map *m, uint32_t of,
                                     uint32_t *consumers)
@@ -6726,8 +6723,8 @@ static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint
     return 1;
 }
 
-/* `batch` of a descriptor that is not a part: how many wavefront-tasks stand in a row; in a plan under DYNAMIC which of
-   its workers' shares of a chiplet-task this is. last: no other stands after it in its queue. */
+/* `batch` of a descriptor that is not a part: how many wavefront-tasks stand in a row; in a plan under DYNAMIC which
+   of its workers' shares of a chiplet-task this is. last: no other stands after it in its queue. */
 static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uint32_t queue,
                               uint32_t chiplet, uint32_t last)
 {
@@ -6742,8 +6739,8 @@ static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uin
            task[1].batch == task->batch - 1;
 }
 
-/* Queues stand one behind the other; in each, tasks in their order, and at last the end of the step, but in a plan under
-   DYNAMIC. There the tasks of ready queues stand in their chiplets', the others in those of workers. */
+/* Queues stand one behind the other; in each, tasks in their order, and at last the end of the step, but in a plan
+   under DYNAMIC. There the tasks of ready queues stand in their chiplets', the others in those of workers. */
 static int fleeti_check_queues(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6821,8 +6818,8 @@ static int fleeti_check_range_tasks(const fleeti_check *c, const fleeti_runtime_
     return 1;
 }
 
-/* DYNAMIC: the tables that say who becomes ready by what, and how many a ring gets in a step. Each task is listed as often
-   as it needs, so that a ring gets it once. */
+/* DYNAMIC: the tables that say who becomes ready by what, and how many a ring gets in a step. Each task is listed as
+   often as it needs, so that a ring gets it once. */
 static int fleeti_check_consumers(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
