@@ -784,7 +784,7 @@ fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topo
 size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *names, uint32_t count,
                            char *text, size_t bytes);
 
-/* ==== >>layout: what the block of a plan holds ================================================ */
+/* ==== >>layout: the block of a plan =========================================================== */
 
 /* DYNAMIC: the ready rings of a chiplet. */
 typedef enum fleeti_ring_kind {
@@ -794,54 +794,53 @@ typedef enum fleeti_ring_kind {
 } fleeti_ring_kind;
 #define FLEETI_RINGS 3u
 
-/* A plan begins with this header; all offsets are in bytes from its first byte. Plain data, without
-   pointers: copy it anywhere. 16-byte aligned. The device reads it without synchronisation. */
+/* The header, with which a plan begins. Offsets are in bytes from its first byte. The block is 16-byte aligned, and
+   the device reads it without synchronisation. */
 struct fleet_plan {
     uint64_t magic;
     uint32_t version;
     uint32_t header_bytes;
     uint64_t bytes;    /* of the whole block */
-    uint64_t checksum; /* of the whole block, with this field as 0: against accidents, not intent */
-    uint32_t schedule; /* DYNAMIC: of some grids at least */
+    uint64_t checksum; /* of the whole block with this field as 0: against accidents, not forgery */
+    uint32_t schedule; /* fleet_schedule; DYNAMIC if any grid is */
     uint32_t chiplets;
     uint32_t workers[FLEET_MAX_CHIPLETS];     /* W of each chiplet, without the scheduler */
     uint32_t worker_base[FLEET_MAX_CHIPLETS]; /* number of the chiplet's first worker */
     uint32_t total_workers;
-    uint32_t n_tasks; /* tasks of the graph (a device-task is one) */
-    uint32_t
-        n_queues; /* STATIC: one per worker; CHIPLET: one per chiplet; DYNAMIC: both, workers first */
-    uint32_t n_descs; /* fleet_task entries, step ends included */
+    uint32_t n_tasks;  /* tasks of the graph (a device-task is one) */
+    uint32_t n_queues; /* STATIC: one per worker; CHIPLET: per chiplet; DYNAMIC: both */
+    uint32_t n_descs;  /* fleet_task entries, step ends included */
     uint32_t n_waits, n_notifies;
     uint32_t n_events, n_grids;
-    uint32_t n_elements;    /* event elements, and so entries of the target table */
+    uint32_t n_elements;    /* event elements, which are the entries of the target table */
     uint32_t counter_words; /* 32-bit words of the device counters; word 0 is never used */
-    uint32_t system_words;  /* the same in host memory that the device reaches */
+    uint32_t system_words;  /* the same for counters in host memory that the device can access */
     uint32_t has_waves;     /* 1: some grid has wavefront-tasks */
     uint32_t private_l2;    /* of the topology: chiplets are real and must be found by their id */
     uint32_t step_event;    /* number of the implicit step event, the last one */
     uint64_t queues, tasks, waits, notifies, events, grids, targets, names;
-    /* DYNAMIC: who becomes ready by what. */
+    /* DYNAMIC: which tasks become ready by which events. */
     uint64_t consumers; /* fleeti_consumer entries, by element; those of the step event: sources */
-    /* per element its first entry, and the end. With early pushes the same once more before the end: who becomes
-       ready when all tasks that notify the element have been taken */
+    /* Per element its first consumer, and the end. With early pushes the table has as many entries once more before
+       the end: the tasks that become ready when all tasks that notify the element have been started. */
     uint64_t first_consumers;
     uint64_t triggers; /* fleeti_trigger of each notify record */
     uint32_t n_consumers;
-    uint32_t joins;   /* counter word of descriptor 0's join */
+    uint32_t joins;   /* counter word of descriptor 0's join counter */
     uint32_t guarded; /* 1: launches may leave tasks out */
     uint32_t early;   /* 1: early pushes */
-    uint32_t taken; /* with them: counter word of element 0's count of tasks that have been taken */
-    uint64_t taken_targets; /* with them: per element how many there are in a step, uint32_t */
-    uint32_t ring_entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* of a step */
-    /* Symbols. A plan with buckets is that of the largest one; behind it in its block stand the others, each a
-       plan like this one, with counters of its own. */
+    uint32_t taken; /* with early pushes: counter word of element 0's count of started producers */
+    uint64_t taken_targets; /* with early pushes: per element its producers per step, uint32_t */
+    uint32_t ring_entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* tasks that a ring gets in a step */
+    /* Symbols. A plan with buckets is the plan of the largest one. The others follow in its block; each is a plan
+       like this one, with counters of its own. */
     uint32_t n_symbols, n_buckets;
     uint64_t symbols; /* fleeti_symbol entries */
     uint64_t buckets; /* uint64_t offsets of the plans, ascending; the last one is 0, this plan */
     uint64_t maps;    /* fleeti_runtime_map entries, by grid */
     uint64_t tensors; /* fleeti_tensor_info entries */
     uint32_t n_maps, n_tensors;
-    uint64_t guards; /* per grid a fleeti_guard, where a symbol is bound at launch */
+    uint64_t guards;                  /* a fleeti_guard per grid, if a symbol is bound at launch */
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
     fleet_topology topology;
 };
@@ -856,7 +855,7 @@ typedef struct fleeti_symbol {
     uint32_t pad;
 } fleeti_symbol;
 
-/* The shape of a grid, as its symbols give it. */
+/* The shape of a grid as a function of the symbols. */
 typedef struct fleeti_guard {
     fleet_dim extent[FLEET_MAX_RANK];
     fleet_dim slices;
@@ -870,9 +869,9 @@ typedef struct fleeti_queue {
 #define FLEETI_TILE_NONE 0xffffffffu  /* the end of a step: no tile, only its notify */
 #define FLEETI_TILE_EMPTY 0xfffffffeu /* of fleet_calibrate: a tile that does nothing */
 
-/* What a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per
-   worker under STATIC and DYNAMIC; descriptors of one queue are contiguous. A worker's queue and a
-   scheduler's end with the end of the step, but in a plan under DYNAMIC. */
+/* A descriptor: what a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per worker
+   under STATIC and DYNAMIC. The descriptors of a queue are contiguous. Under STATIC and CHIPLET a queue that is not
+   empty ends with a step end. */
 typedef struct fleet_task {
     uint32_t tile;
     uint32_t args;
@@ -880,91 +879,92 @@ typedef struct fleet_task {
     uint32_t waits;             /* first of n_waits wait records */
     uint32_t notifies;          /* first of n_notifies notify records */
     uint16_t n_waits, n_notifies;
-    uint8_t level; /* fleet_level, but DEVICE: a slice is a chiplet-task; or FLEETI_LEVEL_PART */
-    /* Two fields of one byte, so that a comparison of scopes cannot meet a flag. */
-    uint8_t acquire : 2; /* fleet_scope: the widest among its waits */
+    uint8_t level; /* fleet_level, but not DEVICE; or FLEETI_LEVEL_PART */
+    /* Two fields of one byte, so that a comparison of scopes cannot read a flag. */
+    uint8_t acquire : 2; /* fleet_scope: the widest of its waits */
     uint8_t flags : 6;   /* FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
-    /* wavefront-tasks in a worker's queue or under CHIPLET: so many stand in a row from this one on; else 1,
-       but in a plan under DYNAMIC chiplet-tasks: which of its W parts this is; PART: its tile */
+    /* Wavefront-tasks in an ordered queue: the number of them in a row from this one on. Chiplet-tasks in a plan
+       under DYNAMIC: the index of this one among the W of its chiplet. PART: its tile. Otherwise 1. */
     uint16_t batch;
-    uint32_t slice, slices; /* of a device-task; 0, 1 otherwise. PART: slices | tiles << 16 */
-    uint32_t id;            /* number in the graph: grid after grid, row-major; for reports */
-    uint32_t grid;          /* index of its grid's info */
+    uint32_t slice, slices; /* of a device-task; otherwise 0, 1. PART: slices | tiles << 16 */
+    uint32_t id;            /* the task's number in the graph: grid after grid, row-major */
+    uint32_t grid;          /* index of its fleeti_grid */
 } fleet_task;
 
-/* Unaware: a CU-task that is one tile of a slice. A number that levels of descriptors leave free. */
+/* Unaware plans: a CU-task that is one tile of a slice. No descriptor has the level FLEET_LEVEL_DEVICE, whose number
+   this is. */
 #define FLEETI_LEVEL_PART 3u
 #define FLEETI_MAX_PARTS                                                                           \
-    65535u /* slices of a task, and tiles of a slice, that its descriptor can say */
+    65535u /* slices of a task, and tiles of a slice, that a descriptor can hold */
 
-#define FLEETI_FEEDS 0x04u   /* DYNAMIC: its arrivals may make others ready */
-#define FLEETI_EARLY 0x08u   /* pushed early: its events must be waited for */
+#define FLEETI_FEEDS 0x04u   /* DYNAMIC: its arrivals may make other tasks ready */
+#define FLEETI_EARLY 0x08u   /* it is pushed early: its worker must wait for its events */
 #define FLEETI_MAPPED 0x10u  /* its grid has run-time maps */
-#define FLEETI_GUARDED 0x20u /* the launch's symbols tell whether there is such a task */
+#define FLEETI_GUARDED 0x20u /* the launch's symbols decide whether the task exists */
 
-/* The same in the word of a descriptor that begins with its level: what device code reads. */
+/* The same fields in the word of a descriptor that begins with its level, which device code reads. */
 #define FLEETI_LEVEL_IN(word) ((word)&0xffu)
 #define FLEETI_ACQUIRE_IN(word) ((word) >> 8 & 3u)
 #define FLEETI_FLAGS_IN(word) ((word) >> 10 & 0x3fu)
 #define FLEETI_BATCH_IN(word) ((word) >> 16)
 
-/* DYNAMIC: descriptor `desc` waits for this element among `need` in all. */
+/* DYNAMIC: descriptor `desc` waits for an element. It becomes ready with the last of its `need` elements. */
 typedef struct fleeti_consumer {
     uint32_t desc;
-    uint32_t need; /* | FLEETI_CONSUMER_... */
+    uint32_t need; /* number | ring << 24 */
 } fleeti_consumer;
 #define FLEETI_CONSUMER_NEED 0x00ffffffu
 #define FLEETI_CONSUMER_RING(need) ((need) >> 24) /* FLEETI_RINGS * chiplet + fleeti_ring_kind */
 
-/* Wait until each of `count` counters, `stride` words apart, has `target` arrivals per step. */
+/* A wait record: wait until each of `count` counters, `stride` words apart, has `target` arrivals per step. */
 typedef struct fleeti_wait {
     uint32_t counter; /* word index; FLEETI_SYSTEM: in the system counters */
-    uint32_t count;   /* FLEETI_PREVIOUS: of the step before this one */
+    uint32_t count;   /* FLEETI_PREVIOUS: wait for the previous step, not this one */
     uint32_t stride;  /* words */
     uint32_t target;
 } fleeti_wait;
 
-/* Arrive: without sub, add weight to the counter. With sub, add one there first; who brings it to
-   share arrivals of this step adds weight for the whole chiplet. */
+/* A notify record. Without sub: add weight to the counter. With sub: add one to that word first; the arrival that
+   brings it to `share` in this step adds weight to the counter on behalf of its chiplet. */
 typedef struct fleeti_notify {
     uint32_t counter; /* word index; FLEETI_SYSTEM: in the system counters */
-    /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, no release */
+    /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, so that no release is needed */
     uint32_t sub;
     uint32_t share;
     uint32_t weight;
 } fleeti_notify;
 
-/* Kinds of run-time maps: what the tasks of a grid do by a run-time tensor. Under STATIC and CHIPLET tensors are
-   checked, and tell which tasks exist, but the arrivals are those of the plan.
-   To add a kind: add a row and the two functions that it names; a call that makes it (>>graph) and one that binds it
-   (>>edges); and in fleet_sched.h what is new of it on the device. Columns: name; traits; whether the fields of a map
-   fit its plan (>>check); whether its tensor is written before it is read (>>tensors), null: always; text of the
-   report. */
+/* Kinds of run-time maps: what the tasks of a grid do with a run-time tensor. Under STATIC and CHIPLET a launch
+   checks the tensors, and they decide which tasks exist, but arrivals follow the plan's records. To add a kind: add a
+   row and the two functions that it names, a call that makes a map of it (>>graph), a function that binds it
+   (>>edges), and what is new of it on the device (fleet_sched.h). Columns: name; traits; function that checks the
+   fields of a map from outside (>>check); function that proves that the tensor is written before it is read
+   (>>tensors), null: always; text of the report. */
 #define FLEETI_MAP_LIST(X)                                                                         \
-    /* a task notifies the elements that its row names */                                          \
+    /* A task notifies the elements that its row names. */                                         \
     X(GATHER, FLEETI_BY_ROW | FLEETI_ARRIVES, fleeti_gather_fits, fleeti_gather_in_order,          \
       "notifies by")                                                                               \
-    /* the writer adds what is missing from each element's bound, and one */                       \
+    /* The writer adds to each element what its count lacks of its bound, and one. */              \
     X(COUNTS, FLEETI_BY_WRITER | FLEETI_ARRIVES, fleeti_counts_fit, NULL, "sets wait counts by")   \
-    /* the writer completes the events of absent tasks; each element indexes its waiters */        \
+    /* The writer completes the events of absent tasks; each element indexes its waiters. */       \
     X(RANGES, FLEETI_BY_WRITER | FLEETI_ARRIVES | FLEETI_TASKS | FLEETI_LISTS, fleeti_ranges_fit,  \
       fleeti_ranges_in_order, "names tasks by")                                                    \
-    /* a task exists if a range has it, and waits for that range's element */                      \
+    /* A task exists if it is in a range, and waits for the element of that range. */              \
     X(EXISTS, FLEETI_TASKS, fleeti_ranges_fit, NULL, "exists by")
 
 #define FLEETI_BY_ROW 1u    /* the tensor has a row of values for each task of the grid */
 #define FLEETI_BY_WRITER 2u /* the grid is the tensor's writer, which is one CU-task */
-#define FLEETI_ARRIVES 4u   /* the grid's tasks make arrivals by it; else they wait by it */
-#define FLEETI_TASKS 8u     /* the values bound ranges of tasks, one range for each element */
-#define FLEETI_LISTS 16u    /* the plan lists the tasks of another grid, by these ranges */
+#define FLEETI_ARRIVES 4u /* the grid's tasks arrive at elements by it; otherwise they wait by it */
+#define FLEETI_TASKS 8u   /* the values bound ranges of tasks, one range for each element */
+#define FLEETI_LISTS 16u  /* the plan lists the tasks of another grid, by these ranges */
 
 #define FLEETI_MAP_ENUM(name, traits, fits, in_order, text) FLEETI_MAP_##name,
 typedef enum fleeti_map_kind { FLEETI_MAP_LIST(FLEETI_MAP_ENUM) FLEETI_MAP_KINDS } fleeti_map_kind;
 
 typedef struct fleeti_runtime_map {
-    uint32_t kind;
+    uint32_t kind; /* fleeti_map_kind */
     uint32_t tensor;
-    uint32_t values; /* GATHER: of a row; else of the tensor */
+    uint32_t values; /* GATHER: of a row; otherwise of the tensor */
     uint32_t bound;  /* the largest value allowed */
     uint32_t first_element, elements;
     uint32_t counter, stride,
@@ -978,8 +978,8 @@ typedef struct fleeti_tensor_info {
     uint64_t values; /* that launches read */
 } fleeti_tensor_info;
 
-/* The element of a notify record, and the arrivals per step that complete it: who brings them to that makes its
-   consumers ready. */
+/* The element of a notify record, and the arrivals per step that complete it. The arrival that reaches the target
+   makes its consumers ready. */
 typedef struct fleeti_trigger {
     uint32_t element, target;
 } fleeti_trigger;
@@ -988,9 +988,9 @@ typedef struct fleeti_trigger {
 #define FLEETI_PREVIOUS 0x80000000u
 #define FLEETI_LOCAL 0x80000000u
 
-/* What reports and the outside need to know of an event tensor. */
+/* An event tensor, for reports and external events. */
 typedef struct fleeti_event {
-    uint64_t name;         /* offset of its name in the block */
+    uint64_t name;         /* offset in the block */
     uint32_t counter;      /* word index of element 0; FLEETI_SYSTEM: in the system counters */
     uint32_t stride;       /* words between elements */
     uint32_t first_target; /* index of element 0 in the target table */
@@ -1006,29 +1006,28 @@ typedef struct fleeti_event {
 #define FLEETI_WARN_NO_WAITER 1u
 
 typedef struct fleeti_grid {
-    uint64_t name;
+    uint64_t name; /* offset in the block */
     uint32_t tile, args, level, slices;
-    uint32_t tiles; /* unaware: CU-tasks for each slice; 0: the tasks are of their level */
+    uint32_t tiles; /* unaware plans: CU-tasks for each slice; 0: tasks have their own level */
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
     uint32_t first_id, count; /* tasks of the graph */
-    uint32_t runs_ahead;      /* 1: its sources need not wait for the step before */
+    uint32_t runs_ahead;      /* 1: its sources need not wait for the previous step */
     uint32_t first_map, n_maps;
-    uint32_t guarded;  /* 1: symbols that are bound at launch are in its shape */
-    uint32_t schedule; /* fleet_schedule */
-    uint32_t chosen;   /* FLEETI_CHOSEN_...: by AUTO */
-    /* From these estimates of a step's share in nanoseconds. */
-    float static_ns, dynamic_ns;
+    uint32_t guarded;            /* 1: its shape depends on symbols that are bound at launch */
+    uint32_t schedule;           /* fleet_schedule */
+    uint32_t chosen;             /* FLEETI_CHOSEN_...: by AUTO; 0: given */
+    float static_ns, dynamic_ns; /* AUTO's estimates of the grid's time in a step */
 } fleeti_grid;
 
 #define FLEETI_CHOSEN_BY_TIME 1u
-#define FLEETI_CHOSEN_AVOIDS_DEADLOCK 2u /* DYNAMIC, for fixed queues would deadlock */
+#define FLEETI_CHOSEN_AVOIDS_DEADLOCK 2u /* DYNAMIC, because fixed queues would deadlock */
 
 /* ==== >>iterator: inline code of the tile iterator ============================================ */
 
-/* Where part i of n begins when `count` things are cut: contiguous, as even as can be, the first count mod n parts
-   one longer than the others. In 32 bits: a division of 64 is a hundred instructions on a GPU, and one of 32 thirty,
-   which GPUs of one chiplet need not wait for. */
+/* Where part i of n begins if `count` things are split evenly into contiguous parts; the first count mod n parts have
+   one more. In 32 bits, because a 64-bit division takes about a hundred instructions on a GPU, a 32-bit one thirty;
+   with one part there is none. */
 FLEET_BOTH uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
 {
     const uint32_t longer = n == 1 ? 0 : count % n;
@@ -1040,7 +1039,7 @@ FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t 
     const uint32_t tiles = k.count / tile_k + (k.count % tile_k != 0);
     const uint32_t first = fleeti_cut(tiles, i, n) * tile_k;
     const uint32_t end = fleeti_cut(tiles, i + 1, n) * tile_k;
-    const uint32_t before = first < k.count ? first : k.count; /* the last tile may be short */
+    const uint32_t before = first < k.count ? first : k.count; /* the last tile may be partial */
     k.first += before;
     k.count = (end < k.count ? end : k.count) - before;
     return k;
@@ -1061,7 +1060,7 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
     const uint32_t m_tiles = fleet_linear_m_tiles(l), n_tiles = fleet_linear_n_tiles(l);
     fleet_part p;
     fleet_k_range k;
-    uint32_t turn = 0, turns = 1; /* which of how many slices with the same rows */
+    uint32_t turn = 0, turns = 1; /* this is slice `turn` of `turns` with the same rows */
     p.first_m = 0, p.step_m = 1, p.m_tiles = m_tiles;
     k.first = 0, k.count = l->k;
     if (l->split == FLEET_SPLIT_N) {
@@ -1080,7 +1079,7 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
     return p;
 }
 
-/* To tile t, by division: where the order of tiles is defined. */
+/* Goes to tile t, by division. This defines the order of tiles. */
 FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
 {
     const uint32_t windows = t / (w->window * w->lines);
@@ -1090,7 +1089,7 @@ FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
     w->line = t / w->width, w->place = t % w->width;
 }
 
-/* What the tile at this line and place is. */
+/* Fills in the public fields for the tile at this line and place. */
 FLEET_BOTH void fleeti_walk_look(fleet_walk *w)
 {
     const fleet_linear *l = &w->linear;
@@ -1144,7 +1143,7 @@ FLEET_BOTH void fleet_walk_next(fleet_walk *w)
     if (w->place >= w->width) w->place -= w->width, w->line++;
     if (w->line >= w->lines) w->line -= w->lines, w->before += w->window;
     if (w->before < w->across && w->across - w->before < w->width) {
-        /* Into the last window, as if it were as wide as the others: but its lines are shorter. */
+        /* The step assumed a window as wide as the others, but the lines of the last one are shorter. */
         const uint32_t t = w->line * w->width + w->place;
         w->width = w->across - w->before;
         w->line = t / w->width, w->place = t % w->width;
