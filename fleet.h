@@ -3,9 +3,9 @@
    A megakernel is one persistent kernel in which many tile functions run as tasks, ordered by event counters. This
    header holds what is decided on the host. You describe task grids, event tensors and the maps between them as a
    graph. fleet_plan_build binds the graph to a topology (how many chiplets, how many workers on each), derives every
-   wait count, infers the narrowest scope of every event, proves that the schedule cannot deadlock, and writes one flat
-   block: the plan. Shapes may depend on symbols that are bound before a launch, and maps on tensors that the launch
-   itself writes.
+   wait count, infers the narrowest scope of every event, proves that the schedule cannot deadlock, and writes one
+   flat block: the plan. Shapes may depend on symbols that are bound before a launch, and maps on tensors that the
+   launch itself writes.
 
    CONTENTS (search for the tag)
        >>manual           this comment
@@ -599,8 +599,8 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
    it may be part of a tile's arguments. After FLEET (arXiv 2604.15379). */
 typedef enum fleet_split {
     FLEET_SPLIT_N, /* a slice has a run of columns, and all rows ("M-tile") */
-    FLEET_SPLIT_M, /* slice s of S has the rows of tiles m = s mod S; if there are fewer than S rows of tiles, the slices
-                      that have the same row share its columns */
+    FLEET_SPLIT_M, /* slice s of S has the rows of tiles m = s mod S; if there are fewer than S rows, the slices that
+                      have the same row share its columns */
     FLEET_SPLIT_K /* a slice has a run of k, and all tiles: partial sums, which a second grid adds in order */
 } fleet_split;
 
@@ -724,20 +724,20 @@ fleet_linear_desc fleet_linear_desc_default(void);
 
 /* How an operator runs, and its predicted costs. Plain data; bytes are per execution.
 
-   The prediction counts the fetches that workers share while they run side by side: the W workers of a chiplet take tiles
-   t, t + 1, ... of its part and go through k together. With m_tiles x n_tiles in the part and windows of w columns
-   (M-major: 1, N-major: n_tiles),
+   The prediction counts the fetches that workers share while they run side by side: the W workers of a chiplet take
+   tiles t, t + 1, ... of its part and go through k together. With m_tiles x n_tiles in the part and windows of w
+   columns (M-major: 1, N-major: n_tiles),
 
        rows    = W / w, within 1..m_tiles, is the number of tiles that share a fetch of a weight column,
        columns = max(w, W / m_tiles), within 1..min(W, n_tiles), the number that share a fetch of activations,
 
    provided that one k chunk (tile_k of k) of every column and row in flight fits the L2 budget; otherwise both are 1.
-   Hence for M-major hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is that of
-   a slice. CU-tasks are spread over X * W workers, so that rows and columns are X times less, at least 1. (If they are
-   dealt in turn and a row of tiles has a multiple of X columns, N-major keeps each column on one chiplet and shares more
-   than predicted: tests/bench/locality.c shows both.) What an L2 still holds from an earlier step counts only for
-   activations, and only if all those of a part fit beside the columns in flight. HBM sends what the L2s fetch, or each
-   byte once if weights and activations fit the last-level cache. */
+   Hence for M-major hit_rate = 1 - 1 / rows = 1 - 1 / min(W, m_tiles), FLEET's equation; under SPLIT_M m_tiles is
+   that of a slice. CU-tasks are spread over X * W workers, so that rows and columns are X times less, at least 1. (If
+   they are dealt in turn and a row of tiles has a multiple of X columns, N-major keeps each column on one chiplet and
+   shares more than predicted: tests/bench/locality.c shows both.) What an L2 still holds from an earlier step counts
+   only for activations, and only if all those of a part fit beside the columns in flight. HBM sends what the L2s
+   fetch, or each byte once if weights and activations fit the last-level cache. */
 typedef struct fleet_linear_plan {
     fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
     uint32_t level;             /* FLEET_LEVEL_DEVICE: `slices` chiplet-tasks; or FLEET_LEVEL_CU */
@@ -1168,7 +1168,7 @@ FLEET_C_END
 
 #endif /* FLEET_H */
 
-/* ==== >>implementation: the passes, and what all of it uses =================================== */
+/* ==== >>implementation: table of passes, helpers ============================================== */
 
 #ifdef FLEET_IMPLEMENTATION
 #ifndef FLEETI_IMPLEMENTED
@@ -1184,7 +1184,7 @@ FLEET_C_END
 #define FLEET_FREE(ptr) free(ptr)
 #endif
 
-/* A copy of stb_ds.h in the user's tree is not a system header: its warnings are not the user's. */
+/* A copy of stb_ds.h in the user's tree is not a system header: do not show its warnings to the user. */
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
@@ -1208,7 +1208,7 @@ FLEET_C_END
 #define STB_DS_IMPLEMENTATION
 #endif
 #if defined(INCLUDE_STB_DS_H) && defined(FLEET_STB_DS_IMPLEMENTED)
-/* It is here already. */
+/* The program has included it already. */
 #elif __has_include("stb_ds.h")
 #include "stb_ds.h"
 #elif __has_include(<stb/stb_ds.h>)
@@ -1228,22 +1228,22 @@ FLEET_C_END
 
 FLEET_C_BEGIN
 
-/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in the section >>NAME; each fills in fields
-   of fleeti_build, and relies on those of the passes before it. Tasks are enumerated grid after grid, row-major; a
-   task's number there is its id. To add a pass: add a row, and its function. */
-#define FLEETI_PASSES(X)                                                                           \
-    /* name       takes                           leaves */                                        \
-    X(bind)    /* graph, descriptor               topology, shapes, tasks and ids as numbers */    \
-    X(choose)  /* shapes, times, costs            each grid's schedule, and the plan's */          \
-    X(edges)   /* shapes, schedules               events, edges, run-time maps as numbers */       \
-    X(place)   /* tasks, schedules                each task's chiplet and worker, queue sizes */   \
-    X(analyse) /* edges, places                   producers and waiters of each event element */   \
-    X(count)   /* elements                        scopes, targets, counters, notify records */     \
-    X(overlap) /* edges, places, declared buffers whether sources wait for the step before */      \
-    X(tensors) /* edges, run-time maps            nothing: no map reads what is not written */     \
-    X(records) /* edges, counters                 the wait and notify records of each task */      \
-    X(emit)    /* all of these                    the block of the plan */                         \
-    X(order)   /* the block                       nothing: no queue order, no cycle deadlocks */
+/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in section >>NAME. A pass fills in fields of
+   fleeti_build and relies on the fields of the passes before it. A task's id is its number when tasks are enumerated
+   grid after grid, row-major. To add a pass, add a row and its function. */
+#define FLEETI_PASSES(X)                                                                                 \
+    /* name       takes                           leaves */                                              \
+    X(bind)    /* graph, descriptor               topology, shapes, tasks and ids as numbers */          \
+    X(choose)  /* shapes, times, costs            each grid's schedule, and the plan's */                \
+    X(edges)   /* shapes, schedules               events, edges, run-time maps as numbers */             \
+    X(place)   /* tasks, schedules                each task's chiplet and worker, queue sizes */         \
+    X(analyse) /* edges, slots                   producers and waiters of each event element */          \
+    X(count)   /* elements                        scopes, targets, counters, notify records */           \
+    X(overlap) /* edges, slots, declared buffers whether sources wait for the previous step */           \
+    X(tensors) /* edges, run-time maps            nothing; it proves that tensors are written in time */ \
+    X(records) /* edges, counters                 the wait and notify records of each task */            \
+    X(emit)    /* all of these                    the block of the plan */                               \
+    X(order)   /* the block                       nothing; it proves that no order deadlocks */
 
 #define FLEETI_NONE 0xffffffffu /* no task, no worker, no grid */
 #define FLEETI_MOST 0x7fffffff  /* what 31 bits hold: the top bit of an index is a flag */
@@ -1280,7 +1280,7 @@ const char *fleet_status_text(fleet_status status)
     return "not a status of fleet";
 }
 
-/* Text that grows to the right and counts what it would need, as snprintf does. */
+/* A text in the caller's buffer. `length` counts all that has been put, whether it fits or not, as snprintf does. */
 typedef struct fleeti_text {
     char *text;
     size_t bytes, length;
@@ -1311,7 +1311,7 @@ static void fleeti_put(fleeti_text *out, const char *format, ...)
     va_end(list);
 }
 
-/* "final(3)", "E[2,1]"; a tensor without axes is just "E". */
+/* Puts "final(3)" or "E[2,1]"; a tensor without axes is just "E". */
 static void fleeti_put_point(fleeti_text *out, const char *name, const int32_t *at, uint32_t rank,
                              const char *brackets)
 {
@@ -1323,7 +1323,7 @@ static void fleeti_put_point(fleeti_text *out, const char *name, const int32_t *
     fleeti_put(out, "%c", brackets[1]);
 }
 
-/* The coordinate of a row-major index. */
+/* Converts a row-major index to a coordinate. */
 static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank, int32_t *at)
 {
     uint32_t k;
@@ -1335,14 +1335,14 @@ static void fleeti_unravel(uint32_t index, const int32_t *extent, uint32_t rank,
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-#define FLEETI_HUGE ((int64_t)1 << 61) /* sums of a few numbers below it cannot overflow */
+#define FLEETI_HUGE ((int64_t)1 << 61) /* sums of a few smaller numbers cannot overflow */
 
 static int64_t fleeti_clamp(int64_t v)
 {
     return v > FLEETI_HUGE ? FLEETI_HUGE : v < -FLEETI_HUGE ? -FLEETI_HUGE : v;
 }
 
-/* Product and sum, held within +-FLEETI_HUGE: a result at that bound is too large to be used. */
+/* Product and sum, saturated at +-FLEETI_HUGE; callers reject a result at that bound as too large. */
 static int64_t fleeti_mul(int64_t a, int64_t b)
 {
     int64_t x = fleeti_clamp(a), y = fleeti_clamp(b);
@@ -1432,8 +1432,8 @@ fleet_dim fleet_dim_of(int64_t n)
     return d;
 }
 
-/* div = 0 marks a dim that cannot be; whoever is given it reports it. Not all zero: a limit that is
-   all zero means that there is none. */
+/* div = 0 marks an extent that does not exist, which the call that is given it reports. It is not all zero, because
+   an all-zero limit means that there is no limit. */
 static fleet_dim fleeti_dim_invalid(void)
 {
     fleet_dim d = fleet_dim_of(0);
@@ -1481,7 +1481,7 @@ fleet_shape fleet_shape0(void)
     return s;
 }
 
-/* An axis too many leaves a rank that no call accepts. */
+/* One axis too many leaves a rank that every call rejects. */
 fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a)
 {
     if (s.rank < FLEET_MAX_RANK) s.extent[s.rank] = a;
@@ -1509,9 +1509,9 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d)
     return fleet_shape_and(fleet_shape3(a, b, c), d);
 }
 
-/* ---- maps by hand ---------------------------------------------------------------------------- */
+/* ---- coordinate maps by hand ----------------------------------------------------------------- */
 
-/* A task axis past FLEET_MAX_RANK leaves a map without width, which no call accepts. */
+/* A task axis past FLEET_MAX_RANK leaves a map without width, which every call rejects. */
 fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div)
 {
     fleet_axis_map a;
@@ -1564,7 +1564,7 @@ fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b)
 
 /* ==== >>graph: the calls that build a graph =================================================== */
 
-/* The call in the user's source that made an object. */
+/* Where in the user's source an object was made. */
 typedef struct fleeti_site {
     const char *file; /* null: unknown */
     int line;
@@ -1580,12 +1580,12 @@ typedef struct fleeti_event_def {
     fleeti_site site;
     fleet_shape shape;
     int64_t count;
-    uint32_t scope_given; /* 1: scope was set by hand */
+    uint32_t scope_given; /* 1: scope is given */
     fleet_scope scope;
     uint32_t outside, outside_notifies;
     fleet_scope outside_scope;
-    uint32_t by_tensor; /* 1: run-time maps reach it */
-    uint32_t counts;    /* 1 + tensor */
+    uint32_t by_tensor; /* 1: run-time maps notify it or wait for it */
+    uint32_t counts;    /* 1 + the tensor of its wait counts; 0: none */
 } fleeti_event_def;
 
 typedef struct fleeti_tensor_def {
@@ -1601,25 +1601,25 @@ typedef struct fleeti_grid_def {
     fleet_shape shape;
     uint32_t tile, args;
     fleet_level level;
-    uint32_t slices_given; /* 1: slices was set by hand */
+    uint32_t slices_given; /* 1: slices is given */
     fleet_dim slices;
-    uint32_t tiles_given; /* 1: tiles was set by hand */
+    uint32_t tiles_given; /* 1: tiles is given */
     fleet_dim tiles;
-    uint32_t placed; /* 1: place was set by hand */
+    uint32_t placed; /* 1: place is given */
     fleet_map place;
-    uint32_t scheduled; /* 1: schedule was set by hand */
+    uint32_t scheduled; /* 1: schedule is given */
     fleet_schedule schedule;
-    uint32_t timed; /* 1: the next two were given */
+    uint32_t timed; /* 1: the next three are given */
     uint32_t variation_percent, expected;
     uint64_t mean_ns;
-    uint32_t declares; /* 1: says what it reads or writes */
+    uint32_t declares; /* 1: it declares what it reads or writes */
 } fleeti_grid_def;
 
 typedef struct fleeti_edge_def {
     fleeti_site site;
     uint32_t grid, event; /* from 0 */
     uint32_t out;         /* 1: notifies, 0: waits */
-    uint32_t tensor; /* 1 + the run-time tensor that is its map: a gather, or a range; 0: map */
+    uint32_t tensor;      /* 1 + the run-time tensor of a gather or range edge; 0: the map counts */
     fleet_map map;
 } fleeti_edge_def;
 
@@ -1629,16 +1629,16 @@ typedef struct fleeti_use_def {
 } fleeti_use_def;
 
 typedef struct fleeti_name {
-    char *key; /* the kind's first letter, then the name */
+    char *key; /* the first letter of the kind, then the name */
     uint32_t value;
 } fleeti_name;
 
 struct fleet_graph {
     fleet_graph_desc desc;
-    fleet_status status;       /* of the building calls: the first error stays */
+    fleet_status status;       /* of the building calls; the first error stays */
     fleet_status build_status; /* of the last fleet_plan_build */
     char message[512];
-    fleeti_name *names; /* stb_ds string map; the others are stb_ds arrays */
+    fleeti_name *names; /* an stb_ds string map; the others are stb_ds arrays */
     fleeti_symbol_def *symbols;
     fleeti_event_def *events;
     fleeti_grid_def *grids;
@@ -1665,7 +1665,7 @@ static void fleeti_set_message(fleet_graph *g, fleet_status status, fleeti_site 
     if (g->desc.log) g->desc.log(g->desc.log_user, status, g->message);
 }
 
-/* Keeps the first error of the building calls. */
+/* Records the first error of the building calls. */
 static void fleeti_fail(fleet_graph *g, fleet_status status, fleeti_site site, const char *format,
                         ...)
 {
@@ -1677,7 +1677,8 @@ static void fleeti_fail(fleet_graph *g, fleet_status status, fleeti_site site, c
     va_end(list);
 }
 
-/* Asks for room before an stb_ds container grows: stb_ds cannot report a failed allocation. */
+/* Fails the graph if `bytes` cannot be allocated. Called before an stb_ds container grows, because stb_ds does not
+   report failed allocations. */
 static int fleeti_check_room(fleet_graph *g, size_t bytes)
 {
     void *room = FLEET_MALLOC(bytes);
@@ -1689,7 +1690,7 @@ static int fleeti_check_room(fleet_graph *g, size_t bytes)
     return 1;
 }
 
-/* Appends to an array of the graph; 0 when there is no memory. Evaluates `array` several times. */
+/* Appends to an array of the graph; 0 if there is no memory. Evaluates `array` several times. */
 #define FLEETI_PUSH(g, array, value)                                                               \
     (stbds_arrlenu(array) < stbds_arrcap(array) ||                                                 \
              fleeti_check_room(g, 64 + 2 * (stbds_arrlenu(array) + 4) * sizeof *(array))           \
@@ -1738,7 +1739,7 @@ fleet_status fleet_graph_status(const fleet_graph *g)
     return g->status != FLEET_OK ? g->status : g->build_status;
 }
 
-/* Whether a building call may go on: there is a graph, and it has no error yet. */
+/* Whether a building call may do its work: there is a graph, and it has no error yet. */
 static int fleeti_can_build(const fleet_graph *g)
 {
     return g && g->status == FLEET_OK;
@@ -1751,8 +1752,8 @@ static uint32_t fleeti_u32(size_t n)
 
 #define FLEETI_LEN(array) fleeti_u32(stbds_arrlenu(array))
 
-/* What tells an object of this graph from one of another with the same number: where the graph is, and what the
-   object is called, for another graph may since have come to the same place. */
+/* A tag that distinguishes an object of this graph from an object of another graph with the same number. It depends
+   on the graph's address and the object's name, because a later graph may have the same address. */
 static uint64_t fleeti_graph_tag(const fleet_graph *g, const char *name)
 {
     uint64_t mark = (uint64_t)(uintptr_t)g * 0x9e3779b97f4a7c15ull;
@@ -1770,7 +1771,7 @@ static uint32_t fleeti_number(uint64_t handle)
     return (uint32_t)handle;
 }
 
-#define FLEETI_SYMBOL_BITS 8u /* of fleet_dim.symbol, for the number */
+#define FLEETI_SYMBOL_BITS 8u /* low bits of fleet_dim.symbol, which hold the number */
 
 static uint32_t fleeti_symbol_handle(const fleet_graph *g, uint32_t number)
 {
@@ -1778,7 +1779,7 @@ static uint32_t fleeti_symbol_handle(const fleet_graph *g, uint32_t number)
            number;
 }
 
-/* The number of a symbol of this graph; 0: it is none. */
+/* The number of a symbol of this graph, from 1; 0 if it is none. */
 static uint32_t fleeti_symbol_number(const fleet_graph *g, uint32_t symbol)
 {
     const uint32_t number = symbol & ((1u << FLEETI_SYMBOL_BITS) - 1u);
@@ -1787,7 +1788,7 @@ static uint32_t fleeti_symbol_number(const fleet_graph *g, uint32_t symbol)
                : 0;
 }
 
-/* Takes a name of a kind for the id; 0 when it is not to be had. */
+/* Claims a name within its kind; 0 and an error if it is invalid or taken. */
 static int fleeti_claim_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
                              fleeti_site site)
 {
@@ -1847,7 +1848,8 @@ fleet_dim fleet_symbol(fleet_graph *g, const char *name, int64_t min, int64_t ma
     return d;
 }
 
-/* A dim can be evaluated: it has a divisor, and its symbol is one of this graph, of which it keeps the number. */
+/* Checks that an extent can be evaluated: it has a divisor, and its symbol is one of this graph. Replaces the symbol
+   by its number. */
 static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, const char *field,
                             fleeti_site site)
 {
@@ -1938,7 +1940,7 @@ fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, f
     return handle;
 }
 
-/* A handle is not one of this graph, where its number is that of `own`; null: of nothing. */
+/* Reports a handle that is not one of this graph. own: the object of this graph that has its number, or null. */
 static void fleeti_fail_handle(fleet_graph *g, const char *kind, uint64_t handle, const char *own,
                                fleeti_site site)
 {
@@ -1951,7 +1953,7 @@ static void fleeti_fail_handle(fleet_graph *g, const char *kind, uint64_t handle
                     fleeti_number(handle));
 }
 
-/* The object that a handle names; null, with an error, when it is not one of this graph. */
+/* The object that a handle names; null and an error if it is not one of this graph. */
 static fleeti_grid_def *fleeti_grid_of(fleet_graph *g, fleet_grid grid, fleeti_site site)
 {
     const uint32_t i = fleeti_number(grid.id) - 1u;
@@ -2045,7 +2047,7 @@ static int fleeti_is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* Reads the letters up to the arrow or the end; returns how many, or -1 at any other character. */
+/* Reads the letters up to the arrow or the end. Returns their number, or -1 at any other character. */
 static int fleeti_letters(const char **at, char *letters, int max)
 {
     int n = 0;
@@ -2058,7 +2060,7 @@ static int fleeti_letters(const char **at, char *letters, int max)
     return n;
 }
 
-/* Parses an einsum string into an affine map. Null on success, else what is wrong with it. */
+/* Parses an einsum string into an affine map. Null on success, otherwise what is wrong with it. */
 static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, uint32_t event_rank,
                                        fleet_map *map)
 {
@@ -2086,7 +2088,7 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
     return NULL;
 }
 
-/* Checks what a map says without knowing any extent. */
+/* Checks what can be checked of a map while no extent is known. */
 static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, const char *owner,
                             fleeti_site site)
 {
@@ -2123,7 +2125,7 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
     return 1;
 }
 
-/* Adds an edge by a map or, where that is null, by an einsum string. */
+/* Adds an edge by a map or, if that is null, by an einsum string. */
 static void fleeti_add_edge(fleet_graph *g, fleet_grid grid, fleet_etensor event,
                             const fleet_map *map, const char *einsum, uint32_t out,
                             fleeti_site site)
@@ -2235,7 +2237,7 @@ static fleeti_tensor_def *fleeti_tensor_of(fleet_graph *g, fleet_tensor tensor, 
     return NULL;
 }
 
-/* The event tensor that a run-time map reaches, marked as such. */
+/* The event tensor of a run-time map, which it marks as such; null and an error if it cannot have one. */
 static fleeti_event_def *fleeti_event_by_tensor(fleet_graph *g, fleet_etensor event,
                                                 const char *owner, fleeti_site site)
 {
@@ -2406,22 +2408,22 @@ void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const c
     fleeti_add_use(g, grid, buffer, 1, fleeti_site_at(file, line));
 }
 
-/* ==== >>build: what the passes share, buckets, and the passes in order ======================== */
+/* ==== >>build: state of a build, buckets, running the passes ================================== */
 
 /* ---- state of a build ------------------------------------------------------------------------ */
 
-/* The elements that one task reaches through one edge: runs of `length` consecutive elements. Run r
-   begins at first + sum of step[k] * digit k of r, where digit k counts to n[k]. */
+/* The elements that a task reaches through an edge: `runs` runs of `length` consecutive elements. Run r begins at
+   first + the sum of step[k] * digit k of r, where digit k counts up to n[k]. */
 typedef struct fleeti_box {
     uint32_t first, length, runs;
     uint32_t rank, n[FLEET_MAX_RANK], step[FLEET_MAX_RANK];
 } fleeti_box;
 
-/* An axis of a map, all numbers bound. */
+/* An axis of a map as numbers. */
 typedef struct fleeti_axis {
     int64_t stride[FLEET_MAX_RANK], offset, div, width, limit;
-    int64_t extent; /* of the event tensor's axis */
-    int64_t row;    /* elements from one value of the axis to the next */
+    int64_t extent; /* extent of the event tensor's axis */
+    int64_t row;    /* elements between two adjacent values of the axis */
     uint32_t every;
 } fleeti_axis;
 
@@ -2429,8 +2431,8 @@ typedef struct fleeti_edge {
     const fleeti_edge_def *def;
     uint32_t grid, event, rank;
     fleeti_axis axis[FLEET_MAX_RANK];
-    /* Where every axis is "every" or a single unit, boxes differ in their first element only, and
-       that is affine in the coordinate: first + sum of step[k] * c[k]. */
+    /* If every axis is "every" or a single unit, the boxes of all tasks differ only in their first element, which is
+       affine in the coordinate: first + the sum of step[k] * c[k]. */
     uint32_t affine;
     int64_t first, step[FLEET_MAX_RANK];
     fleeti_box box;
@@ -2440,31 +2442,31 @@ typedef struct fleeti_bound_grid {
     const fleeti_grid_def *def;
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
-    uint32_t first, count; /* its tasks */
-    uint32_t slices;       /* of a device-task, else 1 */
-    uint32_t tiles;        /* unaware: of each slice; 0: the tasks are of their level */
-    uint32_t parts;        /* what one task falls into: slices, unaware slices * tiles */
-    uint32_t shards;       /* chiplets that run parts of one task: part p is of shard p mod X */
-    uint32_t first_shard;  /* its entries in the table of notify lists: shards for each task */
-    uint32_t first_slot; /* its entries in `where`: unaware one for each part, else for each task */
-    uint32_t first_out, n_outs, first_in, n_ins; /* its edges */
+    uint32_t first, count; /* ids of its tasks */
+    uint32_t slices;       /* of a device-task; otherwise 1 */
+    uint32_t tiles;        /* unaware plans: tiles of each slice; 0: tasks have their own level */
+    uint32_t parts;        /* parts of a task: slices; in unaware plans slices * tiles */
+    uint32_t shards;       /* chiplets that run parts of a task; part p belongs to shard p mod X */
+    uint32_t first_shard;  /* its first entry in shard_notifies, which has one per task and shard */
+    uint32_t first_slot; /* its first entry in `slot`, which has one per task (unaware: per part) */
+    uint32_t first_out, n_outs, first_in, n_ins; /* its edges in outs and ins */
     uint32_t first_map, n_maps;
     fleet_schedule schedule;
-    uint32_t chosen; /* FLEETI_CHOSEN_...: by AUTO, from these estimates */
+    uint32_t chosen; /* FLEETI_CHOSEN_..., by AUTO from these estimates */
     double static_ns, dynamic_ns;
 } fleeti_bound_grid;
 
 typedef struct fleeti_bound_event {
-    const fleeti_event_def *def; /* null: the step event */
+    const fleeti_event_def *def; /* null for the step event */
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
     uint32_t first, elements;
-    uint32_t counter, stride; /* words; FLEETI_SYSTEM */
-    uint32_t may_be_empty;    /* 1: a grid without tasks notifies it */
-    uint32_t
-        by_tensor;    /* 1: its elements are notified or awaited by run-time maps, not collapsed */
-    uint32_t uniform; /* 1: all its elements have one scope and one target, from tasks only */
-    uint32_t target;  /* where uniform */
+    uint32_t counter;      /* word of element 0; FLEETI_SYSTEM: in host memory */
+    uint32_t stride;       /* words between elements */
+    uint32_t may_be_empty; /* 1: a grid without tasks is among its producers */
+    uint32_t by_tensor;    /* 1: run-time maps notify its elements, or wait for them */
+    uint32_t uniform;      /* 1: its elements have one scope and target; only tasks notify them */
+    uint32_t target;       /* of every element, if uniform */
     uint32_t scoped[4];
     uint32_t warnings;
 } fleeti_bound_event;
@@ -2473,26 +2475,26 @@ typedef struct fleeti_bound_event {
 #define FLEETI_WORKER_MANY 0xfffffffeu
 
 typedef struct fleeti_element {
-    uint64_t notifies;        /* tasks that notify it, and the outside */
-    uint32_t producers;       /* chiplets, a bit each */
-    uint32_t chiplets_of_all; /* chiplets of producers and waiters */
-    uint32_t any_chiplet;     /* 1: some of them may run anywhere */
-    uint32_t worker;          /* the one worker of them all, or FLEETI_WORKER_... */
-    uint32_t last_producer;   /* largest id, FLEETI_NONE: none */
-    uint32_t first_waiter;    /* smallest id, FLEETI_NONE: none */
-    uint32_t target;          /* sum of the weights added to its counter in a step */
-    uint32_t record;          /* its first arrival record, one per chiplet of `producers` */
+    uint64_t notifies;        /* notifies by tasks and from outside */
+    uint32_t producers;       /* a bit for each chiplet with a producer */
+    uint32_t chiplets_of_all; /* a bit for each chiplet with a producer or waiter */
+    uint32_t any_chiplet;     /* 1: some producer or waiter may run on any chiplet */
+    uint32_t worker;          /* the only worker of them all, or FLEETI_WORKER_... */
+    uint32_t last_producer;   /* largest id; FLEETI_NONE: there is none */
+    uint32_t first_waiter;    /* smallest id; FLEETI_NONE: there is none */
+    uint32_t target;          /* what all arrivals of a step add to its counter */
+    uint32_t record;          /* its first arrivals entry; it has one per bit of `producers` */
     uint32_t scope;
 } fleeti_element;
 
-/* What one chiplet contributes to one element in a step. */
+/* The arrivals of one chiplet at one element in a step. */
 typedef struct fleeti_arrivals {
-    uint64_t arrivals; /* every worker of a chiplet-task arrives */
-    uint64_t units;    /* CU-, wavefront- and chiplet-tasks, slices */
-    uint64_t roaming;  /* of tasks that may run elsewhere or arrive by themselves */
+    uint64_t arrivals; /* each worker of a chiplet-task arrives */
+    uint64_t units;    /* tasks, where a slice of a device-task is one */
+    uint64_t roaming;  /* units whose tasks may run on other chiplets, or arrive separately */
 } fleeti_arrivals;
 
-/* Records of four words (waits, notifies) under construction. */
+/* Wait or notify records, of four words each, while they are collected. */
 typedef struct fleeti_records {
     uint32_t (*item)[4];
     uint32_t count, room;
@@ -2505,57 +2507,57 @@ typedef struct fleeti_span {
 typedef struct fleeti_wait_span {
     uint32_t first;
     uint16_t count;
-    uint8_t scope; /* the widest */
+    uint8_t scope; /* the widest of its waits */
 } fleeti_wait_span;
 
-/* Scratch memory of one build: freed together. */
+/* A block of the build's scratch memory. All blocks are freed together. */
 typedef struct fleeti_scratch {
     struct fleeti_scratch *next;
     uint64_t pad;
 } fleeti_scratch;
 
-/* What a grid's in-edges tell. */
+/* What a grid waits for. */
 typedef struct fleeti_inputs {
-    uint32_t any;     /* 1: it waits for something */
-    uint32_t named;   /* 1: a run-time tensor names which of its tasks exist */
-    uint32_t outside; /* 1: the outside notifies something that it waits for */
+    uint32_t any;     /* 1: some event */
+    uint32_t named;   /* 1: an event that tells by a run-time tensor which of its tasks exist */
+    uint32_t outside; /* 1: an event that is notified from outside */
 } fleeti_inputs;
 
 typedef struct fleeti_build {
     fleet_graph *g;
     const fleet_plan_desc *desc;
-    fleet_plan *plan; /* once it is emitted */
+    fleet_plan *plan; /* null until it is emitted */
     fleeti_scratch *scratch;
-    int64_t symbol[FLEET_MAX_SYMBOLS]; /* of this bucket */
-    const uint8_t *at_launch;          /* per symbol */
+    int64_t symbol[FLEET_MAX_SYMBOLS]; /* value in this bucket */
+    const uint8_t *at_launch;          /* 1 per symbol that is bound at launch */
     uint32_t n_at_launch, n_buckets;
-    /* where the counters of this bucket begin, behind those of the buckets before: steps of one bucket
-       must not complete another's events */
+    /* Where the counters of this bucket begin: after those of the previous buckets, because steps of one bucket must
+       not complete events of another. */
     uint32_t first_word, first_system_word;
 
-    uint32_t chiplets, n_grids, n_events; /* the step event included */
-    fleet_schedule schedule;              /* the plan's: DYNAMIC where some grid is */
-    uint32_t is_static, is_dynamic;       /* the same */
+    uint32_t chiplets, n_grids, n_events; /* n_events includes the step event */
+    fleet_schedule schedule;              /* of the plan: DYNAMIC if any grid is */
+    uint32_t is_static, is_dynamic;       /* the plan's schedule is STATIC; is DYNAMIC */
     uint32_t unfused, unaware, levels, early;
-    uint32_t avoid_deadlock; /* 1: fixed queues would deadlock, what AUTO chooses for is DYNAMIC */
+    uint32_t avoid_deadlock; /* 1: fixed queues would deadlock, so that AUTO chooses DYNAMIC */
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
-    uint8_t *chiplet_of; /* of a worker */
+    uint8_t *chiplet_of; /* per worker */
 
     fleeti_bound_grid *grids;
     fleeti_inputs *inputs; /* per grid */
-    uint32_t *before;      /* per grid: 1 + the last one before it that has tasks */
+    uint32_t *before;      /* per grid: 1 + the last grid before it that has tasks; 0: none */
     fleeti_bound_event *events;
-    fleeti_event_def *barriers; /* unfused: per grid the event before it, behind the graph's own */
-    fleeti_edge *outs, *ins;    /* sorted by grid */
+    fleeti_event_def
+        *barriers; /* unfused plans: per grid the event before it, after the graph's own events */
+    fleeti_edge *outs, *ins; /* edges, sorted by grid */
     fleeti_runtime_map *maps;
     uint32_t n_maps;
     uint32_t n_tasks, n_shards, n_slots, n_elements;
 
-    uint32_t *slot; /* per place: worker (CU and wave under STATIC), else chiplet */
+    uint32_t *slot; /* per task: its worker or chiplet (fleeti_queues_of) */
     uint32_t n_queues, n_descs;
-    uint32_t
-        chiplet_queues; /* number of the first chiplet's queue; those of the workers stand before it */
+    uint32_t chiplet_queues; /* number of the first chiplet's queue, after those of the workers */
     fleeti_span *queue;
 
     fleeti_element *elements;
@@ -2567,7 +2569,7 @@ typedef struct fleeti_build {
     fleeti_records waits, notifies;
     fleeti_wait_span *task_waits;
     fleeti_span *shard_notifies;
-    uint32_t step_wait;  /* index of the wait record for the step before; FLEETI_NONE: not needed */
+    uint32_t step_wait;  /* wait record for the previous step; FLEETI_NONE: not needed */
     uint8_t *runs_ahead; /* per grid */
 } fleeti_build;
 
@@ -2594,7 +2596,7 @@ static fleet_status fleeti_no_memory(fleeti_build *b)
     return fleeti_reject(b, FLEET_ERROR_MEMORY, fleeti_no_site(), "no memory for the plan");
 }
 
-/* Memory of `count` items until the build ends, all zero; null when there is none. */
+/* Zeroed memory for `count` items until the build ends; null if there is none. */
 static void *fleeti_alloc(fleeti_build *b, size_t count, size_t bytes)
 {
     fleeti_scratch *block;
@@ -2618,7 +2620,7 @@ static void fleeti_free_scratch(fleeti_build *b)
     if (b->notifies.item) FLEET_FREE(b->notifies.item);
 }
 
-/* Makes room for n more records; 0 when there is no memory. */
+/* Makes room for n more records; 0 if there is no memory. */
 static int fleeti_reserve(fleeti_records *r, uint64_t n)
 {
     uint64_t room = r->room ? r->room : 64;
@@ -2637,7 +2639,7 @@ static int fleeti_reserve(fleeti_records *r, uint64_t n)
     return 1;
 }
 
-/* Appends where fleeti_reserve has made room. */
+/* Appends a record, for which fleeti_reserve has made room. */
 static void fleeti_append(fleeti_records *r, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     uint32_t *item = r->item[r->count++];
@@ -2653,7 +2655,7 @@ static const char *fleeti_scope_name(uint32_t scope)
     return name[scope & 3u];
 }
 
-/* The grid of a task id. */
+/* The grid that has a task id. */
 static const fleeti_bound_grid *fleeti_grid_of_task(const fleeti_build *b, uint32_t id)
 {
     uint32_t low = 0, high = b->n_grids;
@@ -2667,9 +2669,9 @@ static const fleeti_bound_grid *fleeti_grid_of_task(const fleeti_build *b, uint3
     return &b->grids[low];
 }
 
-#define FLEETI_POINT_BYTES 160 /* room for a name with six coordinates */
+#define FLEETI_POINT_BYTES 160 /* room for a name and six coordinates */
 
-/* The traits of a kind of run-time maps. */
+/* Whether a map's kind has a trait. */
 #define FLEETI_MAP_TRAITS(name, traits, fits, in_order, text) traits,
 static uint32_t fleeti_map_has(const fleeti_runtime_map *map, uint32_t trait)
 {
@@ -2696,13 +2698,13 @@ static const char *fleeti_element_text(const fleeti_bound_event *event, uint32_t
     return text;
 }
 
-/* ---- what the passes ask --------------------------------------------------------------------- */
+/* ---- schedules and slots --------------------------------------------------------------------- */
 
-/* Schedules: how the tasks of a grid are queued. To add one: an enum value, a row, its place in
+/* Schedules: how the tasks of a grid are queued. To add one: an enum value, a row, its choice in
    fleeti_choose_schedules, and its section in fleet_sched.h. Columns:
      name
-     1: tasks stand in queues of workers; 0: of chiplets
-     1: a queue is run in order, and ends with the end of the step; 0: tasks run when they are ready */
+     1: tasks are in the queues of workers; 0: in those of chiplets
+     1: a queue runs in order and ends with a step end; 0: a task runs when it is ready */
 #define FLEETI_SCHEDULE_LIST(X)                                                                    \
     X(STATIC, 1, 1)                                                                                \
     X(CHIPLET, 0, 1)                                                                               \
@@ -2719,25 +2721,25 @@ static const char *fleeti_schedule_name(uint32_t schedule)
     return fleeti_schedules[schedule].name;
 }
 
-/* Whether the grid's tasks stand in the queues of workers. */
+/* Whether the grid's tasks are in the queues of workers. */
 static int fleeti_is_by_worker(const fleeti_bound_grid *grid)
 {
     return fleeti_schedules[grid->schedule].by_worker;
 }
 
-/* Whether the grid's tasks run in the order of their queue; else any worker may take one that is ready. */
+/* Whether the grid's tasks run in the order of their queue; otherwise any worker may take one that is ready. */
 static int fleeti_is_in_order(const fleeti_bound_grid *grid)
 {
     return fleeti_schedules[grid->schedule].in_order;
 }
 
-/* The level at which the grid's tasks run. */
+/* The level at which the grid's tasks run in this plan. */
 static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
 {
     return grid->tiles ? (uint32_t)FLEET_LEVEL_CU : (uint32_t)grid->def->level;
 }
 
-/* Whether the grid's shape is known at launch only. */
+/* Whether the grid's shape is known only at launch. */
 static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
 {
     uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
@@ -2749,9 +2751,9 @@ static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
     return 0;
 }
 
-/* The queues in which a task stands that has this slot: its worker or, of chiplet-tasks and in queues of chiplets,
-   its chiplet. `queues` of them from `first` on, with `copies` descriptors in each. A chiplet-task has one descriptor
-   for each worker; under CHIPLET it has one, which the scheduler deals to all. */
+/* The queues that hold a task: `queues` of them from `first` on, with `copies` descriptors in each. slot: the task's
+   worker; its chiplet, if it is a chiplet-task or in a queue of chiplets. A chiplet-task has a descriptor for each
+   worker, except under CHIPLET, where it has one that the scheduler deals to all. */
 typedef struct fleeti_standing {
     uint32_t first, queues, copies;
 } fleeti_standing;
@@ -2773,7 +2775,7 @@ static fleeti_standing fleeti_queues_of(const fleeti_build *b, const fleeti_boun
     return s;
 }
 
-/* The one worker that runs a task with this slot, or FLEETI_WORKER_MANY. */
+/* The only worker that runs a task with this slot, or FLEETI_WORKER_MANY. */
 static uint32_t fleeti_worker_of(const fleeti_build *b, const fleeti_bound_grid *grid,
                                  uint32_t slot)
 {
@@ -2781,7 +2783,7 @@ static uint32_t fleeti_worker_of(const fleeti_build *b, const fleeti_bound_grid 
     return fleeti_is_by_worker(grid) && s.queues == 1 ? s.first : FLEETI_WORKER_MANY;
 }
 
-/* Whether the grid's placement names the workers themselves. */
+/* Whether the grid's placement names workers. */
 static int fleeti_names_workers(const fleeti_grid_def *def)
 {
     return def->placed && def->place.rank == 2;
@@ -2798,7 +2800,7 @@ static int64_t fleeti_evaluate(const fleeti_build *b, fleet_dim d)
 
 #define FLEETI_SECTION_ALIGN 64u
 
-/* Gives a section its place in the block. */
+/* Appends a section of `count` items to a block of *bytes; returns its offset. */
 static uint64_t fleeti_section(uint64_t *bytes, uint64_t count, uint64_t item)
 {
     uint64_t at = (*bytes + FLEETI_SECTION_ALIGN - 1) / FLEETI_SECTION_ALIGN * FLEETI_SECTION_ALIGN;
@@ -2806,14 +2808,14 @@ static uint64_t fleeti_section(uint64_t *bytes, uint64_t count, uint64_t item)
     return at;
 }
 
-/* Each step is a bijection, so that no damage of a single word goes unnoticed. */
+/* Each step is a bijection, so that any change of a single word changes the sum. */
 static uint64_t fleeti_sum_word(uint64_t sum, uint64_t word)
 {
     sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
     return sum ^ sum >> 32;
 }
 
-/* Of the block's bytes, eight at a time, the last ones filled up with zeros. */
+/* The checksum of a block: eight bytes at a time, the last ones padded with zeros. */
 static uint64_t fleeti_checksum(const fleet_plan *plan)
 {
     const char *block = (const char *)plan;
@@ -2844,8 +2846,8 @@ fleet_plan_desc fleet_plan_desc_default(void)
     return desc;
 }
 
-/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What does not fit,
-   or is not a plain symbol, is recorded so that the build reports it. */
+/* Binding a symbol again replaces its value, so that all symbols of a graph fit. What is too much, or is not a plain
+   symbol, is recorded so that the build reports it. */
 void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
 {
     uint32_t number = symbol.mul == 1 && symbol.add == 0 && symbol.div == 1 ? symbol.symbol : 0, i;
@@ -2874,7 +2876,7 @@ void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64
 
 /* ---- buckets --------------------------------------------------------------------------------- */
 
-/* The values for which queues are made: per symbol one, or its buckets. */
+/* The buckets of each symbol: the values for which the plan has queues. A symbol that is bound at build has one. */
 typedef struct fleeti_bucketing {
     int64_t value[FLEET_MAX_SYMBOLS][FLEET_MAX_BUCKETS];
     uint32_t count[FLEET_MAX_SYMBOLS];
@@ -2919,7 +2921,7 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
     return FLEET_OK;
 }
 
-/* Appends a bucket; values that are no larger than the one before are left out. */
+/* Appends a bucket, unless its value is no larger than the last one. */
 static fleet_status fleeti_add_bucket(fleeti_build *b, fleeti_bucketing *all, uint32_t s,
                                       int64_t value)
 {
@@ -2983,7 +2985,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
     return status;
 }
 
-/* Bucket i of all: the last symbol's values change the fastest. */
+/* Sets the symbols to bucket i of all. The last symbol changes fastest. */
 static void fleeti_use_bucket(fleeti_build *b, const fleeti_bucketing *all, uint32_t i)
 {
     uint32_t s;
@@ -2995,7 +2997,7 @@ static void fleeti_use_bucket(fleeti_build *b, const fleeti_bucketing *all, uint
     b->n_at_launch = all->n_at_launch;
 }
 
-/* Puts the plans of all buckets into one block, the last one first. */
+/* Puts the plans of all buckets into one block, that of the largest bucket first. */
 static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint32_t n,
                                         fleet_plan **out)
 {
@@ -3016,7 +3018,7 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
         offset[i] = fleeti_section(&bytes, plan[i]->bytes, 1);
         memcpy(fleeti_at(whole, offset[i]), plan[i], (size_t)plan[i]->bytes);
     }
-    whole->bytes = bytes + 1; /* the last byte of a block is 0 */
+    whole->bytes = bytes + 1; /* the last byte of a block is always 0 */
     whole->checksum = fleeti_checksum(whole);
     *out = whole;
     return FLEET_OK;
@@ -3027,7 +3029,7 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
 #define FLEETI_DECLARE_PASS(name) static fleet_status fleeti_pass_##name(fleeti_build *b);
 FLEETI_PASSES(FLEETI_DECLARE_PASS)
 
-/* The plan of one bucket. */
+/* Runs the passes for one bucket. */
 #define FLEETI_PASS_ENTRY(name) fleeti_pass_##name,
 static fleet_status fleeti_build_bucket(fleeti_build *b)
 {
@@ -3077,7 +3079,7 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
             status = fleeti_build_bucket(b);
             plan[i] = b->plan;
             if (status != FLEET_ERROR_ORDER || g->build_status != FLEET_OK) break;
-            fleet_plan_free(plan[i]); /* nothing was said: AUTO chooses once more */
+            fleet_plan_free(plan[i]); /* no error was reported: AUTO chooses once more */
         } while (!avoid_deadlock++);
         if (status != FLEET_OK) break;
         first_word = plan[i]->counter_words;
@@ -3138,7 +3140,7 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* Those given, or an H200's: 132 workgroups of 256 threads. */
+/* The given costs, or those of an H200 with 132 workgroups of 256 threads. */
 static fleet_costs fleeti_costs_of(const fleet_plan_desc *desc)
 {
     static const fleet_costs h200 = {1500, 220, 3080, 1010, 5000, 3200};
@@ -3183,7 +3185,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* Evaluates a shape; *count gets the number of its points. */
+/* Evaluates a shape. *count gets the number of its points. */
 static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape, const char *kind,
                                       const char *name, fleeti_site site, int32_t *extent,
                                       uint32_t *count)
@@ -3206,7 +3208,7 @@ static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape,
     return FLEET_OK;
 }
 
-/* A launch leaves out what lies beyond its shape, so that the shape must grow with each of its symbols. */
+/* A launch leaves out the tasks outside its shape, so that the shape must not shrink when a symbol grows. */
 static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *def)
 {
     uint32_t k;
@@ -3228,7 +3230,7 @@ static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *
     return FLEET_OK;
 }
 
-/* An unfused plan is STATIC whatever its grids ask for, so that it can be had from any graph. */
+/* An unfused plan is always STATIC, so that any graph can have one. */
 static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *grid)
 {
     const fleeti_grid_def *def = grid->def;
@@ -3244,7 +3246,7 @@ static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *gri
     return FLEET_OK;
 }
 
-/* The parts of a grid's tasks. */
+/* Computes into how many parts and shards the grid's tasks fall. */
 static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
 {
     const fleeti_grid_def *def = grid->def;
@@ -3359,10 +3361,10 @@ static double fleeti_root(double v)
     return v > 0 ? root : 0;
 }
 
-/* AUTO's estimates for a grid, as if all its tasks could begin at once. A worker gets n / P of them.
-   From fixed queues the last worker is the one whose tasks happen to be long: the largest of P sums of
-   n / P tasks, for a normal distribution about sqrt(2 ln P) - 0.65 deviations. From ready queues the
-   tasks of that worker go to others, but for the last one. */
+/* AUTO's estimates of a grid's time, as if all its n tasks could start at once on P workers. From fixed queues a
+   worker gets n / P tasks, and the grid ends with the worker whose tasks happen to be longest: the maximum of P sums,
+   which for a normal distribution lies about sqrt(2 ln P) - 0.65 standard deviations above the mean. From ready
+   queues other workers take that worker's tasks, except its last one. */
 static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixed, double *fixed,
                             double *ready)
 {
@@ -3375,7 +3377,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
     *fixed = *ready = 0;
     if (!grid->count) return;
-    if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* waves of a workgroup, mostly */
+    if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* a workgroup usually has so many waves */
     if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) at_once = b->chiplets;
     tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
@@ -3392,9 +3394,9 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
              in.any * (double)b->costs.dynamic_hop;
 }
 
-/* AUTO: ready queues must promise a seventh for a grid. They make the fixed ones dearer, too, so that they must pay
-   for the plan as a whole. Tiles that share a memory bus vary together, rather than each by itself as the estimate
-   has it: what promises little is likely to lose. */
+/* Whether ready queues are worth it for a grid: they must promise a seventh. They also slow fixed queues down, so
+   that the plan as a whole must gain. A small promised gain is likely to be a loss, because tiles that share a memory
+   bus vary together, whereas the estimate assumes that they vary independently. */
 static int fleeti_dynamic_pays(double fixed, double ready)
 {
     return ready < 0.85 * fixed;
@@ -3410,7 +3412,7 @@ static void fleeti_choose_schedules(fleeti_build *b)
         fleeti_estimate(b, i, 1, &mixed, &ready);
         grid->chosen = grid->schedule == FLEET_SCHEDULE_AUTO;
         if (grid->chosen && (b->inputs[i].outside || fleeti_names_workers(grid->def))) {
-            grid->chosen = 0; /* nothing to choose */
+            grid->chosen = 0; /* only STATIC is possible */
             grid->schedule = FLEET_SCHEDULE_STATIC;
         }
         must |= grid->schedule == FLEET_SCHEDULE_DYNAMIC;
@@ -3447,19 +3449,19 @@ static fleet_status fleeti_pass_choose(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>edges: edges and run-time maps become numbers ========================================= */
+/* ==== >>edges: events, edges and run-time maps become numbers ================================= */
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Words from one counter of a tensor to the next. */
+/* Words between two counters of a tensor. */
 static uint32_t fleeti_counter_stride(const fleeti_build *b, uint32_t elements)
 {
     if (b->desc->counter_stride_bytes) return b->desc->counter_stride_bytes / 4;
     return elements > 4096 ? 4 : FLEETI_LINE_WORDS;
 }
 
-/* Where run-time maps of an event of the graph are used as they are: a task that stands in a fixed queue cannot wait
-   for an element that only the run knows. */
+/* Decides which events run-time maps reach element by element. The others collapse to one element, because a task in
+   a fixed queue cannot wait for an element that is known only at run time. */
 static void fleeti_collapse_events(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
@@ -3496,7 +3498,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         if (status != FLEET_OK) return status;
         event->def = def;
         event->rank = def->shape.rank;
-        if (def->by_tensor && !event->by_tensor) { /* queues are fixed: one event for all */
+        if (def->by_tensor && !event->by_tensor) { /* collapsed: one event for all */
             event->rank = 0;
             event->elements = 1;
         }
@@ -3521,7 +3523,7 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- from a coordinate to event elements ----------------------------------------------------- */
+/* ---- boxes of elements ----------------------------------------------------------------------- */
 
 static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int32_t *at)
 {
@@ -3531,7 +3533,7 @@ static int64_t fleeti_axis_value(const fleeti_axis *a, uint32_t rank, const int3
     return v;
 }
 
-/* The values that the axis takes for a task: from *low, so many as it returns. */
+/* The values that the axis takes for a task: returns their number, and the first one in *low. */
 static int64_t fleeti_axis_span(const fleeti_axis *a, uint32_t rank, const int32_t *at,
                                 int64_t *low)
 {
@@ -3545,8 +3547,8 @@ static int64_t fleeti_axis_span(const fleeti_axis *a, uint32_t rank, const int32
     return fleeti_floor_div(end - 1, a->div) - *low + 1;
 }
 
-/* The box of n[k] values along each axis, without its first element. Axes that touch end to end
-   become one, so that most boxes are a single run. */
+/* The box of n[k] values along each axis, without its first element. Axes that are contiguous are merged, so that
+   most boxes are a single run. */
 static void fleeti_shape_box(fleeti_box *box, const fleeti_edge *edge, const int64_t *n)
 {
     uint32_t k;
@@ -3565,7 +3567,7 @@ static void fleeti_shape_box(fleeti_box *box, const fleeti_edge *edge, const int
     }
 }
 
-/* Fills the box of a task. The box passed in is the edge's own or one filled for it before. */
+/* Fills in the box of a task. *box is a copy of the edge's own box, or was filled in for the same edge. */
 static void fleeti_box_of_task(const fleeti_edge *edge, uint32_t grid_rank, const int32_t *at,
                                fleeti_box *box)
 {
@@ -3593,7 +3595,7 @@ static uint32_t fleeti_box_run(const fleeti_box *box, uint32_t run)
     return first;
 }
 
-/* The next coordinate in row-major order. */
+/* Goes to the next coordinate in row-major order. */
 static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
 {
     uint32_t k;
@@ -3603,7 +3605,7 @@ static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
     }
 }
 
-/* Binds the axes of a map. Afterwards no value that a task of the grid gives can overflow. */
+/* Binds the axes of a map. Afterwards no value for a task of the grid can overflow. */
 static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
                                     const fleeti_bound_grid *grid, const char *what,
                                     fleeti_site site, fleeti_axis *axis)
@@ -3637,8 +3639,8 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
     return FLEET_OK;
 }
 
-/* Whether all tasks of the grid stay inside the event tensor, judged by the corners of the grid: a
-   linear form takes its extremes there. An axis with a limit may fail here and yet be right. */
+/* Whether all tasks of the grid stay inside the event tensor, by the corners of the grid: a linear form has its
+   extremes there. A map with a limit may fail this test and be valid. */
 static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_grid *grid)
 {
     uint32_t j, k;
@@ -3701,7 +3703,7 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     edge->rank = event->rank;
     edge->first = event->first;
     edge->affine = 1;
-    if (!grid->count) return FLEET_OK; /* an edge of no tasks is never evaluated */
+    if (!grid->count) return FLEET_OK; /* the edge is never evaluated */
     status = fleeti_bind_map(b, &def->map, grid, def->out ? "out edge" : "in edge", def->site,
                              edge->axis);
     if (status != FLEET_OK) return status;
@@ -3726,16 +3728,16 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     return FLEET_OK;
 }
 
-/* Whether an edge of the graph is one of the plan's records. A collapsed event makes a plain edge of a run-time map;
-   an unfused plan keeps only what the outside takes part in. */
+/* Whether an edge of the graph becomes records of the plan. Those of a run-time map do so only if its event has
+   collapsed; an unfused plan keeps only the edges of external events. */
 static int fleeti_edge_has_records(const fleeti_build *b, const fleeti_edge_def *def)
 {
     if (b->unfused) return b->g->events[def->event].outside != 0;
     return !def->tensor || !b->events[def->event].by_tensor;
 }
 
-/* The edges of the plan, by number: those of the graph; one from the writer of each collapsed event's counts; and in
-   an unfused plan two for each grid, from the grid before it and to it. Null: that number has none. */
+/* The edges of the plan, by number: those of the graph; one from the writer of the counts of each collapsed event; in
+   an unfused plan also two for each grid, from the grid before it and to it. Null if a number has no edge. */
 static uint32_t fleeti_edge_numbers(const fleeti_build *b)
 {
     return FLEETI_LEN(b->g->edges) + FLEETI_LEN(b->g->events) + (b->unfused ? 2 * b->n_grids : 0);
@@ -3759,7 +3761,7 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
     i -= events;
     grid = i / 2;
     before = b->before[grid];
-    if (!before || !b->grids[grid].count) return NULL; /* nobody stands before it */
+    if (!before || !b->grids[grid].count) return NULL; /* it is the first grid */
     made->site = g->grids[grid].site;
     made->grid = i % 2 ? grid : before - 1;
     made->event = events + grid;
@@ -3767,8 +3769,8 @@ static const fleeti_edge_def *fleeti_edge_at(const fleeti_build *b, uint32_t i,
     return made;
 }
 
-/* Whether events lead from a grid to another one, by whatever tasks. Each grid and each event is looked at once:
-   lists of edges are chains, from 1 on, and 0 ends them. */
+/* Whether events lead from some task of a grid to some task of another one. Visits each grid and event once. Lists of
+   edges are chains of 1 + the edge's index; 0 ends them. */
 static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to, uint32_t *leads)
 {
     const fleet_graph *g = b->g;
@@ -3797,13 +3799,13 @@ static fleet_status fleeti_leads_to(fleeti_build *b, uint32_t from, uint32_t to,
                 if (!seen[grid]) stack[count++] = grid;
                 seen[grid] = 1;
             }
-            *waiters = 0; /* seen, all of them */
+            *waiters = 0; /* all of them are visited */
         }
     }
     return FLEET_OK;
 }
 
-/* Unfused: grids run in the order in which they were added, which their events must allow. */
+/* Unfused plans run grids in the order in which they were added. Checks that their events allow it. */
 static fleet_status fleeti_check_unfused(fleeti_build *b)
 {
     const fleeti_edge_def *edges = b->g->edges;
@@ -3813,7 +3815,7 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
         if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
             last[edges[i].event] = edges[i].grid + 1;
     for (i = 0; i < FLEETI_LEN(b->g->events);
-         i++) { /* the writer of counts completes elements, too */
+         i++) { /* the writer of counts completes elements too */
         uint32_t counts = b->g->events[i].counts;
         if (counts && b->g->tensors[counts - 1u].writer + 1 > last[i])
             last[i] = b->g->tensors[counts - 1u].writer + 1;
@@ -3836,7 +3838,7 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* Sorts the edges by grid, in the order of their calls, and binds them. */
+/* Sorts the edges by grid, in the order of the calls, and binds them. */
 static fleet_status fleeti_bind_edges(fleeti_build *b)
 {
     uint32_t n = fleeti_edge_numbers(b), n_outs = 0, n_ins = 0, i;
@@ -3880,7 +3882,7 @@ static fleet_status fleeti_bind_edges(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ---- run-time maps as numbers ---------------------------------------------------------------- */
+/* ---- binding run-time maps ------------------------------------------------------------------- */
 
 static fleet_status fleeti_reject_tensor(fleeti_build *b, const fleeti_tensor_def *tensor,
                                          fleet_status status, const char *format, ...)
@@ -3893,7 +3895,8 @@ static fleet_status fleeti_reject_tensor(fleeti_build *b, const fleeti_tensor_de
     return fleeti_reject(b, status, tensor->site, "run-time tensor %s: %s", tensor->name, why);
 }
 
-/* The extents of a tensor in this bucket; one CU-task writes it all, or task i row i. */
+/* The extents of a tensor in this bucket. Its writer must be one CU-task or, unless one_writer, have a task for each
+   row. */
 static fleet_status fleeti_bind_tensor_shape(fleeti_build *b, uint32_t tensor, uint32_t one_writer,
                                              int32_t *extent)
 {
@@ -3933,13 +3936,13 @@ static fleeti_runtime_map *fleeti_add_map(fleeti_build *b, uint32_t grid, uint32
     return map;
 }
 
-/* Whether the launch does what the map says: where its event has collapsed, records of the plan stand for it. */
+/* Whether the launch follows the map. If its event has collapsed, records of the plan stand in for it. */
 static int fleeti_map_is_live(const fleeti_build *b, const fleeti_runtime_map *map)
 {
     return b->events[map->inner].by_tensor != 0;
 }
 
-/* Gathers of a grid: each row names elements of the event. */
+/* A gather: each row names elements of the event. */
 static fleet_status fleeti_bind_gather(fleeti_build *b, const fleeti_edge_def *def)
 {
     const fleeti_tensor_def *tensor = &b->g->tensors[def->tensor - 1u];
@@ -3982,7 +3985,7 @@ static fleet_status fleeti_bind_counts(fleeti_build *b, uint32_t event)
     return FLEET_OK;
 }
 
-/* Ranges: one map for the writer, who checks the tensor, and one for the grid whose tasks it names. */
+/* A range: one map for the writer, which checks the tensor, and one for the grid whose tasks it names. */
 static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *def)
 {
     const fleeti_tensor_def *tensor = &b->g->tensors[def->tensor - 1u];
@@ -4008,8 +4011,8 @@ static fleet_status fleeti_bind_range(fleeti_build *b, const fleeti_edge_def *de
     return FLEET_OK;
 }
 
-/* Binds the run-time maps and sorts them by the grid that has to do with them. While the plan is built, map.grid is
-   that grid, map.first the grid whose tasks a range names, and map.inner the event. */
+/* Binds the run-time maps and sorts them by grid. While the plan is built, map.grid is the grid that has the map,
+   map.first the grid whose tasks a range names, and map.inner the event. */
 static fleet_status fleeti_bind_maps(fleeti_build *b)
 {
     const fleet_graph *g = b->g;
@@ -4072,9 +4075,9 @@ static fleet_status fleeti_pass_edges(fleeti_build *b)
     return status;
 }
 
-/* ==== >>place: every task gets its chiplet and worker ========================================= */
+/* ==== >>place: each task gets its chiplet and worker ========================================== */
 
-/* The one value of a placement axis for a task. */
+/* The single value of a placement axis for a task. */
 static fleet_status fleeti_place_value(fleeti_build *b, const fleeti_bound_grid *grid,
                                        const fleeti_axis *axis, uint32_t id, const int32_t *at,
                                        const char *what, uint32_t bound, uint32_t *value)
@@ -4112,7 +4115,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
     return fleeti_bind_map(b, &def->place, grid, "placement", def->site, axis);
 }
 
-/* Counts the descriptors of n tasks with this slot into their queues. */
+/* Adds the descriptors of n tasks with this slot to the counts of their queues. */
 static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t slot,
                                uint64_t n, uint64_t *count)
 {
@@ -4121,7 +4124,7 @@ static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *g
     for (j = 0; j < s.queues; j++) count[s.first + j] += n * s.copies;
 }
 
-/* Where a part of a task runs; of tasks that are placed as a whole part is 0. */
+/* The stored slot of a part of a task. Part is 0 for tasks that are placed as a whole. */
 static uint32_t fleeti_stored_slot(const fleeti_build *b, const fleeti_bound_grid *grid,
                                    uint32_t id, uint32_t part)
 {
@@ -4129,14 +4132,14 @@ static uint32_t fleeti_stored_slot(const fleeti_build *b, const fleeti_bound_gri
     return b->slot[grid->first_slot + (grid->tiles ? i * grid->parts + part : i)];
 }
 
-/* The parts of one of a task's shards. */
+/* The number of parts of a shard. */
 static uint32_t fleeti_parts_of_shard(const fleeti_build *b, const fleeti_bound_grid *grid,
                                       uint32_t shard)
 {
     return (grid->parts - shard + b->chiplets - 1) / b->chiplets;
 }
 
-/* The chiplet of one of a task's shards. */
+/* The chiplet of a shard. */
 static uint32_t fleeti_shard_chiplet(const fleeti_build *b, const fleeti_bound_grid *grid,
                                      uint32_t id, uint32_t shard)
 {
@@ -4147,7 +4150,7 @@ static uint32_t fleeti_shard_chiplet(const fleeti_build *b, const fleeti_bound_g
     return fleeti_is_by_worker(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[slot] : slot;
 }
 
-/* The slot of a part of a task: what fleeti_queues_of takes. */
+/* The slot of a part of a task, for fleeti_queues_of. */
 static uint32_t fleeti_slot_of(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                uint32_t part)
 {
@@ -4155,8 +4158,8 @@ static uint32_t fleeti_slot_of(const fleeti_build *b, const fleeti_bound_grid *g
                                                        : fleeti_stored_slot(b, grid, id, part);
 }
 
-/* Places one grid; `next` is each chiplet's next worker in turn, which goes on over the grids, so
-   that no worker always gets the remainder. */
+/* Places one grid. next: each chiplet's next worker in turn. It continues over the grids, so that the remainders do
+   not all go to the same workers. */
 static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *grid,
                                       uint32_t *next, uint64_t *count)
 {
@@ -4166,7 +4169,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     uint32_t *slot = b->slot + grid->first_slot;
     const uint32_t level = fleeti_level_of(grid), n = grid->count * (grid->tiles ? grid->parts : 1);
     const int placed = def->placed && !grid->tiles;
-    /* What a launch leaves out are the last ones: no chiplet shall go without. */
+    /* A launch leaves out the last tasks: spread them over all chiplets. */
     const int in_turn = fleeti_is_guarded(b, def) || b->inputs[grid - b->grids].named;
     uint32_t i, k, worker;
     fleet_status status;
@@ -4208,8 +4211,7 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     return FLEET_OK;
 }
 
-/* Places all tasks and sizes the queues. A queue that is not empty also ends the step, but in a plan under DYNAMIC,
-   where its last tasks do. */
+/* Places all tasks and sizes the queues. In a plan that is not DYNAMIC, a queue with tasks also has a step end. */
 static fleet_status fleeti_pass_place(fleeti_build *b)
 {
     uint32_t next[FLEET_MAX_CHIPLETS], i;
@@ -4238,9 +4240,9 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>analyse: which tasks notify each event element and which wait for it ================== */
+/* ==== >>analyse: which tasks notify each event element, and which wait ======================== */
 
-/* Where a task runs: a bit for each chiplet, and its worker if it is one. */
+/* The chiplets on which a task runs, a bit each. *worker: its only worker, or FLEETI_WORKER_MANY. */
 static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_grid *grid,
                                      uint32_t id, uint32_t *worker)
 {
@@ -4304,13 +4306,13 @@ static void fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, 
     }
 }
 
-/* The arrivals of a chiplet at an element: records lie in the order of its producers' bits. */
+/* The index of a chiplet's arrivals at an element. The entries are in the order of the bits of `producers`. */
 static uint32_t fleeti_record_of(const fleeti_element *element, uint32_t chiplet)
 {
     return element->record + fleeti_popcount(element->producers & ((1u << chiplet) - 1u));
 }
 
-/* DYNAMIC: whether nobody waits for what the task notifies: it ends the step itself. */
+/* DYNAMIC: whether no task waits for what the task notifies. Then it ends the step itself. */
 static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, const int32_t *at)
 {
     uint32_t i, r, e, end;
@@ -4325,7 +4327,7 @@ static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, 
     return 1;
 }
 
-/* Whether a task of the grid has arrivals of its own to make, by run-time maps: it ends the step itself, after them. */
+/* Whether a task of the grid makes arrivals by run-time maps. Then it ends the step itself, after them. */
 static int fleeti_arrives_by_maps(const fleeti_build *b, const fleeti_bound_grid *grid)
 {
     uint32_t i;
@@ -4335,13 +4337,13 @@ static int fleeti_arrives_by_maps(const fleeti_build *b, const fleeti_bound_grid
     return 0;
 }
 
-/* Counts what a task adds to an element, on each chiplet that it runs on. */
+/* Adds the arrivals of a task at an element, on each chiplet on which the task runs. */
 static void fleeti_add_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                 fleeti_element *element)
 {
     const uint32_t level = fleeti_level_of(grid);
     uint32_t shard;
-    /* Who makes arrivals of its own ends the step after them, by an arrival of its own, too. */
+    /* A task that arrives by run-time maps ends the step by a separate arrival after them. */
     const int alone = element == &b->elements[b->n_elements - 1] && fleeti_arrives_by_maps(b, grid);
     for (shard = 0; shard < grid->shards; shard++) {
         const uint32_t k = fleeti_shard_chiplet(b, grid, id, shard);
@@ -4354,7 +4356,7 @@ static void fleeti_add_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, 
     }
 }
 
-/* DYNAMIC: the tasks that nobody waits for end the step. */
+/* DYNAMIC: the tasks for which no task waits end the step. */
 static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arrive)
 {
     int32_t at[FLEET_MAX_RANK];
@@ -4374,8 +4376,8 @@ static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arri
     }
 }
 
-/* Every chiplet with a queue that is not empty ends the step: each of its workers that has work
-   does under STATIC; all of them do under CHIPLET. */
+/* Each queue with tasks ends the step: a worker's queue by one arrival; a scheduler's, under CHIPLET, by one of each
+   worker of its chiplet. */
 static void fleeti_analyse_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
 {
     uint32_t q;
@@ -4414,7 +4416,7 @@ static void fleeti_add_task_arrivals(fleeti_build *b, const fleeti_bound_grid *g
     }
 }
 
-/* DYNAMIC: who comes first and last at the elements that run-time maps reach. */
+/* DYNAMIC: the first waiters and last producers of the elements that run-time maps reach. */
 static void fleeti_analyse_maps(fleeti_build *b)
 {
     uint32_t i, e;
@@ -4425,7 +4427,7 @@ static void fleeti_analyse_maps(fleeti_build *b)
         for (e = map->first_element; e < map->first_element + map->elements; e++) {
             fleeti_element *element = &b->elements[e];
             uint32_t last = grid->first + grid->count - 1;
-            element->any_chiplet = 1; /* who comes here is known at run time only */
+            element->any_chiplet = 1; /* its producers and waiters are known only at run time */
             if (!fleeti_map_has(map, FLEETI_ARRIVES))
                 element->first_waiter =
                     grid->first < element->first_waiter ? grid->first : element->first_waiter;
@@ -4484,7 +4486,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
 
 /* ==== >>count: wait counts, scopes, counters, targets ========================================= */
 
-/* What the outside notifies makes nobody ready. */
+/* An external event makes no task ready, so that no task of a ready queue may wait for it. */
 static fleet_status fleeti_check_outside(fleeti_build *b)
 {
     uint32_t i, k;
@@ -4504,9 +4506,8 @@ static fleet_status fleeti_check_outside(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* A given count must agree with the maps, and whoever waits must be notified. */
-/* An event that gather edges notify without counts: all its elements have one target, so that as many notifies must
-   come as they have in all. */
+/* An event that gather edges notify and that has no counts: each of its elements has the same target, so that the
+   number of notifies must be the sum of all targets. */
 static fleet_status fleeti_check_gathered(fleeti_build *b, const fleeti_bound_event *event)
 {
     const fleeti_event_def *def = event->def;
@@ -4539,7 +4540,8 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
     uint32_t i, waited = 0;
-    if (b->unfused && !def->outside) return FLEET_OK; /* a barrier, or without edges in this plan */
+    if (b->unfused && !def->outside)
+        return FLEET_OK; /* a barrier of the unfused plan, or without edges in it */
     if (b->n_buckets > 1 && def->outside)
         return fleeti_reject(
             b, FLEET_ERROR_UNSUPPORTED, def->site,
@@ -4573,7 +4575,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     }
     if (event->elements && !waited && !(def->outside & FLEET_OUTSIDE_WAITS)) {
         event->warnings |= FLEETI_WARN_NO_WAITER;
-        if (b->g->desc.log && !b->avoid_deadlock) { /* said at the first try */
+        if (b->g->desc.log && !b->avoid_deadlock) { /* the first attempt has logged it */
             char message[FLEETI_POINT_BYTES];
             snprintf(message, sizeof message, "warning: event tensor %s: nobody waits for it",
                      def->name);
@@ -4618,7 +4620,7 @@ static fleet_status fleeti_infer_scopes(fleeti_build *b, fleeti_bound_event *eve
     return FLEET_OK;
 }
 
-/* Whether the producers of a chiplet count among themselves first and send one arrival. */
+/* Whether the arrivals of a chiplet are counted on it first, so that it sends one arrival. */
 static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *element,
                                const fleeti_arrivals *arrivals)
 {
@@ -4626,15 +4628,15 @@ static int fleeti_counts_first(const fleeti_build *b, const fleeti_element *elem
            !arrivals->roaming;
 }
 
-/* The arrivals by run-time maps at each element of an event in a step: of the gather edges, made up to the bound by
-   the writer of counts, and one more of that writer. Without it an element whose count is its bound would be
-   complete, and its range read, before the writer has ended. */
+/* The arrivals by run-time maps at each element of an event in a step: those of the gather edges, which the writer of
+   counts fills up to the bound, and one more of that writer. Without this one, an element whose count is its bound
+   could be complete, and its range be read, before the writer has ended. */
 static uint64_t fleeti_mapped_arrivals(const fleeti_bound_event *event)
 {
     return event->by_tensor ? (uint64_t)event->def->count + (event->def->counts != 0) : 0;
 }
 
-/* The target of an element: what all arrivals of one step add to its counter. */
+/* Sets the target of an element: what all arrivals of a step add to its counter. */
 static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event *event,
                                       fleeti_element *element)
 {
@@ -4657,19 +4659,19 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     return FLEET_OK;
 }
 
-/* Whole lines that hold so many words. */
+/* Rounds words up to whole lines. */
 static uint64_t fleeti_whole_lines(uint64_t words)
 {
     return (words + FLEETI_LINE_WORDS - 1) / FLEETI_LINE_WORDS * FLEETI_LINE_WORDS;
 }
 
-/* The words of so many counters, in whole lines. */
+/* The words of an event's counters, in whole lines. */
 static uint64_t fleeti_counter_words(uint32_t elements, uint32_t stride)
 {
     return elements ? fleeti_whole_lines((uint64_t)(elements - 1) * stride + 1) : 0;
 }
 
-/* Gives `elements` counters of that stride a place that starts on a line of its own. */
+/* Reserves counters, which start on a line of their own. Returns their first word. */
 static uint32_t fleeti_reserve_words(uint64_t *words, uint32_t elements, uint32_t stride)
 {
     uint64_t first = *words;
@@ -4677,8 +4679,8 @@ static uint32_t fleeti_reserve_words(uint64_t *words, uint32_t elements, uint32_
     return (uint32_t)(first > FLEETI_MOST ? 0 : first);
 }
 
-/* Lays out one tensor: its counters, a run of sub-counters for each chiplet that counts first, and
-   the notify record of each element and chiplet. */
+/* Lays out one event tensor: its counters, sub-counters for each chiplet that counts first, and a notify record for
+   each element and chiplet. */
 static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *event,
                                          uint64_t *device, uint64_t *system)
 {
@@ -4729,7 +4731,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
 
 static fleet_status fleeti_pass_count(fleeti_build *b)
 {
-    /* The first line of both regions stays unused: word 0 means "none". */
+    /* The first line of both regions is unused: word 0 means "none". */
     uint64_t device = b->first_word, system = b->first_system_word;
     uint32_t i, e;
     if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
@@ -4757,53 +4759,49 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>overlap: whether sources may run ahead of the step before ============================= */
+/* ==== >>overlap: whether sources may run ahead of the previous step =========================== */
 
-/* Without the step event, what orders a task of step s + 1 after one of step s? Two things: a
-   worker ends its whole queue of step s before it begins step s + 1; and within a step, events. The
-   proof is made for whole grids, under STATIC, when every grid has declared its buffers and the
-   outside takes no part.
+/* What orders a task of step s + 1 after a task of step s if sources do not wait for the step event? Two things: a
+   worker finishes its queue of step s before it starts step s + 1; and events order the tasks within a step. This
+   pass proves from them that sources need not wait. The proof is about whole grids. It is tried in STATIC plans if
+   every grid has declared its buffers and there are no external events.
 
-   Facts, for grids K and F (a task of step s is "complete" when its arrivals have been counted):
-     all[K] has F   each task of K can start only when all tasks of F are complete. True where K's
-                    tasks wait for every element of a tensor that every task of F notifies; where
-                    all[K] has G and done[G] has F; and where each task of K waits for a task of G,
-                    the only producer of that tensor, and all[G] has F.
-     done[K] has F  when all of K is complete, all of F is. True where K's tasks together wait for
-                    every element of a tensor that every task of F notifies, and transitively;
-                    all[K] is part of it.
-   Grids are gone through in the order of their calls; a fact about a later grid is just not used.
+   Facts about grids K and F (a task is "complete" when its arrivals have been counted):
+     all[K] has F   Each task of K starts after all tasks of F are complete. This holds if K's tasks wait for every
+                    element of a tensor that every task of F notifies; if all[K] has G and done[G] has F; and if each
+                    task of K waits for a task of G, the only producer of that tensor, and all[G] has F.
+     done[K] has F  When all of K is complete, all of F is. This holds if K's tasks together wait for every element of
+                    a tensor that every task of F notifies, and transitively; it includes all[K].
+   Grids are visited in the order of their calls. A fact about a later grid is not used, which may only lose proofs.
 
-   "H of step s + 1 comes after F of step s" then follows from any of these:
-     (own)   F and H live on one and the same worker;
-     (a)     every worker that has tasks of F also has tasks of a grid in all[H]: in step s + 1
-             those come after everything that the worker did in step s, and H comes after them;
-     (b)     every worker that has tasks of H has, in its queue, a task of a K with F in all[K]: the
-             worker saw F complete before it left step s. "Complete" speaks of F's arrivals at the
-             tensor by which it was seen; where all its arrivals matter, F must have that one edge
-             only.
+   "H of step s + 1 comes after F of step s" follows from any of these:
+     (own)   F and H run on one and the same worker.
+     (a)     Every worker that has tasks of F also has tasks of a grid in all[H]. In step s + 1 these come after
+             everything that the worker did in step s, and H comes after them.
+     (b)     Every worker that has tasks of H also has a task of some K with F in all[K]. The worker has seen F complete
+             before it left step s. This concerns F's arrivals at the tensor by which K waits for F; where all arrivals
+             of F matter, F must have only that edge.
 
-   Nothing that a step may not do ahead of the other is then left if this holds
-     - for all F and H that notify a common tensor with an element of several arrivals (all
-       arrivals): else an early arrival of s + 1 would stand in for a late one of s;
-     - for all F and H with a common buffer that one of them writes.
-   F = H is such a pair too. Steps further apart follow: H of s + 2 is after all of F of s + 1, each
-   task of which is after itself in s, on the same worker. Step ends of two steps may then be
-   counted out of order, which nobody observes, as no source waits for them: so all sources run
-   ahead, or none. */
+   Sources may run ahead if "comes after" holds
+     - for all F and H that notify a common tensor with an element of several arrivals, for all arrivals: otherwise an
+       early arrival of s + 1 would be counted for a late one of s;
+     - for all F and H that use a common buffer which one of them writes.
+   F = H is such a pair too. Steps further apart follow: H of s + 2 is after all of F of s + 1, and each task of F of
+   s + 1 is after itself in s, on the same worker. The step ends of two steps may be counted out of order then, but no
+   source waits for them. So either all sources run ahead, or none. */
 
-#define FLEETI_MAX_OVERLAP_GRIDS 4096u /* the sets below take the square of it in bits */
+#define FLEETI_MAX_OVERLAP_GRIDS 4096u /* fleeti_facts takes the square of it in bits */
 
 typedef struct fleeti_facts {
-    uint32_t grid_words, worker_words; /* of a set of grids, of workers */
-    uint64_t *all, *done;              /* per grid, sets of grids */
-    uint64_t *on;                      /* per grid, the workers that have tasks of it */
-    uint64_t *reach;                   /* per grid, the workers that have tasks of grids in all[] */
-    uint64_t *seen;                    /* per worker, the grids in all[] of its tasks' grids */
-    uint64_t *common;                  /* per grid, the grids in seen[] of all its workers */
-    uint32_t *first_out, *next_out;    /* per event its out edges, as a chain; from 1, 0 ends it */
-    uint32_t *first_use, *next_use;    /* per buffer its uses, as a chain */
-    uint32_t *stamp;                   /* per element: the last edge that reached it */
+    uint32_t grid_words, worker_words; /* words of a set of grids, of a set of workers */
+    uint64_t *all, *done;              /* per grid: sets of grids, as above */
+    uint64_t *on;                      /* per grid: the workers that have tasks of it */
+    uint64_t *reach;                   /* per grid: the workers that have tasks of grids in all[] */
+    uint64_t *seen;                 /* per worker: the grids in all[] of the grids of its tasks */
+    uint64_t *common;               /* per grid: the grids that are in seen[] of all its workers */
+    uint32_t *first_out, *next_out; /* per event: its out edges, a chain of 1 + index; 0 ends it */
+    uint32_t *first_use, *next_use; /* per buffer: its uses, the same */
+    uint32_t *stamp;                /* per element: mark of the last edge that reached it */
 } fleeti_facts;
 
 static int fleeti_set_has(const uint64_t *set, uint32_t i)
@@ -4830,7 +4828,7 @@ static int fleeti_set_inside(const uint64_t *set, const uint64_t *other, uint32_
     return 1;
 }
 
-/* The least number of elements that a task reaches through an edge; *together: that all tasks
+/* The smallest number of elements that a task reaches through an edge. *together: the number that all its tasks
    reach. */
 static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *edge,
                                      uint32_t *stamp, uint32_t mark, uint32_t *together)
@@ -4854,7 +4852,7 @@ static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *e
     return min;
 }
 
-/* all[k] and done[k] from one in edge. */
+/* Adds to all[k] and done[k] what one in edge of grid k proves. */
 static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_t k, uint32_t in)
 {
     const fleeti_edge *edge = &b->ins[in];
@@ -4880,7 +4878,7 @@ static void fleeti_add_facts(const fleeti_build *b, fleeti_facts *facts, uint32_
     fleeti_set_join(done, all, words);
 }
 
-/* The workers that have tasks of a grid. */
+/* Finds the workers that have tasks of a grid. */
 static void fleeti_find_workers(const fleeti_build *b, const fleeti_bound_grid *grid, uint64_t *on)
 {
     uint32_t i, j, worker;
@@ -4922,7 +4920,7 @@ static int fleeti_new_facts(fleeti_build *b, fleeti_facts *facts)
            facts->stamp;
 }
 
-/* all[] and done[], which hold under any schedule. */
+/* Finds all[] and done[], which hold under any schedule. */
 static void fleeti_find_order(const fleeti_build *b, fleeti_facts *facts)
 {
     uint32_t g, i;
@@ -4967,7 +4965,7 @@ static void fleeti_find_facts(const fleeti_build *b, fleeti_facts *facts)
     }
 }
 
-/* Whether grid h of a step comes after grid f of the step before it. */
+/* Whether grid h of a step comes after grid f of the previous step. */
 static int fleeti_comes_after(const fleeti_build *b, const fleeti_facts *facts, uint32_t f,
                               uint32_t h, uint32_t all_arrivals)
 {
@@ -5010,7 +5008,7 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
 {
     const fleeti_use_def *uses = b->g->uses;
     uint32_t n = FLEETI_LEN(uses), i, j;
-    for (i = 0; i < n; i++) { /* chains from 1 on; 0 ends them */
+    for (i = 0; i < n; i++) { /* chains of 1 + index */
         facts->next_use[i] = facts->first_use[uses[i].buffer];
         facts->first_use[uses[i].buffer] = i + 1;
     }
@@ -5022,7 +5020,7 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
     return 1;
 }
 
-/* Whether the proof is worth a try. */
+/* Whether the proof can be tried. */
 static int fleeti_may_overlap(const fleeti_build *b)
 {
     uint32_t i;
@@ -5056,16 +5054,16 @@ static fleet_status fleeti_pass_overlap(fleeti_build *b)
     return FLEET_OK;
 }
 
-/* ==== >>tensors: no run-time map reads what is not written ==================================== */
+/* ==== >>tensors: run-time tensors are written before maps read them =========================== */
 
-/* Whether grid k runs after all tasks of the writer: an event path leads from each of them to each of its tasks. */
+/* Whether grid k runs after the writer: events lead from each task of the writer to each task of k. */
 static int fleeti_after_writer(const fleeti_facts *facts, uint32_t k, uint32_t writer)
 {
     return fleeti_set_has(facts->all + (size_t)k * facts->grid_words, writer);
 }
 
-/* The ranges of an event are read when an element is complete: after the writer where the same task has set its
-   counts, or where whoever notifies it comes after the writer. */
+/* Whether a range is written in time. Ranges are read when an element of their event is complete. That is after the
+   writer if the writer also writes the event's counts, or if all tasks that notify the event come after the writer. */
 static int fleeti_range_is_written(const fleeti_build *b, const fleeti_facts *facts, uint32_t event,
                                    uint32_t writer)
 {
@@ -5128,10 +5126,9 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     return status;
 }
 
-/* ==== >>records: the waits and notifies of each task ========================================== */
+/* ==== >>records: the wait and notify records of each task ===================================== */
 
-/* Adds `count` counters to the wait list that began at record `from`, merged into its last record
-   where they continue it. */
+/* Adds `count` counters to the wait records from `from` on. Extends the last record if they continue it. */
 static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uint32_t count,
                            uint32_t stride, uint32_t target)
 {
@@ -5148,7 +5145,7 @@ static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uin
     return 1;
 }
 
-/* Adds what a task waits for through one edge; sets *inner when tasks complete some of it. */
+/* Adds the waits of a task through one edge. Sets *inner if tasks complete some of the elements. */
 static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const fleeti_box *box,
                                  uint8_t *scope, uint32_t *inner)
 {
@@ -5178,8 +5175,7 @@ static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const
     return 1;
 }
 
-/* Takes back the list that begins at `start` when it repeats the list before it; returns where the
-   list stands. */
+/* If the records from `start` on repeat the previous list, removes them. Returns where the list is. */
 static uint32_t fleeti_share_records(fleeti_records *r, uint32_t start, const fleeti_span *before)
 {
     uint32_t n = r->count - start;
@@ -5211,7 +5207,7 @@ static fleet_status fleeti_record_waits(fleeti_build *b, const fleeti_bound_grid
         if (!fleeti_add_edge_waits(b, edge, &box, &list->scope, &inner)) return fleeti_no_memory(b);
     }
     if (b->waits.count > start && !inner && b->step_wait != FLEETI_NONE) {
-        /* Only the outside completes what it waits for, and the outside may be a step ahead. */
+        /* Only external notifies complete what it waits for, and these may be a step ahead. */
         const fleeti_bound_event *step = &b->events[b->n_events - 1];
         uint32_t scope = b->elements[step->first].scope;
         if (!fleeti_reserve(&b->waits, 1)) return fleeti_no_memory(b);
@@ -5227,8 +5223,8 @@ static fleet_status fleeti_record_waits(fleeti_build *b, const fleeti_bound_grid
     return FLEET_OK;
 }
 
-/* The notify list of a task on one chiplet: the records themselves where they are one, else a copy
-   of them in a row. */
+/* Collects the notify records of a task on one chiplet. A single record is used where it is; several are copied into
+   a row. */
 static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_grid *grid,
                                            uint32_t id, uint32_t chiplet, const int32_t *at,
                                            fleeti_span *before, fleeti_span *list)
@@ -5249,7 +5245,7 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
         fleeti_box box = edge->box;
         uint64_t reached;
         fleeti_box_of_task(edge, grid->rank, at, &box);
-        reached = (uint64_t)box.runs * box.length; /* 0 where the map's limit cuts the task off */
+        reached = (uint64_t)box.runs * box.length; /* 0 if the map's limit cuts the task off */
         n += reached;
         if (n > 65535) return fleeti_too_many_edges(b, id, n, "notifies or more");
         if (n == 1 && reached == 1 && grid->n_outs == 1) {
@@ -5323,7 +5319,7 @@ static fleet_status fleeti_pass_records(fleeti_build *b)
 
 /* ---- header ---------------------------------------------------------------------------------- */
 
-/* Where each section lies follows from what the header counts; the names, which end the block, are the last one. */
+/* Lays out the sections of a block, which follow from the counts in its header. The names end the block. */
 static void fleeti_lay_out_block(fleet_plan *head)
 {
     const uint64_t early = head->early;
@@ -5361,7 +5357,7 @@ static uint64_t fleeti_name_bytes(const fleeti_build *b)
     return bytes;
 }
 
-/* Allocates the block and fills its header; null when there is no memory. */
+/* Allocates the block and fills in its header; null if there is no memory. */
 static fleet_plan *fleeti_new_block(const fleeti_build *b)
 {
     fleet_plan head, *plan;
@@ -5416,8 +5412,8 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
 
 /* ---- queues of descriptors ------------------------------------------------------------------- */
 
-/* Appends a task's descriptors to the queues in which it stands. In a plan under DYNAMIC each descriptor of a
-   chiplet-task says which of the shares it is. */
+/* Appends a task's descriptors to the queues that hold it. In a plan under DYNAMIC the descriptors of a chiplet-task
+   are numbered. */
 static void fleeti_emit_descs(const fleeti_build *b, const fleet_task *desc, uint32_t slot,
                               fleet_task *tasks, uint32_t *end)
 {
@@ -5482,7 +5478,7 @@ static void fleeti_emit_step_end(const fleeti_build *b, uint32_t queue, fleet_ta
     task->grid = FLEETI_NONE;
 }
 
-/* Wavefront-tasks that stand in a row run at once; a run longer than a batch can say is cut. */
+/* Wavefront-tasks in a row run at once. Numbers them, in runs of up to what a batch can hold. */
 static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
 {
     uint32_t i, j, run;
@@ -5495,9 +5491,8 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
     }
 }
 
-/* Lets the sources of a queue wait for the step before (edge 9 of fleet_device.h). A worker that has waited once in a
-   step need not again: the tasks behind the first such task are ordered by its queue, but for the wavefront-tasks
-   that run at once with it. */
+/* Makes the sources of a queue wait for the previous step (edge 9 of fleet_device.h). A worker waits once per step:
+   its queue orders the tasks after the first one that waits, except the wavefront-tasks that run at once with it. */
 static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)
 {
     uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
@@ -5546,13 +5541,13 @@ static uint64_t fleeti_emit_name(fleet_plan *plan, uint64_t *at, const char *nam
     return offset;
 }
 
-/* The values of a map's tensor: a row for each task of the grid that gathers, or as many as the map has. */
+/* The number of values of a map's tensor. `tasks`: of the grid that has the map. */
 static uint64_t fleeti_map_values(const fleeti_runtime_map *map, uint32_t tasks)
 {
     return (uint64_t)map->values * (fleeti_map_has(map, FLEETI_BY_ROW) ? tasks : 1);
 }
 
-/* From the builder's terms to the device's. */
+/* Converts a map from the builder's fields to the device's. */
 static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
 {
     const fleeti_runtime_map *from = &b->maps[i];
@@ -5572,8 +5567,9 @@ static void fleeti_emit_map(const fleeti_build *b, fleet_plan *plan, uint32_t i)
     map->target = (uint32_t)fleeti_mapped_arrivals(event);
 }
 
-/* An extent as launches evaluate it: what symbols give that were bound at build, which may be larger than the 31 bits
-   of a launch's symbols, is a constant. Field by field, for a copy would bring padding into the block. */
+/* Writes an extent as launches evaluate it. One that depends only on symbols that were bound at build becomes a
+   constant, because their values may exceed the 31 bits of a launch's symbols. Copies field by field, to keep padding
+   bytes out of the block. */
 static void fleeti_emit_dim(const fleeti_build *b, fleet_dim *to, fleet_dim d)
 {
     if (!d.symbol || !b->at_launch[d.symbol - 1u]) d = fleet_dim_of(fleeti_evaluate(b, d));
@@ -5657,11 +5653,12 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
                b->notifies.count * sizeof *b->notifies.item);
 }
 
-/* ---- which tasks become ready by what, under DYNAMIC ----------------------------------------- */
+/* ---- consumers, under DYNAMIC ---------------------------------------------------------------- */
 
-/* Calls visit for each element that a task waits for; elements that nobody ever notifies do not count. Returns
-   how many there are. With early pushes it is there for what happens when the element's producers have been taken, if
-   these are known: then behind all elements. */
+/* Lists a task as a consumer of each element for which it waits, except elements that are never notified: counts in
+   next[element], and fills in `out` if it is not null. With next null it only counts. Returns the number of elements.
+   With early pushes the list of an element is that of its started producers, in the second half of the table, unless
+   run-time maps reach it. */
 static uint64_t fleeti_list_consumer(const fleeti_build *b, const fleeti_bound_grid *grid,
                                      const int32_t *at, uint32_t *next, fleeti_consumer *out,
                                      fleeti_consumer consumer)
@@ -5686,11 +5683,11 @@ static uint64_t fleeti_list_consumer(const fleeti_build *b, const fleeti_bound_g
     }
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         n += !fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) &&
-             fleeti_map_is_live(b, &b->maps[i]); /* the range that holds it has one element */
+             fleeti_map_is_live(b, &b->maps[i]); /* a task is in one range, which is one element */
     return n;
 }
 
-/* How many consumer entries there are: each descriptor has one per element, a source has one. */
+/* Counts the consumer entries: each descriptor has one per element, a source has one. */
 static fleet_status fleeti_count_consumers(fleeti_build *b)
 {
     fleeti_consumer none;
@@ -5709,7 +5706,7 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
                 for (k = 0, copies = 0; k < grid->shards; k++)
                     copies += (uint64_t)fleeti_parts_of_shard(b, grid, k) *
                               b->workers[fleeti_shard_chiplet(b, grid, grid->first + j, k)];
-            b->n_consumers += copies * (n ? n : 1); /* a range lists each task once, too */
+            b->n_consumers += copies * (n ? n : 1); /* a range lists each task once */
             if (b->n_consumers > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
                                      "grid %s brings the plan to over 2^31-1 pairs of a task and "
@@ -5727,7 +5724,7 @@ static uint32_t fleeti_ring_of(const fleet_task *task)
                                               : FLEETI_RING_CU;
 }
 
-/* Behind the consumers of all elements: for each range its grid's tasks, in their order. */
+/* Writes the consumers of ranges, after those of all elements: for each range the tasks of its grid, in order. */
 static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t end)
 {
     const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
@@ -5754,7 +5751,7 @@ static void fleeti_emit_ranges(const fleeti_build *b, fleet_plan *plan, uint32_t
     }
 }
 
-/* Marks the tasks that have somebody to look after when they have notified. */
+/* Marks the tasks whose arrivals may make other tasks ready. */
 static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
 {
     fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
@@ -5842,11 +5839,11 @@ static fleet_status fleeti_pass_emit(fleeti_build *b)
     return b->is_dynamic ? fleeti_emit_consumers(b, b->plan) : FLEET_OK;
 }
 
-/* ==== >>order: nothing can deadlock =========================================================== */
+/* ==== >>order: neither a queue order nor a cycle can deadlock ================================= */
 
-/* Queues follow the order of ids. So where every element's producers have smaller ids than its
-   waiters, the order of ids extends all event edges and all queue edges, and nothing can deadlock.
-   Nearly all graphs are like that. For the others the passes below run the plan on paper. */
+/* Queues follow the order of ids. If the producers of every element have smaller ids than its waiters, the order of
+   ids extends all event edges and all queue edges, and nothing can deadlock. Nearly all graphs are like that. For the
+   others this pass executes the plan on paper: by events alone, which finds cycles, then also by queues. */
 static int fleeti_ids_are_ordered(const fleeti_build *b)
 {
     uint32_t e;
@@ -5859,24 +5856,23 @@ static int fleeti_ids_are_ordered(const fleeti_build *b)
     return 1;
 }
 
-/* A dry run over nodes: a task, or a part of it, is one. A chiplet-task starts when it
-   is at the head of all its workers' queues, so that its tile may use a barrier of the chiplet.
-   What the outside completes is taken as complete. */
+/* A dry run. A node is a task or a part of it. A chiplet-task starts when it is at the head of the queues of all its
+   workers, so that its tile may use a barrier of the chiplet. External notifies count as done. */
 typedef struct fleeti_dry_run {
     const fleet_task *tasks;
     const fleeti_queue *queues;
-    uint32_t sequential; /* 1: queues are run in order, 0: only events order tasks */
+    uint32_t sequential; /* 1: queues run in order; 0: only events order tasks */
     uint32_t n_nodes, n_done;
-    uint32_t *first_node; /* of each grid, and of their end */
-    uint8_t *done;        /* per node */
+    uint32_t *first_node; /* first node of each grid, and the end */
+    uint8_t *done;        /* per node: 1 if it has run */
     uint32_t *pending;    /* per node: waits for elements not complete yet */
     uint32_t *heads;      /* per node: queues at whose head it stands */
-    uint32_t *ready;      /* a stack of nodes */
+    uint32_t *ready;      /* a stack of nodes that can run */
     uint32_t n_ready;
-    uint32_t *missing;               /* per element: notifies to come */
-    uint32_t *first_waiter, *waiter; /* nodes that wait for an element: from first_waiter[e] */
-    uint32_t *position;              /* per queue: descriptors behind it */
-    uint32_t *producer; /* per element, once the run is stuck: one of its unfinished producers */
+    uint32_t *missing;               /* per element: notifies that are missing */
+    uint32_t *first_waiter, *waiter; /* nodes that wait for an element, from first_waiter[e] on */
+    uint32_t *position;              /* per queue: descriptors that have run */
+    uint32_t *producer;              /* per element of a stuck run: a producer that has not run */
     uint32_t blocker;
 } fleeti_dry_run;
 
@@ -5899,7 +5895,7 @@ static uint32_t fleeti_node_task(const fleeti_build *b, const fleeti_dry_run *ru
     return b->grids[g].first + (node - run->first_node[g]) / b->grids[g].parts;
 }
 
-/* The queues in which a node stands in order: from *first, so many as it returns. A ready queue has no order. */
+/* The ordered queues that hold a node: returns their number, and the first in *first. A ready queue has no order. */
 static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *run, uint32_t node,
                                    uint32_t *first)
 {
@@ -5919,7 +5915,7 @@ static uint32_t fleeti_node_of_desc(const fleeti_build *b, const fleeti_dry_run 
     return run->first_node[task->grid] + (task->id - grid->first) * grid->parts + part;
 }
 
-/* The node at the head of a queue; FLEETI_NONE: only the step end is left, or nothing. */
+/* The node at the head of a queue; FLEETI_NONE if only the step end is left, or nothing. */
 static uint32_t fleeti_queue_head(const fleeti_build *b, const fleeti_dry_run *run, uint32_t queue)
 {
     const fleet_task *task = &run->tasks[run->queues[queue].first + run->position[queue]];
@@ -5954,7 +5950,7 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     const fleeti_bound_grid *grid = &b->grids[g];
     int32_t at[FLEET_MAX_RANK];
     memset(at, 0, sizeof at);
-    /* On paper, run-time maps reach all elements: the first one stands for them. */
+    /* Run-time maps may reach all elements of their event: the first one stands for them. */
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         if (fleeti_map_is_live(b, &b->maps[i]) &&
             (fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) != 0) == (out != 0))
@@ -5993,8 +5989,8 @@ static void fleeti_visit_count(const fleeti_build *b, fleeti_dry_run *run, uint3
     run->first_waiter[e + 1]++;
 }
 
-/* Lists the node as a waiter; first_waiter[e] is the place for the next one, and so ends up as
-   where e's waiters end. */
+/* Lists the node as a waiter. first_waiter[e] is the place of the next one, so that it ends up at the end of e's
+   waiters. */
 static void fleeti_visit_wait(const fleeti_build *b, fleeti_dry_run *run, uint32_t node, uint32_t e)
 {
     (void)b;
@@ -6014,7 +6010,7 @@ static void fleeti_visit_notify(const fleeti_build *b, fleeti_dry_run *run, uint
     }
 }
 
-/* Runs on paper; memory comes from the build's scratch. */
+/* Executes the plan on paper, in scratch memory of the build. */
 static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, fleeti_dry_run *run,
                                    uint32_t sequential)
 {
@@ -6066,14 +6062,14 @@ static fleet_status fleeti_run_dry(fleeti_build *b, const fleet_plan *plan, flee
     return FLEET_OK;
 }
 
-/* Walks from node to node, each blocked by the next, until one comes again. */
+/* A path of nodes, each blocked by the next one, up to the first repetition. */
 typedef struct fleeti_blocked {
     uint32_t *path;  /* nodes; the cycle is path[from .. count - 1], and back to path[from] */
-    uint32_t *queue; /* the queue in which path[i + 1] stands before path[i]; FLEETI_NONE: event */
+    uint32_t *queue; /* in which path[i + 1] is before path[i]; FLEETI_NONE: an event blocks it */
     uint32_t from, count;
 } fleeti_blocked;
 
-/* Notes an unfinished producer of each element. */
+/* Records a producer of each element that has not run. */
 static void fleeti_visit_producer(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                                   uint32_t e)
 {
@@ -6089,8 +6085,8 @@ static void fleeti_visit_blocker(const fleeti_build *b, fleeti_dry_run *run, uin
     if (run->missing[e]) run->blocker = run->producer[e];
 }
 
-/* Who keeps an unfinished node from running: a producer of an element it waits for, or else the
-   node at the head of a queue in which it stands further back. */
+/* The node that blocks a node which has not run: a producer of an element for which it waits; or else the head of a
+   queue in which the node is further back. */
 static uint32_t fleeti_find_blocker(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                                     uint32_t *queue)
 {
@@ -6143,15 +6139,15 @@ static fleet_status fleeti_report_cycle(fleeti_build *b, fleeti_dry_run *run)
     return fleeti_reject(b, FLEET_ERROR_CYCLE, fleeti_no_site(), "the graph has a cycle: %s", list);
 }
 
-/* Whether a grid may have its tasks in ready queues. */
+/* Whether the grid may be DYNAMIC. */
 static int fleeti_may_be_dynamic(const fleeti_build *b, uint32_t grid)
 {
     return b->desc->schedule != FLEET_SCHEDULE_CHIPLET && !b->unfused && !b->inputs[grid].outside &&
            !fleeti_names_workers(b->grids[grid].def);
 }
 
-/* What helps where tasks of grid `late` stand behind those of grid `early` that can run only after them: another
-   order, unless events lead the other way, too; else no queue for the tasks of one of the two. */
+/* Says what helps if a task of grid `early` is queued before one of grid `late` that must run first: another order of
+   the grids, unless events lead both ways; otherwise to take the tasks of one grid out of the fixed queues. */
 static fleet_status fleeti_advise_order(fleeti_build *b, uint32_t early, uint32_t late,
                                         char *advice, size_t bytes)
 {
@@ -6181,7 +6177,7 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
     uint32_t i, q, before, after;
     fleet_status status = fleeti_find_cycle(b, run, &blocked);
     if (status != FLEET_OK) return status;
-    /* Events alone make no cycle here, so some step of it is along a queue. */
+    /* Events alone make no cycle here, so that some step of the cycle is along a queue. */
     for (i = blocked.from; blocked.queue[i] == FLEETI_NONE; i++) {
     }
     q = blocked.queue[i];
@@ -6202,7 +6198,7 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
         fleeti_task_text(b, fleeti_node_task(b, run, after), late), advice);
 }
 
-/* Whether AUTO may still choose otherwise. */
+/* Whether AUTO can still make some grid DYNAMIC. */
 static int fleeti_can_avoid_deadlock(const fleeti_build *b)
 {
     uint32_t i;
@@ -6226,17 +6222,17 @@ static fleet_status fleeti_pass_order(fleeti_build *b)
 
 /* ==== >>check: blocks that come from outside ================================================== */
 
-/* What device code and host functions index by, divide by or loop to is checked here, so that they need not. Most of
-   a plan says what another part of it says, too: where sections and counters lie follows from their sizes, a
-   descriptor repeats its grid, and a record the element of its counter. All of that must agree; what remains is who
-   notifies what. A block is gone through in passes, each of which relies on those before it. */
+/* Checks everything by which device code and host functions index, divide or loop, so that they need not. Most parts
+   of a plan repeat others: the places of sections and counters follow from their sizes, a descriptor repeats its
+   grid, a record the element of its counter. All repetitions must agree. What remains free is which task notifies
+   which element. The checks rely on those before them. */
 
 static int fleeti_range_fits(uint32_t first, uint32_t count, uint32_t size)
 {
     return count <= size && first <= size - count;
 }
 
-/* Whether n words are all 0. */
+/* Whether n words are 0. */
 static int fleeti_are_zero(const uint32_t *word, uint32_t n)
 {
     while (n && !word[n - 1]) n--;
@@ -6257,13 +6253,13 @@ static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t cou
     return points == count;
 }
 
-/* The number of the first chiplet's queue: those of the workers stand before it. */
+/* The number of the first chiplet's queue, after those of the workers. */
 static uint32_t fleeti_chiplet_queues(const fleet_plan *plan)
 {
     return plan->schedule == FLEET_SCHEDULE_CHIPLET ? 0 : plan->total_workers;
 }
 
-/* One plan under check, and what its passes look up. */
+/* A plan under check, and its tables. */
 typedef struct fleeti_check {
     const fleet_plan *plan;
     const fleeti_queue *queues;
@@ -6278,18 +6274,19 @@ typedef struct fleeti_check {
     const fleeti_runtime_map *maps;
     const fleeti_tensor_info *tensors;
     uint64_t end_of_names;
-    /* Of the plans of the buckets before it: where its own counters begin. */
+    /* Where its counters begin: after those of the previous buckets. */
     uint64_t first_word, first_system;
-    /* Scratch memory. Events with elements, by counter: those in the device's region, then those in the host's. */
+    /* Scratch memory. by_counter: the events with elements, by counter; those in device memory, then those in host
+       memory. */
     uint32_t *by_counter, n_device, n_system;
-    uint32_t *same;   /* per element: the first one after it with another target */
-    uint32_t *exist;  /* per grid, of its maps: how many name its tasks */
-    uint32_t *arrive; /* per grid, of its maps: how many make arrivals */
+    uint32_t *same;   /* per element: the next one with another target */
+    uint32_t *exist;  /* per grid: its maps that decide which of its tasks exist */
+    uint32_t *arrive; /* per grid: its maps by which its tasks arrive */
     uint32_t *feeds;  /* DYNAMIC: per notify record, how many before it may make a task ready */
-    uint32_t *listed; /* DYNAMIC: per descriptor, how often it stands among the consumers */
+    uint32_t *listed; /* DYNAMIC: per descriptor, its number of consumer entries */
 } fleeti_check;
 
-/* Magic, version, sizes and checksum. */
+/* Checks magic, version, sizes and checksum. */
 static fleet_status fleeti_check_block(const void *block, size_t bytes)
 {
     const fleet_plan *plan = (const fleet_plan *)block;
@@ -6309,7 +6306,7 @@ static fleet_status fleeti_check_block(const void *block, size_t bytes)
     return plan->checksum == fleeti_checksum(plan) ? FLEET_OK : FLEET_ERROR_IMAGE_CHECKSUM;
 }
 
-/* Sections lie where the counts have them lie. */
+/* Checks that sections are where the counts put them. */
 static int fleeti_check_layout(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6337,7 +6334,7 @@ static int fleeti_check_layout(fleeti_check *c)
     return 1;
 }
 
-/* The next name is this one, and it ends. */
+/* Checks that this is the next name, and that it ends. */
 static int fleeti_check_name(fleeti_check *c, uint64_t name)
 {
     const char *text = (const char *)c->plan + c->end_of_names;
@@ -6350,7 +6347,7 @@ static int fleeti_check_name(fleeti_check *c, uint64_t name)
     return 1;
 }
 
-/* Names stand in the order in which the builder writes them, without a gap. */
+/* Checks that names are in the builder's order, without gaps. */
 static int fleeti_check_names(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6388,7 +6385,7 @@ static int fleeti_check_workers(const fleeti_check *c)
                                  (plan->schedule == FLEET_SCHEDULE_STATIC ? 0 : plan->chiplets);
 }
 
-/* Symbols, and the shapes that they give: those of the grids, and in a launch no larger ones. */
+/* Checks symbols. The shapes that they give at launch are at most those of the grids. */
 static int fleeti_check_symbols(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6406,7 +6403,7 @@ static int fleeti_check_symbols(const fleeti_check *c)
     return plan->guarded == at_launch;
 }
 
-/* Whether an extent of a launch is one that its grid has; *guarded: it has a symbol. */
+/* Whether an extent of launches gives that of its grid, for the largest symbols. *guarded is set if it has a symbol. */
 static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_t extent,
                                uint32_t *guarded)
 {
@@ -6453,8 +6450,8 @@ static int fleeti_check_grids(const fleeti_check *c)
     return tasks == plan->n_tasks && maps == plan->n_maps && plan->has_waves == waves;
 }
 
-/* Events and their counters, which lie one behind the other: each tensor's own, then its sub-counters, at most a run
-   of them for each chiplet. So the words that a state needs are bounded by what the block holds. */
+/* Checks events and their counters. Counters are contiguous: those of each tensor, then its sub-counters, at most one
+   run for each chiplet. Hence the words that a state needs are bounded by the size of the block. */
 static int fleeti_check_events(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6499,7 +6496,7 @@ static int fleeti_check_events(fleeti_check *c)
             k + 1 < elements && c->targets[k] == c->targets[k + 1] ? c->same[k + 1] : k + 1;
     for (k = 0; k < elements; k++)
         if (c->targets[k] > FLEETI_MOST) return 0;
-    /* Workers divide by the arrivals that end a step. */
+    /* Workers divide by the target of the step event. */
     if (elements != plan->n_elements || (plan->n_tasks && !c->targets[elements - 1])) return 0;
     if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
         const uint64_t joins = fleeti_whole_lines(plan->n_descs);
@@ -6518,8 +6515,8 @@ static int fleeti_check_events(fleeti_check *c)
            plan->system_words == (system > FLEETI_LINE_WORDS ? system : 0);
 }
 
-/* The event whose counters from this word on, `stride` words apart, are those of `count` elements from *element on,
-   with one target for all. Null: there is none. */
+/* The event that owns `count` counters from this word on, `stride` words apart. They are those of elements from
+   *element on, which all have the same target. Null if there is none. */
 static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t counter,
                                                 uint32_t count, uint32_t stride, uint32_t *element)
 {
@@ -6545,7 +6542,7 @@ static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t 
     return c->same[*element] - *element >= count ? event : NULL;
 }
 
-/* Wait and notify records, and what triggers repeat of these. */
+/* Checks wait and notify records, and the triggers, which repeat them. */
 static int fleeti_check_records(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6583,7 +6580,7 @@ static int fleeti_check_records(const fleeti_check *c)
     return 1;
 }
 
-/* Whether what a map tells is done; else its event has collapsed, and the plan's records stand for it. */
+/* Checks a map that launches follow. The records of the plan stand in for the others, whose events have collapsed. */
 static int fleeti_check_live_map(const fleeti_check *c, const fleeti_runtime_map *m)
 {
     uint32_t e = m->first_element;
@@ -6596,7 +6593,7 @@ static int fleeti_check_live_map(const fleeti_check *c, const fleeti_runtime_map
            m->elements == event->elements && m->target == c->targets[e];
 }
 
-/* What is new in each kind: own is the grid that has the map, grid the one whose tasks it names. */
+/* The checks of each kind. own: the grid that has the map; grid: the one whose tasks it names. */
 static int fleeti_gather_fits(const fleeti_runtime_map *m, const fleeti_grid *own,
                               const fleeti_grid *grid)
 {
@@ -6624,8 +6621,8 @@ static int fleeti_ranges_fit(const fleeti_runtime_map *m, const fleeti_grid *own
 typedef int (*fleeti_fits_fn)(const fleeti_runtime_map *m, const fleeti_grid *own,
                               const fleeti_grid *grid);
 
-/* Run-time maps: whatever a tensor within its bound makes the device do stays inside the plan. `of`: the grid that
-   has the map; *consumers: where the tasks of the next range stand among the consumers. */
+/* Checks a run-time map: whatever values within its bound a tensor has, the device stays inside the plan. of: the
+   grid that has the map. *consumers: the first consumer entry of the next range. */
 #define FLEETI_MAP_FITS(name, traits, fits, in_order, text) fits,
 static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_map *m, uint32_t of,
                                     uint32_t *consumers)
@@ -6675,7 +6672,7 @@ static int fleeti_check_maps(const fleeti_check *c)
     return consumers == plan->n_consumers;
 }
 
-/* The end of a step: no flag, for whatever a flag asks for it has not. */
+/* Checks a step end, which has no flags, because it has nothing to which a flag applies. */
 static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
 {
     const uint32_t level = c->plan->schedule == FLEET_SCHEDULE_CHIPLET
@@ -6690,7 +6687,7 @@ static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
            c->notifies[task->notifies].counter == c->events[c->plan->step_event].counter;
 }
 
-/* The descriptor of a task of the graph: its grid, its coordinate, its slice. *order: its place among the tasks. */
+/* Checks the descriptor of a task against its grid. *order: its place among all tasks. */
 static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint64_t *order)
 {
     const fleet_plan *plan = c->plan;
@@ -6715,15 +6712,14 @@ static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint
         (c->arrive[task->grid] ||
          c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))
         flags |= FLEETI_FEEDS;
-    /* A wait that acquires nothing would be for nothing. */
+    /* A task that waits for nothing has nothing to acquire. */
     if (task->flags != flags || (!task->n_waits && task->acquire)) return 0;
     *order = ((uint64_t)task->id << 32) +
              (grid->tiles ? (uint64_t)task->slice * grid->tiles + task->batch : task->slice);
     return 1;
 }
 
-/* `batch` of a descriptor that is not a part: how many wavefront-tasks stand in a row; in a plan under DYNAMIC which
-   of its workers' shares of a chiplet-task this is. last: no other stands after it in its queue. */
+/* Checks `batch` of a descriptor that is not a PART. last: it is the last one of its queue. */
 static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uint32_t queue,
                               uint32_t chiplet, uint32_t last)
 {
@@ -6738,8 +6734,8 @@ static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uin
            task[1].batch == task->batch - 1;
 }
 
-/* Queues stand one behind the other; in each, tasks in their order, and at last the end of the step, but in a plan
-   under DYNAMIC. There the tasks of ready queues stand in their chiplets', the others in those of workers. */
+/* Checks the queues, which are contiguous. In each of them tasks are in order, followed by a step end unless the plan
+   is DYNAMIC. In a DYNAMIC plan, tasks of DYNAMIC grids are in the queues of chiplets, others in those of workers. */
 static int fleeti_check_queues(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6770,7 +6766,7 @@ static int fleeti_check_queues(const fleeti_check *c)
                  !fleeti_check_batch(c, task, q, chiplet, last)))
                 return 0;
             if (i == descs - c->queues[q].count)
-                ; /* the first one */
+                ; /* the first one of its queue */
             else if (ready && !own && task->level == FLEET_LEVEL_CHIPLET && task->batch) {
                 if (order != before || task->batch != task[-1].batch + 1) return 0;
             } else if (order <= before) {
@@ -6782,7 +6778,7 @@ static int fleeti_check_queues(const fleeti_check *c)
     return descs == plan->n_descs;
 }
 
-/* DYNAMIC: consumers [from, end) are tasks of ready queues, each with its ring. */
+/* DYNAMIC: checks that consumers [from, end) are tasks of ready queues, each with its ring. */
 static int fleeti_check_rings(const fleeti_check *c, const fleeti_consumer *consumers,
                               uint32_t from, uint32_t end)
 {
@@ -6800,7 +6796,7 @@ static int fleeti_check_rings(const fleeti_check *c, const fleeti_consumer *cons
     return 1;
 }
 
-/* DYNAMIC: the tasks of a range's grid, in their order. */
+/* DYNAMIC: checks that a range lists the tasks of its grid, in order. */
 static int fleeti_check_range_tasks(const fleeti_check *c, const fleeti_runtime_map *m,
                                     const fleeti_consumer *consumers)
 {
@@ -6817,8 +6813,8 @@ static int fleeti_check_range_tasks(const fleeti_check *c, const fleeti_runtime_
     return 1;
 }
 
-/* DYNAMIC: the tables that say who becomes ready by what, and how many a ring gets in a step. Each task is listed as
-   often as it needs, so that a ring gets it once. */
+/* DYNAMIC: checks the consumers, and how many tasks a ring gets in a step. A task is listed as often as it needs
+   elements, so that a ring gets it once. */
 static int fleeti_check_consumers(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6850,7 +6846,7 @@ static int fleeti_check_consumers(const fleeti_check *c)
     return memcmp(entries, plan->ring_entries, sizeof entries) == 0;
 }
 
-/* The passes over what a block holds. */
+/* Checks the contents of a plan whose header and names are valid. */
 static fleet_status fleeti_check_contents(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
@@ -6877,7 +6873,7 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
     return fits ? FLEET_OK : FLEET_ERROR_IMAGE_INDEX;
 }
 
-/* Whether the plan of a bucket runs where the whole one does, and is of the same graph. */
+/* Whether the plan of a bucket has the workers and the graph of the whole plan. */
 static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
 {
     const fleet_plan *plan = whole->plan, *bucket = c->plan;
@@ -6906,7 +6902,7 @@ static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
     return 1;
 }
 
-/* The header and the names of a plan that begins a block of so many bytes. */
+/* Opens a plan at the start of `bytes` bytes: checks its header and its names. */
 static fleet_status fleeti_check_open(fleeti_check *c, const void *block, size_t bytes)
 {
     const fleet_status status = fleeti_check_block(block, bytes);
@@ -6915,7 +6911,7 @@ static fleet_status fleeti_check_open(fleeti_check *c, const void *block, size_t
     return fleeti_check_layout(c) && fleeti_check_names(c) ? FLEET_OK : FLEET_ERROR_IMAGE_SIZE;
 }
 
-/* The plans of the other buckets: where the table says, which is where the builder puts them. */
+/* Checks the plans of the other buckets. They are where the table says, which is where the builder puts them. */
 static fleet_status fleeti_check_buckets(fleeti_check *whole)
 {
     const fleet_plan *plan = whole->plan;
@@ -6958,14 +6954,14 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
     else if (plan->buckets || c.end_of_names != plan->bytes)
         status = FLEET_ERROR_IMAGE_SIZE;
     if (status != FLEET_OK) return status;
-    for (i = 0; i < plan->n_symbols; i++) /* the whole plan serves all values */
+    for (i = 0; i < plan->n_symbols; i++) /* the whole plan serves every value */
         if (plan->bound[i] != c.symbols[i].max) return FLEET_ERROR_IMAGE_INDEX;
     return fleeti_check_contents(&c);
 }
 
-/* ==== >>report: questions to a plan, and its report =========================================== */
+/* ==== >>report: queries of a plan, and its report ============================================= */
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static const fleeti_event *fleeti_plan_events(const fleet_plan *plan)
 {
@@ -7064,7 +7060,7 @@ size_t fleet_plan_task_name(const fleet_plan *plan, uint32_t id, char *text, siz
     return out.length;
 }
 
-/* The tensor and element of a main counter; null when the word is none. */
+/* The event and element of a counter word that is not a sub-counter; null if there is none. */
 static const fleeti_event *fleeti_event_at(const fleet_plan *plan, uint32_t counter,
                                            uint32_t *element)
 {
@@ -7104,18 +7100,17 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     return out.length;
 }
 
-/* ---- statistics and text --------------------------------------------------------------------- */
+/* ---- statistics and report ------------------------------------------------------------------- */
 
-/* What one step does to an event tensor. */
+/* The arrivals at an event tensor in a step. */
 typedef struct fleeti_event_stats {
     uint32_t min_target, max_target;
     uint64_t local, global, releases;
 } fleeti_event_stats;
 
-/* Counts one tensor. The builder writes one notify record for each element and chiplet that
-   notifies it, in the order of the elements, before the lists that copy them; *next is the first
-   not counted yet. A counter that is not counted on the chiplet first takes what is left of the
-   target. */
+/* Counts the arrivals at one event tensor. Its notify records come in the order of elements, one for each element and
+   chiplet, before the lists that copy them; *next is the first record not counted yet. Arrivals that no chiplet
+   counts first are what is left of the target. */
 static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t index, uint32_t *next)
 {
     const fleeti_event *event = &fleeti_plan_events(plan)[index];
@@ -7211,7 +7206,7 @@ static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
                fleeti_schedule_name(plan->schedule), plan->private_l2 ? "private" : "coherent");
 }
 
-/* Grids that the plan's schedule is not of, and why AUTO chose as it did. */
+/* Reports grids whose schedule is not the plan's, and why AUTO chose it. */
 static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
 {
     uint32_t i, mixed = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
@@ -7254,7 +7249,7 @@ static void fleeti_report_grids(const fleet_plan *plan, fleeti_text *out)
     }
 }
 
-/* Unaware: what became of the tasks of chiplets. */
+/* Reports what an unaware plan makes of device- and chiplet-tasks. */
 static void fleeti_report_unaware(const fleet_plan *plan, fleeti_text *out)
 {
     uint32_t i;
@@ -7288,7 +7283,7 @@ static void fleeti_report_events(const fleet_plan *plan, fleeti_text *out)
     }
 }
 
-/* Whether the sources wait for the step before, and why. */
+/* Reports whether sources wait for the previous step, and why. */
 static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
 {
     uint32_t i, n = 0;
@@ -7314,7 +7309,7 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
                         "prove that they may run ahead\n");
 }
 
-/* The plans for other values of the symbols. */
+/* Reports the plans for other values of the symbols. */
 static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
 {
     const fleeti_symbol *symbols = (const fleeti_symbol *)fleeti_at(plan, plan->symbols);
@@ -7340,7 +7335,7 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
 
 #define FLEETI_MAP_TEXT(name, traits, fits, in_order, text) text,
 
-/* What run-time tensors decide. */
+/* Reports what run-time tensors decide. */
 static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
 {
     static const char *const what[] = {FLEETI_MAP_LIST(FLEETI_MAP_TEXT)};
@@ -7392,9 +7387,9 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
 
 /* ==== >>linear: linear layers ================================================================= */
 
-#define FLEETI_LINEAR_MAX ((int64_t)1 << 28) /* elements of an axis: bytes fit 64 bits */
+#define FLEETI_LINEAR_MAX ((int64_t)1 << 28) /* elements of an axis, so that bytes fit 64 bits */
 #define FLEETI_LINEAR_SLICES 4096
-#define FLEETI_LINEAR_WINDOWS 256 /* columns of the widest window that is tried */
+#define FLEETI_LINEAR_WINDOWS 256 /* columns of the widest window tried */
 
 #define FLEETI_RATES_CASE(n, tb, f1, f2, f4)                                                       \
     case FLEET_##n:                                                                                \
@@ -7424,7 +7419,7 @@ fleet_linear_desc fleet_linear_desc_default(void)
     return d;
 }
 
-/* Numbers of the descriptor, each by its name, and their ranges. */
+/* Checks the numbers of the descriptor. */
 static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, fleeti_text *out)
 {
     const struct {
@@ -7463,7 +7458,7 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
     return FLEET_OK;
 }
 
-/* Choices that exclude one another. */
+/* Checks choices that exclude one another. */
 static fleet_status fleeti_linear_check_choices(const fleet_linear_desc *d, fleeti_text *out)
 {
     const uint32_t cu = 1u << FLEET_LEVEL_CU, device = 1u << FLEET_LEVEL_DEVICE;
@@ -7485,7 +7480,7 @@ static fleet_status fleeti_linear_check_choices(const fleet_linear_desc *d, flee
     return FLEET_ERROR_ARGUMENT;
 }
 
-/* The chip: takes over what the plan needs of it. */
+/* Checks the chip, and copies what the plan needs of it. */
 static fleet_status fleeti_linear_check_chip(const fleet_linear_desc *d, const fleet_topology *t,
                                              fleet_linear_plan *plan, fleeti_text *out)
 {
@@ -7535,7 +7530,8 @@ static uint64_t fleeti_ceil(double v)
     return (double)n < v ? n + 1 : n;
 }
 
-/* Who shares what on a chiplet that has (CU-tasks: is one of X that have) this part: the text at fleet_linear_plan. */
+/* How many tiles share a fetch on a chiplet with this part (with CU-tasks: one of X such chiplets); see
+   fleet_linear_plan. */
 typedef struct fleeti_sharing {
     double rows, columns;
     uint64_t in_flight_bytes;
@@ -7545,11 +7541,11 @@ static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan, const
 {
     const fleet_linear *l = &plan->linear;
     const double m = part->m_tiles, n = part->n_tiles;
-    const double over = plan->level == FLEET_LEVEL_CU ? plan->chiplets : 1; /* chiplets */
+    const double over = plan->level == FLEET_LEVEL_CU ? plan->chiplets : 1; /* spread over */
     const double workers = plan->workers * over, busy = workers < m * n ? workers : m * n;
     const double max = workers < n ? workers : n;
     double window = n;
-    uint64_t columns, rows; /* in flight */
+    uint64_t columns, rows; /* being computed at a time */
     fleeti_sharing s;
 
     if (l->traversal == FLEET_TRAVERSAL_M_MAJOR) window = 1;
@@ -7565,7 +7561,7 @@ static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan, const
     return s;
 }
 
-/* Fills in what follows from linear, level and slices. */
+/* Predicts the costs that follow from linear, level and slices. */
 static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topology *t,
                                   fleet_linear_plan *plan)
 {
@@ -7595,7 +7591,7 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
         if (share.in_flight_bytes > plan->in_flight_bytes)
             plan->in_flight_bytes = share.in_flight_bytes;
         if (share.in_flight_bytes > plan->l2_budget_bytes) plan->fits_l2 = 0;
-        /* a chiplet's share of columns: all, unless each row of CU-tasks goes elsewhere */
+        /* A chiplet reads all columns, unless each row of CU-tasks goes to another chiplet. */
         mine = columns * fleeti_clamp_double(p.m_tiles / over, 0, 1);
         if (fleeti_ceil(mine * k * size) > plan->window_bytes)
             plan->window_bytes = fleeti_ceil(mine * k * size);
@@ -7649,13 +7645,13 @@ static uint64_t fleeti_linear_tasks(const fleet_linear_plan *p)
     return p->level == FLEET_LEVEL_CU ? (uint64_t)p->m_tiles * p->n_tiles : p->slices;
 }
 
-/* -1: a takes clearly less, 1: more, 0: within 1%. */
+/* -1: a is clearly less, 1: clearly more, 0: they are within 1%. */
 static int fleeti_linear_order(double a, double b)
 {
     return a * 1.01 < b ? -1 : a > b * 1.01 ? 1 : 0;
 }
 
-/* Split K must promise a tenth: the grid that adds up is not in its time. */
+/* Split K must win by a tenth, because the time of the grid that adds the partial sums is not counted. */
 static int fleeti_linear_better(const fleet_linear_plan *a, const fleet_linear_plan *b)
 {
     const double more = a->linear.split == FLEET_SPLIT_K ? 1.1 : 1;
@@ -7665,7 +7661,7 @@ static int fleeti_linear_better(const fleet_linear_plan *a, const fleet_linear_p
     return order ? order < 0 : fleeti_linear_tasks(a) < fleeti_linear_tasks(b);
 }
 
-/* The best walk of one level and split: starts from *base, whose linear has all but the walk. */
+/* The best traversal for one level and split. base: a plan whose linear lacks only the traversal. */
 static fleet_linear_plan fleeti_linear_best_traversal(const fleet_linear_desc *d,
                                                       const fleet_topology *t,
                                                       const fleet_linear_plan *base)
@@ -7715,7 +7711,7 @@ static char fleeti_split_letter(uint32_t split)
     return split == FLEET_SPLIT_N ? 'N' : split == FLEET_SPLIT_M ? 'M' : 'K';
 }
 
-/* "split M would take 12.3 us, not 10.2 us": what the choice has before another. */
+/* Explains what another choice would cost: "split M would take 12.3 us, not 10.2". */
 static void fleeti_linear_compare(fleeti_text *out, const fleet_linear_plan *plan,
                                   const fleet_linear_plan *other)
 {
@@ -7767,7 +7763,7 @@ static void fleeti_linear_explain(fleet_linear_plan *plan, const fleet_linear_pl
 fleet_status fleet_linear_choose(const fleet_linear_desc *desc, const fleet_topology *topology,
                                  fleet_linear_plan *plan)
 {
-    fleet_linear_plan base, best[4]; /* split N, M, K; CU-tasks */
+    fleet_linear_plan base, best[4]; /* of split N, M, K of chiplet-tasks, and of CU-tasks */
     uint32_t tried[4] = {0, 0, 0, 0}, levels, i, chosen = 4;
     fleet_status status = FLEET_ERROR_NULL;
     fleeti_text out;
@@ -7810,7 +7806,7 @@ static double fleeti_linear_hbm_bytes(const fleet_linear_plan *p)
     return p->hbm_weight_bytes + p->hbm_activation_bytes + p->hbm_output_bytes;
 }
 
-/* A column of bytes, right-aligned. */
+/* Puts bytes, right-aligned in a column. */
 static void fleeti_put_column(fleeti_text *out, int width, double bytes)
 {
     char cell[32];
@@ -7819,7 +7815,7 @@ static void fleeti_put_column(fleeti_text *out, int width, double bytes)
     fleeti_put(out, " %*s", width, cell);
 }
 
-/* "yes", "no (1.4x)" */
+/* Puts whether bytes fit the last-level cache: "yes", "no (1.4x)", "none". */
 static void fleeti_put_llc(fleeti_text *out, double bytes, uint64_t llc)
 {
     char cell[32] = "yes";
@@ -7917,7 +7913,7 @@ size_t fleet_linear_report(const fleet_linear_plan *plans, const char *const *na
     uint32_t i;
     if (!plans) count = 0;
     fleeti_put(&out, "linear layers: %u operator%s", count, count == 1 ? "" : "s");
-    for (i = 0; i < count; i++) { /* the chip is that of any plan */
+    for (i = 0; i < count; i++) { /* the chip is the same in all plans */
         if (!plans[i].slices) continue;
         fleeti_put(&out, ", %u chiplets of %u workers, ridge %.0f FLOP/B", plans[i].chiplets,
                    plans[i].workers, plans[i].ridge);
