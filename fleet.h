@@ -1856,8 +1856,8 @@ static int fleeti_check_dim(fleet_graph *g, fleet_dim *d, const char *owner, con
     const uint32_t symbol = fleeti_symbol_number(g, d->symbol);
     if (d->div <= 0) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
-                    "%s: %s is no extent (times only without division, ceil_div by more than 0, "
-                    "no overflow)",
+                    "%s: %s is not a valid extent: fleet_dim_times needs one without division, "
+                    "fleet_dim_ceil_div a divisor over 0, and numbers must not overflow",
                     owner, field);
         return 0;
     }
@@ -1998,7 +1998,7 @@ void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedu
     if (!def) return;
     if ((unsigned)schedule > FLEET_SCHEDULE_AUTO || schedule == FLEET_SCHEDULE_CHIPLET) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
-                    "grid %s: schedule %u is not one of a single grid: STATIC, DYNAMIC or AUTO",
+                    "grid %s: schedule is %u, but that of a grid must be STATIC, DYNAMIC or AUTO",
                     def->name, (unsigned)schedule);
         return;
     }
@@ -2068,17 +2068,17 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
     const char *at = einsum;
     uint32_t k, j;
     int n_left = fleeti_letters(&at, left, FLEET_MAX_RANK), n_right;
-    if (n_left < 0) return "only letters, spaces and -> may stand in it";
+    if (n_left < 0) return "it may hold only letters, spaces and ->";
     if (at[0] != '-' || at[1] != '>') return "it has no ->";
     at += 2;
     n_right = fleeti_letters(&at, right, FLEET_MAX_RANK);
-    if (n_right < 0 || *at) return "only letters, spaces and one -> may stand in it";
+    if (n_right < 0 || *at) return "it may hold only letters, spaces and one ->";
     if ((uint32_t)n_left != grid_rank) return "the left side needs one letter per axis of the grid";
     if ((uint32_t)n_right != event_rank)
         return "the right side needs one letter per axis of the event tensor";
     for (k = 0; k < grid_rank; k++)
         for (j = 0; j < k; j++)
-            if (left[j] == left[k]) return "a letter stands twice on the left";
+            if (left[j] == left[k]) return "a letter is twice on the left";
     *map = fleet_map0();
     for (j = 0; j < event_rank; j++) {
         for (k = 0; k < grid_rank && left[k] != right[j]; k++) {
@@ -2117,8 +2117,8 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
         if (!fleeti_check_dim(g, &a->limit, owner, field, site)) return 0;
         if (!a->limit.symbol && a->limit.add < 0) {
             fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
-                        "%s: %s is %lld, below 0 (0: there is none): no task reaches anything",
-                        owner, field, (long long)a->limit.add);
+                        "%s: %s is %lld, but must be at least 0 (0: no limit)", owner, field,
+                        (long long)a->limit.add);
             return 0;
         }
     }
@@ -2322,8 +2322,8 @@ void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *fi
     }
     if (!fleeti_check_map(g, &map, def->shape.rank, owner, site)) return;
     if (map.axis[0].every || (map.rank == 2 && map.axis[1].every)) {
-        fleeti_fail(g, FLEET_ERROR_PLACEMENT, site, "%s: a task has one place, not every one",
-                    owner);
+        fleeti_fail(g, FLEET_ERROR_PLACEMENT, site,
+                    "%s: a task has one place: use no fleet_axis_every", owner);
         return;
     }
     def->placed = 1;
@@ -2354,14 +2354,15 @@ void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, u
     if (!roles || roles > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
         (roles & FLEET_OUTSIDE_NOTIFIES ? !notifies || notifies > FLEETI_MOST : notifies != 0)) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
-                    "event tensor %s: outside roles %u with %u notifies (more than 0 exactly where "
-                    "the outside notifies)",
+                    "event tensor %s: external roles %u with %u notifies, which must be over 0 "
+                    "with FLEET_OUTSIDE_NOTIFIES and 0 without",
                     def->name, roles, notifies);
         return;
     }
     if (scope != FLEET_SCOPE_DEVICE && scope != FLEET_SCOPE_SYSTEM) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
-                    "event tensor %s: the outside's scope is device or system", def->name);
+                    "event tensor %s: the scope of an external event must be device or system",
+                    def->name);
         return;
     }
     def->outside = roles;
@@ -2908,8 +2909,8 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
             all->n_at_launch++;
             if (def->max > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
-                                     "symbol %s: its max is %lld, over 2^31-1: too large for a "
-                                     "symbol that is bound at launch",
+                                     "symbol %s: its max is %lld, but that of a symbol that is "
+                                     "bound at launch is at most 2^31-1",
                                      def->name, (long long)def->max);
         } else if (all->value[s][0] < def->min || all->value[s][0] > def->max) {
             return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
@@ -2960,7 +2961,7 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
             if (value < def->min || value > def->max || (k && value <= list->values[k - 1]))
                 return fleeti_reject(
                     b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
-                    "symbol %s: bucket %lld is outside [%lld, %lld], or not above the one before",
+                    "symbol %s: bucket %lld is outside [%lld, %lld], or not above the previous one",
                     def->name, (long long)value, (long long)def->min, (long long)def->max);
             status = fleeti_add_bucket(b, all, s, value);
         }
@@ -2977,8 +2978,8 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         total *= all->count[s];
         if (total > FLEET_MAX_BUCKETS)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                                 "the buckets of the symbols are over %d in all, with those of %s: "
-                                 "name fewer with fleet_buckets_at_build",
+                                 "plan: over %d buckets in all, with those of symbol %s: name "
+                                 "fewer with fleet_buckets_at_build",
                                  FLEET_MAX_BUCKETS, def->name);
     }
     all->total = (uint32_t)total;
@@ -3167,7 +3168,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     b->unfused = desc->unfused;
     if (desc->unfused > 1 || (desc->unfused && desc->schedule != FLEET_SCHEDULE_STATIC))
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "plan: unfused is %u; 0, or 1 under the STATIC schedule",
+                             "plan: unfused is %u, but must be 0, or 1 with the schedule STATIC",
                              desc->unfused);
     b->unaware = desc->unaware;
     if (desc->unaware > 1)
@@ -3195,8 +3196,8 @@ static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape,
     for (k = 0; k < shape->rank; k++) {
         int64_t v = fleeti_evaluate(b, shape->extent[k]);
         if (v < 0)
-            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site, "%s %s: extent %u is %lld", kind,
-                                 name, k, (long long)v);
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site, "%s %s: extent %u is %lld, below 0",
+                                 kind, name, k, (long long)v);
         points = fleeti_mul(points, v);
         if (v > FLEETI_MOST) points = points ? FLEETI_HUGE : 0;
         extent[k] = (int32_t)(v > FLEETI_MOST ? FLEETI_MOST : v);
@@ -3237,11 +3238,10 @@ static fleet_status fleeti_bind_schedule(fleeti_build *b, fleeti_bound_grid *gri
     grid->schedule = b->desc->schedule;
     if (b->unfused || !def->scheduled || def->schedule == grid->schedule) return FLEET_OK;
     if (grid->schedule == FLEET_SCHEDULE_CHIPLET)
-        return fleeti_reject(
-            b, FLEET_ERROR_UNSUPPORTED, def->site,
-            "grid %s has a schedule of its own, but the plan is under CHIPLET, where "
-            "the schedulers deal all tasks",
-            def->name);
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                             "grid %s has its own schedule, but CHIPLET is the schedule of all "
+                             "grids of a plan: remove fleet_grid_schedule",
+                             def->name);
     grid->schedule = def->schedule;
     return FLEET_OK;
 }
@@ -3259,7 +3259,7 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
         tiles = fleeti_evaluate(b, def->tiles);
         if (def->level < FLEET_LEVEL_CHIPLET)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
-                                 "grid %s: tiles are of device- and chiplet-tasks only", def->name);
+                                 "grid %s: only device- and chiplet-tasks have tiles", def->name);
         if (tiles < 1 || tiles > FLEETI_MAX_PARTS)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                  "grid %s: tiles is %lld, not in 1..%u", def->name,
@@ -3268,8 +3268,8 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
     if (b->unaware && def->level >= FLEET_LEVEL_CHIPLET) {
         if (grid->slices > FLEETI_MAX_PARTS)
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
-                                 "grid %s: slices is %u, over the %u of an unaware plan", def->name,
-                                 grid->slices, FLEETI_MAX_PARTS);
+                                 "grid %s: slices is %u, but an unaware plan allows at most %u",
+                                 def->name, grid->slices, FLEETI_MAX_PARTS);
         grid->tiles = (uint32_t)tiles;
     }
     grid->parts = grid->slices * (grid->tiles ? grid->tiles : 1);
@@ -3320,7 +3320,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
             slices = fleeti_evaluate(b, def->slices);
             if (def->level != FLEET_LEVEL_DEVICE)
                 return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
-                                     "grid %s: slices are of device-tasks only", def->name);
+                                     "grid %s: only device-tasks have slices", def->name);
             if (slices < 1 || slices > FLEETI_MOST)
                 return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                      "grid %s: slices is %lld, not in 1..2^31-1", def->name,
@@ -3832,8 +3832,8 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
                                  "notifies: %s",
                                  b->grids[edges[i].grid].def->name,
                                  b->g->events[edges[i].event].name, b->grids[late].def->name,
-                                 leads ? "no order of the grids helps, split one of them"
-                                       : "add that one before it");
+                                 leads ? "no order of the grids helps: split one of them"
+                                       : "add that grid first");
         }
     return FLEET_OK;
 }
@@ -3911,14 +3911,14 @@ static fleet_status fleeti_bind_tensor_shape(fleeti_build *b, uint32_t tensor, u
         return FLEET_OK;
     if (one_writer)
         return fleeti_reject_tensor(b, def, FLEET_ERROR_UNSUPPORTED,
-                                    "counts and ranges are written by one CU-task, but grid %s has "
-                                    "%u tasks, or another level, or a symbol in its shape",
+                                    "one CU-task must write counts and ranges, but grid %s has %u "
+                                    "tasks, another level, or a symbol in its shape",
                                     writer->def->name, writer->count);
     if (writer->rank == 1 && writer->count == (uint32_t)extent[0]) return FLEET_OK;
-    return fleeti_reject_tensor(b, def, FLEET_ERROR_UNSUPPORTED,
-                                "its %d rows are not written by one task, nor row i by task i of "
-                                "grid %s, which has %u",
-                                (int)extent[0], writer->def->name, writer->count);
+    return fleeti_reject_tensor(
+        b, def, FLEET_ERROR_UNSUPPORTED,
+        "one CU-task must write its %d rows, or task i row i, but grid %s has %u tasks",
+        (int)extent[0], writer->def->name, writer->count);
 }
 
 static fleeti_runtime_map *fleeti_add_map(fleeti_build *b, uint32_t grid, uint32_t kind,
@@ -3974,11 +3974,11 @@ static fleet_status fleeti_bind_counts(fleeti_build *b, uint32_t event)
     fleet_status status = fleeti_bind_tensor_shape(b, def->counts - 1u, 1, extent);
     if (status != FLEET_OK) return status;
     if (extent[0] != b->events[event].extent[0] || def->count < 1 || def->count > FLEETI_MOST)
-        return fleeti_reject_tensor(
-            b, tensor, FLEET_ERROR_WAIT_COUNT,
-            "it has %d counts for the %d elements of event tensor %s, whose count %lld is their "
-            "bound",
-            (int)extent[0], (int)b->events[event].extent[0], def->name, (long long)def->count);
+        return fleeti_reject_tensor(b, tensor, FLEET_ERROR_WAIT_COUNT,
+                                    "it has %d counts for the %d elements of event tensor %s, "
+                                    "whose count, their bound, is %lld",
+                                    (int)extent[0], (int)b->events[event].extent[0], def->name,
+                                    (long long)def->count);
     map = fleeti_add_map(b, tensor->writer, FLEETI_MAP_COUNTS, def->counts - 1u, event);
     map->values = (uint32_t)extent[0];
     map->bound = (uint32_t)def->count;
@@ -4026,29 +4026,29 @@ static fleet_status fleeti_bind_maps(fleeti_build *b)
     if (!b->maps || !sorted) return fleeti_no_memory(b);
     for (i = 0; i < FLEETI_LEN(g->events) && status == FLEET_OK; i++) {
         if (g->events[i].by_tensor && g->events[i].outside)
-            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, g->events[i].site,
-                                 "event tensor %s: the outside takes no part in events that "
-                                 "run-time maps reach",
-                                 g->events[i].name);
+            return fleeti_reject(
+                b, FLEET_ERROR_UNSUPPORTED, g->events[i].site,
+                "event tensor %s: run-time maps reach it, so that it cannot be external",
+                g->events[i].name);
         if (b->events[i].by_tensor && g->events[i].scope_given &&
             g->events[i].scope == FLEET_SCOPE_SYSTEM)
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, g->events[i].site,
-                                 "event tensor %s: its scope is system, but run-time maps under "
-                                 "DYNAMIC arrive at counters of the device only",
+                                 "event tensor %s: its scope is system, but under DYNAMIC run-time "
+                                 "maps arrive only at counters in device memory",
                                  g->events[i].name);
         if (g->events[i].counts) status = fleeti_bind_counts(b, i);
     }
     for (i = 0; i < FLEETI_LEN(g->edges) && status == FLEET_OK; i++) {
         const fleeti_edge_def *def = &g->edges[i];
         if (def->out && !def->tensor && g->events[def->event].by_tensor)
-            return fleeti_reject(b, FLEET_ERROR_MAP, def->site,
-                                 "event tensor %s: run-time maps reach it, so that it is notified "
-                                 "by gather edges only",
-                                 g->events[def->event].name);
+            return fleeti_reject(
+                b, FLEET_ERROR_MAP, def->site,
+                "event tensor %s: run-time maps reach it, so that only gather edges may notify it",
+                g->events[def->event].name);
         if (!def->tensor || !b->grids[def->grid].count) continue;
         if (b->grids[def->grid].def->level > FLEET_LEVEL_CU)
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
-                                 "grid %s: run-time maps are of CU- and wavefront-tasks",
+                                 "grid %s: only CU- and wavefront-tasks have run-time maps",
                                  b->grids[def->grid].def->name);
         status = def->out ? fleeti_bind_gather(b, def) : fleeti_bind_range(b, def);
     }
@@ -4103,15 +4103,18 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
     if (!def->placed) return FLEET_OK;
     if (def->level == FLEET_LEVEL_DEVICE)
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
-                             "placement of grid %s: a device-task's slices have their chiplets",
+                             "placement of grid %s: slice s of a device-task always runs on "
+                             "chiplet s mod X: remove fleet_place",
                              def->name);
     if (fleeti_names_workers(def) && !fleeti_is_by_worker(grid))
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
-                             "placement of grid %s: a worker may be named under STATIC only",
+                             "placement of grid %s: only a STATIC grid may name workers",
                              def->name);
     if (def->place.rank == 2 && def->level == FLEET_LEVEL_CHIPLET)
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
-                             "placement of grid %s: all workers run a chiplet-task", def->name);
+                             "placement of grid %s: all workers of a chiplet run a chiplet-task: "
+                             "name only the chiplet",
+                             def->name);
     return fleeti_bind_map(b, &def->place, grid, "placement", def->site, axis);
 }
 
@@ -4496,11 +4499,10 @@ static fleet_status fleeti_check_outside(fleeti_build *b)
         for (k = grid->first_in; k < grid->first_in + grid->n_ins; k++) {
             const fleeti_event_def *def = b->events[b->ins[k].event].def;
             if (def->outside & FLEET_OUTSIDE_NOTIFIES)
-                return fleeti_reject(
-                    b, FLEET_ERROR_UNSUPPORTED, def->site,
-                    "event tensor %s: the outside notifies it, which makes nobody ready: "
-                    "grid %s, which waits for it under DYNAMIC, must be STATIC",
-                    def->name, grid->def->name);
+                return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                     "event tensor %s: an external notify makes no task ready: "
+                                     "make grid %s, which waits for it under DYNAMIC, STATIC",
+                                     def->name, grid->def->name);
         }
     }
     return FLEET_OK;
@@ -4521,8 +4523,8 @@ static fleet_status fleeti_check_gathered(fleeti_build *b, const fleeti_bound_ev
             varies |= b->maps[grid->first_map + k].kind == FLEETI_MAP_EXISTS;
         if (varies)
             return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
-                                 "event tensor %s: how many tasks of grid %s notify it is known at "
-                                 "launch only: it must have counts (fleet_event_counts)",
+                                 "event tensor %s: the number of tasks of grid %s that notify it "
+                                 "is known only at launch: give it counts (fleet_event_counts)",
                                  def->name, grid->def->name);
         notifies += (uint64_t)grid->count * b->maps[i].values;
     }
@@ -4545,14 +4547,13 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     if (b->n_buckets > 1 && def->outside)
         return fleeti_reject(
             b, FLEET_ERROR_UNSUPPORTED, def->site,
-            "event tensor %s: the outside cannot know which bucket of the launch's "
-            "symbols counts: bind them at build, or name their max as the only "
-            "bucket",
+            "event tensor %s: external notifies and waits cannot know the bucket of a launch: bind "
+            "the symbols at build, or name their max as the only bucket",
             def->name);
     if (event->by_tensor && def->count < 1)
         return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
                              "event tensor %s: gather edges notify it, so that its count must be "
-                             "given: of each element, or where it has counts their bound",
+                             "given: that of each element or, with fleet_event_counts, their bound",
                              def->name);
     if (event->by_tensor && !def->counts) {
         fleet_status status = fleeti_check_gathered(b, event);
@@ -4569,7 +4570,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
         waited = 1;
         if (!element->notifies && !event->may_be_empty)
             return fleeti_reject(b, FLEET_ERROR_NEVER_NOTIFIED, def->site,
-                                 "event tensor %s: task %s waits for %s, which nobody notifies",
+                                 "event tensor %s: task %s waits for %s, which is never notified",
                                  def->name, fleeti_task_text(b, element->first_waiter, task),
                                  fleeti_element_text(event, i, text));
     }
@@ -4577,7 +4578,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
         event->warnings |= FLEETI_WARN_NO_WAITER;
         if (b->g->desc.log && !b->avoid_deadlock) { /* the first attempt has logged it */
             char message[FLEETI_POINT_BYTES];
-            snprintf(message, sizeof message, "warning: event tensor %s: nobody waits for it",
+            snprintf(message, sizeof message, "warning: event tensor %s: no task waits for it",
                      def->name);
             b->g->desc.log(b->g->desc.log_user, FLEET_OK, message);
         }
@@ -5099,8 +5100,8 @@ static fleet_status fleeti_ranges_in_order(fleeti_build *b, const fleeti_facts *
     if (fleeti_range_is_written(b, facts, map->inner, tensor->writer)) return FLEET_OK;
     return fleeti_reject_tensor(
         b, tensor, FLEET_ERROR_TENSOR_ORDER,
-        "elements of event tensor %s may be complete before grid %s has written it: let the "
-        "same task write counts of the event, or lead events from it to who notifies them",
+        "elements of event tensor %s may be complete before grid %s has written it: let the same "
+        "task write the event's counts, or lead events from it to the tasks that notify them",
         b->g->events[map->inner].name, b->grids[tensor->writer].def->name);
 }
 
@@ -5117,7 +5118,7 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     if (!b->n_maps) return FLEET_OK;
     if (b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
         return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
-                             "plan: run-time maps in a graph of over %u grids",
+                             "plan: a graph with run-time maps has at most %u grids",
                              FLEETI_MAX_OVERLAP_GRIDS);
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
     fleeti_find_order(b, &facts);
@@ -6191,11 +6192,10 @@ static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
     status = fleeti_advise_order(b, fleeti_node_grid(b, run, before),
                                  fleeti_node_grid(b, run, after), advice, sizeof advice);
     if (status != FLEET_OK) return status;
-    return fleeti_reject(
-        b, FLEET_ERROR_ORDER, fleeti_no_site(),
-        "in the queue of %s task %s stands before %s, but can run only after it: %s", queue,
-        fleeti_task_text(b, fleeti_node_task(b, run, before), early),
-        fleeti_task_text(b, fleeti_node_task(b, run, after), late), advice);
+    return fleeti_reject(b, FLEET_ERROR_ORDER, fleeti_no_site(),
+                         "in the queue of %s task %s is before %s, but can run only after it: %s",
+                         queue, fleeti_task_text(b, fleeti_node_task(b, run, before), early),
+                         fleeti_task_text(b, fleeti_node_task(b, run, after), late), advice);
 }
 
 /* Whether AUTO can still make some grid DYNAMIC. */
@@ -7226,7 +7226,7 @@ static void fleeti_report_schedules(const fleet_plan *plan, fleeti_text *out)
                        (double)grid->dynamic_ns / 1e3, (double)grid->static_ns / 1e3,
                        mixed ? " beside ready ones"
                        : fleeti_dynamic_pays((double)grid->static_ns, (double)grid->dynamic_ns)
-                           ? ", but that does not pay for what ready queues cost the other grids"
+                           ? ", which does not pay for what ready queues cost the other grids"
                            : "");
         else if (grid->schedule != plan->schedule)
             fleeti_put(out, "schedule: grid %s is %s\n", name,
@@ -7291,22 +7291,22 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
         if (!fleeti_plan_grids(plan)[i].runs_ahead) continue;
         fleeti_put(out,
                    n++ ? ", %s"
-                       : "steps: run ahead of the step before, as the declared buffers "
-                         "and the maps prove safe: %s",
+                       : "steps: sources that start before the previous step has ended, which "
+                         "buffers and maps prove safe: %s",
                    fleeti_plan_text(plan, fleeti_plan_grids(plan)[i].name));
     }
     if (n)
         fleeti_put(out, "\n");
     else if (plan->schedule == FLEET_SCHEDULE_DYNAMIC)
-        fleeti_put(out,
-                   "steps: the last task of a step makes the sources of the next one ready%s\n",
-                   plan->early ? "; the others when all before them have been taken" : "");
+        fleeti_put(
+            out, "steps: the last task of a step makes the sources of the next one ready%s\n",
+            plan->early ? "; other tasks are pushed when their producers have been started" : "");
     else if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
-        fleeti_put(out, "steps: sources wait for the step before: a scheduler deals ahead, so they "
-                        "always do under CHIPLET\n");
+        fleeti_put(out, "steps: sources wait for the previous step, as always under CHIPLET, where "
+                        "schedulers deal ahead\n");
     else
-        fleeti_put(out, "steps: sources wait for the step before: declared buffers and maps do not "
-                        "prove that they may run ahead\n");
+        fleeti_put(out, "steps: sources wait for the previous step: buffers and maps do not prove "
+                        "that they may start earlier\n");
 }
 
 /* Reports the plans for other values of the symbols. */
@@ -7320,7 +7320,8 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
         if (symbols[k].at_launch)
             fleeti_put(out, " %s in %d..%d", fleeti_plan_text(plan, symbols[k].name),
                        (int)symbols[k].min, (int)symbols[k].max);
-    fleeti_put(out, "; above: the largest of %u buckets\n", plan->n_buckets);
+    fleeti_put(out, "; the numbers above are those of the largest of %u buckets\n",
+               plan->n_buckets);
     for (i = 0; i < plan->n_buckets; i++) {
         const fleet_plan *bucket = fleet_plan_bucket(plan, i);
         fleeti_put(out, "bucket %u:", i);
@@ -7347,7 +7348,8 @@ static void fleeti_report_maps(const fleet_plan *plan, fleeti_text *out)
             fleeti_put(out, "run-time map: grid %s %s tensor %s%s\n",
                        fleeti_plan_text(plan, grid->name), what[maps[k].kind],
                        fleeti_plan_text(plan, fleeti_plan_tensors(plan)[maps[k].tensor].name),
-                       maps[k].target ? "" : ", its events collapsed to one, as queues are fixed");
+                       maps[k].target ? ""
+                                      : ", its events collapsed to one because queues are fixed");
     }
 }
 
@@ -7380,7 +7382,7 @@ size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes)
     fleeti_report_maps(plan, &out);
     for (i = 0; i < plan->n_events; i++)
         if (fleeti_plan_events(plan)[i].warnings & FLEETI_WARN_NO_WAITER)
-            fleeti_put(&out, "warning: event tensor %s: nobody waits for it\n",
+            fleeti_put(&out, "warning: event tensor %s: no task waits for it\n",
                        fleeti_plan_text(plan, fleeti_plan_events(plan)[i].name));
     return out.length;
 }
@@ -7465,9 +7467,9 @@ static fleet_status fleeti_linear_check_choices(const fleet_linear_desc *d, flee
     if (d->levels & ~(cu | device))
         fleeti_put(out, "levels may hold only 1u << FLEET_LEVEL_CU and 1u << FLEET_LEVEL_DEVICE");
     else if (d->levels == cu && d->splits)
-        fleeti_put(out, "splits are of chiplet-tasks, but levels allows only CU-tasks");
+        fleeti_put(out, "splits need chiplet-tasks, but levels allows only CU-tasks");
     else if (d->levels == cu && d->slices)
-        fleeti_put(out, "slices are chiplet-tasks, but levels allows only CU-tasks");
+        fleeti_put(out, "slices need chiplet-tasks, but levels allows only CU-tasks");
     else if (d->window && d->traversals && !(d->traversals >> FLEET_TRAVERSAL_WINDOWED & 1u))
         fleeti_put(out, "window is given, but traversals does not allow WINDOWED");
     else if (!(d->rates.hbm_bytes_per_s > 0))
@@ -7751,7 +7753,8 @@ static void fleeti_linear_explain(fleet_linear_plan *plan, const fleet_linear_pl
     if (plan->linear.traversal == FLEET_TRAVERSAL_WINDOWED)
         fleeti_put(&out, " by %u columns", plan->linear.window);
     if (!plan->fits_l2)
-        fleeti_put(&out, ": the columns in flight do not fit the L2 budget, nothing is shared");
+        fleeti_put(&out,
+                   ": the columns in flight do not fit the L2 budget, so that no fetch is shared");
     else if (plan->m_tiles == 1)
         fleeti_put(&out, ": one row of tiles, every weight is used once");
     else

@@ -526,9 +526,9 @@ static void bad_input(test_run *t)
     REFUSE_CHIP(l2_bytes, 1000, FLEET_ERROR_ARGUMENT, "l2_budget_bytes");
     both = good;
     both.levels = 1u << FLEET_LEVEL_CU, both.splits = 1u << FLEET_SPLIT_M;
-    refuse(t, &both, &chip, FLEET_ERROR_ARGUMENT, "splits are of chiplet-tasks");
+    refuse(t, &both, &chip, FLEET_ERROR_ARGUMENT, "splits need chiplet-tasks");
     both.splits = 0, both.slices = 8;
-    refuse(t, &both, &chip, FLEET_ERROR_ARGUMENT, "slices are chiplet-tasks");
+    refuse(t, &both, &chip, FLEET_ERROR_ARGUMENT, "slices need chiplet-tasks");
     both = good;
     both.window = 2, both.traversals = 1u << FLEET_TRAVERSAL_M_MAJOR;
     refuse(t, &both, &chip, FLEET_ERROR_ARGUMENT, "window is given");

@@ -723,7 +723,7 @@ static void chosen_schedules(test_run *t)
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_INT(plan->schedule, FLEET_SCHEDULE_STATIC);
     fleet_plan_report(plan, text, sizeof text);
-    CHECK_TEXT(text, "that does not pay for what ready queues cost the other grids");
+    CHECK_TEXT(text, "which does not pay for what ready queues cost the other grids");
     fleet_plan_free(plan);
     fleet_graph_destroy(g);
 }
@@ -745,8 +745,8 @@ static void report(test_run *t)
     CHECK_TEXT(text, "on MI300X: 8 chiplets, 304 workers (38 a chiplet), STATIC schedule");
     CHECK_TEXT(text, "16 x 4");
     CHECK_TEXT(text, "L2 write-back");
-    CHECK_TEXT(text, "sources wait for the step before");
-    CHECK_TEXT(text, "event tensor unused: nobody waits for it");
+    CHECK_TEXT(text, "sources wait for the previous step");
+    CHECK_TEXT(text, "event tensor unused: no task waits for it");
     CHECK_INT(fleet_plan_report(plan, part, sizeof part), length);
     CHECK_INT(strlen(part), sizeof part - 1);
     CHECK_INT(strncmp(text, part, sizeof part - 1), 0);

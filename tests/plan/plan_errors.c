@@ -141,10 +141,10 @@ static void arguments(test_run *t)
     g = graph(&j);
     n = fleet_symbol(g, "n", 0, 2);
     fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_times(fleet_dim_ceil_div(n, 2), 2)), 0);
-    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: extent 0 is no extent");
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: extent 0 is not a valid extent");
     g = graph(&j);
     fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_ceil_div(fleet_dim_of(4), 0)), 0);
-    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: extent 0 is no extent");
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: extent 0 is not a valid extent");
     g = graph(&j);
     fleet_call_device(
         g, "x", 0,
@@ -170,7 +170,7 @@ static void arguments(test_run *t)
     g = graph(&j);
     E = fleet_event_tensor(g, "E", ONE, 0);
     fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 1, FLEET_SCOPE_DEVICE);
-    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: outside roles 2 with 1 notifies");
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: external roles 2 with 1 notifies");
     g = graph(&j);
     E = fleet_event_tensor(g, "E", ONE, 0);
     fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_CHIPLET);
@@ -275,12 +275,12 @@ static void einsum_strings(test_run *t)
         {"ij-i", "it has no ->"},
         {"i->i", "the left side needs one letter per axis of the grid"},
         {"ijk->i", "the left side needs one letter per axis of the grid"},
-        {"ii->i", "a letter stands twice on the left"},
+        {"ii->i", "a letter is twice on the left"},
         {"ij->", "the right side needs one letter per axis of the event tensor"},
         {"ij->ij", "the right side needs one letter per axis of the event tensor"},
-        {"i,j->i", "only letters, spaces and -> may stand in it"},
-        {"ij->1", "only letters, spaces and one -> may stand in it"},
-        {"ij->i->j", "only letters, spaces and one -> may stand in it"},
+        {"i,j->i", "it may hold only letters, spaces and ->"},
+        {"ij->1", "it may hold only letters, spaces and one ->"},
+        {"ij->i->j", "it may hold only letters, spaces and one ->"},
         {"", "it has no ->"},
     };
     size_t i;
@@ -413,7 +413,7 @@ static void never_notified(test_run *t)
     fleet_etensor E;
     fleet_graph *g = pair(fleet_dim_of(6), 0, &E);
     REFUSED(g, NULL, FLEET_ERROR_NEVER_NOTIFIED,
-            "event tensor E: task consumer(0) waits for E[4], which nobody notifies");
+            "event tensor E: task consumer(0) waits for E[4], which is never notified");
 }
 
 static void nobody_waits(test_run *t)
@@ -428,10 +428,10 @@ static void nobody_waits(test_run *t)
     CHECK_INT(fleet_plan_build(g, NULL, &plan), FLEET_OK);
     CHECK_INT(j.warnings, 1);
     CHECK_INT(j.errors, 0);
-    CHECK_TEXT(j.last, "event tensor E: nobody waits for it");
+    CHECK_TEXT(j.last, "event tensor E: no task waits for it");
     CHECK_INT(events_of(plan)[0].warnings, FLEETI_WARN_NO_WAITER);
     fleet_plan_report(plan, text, sizeof text);
-    CHECK_TEXT(text, "event tensor E: nobody waits for it");
+    CHECK_TEXT(text, "event tensor E: no task waits for it");
     fleet_plan_free(plan);
     fleet_graph_destroy(g);
 }
@@ -493,12 +493,12 @@ static void symbols_at_launch(test_run *t)
     fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
     fleet_out_edge(g, x, E, "i->");
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_UNSUPPORTED);
-    CHECK_TEXT(fleet_graph_error(g), "event tensor E: the outside cannot know which bucket");
+    CHECK_TEXT(fleet_graph_error(g),
+               "event tensor E: external notifies and waits cannot know the bucket");
     m = fleet_symbol(g, "many", 1, 1 << 20);
     fleet_call_device(g, "y", 0, fleet_shape1(m), 0);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
-    CHECK_TEXT(fleet_graph_error(g),
-               "buckets of the symbols are over 64 in all, with those of many");
+    CHECK_TEXT(fleet_graph_error(g), "plan: over 64 buckets in all, with those of symbol many");
     fleet_graph_destroy(g);
     g = fleet_graph_create(NULL);
     less = fleet_dim_plus(fleet_dim_times(fleet_symbol(g, "n", 1, 8), -1), 9);
@@ -565,11 +565,12 @@ static void run_time_maps(test_run *t)
         {FLEET_ERROR_TENSOR_ORDER, "topk: no event path leads from each task of grid route"},
         {FLEET_OK, ""}, /* whoever notifies comes after the writer */
         {FLEET_ERROR_WAIT_COUNT, "counts: it has 3 counts for the 3 elements"},
-        {FLEET_ERROR_UNSUPPORTED, "are written by one CU-task, but grid group has 2 tasks"},
-        {FLEET_ERROR_UNSUPPORTED, "topk: its 5 rows are not written by one task, nor row i"},
+        {FLEET_ERROR_UNSUPPORTED,
+         "one CU-task must write counts and ranges, but grid group has 2 tasks"},
+        {FLEET_ERROR_UNSUPPORTED, "topk: one CU-task must write its 5 rows, or task i row i"},
         {FLEET_ERROR_MAP_RANGE, "indptr: it has 3 values, not one more than the 3 elements"},
         {FLEET_ERROR_MAP, "event tensor filled: run-time maps reach it"},
-        {FLEET_ERROR_UNSUPPORTED, "grid tile: run-time maps are of CU- and wavefront-tasks"},
+        {FLEET_ERROR_UNSUPPORTED, "grid tile: only CU- and wavefront-tasks have run-time maps"},
         {FLEET_ERROR_WAIT_COUNT, "filled: gather edges make 12 notifies, but its 3 elements with"},
     };
     int wrong, schedule;
@@ -731,8 +732,8 @@ static void unaware(test_run *t)
     } c[] = {{0, FLEET_LEVEL_DEVICE, "grid x: tiles is 0, not in 1..65535"},
              {-3, FLEET_LEVEL_CHIPLET, "grid x: tiles is -3, not in 1..65535"},
              {65536, FLEET_LEVEL_DEVICE, "grid x: tiles is 65536, not in 1..65535"},
-             {4, FLEET_LEVEL_CU, "grid x: tiles are of device- and chiplet-tasks only"},
-             {4, FLEET_LEVEL_WAVE, "grid x: tiles are of device- and chiplet-tasks only"}};
+             {4, FLEET_LEVEL_CU, "grid x: only device- and chiplet-tasks have tiles"},
+             {4, FLEET_LEVEL_WAVE, "grid x: only device- and chiplet-tasks have tiles"}};
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_graph *g, *other;
     fleet_plan *plan;
@@ -764,7 +765,7 @@ static void unaware(test_run *t)
     g = graph(&j);
     x = fleet_call_device(g, "x", 0, ONE, 0);
     fleet_grid_tiles(g, x, fleet_dim_ceil_div(fleet_dim_of(4), 0));
-    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: tiles is no extent");
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "grid x: tiles is not a valid extent");
     g = graph(&j);
     other = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, ONE, 0);
@@ -838,7 +839,7 @@ static void static_orders(test_run *t)
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
     /* Either of the two queues may be named. */
     CHECK_TEXT(fleet_graph_error(g), "in the queue of worker 0 of chiplet ");
-    CHECK_TEXT(fleet_graph_error(g), " stands before makes_");
+    CHECK_TEXT(fleet_graph_error(g), " is before makes_");
     CHECK_TEXT(fleet_graph_error(g), ", but can run only after it: add grid makes_");
     fleet_place(g, makes_f, fleet_map2(zero, one)); /* on a worker of its own it is fine */
     desc.topology = fleet_topology_make(2, 2);
@@ -847,7 +848,7 @@ static void static_orders(test_run *t)
     fleet_place(g, makes_f, fleet_map1(zero));
     fleet_place(g, wants_f, fleet_map1(one));
     desc.schedule = FLEET_SCHEDULE_CHIPLET;
-    REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) stands before makes_");
+    REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) is before makes_");
 }
 
 /* Two grids whose tasks wait for one another in turn: ping(0), pong(0), ping(1), pong(1) ... One worker has them all. */
@@ -891,7 +892,7 @@ static void advice_on_orders(test_run *t)
         g = ping_pong(pong_first, FLEET_SCHEDULE_STATIC);
         desc.schedule = FLEET_SCHEDULE_STATIC;
         desc.unfused = 1;
-        REFUSED(g, &desc, FLEET_ERROR_ORDER, "no order of the grids helps, split one of them");
+        REFUSED(g, &desc, FLEET_ERROR_ORDER, "no order of the grids helps: split one of them");
     }
     {
         fleet_graph *g = ping_pong(0, FLEET_SCHEDULE_DYNAMIC);
@@ -1051,7 +1052,7 @@ static void schedules_of_grids(test_run *t)
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
     desc.schedule = FLEET_SCHEDULE_CHIPLET;
-    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x has a schedule of its own");
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x has its own schedule");
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     fleet_grid_schedule(g, x, FLEET_SCHEDULE_CHIPLET);
@@ -1060,7 +1061,7 @@ static void schedules_of_grids(test_run *t)
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
     fleet_place(g, x, fleet_map2(fleet_axis(0, 0, 0, 1), fleet_axis(0, 0, 0, 1)));
-    REFUSED(g, NULL, FLEET_ERROR_PLACEMENT, "a worker may be named under STATIC only");
+    REFUSED(g, NULL, FLEET_ERROR_PLACEMENT, "only a STATIC grid may name workers");
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     desc.schedule = FLEET_SCHEDULE_AUTO;
@@ -1084,7 +1085,7 @@ static void order_in_a_mixed_plan(test_run *t)
     fleet_in_edge(g, last, b, "->");
     fleet_grid_schedule(g, between, FLEET_SCHEDULE_DYNAMIC);
     desc.topology = fleet_topology_make(1, 1);
-    REFUSED(g, &desc, FLEET_ERROR_ORDER, "task last() stands before first()");
+    REFUSED(g, &desc, FLEET_ERROR_ORDER, "task last() is before first()");
 }
 
 static void placements(test_run *t)
@@ -1092,9 +1093,9 @@ static void placements(test_run *t)
     static const char *const text[] = {
         "task x(2,0) names chiplet 8 of 8",
         "task x(0,0) names worker -1 of 38",
-        "a device-task's slices",
-        "all workers run a chiplet-task",
-        "a worker may be named under STATIC only",
+        "slice s of a device-task",
+        "all workers of a chiplet run a chiplet-task",
+        "only a STATIC grid may name workers",
         "task x(0,0) has 2 chiplets, not one",
     };
     int i;
@@ -1125,7 +1126,7 @@ static void placements(test_run *t)
         BROKEN(g, j, FLEET_ERROR_MAP, "placement of grid x: the map has 0 axes");
         g = graph(&j);
         fleet_grid_slices(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_dim_of(2));
-        REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: slices are of device-tasks only");
+        REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: only device-tasks have slices");
     }
 }
 
