@@ -581,7 +581,7 @@ fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
    snprintf does. */
 size_t fleet_plan_report(const fleet_plan *plan, char *text, size_t bytes);
 
-/* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It lies in the same block.
+/* The plan of bucket i of plan->n_buckets, ascending; the last one is the plan itself. It is in the same block.
    Null if there is none. */
 const fleet_plan *fleet_plan_bucket(const fleet_plan *plan, uint32_t i);
 /* The index of the event tensor of that name, or -1. */
@@ -938,7 +938,7 @@ typedef struct fleeti_notify {
    checks the tensors, and they decide which tasks exist, but arrivals follow the plan's records. To add a kind: add a
    row and the two functions that it names, a call that makes a map of it (>>graph), a function that binds it
    (>>edges), and what is new of it on the device (fleet_sched.h). Columns: name; traits; function that checks the
-   fields of a map from outside (>>check); function that proves that the tensor is written before it is read
+   fields of a map in a block from outside (>>check); function that proves that the tensor is written before it is read
    (>>tensors), null: always; text of the report. */
 #define FLEETI_MAP_LIST(X)                                                                         \
     /* A task notifies the elements that its row names. */                                         \
@@ -2549,9 +2549,8 @@ typedef struct fleeti_build {
     fleeti_inputs *inputs; /* per grid */
     uint32_t *before;      /* per grid: 1 + the last grid before it that has tasks; 0: none */
     fleeti_bound_event *events;
-    fleeti_event_def
-        *barriers; /* unfused plans: per grid the event before it, after the graph's own events */
-    fleeti_edge *outs, *ins; /* edges, sorted by grid */
+    fleeti_event_def *barriers; /* unfused plans: per grid the event before it */
+    fleeti_edge *outs, *ins;    /* edges, sorted by grid */
     fleeti_runtime_map *maps;
     uint32_t n_maps;
     uint32_t n_tasks, n_shards, n_slots, n_elements;
@@ -2672,8 +2671,8 @@ static const fleeti_bound_grid *fleeti_grid_of_task(const fleeti_build *b, uint3
 
 #define FLEETI_POINT_BYTES 160 /* room for a name and six coordinates */
 
-/* Whether a map's kind has a trait. */
 #define FLEETI_MAP_TRAITS(name, traits, fits, in_order, text) traits,
+/* Whether a map's kind has a trait. */
 static uint32_t fleeti_map_has(const fleeti_runtime_map *map, uint32_t trait)
 {
     static const uint32_t traits[] = {FLEETI_MAP_LIST(FLEETI_MAP_TRAITS)};
@@ -2755,15 +2754,15 @@ static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
 /* The queues that hold a task: `queues` of them from `first` on, with `copies` descriptors in each. slot: the task's
    worker; its chiplet, if it is a chiplet-task or in a queue of chiplets. A chiplet-task has a descriptor for each
    worker, except under CHIPLET, where it has one that the scheduler deals to all. */
-typedef struct fleeti_standing {
+typedef struct fleeti_queue_set {
     uint32_t first, queues, copies;
-} fleeti_standing;
+} fleeti_queue_set;
 
-static fleeti_standing fleeti_queues_of(const fleeti_build *b, const fleeti_bound_grid *grid,
-                                        uint32_t slot)
+static fleeti_queue_set fleeti_queues_of(const fleeti_build *b, const fleeti_bound_grid *grid,
+                                         uint32_t slot)
 {
     const int by_all = fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET;
-    fleeti_standing s;
+    fleeti_queue_set s;
     s.first = slot;
     s.queues = s.copies = 1;
     if (!fleeti_is_by_worker(grid)) {
@@ -2780,7 +2779,7 @@ static fleeti_standing fleeti_queues_of(const fleeti_build *b, const fleeti_boun
 static uint32_t fleeti_worker_of(const fleeti_build *b, const fleeti_bound_grid *grid,
                                  uint32_t slot)
 {
-    const fleeti_standing s = fleeti_queues_of(b, grid, slot);
+    const fleeti_queue_set s = fleeti_queues_of(b, grid, slot);
     return fleeti_is_by_worker(grid) && s.queues == 1 ? s.first : FLEETI_WORKER_MANY;
 }
 
@@ -3030,8 +3029,8 @@ static fleet_status fleeti_join_buckets(fleeti_build *b, fleet_plan **plan, uint
 #define FLEETI_DECLARE_PASS(name) static fleet_status fleeti_pass_##name(fleeti_build *b);
 FLEETI_PASSES(FLEETI_DECLARE_PASS)
 
-/* Runs the passes for one bucket. */
 #define FLEETI_PASS_ENTRY(name) fleeti_pass_##name,
+/* Runs the passes for one bucket. */
 static fleet_status fleeti_build_bucket(fleeti_build *b)
 {
     static fleet_status (*const passes[])(fleeti_build *) = {FLEETI_PASSES(FLEETI_PASS_ENTRY)};
@@ -3377,7 +3376,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     double varies = def->timed ? def->variation_percent / 100.0 : in.named ? 0.5 : 0;
     *fixed = *ready = 0;
     if (!grid->count) return;
-    if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* a workgroup usually has so many waves */
+    if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* a workgroup usually has 8 waves */
     if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) at_once = b->chiplets;
     tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
@@ -4122,7 +4121,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
 static void fleeti_count_descs(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t slot,
                                uint64_t n, uint64_t *count)
 {
-    const fleeti_standing s = fleeti_queues_of(b, grid, slot);
+    const fleeti_queue_set s = fleeti_queues_of(b, grid, slot);
     uint32_t j;
     for (j = 0; j < s.queues; j++) count[s.first + j] += n * s.copies;
 }
@@ -5419,7 +5418,7 @@ static void fleeti_emit_descs(const fleeti_build *b, const fleet_task *desc, uin
                               fleet_task *tasks, uint32_t *end)
 {
     const fleeti_bound_grid *grid = &b->grids[desc->grid];
-    const fleeti_standing s = fleeti_queues_of(b, grid, slot);
+    const fleeti_queue_set s = fleeti_queues_of(b, grid, slot);
     fleet_task share = *desc;
     uint32_t j;
     for (j = 0; j < s.queues * s.copies; j++) {
@@ -5903,7 +5902,7 @@ static uint32_t fleeti_node_queues(const fleeti_build *b, const fleeti_dry_run *
     const uint32_t g = fleeti_node_grid(b, run, node), at = node - run->first_node[g];
     const fleeti_bound_grid *grid = &b->grids[g];
     const uint32_t id = grid->first + at / grid->parts, part = at % grid->parts;
-    const fleeti_standing s = fleeti_queues_of(b, grid, fleeti_slot_of(b, grid, id, part));
+    const fleeti_queue_set s = fleeti_queues_of(b, grid, fleeti_slot_of(b, grid, id, part));
     *first = s.first;
     return fleeti_is_in_order(grid) ? s.queues : 0;
 }
@@ -6621,9 +6620,9 @@ static int fleeti_ranges_fit(const fleeti_runtime_map *m, const fleeti_grid *own
 typedef int (*fleeti_fits_fn)(const fleeti_runtime_map *m, const fleeti_grid *own,
                               const fleeti_grid *grid);
 
+#define FLEETI_MAP_FITS(name, traits, fits, in_order, text) fits,
 /* Checks a run-time map: whatever values within its bound a tensor has, the device stays inside the plan. of: the
    grid that has the map. *consumers: the first consumer entry of the next range. */
-#define FLEETI_MAP_FITS(name, traits, fits, in_order, text) fits,
 static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_map *m, uint32_t of,
                                     uint32_t *consumers)
 {
