@@ -3594,6 +3594,36 @@ static uint32_t fleeti_box_run(const fleeti_box *box, uint32_t run)
     return first;
 }
 
+/* Goes through the elements that a task reaches through an edge:
+       fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+       while (fleeti_reach_next(&r)) ... r.e ... */
+typedef struct fleeti_reach {
+    fleeti_box box;
+    uint32_t runs; /* begun */
+    uint32_t e, end;
+} fleeti_reach;
+
+static fleeti_reach fleeti_reach_of(const fleeti_edge *edge, uint32_t grid_rank, const int32_t *at)
+{
+    fleeti_reach r;
+    r.box = edge->box;
+    r.runs = r.e = r.end = 0;
+    fleeti_box_of_task(edge, grid_rank, at, &r.box);
+    return r;
+}
+
+static int fleeti_reach_next(fleeti_reach *r)
+{
+    if (r->e + 1 < r->end) {
+        r->e++;
+        return 1;
+    }
+    if (r->runs == r->box.runs) return 0;
+    r->e = fleeti_box_run(&r->box, r->runs++);
+    r->end = r->e + r->box.length;
+    return 1;
+}
+
 /* Goes to the next coordinate in row-major order. */
 static void fleeti_next_coordinate(const fleeti_bound_grid *grid, int32_t *at)
 {
@@ -4278,32 +4308,26 @@ static void fleeti_add_participant(fleeti_element *element, uint32_t chiplets, u
 static void fleeti_analyse_task(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                 const int32_t *at)
 {
-    uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i, r, e, end;
+    uint32_t worker, chiplets = fleeti_task_chiplets(b, grid, id, &worker), i;
     const uint32_t any_chiplet = !fleeti_is_in_order(grid);
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
-                fleeti_element *element = &b->elements[e];
-                fleeti_add_participant(element, chiplets, worker, any_chiplet);
-                element->notifies++;
-                element->producers |= chiplets;
-                element->last_producer = id; /* ids ascend */
-            }
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        while (fleeti_reach_next(&r)) {
+            fleeti_element *element = &b->elements[r.e];
+            fleeti_add_participant(element, chiplets, worker, any_chiplet);
+            element->notifies++;
+            element->producers |= chiplets;
+            element->last_producer = id; /* ids ascend */
         }
     }
     for (i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
-                fleeti_element *element = &b->elements[e];
-                fleeti_add_participant(element, chiplets, worker, any_chiplet);
-                if (id < element->first_waiter) element->first_waiter = id;
-            }
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        while (fleeti_reach_next(&r)) {
+            fleeti_element *element = &b->elements[r.e];
+            fleeti_add_participant(element, chiplets, worker, any_chiplet);
+            if (id < element->first_waiter) element->first_waiter = id;
         }
     }
 }
@@ -4317,14 +4341,12 @@ static uint32_t fleeti_record_of(const fleeti_element *element, uint32_t chiplet
 /* DYNAMIC: whether no task waits for what the task notifies. Then it ends the step itself. */
 static int fleeti_is_sink(const fleeti_build *b, const fleeti_bound_grid *grid, const int32_t *at)
 {
-    uint32_t i, r, e, end;
+    uint32_t i;
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++)
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++)
-                if (b->elements[e].first_waiter != FLEETI_NONE) return 0;
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        while (fleeti_reach_next(&r))
+            if (b->elements[r.e].first_waiter != FLEETI_NONE) return 0;
     }
     return 1;
 }
@@ -4407,14 +4429,11 @@ static void fleeti_analyse_step(fleeti_build *b, fleeti_element *step, fleeti_ar
 static void fleeti_add_task_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                      const int32_t *at)
 {
-    uint32_t i, r, e, end;
+    uint32_t i;
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++)
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++)
-                fleeti_add_arrivals(b, grid, id, &b->elements[e]);
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        while (fleeti_reach_next(&r)) fleeti_add_arrivals(b, grid, id, &b->elements[r.e]);
     }
 }
 
@@ -4835,18 +4854,15 @@ static uint32_t fleeti_edge_coverage(const fleeti_build *b, const fleeti_edge *e
 {
     const fleeti_bound_grid *grid = &b->grids[edge->grid];
     int32_t at[FLEET_MAX_RANK];
-    uint32_t min = FLEETI_NONE, i, r, e, end;
+    uint32_t min = FLEETI_NONE, i;
     *together = 0;
     memset(at, 0, sizeof at);
     for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, at)) {
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        if (box.runs * box.length < min) min = box.runs * box.length;
-        for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
-                if (stamp[e] != mark) ++*together;
-                stamp[e] = mark;
-            }
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        if (r.box.runs * r.box.length < min) min = r.box.runs * r.box.length;
+        while (fleeti_reach_next(&r)) {
+            if (stamp[r.e] != mark) ++*together;
+            stamp[r.e] = mark;
         }
     }
     return min;
@@ -5230,7 +5246,7 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
                                            fleeti_span *before, fleeti_span *list)
 {
     fleeti_records *notifies = &b->notifies;
-    uint32_t start = notifies->count, single = 0, i, r, e, end;
+    uint32_t start = notifies->count, single = 0, i;
     uint64_t n = 0;
     if (b->is_dynamic && !fleeti_arrives_by_maps(b, grid) && fleeti_is_sink(b, grid, at)) {
         const uint32_t *item;
@@ -5242,24 +5258,21 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
     }
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
-        fleeti_box box = edge->box;
-        uint64_t reached;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        reached = (uint64_t)box.runs * box.length; /* 0 if the map's limit cuts the task off */
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        const uint64_t reached =
+            (uint64_t)r.box.runs * r.box.length; /* 0 if the map's limit cuts the task off */
         n += reached;
         if (n > 65535) return fleeti_too_many_edges(b, id, n, "notifies or more");
         if (n == 1 && reached == 1 && grid->n_outs == 1) {
-            single = fleeti_record_of(&b->elements[box.first], chiplet);
+            single = fleeti_record_of(&b->elements[r.box.first], chiplet);
             break;
         }
         if (!fleeti_reserve(notifies, n)) return fleeti_no_memory(b);
-        for (r = 0; r < box.runs; r++) {
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
-                const uint32_t *item;
-                single = fleeti_record_of(&b->elements[e], chiplet);
-                item = notifies->item[single];
-                fleeti_append(notifies, item[0], item[1], item[2], item[3]);
-            }
+        while (fleeti_reach_next(&r)) {
+            const uint32_t *item;
+            single = fleeti_record_of(&b->elements[r.e], chiplet);
+            item = notifies->item[single];
+            fleeti_append(notifies, item[0], item[1], item[2], item[3]);
         }
     }
     list->count = (uint32_t)n;
@@ -5664,22 +5677,18 @@ static uint64_t fleeti_list_consumer(const fleeti_build *b, const fleeti_bound_g
                                      fleeti_consumer consumer)
 {
     uint64_t n = 0;
-    uint32_t i, r, e, end;
+    uint32_t i;
     for (i = 0; i < grid->n_ins; i++) {
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++)
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++) {
-                uint32_t *at_once;
-                if (!b->elements[e].target) continue;
-                n++;
-                if (!next) continue;
-                at_once =
-                    &next[e + (b->early && !b->events[edge->event].by_tensor ? b->n_elements : 0)];
-                if (out) out[*at_once] = consumer;
-                ++*at_once;
-            }
+        const uint32_t half = b->early && !b->events[edge->event].by_tensor ? b->n_elements : 0;
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        while (fleeti_reach_next(&r)) {
+            if (!b->elements[r.e].target) continue;
+            n++;
+            if (!next) continue;
+            if (out) out[next[r.e + half]] = consumer;
+            next[r.e + half]++;
+        }
     }
     for (i = grid->first_map; i < grid->first_map + grid->n_maps; i++)
         n += !fleeti_map_has(&b->maps[i], FLEETI_ARRIVES) &&
@@ -5946,7 +5955,7 @@ typedef void (*fleeti_visit_fn)(const fleeti_build *b, fleeti_dry_run *run, uint
 static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32_t node,
                               uint32_t out, fleeti_visit_fn visit)
 {
-    uint32_t g = fleeti_node_grid(b, run, node), i, r, e, end;
+    uint32_t g = fleeti_node_grid(b, run, node), i;
     const fleeti_bound_grid *grid = &b->grids[g];
     int32_t at[FLEET_MAX_RANK];
     memset(at, 0, sizeof at);
@@ -5959,11 +5968,8 @@ static void fleeti_visit_node(const fleeti_build *b, fleeti_dry_run *run, uint32
     for (i = 0; i < (out ? grid->n_outs : grid->n_ins); i++) {
         const fleeti_edge *edge = out ? &b->outs[grid->first_out + i] : &b->ins[grid->first_in + i];
         const fleeti_bound_event *event = &b->events[edge->event];
-        fleeti_box box = edge->box;
-        fleeti_box_of_task(edge, grid->rank, at, &box);
-        for (r = 0; r < box.runs; r++)
-            for (e = fleeti_box_run(&box, r), end = e + box.length; e < end; e++)
-                visit(b, run, node, event->by_tensor ? event->first : e);
+        fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
+        while (fleeti_reach_next(&r)) visit(b, run, node, event->by_tensor ? event->first : r.e);
     }
 }
 
