@@ -403,7 +403,7 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
    (FLEET_ERROR_TENSOR_VALUE, with tensor, index and value in the report).
    An event tensor that run-time maps reach has one axis and no other out edges. Under DYNAMIC it works as described
    below. Under STATIC and CHIPLET, whose queues are fixed, it collapses to one event: a notify of any element
-   notifies it, and a wait for any element waits for all notifies (Event Tensor, appendix B). */
+   notifies it, and a wait for any element waits for all notifies (as in the Event Tensor paper). */
 fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
                                    fleet_grid writer, const char *file, int line);
 #define fleet_runtime_tensor(g, name, shape, writer)                                               \
@@ -531,7 +531,7 @@ void fleet_bind_at_build(fleet_plan_desc *desc, fleet_dim symbol, int64_t value)
 
 /* Names the values, ascending, of a symbol that is bound at launch for which the plan has queues; its max is added. A
    launch uses the next larger value and skips the tasks outside the shape that its symbols give. `values` must stay
-   valid until fleet_plan_build. The product of the numbers of buckets over all symbols is at most FLEET_MAX_BUCKETS. */
+   valid until fleet_plan_build. The product of the numbers of buckets of all symbols is at most FLEET_MAX_BUCKETS. */
 void fleet_buckets_at_build(fleet_plan_desc *desc, fleet_dim symbol, const int64_t *values,
                             uint32_t count);
 
@@ -938,8 +938,8 @@ typedef struct fleeti_notify {
    checks the tensors, and they decide which tasks exist, but arrivals follow the plan's records. To add a kind: add a
    row and the two functions that it names, a call that makes a map of it (>>graph), a function that binds it
    (>>edges), and what is new of it on the device (fleet_sched.h). Columns: name; traits; function that checks the
-   fields of a map in a block from outside (>>check); function that proves that the tensor is written before it is read
-   (>>tensors), null: always; text of the report. */
+   fields of a map in a block from outside (>>check); function that proves that the tensor is written before it is
+   read (>>tensors), null: always; text of the report. */
 #define FLEETI_MAP_LIST(X)                                                                         \
     /* A task notifies the elements that its row names. */                                         \
     X(GATHER, FLEETI_BY_ROW | FLEETI_ARRIVES, fleeti_gather_fits, fleeti_gather_in_order,          \
@@ -4797,9 +4797,9 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
      (own)   F and H run on one and the same worker.
      (a)     Every worker that has tasks of F also has tasks of a grid in all[H]. In step s + 1 these come after
              everything that the worker did in step s, and H comes after them.
-     (b)     Every worker that has tasks of H also has a task of some K with F in all[K]. The worker has seen F complete
-             before it left step s. This concerns F's arrivals at the tensor by which K waits for F; where all arrivals
-             of F matter, F must have only that edge.
+     (b)     Every worker that has tasks of H also has a task of some K with F in all[K]. The worker has seen F
+             complete before it left step s. This concerns F's arrivals at the tensor by which K waits for F; where all
+             arrivals of F matter, F must have only that edge.
 
    Sources may run ahead if "comes after" holds
      - for all F and H that notify a common tensor with an element of several arrivals, for all arrivals: otherwise an
@@ -6408,7 +6408,7 @@ static int fleeti_check_symbols(const fleeti_check *c)
     return plan->guarded == at_launch;
 }
 
-/* Whether an extent of launches gives that of its grid, for the largest symbols. *guarded is set if it has a symbol. */
+/* Whether an extent of launches gives that of its grid, for the largest symbols. Sets *guarded if it has a symbol. */
 static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_t extent,
                                uint32_t *guarded)
 {

@@ -776,7 +776,8 @@ static void unaware(test_run *t)
     x = fleet_call_device(g, "x", 0, ONE, 0);
     fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, x, fleet_dim_of(65536));
-    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x: slices is 65536, over the 65535 of");
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED,
+            "grid x: slices is 65536, but an unaware plan allows at most 65535");
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, ONE, 0);
     fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
@@ -1056,7 +1057,7 @@ static void schedules_of_grids(test_run *t)
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     fleet_grid_schedule(g, x, FLEET_SCHEDULE_CHIPLET);
-    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: schedule 1 is not one of a single grid");
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT, "grid x: schedule is 1, but that of a grid must be");
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
