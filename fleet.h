@@ -1245,9 +1245,9 @@ FLEET_C_BEGIN
     X(emit)    /* all of these                    the block of the plan */                               \
     X(order)   /* the block                       nothing; it proves that no order deadlocks */
 
-#define FLEETI_NONE 0xffffffffu /* no task, no worker, no grid */
-#define FLEETI_MOST 0x7fffffff  /* what 31 bits hold: the top bit of an index is a flag */
-#define FLEETI_NAME_BYTES 64    /* a name and its final 0 */
+#define FLEETI_NONE 0xffffffffu     /* no task, no worker, no grid */
+#define FLEETI_MAX_INDEX 0x7fffffff /* 31 bits: the top bit of an index is a flag */
+#define FLEETI_NAME_BYTES 64        /* a name and its final 0 */
 #define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4u)
 #define FLEETI_NO_LIMIT INT64_MAX
 
@@ -1899,7 +1899,7 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
     if (!fleeti_claim_name(g, "event tensor", name, FLEETI_LEN(g->events), site)) return handle;
     snprintf(owner, sizeof owner, "event tensor %s", name);
     if (!fleeti_check_shape(g, &shape, owner, site)) return handle;
-    if (count < 0 || count > FLEETI_MOST) {
+    if (count < 0 || count > FLEETI_MAX_INDEX) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site, "%s: count is %lld, not in 0..2^31-1", owner,
                     (long long)count);
         return handle;
@@ -2352,7 +2352,8 @@ void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, u
     fleeti_event_def *def = fleeti_event_of(g, event, site);
     if (!def) return;
     if (!roles || roles > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
-        (roles & FLEET_OUTSIDE_NOTIFIES ? !notifies || notifies > FLEETI_MOST : notifies != 0)) {
+        (roles & FLEET_OUTSIDE_NOTIFIES ? !notifies || notifies > FLEETI_MAX_INDEX
+                                        : notifies != 0)) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                     "event tensor %s: external roles %u with %u notifies, which must be over 0 "
                     "with FLEET_OUTSIDE_NOTIFIES and 0 without",
@@ -2906,7 +2907,7 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
         if (!all->count[s]) {
             all->at_launch[s] = 1;
             all->n_at_launch++;
-            if (def->max > FLEETI_MOST)
+            if (def->max > FLEETI_MAX_INDEX)
                 return fleeti_reject(b, FLEET_ERROR_SYMBOL_RANGE, fleeti_no_site(),
                                      "symbol %s: its max is %lld, but that of a symbol that is "
                                      "bound at launch is at most 2^31-1",
@@ -3198,10 +3199,10 @@ static fleet_status fleeti_bind_shape(fleeti_build *b, const fleet_shape *shape,
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site, "%s %s: extent %u is %lld, below 0",
                                  kind, name, k, (long long)v);
         points = fleeti_mul(points, v);
-        if (v > FLEETI_MOST) points = points ? FLEETI_HUGE : 0;
-        extent[k] = (int32_t)(v > FLEETI_MOST ? FLEETI_MOST : v);
+        if (v > FLEETI_MAX_INDEX) points = points ? FLEETI_HUGE : 0;
+        extent[k] = (int32_t)(v > FLEETI_MAX_INDEX ? FLEETI_MAX_INDEX : v);
     }
-    if (points > FLEETI_MOST)
+    if (points > FLEETI_MAX_INDEX)
         return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, site, "%s %s has over 2^31-1 points",
                              kind, name);
     *count = (uint32_t)points;
@@ -3221,7 +3222,7 @@ static fleet_status fleeti_check_growth(fleeti_build *b, const fleeti_grid_def *
                                  "grid %s: an extent shrinks as symbol %s grows, which is bound at "
                                  "launch: bind it at build",
                                  def->name, b->g->symbols[d->symbol - 1u].name);
-        if (fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MOST)))
+        if (fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MAX_INDEX)))
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                  "grid %s: the numbers of an extent overflow with symbol %s, which "
                                  "is bound at launch: bind it at build",
@@ -3320,7 +3321,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
             if (def->level != FLEET_LEVEL_DEVICE)
                 return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                      "grid %s: only device-tasks have slices", def->name);
-            if (slices < 1 || slices > FLEETI_MOST)
+            if (slices < 1 || slices > FLEETI_MAX_INDEX)
                 return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
                                      "grid %s: slices is %lld, not in 1..2^31-1", def->name,
                                      (long long)slices);
@@ -3332,7 +3333,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
         tasks += grid->count;
         shards += (uint64_t)grid->count * grid->shards;
         slots += (uint64_t)grid->count * (grid->tiles ? grid->parts : 1);
-        if (tasks > FLEETI_MOST || shards > FLEETI_MOST || slots > FLEETI_MOST)
+        if (tasks > FLEETI_MAX_INDEX || shards > FLEETI_MAX_INDEX || slots > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "grid %s brings the graph to over 2^31-1 tasks", def->name);
     }
@@ -3503,13 +3504,13 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
         }
         event->first = (uint32_t)elements;
         elements += event->elements;
-        if (elements >= FLEETI_MOST)
+        if (elements >= FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "event tensor %s brings the graph to over 2^31-1 elements",
                                  def->name);
         event->stride = fleeti_counter_stride(b, event->elements);
         words += (uint64_t)event->elements * event->stride;
-        if (words > FLEETI_MOST)
+        if (words > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, def->site,
                                  "event tensor %s brings the counters to over 2^31-1 words",
                                  def->name);
@@ -4002,7 +4003,7 @@ static fleet_status fleeti_bind_counts(fleeti_build *b, uint32_t event)
     fleeti_runtime_map *map;
     fleet_status status = fleeti_bind_tensor_shape(b, def->counts - 1u, 1, extent);
     if (status != FLEET_OK) return status;
-    if (extent[0] != b->events[event].extent[0] || def->count < 1 || def->count > FLEETI_MOST)
+    if (extent[0] != b->events[event].extent[0] || def->count < 1 || def->count > FLEETI_MAX_INDEX)
         return fleeti_reject_tensor(b, tensor, FLEET_ERROR_WAIT_COUNT,
                                     "it has %d counts for the %d elements of event tensor %s, "
                                     "whose count, their bound, is %lld",
@@ -4264,7 +4265,7 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
         b->queue[i].first = (uint32_t)descs;
         b->queue[i].count = (uint32_t)count[i];
         descs += count[i];
-        if (descs > FLEETI_MOST)
+        if (descs > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                                  "plan: the queues hold over 2^31-1 descriptors");
     }
@@ -4487,7 +4488,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
     for (e = 0; e < b->n_elements; e++) {
         b->elements[e].record = (uint32_t)records;
         records += fleeti_popcount(b->elements[e].producers);
-        if (records > FLEETI_MOST)
+        if (records > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                                  "plan: over 2^31-1 notify records");
     }
@@ -4667,9 +4668,9 @@ static fleet_status fleeti_set_target(fleeti_build *b, const fleeti_bound_event 
     for (i = 0; i < n; i++) {
         const fleeti_arrivals *a = &b->arrivals[element->record + i];
         target += fleeti_counts_first(b, element, a) ? a->units : a->arrivals;
-        if (a->arrivals > FLEETI_MOST) target = a->arrivals;
+        if (a->arrivals > FLEETI_MAX_INDEX) target = a->arrivals;
     }
-    if (target > FLEETI_MOST)
+    if (target > FLEETI_MAX_INDEX)
         return fleeti_reject(
             b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
             "event element %s receives over 2^31-1 arrivals",
@@ -4695,7 +4696,7 @@ static uint32_t fleeti_reserve_words(uint64_t *words, uint32_t elements, uint32_
 {
     uint64_t first = *words;
     *words += fleeti_counter_words(elements, stride);
-    return (uint32_t)(first > FLEETI_MOST ? 0 : first);
+    return (uint32_t)(first > FLEETI_MAX_INDEX ? 0 : first);
 }
 
 /* Lays out one event tensor: its counters, sub-counters for each chiplet that counts first, and a notify record for
@@ -4720,7 +4721,7 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     for (k = 0; k < b->chiplets; k++)
         if (counts_first >> k & 1u)
             sub[k] = fleeti_reserve_words(device, event->elements, event->stride);
-    if (*device > FLEETI_MOST || *system > FLEETI_MOST)
+    if (*device > FLEETI_MAX_INDEX || *system > FLEETI_MAX_INDEX)
         return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                              "event tensor %s brings the counters to over 2^31-1 words",
                              event->def ? event->def->name : "step");
@@ -4769,7 +4770,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
         device += fleeti_whole_lines(b->n_descs);
         b->taken = (uint32_t)device;
         if (b->early) device += fleeti_whole_lines(b->n_elements);
-        if (device > FLEETI_MOST)
+        if (device > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, fleeti_no_site(),
                                  "plan: the counters are over 2^31-1 words");
     }
@@ -5303,7 +5304,7 @@ static fleet_status fleeti_record_grid(fleeti_build *b, const fleeti_bound_grid 
             status = fleeti_record_notifies(b, grid, id, on, at, &notifies_before[on], &list[k]);
         }
         if (status != FLEET_OK) return status;
-        if (b->waits.count > FLEETI_MOST || b->notifies.count > FLEETI_MOST)
+        if (b->waits.count > FLEETI_MAX_INDEX || b->notifies.count > FLEETI_MAX_INDEX)
             return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
                                  "grid %s brings the plan to over 2^31-1 wait or notify records",
                                  grid->def->name);
@@ -5410,7 +5411,8 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.n_symbols = FLEETI_LEN(b->g->symbols);
     head.n_buckets = 1;
     for (i = 0; i < head.n_symbols; i++)
-        head.bound[i] = (int32_t)(b->symbol[i] > FLEETI_MOST ? FLEETI_MOST : b->symbol[i]);
+        head.bound[i] =
+            (int32_t)(b->symbol[i] > FLEETI_MAX_INDEX ? FLEETI_MAX_INDEX : b->symbol[i]);
     head.n_maps = b->n_maps;
     head.n_tensors = FLEETI_LEN(b->g->tensors);
     fleeti_lay_out_block(&head);
@@ -5716,7 +5718,7 @@ static fleet_status fleeti_count_consumers(fleeti_build *b)
                     copies += (uint64_t)fleeti_parts_of_shard(b, grid, k) *
                               b->workers[fleeti_shard_chiplet(b, grid, grid->first + j, k)];
             b->n_consumers += copies * (n ? n : 1); /* a range lists each task once */
-            if (b->n_consumers > FLEETI_MOST)
+            if (b->n_consumers > FLEETI_MAX_INDEX)
                 return fleeti_reject(b, FLEET_ERROR_TOO_MANY_TASKS, grid->def->site,
                                      "grid %s brings the plan to over 2^31-1 pairs of a task and "
                                      "an event that it waits for",
@@ -6253,7 +6255,7 @@ static int fleeti_extents_fit(const int32_t *extent, uint32_t rank, uint32_t cou
         if (extent[k] < 0) return 0;
     for (k = 0; k < rank; k++) {
         points *= (uint64_t)extent[k];
-        if (points > FLEETI_MOST) return 0;
+        if (points > FLEETI_MAX_INDEX) return 0;
     }
     return points == count;
 }
@@ -6317,11 +6319,12 @@ static int fleeti_check_layout(fleeti_check *c)
     const fleet_plan *plan = c->plan;
     fleet_plan head;
     memcpy(&head, plan, sizeof head);
-    if (plan->early > 1 || plan->guarded > 1 || plan->n_tasks > FLEETI_MOST ||
-        plan->n_descs > FLEETI_MOST || plan->n_waits > FLEETI_MOST ||
-        plan->n_notifies > FLEETI_MOST || plan->n_elements > FLEETI_MOST ||
-        plan->n_consumers > FLEETI_MOST || plan->n_maps > FLEETI_MOST || !plan->n_events ||
-        plan->n_symbols > FLEET_MAX_SYMBOLS || plan->n_tensors > FLEET_MAX_TENSORS)
+    if (plan->early > 1 || plan->guarded > 1 || plan->n_tasks > FLEETI_MAX_INDEX ||
+        plan->n_descs > FLEETI_MAX_INDEX || plan->n_waits > FLEETI_MAX_INDEX ||
+        plan->n_notifies > FLEETI_MAX_INDEX || plan->n_elements > FLEETI_MAX_INDEX ||
+        plan->n_consumers > FLEETI_MAX_INDEX || plan->n_maps > FLEETI_MAX_INDEX ||
+        !plan->n_events || plan->n_symbols > FLEET_MAX_SYMBOLS ||
+        plan->n_tensors > FLEET_MAX_TENSORS)
         return 0;
     fleeti_lay_out_block(&head);
     if (memcmp(&head, plan, sizeof head) != 0 || head.names >= plan->bytes) return 0;
@@ -6414,7 +6417,7 @@ static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_
 {
     int64_t value;
     if (d->div <= 0 || d->mul < 0 || fleeti_is_huge(d->div) || fleeti_is_huge(d->add) ||
-        fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MOST)) || d->symbol > c->plan->n_symbols ||
+        fleeti_is_huge(fleeti_mul(d->mul, FLEETI_MAX_INDEX)) || d->symbol > c->plan->n_symbols ||
         (d->symbol && !c->symbols[d->symbol - 1].at_launch))
         return 0;
     value = d->add + (d->symbol ? d->mul * c->plan->bound[d->symbol - 1] : 0);
@@ -6430,7 +6433,7 @@ static int fleeti_check_grids(const fleeti_check *c)
         const fleeti_grid *grid = &c->grids[i];
         uint32_t guarded = 0;
         if (grid->level > FLEET_LEVEL_DEVICE || grid->tile == FLEETI_TILE_NONE || !grid->slices ||
-            grid->slices > FLEETI_MOST ||
+            grid->slices > FLEETI_MAX_INDEX ||
             (grid->level != FLEET_LEVEL_DEVICE && grid->slices != 1) ||
             grid->tiles > FLEETI_MAX_PARTS ||
             (grid->tiles &&
@@ -6472,7 +6475,7 @@ static int fleeti_check_events(fleeti_check *c)
             event->stride & (event->stride - 1) ||
             (i == plan->step_event && (event->elements != 1 || in_host || event->rank)) ||
             event->outside > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
-            (event->outside & FLEET_OUTSIDE_NOTIFIES ? event->outside_notifies > FLEETI_MOST
+            (event->outside & FLEET_OUTSIDE_NOTIFIES ? event->outside_notifies > FLEETI_MAX_INDEX
                                                      : event->outside_notifies) ||
             event->warnings > FLEETI_WARN_NO_WAITER ||
             (uint64_t)event->scoped[0] + event->scoped[1] + event->scoped[2] + event->scoped[3] !=
@@ -6491,7 +6494,7 @@ static int fleeti_check_events(fleeti_check *c)
             min = max = event->counter + words;
         }
         max += plan->chiplets * words;
-        if (system > FLEETI_MOST) return 0;
+        if (system > FLEETI_MAX_INDEX) return 0;
         elements += event->elements;
     }
     for (i = 0; i < plan->n_events; i++)
@@ -6500,7 +6503,7 @@ static int fleeti_check_events(fleeti_check *c)
         c->same[k] =
             k + 1 < elements && c->targets[k] == c->targets[k + 1] ? c->same[k + 1] : k + 1;
     for (k = 0; k < elements; k++)
-        if (c->targets[k] > FLEETI_MOST) return 0;
+        if (c->targets[k] > FLEETI_MAX_INDEX) return 0;
     /* Workers divide by the target of the step event. */
     if (elements != plan->n_elements || (plan->n_tasks && !c->targets[elements - 1])) return 0;
     if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
@@ -6515,7 +6518,7 @@ static int fleeti_check_events(fleeti_check *c)
         return 0;
     }
     return plan->counter_words >= min && plan->counter_words <= max &&
-           plan->counter_words <= FLEETI_MOST &&
+           plan->counter_words <= FLEETI_MAX_INDEX &&
            (plan->counter_words - c->first_word) % FLEETI_LINE_WORDS == 0 &&
            plan->system_words == (system > FLEETI_LINE_WORDS ? system : 0);
 }
@@ -6574,7 +6577,7 @@ static int fleeti_check_records(const fleeti_check *c)
                 (notify->sub && notify->counter & FLEETI_SYSTEM))
                 return 0;
         } else if (notify->sub < c->first_word || notify->sub >= plan->counter_words ||
-                   notify->share < 2 || notify->share > FLEETI_MOST ||
+                   notify->share < 2 || notify->share > FLEETI_MAX_INDEX ||
                    notify->weight > notify->share) {
             return 0;
         }
@@ -6590,7 +6593,7 @@ static int fleeti_check_live_map(const fleeti_check *c, const fleeti_runtime_map
 {
     uint32_t e = m->first_element;
     const fleeti_event *event;
-    if (c->plan->schedule != FLEET_SCHEDULE_DYNAMIC || m->target > FLEETI_MOST) return 0;
+    if (c->plan->schedule != FLEET_SCHEDULE_DYNAMIC || m->target > FLEETI_MAX_INDEX) return 0;
     if (!m->elements) return !fleeti_map_has(m, FLEETI_BY_ROW) || !m->values;
     event = fleeti_check_counter(c, m->counter, m->elements, m->stride, &e);
     return event && !(m->counter & FLEETI_SYSTEM) && m->counter == event->counter &&
@@ -6603,7 +6606,7 @@ static int fleeti_gather_fits(const fleeti_runtime_map *m, const fleeti_grid *ow
                               const fleeti_grid *grid)
 {
     (void)grid;
-    return own->rank == 1 && fleeti_map_values(m, own->count) <= FLEETI_MOST &&
+    return own->rank == 1 && fleeti_map_values(m, own->count) <= FLEETI_MAX_INDEX &&
            m->bound == (m->elements ? m->elements - 1 : 0);
 }
 
@@ -6611,7 +6614,7 @@ static int fleeti_counts_fit(const fleeti_runtime_map *m, const fleeti_grid *own
                              const fleeti_grid *grid)
 {
     (void)own, (void)grid;
-    return m->values == m->elements && m->bound <= FLEETI_MOST &&
+    return m->values == m->elements && m->bound <= FLEETI_MAX_INDEX &&
            (!m->target || m->bound + 1 == m->target);
 }
 
@@ -6636,7 +6639,8 @@ static int fleeti_check_runtime_map(const fleeti_check *c, const fleeti_runtime_
     const fleet_plan *plan = c->plan;
     const fleeti_grid *own = &c->grids[of], *grid;
     if (m->kind >= FLEETI_MAP_KINDS || m->tensor >= plan->n_tensors || m->grid >= plan->n_grids ||
-        m->values > FLEETI_MOST || m->elements > FLEETI_MOST || own->level > FLEET_LEVEL_CU)
+        m->values > FLEETI_MAX_INDEX || m->elements > FLEETI_MAX_INDEX ||
+        own->level > FLEET_LEVEL_CU)
         return 0;
     grid = &c->grids[m->grid];
     if ((!fleeti_map_has(m, FLEETI_LISTS) && m->grid != of) ||
@@ -7458,8 +7462,9 @@ static fleet_status fleeti_linear_check_numbers(const fleet_linear_desc *d, flee
                    (long long)d->element_bytes);
         return FLEET_ERROR_ARGUMENT;
     }
-    if (((d->m - 1) / d->tile_m + 1) * ((d->n - 1) / d->tile_n + 1) > FLEETI_MOST) {
-        fleeti_put(out, "tile_m and tile_n cut the output into more than %d tiles", FLEETI_MOST);
+    if (((d->m - 1) / d->tile_m + 1) * ((d->n - 1) / d->tile_n + 1) > FLEETI_MAX_INDEX) {
+        fleeti_put(out, "tile_m and tile_n cut the output into more than %d tiles",
+                   FLEETI_MAX_INDEX);
         return FLEET_ERROR_TOO_MANY_TASKS;
     }
     return FLEET_OK;

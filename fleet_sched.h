@@ -3950,7 +3950,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     bytes = fleeti_layout(s, plan);
     /* Workgroups of different chiplets would count as neighbours, and chiplet scope would be too narrow. */
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
-    if ((uint32_t)d.placement > FLEET_PLACEMENT_SCRAMBLED || d.spare > FLEETI_MOST)
+    if ((uint32_t)d.placement > FLEET_PLACEMENT_SCRAMBLED || d.spare > FLEETI_MAX_INDEX)
         return FLEET_ERROR_ARGUMENT;
     s->image = image;
     s->device = (char *)device_memory;
@@ -4074,7 +4074,7 @@ fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
     fleeti_trace header;
     fleet_status status;
     if (!trace || !plan || !device_memory) return FLEET_ERROR_NULL;
-    if (!d.records || d.records > FLEETI_MOST) return FLEET_ERROR_ARGUMENT;
+    if (!d.records || d.records > FLEETI_MAX_INDEX) return FLEET_ERROR_ARGUMENT;
     memset(trace, 0, sizeof *trace);
     memset(&header, 0, sizeof header);
     trace->plan = plan;
@@ -4092,7 +4092,7 @@ fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
     void *memory = NULL;
     fleet_status status;
     if (!trace || !plan) return FLEET_ERROR_NULL;
-    if (desc && (!desc->records || desc->records > FLEETI_MOST)) return FLEET_ERROR_ARGUMENT;
+    if (desc && (!desc->records || desc->records > FLEETI_MAX_INDEX)) return FLEET_ERROR_ARGUMENT;
     memset(trace, 0, sizeof *trace);
     if ((status = fleet_device_alloc(&memory, fleet_trace_bytes(plan, desc)))) return status;
     status = fleet_trace_init(trace, plan, desc, memory, stream);
