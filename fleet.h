@@ -1174,6 +1174,23 @@ FLEET_C_END
 #ifndef FLEETI_IMPLEMENTED
 #define FLEETI_IMPLEMENTED
 
+/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in section >>NAME. A pass fills in fields of
+   fleeti_build and relies on the fields of the passes before it. A task's id is its number when tasks are enumerated
+   grid after grid, row-major. To add a pass, add a row and its function. */
+#define FLEETI_PASSES(X)                                                                           \
+    /* name       takes                     leaves */                                              \
+    X(bind)    /* graph, descriptor         topology, shapes, tasks and ids as numbers */          \
+    X(choose)  /* shapes, times, costs      the schedule of each grid and of the plan */           \
+    X(edges)   /* shapes, schedules         events, edges, run-time maps as numbers */             \
+    X(place)   /* tasks, schedules          the chiplet and worker of each task */                 \
+    X(analyse) /* edges, slots              producers and waiters of each event element */         \
+    X(count)   /* elements                  scopes, targets, counters, notify records */           \
+    X(overlap) /* edges, slots, buffers     whether sources wait for the previous step */          \
+    X(tensors) /* edges, run-time maps      the proof that tensors are written in time */          \
+    X(records) /* edges, counters           the wait and notify records of each task */            \
+    X(emit)    /* all of these              the block of the plan */                               \
+    X(order)   /* the block                 the proof that no order deadlocks */
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1227,23 +1244,6 @@ FLEET_C_END
 #endif
 
 FLEET_C_BEGIN
-
-/* A plan is built in passes. Pass NAME is the function fleeti_pass_NAME in section >>NAME. A pass fills in fields of
-   fleeti_build and relies on the fields of the passes before it. A task's id is its number when tasks are enumerated
-   grid after grid, row-major. To add a pass, add a row and its function. */
-#define FLEETI_PASSES(X)                                                                                 \
-    /* name       takes                           leaves */                                              \
-    X(bind)    /* graph, descriptor               topology, shapes, tasks and ids as numbers */          \
-    X(choose)  /* shapes, times, costs            each grid's schedule, and the plan's */                \
-    X(edges)   /* shapes, schedules               events, edges, run-time maps as numbers */             \
-    X(place)   /* tasks, schedules                each task's chiplet and worker, queue sizes */         \
-    X(analyse) /* edges, slots                   producers and waiters of each event element */          \
-    X(count)   /* elements                        scopes, targets, counters, notify records */           \
-    X(overlap) /* edges, slots, declared buffers whether sources wait for the previous step */           \
-    X(tensors) /* edges, run-time maps            nothing; it proves that tensors are written in time */ \
-    X(records) /* edges, counters                 the wait and notify records of each task */            \
-    X(emit)    /* all of these                    the block of the plan */                               \
-    X(order)   /* the block                       nothing; it proves that no order deadlocks */
 
 #define FLEETI_NONE 0xffffffffu     /* no task, no worker, no grid */
 #define FLEETI_MAX_INDEX 0x7fffffff /* 31 bits: the top bit of an index is a flag */
