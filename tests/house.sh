@@ -12,6 +12,8 @@
 #              line before.
 #   contract   Every name of the section >>contract of fleet_device.h is defined in >>amd, >>nvidia and >>host. The
 #              section has one name a line, at the beginning of the line: in a comment, or as a prototype.
+#   words      No comment and no message speaks of threads and kernels as of people (nobody, whoever), or has a word for
+#              which there is a common term (behind for after).
 set -eu
 cd "$(dirname "$0")/.."
 exec python3 - "$@" <<'PYTHON'
@@ -127,7 +129,16 @@ def check_contract(_):
                 found(header, line, f"{name} is in the contract, but the section >>{backend} does not define it")
 
 
-checks = {"sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
+WORDS = r"\b(nobody|somebody|anybody|whoever|whose turn|behind|on (?:its|their) way)\b"
+
+
+def check_words(header):
+    for i, line in enumerate(text[header], 1):
+        if m := re.search(WORDS, line, re.I):
+            found(header, i, f"the word \"{m.group(1)}\"")
+
+
+checks = {"words": check_words, "sections": check_sections, "public": check_public, "platform": check_platform, "contract": check_contract}
 of_all = ("platform", "contract")  # checks of all headers at once
 for word in sys.argv[1:] or checks:
     name, _, header = word.partition(":")
