@@ -118,19 +118,19 @@
           carrier  the counters of its events     acquire  loads past the L1: fleeti_tensor_value
           red      A tensors: drain before the look, run-time maps: release
        11 claim. What the launches before left -> the launch that opens a run
-          release  fleeti_leave, fleeti_census: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
+          release  fleeti_leave, fleeti_residency_check: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
           red      A claim, exit, leave: drain before the state is free, census: drain before leaving; N claim, claim
                    withdrawn, leave; tests/host/claims.c under TSan; S claim
        12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
-          release  fleeti_claim: drain, barrier; fleeti_census: RMWs; fleeti_judge: drain, RMW
-          carrier  seats, census; verdict     acquire  fleeti_census: RMW of seats, poll; fleeti_judge: polls
+          release  fleeti_claim: drain, barrier; fleeti_residency_check: RMWs; fleeti_residency_decide: drain, RMW
+          carrier  seats, census; verdict     acquire  fleeti_residency_check: RMW of seats, poll; fleeti_residency_decide: polls
           red      A claim: drain, barrier before the seats; word for other workgroups: drain; judge: drain before the
                    verdict; N; tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored for the one that closes the run -> that one
           release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  exited
           acquire  the same RMW of the last one     red  A leave: drain before the barrier, the count; S claim, end
        14 stop. A failure's account, and that the run ends -> all that wait, and the host
-          release  fleeti_give_up: fleeti_publish_system     carrier  stop (device), status (host memory), first come
+          release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory), first come
           acquire  fleeti_watched and who takes a task: relaxed, no data follows; the host: fleet_get_failure
           red      A word for the host: drain, census: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
@@ -141,7 +141,7 @@
           acquire  fleeti_wait_all: system invalidate; fleet_event_test: load
           red      A system release, system acquire, system poll; N
        17 trace. Records -> the host     release  the end of the kernel     carrier  stream order
-          ends     fleeti_trace_told; fleet_trace_read     red  tests/gpu/trace.c
+          ends     fleeti_trace_notified; fleet_trace_read     red  tests/gpu/trace.c
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> waves of the tile     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_stream_settle (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
@@ -158,7 +158,7 @@
           scale_shared -> join_parts, add_others, get_scales
           red      N flagged store, flagged load, part, parts, joint sums, scales, tag (the tags by emulated.c)
        23 early push. All producers of an element have been taken -> who pushes its consumers: no data is published,
-          the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_taken, twice
+          the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_push_early, twice
        24 posted task, CHIPLET and DYNAMIC. Its words -> the producer, which the waves do not wait for
           release  fleeti_stream_begun: 0, order, the words, then the number     carrier  post, a sequence lock
           acquire  fleeti_produce_posted: the number, the words, order, the same number

@@ -95,7 +95,8 @@ typedef struct fleet_ctx {
     fleeti_me me;
     fleeti_stream stream;
     uint32_t stream_tag;
-    uint32_t stream_met; /* 1: it is known already where the task's part of the stream begins: */
+    uint32_t
+        stream_located; /* 1: it is known already where the task's part of the stream begins: */
     uint32_t stream_slot, stream_use;
 } fleet_ctx;
 
@@ -202,9 +203,9 @@ typedef struct fleet_run {
     uint64_t limit_ticks; /* of one wait; 0: none */
     uint32_t blocks;      /* workgroups of the launch */
     uint32_t steps;
-    uint32_t lds_bytes; /* dynamic LDS of a worker */
-    uint32_t only;      /* 1 + descriptor: run just this one, without events */
-    uint32_t only_chiplet;
+    uint32_t lds_bytes;   /* dynamic LDS of a worker */
+    uint32_t single_task; /* 1 + descriptor: run just this one, without events */
+    uint32_t single_chiplet;
 } fleet_run;
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
@@ -282,8 +283,8 @@ typedef struct fleet_state {
     uint32_t blocks; /* workgroups of a launch */
     uint32_t first_epoch;
     uint32_t debugged; /* 1: a debugger was there when it was made */
-    uint32_t bound,
-        lent; /* the symbols that have a value, the tensors that have memory: a bit each */
+    uint32_t bound_symbols,
+        bound_tensors; /* the symbols that have a value, the tensors that have memory: a bit each */
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
     char message[160]; /* of the last fleet_bind or launch that was refused; in the report */
@@ -586,7 +587,7 @@ typedef struct fleeti_config {
     int32_t *shapes;     /* per grid FLEETI_SHAPE words */
     fleeti_trace *trace; /* of the launch that holds the state; null: none */
     uint32_t pad[FLEETI_EVENT_LINE - 20];
-    int32_t asked[FLEET_MAX_SYMBOLS];           /* values of the symbols for launches to come */
+    int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* values of the symbols for launches to come */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
 
@@ -601,7 +602,7 @@ struct fleeti_state {
     fleeti_line finished; /* launches; stored by the last workgroup to leave */
     fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_recover */
     fleeti_line
-        verdict; /* of the census: 0 pending, FLEETI_CENSUS_OK, else a fleet_status failed it */
+        residency;     /* of the check: 0 pending, FLEETI_RESIDENT, else a fleet_status failed it */
     fleeti_line seats; /* workgroups that the run still takes in; 0 or negative: none */
     fleeti_line exited;
     uint32_t chiplet_index
@@ -611,11 +612,11 @@ struct fleeti_state {
     int32_t symbols[FLEET_MAX_SYMBOLS];
     uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* the steps of each bucket; as epoch */
     fleeti_config config;                     /* constant during a launch */
-    fleeti_line census[FLEET_MAX_CHIPLETS];   /* workgroups by hardware id */
+    fleeti_line resident[FLEET_MAX_CHIPLETS]; /* workgroups by hardware id */
 };
 
-#define FLEETI_CENSUS_OK 0x80000000u /* is added; with a status below it the census has failed */
-#define FLEETI_CENSUS_ALL                                                                          \
+#define FLEETI_RESIDENT 0x80000000u /* is added; with a status below it the census has failed */
+#define FLEETI_ANY_CHIPLET                                                                         \
     0xffffffffu /* in census_chiplet: not all workgroups became resident in time */
 
 /* One worker's mailbox: the scheduler stores slots, the worker stores taken. */
@@ -644,8 +645,8 @@ struct fleeti_host {
     uint32_t finished; /* launches */
     uint32_t busy;     /* launches refused because others had not left the state */
     uint32_t poisoned; /* launches refused because the state is poisoned */
-    uint32_t census, census_chiplet, census_have,
-        census_need; /* launches that found too few workgroups */
+    uint32_t nonresident, resident_chiplet, resident_found,
+        resident_needed; /* launches that found too few workgroups */
     uint32_t epoch;
     uint32_t task_status; /* of fleet_run_task */
     fleet_failure first;  /* whose status is that above */
@@ -663,7 +664,7 @@ struct fleeti_trace {
 };
 /* What a worker says when it leaves. */
 typedef struct fleeti_trace_row {
-    uint32_t asked;  /* records that its tasks would have filled */
+    uint32_t wanted; /* records that its tasks would have filled */
     uint32_t bucket; /* 1 + that of the plan; 0: nobody was here */
     uint32_t waves;  /* that run tasks */
     uint32_t pad;
@@ -673,12 +674,12 @@ typedef struct fleeti_trace_record {
     uint64_t taken; /* fleet_clock_ticks */
     /* When its tile began, returned, and had notified: the low words of the clock, no two of which are 2^32 ticks apart
        (on NVIDIA four seconds). */
-    uint32_t begun, ended, told;
+    uint32_t begun, ended, notified;
     uint32_t desc;
-    uint32_t step; /* of the launch */
-    uint32_t kept; /* FLEETI_TRACE_... | wave << 8; 0: nothing was stored here */
+    uint32_t step;  /* of the launch */
+    uint32_t flags; /* FLEETI_TRACE_... | wave << 8; 0: nothing was stored here */
 } fleeti_trace_record;
-#define FLEETI_TRACE_KEPT 1u
+#define FLEETI_TRACE_VALID 1u
 #define FLEETI_TRACE_ABSENT 2u
 
 FLEET_C_END
@@ -708,19 +709,19 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
 #define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
 /* Behind the slots: under DYNAMIC the numbers of the descriptors of a batch. */
-#define FLEETI_BATCH_MOST 32u
+#define FLEETI_BATCH_LIMIT 32u
 #define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
 /* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
-#define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_MOST) + 8 * (kind))
+#define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_LIMIT) + 8 * (kind))
 #define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
 /* And the head of its own queue: the descriptor, its first wait record, its number. */
 #define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
 #define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
-#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_MOST / 4 + 2 * FLEETI_RINGS + 7)
+#define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_LIMIT / 4 + 2 * FLEETI_RINGS + 7)
 
 /* ---- thread context -------------------------------------------------------------------------- */
 
-#define FLEETI_ONLY 0xffu /* fleet_run_task: one task, no events */
+#define FLEETI_SINGLE_TASK 0xffu /* fleet_run_task: one task, no events */
 
 #define FLEETI_ROLE_NONE 0u  /* no part of the run: touch nothing */
 #define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: more workgroups than needed */
@@ -753,16 +754,16 @@ typedef struct fleeti_fixed {
     fleeti_cold blocks;                   /* of this launch */
     fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
     fleeti_cold id;                       /* its number among all */
-    fleeti_cold begun, last;              /* DYNAMIC: the launch's first and last epoch */
+    fleeti_cold first_epoch, last_epoch;  /* DYNAMIC: the launch's first and last epoch */
     fleeti_cold first, count;             /* the worker's queue; CHIPLET: the chiplet's */
     fleeti_cold_pointer args;             /* of the kernel's tiles */
     fleeti_cold lds_bytes;
-    fleeti_cold misfit; /* FLEET_ERROR_...: the kernel cannot run the launch */
+    fleeti_cold launch_error; /* FLEET_ERROR_...: the kernel cannot run the launch */
 } fleeti_fixed;
 /* Where it stays. All threads of the workgroup come here, and all would say the same. */
 #if defined(FLEET_CUDA)
 #define FLEETI_FIXED_BYTES sizeof(fleeti_fixed)
-FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
+FLEET_DEVICE const fleeti_fixed *fleeti_fixed_in_lds(const fleeti_fixed *fixed)
 {
     __shared__ fleeti_fixed kept;
     if (fleet_thread_id() == 0) kept = *fixed;
@@ -772,7 +773,7 @@ FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
 }
 #else
 #define FLEETI_FIXED_BYTES 0u
-FLEET_DEVICE const fleeti_fixed *fleeti_fix(const fleeti_fixed *fixed)
+FLEET_DEVICE const fleeti_fixed *fleeti_fixed_in_lds(const fleeti_fixed *fixed)
 {
     return fixed;
 }
@@ -782,17 +783,17 @@ typedef struct fleeti_worker {
     fleeti_me me;
     const fleeti_fixed *fixed;
     fleeti_lds slots;     /* in LDS, FLEETI_SLOT: the descriptors to come */
-    fleeti_cold schedule; /* fleet_schedule, or FLEETI_ONLY */
+    fleeti_cold schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
     fleeti_cold steps_left;
     uint32_t epoch;             /* among the steps of the bucket that runs */
-    fleeti_cold ahead;          /* the state's epoch less the bucket's */
+    fleeti_cold epoch_offset;   /* the state's epoch less the bucket's */
     fleeti_cold own, own_epoch; /* DYNAMIC: the head of that queue, and its step */
     uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
     uint32_t turn;
     fleeti_cold veto;
     fleeti_cold head;                /* STATIC: number of this step's first task */
-    fleeti_cold mailed;              /* CHIPLET: wavefront-tasks that the last mail brought */
-    fleeti_cold guess;               /* CHIPLET: descriptor that the next mail may bring */
+    fleeti_cold batch_count;         /* CHIPLET: wavefront-tasks that the last mail brought */
+    fleeti_cold predicted;           /* CHIPLET: descriptor that the next mail may bring */
     fleeti_cold batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
     uint32_t group;                  /* of the task in hand */
     uint32_t slow;                   /* 0: STATIC, no batch, not done */
@@ -801,8 +802,8 @@ typedef struct fleeti_worker {
     uint32_t vetoed; /* the plain task before */
     fleet_status tile_status;
     /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
-    uint32_t looks, look_at, stop;
-    fleeti_cold stage, loading, offset, looked, ran;
+    uint32_t prefetches, prefetch_at, stop;
+    fleeti_cold prefetch_stage, prefetch_number, prefetch_offset, polled_at, polls;
     uint32_t later;
     fleeti_inbound inbound;
     fleeti_cold done;
@@ -874,10 +875,10 @@ FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
            fleeti_cold_value(w->fixed->worker) == fleeti_cold_value(w->fixed->workers);
 }
 
-FLEET_DEVICE uint32_t fleeti_batch_most(const fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_batch_limit(const fleeti_worker *w)
 {
     const uint32_t waves = fleeti_my_waves(w->me);
-    return waves < FLEETI_BATCH_MOST ? waves : FLEETI_BATCH_MOST;
+    return waves < FLEETI_BATCH_LIMIT ? waves : FLEETI_BATCH_LIMIT;
 }
 
 FLEET_DEVICE fleeti_wait fleeti_slot_wait(const fleeti_worker *w, uint32_t number)
@@ -916,8 +917,8 @@ FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
 /* ---- failure records ------------------------------------------------------------------------- */
 
 /* One thread's account of why it gives up, in an epoch of the bucket; the first one's status ends the run for all. */
-FLEET_DEVICE void fleeti_give_up(fleeti_state *state, uint32_t worker, uint32_t task,
-                                 uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
+FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, uint32_t task,
+                                        uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
 {
     fleeti_host *host = state->config.host;
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
@@ -947,12 +948,12 @@ FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
 {
     fleeti_seen seen;
     seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), task, w->epoch, seen,
-                   (uint32_t)tile_status);
+    fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), task, w->epoch, seen,
+                          (uint32_t)tile_status);
 }
 
 /* For the report: what this worker has in hand. */
-FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
+FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
     if (fleeti_leads(w->me, group))
@@ -982,13 +983,13 @@ FLEET_DEVICE void fleeti_tell(const fleeti_worker *w, uint32_t group)
    FLEET_ERROR_BUSY. No seats stand open while nothing is due. tests/model/claim.pml is this protocol. */
 
 /* The census fails, unless it has a verdict already; the first one to say so reports it. */
-FLEET_DEVICE void fleeti_fail_census(fleeti_state *state, uint32_t status)
+FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
 {
     fleeti_host *host = state->config.host;
-    if (fleet_cas_relaxed_device(&state->verdict.word, 0, status)) return;
+    if (fleet_cas_relaxed_device(&state->residency.word, 0, status)) return;
     if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_CENSUS) {
         fleeti_drain(); /* what fleet_report says of it, before it is counted; pair: fleet_state_status */
-        fleet_add_relaxed_system(status == FLEET_ERROR_BUSY ? &host->busy : &host->census, 1);
+        fleet_add_relaxed_system(status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident, 1);
     } else { /* an abort */
         fleet_cas_relaxed_device(&state->stop.word, 0, status);
         fleeti_publish_system(&host->status, status);
@@ -996,7 +997,7 @@ FLEET_DEVICE void fleeti_fail_census(fleeti_state *state, uint32_t status)
 }
 
 /* FLEET_OK, and there is a verdict; or why the census fails. */
-FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
+FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
 {
     const fleet_plan *plan = run->plan;
     fleeti_state *state = run->state;
@@ -1011,7 +1012,7 @@ FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
         for (uint32_t first = 0; first < ids; first += 8) {
             uint32_t have[8]; /* all eight in flight at once */
             for (uint32_t k = 0; k < 8; k++)
-                have[k] = fleet_load_relaxed_device(&state->census[first + k].word);
+                have[k] = fleet_load_relaxed_device(&state->resident[first + k].word);
             for (uint32_t k = 0; k < 8; k++) {
                 const uint32_t raw = first + k;
                 uint32_t need = 0;
@@ -1021,44 +1022,44 @@ FLEET_DEVICE fleet_status fleeti_judge(const fleet_run *run)
                     need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
                 if (have[k] < need && !status) {
                     status = FLEET_ERROR_CENSUS;
-                    fleet_store_relaxed_system(&host->census_chiplet, found);
-                    fleet_store_relaxed_system(&host->census_have, have[k]);
-                    fleet_store_relaxed_system(&host->census_need, need);
+                    fleet_store_relaxed_system(&host->resident_chiplet, found);
+                    fleet_store_relaxed_system(&host->resident_found, have[k]);
+                    fleet_store_relaxed_system(&host->resident_needed, need);
                 }
                 fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
             }
         }
         if (counted == run->blocks) break;
         /* Who took a seat before this one counts itself next, unless the census has failed meanwhile. */
-        if (fleet_load_relaxed_device(&state->verdict.word)) return FLEET_OK;
+        if (fleet_load_relaxed_device(&state->residency.word)) return FLEET_OK;
         status = fleeti_again(NULL, &state->config.watch, &tries, &since);
         if (status) return status;
     }
     if (found < plan->chiplets && !status) {
         status = FLEET_ERROR_CENSUS;
-        fleet_store_relaxed_system(&host->census_chiplet, found);
-        fleet_store_relaxed_system(&host->census_have, 0);
-        fleet_store_relaxed_system(&host->census_need, plan->workers[found]);
+        fleet_store_relaxed_system(&host->resident_chiplet, found);
+        fleet_store_relaxed_system(&host->resident_found, 0);
+        fleet_store_relaxed_system(&host->resident_needed, plan->workers[found]);
     }
-    /* `due` first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in fleeti_census
+    /* `due` first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in fleeti_residency_check
        (edge 12). */
     if (fleeti_poll_device(&state->due.word) != run->blocks ||
         fleeti_poll_device(&state->seats.word) != 0)
         status = FLEET_ERROR_BUSY;
     if (status) return status;
-    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_census (edge 12). An add, since a
+    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_residency_check (edge 12). An add, since a
        workgroup that lost patience may have failed the census: then it stays failed. */
     fleeti_drain();
-    fleeti_rmw_device(&state->verdict.word, FLEETI_CENSUS_OK);
+    fleeti_rmw_device(&state->residency.word, FLEETI_RESIDENT);
     return FLEET_OK;
 }
 
 /* Runs in thread 0. */
-FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
+FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
 {
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
-    uint32_t raw, rank = 0, chiplet, verdict, tries = 0;
+    uint32_t raw, rank = 0, chiplet, result, tries = 0;
     int32_t seats;
     uint64_t since = 0;
     fleet_status status = FLEET_OK;
@@ -1070,22 +1071,23 @@ FLEET_DEVICE uint32_t fleeti_census(const fleet_run *run)
     /* The seat before anything else: without one this is no part of the run, whose census another launch may be
        clearing. Pairs: the seats that fleeti_claim published, after the census was clear; the judge (edge 12). */
     seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
-    if (seats > 0) rank = fleet_add_relaxed_device(&state->census[raw].word, 1);
-    if (seats == 1) status = fleeti_judge(run);
+    if (seats > 0) rank = fleet_add_relaxed_device(&state->resident[raw].word, 1);
+    if (seats == 1) status = fleeti_residency_decide(run);
     for (;;) {
         if (status == FLEET_ERROR_TIMEOUT) { /* some workgroup is not resident */
-            fleet_store_relaxed_system(&host->census_have,
+            fleet_store_relaxed_system(&host->resident_found,
                                        run->blocks - fleet_load_relaxed_device(&state->seats.word));
-            fleet_store_relaxed_system(&host->census_need, run->blocks);
-            fleeti_publish_system(&host->census_chiplet, FLEETI_CENSUS_ALL);
+            fleet_store_relaxed_system(&host->resident_needed, run->blocks);
+            fleeti_publish_system(&host->resident_chiplet, FLEETI_ANY_CHIPLET);
             status = FLEET_ERROR_CENSUS;
         }
-        if (status) fleeti_fail_census(state, (uint32_t)status);
-        verdict = seats > 0 ? fleeti_poll_device(&state->verdict.word) : (uint32_t)FLEET_ERROR_BUSY;
-        if (verdict) break;
-        status = fleeti_again(&state->verdict.word, &state->config.watch, &tries, &since);
+        if (status) fleeti_residency_fail(state, (uint32_t)status);
+        result =
+            seats > 0 ? fleeti_poll_device(&state->residency.word) : (uint32_t)FLEET_ERROR_BUSY;
+        if (result) break;
+        status = fleeti_again(&state->residency.word, &state->config.watch, &tries, &since);
     }
-    if (verdict != FLEETI_CENSUS_OK) {
+    if (result != FLEETI_RESIDENT) {
         /* The failure before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
         fleeti_drain();
         fleeti_rmw_device(&state->due.word, 0xffffffffu);
@@ -1108,7 +1110,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
-    /* Where a wait has failed, a wave's last store (fleeti_tell) may still be in flight: it must not come after the
+    /* Where a wait has failed, a wave's last store (fleeti_record_running) may still be in flight: it must not come after the
        first wave's, below, or fleet_report names a task that has ended. Publishes each wave's stores to that wave, over
        the barrier, and through it to the workgroup that closes the run (edge 13). */
     fleeti_drain();
@@ -1159,7 +1161,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.chiplets = fleeti_cold_value(w->fixed->chiplets);
     ctx.worker = fleeti_cold_value(w->fixed->worker);
     ctx.workers = fleeti_cold_value(w->fixed->workers);
-    ctx.epoch = w->epoch + fleeti_cold_value(w->ahead);
+    ctx.epoch = w->epoch + fleeti_cold_value(w->epoch_offset);
     ctx.symbols = fleeti_state_of(w)->symbols;
     ctx.step = fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
@@ -1167,7 +1169,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.me = w->me;
     ctx.stream = w->stream;
     ctx.stream_tag = fleeti_stream_number(w);
-    ctx.stream_met = ctx.stream_slot = ctx.stream_use = 0;
+    ctx.stream_located = ctx.stream_slot = ctx.stream_use = 0;
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
@@ -1203,7 +1205,7 @@ FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
     uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
-    return absent && fleeti_schedule_of(w) != FLEETI_ONLY;
+    return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK;
 }
 /* The extent of a grid's first axis in this launch, where its shape has a symbol; else as given. */
 FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
@@ -1240,7 +1242,7 @@ FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
     uint32_t missing = 0;
     FLEETI_ROLLED
-    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_ONLY; k++)
+    for (uint32_t k = 0; k < grid->n_maps && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK; k++)
         if (maps[k].kind == FLEETI_MAP_EXISTS)
             missing |= FLEETI_TASK(w, at) >=
                        fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
@@ -1259,8 +1261,8 @@ FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, 
     fleeti_seen seen;
     seen.status = FLEET_ERROR_TENSOR_VALUE;
     seen.counter = tensor, seen.seen = index, seen.expected = value;
-    fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                   w->epoch, seen, 0);
+    fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+                          w->epoch, seen, 0);
     fleeti_drain(); /* the account, before this wave makes the arrivals that are left */
 }
 
@@ -1336,25 +1338,25 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
 /* ---- tasks handed out by a scheduler or a queue ---------------------------------------------- */
 
 /* What tells whether a task may run. */
-typedef struct fleeti_slot {
+typedef struct fleeti_pending {
     uint32_t index; /* descriptor; ~0: none */
     uint32_t waits, n_waits;
-    uint32_t info;     /* FLEETI_INFO_... | acquire << 4 | batch << 8 */
+    uint32_t info;     /* FLEETI_PENDING_... | acquire << 4 | batch << 8 */
     fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
-} fleeti_slot;
-#define FLEETI_INFO_WAVE 1u
-#define FLEETI_INFO_CHIPLET 2u
-#define FLEETI_INFO_END 4u
+} fleeti_pending;
+#define FLEETI_PENDING_WAVE 1u
+#define FLEETI_PENDING_CHIPLET 2u
+#define FLEETI_PENDING_END 4u
 
 /* As the words of a fleet_task tell. */
-FLEET_DEVICE uint32_t fleeti_slot_info(uint32_t level, uint32_t tile)
+FLEET_DEVICE uint32_t fleeti_pending_info(uint32_t level, uint32_t tile)
 {
-    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_INFO_WAVE : 0) |
-           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_INFO_CHIPLET : 0) |
-           (tile == FLEETI_TILE_NONE ? FLEETI_INFO_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
+    return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_PENDING_WAVE : 0) |
+           (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_CHIPLET ? FLEETI_PENDING_CHIPLET : 0) |
+           (tile == FLEETI_TILE_NONE ? FLEETI_PENDING_END : 0) | FLEETI_ACQUIRE_IN(level) << 4 |
            FLEETI_BATCH_IN(level) << 8;
 }
-FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, uint32_t index)
+FLEET_DEVICE void fleeti_pending_load(fleeti_pending *slot, const fleeti_worker *w, uint32_t index)
 {
     const fleet_task *t = fleeti_tasks_of(w) + index;
     slot->index = index;
@@ -1363,14 +1365,14 @@ FLEET_DEVICE void fleeti_slot_load(fleeti_slot *slot, const fleeti_worker *w, ui
     /* A task without waits gets what stands there first, and does not look at it. */
     slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
     slot->info =
-        fleeti_slot_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
+        fleeti_pending_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
 }
 
 /* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
    acquire. */
-FLEET_DEVICE uint32_t fleeti_slot_ready(const fleeti_slot *slot, const fleeti_worker *w,
-                                        uint32_t epoch, uint32_t from, uint32_t step,
-                                        fleeti_seen *seen)
+FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fleeti_worker *w,
+                                           uint32_t epoch, uint32_t from, uint32_t step,
+                                           fleeti_seen *seen)
 {
     fleeti_counters c = fleeti_counters_of(w);
     fleeti_wait r = slot->first;
@@ -1408,7 +1410,7 @@ FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t inde
 
 /* The first wave, when a descriptor has come into the next slot: its first notify record is still on its way when the
    tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
-FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
+FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w, uint32_t index)
 {
     const uint32_t slot = FLEETI_SLOT(w->number);
     if (fleet_lane() == 0) {
@@ -1421,13 +1423,13 @@ FLEET_DEVICE void fleeti_mail_notify(fleeti_worker *w, uint32_t index)
     fleet_wave_barrier();
 }
 /* The first wave: descriptor `index` into the next slot. */
-FLEET_DEVICE void fleeti_mail_fetch(fleeti_worker *w, uint32_t index)
+FLEET_DEVICE void fleeti_slot_fetch(fleeti_worker *w, uint32_t index)
 {
     fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
-    fleeti_mail_notify(w, index);
+    fleeti_slot_fetch_notify(w, index);
 }
 /* The record for the leader, who is the lane that fetched it. */
-FLEET_DEVICE void fleeti_mail_end(fleeti_worker *w)
+FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
 {
     if (fleeti_leads(w->me, FLEET_BLOCK))
         fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
@@ -1449,7 +1451,7 @@ FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
 {
     fleet_weights s;
-    uint32_t met = ctx->stream_met, tries = 0;
+    uint32_t met = ctx->stream_located, tries = 0;
     uint64_t since = 0;
     s.ring = ctx->stream;
     s.tag = fleeti_uniform(ctx->stream_tag);
@@ -1474,11 +1476,11 @@ FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
     w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
 }
 /* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
-FLEET_DEVICE void fleeti_stream_meet(const fleeti_worker *w, fleet_ctx *ctx)
+FLEET_DEVICE void fleeti_stream_locate(const fleeti_worker *w, fleet_ctx *ctx)
 {
     if (w->group == FLEET_BLOCK && fleeti_walks(w))
-        ctx->stream_met = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
-                                               &ctx->stream_use);
+        ctx->stream_located = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
+                                                   &ctx->stream_use);
 }
 /* The task in hand begins, its events are complete: all slots of those before are free. */
 FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
@@ -1501,18 +1503,18 @@ FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
 }
 /* What the tile of the task in hand returned. Where a wait for the stream has failed the tile may have had no weights: it
    fails, whatever it returned, and publishes nothing. */
-FLEET_DEVICE fleet_status fleeti_stream_verdict(const fleeti_worker *w, fleet_status tile_status)
+FLEET_DEVICE fleet_status fleeti_stream_status(const fleeti_worker *w, fleet_status tile_status)
 {
     const uint32_t quit =
         w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_STREAM_QUIT) : 0;
     return tile_status ? tile_status : (fleet_status)fleeti_uniform(quit);
 }
 /* This workgroup runs no further task. */
-FLEET_DEVICE void fleeti_stream_quit(fleeti_worker *w)
+FLEET_DEVICE void fleeti_stream_stop(fleeti_worker *w)
 {
-    if (fleeti_cold_value(w->fixed->misfit)) return;
+    if (fleeti_cold_value(w->fixed->launch_error)) return;
     /* A task alone has no notify, whose barrier the waves would have met at: the others may still take its pieces. */
-    if (fleeti_schedule_of(w) == FLEETI_ONLY) fleeti_barrier(w->me);
+    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) fleeti_barrier(w->me);
     fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
 }
 
@@ -1657,15 +1659,16 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
    into their slots and fetch their first records; put these. The steps stand two and three tasks apart, so that
    even short tiles hide the way to memory, and after the notify: its drain would wait for the loads. The first
    one comes a task after its half's last one, when all have left it. */
-FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
+FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
 {
     const uint32_t lane = fleeti_my_lane(w->me), lanes = fleet_wave_size();
-    const uint32_t stage = fleeti_cold_value(w->stage), loading = fleeti_cold_value(w->loading);
+    const uint32_t stage = fleeti_cold_value(w->prefetch_stage),
+                   number = fleeti_cold_value(w->prefetch_number);
     const uint32_t first = fleeti_cold_value(w->fixed->first),
                    count = fleeti_cold_value(w->fixed->count);
-    uint32_t offset = fleeti_cold_value(w->offset);
-    w->stage = fleeti_cold_of((stage + 1) % 3);
-    w->look_at += stage == 0 ? 2 : 3;
+    uint32_t offset = fleeti_cold_value(w->prefetch_offset);
+    w->prefetch_stage = fleeti_cold_of((stage + 1) % 3);
+    w->prefetch_at += stage == 0 ? 2 : 3;
     if (stage == 0) {
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes) {
@@ -1673,18 +1676,18 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
             const fleet_task *task;
             if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
             task = fleeti_tasks_of(w) + first + at;
-            fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4,
+            fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4,
                                  (const fleeti_quad *)(const void *)task + q % 4);
         }
     } else if (stage == 1) {
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
-            fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(loading + q / 4) + q % 4 * 4);
+            fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4);
         fleet_wave_barrier();
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
             /* A task without waits or notifies gets what stands first there, and does not look at it. */
-            uint32_t slot = FLEETI_SLOT(loading + q / 2);
+            uint32_t slot = FLEETI_SLOT(number + q / 2);
             uint32_t counts = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits));
             uint32_t n = q % 2 ? counts >> 16 : counts & 0xffff;
             uint32_t at = fleeti_lds_get(
@@ -1698,39 +1701,39 @@ FLEET_DEVICE void fleeti_look_ahead(fleeti_worker *w)
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
             fleeti_inbound_end(&w->inbound, w->slots,
-                               FLEETI_SLOT(loading + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
+                               FLEETI_SLOT(number + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
         offset += FLEETI_CHUNK;
         if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
-        w->loading = fleeti_cold_of(loading + FLEETI_CHUNK);
-        w->offset = fleeti_cold_of(offset);
+        w->prefetch_number = fleeti_cold_of(number + FLEETI_CHUNK);
+        w->prefetch_offset = fleeti_cold_of(offset);
     }
 }
-FLEET_DEVICE uint32_t fleeti_look_due(const fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
 {
-    return (int32_t)(w->number - w->look_at) >= 0;
+    return (int32_t)(w->number - w->prefetch_at) >= 0;
 }
 /* Goes on until the next task's slot is full: at the start, and after a batch, which may have been longer than the
    chunks. */
-FLEET_DEVICE void fleeti_look_up(fleeti_worker *w)
+FLEET_DEVICE void fleeti_static_prefetch_all(fleeti_worker *w)
 {
-    while (fleeti_look_due(w)) {
-        const uint32_t loading = fleeti_cold_value(w->loading);
-        const int32_t passed = (int32_t)(w->number - loading);
-        if (fleeti_cold_value(w->stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
+    while (fleeti_static_prefetch_due(w)) {
+        const uint32_t number = fleeti_cold_value(w->prefetch_number);
+        const int32_t passed = (int32_t)(w->number - number);
+        if (fleeti_cold_value(w->prefetch_stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
             uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
-            w->look_at += skip;
-            w->loading = fleeti_cold_of(loading + skip);
-            w->offset = fleeti_cold_of((fleeti_cold_value(w->offset) + skip) %
-                                       fleeti_cold_value(w->fixed->count));
+            w->prefetch_at += skip;
+            w->prefetch_number = fleeti_cold_of(number + skip);
+            w->prefetch_offset = fleeti_cold_of((fleeti_cold_value(w->prefetch_offset) + skip) %
+                                                fleeti_cold_value(w->fixed->count));
         }
-        fleeti_look_ahead(w);
+        fleeti_static_prefetch(w);
     }
 }
 
 FLEET_DEVICE void fleeti_static_start(fleeti_worker *w)
 {
-    w->look_at = 0u - (FLEETI_CHUNK - 1);
-    if (w->looks) fleeti_look_up(w);
+    w->prefetch_at = 0u - (FLEETI_CHUNK - 1);
+    if (w->prefetches) fleeti_static_prefetch_all(w);
     fleet_block_barrier();
 }
 
@@ -1738,7 +1741,7 @@ FLEET_DEVICE void fleeti_static_start(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_static_next(fleeti_worker *w)
 {
     w->slow = 0;
-    if (w->looks) fleeti_look_up(w);
+    if (w->prefetches) fleeti_static_prefetch_all(w);
     fleeti_barrier(w->me);
     return 1;
 }
@@ -1775,24 +1778,24 @@ FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
     uint32_t now = fleeti_cycles();
-    if ((int32_t)(now - fleeti_cold_value(w->looked)) >= FLEETI_LOOK_CYCLES) {
-        uint32_t ran = fleeti_cold_value(w->ran) + 1;
+    if ((int32_t)(now - fleeti_cold_value(w->polled_at)) >= FLEETI_LOOK_CYCLES) {
+        uint32_t polls = fleeti_cold_value(w->polls) + 1;
         w->stop = fleeti_later_end(w->me, &w->later);
         fleeti_later_begin(w->me, &w->later, &fleeti_state_of(w)->stop.word);
-        w->looked = fleeti_cold_of(now);
-        w->ran = fleeti_cold_of(ran);
+        w->polled_at = fleeti_cold_of(now);
+        w->polls = fleeti_cold_of(polls);
 #if !defined(FLEET_NO_WATCHDOG)
-        if ((ran + fleeti_cold_value(w->fixed->id) * 61) % 1024 == 0 &&
+        if ((polls + fleeti_cold_value(w->fixed->id) * 61) % 1024 == 0 &&
             fleeti_my_lane(w->me) == 0 &&
             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
             fleeti_seen seen;
             seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                           w->epoch, seen, 0);
+            fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+                                  FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
 #endif
     }
-    if (fleeti_look_due(w)) fleeti_look_ahead(w);
+    if (fleeti_static_prefetch_due(w)) fleeti_static_prefetch(w);
 }
 
 /* ==== >>chiplet: one scheduler per chiplet posts to mailboxes ================================= */
@@ -1801,7 +1804,7 @@ FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 
 FLEET_DEVICE void fleeti_chiplet_start(fleeti_worker *w)
 {
-    w->guess = w->fixed->first;
+    w->predicted = w->fixed->first;
 }
 
 /* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
@@ -1814,7 +1817,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         fleeti_mailbox *box = fleeti_mailbox_of(w);
         const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
         fleet_watch patient = fleeti_state_of(w)->config.watch;
-        uint32_t tries = 0, guess = fleeti_cold_value(w->guess), first, end;
+        uint32_t tries = 0, predicted = fleeti_cold_value(w->predicted), first, end;
         uint64_t since = 0, mail = 0;
         fleet_status status = FLEET_OK;
         patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
@@ -1822,7 +1825,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         while (!status) {
             mail = fleeti_first64(fleeti_poll64_device(slot)); /* one look for all lanes */
             if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
-            if (tries == 0) fleeti_mail_fetch(w, guess);
+            if (tries == 0) fleeti_slot_fetch(w, predicted);
             status =
                 (fleet_status)fleeti_first((uint32_t)fleeti_again(slot, &patient, &tries, &since));
         }
@@ -1832,23 +1835,23 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
                of the producers. */
             fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
-            if (tries == 0 || guess != (uint32_t)mail) fleeti_mail_fetch(w, (uint32_t)mail);
+            if (tries == 0 || predicted != (uint32_t)mail) fleeti_slot_fetch(w, (uint32_t)mail);
             first = fleeti_cold_value(w->fixed->first),
             end = first + fleeti_cold_value(w->fixed->count);
-            guess = (uint32_t)mail + batch;
-            w->guess = fleeti_cold_of(guess == end ? first : guess);
+            predicted = (uint32_t)mail + batch;
+            w->predicted = fleeti_cold_of(predicted == end ? first : predicted);
             /* The slot's load has returned: it may be written again. Pair: the poll in fleeti_post (edge 8). */
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
             fleeti_seen seen;
             seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                           w->epoch, seen, 0);
+            fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+                                  FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
     }
     batch = fleeti_broadcast(w->me, batch, 0);
-    w->mailed = fleeti_cold_of(batch);
+    w->batch_count = fleeti_cold_of(batch);
     return batch != 0;
 }
 
@@ -1856,8 +1859,8 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
 FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end)
 {
     const uint32_t index = fleeti_uniform(fleeti_lds_get(
-        w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT)); /* fleeti_mail_fetch */
-    *end = index + fleeti_cold_value(w->mailed);
+        w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT)); /* fleeti_slot_fetch */
+    *end = index + fleeti_cold_value(w->batch_count);
     return index + fleet_wave_id();
 }
 
@@ -1868,9 +1871,9 @@ FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end
    Lane v looks after the descriptors with index % FLEETI_WINDOW == v. */
 #define FLEETI_WINDOW 32u
 #if defined(FLEET_HOST)
-#define FLEETI_SLOTS FLEETI_WINDOW /* one lane does it all */
+#define FLEETI_PENDING_PER_LANE FLEETI_WINDOW /* one lane does it all */
 #else
-#define FLEETI_SLOTS 1u
+#define FLEETI_PENDING_PER_LANE 1u
 #endif
 
 /* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
@@ -1911,29 +1914,29 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 {
     const uint32_t workers = fleeti_cold_value(w->fixed->workers);
     const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->fixed->chiplet);
-    fleeti_slot slot[FLEETI_SLOTS];
+    fleeti_pending slot[FLEETI_PENDING_PER_LANE];
     fleeti_seen seen;
     const uint32_t first = fleeti_cold_value(w->fixed->first);
     const uint32_t end = first + fleeti_cold_value(w->fixed->count);
     uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
-    uint32_t deal = 0;                 /* whose turn it is */
+    uint32_t turn = 0;                 /* whose turn it is */
     uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
     uint32_t taken = 0, tries = 0;
 #if !defined(FLEET_NO_WATCHDOG)
     uint32_t rounds = 0;
 #endif
     uint64_t since = 0;
-    for (uint32_t k = 0; k < FLEETI_SLOTS; k++) slot[k].index = ~0u;
+    for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
     while (!fleeti_cold_value(w->done)) {
         uint32_t lanes = 0, ready;
-        for (uint32_t k = 0; k < FLEETI_SLOTS; k++) {
+        for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) {
             uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
                      index = base + offset;
             uint32_t here = v < FLEETI_WINDOW && index < end && !(posted >> offset & 1);
-            if (here && slot[k].index != index) fleeti_slot_load(&slot[k], w, index);
-            here = here && (!(slot[k].info & FLEETI_INFO_END) || offset == 0) &&
-                   fleeti_slot_ready(&slot[k], w, w->epoch, 0, 1, &seen);
+            if (here && slot[k].index != index) fleeti_pending_load(&slot[k], w, index);
+            here = here && (!(slot[k].info & FLEETI_PENDING_END) || offset == 0) &&
+                   fleeti_pending_ready(&slot[k], w, w->epoch, 0, 1, &seen);
             lanes |= fleeti_ballot(here) << k;
         }
         /* From lanes to plan order: bit o is descriptor base + o. */
@@ -1945,12 +1948,13 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                 fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits tells for what. */
-                uint32_t held = 0;
-                while (posted >> held & 1) held++;
-                if (FLEETI_SLOTS > 1 || fleet_lane() == (base + held) % FLEETI_WINDOW) {
+                uint32_t blocked = 0;
+                while (posted >> blocked & 1) blocked++;
+                if (FLEETI_PENDING_PER_LANE > 1 ||
+                    fleet_lane() == (base + blocked) % FLEETI_WINDOW) {
                     seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base + held].id,
-                                   w->epoch, seen, 0);
+                    fleeti_record_failure(fleeti_state_of(w), self,
+                                          fleeti_tasks_of(w)[base + blocked].id, w->epoch, seen, 0);
                 }
                 return;
             }
@@ -1960,15 +1964,16 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 #if !defined(FLEET_NO_WATCHDOG)
         /* Where nobody ever waits for long, the host's word is looked at here. */
         if (++rounds % 256 == 0) {
-            uint32_t asked = fleet_lane() == 0 &&
-                             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
-            if (asked) {
+            uint32_t aborted =
+                fleet_lane() == 0 &&
+                fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
+            if (aborted) {
                 seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
                 seen.expected = 0;
-                fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id, w->epoch,
-                               seen, 0);
+                fleeti_record_failure(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id,
+                                      w->epoch, seen, 0);
             }
-            if (fleeti_any(asked)) return;
+            if (fleeti_any(aborted)) return;
         }
 #endif
         /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_chiplet_next (edge 7). */
@@ -1980,38 +1985,39 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                 offset++;
                 continue;
             }
-            info = fleeti_shuffle(slot[v % FLEETI_SLOTS].info, v);
+            info = fleeti_shuffle(slot[v % FLEETI_PENDING_PER_LANE].info, v);
             acquire = info >> 4 & 3;
-            if (info & FLEETI_INFO_WAVE) {
+            if (info & FLEETI_PENDING_WAVE) {
                 /* Ready wavefront-tasks in a row go to the waves of one worker. */
                 while (count < fleeti_my_waves(w->me) && count < info >> 8 &&
                        offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
                     uint32_t next = (index + count) % FLEETI_WINDOW;
-                    uint32_t other = fleeti_shuffle(slot[next % FLEETI_SLOTS].info, next) >> 4 & 3;
+                    uint32_t other =
+                        fleeti_shuffle(slot[next % FLEETI_PENDING_PER_LANE].info, next) >> 4 & 3;
                     acquire = other > acquire ? other : acquire;
                     count++;
                 }
             }
-            if (info & FLEETI_INFO_CHIPLET) {
+            if (info & FLEETI_PENDING_CHIPLET) {
                 for (uint32_t j = fleet_lane(); j < workers && !status; j += fleet_wave_size())
-                    status = fleeti_post(w, j, sent + (j < deal), index, acquire, 1, &taken);
+                    status = fleeti_post(w, j, sent + (j < turn), index, acquire, 1, &taken);
                 sent++;
             } else {
-                if (fleet_lane() == deal % fleet_wave_size())
-                    status = fleeti_post(w, deal, sent, index, acquire, count, &taken);
-                if (++deal == workers) deal = 0, sent++;
+                if (fleet_lane() == turn % fleet_wave_size())
+                    status = fleeti_post(w, turn, sent, index, acquire, count, &taken);
+                if (++turn == workers) turn = 0, sent++;
             }
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
                     seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-                    fleeti_give_up(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id, w->epoch,
-                                   seen, 0);
+                    fleeti_record_failure(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id,
+                                          w->epoch, seen, 0);
                 }
                 return;
             }
             for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
             offset += count;
-            if (info & FLEETI_INFO_END) w->done = fleeti_cold_of(fleeti_step_ends(w));
+            if (info & FLEETI_PENDING_END) w->done = fleeti_cold_of(fleeti_step_ends(w));
             if (offset >= FLEETI_WINDOW) break;
         }
         while (posted & 1) {
@@ -2078,14 +2084,14 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
 
 /* Wins up to `want` entries, by one thread: returns how many, with the first one's ticket. eager: do not look first,
    there were entries just now. */
-FLEET_DEVICE uint32_t fleeti_ring_win(fleeti_ring *ring, uint32_t want, uint32_t eager,
-                                      uint32_t *ticket)
+FLEET_DEVICE uint32_t fleeti_ring_reserve(fleeti_ring *ring, uint32_t want, uint32_t eager,
+                                          uint32_t *ticket)
 {
-    int32_t there;
+    int32_t available;
     uint32_t got;
     if (!eager && (int32_t)fleet_load_relaxed_device(&ring->available.word) <= 0) return 0;
-    there = (int32_t)fleet_add_relaxed_device(&ring->available.word, 0u - want);
-    got = there <= 0 ? 0 : (uint32_t)there < want ? (uint32_t)there : want;
+    available = (int32_t)fleet_add_relaxed_device(&ring->available.word, 0u - want);
+    got = available <= 0 ? 0 : (uint32_t)available < want ? (uint32_t)available : want;
     if (got < want) fleet_add_relaxed_device(&ring->available.word, want - got);
     if (got) *ticket = fleet_add_relaxed_device(&ring->head.word, got);
     return got;
@@ -2111,9 +2117,9 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
 /* ---- pushing ready tasks --------------------------------------------------------------------- */
 
 /* Elements that tasks outside their shape have completed, one in each lane below `count`, with its epoch. */
-typedef struct fleeti_todo {
+typedef struct fleeti_worklist {
     uint32_t element, epoch, count;
-} fleeti_todo;
+} fleeti_worklist;
 
 /* Whether the task of a descriptor is outside its grid's shape in this launch. */
 FLEET_DEVICE uint32_t fleeti_desc_absent(const fleeti_worker *w, uint32_t desc)
@@ -2128,9 +2134,9 @@ FLEET_DEVICE uint32_t fleeti_desc_absent(const fleeti_worker *w, uint32_t desc)
 /* DYNAMIC, by all lanes of a wave: makes the arrivals of a task that does not exist in this launch, whose events are
    complete; no worker shall see it. Returns 0 where somebody must: when it has too many, when they count on its
    chiplet, where the last one releases, or when run-time maps make more. It published nothing, and whoever waits for it
-   and for others has their releases; what the arrivals complete goes to *todo. */
-FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, uint32_t epoch,
-                                       fleeti_todo *todo)
+   and for others has their releases; what the arrivals complete goes to *worklist. */
+FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t desc, uint32_t epoch,
+                                             fleeti_worklist *worklist)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleet_task *task = fleeti_tasks_of(w) + desc;
@@ -2142,7 +2148,7 @@ FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, ui
     uint32_t completed = 0, e = 0, mask;
     /* The arrivals of all lanes publish what the lane has observed whose arrival made the task ready. */
     fleet_wave_barrier();
-    if (task->flags & FLEETI_MAPPED || plan->early || n > lanes - todo->count) return 0;
+    if (task->flags & FLEETI_MAPPED || plan->early || n > lanes - worklist->count) return 0;
     r.sub = 0;
     if (here) r = fleeti_notifies_of(w)[task->notifies + lane];
     if (fleeti_any(here && (r.sub || r.counter & FLEETI_SYSTEM))) return 0;
@@ -2155,8 +2161,8 @@ FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, ui
     FLEETI_ROLLED
     for (mask = fleeti_ballot(completed); mask; mask &= mask - 1) {
         const uint32_t next = fleeti_shuffle(e, fleeti_ones((mask & (0u - mask)) - 1));
-        if (lane == todo->count) todo->element = next, todo->epoch = epoch;
-        todo->count++;
+        if (lane == worklist->count) worklist->element = next, worklist->epoch = epoch;
+        worklist->count++;
     }
     return 1;
 }
@@ -2164,7 +2170,7 @@ FLEET_DEVICE uint32_t fleeti_pass_over(const fleeti_worker *w, uint32_t desc, ui
 /* DYNAMIC, by all lanes of a wave: consumers [from, end) have seen one more of their events complete in this epoch.
    Those for which it was the last go to their rings, if they exist in this launch. */
 FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, uint32_t end,
-                                        uint32_t epoch, fleeti_todo *todo)
+                                        uint32_t epoch, fleeti_worklist *worklist)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_consumer *consumers =
@@ -2220,7 +2226,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             FLEETI_ROLLED
             for (; absent; absent &= absent - 1) {
                 const uint32_t lane = fleeti_ones((absent & (0u - absent)) - 1);
-                if (fleeti_pass_over(w, fleeti_shuffle(desc, lane), epoch, todo) &&
+                if (fleeti_complete_absent(w, fleeti_shuffle(desc, lane), epoch, worklist) &&
                     fleet_lane() == lane)
                     ready = 0;
             }
@@ -2239,28 +2245,30 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
 
 /* What arrivals made ready: consumers [from, end), and those of complete elements, of which `mask` has a bit each:
    bit k is the element of triggers[k], or where that is null the one that lane k holds. */
-typedef struct fleeti_news {
+typedef struct fleeti_completions {
     const fleeti_trigger *triggers;
     uint32_t mask, element, from, end;
-} fleeti_news;
+} fleeti_completions;
 
 /* DYNAMIC, by all lanes of a wave: makes it known. The consumers of an element are its own, and the tasks that a
    range names. The step event begins the next step. */
-FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, uint32_t epoch)
+FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions completions,
+                                    uint32_t epoch)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const char *block = (const char *)plan;
     const uint32_t *first = (const uint32_t *)(block + plan->first_consumers);
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
-    uint32_t e = 0, map = plan->n_maps, then = epoch, from = news.from, end = news.end;
-    fleeti_todo todo;
-    todo.element = todo.epoch = todo.count = 0;
+    uint32_t e = 0, map = plan->n_maps, then = epoch, from = completions.from,
+             end = completions.end;
+    fleeti_worklist worklist;
+    worklist.element = worklist.epoch = worklist.count = 0;
     FLEETI_ROLLED
     for (;;) {
         /* What one lane's arrival has observed, all lanes may now read, such as run-time tensors, and publish: a ballot
-           hands over the news, but orders no memory. */
+           hands over the completions, but orders no memory. */
         fleet_wave_barrier();
-        fleeti_push_consumers(w, from, end, then, &todo);
+        fleeti_push_consumers(w, from, end, then, &worklist);
         from = end = 0;
         if (map < plan->n_maps) {
             const fleeti_runtime_map *m = &maps[map++];
@@ -2271,32 +2279,33 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_news news, ui
             from = m->first + from * m->inner, end = m->first + end * m->inner;
             continue;
         }
-        if (news.mask) {
-            const uint32_t bit = fleeti_ones((news.mask & (0u - news.mask)) - 1);
-            e = news.triggers ? fleeti_uniform(news.triggers[bit].element)
-                              : fleeti_shuffle(news.element, bit);
-            news.mask &= news.mask - 1;
+        if (completions.mask) {
+            const uint32_t bit = fleeti_ones((completions.mask & (0u - completions.mask)) - 1);
+            e = completions.triggers ? fleeti_uniform(completions.triggers[bit].element)
+                                     : fleeti_shuffle(completions.element, bit);
+            completions.mask &= completions.mask - 1;
             then = epoch;
-        } else if (todo.count) {
-            todo.count--;
-            e = fleeti_shuffle(todo.element, todo.count);
-            then = fleeti_shuffle(todo.epoch, todo.count);
+        } else if (worklist.count) {
+            worklist.count--;
+            e = fleeti_shuffle(worklist.element, worklist.count);
+            then = fleeti_shuffle(worklist.epoch, worklist.count);
         } else {
             return;
         }
-        if (e == plan->n_elements - 1 && then++ == fleeti_cold_value(w->fixed->last)) continue;
+        if (e == plan->n_elements - 1 && then++ == fleeti_cold_value(w->fixed->last_epoch))
+            continue;
         from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
         map = 0;
     }
 }
 
-FLEET_DEVICE fleeti_news fleeti_step_ended(const fleet_plan *plan)
+FLEET_DEVICE fleeti_completions fleeti_step_ended(const fleet_plan *plan)
 {
-    fleeti_news news;
-    news.triggers = NULL;
-    news.mask = 1, news.element = plan->n_elements - 1;
-    news.from = news.end = 0;
-    return news;
+    fleeti_completions completions;
+    completions.triggers = NULL;
+    completions.mask = 1, completions.element = plan->n_elements - 1;
+    completions.from = completions.end = 0;
+    return completions;
 }
 
 /* Where a task is in the arrivals that run-time maps have it make. */
@@ -2306,8 +2315,8 @@ typedef struct fleeti_cursor {
 
 /* DYNAMIC: an element has got more arrivals than its target, so that it completed too early: its count is too small
    or, where all elements have the same, the gather names it too often. The arrival was that of map m, value number i. */
-FLEET_DEVICE void fleeti_counted_wrong(const fleeti_worker *w, const fleeti_runtime_map *m,
-                                       uint32_t element, uint32_t i)
+FLEET_DEVICE void fleeti_count_mismatch(const fleeti_worker *w, const fleeti_runtime_map *m,
+                                        uint32_t element, uint32_t i)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)((const char *)plan + plan->maps);
@@ -2321,9 +2330,9 @@ FLEET_DEVICE void fleeti_counted_wrong(const fleeti_worker *w, const fleeti_runt
 }
 
 /* DYNAMIC, by all lanes of a wave, after the release: the next arrivals of the task in hand, by its run-time maps,
-   and at last the one that ends its step. Returns 1 with news, 0 when there are no more. */
+   and at last the one that ends its step. Returns 1 with completions, 0 when there are no more. */
 FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor *at,
-                                           fleeti_news *news)
+                                           fleeti_completions *completions)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const char *block = (const char *)plan;
@@ -2332,8 +2341,8 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     uint32_t *counters = fleeti_counters_of(w).device;
-    news->triggers = NULL;
-    news->mask = news->from = news->end = 0;
+    completions->triggers = NULL;
+    completions->mask = completions->from = completions->end = 0;
     fleet_wave_barrier(); /* the arrivals of this call come after those of all lanes in the last one */
     FLEETI_ROLLED
     while (at->map < grid->n_maps) {
@@ -2346,8 +2355,8 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         if (m->kind == FLEETI_MAP_EXISTS || !m->target || (by_row && w->absent)) continue;
         if (m->kind == FLEETI_MAP_RANGES) { /* the tasks behind the last range: there are none */
             const uint32_t last = fleeti_uniform(fleeti_tensor_within(w, m, m->values - 1));
-            news->from = m->first + last * m->inner;
-            news->end = m->first + m->bound * m->inner;
+            completions->from = m->first + last * m->inner;
+            completions->end = m->first + m->bound * m->inner;
             return 1;
         }
         value = here ? fleeti_tensor_within(w, m, i + (by_row ? FLEETI_TASK(w, at) * m->values : 0))
@@ -2357,11 +2366,11 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         here = here && add;
         /* Published by the release of fleeti_arrive (also). Pair: the acquire in fleeti_dynamic_next (edges 6, 10). */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
-        news->element = m->first_element + value;
+        completions->element = m->first_element + value;
         if (here && (int32_t)(old + add - w->epoch * m->target) > 0)
-            fleeti_counted_wrong(w, m, value, i);
-        news->mask = fleeti_ballot(here && old + add == w->epoch * m->target);
-        if (news->mask) return 1;
+            fleeti_count_mismatch(w, m, value, i);
+        completions->mask = fleeti_ballot(here && old + add == w->epoch * m->target);
+        if (completions->mask) return 1;
     }
     if (at->ends) {
         const fleeti_event *step = (const fleeti_event *)(block + plan->events) + plan->step_event;
@@ -2369,9 +2378,9 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         uint32_t old = 0;
         at->ends = 0;
         if (lane == 0) old = fleeti_rmw_device(counters + step->counter, 1);
-        news->element = plan->n_elements - 1;
-        news->mask = fleeti_ballot(lane == 0 && old + 1 == w->epoch * target);
-        return news->mask != 0;
+        completions->element = plan->n_elements - 1;
+        completions->mask = fleeti_ballot(lane == 0 && old + 1 == w->epoch * target);
+        return completions->mask != 0;
     }
     return 0;
 }
@@ -2385,7 +2394,7 @@ FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
 
 /* Early pushes, by all threads of the group: the task in hand has been taken (edge 23, both ends). Who waits for its events and has no other
    producer to come becomes ready, and will wait for them. Nothing is published by that. */
-FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
+FLEET_DEVICE void fleeti_push_early(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_trigger *triggers = fleeti_triggers_of(w);
@@ -2397,18 +2406,18 @@ FLEET_DEVICE void fleeti_taken(const fleeti_worker *w)
     for (uint32_t from = 0; from < n; from += lanes) {
         const uint32_t here = lane < lanes && from + lane < n;
         uint32_t e = 0, last = 0;
-        fleeti_news news;
+        fleeti_completions completions;
         if (here) {
             e = triggers[from + lane].element;
             last =
                 fleet_add_relaxed_device(fleeti_counters_of(w).device + plan->taken + e, 1) + 1 ==
                 w->epoch * targets[e];
         }
-        news.triggers = NULL;
-        news.mask = fleeti_ballot(last);
-        news.element = plan->n_elements + e;
-        news.from = news.end = 0;
-        if (news.mask) fleeti_make_ready(w, news, w->epoch);
+        completions.triggers = NULL;
+        completions.mask = fleeti_ballot(last);
+        completions.element = plan->n_elements + e;
+        completions.from = completions.end = 0;
+        if (completions.mask) fleeti_make_ready(w, completions, w->epoch);
     }
 }
 
@@ -2428,15 +2437,15 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
                                  1, veto, w->turn);
         if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
-            fleeti_news news;
+            fleeti_completions completions;
             fleeti_cursor at;
             at.map = at.base = at.ends = 0;
-            news.triggers = fleeti_triggers_of(w) + from;
-            news.mask = fleeti_first(told.completed);
-            news.element = news.from = news.end = 0;
+            completions.triggers = fleeti_triggers_of(w) + from;
+            completions.mask = fleeti_first(told.completed);
+            completions.element = completions.from = completions.end = 0;
             FLEETI_ROLLED
-            do fleeti_make_ready(w, news, w->epoch);
-            while (mapped && last && fleeti_next_arrivals(w, &at, &news));
+            do fleeti_make_ready(w, completions, w->epoch);
+            while (mapped && last && fleeti_next_arrivals(w, &at, &completions));
         }
     }
     return 0;
@@ -2445,22 +2454,22 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
 /* ---- popping ready tasks --------------------------------------------------------------------- */
 
 /* A ring, as who pops from it needs it. */
-typedef struct fleeti_source {
+typedef struct fleeti_pop_ring {
     fleeti_ring *ring;
     uint32_t mask, entries; /* of a step at most, 0: nobody pushes to it */
-} fleeti_source;
+} fleeti_pop_ring;
 
-FLEET_DEVICE fleeti_source fleeti_source_of(const fleeti_worker *w, uint32_t which)
+FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_of(const fleeti_worker *w, uint32_t which)
 {
     const fleeti_ready_ring *ready = &fleeti_state_of(w)->config.ready[which];
-    fleeti_source source;
+    fleeti_pop_ring source;
     source.ring = ready->ring;
     source.mask = ready->mask;
     source.entries = fleeti_plan_of(w)->ring_entries[which];
     return source;
 }
 /* Those of its own chiplet, and the step event, a worker keeps in LDS: every acquire empties the L1. */
-FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
+FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_event *step =
@@ -2468,8 +2477,8 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
     if (fleet_thread_id() == 0) {
         FLEETI_ROLLED
         for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
-            const fleeti_source s =
-                fleeti_source_of(w, FLEETI_RINGS * fleeti_cold_value(w->fixed->chiplet) + kind);
+            const fleeti_pop_ring s =
+                fleeti_pop_ring_of(w, FLEETI_RINGS * fleeti_cold_value(w->fixed->chiplet) + kind);
             const uint64_t at = (uint64_t)(uintptr_t)s.ring;
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind), (uint32_t)at);
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 1, (uint32_t)(at >> 32));
@@ -2485,10 +2494,10 @@ FLEET_DEVICE void fleeti_keep_sources(const fleeti_worker *w)
     }
     fleet_wave_barrier(); /* the wave that pops is the wave of thread 0 */
 }
-FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t kind)
+FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32_t kind)
 {
     fleeti_quad q = fleeti_lds_get4(w->slots, FLEETI_HOME_WORD(kind));
-    fleeti_source source;
+    fleeti_pop_ring source;
     source.ring = (fleeti_ring *)(uintptr_t)((uint64_t)q.word[1] << 32 | q.word[0]);
     source.mask = q.word[2];
     source.entries = q.word[3];
@@ -2497,42 +2506,42 @@ FLEET_DEVICE fleeti_source fleeti_home_source(const fleeti_worker *w, uint32_t k
 
 /* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of
    wavefront-tasks as many as there are waves. Returns how many entries, with the first one's ticket. */
-FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_source *from, uint32_t *ticket,
+FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, uint32_t *ticket,
                                  fleet_status *status)
 {
     const uint32_t chiplets = fleeti_cold_value(w->fixed->chiplets);
-    fleeti_source home[FLEETI_RINGS];
-    int32_t there[FLEETI_RINGS];
+    fleeti_pop_ring home[FLEETI_RINGS];
+    int32_t available[FLEETI_RINGS];
     uint32_t got = 0;
     /* All looks at once: they take as long as one. */
     uint32_t stop = fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word);
     for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
-        home[kind] = fleeti_home_source(w, kind);
-        there[kind] = home[kind].entries
-                          ? (int32_t)fleet_load_relaxed_device(&home[kind].ring->available.word)
-                          : 0;
+        home[kind] = fleeti_pop_ring_home(w, kind);
+        available[kind] = home[kind].entries
+                              ? (int32_t)fleet_load_relaxed_device(&home[kind].ring->available.word)
+                              : 0;
     }
     *status = (fleet_status)stop;
     if (stop) return 0;
     for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
-        if (got || there[kind] <= 0) continue;
+        if (got || available[kind] <= 0) continue;
         *from = home[kind];
-        got = fleeti_ring_win(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_most(w) : 1, 1,
-                              ticket);
+        got = fleeti_ring_reserve(from->ring, kind == FLEETI_RING_WAVE ? fleeti_batch_limit(w) : 1,
+                                  1, ticket);
     }
     FLEETI_ROLLED
     for (uint32_t i = 0; i < 2 * (chiplets - 1) && !got; i++) {
         const uint32_t k = (fleeti_cold_value(w->fixed->chiplet) + 1 + i / 2) % chiplets;
         const uint32_t kind = i % 2 ? FLEETI_RING_WAVE : FLEETI_RING_CU;
-        *from = fleeti_source_of(w, FLEETI_RINGS * k + kind);
+        *from = fleeti_pop_ring_of(w, FLEETI_RINGS * k + kind);
         if (from->entries)
-            got = fleeti_ring_win(from->ring, i % 2 ? fleeti_batch_most(w) : 1, 0, ticket);
+            got = fleeti_ring_reserve(from->ring, i % 2 ? fleeti_batch_limit(w) : 1, 0, ticket);
     }
     return got;
 }
 
 /* The head of the worker's own queue into LDS, by all lanes of a wave. */
-FLEET_DEVICE void fleeti_own_load(fleeti_worker *w, uint32_t index)
+FLEET_DEVICE void fleeti_own_fetch(fleeti_worker *w, uint32_t index)
 {
     fleeti_fetch_task(w, FLEETI_OWN_WORD, index);
     if (fleet_lane() == 0) {
@@ -2556,25 +2565,26 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
     const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
     uint32_t count, bad;
     fleeti_quad wait;
-    fleeti_slot slot;
+    fleeti_pending slot;
     if (fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_OWN_INDEX)) != index)
-        fleeti_own_load(w, index); /* once for each task */
+        fleeti_own_fetch(w, index); /* once for each task */
     wait = fleeti_lds_get4(w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
     slot.index = index;
     slot.waits = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
     slot.n_waits = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
-    slot.info = fleeti_slot_info(fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(level)), 0);
+    slot.info =
+        fleeti_pending_info(fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(level)), 0);
     slot.first.counter = wait.word[0], slot.first.count = wait.word[1];
     slot.first.stride = wait.word[2], slot.first.target = wait.word[3];
-    count = slot.info & FLEETI_INFO_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
-    if (count > fleeti_batch_most(w)) count = fleeti_batch_most(w);
+    count = slot.info & FLEETI_PENDING_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
+    if (count > fleeti_batch_limit(w)) count = fleeti_batch_limit(w);
     if (count > lanes) count = lanes;
     /* One task: all lanes share its counters. Several: each lane looks after one. */
-    if (count > 1 && lane && lane < count) fleeti_slot_load(&slot, w, index + lane);
-    bad = fleeti_ballot(
-        lane < (count > 1 ? count : lanes) &&
-        (!fleeti_slot_ready(&slot, w, epoch, count > 1 ? 0 : lane, count > 1 ? 1 : lanes, seen) ||
-         stop));
+    if (count > 1 && lane && lane < count) fleeti_pending_load(&slot, w, index + lane);
+    bad = fleeti_ballot(lane < (count > 1 ? count : lanes) &&
+                        (!fleeti_pending_ready(&slot, w, epoch, count > 1 ? 0 : lane,
+                                               count > 1 ? 1 : lanes, seen) ||
+                         stop));
     if (bad) count = count > 1 ? fleeti_ones((bad & (0u - bad)) - 1) : 0;
     for (*scope = FLEET_SCOPE_SYSTEM;
          *scope && !fleeti_any(lane < count && (slot.info >> 4 & 3) >= *scope);)
@@ -2584,7 +2594,7 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
 
 /* DYNAMIC, by the first wave: takes `count` tasks from the head of the worker's own queue, whose events it has seen
    complete, the first one into the next slot; acquires what they published. Pair: the releases of the producers. */
-FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t scope)
+FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t scope)
 {
     const uint32_t own = fleeti_cold_value(w->own), next = own + count;
     const uint32_t ends = next == fleeti_cold_value(w->fixed->count);
@@ -2597,7 +2607,7 @@ FLEET_DEVICE void fleeti_take_own(fleeti_worker *w, uint32_t count, uint32_t sco
         fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
                        fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
     fleet_wave_barrier();
-    fleeti_mail_notify(w, fleeti_cold_value(w->fixed->first) + own);
+    fleeti_slot_fetch_notify(w, fleeti_cold_value(w->fixed->first) + own);
     w->own = fleeti_cold_of(ends ? 0 : next);
     w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
     fleeti_invalidate((fleet_scope)scope);
@@ -2613,34 +2623,35 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
     if (fleet_wave_id() == 0) {
         const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
-        const uint32_t last = fleeti_cold_value(w->fixed->last);
-        uint32_t looked = fleeti_cold_value(w->looked);
+        const uint32_t last = fleeti_cold_value(w->fixed->last_epoch);
+        uint32_t polled_at = fleeti_cold_value(w->polled_at);
         const uint32_t has_own = fleeti_cold_value(w->fixed->count) &&
                                  (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
-        uint32_t tries = 0, over = 0, ticket = 0, index = 0, mine = 0, scope = 0;
+        uint32_t tries = 0, over = 0, ticket = 0, index = 0, own = 0, scope = 0;
         uint64_t since = 0;
         fleet_status status = FLEET_OK;
-        fleeti_source from;
-        fleeti_seen seen, held;
+        fleeti_pop_ring from;
+        fleeti_seen seen, blocked;
         __builtin_memset(&from, 0, sizeof from);
         seen.counter = counter;
-        seen.seen = (fleeti_cold_value(w->fixed->begun) - 1) * target;
+        seen.seen = (fleeti_cold_value(w->fixed->first_epoch) - 1) * target;
         do {
-            held.counter = 0;
+            blocked.counter = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-            /* Where nobody is ever idle, the host's word is looked at here, every few milliseconds: before the own
+            /* Where nobody is ever idle, the host's word is polled_at at here, every few milliseconds: before the own
                queue, whose head may be ready every time. */
             if (fleet_lane() == 0) {
                 const uint32_t now = fleeti_cycles();
-                if ((int32_t)(now - looked) >= 2048 * FLEETI_LOOK_CYCLES) {
-                    looked = now;
+                if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOOK_CYCLES) {
+                    polled_at = now;
                     if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                         status = FLEET_ERROR_ABORTED;
                 }
             }
 #endif
-            if (has_own && !fleeti_any((uint32_t)status)) mine = fleeti_own_ready(w, &scope, &held);
-            if (mine) break;
+            if (has_own && !fleeti_any((uint32_t)status))
+                own = fleeti_own_ready(w, &scope, &blocked);
+            if (own) break;
             if (fleet_lane() == 0) {
                 if (!status) got = fleeti_pop(w, &from, &ticket, &status);
                 if (!got && !status) {
@@ -2654,11 +2665,11 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
             got = fleeti_first(got);
             over = fleeti_first(over | (uint32_t)status);
         } while (!got && !over);
-        w->looked = fleeti_cold_of(fleeti_first(looked));
-        if (mine) {
-            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->fixed->begun);
-            fleeti_take_own(w, mine, scope);
-            got = mine;
+        w->polled_at = fleeti_cold_of(fleeti_first(polled_at));
+        if (own) {
+            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->fixed->first_epoch);
+            fleeti_own_take(w, own, scope);
+            got = own;
         } else if (got) {
             const uint32_t mask = fleeti_first(from.mask), first = fleeti_first(ticket);
             fleeti_ring *ring =
@@ -2680,30 +2691,31 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
                count that began the step is there. */
             step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
         }
-        if (fleeti_any((uint32_t)status) && fleeti_any(has_own && held.counter)) {
+        if (fleeti_any((uint32_t)status) && fleeti_any(has_own && blocked.counter)) {
             /* The lane whose event it is tells what the head of the own queue waits for. */
-            held.status = (fleet_status)fleeti_first((uint32_t)status);
-            if (held.counter)
-                fleeti_give_up(
+            blocked.status = (fleet_status)fleeti_first((uint32_t)status);
+            if (blocked.counter)
+                fleeti_record_failure(
                     fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
                     fleeti_tasks_of(
                         w)[fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own)]
                         .id,
-                    fleeti_cold_value(w->own_epoch), held, 0);
+                    fleeti_cold_value(w->own_epoch), blocked, 0);
         } else if (status) { /* in the step that has not ended */
-            const uint32_t begun = fleeti_cold_value(w->fixed->begun);
+            const uint32_t begun = fleeti_cold_value(w->fixed->first_epoch);
             const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
             seen.status = status;
             seen.expected = epoch * target;
-            fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), ~0u, epoch, seen,
-                           0);
+            fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), ~0u, epoch,
+                                  seen, 0);
         }
         fleet_wave_barrier();
         if (got) {
-            if (!mine)
-                fleeti_mail_fetch(w,
+            if (!own)
+                fleeti_slot_fetch(w,
                                   fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
-            if (!mine) step = (step - (fleeti_cold_value(w->fixed->begun) - 1) * target) / target;
+            if (!own)
+                step = (step - (fleeti_cold_value(w->fixed->first_epoch) - 1) * target) / target;
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
@@ -2712,16 +2724,16 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
     got = fleeti_broadcast(w->me, got, 1);
     if (!got) return 0;
     step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
-    w->mailed = fleeti_cold_of(got);
-    w->epoch = fleeti_cold_value(w->fixed->begun) + step;
-    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last) - w->epoch + 1);
+    w->batch_count = fleeti_cold_of(got);
+    w->epoch = fleeti_cold_value(w->fixed->first_epoch) + step;
+    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last_epoch) - w->epoch + 1);
     return 1;
 }
 
 FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
 {
     w->own_epoch = fleeti_cold_of(w->epoch);
-    fleeti_keep_sources(w);
+    fleeti_cache_pop_rings(w);
     /* The sources of the first step are ready. */
     if (fleeti_cold_value(w->fixed->id) == 0 && !fleeti_cold_value(w->done) &&
         fleeti_my_wave(w->me) == 0)
@@ -2732,7 +2744,7 @@ FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
 /* One for each of the first waves, wherever its descriptor stands. */
 FLEET_DEVICE uint32_t fleeti_dynamic_batch(const fleeti_worker *w, uint32_t *end)
 {
-    const uint32_t wave = fleet_wave_id(), has = wave < fleeti_cold_value(w->mailed);
+    const uint32_t wave = fleet_wave_id(), has = wave < fleeti_cold_value(w->batch_count);
     const uint32_t index =
         has ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave))) : 0;
     *end = index + has;
@@ -2753,7 +2765,7 @@ FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w);
-FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w);
+FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w);
 
 /* ---- worker start ---------------------------------------------------------------------------- */
@@ -2767,7 +2779,7 @@ FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
     f->notifies = fleeti_cold_to(block + plan->notifies);
 }
 /* The plan of the bucket that this launch runs, and the steps that it has behind it. */
-FLEET_DEVICE const fleet_plan *fleeti_choice(const fleet_run *run, uint32_t *epoch)
+FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t *epoch)
 {
     const char *block = (const char *)run->plan;
     const uint32_t bucket =
@@ -2786,7 +2798,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
 {
     const fleet_plan *plan = run->plan;
     const fleeti_queue *queue;
-    uint32_t role, chiplet, rank, epoch, ahead, done;
+    uint32_t role, chiplet, rank, epoch, state_epoch, done;
     FLEET_LDS(fleeti_quad, slots, FLEETI_LOOP_QUADS);
     __builtin_memset(w, 0, sizeof *w);
     __builtin_memset(f, 0, sizeof *f);
@@ -2803,7 +2815,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
         w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
-        f->misfit = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
+        f->launch_error = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
         if (!misfit)
             fleeti_stream_begin(&w->stream, run->limit_ticks, &run->state->stop.word,
                                 fleet_wave_count() - 1);
@@ -2824,31 +2836,31 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET, 0);
         fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET + 1, 0);
     }
-    if (run->only) {
+    if (run->single_task) {
         fleeti_use_plan(f, plan);
         fleet_block_barrier();
-        w->schedule = fleeti_cold_of(FLEETI_ONLY);
+        w->schedule = fleeti_cold_of(FLEETI_SINGLE_TASK);
         w->slow = 1;
-        f->first = fleeti_cold_of(run->only - 1);
+        f->first = fleeti_cold_of(run->single_task - 1);
         w->epoch = 1;
-        f->chiplet = fleeti_cold_of(run->only_chiplet);
-        f->workers = fleeti_cold_of(plan->workers[run->only_chiplet]);
+        f->chiplet = fleeti_cold_of(run->single_chiplet);
+        f->workers = fleeti_cold_of(plan->workers[run->single_chiplet]);
         f->worker = fleeti_cold_of(fleet_block_id());
         f->id = fleeti_cold_of(plan->total_workers);
         f->role = fleeti_cold_of(FLEETI_ROLE_NONE);
-        if (only_static) f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
-        if (fleeti_cold_value(w->fixed->misfit)) {
+        if (only_static) f->launch_error = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+        if (fleeti_cold_value(w->fixed->launch_error)) {
             if (fleet_thread_id() == 0)
                 fleeti_publish_system(&run->state->config.host->task_status,
-                                      fleeti_cold_value(w->fixed->misfit));
+                                      fleeti_cold_value(w->fixed->launch_error));
             w->done = fleeti_cold_of(1);
         }
         return;
     }
     /* On their way during the census. They are this launch's, if its role is one. */
-    plan = fleeti_choice(run, &epoch);
-    ahead = fleet_load_relaxed_device(&run->state->epoch.word);
-    role = fleet_thread_id() == 0 ? fleeti_census(run) : 0;
+    plan = fleeti_choose_plan(run, &epoch);
+    state_epoch = fleet_load_relaxed_device(&run->state->epoch.word);
+    role = fleet_thread_id() == 0 ? fleeti_residency_check(run) : 0;
     role = fleeti_broadcast(w->me, role, 1);
     f->role = fleeti_cold_of(role);
     if (role < FLEETI_ROLE_FIRST) {
@@ -2859,7 +2871,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     fleeti_use_plan(f, plan);
     w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
     w->epoch = epoch + 1;
-    w->ahead = fleeti_cold_of(fleeti_uniform(ahead) - epoch);
+    w->epoch_offset = fleeti_cold_of(fleeti_uniform(state_epoch) - epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
     f->chiplet = fleeti_cold_of(chiplet);
@@ -2874,28 +2886,29 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
                                                              : fleeti_cold_value(w->fixed->id));
     if (only_static) { /* a constant; without it the code below is for nobody */
         if (plan->schedule != FLEET_SCHEDULE_STATIC)
-            f->misfit = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
+            f->launch_error = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
         w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
     }
     f->first = fleeti_cold_of(queue->first);
     f->count = fleeti_cold_of(queue->count);
-    f->begun = fleeti_cold_of(w->epoch);
-    f->last = fleeti_cold_of(w->epoch - 1 + run->steps);
+    f->first_epoch = fleeti_cold_of(w->epoch);
+    f->last_epoch = fleeti_cold_of(w->epoch - 1 + run->steps);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     done = run->steps == 0 ||
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
-    if (fleeti_cold_value(w->fixed->misfit)) {
+    if (fleeti_cold_value(w->fixed->launch_error)) {
         fleeti_seen seen;
-        seen.status = (fleet_status)fleeti_cold_value(w->fixed->misfit), seen.counter = 0;
+        seen.status = (fleet_status)fleeti_cold_value(w->fixed->launch_error), seen.counter = 0;
         seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
         if (fleet_thread_id() == 0)
-            fleeti_give_up(run->state, fleeti_cold_value(w->fixed->id), 0, w->epoch, seen, 0);
+            fleeti_record_failure(run->state, fleeti_cold_value(w->fixed->id), 0, w->epoch, seen,
+                                  0);
         done = 1;
     }
     w->done = fleeti_cold_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
-    w->looked = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
-    w->looks = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
+    w->polled_at = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
+    w->prefetches = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
     if (!w->slow) fleeti_static_start(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) fleeti_chiplet_start(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) fleeti_dynamic_start(w);
@@ -2905,7 +2918,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
 
 /* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
    Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
-FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_next_of_schedule(fleeti_worker *w)
 {
     const uint32_t next = fleeti_cold_value(w->batch_at);
     if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
@@ -2913,7 +2926,7 @@ FLEET_DEVICE uint32_t fleeti_take_elsewhere(fleeti_worker *w)
         w->batch_at = fleeti_cold_of(next + fleeti_my_waves(w->me));
         return 1;
     }
-    if (fleeti_schedule_of(w) == FLEETI_ONLY && fleeti_cold_value(w->done))
+    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK && fleeti_cold_value(w->done))
         return 0;                 /* the other waves have left */
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
         w->group = FLEET_BLOCK;
@@ -2940,8 +2953,8 @@ FLEET_DEVICE uint32_t fleeti_batch(fleeti_worker *w, uint32_t *end)
     return fleeti_dynamic_batch(w, end);
 }
 
-/* The part of fleeti_take for all tasks but plain ones. */
-FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
+/* The part of fleeti_next_task for all tasks but plain ones. */
+FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
 {
     if (w->vetoed) { /* of the plain task before this one */
         if (w->tile_status)
@@ -2951,7 +2964,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
         return 0;
     }
     for (;;) {
-        uint32_t how = w->slow ? fleeti_take_elsewhere(w) : 2;
+        uint32_t how = w->slow ? fleeti_next_of_schedule(w) : 2;
         if (how == 0) return 0;
         if (how == 2) {
             w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
@@ -2975,7 +2988,7 @@ FLEET_DEVICE uint32_t fleeti_take_slowly(fleeti_worker *w)
 /* The next task of this group into w->task; 0: the run is over for this worker. A plain task stands in the next slot,
    exists, has the whole workgroup for itself and notifies one event at most; most tasks are. The end of a step is
    not. */
-FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
 {
 #if defined(FLEET_HOST)
     fleeti_host_lds_reset(w->lds_mark);
@@ -2993,7 +3006,7 @@ FLEET_DEVICE uint32_t fleeti_take(fleeti_worker *w)
                    FLEETI_TASK(w, tile) != FLEETI_TILE_NONE;
     }
     w->absent = 0;
-    if (!w->plain) return fleeti_take_slowly(w);
+    if (!w->plain) return fleeti_next_task_slow(w);
     w->number++;
     fleeti_trace_taken(w);
     return 1;
@@ -3016,7 +3029,7 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 
 /* How many wait records of the task in hand its group must poll. None under CHIPLET, whose scheduler saw its events
    complete. */
-FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
 {
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_wait(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_dynamic_wait(w);
@@ -3026,11 +3039,11 @@ FLEET_DEVICE uint32_t fleeti_must_wait(const fleeti_worker *w)
 /* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
 FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
 {
-    return fleeti_must_wait(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
+    return fleeti_wait_count(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
 }
 
 /* Waits for the events of the task in hand; 0: the run ends, the tile must not run. */
-FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
+FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
 {
     const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
     fleeti_wait first;
@@ -3046,35 +3059,35 @@ FLEET_DEVICE uint32_t fleeti_ready(fleeti_worker *w, uint32_t n)
                              &fleeti_state_of(w)->config.watch, &seen);
     if (!status) return 1;
     if (seen.status) /* the lane whose event it was */
-        fleeti_give_up(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
-                       w->epoch, seen, 0);
+        fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+                              FLEETI_TASK(w, id), w->epoch, seen, 0);
     fleeti_stop(w);
     return 0;
 }
 
 /* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
    arrival saw them complete, and the worker has acquired; but for early pushes. */
-FLEET_DEVICE uint32_t fleeti_begin(fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_wait_task(fleeti_worker *w)
 {
     uint32_t n;
-    fleeti_tell(w, w->group);
+    fleeti_record_running(w, w->group);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
-        fleeti_taken(w);
-    n = fleeti_must_wait(w);
-    if (n && !fleeti_ready(w, n)) return 0;
+        fleeti_push_early(w);
+    n = fleeti_wait_count(w);
+    if (n && !fleeti_wait_events(w, n)) return 0;
     if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
         w->absent = fleeti_is_missing(w);
     return 1;
 }
 
-/* The part of fleeti_finish for all tasks but plain ones. */
-FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_status)
+/* The part of fleeti_finish_task for all tasks but plain ones. */
+FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status tile_status)
 {
     const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
     fleeti_notify first;
     uint32_t n = FLEETI_TASK(w, n_waits) >> 16, veto = 0;
     const uint32_t mapped = fleeti_task_has(w, FLEETI_MAPPED);
-    if (fleeti_schedule_of(w) == FLEETI_ONLY) {
+    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) {
         if (tile_status)
             fleeti_publish_system(&fleeti_state_of(w)->config.host->task_status,
                                   (uint32_t)tile_status);
@@ -3087,7 +3100,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
         if (n) first = notifies[0];
     } else {
         w->turn ^= 1;
-        if (w->slow) fleeti_mail_end(w);
+        if (w->slow) fleeti_slot_notify_fetched(w);
         if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
     }
     veto |= w->stop || tile_status != FLEET_OK;
@@ -3099,7 +3112,7 @@ FLEET_DEVICE uint32_t fleeti_finish_slowly(fleeti_worker *w, fleet_status tile_s
 }
 
 /* After the tile: publishes its data, counts steps, and looks ahead. */
-FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
+FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 {
     fleeti_trace_ended(w);
     if (w->plain) { /* a veto is looked at together with the next task */
@@ -3114,11 +3127,11 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
                               NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
                 .flags &
             FLEETI_VETOED;
-        if (w->looks) fleeti_static_finish(w);
-    } else if (fleeti_finish_slowly(w, tile_status) & FLEETI_VETOED) {
+        if (w->prefetches) fleeti_static_finish(w);
+    } else if (fleeti_finish_task_slow(w, tile_status) & FLEETI_VETOED) {
         fleeti_stop(w);
     } else {
-        if (w->looks && !w->slow) fleeti_static_finish(w);
+        if (w->prefetches && !w->slow) fleeti_static_finish(w);
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
             w->head = fleeti_cold_of(w->number);
             if (fleeti_step_ends(w)) {
@@ -3127,7 +3140,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
             }
         }
     }
-    fleeti_trace_told(w);
+    fleeti_trace_notified(w);
 }
 
 /* ---- loop macros ----------------------------------------------------------------------------- */
@@ -3184,7 +3197,7 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
         fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
                      set##_slot_bytes, only_static);                                               \
         fleeti_f.args = fleeti_cold_to(set_args);                                                  \
-        fleeti_w.fixed = fleeti_fix(&fleeti_f);                                                    \
+        fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
         fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
         if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
@@ -3199,11 +3212,11 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
             }                                                                                      \
             fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
-            while (fleeti_take(&fleeti_w)) {                                                       \
+            while (fleeti_next_task(&fleeti_w)) {                                                  \
                 if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
                 /* Worked out before the wait, so that the tile begins at once when it is over. */ \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
-                if (set##_slots > 0) fleeti_stream_meet(&fleeti_w, &fleeti_here);                  \
+                if (set##_slots > 0) fleeti_stream_locate(&fleeti_w, &fleeti_here);                \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
                 if (sizeof(set) <= FLEETI_ARGS_AHEAD) {                                            \
@@ -3215,17 +3228,17 @@ FLEET_DEVICE void fleeti_finish(fleeti_worker *w, fleet_status tile_status)
                 }                                                                                  \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
-                if (fleeti_begin(&fleeti_w)) {                                                     \
+                if (fleeti_wait_task(&fleeti_w)) {                                                 \
                     if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
                     fleeti_trace_begun(&fleeti_w);                                                 \
                     fleet_status fleeti_ended =                                                    \
                         set##_dispatch(fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);       \
                     if (set##_slots > 0)                                                           \
-                        fleeti_ended = fleeti_stream_verdict(&fleeti_w, fleeti_ended);             \
-                    fleeti_finish(&fleeti_w, fleeti_ended);                                        \
+                        fleeti_ended = fleeti_stream_status(&fleeti_w, fleeti_ended);              \
+                    fleeti_finish_task(&fleeti_w, fleeti_ended);                                   \
                 }                                                                                  \
             }                                                                                      \
-            if (set##_slots > 0) fleeti_stream_quit(&fleeti_w);                                    \
+            if (set##_slots > 0) fleeti_stream_stop(&fleeti_w);                                    \
             fleeti_trace_leave(&fleeti_w);                                                         \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
@@ -3259,7 +3272,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     if (fleet_thread_id() == 0) fleet_store_nt16(rows + id, zero);
     for (uint32_t i = fleet_thread_id(); i < room; i += fleet_thread_count()) {
         fleet_store_nt16(records + i, zero);
-        fleet_store_nt16(&records[i].told, zero);
+        fleet_store_nt16(&records[i].notified, zero);
     }
     /* All zeros are in memory before the first record is, which another wave may store. */
     fleeti_drain();
@@ -3284,7 +3297,8 @@ FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
     uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
     if (!fleeti_cold_value(w->trace.room)) return;
     if (waves)
-        records = walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_cold_value(w->mailed);
+        records =
+            walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_cold_value(w->batch_count);
     if (waves && walks) taken += records - 1;
     w->trace.batch = fleeti_cold_of(record + fleet_wave_id());
     if (fleeti_trace_step(w) < fleeti_cold_value(w->trace.first_step))
@@ -3336,11 +3350,11 @@ FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
     return fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT));
 }
 /* The task has notified. */
-FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
+FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
 {
     fleeti_tracer *t = &w->trace;
     const uint32_t step = fleeti_trace_step(w);
-    uint32_t number, desc, kept = FLEETI_TRACE_KEPT | (w->absent ? FLEETI_TRACE_ABSENT : 0);
+    uint32_t number, desc, flags = FLEETI_TRACE_VALID | (w->absent ? FLEETI_TRACE_ABSENT : 0);
     fleeti_trace_record *record;
     fleet_quad first, second;
     if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
@@ -3348,7 +3362,7 @@ FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
         number = fleeti_cold_value(t->batch);
         t->batch = fleeti_cold_of(number + fleeti_my_waves(w->me));
         desc = fleeti_cold_value(t->desc);
-        kept |= fleet_wave_id() << 8;
+        flags |= fleet_wave_id() << 8;
     } else {
         number = w->number - 1 - fleeti_cold_value(t->skip);
         desc = fleeti_trace_desc(w);
@@ -3358,11 +3372,11 @@ FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
     first.word[0] = fleeti_cold_value(t->low), first.word[1] = fleeti_cold_value(t->high);
     first.word[2] = fleeti_cold_value(t->begun), first.word[3] = fleeti_cold_value(t->ended);
     second.word[0] = (uint32_t)fleeti_trace_now();
-    second.word[1] = desc, second.word[2] = step, second.word[3] = kept;
+    second.word[1] = desc, second.word[2] = step, second.word[3] = flags;
     /* The end of the kernel publishes them. Pair: the copy in fleet_trace_read (edge 17). */
     if (fleet_lane() == 0) {
         fleet_store_nt16(record, first);
-        fleet_store_nt16(&record->told, second);
+        fleet_store_nt16(&record->notified, second);
     }
 }
 
@@ -3402,7 +3416,7 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
 {
     (void)w;
 }
-FLEET_DEVICE void fleeti_trace_told(fleeti_worker *w)
+FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
 {
     (void)w;
 }
@@ -3429,21 +3443,21 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 /* ---- launch: helper kernels ------------------------------------------------------------------ */
 
 /* The smallest bucket that serves these values. */
-FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *asked)
+FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *values)
 {
     const uint64_t *offset = (const uint64_t *)((const char *)plan + plan->buckets);
     uint32_t bucket = 0;
     for (; bucket + 1 < plan->n_buckets; bucket++) {
         const fleet_plan *p = (const fleet_plan *)((const char *)plan + offset[bucket]);
         uint32_t fits = 1;
-        for (uint32_t i = 0; i < plan->n_symbols; i++) fits &= asked[i] <= p->bound[i];
+        for (uint32_t i = 0; i < plan->n_symbols; i++) fits &= values[i] <= p->bound[i];
         if (fits) break;
     }
     return bucket;
 }
-FLEET_DEVICE int32_t fleeti_extent_of(fleet_dim d, const int32_t *asked)
+FLEET_DEVICE int32_t fleeti_extent_of(fleet_dim d, const int32_t *values)
 {
-    int64_t v = d.add + (d.symbol ? d.mul * asked[d.symbol - 1] : 0);
+    int64_t v = d.add + (d.symbol ? d.mul * values[d.symbol - 1] : 0);
     return v < 0 ? 0 : (int32_t)(v / d.div);
 }
 /* What the launch is for: its bucket, its symbols, and the shapes that they give its grids. */
@@ -3455,15 +3469,16 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
     if (fleet_thread_id() == 0) fleet_store_relaxed_device(&state->bucket.word, bucket);
     for (uint32_t i = 0; i < plan->n_symbols; i++) guarded |= symbols[i].at_launch;
     for (uint32_t i = fleet_thread_id(); i < plan->n_symbols; i += fleet_thread_count())
-        state->symbols[i] = state->config.asked[i];
+        state->symbols[i] = state->config.symbol_values[i];
     for (uint32_t g = fleet_thread_id(); guarded && g < plan->n_grids; g += fleet_thread_count())
         for (uint32_t k = 0; k <= FLEET_MAX_RANK; k++)
-            state->config.shapes[FLEETI_SHAPE * g + k] = fleeti_extent_of(
-                k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices, state->config.asked);
+            state->config.shapes[FLEETI_SHAPE * g + k] =
+                fleeti_extent_of(k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices,
+                                 state->config.symbol_values);
 }
 
 /* One workgroup, before the run in stream order: announces the launch's workgroups and, where no others are due, opens
-   the run for them (fleeti_judge). trace: where its records go; null: none. The end of this kernel publishes what it
+   the run for them (fleeti_residency_decide). trace: where its records go; null: none. The end of this kernel publishes what it
    wrote to the next. */
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
 {
@@ -3480,14 +3495,14 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
             aborted =
                 fleet_load_relaxed_system(&host->abort.word); /* across the bus: for the end */
             stop = fleet_load_relaxed_device(&state->stop.word);
-            mine = 1 + fleeti_smallest_bucket(plan, state->config.asked);
+            mine = 1 + fleeti_smallest_bucket(plan, state->config.symbol_values);
         }
     }
     mine = fleeti_broadcast(fleeti_me_now(), mine, 0);
     if (!mine) return;
     fleeti_set_shapes(state, plan, mine - 1);
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
-        fleet_store_relaxed_device(&state->census[i].word, 0);
+        fleet_store_relaxed_device(&state->resident[i].word, 0);
         fleet_store_relaxed_device(&state->chiplet_index[i], 0);
     }
     for (uint32_t i = fleet_thread_id();
@@ -3501,7 +3516,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     fleeti_drain();
     fleet_block_barrier();
     if (fleet_thread_id() == 0) {
-        fleet_store_relaxed_device(&state->verdict.word, 0);
+        fleet_store_relaxed_device(&state->residency.word, 0);
         fleet_store_relaxed_device(&state->exited.word, 0);
         state->config.watch.limit_ticks = run.limit_ticks;
         state->config.trace = trace;
@@ -3512,23 +3527,24 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
             fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
         }
         /* The census is clear and the verdict pending before there are seats: workgroups of a launch that was refused
-           since may be running already. Pair: the RMW on the seats, in fleeti_census (edge 12). */
+           since may be running already. Pair: the RMW on the seats, in fleeti_residency_check (edge 12). */
         fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
     }
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
 
 /* fleet_bind: the value is that of all launches behind it in stream order. */
-FLEET_GLOBAL(64) void fleeti_ask(fleeti_state *state, uint32_t symbol, int32_t value)
+FLEET_GLOBAL(64) void fleeti_set_symbol(fleeti_state *state, uint32_t symbol, int32_t value)
 {
-    if (fleet_thread_id() == 0) state->config.asked[symbol] = value;
+    if (fleet_thread_id() == 0) state->config.symbol_values[symbol] = value;
 }
-FLEET_THUNK3(fleeti_ask, fleeti_state *, uint32_t, int32_t)
-FLEET_GLOBAL(64) void fleeti_lend(fleeti_state *state, uint32_t tensor, const uint32_t *memory)
+FLEET_THUNK3(fleeti_set_symbol, fleeti_state *, uint32_t, int32_t)
+FLEET_GLOBAL(64)
+void fleeti_set_tensor(fleeti_state *state, uint32_t tensor, const uint32_t *memory)
 {
     if (fleet_thread_id() == 0) state->config.tensors[tensor] = memory;
 }
-FLEET_THUNK3(fleeti_lend, fleeti_state *, uint32_t, const uint32_t *)
+FLEET_THUNK3(fleeti_set_tensor, fleeti_state *, uint32_t, const uint32_t *)
 
 /* After a launch that failed on the host: its workgroups will not come. Others may wait for them on their seats. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
@@ -3537,7 +3553,7 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
     /* As if its workgroups had come: no seats stand open while nothing is due. */
     fleeti_rmw_device(&run.state->seats.word, 0u - run.blocks);
     if (fleeti_rmw_device(&run.state->due.word, 0u - run.blocks) != run.blocks)
-        fleeti_fail_census(run.state, FLEET_ERROR_BUSY);
+        fleeti_residency_fail(run.state, FLEET_ERROR_BUSY);
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
@@ -3860,8 +3876,8 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
 }
 
 /* Virtual chiplets: which workgroup counts to which. Every chiplet gets as many as it needs. */
-static void fleeti_deal_blocks(const fleet_plan *plan, const fleet_state_desc *d,
-                               uint8_t *chiplet_of, uint32_t blocks)
+static void fleeti_place_blocks(const fleet_plan *plan, const fleet_state_desc *d,
+                                uint8_t *chiplet_of, uint32_t blocks)
 {
     uint32_t left[FLEET_MAX_CHIPLETS];
     uint32_t k = d->placement == FLEET_PLACEMENT_ROTATED ? (uint32_t)(d->seed % plan->chiplets) : 0;
@@ -3969,7 +3985,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     initial = (char *)calloc(1, bytes);
     if (!initial) return FLEET_ERROR_MEMORY;
     memset(pinned, 0, fleet_state_host_bytes(plan));
-    if (!own_ids) fleeti_deal_blocks(plan, &d, (uint8_t *)initial + s->chiplet_of, s->blocks);
+    if (!own_ids) fleeti_place_blocks(plan, &d, (uint8_t *)initial + s->chiplet_of, s->blocks);
     header = (fleeti_state *)(void *)initial;
     header->epoch.word = d.first_epoch;
     header->config.counters = (uint32_t *)(void *)(s->device + s->counters);
@@ -3979,8 +3995,8 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     header->config.shapes = (int32_t *)(void *)(s->device + s->shapes);
     for (uint32_t i = 0; i < plan->n_symbols; i++) {
         if (fleeti_symbols_of(plan)[i].at_launch) continue;
-        header->config.asked[i] = plan->bound[i];
-        s->bound |= 1u << i;
+        header->config.symbol_values[i] = plan->bound[i];
+        s->bound_symbols |= 1u << i;
     }
     if (fleeti_has_rings(plan)) {
         size_t at = s->rings;
@@ -4231,12 +4247,12 @@ static fleet_status fleeti_check_bound(fleet_state *s)
     if (!s || !s->image) return FLEET_ERROR_NULL;
     plan = s->image->plan;
     for (uint32_t i = 0; i < plan->n_symbols; i++)
-        if (!(s->bound >> i & 1))
+        if (!(s->bound_symbols >> i & 1))
             return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
                                  "symbol %s has no value: fleet_bind before the first launch",
                                  fleeti_symbol_name(plan, i));
     for (uint32_t i = 0; i < plan->n_tensors; i++)
-        if (!(s->lent >> i & 1))
+        if (!(s->bound_tensors >> i & 1))
             return fleeti_refuse(s, FLEET_ERROR_TENSOR_UNBOUND,
                                  "run-time tensor %s has no memory: fleet_bind_tensor before the "
                                  "first launch",
@@ -4258,13 +4274,13 @@ fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memo
     if (i == plan->n_tensors)
         return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
                              tensor);
-    s->lent |= 1u << i;
+    s->bound_tensors |= 1u << i;
     s->message[0] = 0;
     device = (fleeti_state *)(void *)s->device;
     args[0] = &device, args[1] = &i, args[2] = &memory;
     k.threads = 64;
     k.stream = stream;
-    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_lend), args, &k);
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_tensor), args, &k);
 }
 
 fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet_stream stream)
@@ -4274,7 +4290,7 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     fleet_kernel_desc k = fleet_kernel_desc_default();
     fleeti_state *device;
     uint32_t i = 0;
-    int32_t asked = (int32_t)value;
+    int32_t word = (int32_t)value;
     void *args[3];
     if (!s || !s->image || !symbol) return FLEET_ERROR_NULL;
     plan = s->image->plan;
@@ -4287,13 +4303,13 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     if (value < found->min || value > found->max)
         return fleeti_refuse(s, FLEET_ERROR_SYMBOL_RANGE, "symbol %s is %lld, outside [%d, %d]",
                              symbol, (long long)value, (int)found->min, (int)found->max);
-    s->bound |= 1u << i;
+    s->bound_symbols |= 1u << i;
     s->message[0] = 0;
     device = (fleeti_state *)(void *)s->device;
-    args[0] = &device, args[1] = &i, args[2] = &asked;
+    args[0] = &device, args[1] = &i, args[2] = &word;
     k.threads = 64;
     k.stream = stream;
-    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_ask), args, &k);
+    return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_set_symbol), args, &k);
 }
 
 static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *d)
@@ -4389,8 +4405,8 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
             if (q < workers)
                 for (chiplet = 0; q >= plan->worker_base[chiplet] + plan->workers[chiplet];)
                     chiplet++;
-            run.only = i + 1;
-            run.only_chiplet = chiplet;
+            run.single_task = i + 1;
+            run.single_chiplet = chiplet;
             k = fleeti_worker_desc(d, tasks[i].level == FLEET_LEVEL_CHIPLET ? plan->workers[chiplet]
                                                                             : 1);
             __atomic_store_n(&s->host->task_status, 0, __ATOMIC_RELAXED);
@@ -4400,7 +4416,7 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
             /* The other descriptors of a chiplet-task are copies of this one. */
             if (status || tasks[i].level != FLEETI_LEVEL_PART) return status;
         }
-    return run.only ? FLEET_OK : FLEET_ERROR_ARGUMENT;
+    return run.single_task ? FLEET_OK : FLEET_ERROR_ARGUMENT;
 }
 
 static uint32_t fleeti_take_count(uint32_t *word)
@@ -4420,7 +4436,7 @@ fleet_status fleet_state_status(fleet_state *s)
         return (fleet_status)status;
     }
     if (fleeti_take_count(&s->host->busy)) return FLEET_ERROR_BUSY;
-    if (fleeti_take_count(&s->host->census)) return FLEET_ERROR_CENSUS;
+    if (fleeti_take_count(&s->host->nonresident)) return FLEET_ERROR_CENSUS;
     if (fleeti_take_count(&s->host->poisoned)) return FLEET_ERROR_POISONED;
     return FLEET_OK;
 }
@@ -4478,8 +4494,8 @@ static uint32_t fleeti_host_word(const uint32_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t element,
-                                   uint32_t *word, uint32_t *target)
+static fleet_status fleeti_external(const fleet_state *s, int32_t event, uint32_t element,
+                                    uint32_t *word, uint32_t *target)
 {
     const fleeti_event *v;
     if (!s || !s->image) return FLEET_ERROR_NULL;
@@ -4496,11 +4512,11 @@ static fleet_status fleeti_outside(const fleet_state *s, int32_t event, uint32_t
 }
 
 /* The counter in host memory, for events of system scope. */
-static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uint32_t element,
-                                        uint32_t **at, uint32_t *target)
+static fleet_status fleeti_external_host(const fleet_state *s, int32_t event, uint32_t element,
+                                         uint32_t **at, uint32_t *target)
 {
     uint32_t word = 0;
-    fleet_status status = fleeti_outside(s, event, element, &word, target);
+    fleet_status status = fleeti_external(s, event, element, &word, target);
     if (status) return status;
     if (!(word & FLEETI_SYSTEM)) return FLEET_ERROR_SCOPE;
     *at = (uint32_t *)(void *)((char *)s->host + s->system) + (word & ~FLEETI_SYSTEM);
@@ -4510,7 +4526,7 @@ static fleet_status fleeti_outside_host(const fleet_state *s, int32_t event, uin
 fleet_status fleet_event_notify(fleet_state *s, int32_t event, uint32_t element, uint32_t epoch)
 {
     uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
     if (!status && (int32_t)(__atomic_load_n(at, __ATOMIC_RELAXED) - (epoch - 1) * target) < 0)
         return FLEET_ERROR_EPOCH;
     /* Publishes what this thread wrote to the workgroup that waits. Pair: fleeti_invalidate_system (edge 16). */
@@ -4522,7 +4538,7 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
                               uint32_t *done)
 {
     uint32_t *at = NULL, target = 0;
-    fleet_status status = fleeti_outside_host(s, event, element, &at, &target);
+    fleet_status status = fleeti_external_host(s, event, element, &at, &target);
     if (!done) return FLEET_ERROR_NULL;
     /* Pair: fleeti_write_back_system before the arrival (edge 16). */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
@@ -4547,7 +4563,7 @@ fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t elem
 fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t element, fleet_event *out)
 {
     uint32_t word = 0, target = 0;
-    fleet_status status = fleeti_outside(s, event, element, &word, &target);
+    fleet_status status = fleeti_external(s, event, element, &word, &target);
     if (status) return status;
     if (!out) return FLEET_ERROR_NULL;
     memset(out, 0, sizeof *out);
@@ -4680,13 +4696,13 @@ static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
     return 0;
 }
 
-#define FLEETI_FIRST 0xffffffffu
-static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
+#define FLEETI_FIRST_FAILURE 0xffffffffu
+static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
 {
     const fleet_failure *from =
-        who == FLEETI_FIRST
+        index == FLEETI_FIRST_FAILURE
             ? &s->host->first
-            : (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + who;
+            : (const fleet_failure *)(const void *)((const char *)s->host + s->failures) + index;
     fleet_failure f;
     f.status = fleeti_host_word(&from->status); /* stored last */
     f.worker = fleeti_host_word(&from->worker);
@@ -4713,9 +4729,9 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t who)
 uint32_t fleet_get_failure(const fleet_state *s, fleet_failure *failure)
 {
     if (!s || !s->host || !failure) return 0;
-    /* Acquire. Pair: fleeti_publish_system in fleeti_give_up (edge 14). */
+    /* Acquire. Pair: fleeti_publish_system in fleeti_record_failure (edge 14). */
     if (!fleeti_host_word(&s->host->status)) return 0;
-    *failure = fleeti_read_failure(s, FLEETI_FIRST);
+    *failure = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
     failure->status = fleeti_host_word(&s->host->status);
     return 1;
 }
@@ -4747,18 +4763,18 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
                fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
                fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
     if (s->message[0]) fleeti_put(&t, "refused: %s\n", s->message);
-    if (fleeti_host_word(&s->host->census_need)) {
-        uint32_t k = fleeti_host_word(&s->host->census_chiplet);
-        if (k == FLEETI_CENSUS_ALL)
+    if (fleeti_host_word(&s->host->resident_needed)) {
+        uint32_t k = fleeti_host_word(&s->host->resident_chiplet);
+        if (k == FLEETI_ANY_CHIPLET)
             fleeti_put(&t, "census: %u of %u workgroups became resident in time\n",
-                       fleeti_host_word(&s->host->census_have),
-                       fleeti_host_word(&s->host->census_need));
+                       fleeti_host_word(&s->host->resident_found),
+                       fleeti_host_word(&s->host->resident_needed));
         else
             fleeti_put(&t, "census: chiplet %u has %u workgroups, the plan needs %u there\n", k,
-                       fleeti_host_word(&s->host->census_have),
-                       fleeti_host_word(&s->host->census_need));
+                       fleeti_host_word(&s->host->resident_found),
+                       fleeti_host_word(&s->host->resident_needed));
     }
-    first = fleeti_read_failure(s, FLEETI_FIRST);
+    first = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
     for (uint32_t w = 0; w < plan->total_workers + plan->chiplets + 1; w++) {
         fleet_failure f = w ? fleeti_read_failure(s, w - 1) : first;
         if (!f.status) continue;
@@ -4885,10 +4901,10 @@ static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker, ui
     t.run_begin_ns =
         t.wait_begin_ns + (uint64_t)(uint32_t)(r->begun - (uint32_t)r->taken) * FLEETI_CLOCK_NS;
     t.run_end_ns = t.run_begin_ns + (uint64_t)(uint32_t)(r->ended - r->begun) * FLEETI_CLOCK_NS;
-    t.notify_end_ns = t.run_end_ns + (uint64_t)(uint32_t)(r->told - r->ended) * FLEETI_CLOCK_NS;
+    t.notify_end_ns = t.run_end_ns + (uint64_t)(uint32_t)(r->notified - r->ended) * FLEETI_CLOCK_NS;
     t.worker = worker;
     t.chiplet = fleeti_chiplet_of_worker(plan, worker);
-    t.wave = r->kept >> 8;
+    t.wave = r->flags >> 8;
     t.step = r->step;
     t.task = task->id;
     t.grid = task->grid;
@@ -4897,7 +4913,7 @@ static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker, ui
         t.part = worker - plan->worker_base[t.chiplet];
     else if (task->level >= FLEET_LEVEL_CHIPLET)
         t.part = task->batch;
-    t.absent = (r->kept & FLEETI_TRACE_ABSENT) != 0;
+    t.absent = (r->flags & FLEETI_TRACE_ABSENT) != 0;
     t.desc = r->desc;
     t.kind = fleeti_kind_number(plan, task->grid);
     t.share = task->level == FLEET_LEVEL_WAVE ? waves : 1;
@@ -4940,9 +4956,9 @@ static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *tr
         log->plan = fleet_plan_bucket(trace->plan, rows[w].bucket - 1);
         if (!log->plan) return FLEET_ERROR_IMAGE_INDEX;
         if (rows[w].waves > log->waves) log->waves = rows[w].waves;
-        if (rows[w].asked > trace->records) log->dropped += rows[w].asked - trace->records;
+        if (rows[w].wanted > trace->records) log->dropped += rows[w].wanted - trace->records;
         for (uint32_t i = 0; i < trace->records; i++)
-            n += records[(size_t)w * trace->records + i].kept != 0;
+            n += records[(size_t)w * trace->records + i].flags != 0;
     }
     if (!log->plan) return FLEET_ERROR_UNSUPPORTED;
     log->chiplets = log->plan->chiplets;
@@ -4954,7 +4970,7 @@ static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *tr
     for (size_t i = 0; i < (size_t)workers * trace->records; i++) {
         const fleet_task *tasks = (const fleet_task *)fleeti_at(log->plan, log->plan->tasks);
         fleet_traced *t = &log->tasks[log->n_tasks];
-        if (!records[i].kept) continue;
+        if (!records[i].flags) continue;
         if (records[i].desc >= log->plan->n_descs ||
             tasks[records[i].desc].grid >= log->plan->n_grids)
             return FLEET_ERROR_IMAGE_INDEX;
@@ -5152,7 +5168,7 @@ fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fl
     memset(&arrivals, 0, sizeof arrivals);
     memory = (char *)FLEET_MALLOC(fleeti_trace_size(trace));
     if (!memory) return FLEET_ERROR_MEMORY;
-    /* After the kernels on the stream. Pair: the records of fleeti_trace_told (edge 17). */
+    /* After the kernels on the stream. Pair: the records of fleeti_trace_notified (edge 17). */
     status = fleet_to_host(memory, trace->device, fleeti_trace_size(trace), stream);
     if (!status) status = fleeti_log_tasks(log, trace, memory);
     FLEET_FREE(memory);

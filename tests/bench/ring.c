@@ -48,7 +48,7 @@ FLEET_GLOBAL(64) void drain_all(job j, uint32_t *sums)
     if (fleet_thread_id() != 0) return;
     while (got && !status) {
         if (j.kind == READY_RING) {
-            got = fleeti_ring_win(j.ring, 1, got, &ticket);
+            got = fleeti_ring_reserve(j.ring, 1, got, &ticket);
             if (got) status = fleeti_ring_take(j.ring, j.capacity - 1, ticket, &watch, &value);
         } else if (j.kind == CAS_RING) {
             got = pop_by_cas(&j, &value);
@@ -75,7 +75,7 @@ FLEET_GLOBAL(64) void to_and_fro(job a, job b, uint32_t n)
         uint32_t got = 0, value, ticket, tries = 0;
         while (!got) {
             if (fleet_lane() == 0) {
-                got = fleeti_ring_win(from, 1, 0, &ticket);
+                got = fleeti_ring_reserve(from, 1, 0, &ticket);
                 if (got) status = fleeti_ring_take(from, a.capacity - 1, ticket, &watch, &value);
             }
             got = fleeti_first(got);

@@ -29,7 +29,7 @@ FLEET_GLOBAL(64) void churn(ring_job job)
         fleet_status status = FLEET_OK;
         uint32_t got = 0, entry = 0, ticket = 0, round = 0, more = 0, first, last;
         if (fleet_lane() == 0) {
-            got = fleeti_ring_win(job.ring, 1, eager, &ticket);
+            got = fleeti_ring_reserve(job.ring, 1, eager, &ticket);
             if (got) status = fleeti_ring_take(job.ring, mask, ticket, &watch, &entry);
             if (!got && fleet_load_relaxed_device(job.done + 32)) status = FLEET_ERROR_ABORTED;
         }

@@ -51,7 +51,7 @@ FLEET_GLOBAL(64) void launches_meet(meeting *m)
     if (fails) return;
     while (!fleeti_poll_device(&m->claimed[launch]))
         if (fleet_pause(&tries)) return;
-    role = fleeti_census(&m->run);
+    role = fleeti_residency_check(&m->run);
     if (role < FLEETI_ROLE_FIRST) return;
     fleeti_rmw_device(&m->entered[launch], 1);
     fleeti_rmw_device(&m->ranks[launch], 1u << (role - FLEETI_ROLE_FIRST));

@@ -227,7 +227,7 @@ static void run_abort(test_run *t, const setting *s, void *model_)
     CHECK_STATUS(fleet_prepare(&r.state, &r.launch, &run), FLEET_OK);
     memset(&p, 0, sizeof p);
     p.r = &r, p.run = run, p.times = 1;
-    p.gate.until = &((fleeti_state *)(void *)r.state.device)->verdict.word;
+    p.gate.until = &((fleeti_state *)(void *)r.state.device)->residency.word;
     if (pthread_create(&p.thread, NULL, replay_all, &p)) abort();
     while (waiting(&p) + 1 < r.state.blocks) sched_yield();
     fleet_abort(&r.state);

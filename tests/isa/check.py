@@ -613,7 +613,7 @@ def check_loop(listing, name, r, l1):
     # A ring publishes nothing but its slots, each of which carries all its news, and whose readers poll it; a join
     # counts events whose arrivals were released; that a task has been taken tells of no data.
     def drained(q, i):
-        if i.inside("fleeti_ring_") or i.inside("fleeti_make_ready") or i.inside("fleeti_taken"):
+        if i.inside("fleeti_ring_") or i.inside("fleeti_make_ready") or i.inside("fleeti_push_early"):
             return q
         if i.store:
             return "stored"
@@ -623,7 +623,7 @@ def check_loop(listing, name, r, l1):
     r.check("drain", k.walk(drained, [0], "nothing"))
 
     def looked(q, i):
-        if i.store and not i.inside("fleeti_ring_") and not i.inside("fleeti_give_up"):
+        if i.store and not i.inside("fleeti_ring_") and not i.inside("fleeti_record_failure"):
             return "stored"
         if i.own_wait:
             return "drained"
@@ -663,7 +663,7 @@ def check_loop(listing, name, r, l1):
         wanted = {"sc1"} if what == "ring" else {"sc1", "sc0 sc1", narrow}
         r.check(what + "_acquire", wanted in found, "behind the poll: %s" % [sorted(f) for f in found])
 
-    own = {i.scope() for i in k.code if i.invalidate and i.inside("fleeti_take_own")}
+    own = {i.scope() for i in k.code if i.invalidate and i.inside("fleeti_own_take")}
     r.check("own_acquire", own == {"sc1", "sc0 sc1", narrow}, "before a task of the own queue: %s" % sorted(own))
 
     def ends(q, i):

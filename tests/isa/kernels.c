@@ -196,8 +196,8 @@ KERNEL reduce_add(const float *x, float *z)
 
 KERNEL fail_census(fleeti_state *state, const uint32_t *status)
 {
-    fleet_store_relaxed_system(&state->config.host->census_have, 1);
-    fleeti_fail_census(state, *status);
+    fleet_store_relaxed_system(&state->config.host->resident_found, 1);
+    fleeti_residency_fail(state, *status);
 }
 
 /* ---- the worker loop ------------------------------------------------------------------------------- */

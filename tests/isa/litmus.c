@@ -283,7 +283,7 @@ FLEET_GLOBAL(64) void race_for_entries(litmus l)
     } else if (fleet_thread_id() == 0) {
         while (fleet_load_relaxed_device(taken) < total) {
             uint32_t ticket, value;
-            if (!fleeti_ring_win(ring, 1, 0, &ticket)) continue;
+            if (!fleeti_ring_reserve(ring, 1, 0, &ticket)) continue;
             failed |= (uint32_t)fleeti_ring_take(ring, RING_SLOTS - 1, ticket, &watch, &value);
             wrong += value != 7 * (ticket + 1);
             fleet_add_relaxed_device(taken, 1);

@@ -190,7 +190,7 @@ typedef struct none {
 
 PATH(fix)(fleeti_fixed fixed, uint32_t *x)
 {
-    const fleeti_fixed *kept = fleeti_fix(&fixed);
+    const fleeti_fixed *kept = fleeti_fixed_in_lds(&fixed);
     x[threadIdx.x] = fleeti_cold_value(kept->steps);
 }
 PATH(ring_push)(fleeti_ring *to, uint32_t mask, const uint32_t *desc)
@@ -206,19 +206,19 @@ PATH(ring_take)(fleeti_ring *to, uint32_t mask, fleet_watch watch, uint32_t *x)
     uint32_t value = 0;
     if (!fleeti_ring_take(to, mask, 7, &watch, &value)) *x = x[value];
 }
-PATH(pass_over)(fleeti_worker *w, fleeti_todo *todo)
+PATH(pass_over)(fleeti_worker *w, fleeti_worklist *worklist)
 {
-    fleeti_todo mine = *todo;
-    fleeti_pass_over(w, 7, 1, &mine);
-    *todo = mine;
+    fleeti_worklist mine = *worklist;
+    fleeti_complete_absent(w, 7, 1, &mine);
+    *worklist = mine;
 }
-PATH(make_ready)(const fleeti_worker *w, fleeti_news news)
+PATH(make_ready)(const fleeti_worker *w, fleeti_completions completions)
 {
-    fleeti_make_ready(w, news, 1);
+    fleeti_make_ready(w, completions, 1);
 }
-PATH(next_arrivals)(const fleeti_worker *w, fleeti_cursor *cursor, fleeti_news *news)
+PATH(next_arrivals)(const fleeti_worker *w, fleeti_cursor *cursor, fleeti_completions *completions)
 {
-    fleeti_next_arrivals(w, cursor, news);
+    fleeti_next_arrivals(w, cursor, completions);
 }
 PATH(scheduler)(fleeti_worker w)
 {
@@ -226,7 +226,7 @@ PATH(scheduler)(fleeti_worker w)
 }
 PATH(census)(fleet_run run, uint32_t *x)
 {
-    *x = fleeti_census(&run);
+    *x = fleeti_residency_check(&run);
 }
 PATH(trace_enter)(fleeti_worker w)
 {
@@ -251,7 +251,7 @@ PATH(stream_posted)(fleeti_worker w, fleet_spans p, uint32_t *to)
 }
 PATH(stream_quit)(fleeti_worker w)
 {
-    fleeti_stream_quit(&w);
+    fleeti_stream_stop(&w);
 }
 PATH(produce_fetch)(fleeti_worker w, fleet_spans p, uint32_t *x)
 {

@@ -1,6 +1,6 @@
 /* How a run ends: its last step, a tile that fails, a deadline that passes, an abort by the host, at any moment.
-   fleeti_wait_all, fleeti_again and fleeti_block_vote of fleet_device.h; fleeti_ready, fleeti_finish, fleeti_take_slowly,
-   fleeti_give_up, fleeti_static_finish and fleeti_leave of fleet_sched.h, under STATIC.
+   fleeti_wait_all, fleeti_again and fleeti_block_vote of fleet_device.h; fleeti_wait_events, fleeti_finish_task, fleeti_next_task_slow,
+   fleeti_record_failure, fleeti_static_finish and fleeti_leave of fleet_sched.h, under STATIC.
 
    Two workgroups of two waves. In each step each runs
      P    waits for the step before; produces                  notifies E
@@ -91,7 +91,7 @@ inline barrier()
     d_step { barrier_round[b] != round; round = 0 }
 }
 
-/* fleeti_give_up */
+/* fleeti_record_failure */
 inline give_up(gu_status)
 {
     d_step
@@ -140,7 +140,7 @@ proctype wave(byte b; byte w)
     bit round, turn, vetoed, mine, first;
     do
     :: step < STEPS ->
-        /* fleeti_take */
+        /* fleeti_next_task */
         if
         :: vetoed ->
             if
@@ -225,7 +225,7 @@ proctype wave(byte b; byte w)
             fi
 #endif
         }
-        /* fleeti_finish: the vote is its barrier. */
+        /* fleeti_finish_task: the vote is its barrier. */
         atomic
         {
             turn = 1 - turn;

@@ -1,4 +1,4 @@
-/* The ready rings of DYNAMIC, with stealing and join counters: fleeti_ring_push, fleeti_ring_win, fleeti_ring_take,
+/* The ready rings of DYNAMIC, with stealing and join counters: fleeti_ring_push, fleeti_ring_reserve, fleeti_ring_take,
    fleeti_pop, fleeti_dynamic_next, fleeti_dynamic_finish, fleeti_make_ready and fleeti_push_consumers of fleet_sched.h, on AMD.
 
    Worker 0 (and 2, with -DWORKERS=3) lives on chiplet 0, worker 1 on chiplet 1. A step has these tasks, at home on
@@ -121,7 +121,7 @@ inline begin_step()
     push(1, D)
 }
 
-/* fleeti_ring_win: up to WANT entries, with the first one's ticket. */
+/* fleeti_ring_reserve: up to WANT entries, with the first one's ticket. */
 inline win(wn_ring)
 {
 #ifdef BROKEN_TICKET_FIRST

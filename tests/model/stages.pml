@@ -306,7 +306,7 @@ proctype wave(byte w)
         barrier_round != round
     :: else -> break
     od;
-    /* fleeti_stream_quit */
+    /* fleeti_stream_stop */
     quit = 1
 }
 
