@@ -154,9 +154,9 @@
           release  fleeti_stream_begun, after the barrier that ends the task     acquire  fleeti_spans_ended
           red      tests/gpu/stream.c, pieces_left_behind; S stages
        22 flagged data: results with the task's tag in the same 16-byte store, which is read whole. Nothing is ordered;
-          the reader polls until the tag is its own. In the headers none; examples/qwen3: leave_part, leave_joint,
-          scale_shared -> join_parts, add_others, get_scales
-          red      N flagged store, flagged load, part, parts, joint sums, scales, tag (the tags by emulated.c)
+          the reader polls until the tag is its own. In the headers none; examples/qwen3:
+          store_kv_partial, store_split_k, share_scales -> combine_kv_splits, add_partials, load_scales
+          red      N flagged store, flagged load, KV partial, KV splits, split-K sums, scales, tag (the tags by emulated.c)
        23 early push. All producers of an element have been taken -> who pushes its consumers: no data is published,
           the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_push_early, twice
        24 posted task, CHIPLET and DYNAMIC. Its words -> the producer, which the waves do not wait for

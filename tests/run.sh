@@ -739,12 +739,12 @@ group_cuda() {
         return 0
     }
     # However few rows there are, with what multiplies many.
-    check build/qwen3_many cuda_build examples/qwen3/qwen3.c "$out/qwen3_many" -DFEW_ROWS=0u
-    ended build/qwen3_many
+    check build/qwen3_large_m cuda_build examples/qwen3/qwen3.c "$out/qwen3_large_m" -DSMALL_M_ROWS=0u
+    ended build/qwen3_large_m
     local jobs=1 # two programs that fill the GPU would wait for one another's workgroups
     for name in $(checkpoints); do
         ! succeeded build/qwen3 || program "$name" cuda_decoder qwen3 "$name" "$schedules"
-        ! succeeded build/qwen3_many || program "$name" cuda_decoder qwen3_many "$name" static
+        ! succeeded build/qwen3_large_m || program "$name" cuda_decoder qwen3_large_m "$name" static
     done
     for file in $(gpu_files); do
         name=$(stem "$file")
@@ -775,7 +775,7 @@ sanitized() { # TOOL PROGRAM [TEST]
 # wait for the one before.
 cuda_registers() { # LOG
     local kernel
-    for kernel in decode_static decode_many; do
+    for kernel in decode_static decode_large_m; do
         grep -A2 "$kernel.* for 'sm_90a'" "$1" | grep " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" || return 1
     done
     ! grep -E "wgmma.*serialized" "$1"

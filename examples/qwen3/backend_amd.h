@@ -7,10 +7,10 @@
 
 #include "backend_in_place.h"
 
-#define AHEAD(loads)                                                                               \
+#define BLOCKS_IN_FLIGHT(loads)                                                                    \
     ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks that a wave has on their way, and so KB */
-#define INSTRUCTION_ROWS 16u
-#define MOST_LOADS (2 * MOST_ROWS / INSTRUCTION_ROWS) /* of activations, for a block */
+#define MFMA_ROWS 16u
+#define MAX_ROW_LOADS (2 * MAX_ROWS / MFMA_ROWS) /* of activations, for a block */
 
 #define UNROLLED _Pragma("unroll")
 
@@ -22,21 +22,21 @@ typedef float sums4 __attribute__((ext_vector_type(4)));
 typedef uint32_t words4 __attribute__((ext_vector_type(4), may_alias));
 
 /* Lane 16 i + c has k's 8 i to 8 i + 7 of column c. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
-    FLEET_UNUSED(piece_k);
-    return (k / EIGHT * TILE + column) * EIGHT + k % EIGHT;
+    FLEET_UNUSED(inner_k);
+    return (k / VECTOR * TILE_N + column) * VECTOR + k % VECTOR;
 }
 
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
 {
-    FLEET_UNUSED(wide);
-    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK, piece_k);
+    FLEET_UNUSED(panel_tiles);
+    return k / BLOCK_K * BLOCK_K * TILE_N + pack_at(column, k % BLOCK_K, inner_k);
 }
 
 /* Sixteen bytes of device memory, at an offset from an address that is the same in all lanes. Said to be there, so that
    it is no flat load, behind which the wave would have to wait for everything that is on its way. */
-FLEET_DEVICE fleet_quad load_quad(const act *base, uint32_t offset_bytes)
+FLEET_DEVICE fleet_quad load_quad(const act_t *base, uint32_t offset_bytes)
 {
     const __attribute__((address_space(1))) char *at =
         (const __attribute__((address_space(1))) char *)base;
@@ -67,18 +67,18 @@ FLEET_DEVICE sums4 add_block(fleet_quad weights, fleet_quad rows, sums4 sum)
 
 /* A block of weights, and the rows that it is multiplied by: what a lane has of them. */
 typedef struct block {
-    fleet_quad weights, rows[MOST_LOADS];
+    fleet_quad weights, rows[MAX_ROW_LOADS];
 } block;
 
 /* Where they lie, from the wave's first block on; the same in all lanes, but for the offsets of rows. */
 typedef struct block_source {
     fleet_view weights, x;
-    uint32_t row_bytes[MOST_LOADS];
+    uint32_t row_bytes[MAX_ROW_LOADS];
     uint32_t blocks;
 } block_source;
 
 /* What is the same in all lanes, which the compiler does not know of a value from memory. */
-FLEET_DEVICE uint32_t of_wave(uint32_t value)
+FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
 {
     return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
 }
@@ -87,7 +87,7 @@ FLEET_DEVICE uint32_t of_wave(uint32_t value)
 FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t loads)
 {
     const uint32_t at = i < from->blocks ? i : from->blocks - 1;
-    const act *x = (const act *)from->x.base + at * BLOCK;
+    const act_t *x = (const act_t *)from->x.base + at * BLOCK_K;
     block b;
     b.weights =
         fleet_view_load_streaming16(from->weights, (at * fleet_wave_size() + fleet_lane()) * 16);
@@ -106,41 +106,40 @@ FLEET_DEVICE void multiply_block(const block *b, uint32_t loads, sums4 *sum)
 
 /* `loads` times 16 rows with the k's of a wave; a constant of the caller's, so that blocks and sums are registers. Where
    activations are two bf16 each, the second half of these rows are the second ones of the first half. As soon as a block
-   is multiplied, its registers take the one that comes AHEAD behind it. parts: [MOST_ROWS][TILE]. */
+   is multiplied, its registers take the one that comes AHEAD behind it. parts: [MAX_ROWS][TILE_N]. */
 FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t first_k,
-                                uint32_t blocks, uint32_t loads, float *parts)
+                                uint32_t blocks, uint32_t loads, float *partials)
 {
-    const uint32_t lane = fleet_lane(), second = of_wave(in->second);
-    const uint32_t tiles = second ? loads / 2 : loads;
+    const uint32_t lane = fleet_lane(), low = wave_uniform(in->low);
+    const uint32_t tiles = low ? loads / 2 : loads;
     block_source from;
-    block b[AHEAD(1)];
-    sums4 sum[MOST_LOADS];
-    from.weights = fleet_view_of(weights + first_k * TILE);
+    block b[BLOCKS_IN_FLIGHT(1)];
+    sums4 sum[MAX_ROW_LOADS];
+    from.weights = fleet_view_of(weights + first_k * TILE_N);
     from.x = fleet_view_of(in->x + first_k);
     from.blocks = blocks;
     UNROLLED
     for (uint32_t t = 0; t < loads; t++) {
         /* Rows behind the batch are its last one again: nobody looks at their sums. */
-        const uint32_t i = t % tiles * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
+        const uint32_t i = t % tiles * MFMA_ROWS + lane % MFMA_ROWS;
         const uint32_t row = row_of(in, i < in->rows ? i : in->rows - 1);
-        from.row_bytes[t] =
-            ((t < tiles ? 0 : second) + row * in->k + lane / INSTRUCTION_ROWS * EIGHT) * 2;
+        from.row_bytes[t] = ((t < tiles ? 0 : low) + row * in->k + lane / MFMA_ROWS * VECTOR) * 2;
         sum[t] = (sums4)(0.0f);
     }
     if (blocks) {
         uint32_t first = 0;
         __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
         UNROLLED
-        for (uint32_t i = 0; i < AHEAD(loads); i++) b[i] = load_block(&from, i, loads);
-        for (; first + AHEAD(loads) < blocks; first += AHEAD(loads)) {
+        for (uint32_t i = 0; i < BLOCKS_IN_FLIGHT(loads); i++) b[i] = load_block(&from, i, loads);
+        for (; first + BLOCKS_IN_FLIGHT(loads) < blocks; first += BLOCKS_IN_FLIGHT(loads)) {
             UNROLLED
-            for (uint32_t i = 0; i < AHEAD(loads); i++) {
+            for (uint32_t i = 0; i < BLOCKS_IN_FLIGHT(loads); i++) {
                 multiply_block(&b[i], loads, sum);
-                b[i] = load_block(&from, first + AHEAD(loads) + i, loads);
+                b[i] = load_block(&from, first + BLOCKS_IN_FLIGHT(loads) + i, loads);
             }
         }
         UNROLLED
-        for (uint32_t i = 0; i < AHEAD(loads); i++)
+        for (uint32_t i = 0; i < BLOCKS_IN_FLIGHT(loads); i++)
             if (first + i < blocks) multiply_block(&b[i], loads, sum);
     }
     if (tiles < loads) {
@@ -149,78 +148,78 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
     }
     UNROLLED
     for (uint32_t t = 0; t < loads; t++) {
-        const uint32_t row = t * INSTRUCTION_ROWS + lane % INSTRUCTION_ROWS;
+        const uint32_t row = t * MFMA_ROWS + lane % MFMA_ROWS;
         if (t < tiles)
-            memcpy(parts + row * TILE + lane / INSTRUCTION_ROWS * 4, &sum[t], sizeof sum[t]);
+            memcpy(partials + row * TILE_N + lane / MFMA_ROWS * 4, &sum[t], sizeof sum[t]);
     }
 }
 
 /* The sums of `in` and a tile to l->sums. weights: the tile's, block after block. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, const product_lds *l)
+                                   const operand *in, const linear_lds *l)
 {
-    float *parts = l->parts + fleet_wave_id() * MOST_ROWS * TILE;
+    float *partials = l->partials + fleet_wave_id() * MAX_ROWS * TILE_N;
     const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
-    const uint32_t tiles = ceil_div(of_wave(in->rows), INSTRUCTION_ROWS);
-    const uint32_t loads = of_wave(in->second) ? 2 * tiles : tiles;
+    const uint32_t tiles = ceil_div(wave_uniform(in->rows), MFMA_ROWS);
+    const uint32_t loads = wave_uniform(in->low) ? 2 * tiles : tiles;
     fleet_k_range k;
     uint32_t blocks;
     FLEET_UNUSED(source);
     k.first = 0, k.count = in->k;
-    k = fleet_cut_k(k, BLOCK, wave, waves);
-    k.first = of_wave(k.first), blocks = of_wave(k.count / BLOCK);
+    k = fleet_cut_k(k, BLOCK_K, wave, waves);
+    k.first = wave_uniform(k.first), blocks = wave_uniform(k.count / BLOCK_K);
     if (loads <= 1)
-        multiply_rows(weights, in, k.first, blocks, 1, parts);
+        multiply_rows(weights, in, k.first, blocks, 1, partials);
     else if (loads <= 2)
-        multiply_rows(weights, in, k.first, blocks, 2, parts);
+        multiply_rows(weights, in, k.first, blocks, 2, partials);
     else if (loads <= 4)
-        multiply_rows(weights, in, k.first, blocks, 4, parts);
+        multiply_rows(weights, in, k.first, blocks, 4, partials);
     else
-        multiply_rows(weights, in, k.first, blocks, MOST_LOADS, parts);
-    add_parts(ctx, l, in->rows);
+        multiply_rows(weights, in, k.first, blocks, MAX_ROW_LOADS, partials);
+    reduce_partials(ctx, l, in->rows);
     return FLEET_OK;
 }
 
 /* ---- attention ---- */
 
 /* The nearest f16 that is finite; of NaN, NaN, which fminf and fmaxf would turn into a number. */
-FLEET_DEVICE kept kept_of(float f)
+FLEET_DEVICE kv_t kv_of_float(float f)
 {
     const _Float16 half = (_Float16)(f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f));
-    kept bits;
+    kv_t bits;
     memcpy(&bits, &half, sizeof bits);
     return bits;
 }
 /* Eight keys or values. */
-FLEET_DEVICE void load_eight(const kept *from, float *to)
+FLEET_DEVICE void load_eight(const kv_t *from, float *to)
 {
     const fleet_quad quad = load_quad(from, 0);
-    _Float16 half[EIGHT];
+    _Float16 half[VECTOR];
     memcpy(half, &quad, sizeof half);
     UNROLLED
-    for (uint32_t j = 0; j < EIGHT; j++) to[j] = (float)half[j];
+    for (uint32_t j = 0; j < VECTOR; j++) to[j] = (float)half[j];
 }
 
-/* Of a query, in LDS, and a key; n: a multiple of EIGHT. */
-FLEET_DEVICE float dot(const float *a, const kept *b, uint32_t n)
+/* Of a query, in LDS, and a key; n: a multiple of VECTOR. */
+FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
 {
-    float sum[EIGHT] = {0}, all = 0;
-    for (uint32_t i = 0; i < n; i += EIGHT) {
-        float key[EIGHT];
+    float sum[VECTOR] = {0}, all = 0;
+    for (uint32_t i = 0; i < n; i += VECTOR) {
+        float key[VECTOR];
         load_eight(b + i, key);
         UNROLLED
-        for (uint32_t j = 0; j < EIGHT; j++) sum[j] += a[i + j] * key[j];
+        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * key[j];
     }
     UNROLLED
-    for (uint32_t j = 0; j < EIGHT; j++) all += sum[j];
+    for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
     return all;
 }
-FLEET_DEVICE void add_eight(float *sum, float weight, const kept *values)
+FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const kv_t *values)
 {
-    float value[EIGHT];
+    float value[VECTOR];
     load_eight(values, value);
     UNROLLED
-    for (uint32_t j = 0; j < EIGHT; j++) sum[j] += weight * value[j];
+    for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weight * value[j];
 }
 
 #endif /* QWEN3_BACKEND_AMD_H */

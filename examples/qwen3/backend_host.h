@@ -1,5 +1,5 @@
 /* backend_host.h: products on the CPU, with the vectors of the compiler: GCC and Clang make of them what the machine has.
-   A block of packed weights is k after k, TILE columns each, so that a vector of sums has a column in each element. */
+   A block of packed weights is k after k, TILE_N columns each, so that a vector of sums has a column in each element. */
 #ifndef QWEN3_BACKEND_HOST_H
 #define QWEN3_BACKEND_HOST_H
 
@@ -9,16 +9,16 @@ typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32)));
 
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t piece_k)
+FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
-    FLEET_UNUSED(piece_k);
-    return k * TILE + column;
+    FLEET_UNUSED(inner_k);
+    return k * TILE_N + column;
 }
 
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
 {
-    FLEET_UNUSED(wide);
-    return k / BLOCK * BLOCK * TILE + pack_at(column, k % BLOCK, piece_k);
+    FLEET_UNUSED(panel_tiles);
+    return k / BLOCK_K * BLOCK_K * TILE_N + pack_at(column, k % BLOCK_K, inner_k);
 }
 
 FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
@@ -30,7 +30,7 @@ FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
     memcpy(to, &bits, sizeof bits);
 }
 
-#define AHEAD 64u /* k's, 2 KB */
+#define PREFETCH_K 64u /* k's, 2 KB */
 
 /* Even and odd k's apart: two chains of additions. The same order for any number of rows. */
 FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint32_t rows,
@@ -41,9 +41,10 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     memset(odd, 0, sizeof odd);
     for (uint32_t i = k.first; i < k.first + k.count; i += 2) {
         floats16 a, b;
-        __builtin_prefetch(weights + (i + AHEAD) * TILE); /* the hardware's own stops at pages */
-        load_weights(weights + i * TILE, &a);
-        load_weights(weights + (i + 1) * TILE, &b);
+        __builtin_prefetch(weights +
+                           (i + PREFETCH_K) * TILE_N); /* the hardware's own stops at pages */
+        load_weights(weights + i * TILE_N, &a);
+        load_weights(weights + (i + 1) * TILE_N, &b);
         for (uint32_t r = 0; r < rows; r++) {
             even[r] += x[r][i] * a;
             odd[r] += x[r][i + 1] * b;
@@ -52,15 +53,15 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     for (uint32_t r = 0; r < rows; r++) sum[r] = even[r] + odd[r];
 }
 
-/* The sums of `in` and a tile to l->sums. weights: the tile's, [k][TILE]. */
+/* The sums of `in` and a tile to l->sums. weights: the tile's, [k][TILE_N]. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                                   const operand *in, const product_lds *l)
+                                   const operand *in, const linear_lds *l)
 {
-    float *parts = l->parts + fleet_wave_id() * MOST_ROWS * TILE;
+    float *partials = l->partials + fleet_wave_id() * MAX_ROWS * TILE_N;
     fleet_k_range all, k;
     FLEET_UNUSED(source);
     all.first = 0, all.count = in->k;
-    k = fleet_cut_k(all, BLOCK, fleet_wave_id(), ctx->threads);
+    k = fleet_cut_k(all, BLOCK_K, fleet_wave_id(), ctx->threads);
     for (uint32_t i = 0; i < in->rows; i += 2) {
         const float *x[2];
         floats16 sum[2];
@@ -68,32 +69,32 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
         if (i + 1 < in->rows) {
             x[1] = in->x + (size_t)row_of(in, i + 1) * in->k;
             multiply_rows(weights, x, 2, k, sum);
-            memcpy(parts + i * TILE, sum, sizeof sum);
+            memcpy(partials + i * TILE_N, sum, sizeof sum);
         } else {
             multiply_rows(weights, x, 1, k, sum);
-            memcpy(parts + i * TILE, sum, sizeof sum[0]);
+            memcpy(partials + i * TILE_N, sum, sizeof sum[0]);
         }
     }
-    add_parts(ctx, l, in->rows);
+    reduce_partials(ctx, l, in->rows);
     return FLEET_OK;
 }
 
-FLEET_DEVICE kept kept_of(float f)
+FLEET_DEVICE kv_t kv_of_float(float f)
 {
     return f;
 }
-/* Of queries and keys; n: a multiple of EIGHT. */
+/* Of queries and keys; n: a multiple of VECTOR. */
 FLEET_DEVICE float dot(const float *a, const float *b, uint32_t n)
 {
-    float sum[EIGHT] = {0}, all = 0;
-    for (uint32_t i = 0; i < n; i += EIGHT)
-        for (uint32_t j = 0; j < EIGHT; j++) sum[j] += a[i + j] * b[i + j];
-    for (uint32_t j = 0; j < EIGHT; j++) all += sum[j];
+    float sum[VECTOR] = {0}, all = 0;
+    for (uint32_t i = 0; i < n; i += VECTOR)
+        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * b[i + j];
+    for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
     return all;
 }
-FLEET_DEVICE void add_eight(float *sum, float weight, const float *values)
+FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const float *values)
 {
-    for (uint32_t j = 0; j < EIGHT; j++) sum[j] += weight * values[j];
+    for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weight * values[j];
 }
 
 #endif /* QWEN3_BACKEND_HOST_H */

@@ -5,16 +5,16 @@
 
 #include "tasks/operands.h"
 
-#define K_STEP BLOCK
-#define PIECE_K BLOCK
-#define MOST_WIDE 1u
-#define JOINT 0u
+#define K_ALIGN BLOCK_K
+#define STAGE_K BLOCK_K
+#define MAX_PANEL_TILES 1u
+#define SPLIT_K_QUADS 0u
 
 /* However many rows there are, they are multiplied in one way. */
-#define FEW_ROWS MOST_ROWS
-#define MOST_TOGETHER MOST_WIDE
-#define OPERAND_K PIECE_K
-#define HAS_MANY_ROWS 0u
+#define SMALL_M_ROWS MAX_ROWS
+#define LARGE_M_PANEL_TILES MAX_PANEL_TILES
+#define WGMMA_K STAGE_K
+#define HAS_LARGE_M 0u
 
 FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {
@@ -31,98 +31,102 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     w.none = 0;
     return w;
 }
-FLEET_DEVICE void product_begin(weight_source *source, const operand *in)
+FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
 {
     FLEET_UNUSED(source), FLEET_UNUSED(in);
 }
-#define AHEAD_ROWS 0u
-FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                                 uint32_t column, uint32_t columns, uint32_t rows)
+#define PREFETCHED_ROWS 0u
+FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
+                                    const linear_lds *l, uint32_t column, uint32_t columns,
+                                    uint32_t rows)
 {
-    FLEET_UNUSED(ctx), FLEET_UNUSED(o), FLEET_UNUSED(l);
+    FLEET_UNUSED(ctx), FLEET_UNUSED(task), FLEET_UNUSED(l);
     FLEET_UNUSED(column), FLEET_UNUSED(columns), FLEET_UNUSED(rows);
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
 
 /* Arguments stay where they are. */
-#define LDS_BYTES PRODUCT_BYTES
-FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
+#define LDS_BYTES LINEAR_LDS_BYTES
+FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
+                                       const task_args *args)
 {
     FLEET_UNUSED(ctx), FLEET_UNUSED(source);
     return args;
 }
-FLEET_DEVICE uint32_t rows_of(const op *o)
+FLEET_DEVICE uint32_t row_count_of(const task_args *task)
 {
-    return o->d.b->rows;
+    return task->d.b->rows;
 }
-FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
+FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
 {
     return (char *)ctx->lds;
 }
 
-#define PRODUCT_PARTS (MOST_WAVES * MOST_ROWS * TILE)
-#define PRODUCT_SUMS (MOST_ROWS * TILE)
+#define PARTIAL_FLOATS (MAX_WAVES * MAX_ROWS * TILE_N)
+#define SUM_FLOATS (MAX_ROWS * TILE_N)
 
-/* Adds up what the waves left, [waves][MOST_ROWS][TILE], always in their order. */
-FLEET_DEVICE void add_parts(const fleet_ctx *ctx, const product_lds *l, uint32_t rows)
+/* Adds up what the waves left, [waves][MAX_ROWS][TILE_N], always in their order. */
+FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uint32_t rows)
 {
     const uint32_t waves = ctx->threads / fleet_wave_size();
     fleet_barrier(ctx);
-    for (uint32_t i = ctx->thread; i < rows * TILE; i += ctx->threads) {
+    for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) {
         float sum = 0;
-        for (uint32_t w = 0; w < waves; w++) sum += l->parts[w * MOST_ROWS * TILE + i];
+        for (uint32_t w = 0; w < waves; w++) sum += l->partials[w * MAX_ROWS * TILE_N + i];
         l->sums[i] = sum;
     }
     fleet_barrier(ctx);
 }
 
 /* 1 / root mean square of each row, from the squares that the tiles before left. */
-FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                             uint32_t rows)
 {
-    const decoder *d = &o->d;
-    const uint32_t tiles = d->hidden / TILE;
-    if (o->normed)
-        for (uint32_t i = ctx->thread; i < rows * RUNS; i += ctx->threads) {
-            const uint32_t r = i / RUNS;
+    const decoder *d = &task->d;
+    const uint32_t tiles = d->hidden / TILE_N;
+    if (task->rmsnorm)
+        for (uint32_t i = ctx->thread; i < rows * LANES_PER_ROW; i += ctx->threads) {
+            const uint32_t r = i / LANES_PER_ROW;
             float sum = 0;
-            for (uint32_t t = i % RUNS; t < tiles; t += RUNS) sum += d->squares[r * tiles + t];
+            for (uint32_t t = i % LANES_PER_ROW; t < tiles; t += LANES_PER_ROW)
+                sum += d->squares[r * tiles + t];
             l->sums[i] = sum;
         }
     fleet_barrier(ctx);
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         float sum = 0;
-        for (uint32_t i = 0; i < RUNS; i++) sum += l->sums[r * RUNS + i];
-        l->scale[r] = o->normed ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
+        for (uint32_t i = 0; i < LANES_PER_ROW; i++) sum += l->sums[r * LANES_PER_ROW + i];
+        l->scale[r] = task->rmsnorm ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
     }
     fleet_barrier(ctx);
 }
 
-FLEET_DEVICE four load_four(const float *from)
+FLEET_DEVICE vec4 load_vec4(const float *from)
 {
-    four values;
+    vec4 values;
     memcpy(&values, from, sizeof values);
     return values;
 }
-FLEET_DEVICE void put_four(float *to, four values)
+FLEET_DEVICE void store_vec4(float *to, vec4 values)
 {
     memcpy(to, &values, sizeof values);
 }
-FLEET_DEVICE void put_four_acts(act *to, const act *values)
+FLEET_DEVICE void store_act4(act_t *to, const act_t *values)
 {
     memcpy(to, values, 4 * sizeof *values);
 }
 
-/* Of l->sums, [tiles][rows][TILE], which another thread may have left. */
-FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
-                              uint32_t column, uint32_t tiles, uint32_t rows)
+/* Of l->sums, [tiles][rows][TILE_N], which another thread may have left. */
+FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
+                                uint32_t column, uint32_t tiles, uint32_t rows)
 {
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < tiles * rows; i += ctx->threads) {
-        const uint32_t t = over(i, l->inverse), r = i - t * rows;
-        const float *sum = l->sums + i * TILE;
+        const uint32_t t = fast_div(i, l->reciprocal), r = i - t * rows;
+        const float *sum = l->sums + i * TILE_N;
         float squares = 0;
-        for (uint32_t c = 0; c < TILE; c++) squares += sum[c] * sum[c];
-        d->squares[r * (d->hidden / TILE) + column / TILE + t] = squares;
+        for (uint32_t c = 0; c < TILE_N; c++) squares += sum[c] * sum[c];
+        d->squares[r * (d->hidden / TILE_N) + column / TILE_N + t] = squares;
     }
 }
 
@@ -140,7 +144,7 @@ FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
     return ((size_t)d->context + key) * d->head_dim + i;
 }
 /* Floats of a part: sums, the largest score, the sum of weights. */
-FLEET_BOTH uint32_t partial_size(const decoder *d)
+FLEET_BOTH uint32_t kv_partial_size(const decoder *d)
 {
     return d->head_dim + 2;
 }

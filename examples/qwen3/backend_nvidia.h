@@ -6,112 +6,119 @@
 #include "nvidia/mma.h"
 
 /* Values that a lane loads or stores together. */
-FLEET_DEVICE four load_four(const float *from)
+FLEET_DEVICE vec4 load_vec4(const float *from)
 {
-    return *(const four *)(const void *)from;
+    return *(const vec4 *)(const void *)from;
 }
-FLEET_DEVICE void put_four(float *to, four values)
+FLEET_DEVICE void store_vec4(float *to, vec4 values)
 {
-    *(four *)(void *)to = values;
+    *(vec4 *)(void *)to = values;
 }
-typedef struct __attribute__((aligned(8))) four_acts {
-    act value[4];
-} four_acts;
-FLEET_DEVICE void put_four_acts(act *to, const act *values)
+typedef struct __attribute__((aligned(8))) act4 {
+    act_t value[4];
+} act4;
+FLEET_DEVICE void store_act4(act_t *to, const act_t *values)
 {
-    four_acts together;
+    act4 together;
     for (uint32_t i = 0; i < 4; i++) together.value[i] = values[i];
-    *(four_acts *)(void *)to = together;
+    *(act4 *)(void *)to = together;
 }
-typedef struct __attribute__((aligned(8))) two {
+typedef struct __attribute__((aligned(8))) vec2 {
     float value[2];
-} two;
+} vec2;
 
-FLEET_DEVICE two load_two(const float *from)
+FLEET_DEVICE vec2 load_vec2(const float *from)
 {
-    return *(const two *)(const void *)from;
+    return *(const vec2 *)(const void *)from;
 }
-FLEET_DEVICE void put_two(float *to, float first, float second)
+FLEET_DEVICE void store_vec2(float *to, float first, float second)
 {
-    two together;
+    vec2 together;
     together.value[0] = first, together.value[1] = second;
-    *(two *)(void *)to = together;
+    *(vec2 *)(void *)to = together;
 }
 
 /* Begins to bring to LDS what the sums of a wide tile will be added to, and the weights of the norm to come, while they
-   are added up: copies_wait, and a barrier. There is room for l->ahead_rows rows; of more they stay where they are. */
-FLEET_DEVICE void fetch_residual(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                                 uint32_t column, uint32_t columns, uint32_t rows)
+   are added up: copy_async_wait, and a barrier. There is room for l->prefetched_rows rows; of more they stay where they are. */
+FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
+                                    const linear_lds *l, uint32_t column, uint32_t columns,
+                                    uint32_t rows)
 {
-    const uint32_t left = o->d.hidden - column, quads = (left < columns ? left : columns) / 4;
-    for (uint32_t i = ctx->thread; i < (rows + 1) * TILE; i += ctx->threads) {
-        const uint32_t r = i / TILE, q = i % TILE;
-        const float *from = r < rows ? o->d.h + r * o->d.hidden : o->norm;
+    const uint32_t left = task->d.hidden - column, quads = (left < columns ? left : columns) / 4;
+    for (uint32_t i = ctx->thread; i < (rows + 1) * TILE_N; i += ctx->threads) {
+        const uint32_t r = i / TILE_N, q = i % TILE_N;
+        const float *from = r < rows ? task->d.h + r * task->d.hidden : task->norm;
         if (q < quads)
-            copy_16(lds_address(l->ahead + r * l->ahead_columns + q * 4), from + column + q * 4);
+            copy_async16(lds_address(l->prefetched + r * l->prefetched_stride + q * 4),
+                         from + column + q * 4);
     }
 }
 
 /* 1 / root mean square of each row, from the squares that the tiles before left: a row for each wave at a time, and the
    loads of some rows together. It is there behind the caller's next barrier. */
-#define SCALED 2u      /* rows */
-#define MOST_SCALED 8u /* by a wave that has time */
-#define SQUARES 8u     /* of each */
+#define SCALED_ROWS 2u       /* rows */
+#define MAX_SCALED_ROWS 8u   /* by a wave that has time */
+#define SQUARES_IN_FLIGHT 8u /* of each */
 /* Of `scaled` rows at a time, from `first` on, those of `waves` waves in turn. */
-FLEET_DEVICE void scale_some(const op *o, const product_lds *l, uint32_t first, uint32_t rows,
-                             uint32_t waves, const uint32_t scaled)
+FLEET_DEVICE void rms_scale_rows(const task_args *task, const linear_lds *l, uint32_t first,
+                                 uint32_t rows, uint32_t waves, const uint32_t scaled_rows)
 {
-    const decoder *d = &o->d;
-    const uint32_t tiles = d->hidden / TILE, lane = fleet_lane();
-    for (; first < rows; first += scaled * waves) {
-        float sum[MOST_SCALED] = {0};
-        for (uint32_t t = fleet_lane(); o->normed && t < tiles; t += SQUARES * fleet_wave_size()) {
-            float square[MOST_SCALED * SQUARES];
+    const decoder *d = &task->d;
+    const uint32_t tiles = d->hidden / TILE_N, lane = fleet_lane();
+    for (; first < rows; first += scaled_rows * waves) {
+        float sum[MAX_SCALED_ROWS] = {0};
+        for (uint32_t t = fleet_lane(); task->rmsnorm && t < tiles;
+             t += SQUARES_IN_FLIGHT * fleet_wave_size()) {
+            float square[MAX_SCALED_ROWS * SQUARES_IN_FLIGHT];
             UNROLLED
-            for (uint32_t i = 0; i < scaled * SQUARES; i++) {
-                const uint32_t r = first + i / SQUARES, at = t + i % SQUARES * fleet_wave_size();
+            for (uint32_t i = 0; i < scaled_rows * SQUARES_IN_FLIGHT; i++) {
+                const uint32_t r = first + i / SQUARES_IN_FLIGHT,
+                               at = t + i % SQUARES_IN_FLIGHT * fleet_wave_size();
                 square[i] = r < rows && at < tiles ? d->squares[r * tiles + at] : 0;
             }
             UNROLLED
-            for (uint32_t i = 0; i < scaled * SQUARES; i++) sum[i / SQUARES] += square[i];
+            for (uint32_t i = 0; i < scaled_rows * SQUARES_IN_FLIGHT; i++)
+                sum[i / SQUARES_IN_FLIGHT] += square[i];
         }
         /* All rows together, for a sum is waited for on its way from lane to lane; then a lane has a row. */
         UNROLLED
         for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) {
             UNROLLED
-            for (uint32_t i = 0; i < scaled; i++) sum[i] += from_lane(sum[i], bit);
+            for (uint32_t i = 0; i < scaled_rows; i++) sum[i] += shuffle_xor(sum[i], bit);
         }
         UNROLLED
-        for (uint32_t i = 1; i < scaled; i++) sum[0] = lane == i ? sum[i] : sum[0];
-        if (lane < scaled && first + lane < rows)
+        for (uint32_t i = 1; i < scaled_rows; i++) sum[0] = lane == i ? sum[i] : sum[0];
+        if (lane < scaled_rows && first + lane < rows)
             l->scale[first + lane] =
-                o->normed ? inverse_root(sum[0] / (float)d->hidden + d->eps) : 1;
+                task->rmsnorm ? fast_rsqrt(sum[0] / (float)d->hidden + d->eps) : 1;
     }
 }
-FLEET_DEVICE void scale_rows(const fleet_ctx *ctx, const op *o, const product_lds *l, uint32_t rows)
+FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                             uint32_t rows)
 {
     FLEET_UNUSED(ctx);
     /* The last wave first: the ring waits for the first one's pieces. */
-    scale_some(o, l, (MOST_WAVES - 1 - fleet_wave_id()) * SCALED, rows, MOST_WAVES, SCALED);
+    rms_scale_rows(task, l, (MAX_WAVES - 1 - fleet_wave_id()) * SCALED_ROWS, rows, MAX_WAVES,
+                   SCALED_ROWS);
 }
 
-/* Of l->sums, [tiles][rows][TILE], of which each thread reads what it has left: so the lanes that have a row's columns add
+/* Of l->sums, [tiles][rows][TILE_N], of which each thread reads what it has left: so the lanes that have a row's columns add
    them up, without a barrier. All lanes of a warp take part each time. */
-FLEET_DEVICE void put_squares(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
-                              uint32_t column, uint32_t tiles, uint32_t rows)
+FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
+                                uint32_t column, uint32_t tiles, uint32_t rows)
 {
-    const uint32_t lanes = TILE / 4; /* of a row */
+    const uint32_t lanes = TILE_N / 4; /* of a row */
     for (uint32_t first = 0; first < tiles * rows * lanes; first += ctx->threads) {
-        const uint32_t i = first + ctx->thread, row = i / lanes, t = over(row, l->inverse);
+        const uint32_t i = first + ctx->thread, row = i / lanes, t = fast_div(row, l->reciprocal);
         const uint32_t is_there = row < tiles * rows;
-        four h = {{0, 0, 0, 0}};
+        vec4 h = {{0, 0, 0, 0}};
         float squares;
-        if (is_there) h = load_four(l->sums + i * 4);
+        if (is_there) h = load_vec4(l->sums + i * 4);
         squares = h.value[0] * h.value[0] + h.value[1] * h.value[1] +
                   (h.value[2] * h.value[2] + h.value[3] * h.value[3]);
-        for (uint32_t bit = lanes / 2; bit; bit /= 2) squares += from_lane(squares, bit);
+        for (uint32_t bit = lanes / 2; bit; bit /= 2) squares += shuffle_xor(squares, bit);
         if (is_there && i % lanes == 0)
-            d->squares[(row - t * rows) * (d->hidden / TILE) + column / TILE + t] = squares;
+            d->squares[(row - t * rows) * (d->hidden / TILE_N) + column / TILE_N + t] = squares;
     }
 }
 

@@ -6,19 +6,19 @@
 #include "weights.h"
 
 /* What a layer may consist of, and how many ops a step has. */
-static uint32_t count_ops(const model *m)
+static uint32_t count_tasks(const model *m)
 {
     uint32_t n = 3;
     for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 9 : 6;
     return n;
 }
 
-static fleet_linear product_of(uint32_t n, uint32_t k, uint32_t wide)
+static fleet_linear linear_shape_of(uint32_t n, uint32_t k, uint32_t panel_tiles)
 {
     fleet_linear l;
     memset(&l, 0, sizeof l);
-    l.m = MOST_ROWS, l.n = padded(n, TILE), l.k = k;
-    l.tile_m = MOST_ROWS, l.tile_n = wide * TILE, l.tile_k = BLOCK;
+    l.m = MAX_ROWS, l.n = padded(n, TILE_N), l.k = k;
+    l.tile_m = MAX_ROWS, l.tile_n = panel_tiles * TILE_N, l.tile_k = BLOCK_K;
     l.element_bytes = 2;
     l.split = FLEET_SPLIT_N, l.traversal = FLEET_TRAVERSAL_M_MAJOR;
     return l;
@@ -27,22 +27,23 @@ static fleet_linear product_of(uint32_t n, uint32_t k, uint32_t wide)
 typedef struct chain {
     const model *m;
     const decoder *d;
-    op *ops;
+    task_args *tasks;
     fleet_graph *g;
     fleet_etensor before;
     uint32_t n; /* ops so far */
     uint32_t
-        turn; /* wide tiles so far: where one ends that has no round number, the next one begins */
+        panels; /* wide tiles so far: where one ends that has no round number, the next one begins */
 } chain;
 
 #define NO_LAYER UINT32_MAX
 
-static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet_level level)
+static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32_t tile,
+                              fleet_level level)
 {
-    op *o = &c->ops[c->n];
+    task_args *task = &c->tasks[c->n];
     char text[48];
     fleet_grid grid;
-    memset(o, 0, sizeof *o);
+    memset(task, 0, sizeof *task);
     if (layer == NO_LAYER)
         snprintf(text, sizeof text, "%s", name);
     else
@@ -52,53 +53,54 @@ static op *then(chain *c, const char *name, uint32_t layer, uint32_t tile, fleet
     if (c->n) fleet_in_edge(c->g, grid, c->before, "->");
     c->before = fleet_event_tensor(c->g, text, fleet_shape0(), FLEET_COUNT_DERIVED);
     fleet_out_edge(c->g, grid, c->before, "->");
-    o->number = c->n++, o->ops = count_ops(c->m);
-    return o;
+    task->number = c->n++, task->step_tasks = count_tasks(c->m);
+    return task;
 }
 
 /* A product of `rows` rows of x, [rows][k]. Those of d->x are still to be divided by their root mean square. */
-static op *then_product(chain *c, const char *name, uint32_t layer, uint32_t tile,
-                        const bf16 *weights, const act *x, uint32_t rows, uint32_t n, uint32_t k)
+static task_args *append_product(chain *c, const char *name, uint32_t layer, uint32_t tile,
+                                 const bf16 *weights, const act_t *x, uint32_t rows, uint32_t n,
+                                 uint32_t k)
 {
-    op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    const layout as = tile == op_linear ? layout_of(c->m, n, k) : single_layout_of(n, k);
-    o->shape = product_of(n, k, as.wide);
-    o->tile_bytes = tile_bytes_of(&as);
-    o->turn = c->turn;
-    c->turn += wide_tiles_of(&as);
-    o->weights = weights;
-    o->x = x, o->x_second = c->d->split * rows * k, o->normed = x == c->d->x;
-    return o;
+    task_args *task = append_task(c, name, layer, tile, FLEET_LEVEL_DEVICE);
+    const layout as = tile == task_args_linear ? layout_of(c->m, n, k) : single_layout_of(n, k);
+    task->shape = linear_shape_of(n, k, as.panel_tiles);
+    task->panel_bytes = panel_bytes_of(&as);
+    task->first_worker = c->panels;
+    c->panels += panels_of(&as);
+    task->weights = weights;
+    task->x = x, task->x_low = c->d->two_terms * rows * k, task->rmsnorm = x == c->d->x;
+    return task;
 }
-static op *then_linear(chain *c, const char *name, uint32_t layer, const bf16 *weights,
-                       const act *x, uint32_t n, uint32_t k)
+static task_args *append_linear(chain *c, const char *name, uint32_t layer, const bf16 *weights,
+                                const act_t *x, uint32_t n, uint32_t k)
 {
-    return then_product(c, name, layer, op_linear, weights, x, MOST_ROWS, n, k);
+    return append_product(c, name, layer, task_args_linear, weights, x, MAX_ROWS, n, k);
 }
 /* Tasks that go over columns of the residual stream. */
-static op *then_columns(chain *c, const char *name, uint32_t layer, uint32_t tile,
-                        const float *next_norm)
+static task_args *append_columns(chain *c, const char *name, uint32_t layer, uint32_t tile,
+                                 const float *next_norm)
 {
-    op *o = then(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    o->shape = product_of(c->d->hidden, BLOCK, 1);
-    o->norm = next_norm;
-    return o;
+    task_args *task = append_task(c, name, layer, tile, FLEET_LEVEL_DEVICE);
+    task->shape = linear_shape_of(c->d->hidden, BLOCK_K, 1);
+    task->norm = next_norm;
+    return task;
 }
 
 /* ---- how a product ends ---- */
 
-static void to_floats(op *o, float *to, uint32_t columns)
+static void epilogue_store(task_args *task, float *to, uint32_t columns)
 {
-    o->ending = END_FLOATS, o->floats = to, o->columns = columns;
+    task->epilogue = EPILOGUE_STORE, task->floats = to, task->columns = columns;
 }
-static void to_gated(op *o, const decoder *d, uint32_t rows, uint32_t columns)
+static void epilogue_silu(task_args *task, const decoder *d, uint32_t rows, uint32_t columns)
 {
-    o->ending = END_SILU, o->acts = d->gated, o->columns = columns;
-    o->acts_second = d->split * rows * columns;
+    task->epilogue = EPILOGUE_SILU, task->acts = d->gated, task->columns = columns;
+    task->acts_low = d->two_terms * rows * columns;
 }
-static void to_residual(op *o, const float *next_norm)
+static void epilogue_residual(task_args *task, const float *next_norm)
 {
-    o->ending = END_RESIDUAL, o->norm = next_norm;
+    task->epilogue = EPILOGUE_RESIDUAL, task->norm = next_norm;
 }
 
 #endif /* QWEN3_CHAIN_H */

@@ -24,8 +24,8 @@ typedef struct checked { /* counts add up over calls */
     uint32_t tokens, right, near_ties, wrong, logits;
     double worst;    /* difference of a logit, or of the logarithm of their exponentials' sum */
     char first[128]; /* the first wrong token */
-    char error[MOST_ERROR]; /* why a run failed, */
-    int failed;             /* and how: IT_... */
+    char error[ERROR_BYTES]; /* why a run failed, */
+    int failed;              /* and how: IT_... */
 } checked;
 
 static int checked_is_good(const checked *c)
@@ -39,10 +39,10 @@ static void check_difference(checked *c, double is, double expected)
     if (!(off <= c->worst)) c->worst = off; /* a NaN, too */
 }
 
-static void check_tokens(checked *c, const qwen3_case *e, const int32_t *picked, uint32_t count)
+static void check_tokens(checked *c, const qwen3_case *e, const int32_t *generated, uint32_t count)
 {
     for (uint32_t t = 0; t < e->greedy_count; t++) {
-        const int32_t is = t < count ? picked[t] : -1;
+        const int32_t is = t < count ? generated[t] : -1;
         c->tokens++;
         if (is == (int32_t)e->greedy[t]) {
             c->right++;
@@ -77,17 +77,17 @@ static void check_logits(checked *c, const qwen3_case *e, const float *logits, u
 static int check_cases(const model *m, const session_desc *desc, const qwen3_case *cases,
                        uint32_t n, checked *c)
 {
-    request requests[MOST_ROWS];
+    request requests[MAX_ROWS];
     session s;
     session_desc d = *desc;
-    int32_t *picked;
+    int32_t *generated;
     float *logits;
-    uint32_t counts[MOST_ROWS];
+    uint32_t counts[MAX_ROWS];
     const uint32_t vocab = m->config.vocab;
     int bad = 0;
-    if (n > MOST_ROWS) {
-        snprintf(c->error, sizeof c->error, "%u cases, at most %u", n, MOST_ROWS);
-        c->failed = IT_IS_REFUSED;
+    if (n > MAX_ROWS) {
+        snprintf(c->error, sizeof c->error, "%u cases, at most %u", n, MAX_ROWS);
+        c->failed = RUN_REFUSED;
         return -1;
     }
     d.steps = d.context = 0, d.keep_logits = 1, d.rope_bf16 = 1;
@@ -102,20 +102,20 @@ static int check_cases(const model *m, const session_desc *desc, const qwen3_cas
     for (uint32_t i = 0; i < n; i++)
         if (cases[i].prompt_count + cases[i].greedy_count - 1 > d.context)
             d.context = cases[i].prompt_count + cases[i].greedy_count - 1;
-    picked = (int32_t *)malloc((size_t)n * d.steps * sizeof *picked);
+    generated = (int32_t *)malloc((size_t)n * d.steps * sizeof *generated);
     logits = (float *)malloc((size_t)n * d.steps * vocab * sizeof *logits);
     bad = session_open(&s, m, &d, requests, n);
     if (!bad &&
-        (session_run(&s) || !picked || !logits || session_picked(&s, picked, counts) ||
+        (session_run(&s) || !generated || !logits || session_generated(&s, generated, counts) ||
          fleet_to_host(logits, s.d.logits, (size_t)n * d.steps * vocab * sizeof *logits, NULL)))
-        bad = IT_FAILED;
+        bad = RUN_FAILED;
     if (bad) snprintf(c->error, sizeof c->error, "%s", s.error[0] ? s.error : "out of memory");
     c->failed = bad;
     for (uint32_t i = 0; i < n && !bad; i++) {
-        check_tokens(c, &cases[i], picked + (size_t)i * d.steps, counts[i]);
+        check_tokens(c, &cases[i], generated + (size_t)i * d.steps, counts[i]);
         check_logits(c, &cases[i], logits + (size_t)i * d.steps * vocab, vocab);
     }
-    free(picked);
+    free(generated);
     free(logits);
     session_free(&s);
     return bad ? -1 : 0;

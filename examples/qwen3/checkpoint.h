@@ -47,13 +47,13 @@
 /* ---- qwen3: what a checkpoint holds ---------------------------------------------------------------- */
 
 /* Bounds that no Qwen3 comes near. They keep a broken file from asking for the whole memory. */
-#define QWEN3_MOST_LAYERS 1024u
-#define QWEN3_MOST_EXPERTS 4096u
-#define QWEN3_MOST_EOS 16u
-#define QWEN3_MOST_SIZE 0x7fffffffu        /* of a dimension: rows and columns fit an int32_t */
-#define QWEN3_MOST_JSON 100000000u         /* bytes: the bound of safetensors for its header */
-#define QWEN3_MOST_DEPTH 32u               /* of JSON values in one another */
-#define QWEN3_MOST_PARAMETERS (1ull << 60) /* their bytes as float fit 63 bits */
+#define QWEN3_MAX_LAYERS 1024u
+#define QWEN3_MAX_EXPERTS 4096u
+#define QWEN3_MAX_EOS 16u
+#define QWEN3_MAX_SIZE 0x7fffffffu        /* of a dimension: rows and columns fit an int32_t */
+#define QWEN3_MAX_JSON 100000000u         /* bytes: the bound of safetensors for its header */
+#define QWEN3_MAX_DEPTH 32u               /* of JSON values in one another */
+#define QWEN3_MAX_PARAMETERS (1ull << 60) /* their bytes as float fit 63 bits */
 
 typedef enum qwen3_dtype { QWEN3_BF16, QWEN3_F16, QWEN3_F32, QWEN3_OTHER } qwen3_dtype;
 
@@ -71,7 +71,7 @@ typedef struct qwen3_config {
     double norm_eps;    /* rms_norm_eps */
     int tied;           /* tie_word_embeddings: the head is the embedding */
     uint32_t eos_count; /* eos_token_id: 0 for null */
-    uint32_t eos[QWEN3_MOST_EOS];
+    uint32_t eos[QWEN3_MAX_EOS];
 
     /* All 0 in a model without experts. */
     uint32_t experts;           /* num_experts or num_local_experts */
@@ -79,7 +79,7 @@ typedef struct qwen3_config {
     uint32_t expert_ffn;        /* moe_intermediate_size */
     int norm_topk;              /* norm_topk_prob: the chosen experts' weights shall add up to 1 */
     uint32_t sparse_layers; /* how many are: not in mlp_only_layers, but by decoder_sparse_step */
-    unsigned char sparse[QWEN3_MOST_LAYERS]; /* 1: that layer has experts */
+    unsigned char sparse[QWEN3_MAX_LAYERS]; /* 1: that layer has experts */
 
     uint64_t parameters; /* how many weights the model has; a tied head counts once */
 } qwen3_config;
@@ -303,12 +303,12 @@ static inline json_t *qwen3_json(const qwen3_source *s, const char *text, size_t
         qwen3_fail(s, "empty, expected a JSON object");
         return NULL;
     }
-    if (size > QWEN3_MOST_JSON) {
-        qwen3_fail(s, "%zu bytes of JSON, expected at most %u", size, QWEN3_MOST_JSON);
+    if (size > QWEN3_MAX_JSON) {
+        qwen3_fail(s, "%zu bytes of JSON, expected at most %u", size, QWEN3_MAX_JSON);
         return NULL;
     }
-    if (qwen3_depth(text, size) > QWEN3_MOST_DEPTH) {
-        qwen3_fail(s, "JSON nested deeper than %u", QWEN3_MOST_DEPTH);
+    if (qwen3_depth(text, size) > QWEN3_MAX_DEPTH) {
+        qwen3_fail(s, "JSON nested deeper than %u", QWEN3_MAX_DEPTH);
         return NULL;
     }
     root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &e);
@@ -449,7 +449,7 @@ static inline int qwen3_must_be_off(const qwen3_source *s, json_t *o, const char
 
 static inline int qwen3_config_variant(const qwen3_source *s, json_t *o, int *sparse)
 {
-    const qwen3_value type = qwen3_field(o, "model_type"), act = qwen3_field(o, "hidden_act");
+    const qwen3_value type = qwen3_field(o, "model_type"), act_t = qwen3_field(o, "hidden_act");
     const qwen3_value quantised = qwen3_field(o, "quantization_config");
     const char *text = NULL;
     if (qwen3_text(s, &type, &text)) return -1;
@@ -459,26 +459,26 @@ static inline int qwen3_config_variant(const qwen3_source *s, json_t *o, int *sp
             s, "model_type: \"%s\" is not supported, expected \"qwen3\" or \"qwen3_moe\"", text);
     if (qwen3_given(&quantised))
         return qwen3_fail(s, "quantization_config: quantised weights are not supported");
-    if (qwen3_only(s, &act, "silu") || qwen3_must_be_off(s, o, "attention_bias")) return -1;
+    if (qwen3_only(s, &act_t, "silu") || qwen3_must_be_off(s, o, "attention_bias")) return -1;
     return qwen3_must_be_off(s, o, "use_sliding_window");
 }
 
 static inline int qwen3_config_sizes(qwen3_config *c, const qwen3_source *s, json_t *o)
 {
     const qwen3_value head_dim = qwen3_field(o, "head_dim");
-    if (qwen3_size(s, o, "vocab_size", QWEN3_MOST_SIZE, &c->vocab) ||
-        qwen3_size(s, o, "hidden_size", QWEN3_MOST_SIZE, &c->hidden) ||
-        qwen3_size(s, o, "intermediate_size", QWEN3_MOST_SIZE, &c->ffn) ||
-        qwen3_size(s, o, "num_hidden_layers", QWEN3_MOST_LAYERS, &c->layers) ||
-        qwen3_size(s, o, "num_attention_heads", QWEN3_MOST_SIZE, &c->heads) ||
-        qwen3_size(s, o, "num_key_value_heads", QWEN3_MOST_SIZE, &c->kv_heads) ||
-        qwen3_size(s, o, "max_position_embeddings", QWEN3_MOST_SIZE, &c->positions))
+    if (qwen3_size(s, o, "vocab_size", QWEN3_MAX_SIZE, &c->vocab) ||
+        qwen3_size(s, o, "hidden_size", QWEN3_MAX_SIZE, &c->hidden) ||
+        qwen3_size(s, o, "intermediate_size", QWEN3_MAX_SIZE, &c->ffn) ||
+        qwen3_size(s, o, "num_hidden_layers", QWEN3_MAX_LAYERS, &c->layers) ||
+        qwen3_size(s, o, "num_attention_heads", QWEN3_MAX_SIZE, &c->heads) ||
+        qwen3_size(s, o, "num_key_value_heads", QWEN3_MAX_SIZE, &c->kv_heads) ||
+        qwen3_size(s, o, "max_position_embeddings", QWEN3_MAX_SIZE, &c->positions))
         return -1;
     if (c->heads % c->kv_heads != 0)
         return qwen3_fail(s, "num_attention_heads: %u is not a multiple of num_key_value_heads, %u",
                           c->heads, c->kv_heads);
     if (qwen3_given(&head_dim)) {
-        if (qwen3_count(s, &head_dim, 1, QWEN3_MOST_SIZE, &c->head_dim)) return -1;
+        if (qwen3_count(s, &head_dim, 1, QWEN3_MAX_SIZE, &c->head_dim)) return -1;
     } else {
         if (c->hidden % c->heads != 0)
             return qwen3_fail(s,
@@ -489,9 +489,9 @@ static inline int qwen3_config_sizes(qwen3_config *c, const qwen3_source *s, jso
     }
     if (c->head_dim % 2 != 0)
         return qwen3_fail(s, "head_dim: %u, expected an even number", c->head_dim);
-    if (c->head_dim > QWEN3_MOST_SIZE / c->heads)
+    if (c->head_dim > QWEN3_MAX_SIZE / c->heads)
         return qwen3_fail(s, "num_attention_heads: %u heads of head_dim %u are more than %u rows",
-                          c->heads, c->head_dim, QWEN3_MOST_SIZE);
+                          c->heads, c->head_dim, QWEN3_MAX_SIZE);
     return 0;
 }
 
@@ -555,7 +555,7 @@ static inline int qwen3_config_eos(qwen3_config *c, const qwen3_source *s, json_
                    ? qwen3_count(s, &eos, 0, c->vocab - 1, c->eos)
                    : qwen3_wrong_kind(s, &eos, "null, an integer or an array of them");
     }
-    if (qwen3_array(s, &eos, 0, QWEN3_MOST_EOS, &count)) return -1;
+    if (qwen3_array(s, &eos, 0, QWEN3_MAX_EOS, &count)) return -1;
     for (i = 0; i < count; i++) {
         const qwen3_value id = qwen3_item(&eos, i);
         if (qwen3_count(s, &id, 0, c->vocab - 1, &c->eos[i])) return -1;
@@ -571,10 +571,10 @@ static inline int qwen3_config_expert_count(qwen3_config *c, const qwen3_source 
                       other = qwen3_field(o, "num_local_experts");
     uint32_t again = 0;
     if (qwen3_count(s, qwen3_given(&other) && !qwen3_given(&one) ? &other : &one, 0,
-                    QWEN3_MOST_EXPERTS, &c->experts))
+                    QWEN3_MAX_EXPERTS, &c->experts))
         return -1;
     if (!qwen3_given(&one) || !qwen3_given(&other)) return 0;
-    if (qwen3_count(s, &other, 0, QWEN3_MOST_EXPERTS, &again)) return -1;
+    if (qwen3_count(s, &other, 0, QWEN3_MAX_EXPERTS, &again)) return -1;
     return again == c->experts
                ? 0
                : qwen3_fail(s, "num_local_experts: %u, but num_experts is %u", again, c->experts);
@@ -589,9 +589,9 @@ static inline int qwen3_config_experts(qwen3_config *c, const qwen3_source *s, j
     if (qwen3_config_expert_count(c, s, o)) return -1;
     if (c->experts == 0) return 0;
     if (qwen3_size(s, o, "num_experts_per_tok", c->experts, &c->experts_per_token) ||
-        qwen3_size(s, o, "moe_intermediate_size", QWEN3_MOST_SIZE, &c->expert_ffn) ||
+        qwen3_size(s, o, "moe_intermediate_size", QWEN3_MAX_SIZE, &c->expert_ffn) ||
         qwen3_flag(s, o, "norm_topk_prob", &c->norm_topk) ||
-        (qwen3_given(&every) && qwen3_count(s, &every, 1, QWEN3_MOST_SIZE, &step)))
+        (qwen3_given(&every) && qwen3_count(s, &every, 1, QWEN3_MAX_SIZE, &step)))
         return -1;
     for (layer = 0; layer < c->layers; layer++) c->sparse[layer] = (layer + 1) % step == 0;
     if (qwen3_given(&dense)) {
@@ -606,12 +606,12 @@ static inline int qwen3_config_experts(qwen3_config *c, const qwen3_source *s, j
     return 0;
 }
 
-/* `total` and `count` matrices more; never above QWEN3_MOST_PARAMETERS. */
+/* `total` and `count` matrices more; never above QWEN3_MAX_PARAMETERS. */
 static inline uint64_t qwen3_add_matrices(uint64_t total, uint64_t count, uint64_t rows,
                                           uint64_t columns)
 {
-    const uint64_t left = QWEN3_MOST_PARAMETERS - total;
-    return count > left / (rows * columns) ? QWEN3_MOST_PARAMETERS : total + count * rows * columns;
+    const uint64_t left = QWEN3_MAX_PARAMETERS - total;
+    return count > left / (rows * columns) ? QWEN3_MAX_PARAMETERS : total + count * rows * columns;
 }
 
 static inline int qwen3_config_parameters(qwen3_config *c, const qwen3_source *s)
@@ -628,7 +628,7 @@ static inline int qwen3_config_parameters(qwen3_config *c, const qwen3_source *s
         n = qwen3_add_matrices(n, 3 * routed * c->experts, c->expert_ffn, c->hidden);
     }
     c->parameters = n;
-    if (n < QWEN3_MOST_PARAMETERS) return 0;
+    if (n < QWEN3_MAX_PARAMETERS) return 0;
     return qwen3_fail(s, "hidden_size: %u, with the other sizes, makes more than 2^60 weights",
                       c->hidden);
 }
@@ -837,11 +837,11 @@ static inline int qwen3_parse_safetensors(qwen3_header *h, const unsigned char *
     if (size < 8)
         return qwen3_fail(&s, "header length: the file has %zu bytes, expected at least 8", size);
     for (i = 0; i < 8; i++) length |= (uint64_t)bytes[i] << (8 * i);
-    if (length < 2 || length > size - 8 || length > QWEN3_MOST_JSON)
+    if (length < 2 || length > size - 8 || length > QWEN3_MAX_JSON)
         return qwen3_fail(
             &s, "header length: %llu, expected 2 to %llu (the file has %zu bytes)",
             (unsigned long long)length,
-            (unsigned long long)(size - 8 < QWEN3_MOST_JSON ? size - 8 : QWEN3_MOST_JSON), size);
+            (unsigned long long)(size - 8 < QWEN3_MAX_JSON ? size - 8 : QWEN3_MAX_JSON), size);
     if (qwen3_parse_header(h, (const char *)bytes + 8, (size_t)length, size - 8 - length, file,
                            error, error_size))
         return -1;

@@ -10,10 +10,10 @@
 
 #include <unistd.h>
 
-#define MOST_ERROR 512u
+#define ERROR_BYTES 512u
 
 /* Why something did not work; the program ends with it. */
-enum { IT_FAILED = 1, IT_IS_REFUSED = 2 }; /* refused: a file or an argument is wrong */
+enum { RUN_FAILED = 1, RUN_REFUSED = 2 }; /* refused: a file or an argument is wrong */
 
 static uint32_t cpus(void)
 {
@@ -46,7 +46,7 @@ static void *memory_get(device_memory *m, const char *what, uint64_t bytes)
         blocks = m->block;
     }
     if (!blocks || fleet_device_alloc(&block, bytes ? bytes : 16)) {
-        snprintf(m->error, MOST_ERROR, "%s: no %.1f MB of device memory left after %.1f MB", what,
+        snprintf(m->error, ERROR_BYTES, "%s: no %.1f MB of device memory left after %.1f MB", what,
                  (double)bytes / 1e6, (double)m->bytes / 1e6);
         return NULL;
     }
@@ -58,14 +58,14 @@ static void *memory_copy(device_memory *m, const char *what, const void *from, u
 {
     void *block = memory_get(m, what, bytes);
     if (block && fleet_to_device(block, from, bytes, NULL))
-        snprintf(m->error, MOST_ERROR, "%s: cannot be copied to the device", what);
+        snprintf(m->error, ERROR_BYTES, "%s: cannot be copied to the device", what);
     return block;
 }
 static void *memory_zeros(device_memory *m, const char *what, uint64_t bytes)
 {
     void *block = memory_get(m, what, bytes);
     if (block && fleet_device_clear(block, bytes, NULL))
-        snprintf(m->error, MOST_ERROR, "%s: cannot be cleared", what);
+        snprintf(m->error, ERROR_BYTES, "%s: cannot be cleared", what);
     return block;
 }
 static void memory_free(device_memory *m)

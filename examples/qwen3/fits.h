@@ -4,30 +4,30 @@
 
 #include "session.h"
 
-typedef struct bytes_wanted {
+typedef struct bytes_needed {
     uint64_t weights, session;
-} bytes_wanted;
+} bytes_needed;
 static int count_bytes(const qwen3_config *config, const qwen3_checkpoint *from,
-                       const session_desc *desc, uint32_t n, bytes_wanted *bytes, char *error)
+                       const session_desc *desc, uint32_t n, bytes_needed *bytes, char *error)
 {
     model m;
     session s;
     int bad = model_begin(&m, config, desc->schedule, n);
     m.memory.counts = 1;
     if (bad || model_fill(&m, from, NULL)) {
-        memcpy(error, m.error, MOST_ERROR);
+        memcpy(error, m.error, ERROR_BYTES);
         model_free(&m);
-        return m.refused ? IT_IS_REFUSED : IT_FAILED;
+        return m.refused ? RUN_REFUSED : RUN_FAILED;
     }
     bad = session_begin(&s, &m, desc);
     s.memory.counts = 1, s.first.sequences = n;
     bad = bad || session_buffers(&s);
     bytes->weights = m.memory.bytes;
-    bytes->session = s.memory.bytes + (uint64_t)count_ops(&m) * sizeof(op);
-    if (bad) memcpy(error, s.error, MOST_ERROR);
+    bytes->session = s.memory.bytes + (uint64_t)count_tasks(&m) * sizeof(task_args);
+    if (bad) memcpy(error, s.error, ERROR_BYTES);
     model_free(&m);
     session_free(&s);
-    return !bad ? 0 : s.refused ? IT_IS_REFUSED : IT_FAILED;
+    return !bad ? 0 : s.refused ? RUN_REFUSED : RUN_FAILED;
 }
 
 /* The longest context, or the most sequences, from `least` to below `end` with which it fits; 0: not even that. */
@@ -39,7 +39,7 @@ static uint32_t largest_that_fits(const qwen3_config *config, const qwen3_checkp
     uint32_t best = 0;
     while (least < end) {
         const uint32_t middle = least + (end - least) / 2;
-        bytes_wanted bytes;
+        bytes_needed bytes;
         if (what == FIT_CONTEXT)
             desc.context = middle;
         else
@@ -59,7 +59,7 @@ static int memory_refused(const qwen3_config *config, const qwen3_checkpoint *fr
                           const session_desc *desc, uint32_t n, uint32_t shortest, uint64_t left,
                           char *error)
 {
-    bytes_wanted bytes;
+    bytes_needed bytes;
     char context[64] = "", batch[64] = "";
     const uint64_t room = left - left / 64;
     uint32_t most;
@@ -70,7 +70,7 @@ static int memory_refused(const qwen3_config *config, const qwen3_checkpoint *fr
     if (most) snprintf(context, sizeof context, "--context %u would fit", most);
     most = largest_that_fits(config, from, *desc, n, room, FIT_SEQUENCES, 1, n, error);
     if (most) snprintf(batch, sizeof batch, "--batch %u would fit", most);
-    snprintf(error, MOST_ERROR,
+    snprintf(error, ERROR_BYTES,
              "%.3f GB of memory are needed (weights %.3f, %u sequences of up to %u tokens %.3f), "
              "and %.3f are free: %s%s%s",
              (double)(bytes.weights + bytes.session) / 1e9, (double)bytes.weights / 1e9, n,
@@ -79,7 +79,7 @@ static int memory_refused(const qwen3_config *config, const qwen3_checkpoint *fr
              *batch     ? batch
              : *context ? ""
                         : "no --context or --batch would fit");
-    return IT_IS_REFUSED;
+    return RUN_REFUSED;
 }
 
 #endif /* QWEN3_FITS_H */

@@ -15,33 +15,33 @@
 #endif
 
 /* What kernels consist of, which differ in how they multiply. */
-#define DECODER_TILES(TILE_, P, LINEAR, ATTENTION)                                                 \
+#define DECODER_TASKS(TILE_, P, LINEAR, ATTENTION)                                                 \
     TILE_(P, embed)                                                                                \
     TILE_(P, LINEAR)                                                                               \
     ATTENTION(TILE_, P)                                                                            \
     TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
-#define TILES_OF_FEW(TILE_, P) DECODER_TILES(TILE_, P, linear, ATTENTION_TILES)
+#define SMALL_M_TASKS(TILE_, P) DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS)
 
-#define STREAMS_OF_FEW(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
-DECODER_DISPATCH(op, TILES_OF_FEW, STREAMS_OF_FEW)
-FLEET_KERNEL(decode, op, THREADS)
+#define SMALL_M_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
+DECODER_DISPATCH(task_args, SMALL_M_TASKS, SMALL_M_STREAMS)
+FLEET_KERNEL(decode, task_args, THREADS)
 {
-    FLEET_WORKER_LOOP(op);
+    FLEET_WORKER_LOOP(task_args);
 }
 /* For plans that are STATIC, as the default is. */
-FLEET_KERNEL(decode_static, op, THREADS)
+FLEET_KERNEL(decode_static, task_args, THREADS)
 {
-    FLEET_STATIC_LOOP(op);
+    FLEET_STATIC_LOOP(task_args);
 }
 #if defined(FLEET_CUDA)
 /* The same, for models that are loaded for many sequences. */
-typedef op many;
-#define TILES_OF_MANY(TILE_, P) DECODER_TILES(TILE_, P, linear_many, ATTENTION_TILES_OF_MANY)
-#define STREAMS_OF_MANY(TILE_, P) TILE_(P, linear_many) TILE_(P, attend_many) TILE_(P, expert)
-DECODER_DISPATCH(many, TILES_OF_MANY, STREAMS_OF_MANY)
-FLEET_KERNEL(decode_many, many, THREADS)
+typedef task_args large_m;
+#define LARGE_M_TASKS(TILE_, P) DECODER_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS)
+#define LARGE_M_STREAMS(TILE_, P) TILE_(P, linear_large_m) TILE_(P, attend_large_m) TILE_(P, expert)
+DECODER_DISPATCH(large_m, LARGE_M_TASKS, LARGE_M_STREAMS)
+FLEET_KERNEL(decode_large_m, large_m, THREADS)
 {
-    FLEET_STATIC_LOOP(many);
+    FLEET_STATIC_LOOP(large_m);
 }
 #endif
 

@@ -7,13 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_ROWS 64u     /* of a step, and so sequences at a time */
-#define TILE 16u          /* columns of a product that are computed together */
-#define BLOCK 32u         /* k's of a block of packed weights, TILE columns wide */
+#define MAX_ROWS 64u      /* of a step, and so sequences at a time */
+#define TILE_N 16u        /* columns of a product that are computed together */
+#define BLOCK_K 32u       /* k's of a block of packed weights, TILE_N columns wide */
 #define COPY_THREADS 256u /* of kernels that fill and read memory */
-#define MOST_TOP_K 16u
-#define MOST_ENDS 16u
-#define EIGHT 8u /* values in sixteen bytes, one load */
+#define MAX_TOP_K 16u
+#define MAX_EOS 16u
+#define VECTOR 8u /* values in sixteen bytes, one load */
 
 typedef uint16_t bf16; /* the upper half of a float */
 
@@ -49,31 +49,31 @@ FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
 #if defined(FLEET_CUDA)
 /* Seven warps with the producer: where there are up to eight, a thread may have 255 registers, and of nine 168. */
 #define THREADS 192u
-#define MOST_WAVES 6u
-#define MOST_HEAD_DIM 128u
-#define MOST_PARTS 32u /* of a sequence's attention: a lane each */
-#define KEYS 16u
+#define MAX_WAVES 6u
+#define MAX_HEAD_DIM 128u
+#define MAX_KV_SPLITS 32u /* of a sequence's attention: a lane each */
+#define KV_BLOCK 16u
 #define ACTS_ARE_ROUNDED 1u
 
-typedef bf16 act;
-typedef uint16_t kept; /* f16 */
+typedef bf16 act_t;
+typedef uint16_t kv_t; /* f16 */
 
-FLEET_BOTH act act_of(float f)
+FLEET_BOTH act_t act_of_float(float f)
 {
     return bf16_of_float(f);
 }
-FLEET_BOTH float float_of(act a)
+FLEET_BOTH float float_of_act(act_t a)
 {
     return float_of_bf16(a);
 }
 
 /* On GPUs the instructions alone: what makes small results exact takes constants, which the compiler keeps in registers
    that are scarce, and branches; weights and gates need no more. */
-FLEET_DEVICE float exp_of(float x)
+FLEET_DEVICE float fast_exp(float x)
 {
     return __expf(x);
 }
-FLEET_DEVICE float ratio_of(float a, float b)
+FLEET_DEVICE float fast_ratio(float a, float b)
 {
     return __fdividef(a, b);
 }
@@ -83,30 +83,30 @@ FLEET_DEVICE float ratio_of(float a, float b)
 
 #if defined(FLEET_HIP)
 #define THREADS 256u
-#define MOST_WAVES 8u
-#define MOST_HEAD_DIM 256u
-#define MOST_PARTS 64u
-#define KEYS 64u
+#define MAX_WAVES 8u
+#define MAX_HEAD_DIM 256u
+#define MAX_KV_SPLITS 64u
+#define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 1u
 
-typedef bf16 act;
-typedef uint16_t kept; /* f16 */
+typedef bf16 act_t;
+typedef uint16_t kv_t; /* f16 */
 
-FLEET_BOTH act act_of(float f)
+FLEET_BOTH act_t act_of_float(float f)
 {
     return bf16_of_float(f);
 }
-FLEET_BOTH float float_of(act a)
+FLEET_BOTH float float_of_act(act_t a)
 {
     return float_of_bf16(a);
 }
 
 /* As on NVIDIA GPUs. */
-FLEET_DEVICE float exp_of(float x)
+FLEET_DEVICE float fast_exp(float x)
 {
     return __expf(x);
 }
-FLEET_DEVICE float ratio_of(float a, float b)
+FLEET_DEVICE float fast_ratio(float a, float b)
 {
     return __fdividef(a, b);
 }
@@ -116,29 +116,29 @@ FLEET_DEVICE float ratio_of(float a, float b)
 
 #if defined(FLEET_HOST)
 #define THREADS 256u
-#define MOST_WAVES 8u
-#define MOST_HEAD_DIM 256u
-#define MOST_PARTS 64u
-#define KEYS 64u
+#define MAX_WAVES 8u
+#define MAX_HEAD_DIM 256u
+#define MAX_KV_SPLITS 64u
+#define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 0u
 
-typedef float act;  /* an activation as matrix products take it */
-typedef float kept; /* a key or a value */
+typedef float act_t; /* an activation as matrix products take it */
+typedef float kv_t;  /* a key or a value */
 
-FLEET_BOTH act act_of(float f)
+FLEET_BOTH act_t act_of_float(float f)
 {
     return f;
 }
-FLEET_BOTH float float_of(act a)
+FLEET_BOTH float float_of_act(act_t a)
 {
     return a;
 }
 
-FLEET_DEVICE float exp_of(float x)
+FLEET_DEVICE float fast_exp(float x)
 {
     return expf(x);
 }
-FLEET_DEVICE float ratio_of(float a, float b)
+FLEET_DEVICE float fast_ratio(float a, float b)
 {
     return a / b;
 }

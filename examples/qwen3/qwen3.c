@@ -41,19 +41,19 @@ typedef struct options {
 /* Everything that is to be given back. */
 typedef struct program {
     options o;
-    request requests[MOST_ROWS];
-    uint32_t *prompts[MOST_ROWS]; /* those that were given; a batch may repeat them */
+    request requests[MAX_ROWS];
+    uint32_t *prompts[MAX_ROWS]; /* those that were given; a batch may repeat them */
     uint32_t n_prompts, n;
     session_desc desc;
     qwen3_checkpoint checkpoint;
     qwen3_expected expected;
     model m;
     session s;
-    int32_t *picked;
+    int32_t *generated;
     double *ended; /* when each step did */
     FILE *trace;
     double started, loaded, planned;
-    char error[MOST_ERROR];
+    char error[ERROR_BYTES];
 } program;
 
 static const char usage[] =
@@ -100,7 +100,7 @@ static int stop(int code, const char *format, ...)
 static int flush_tokens(void)
 {
     if (fflush(stdout) || ferror(stdout))
-        return stop(IT_FAILED, "standard output cannot be written: %s", strerror(errno));
+        return stop(RUN_FAILED, "standard output cannot be written: %s", strerror(errno));
     return 0;
 }
 /* ---- arguments ---- */
@@ -126,14 +126,14 @@ static const option known[] = {
     {"--help", OPTION_FLAG, offsetof(options, help), 1},
 };
 #define KNOWN (sizeof known / sizeof known[0])
-#define MOST_COUNT (1u << 24)
+#define MAX_COUNT (1u << 24)
 
 static int count_of(const char *name, const char *text, uint32_t *count)
 {
     char *end;
     const unsigned long n = strtoul(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || n < 1 || n > MOST_COUNT)
-        return stop(IT_IS_REFUSED, "%s needs a number from 1 to %u", name, MOST_COUNT);
+    if (*text < '0' || *text > '9' || *end || n < 1 || n > MAX_COUNT)
+        return stop(RUN_REFUSED, "%s needs a number from 1 to %u", name, MAX_COUNT);
     *count = (uint32_t)n;
     return 0;
 }
@@ -148,31 +148,31 @@ static int read_options(options *o, int argc, char **argv)
         uint32_t k = 0;
         while (k < KNOWN && strcmp(argv[i], known[k].name)) k++;
         if (k == KNOWN && (argv[i][0] == '-' || o->dir))
-            return stop(IT_IS_REFUSED, "what is %s?\n%s", argv[i], usage);
+            return stop(RUN_REFUSED, "what is %s?\n%s", argv[i], usage);
         if (k == KNOWN) {
             o->dir = argv[i];
             continue;
         }
-        if (given[k]++) return stop(IT_IS_REFUSED, "%s is given twice", known[k].name);
+        if (given[k]++) return stop(RUN_REFUSED, "%s is given twice", known[k].name);
         to = (char *)o + known[k].at;
         if (known[k].kind == OPTION_FLAG) {
             *(uint32_t *)(void *)to = 1;
             continue;
         }
-        if (++i == argc) return stop(IT_IS_REFUSED, "%s needs a value\n%s", known[k].name, usage);
+        if (++i == argc) return stop(RUN_REFUSED, "%s needs a value\n%s", known[k].name, usage);
         if (known[k].kind == OPTION_TEXT)
             *(const char **)(void *)to = argv[i];
         else if (count_of(known[k].name, argv[i], (uint32_t *)(void *)to))
-            return IT_IS_REFUSED;
+            return RUN_REFUSED;
     }
     if (o->help) return 0;
-    if (!o->dir) return stop(IT_IS_REFUSED, "no MODEL_DIR\n%s", usage);
+    if (!o->dir) return stop(RUN_REFUSED, "no MODEL_DIR\n%s", usage);
     for (uint32_t k = 0; k < KNOWN && o->check; k++)
         if (given[k] && !known[k].checks)
-            return stop(IT_IS_REFUSED, "%s has no meaning with --check", known[k].name);
+            return stop(RUN_REFUSED, "%s has no meaning with --check", known[k].name);
 #if !defined(FLEET_TRACE)
     if (o->trace)
-        return stop(IT_IS_REFUSED,
+        return stop(RUN_REFUSED,
                     "--trace: this program has no trace compiled in; build it with -DFLEET_TRACE");
 #endif
     return 0;
@@ -185,24 +185,24 @@ static int read_prompts(program *a)
     const char *p = o->prompts ? o->prompts : o->random_weights ? "1" : NULL;
     uint32_t room = 0, n = 0;
     int begins = 1;
-    if (!p) return stop(IT_IS_REFUSED, "no --prompt-ids");
+    if (!p) return stop(RUN_REFUSED, "no --prompt-ids");
     for (;;) {
         request *r = &a->requests[n];
-        uint32_t *tokens = a->prompts[n < MOST_ROWS ? n : 0];
+        uint32_t *tokens = a->prompts[n < MAX_ROWS ? n : 0];
         char *end;
         unsigned long times = 1, token = strtoul(p, &end, 10);
         if (end != p && *end == '*') p = end + 1, times = token, token = strtoul(p, &end, 10);
-        if (end == p || token > INT32_MAX || times < 1 || times > MOST_COUNT || !strchr(",;", *end))
-            return stop(IT_IS_REFUSED, "--prompt-ids must be like 1,2,3 or 1,2,3;4,5");
-        if (n == MOST_ROWS) return stop(IT_IS_REFUSED, "--prompt-ids has too many sequences");
+        if (end == p || token > INT32_MAX || times < 1 || times > MAX_COUNT || !strchr(",;", *end))
+            return stop(RUN_REFUSED, "--prompt-ids must be like 1,2,3 or 1,2,3;4,5");
+        if (n == MAX_ROWS) return stop(RUN_REFUSED, "--prompt-ids has too many sequences");
         if (begins) room = 0, a->n_prompts = n + 1;
-        if (r->n_prompt + times > MOST_COUNT)
-            return stop(IT_IS_REFUSED, "--prompt-ids: sequence %u has more than %u tokens", n,
-                        MOST_COUNT);
+        if (r->n_prompt + times > MAX_COUNT)
+            return stop(RUN_REFUSED, "--prompt-ids: sequence %u has more than %u tokens", n,
+                        MAX_COUNT);
         if (r->n_prompt + times > room) {
             room = 2 * (r->n_prompt + (uint32_t)times);
             tokens = (uint32_t *)realloc(tokens, room * sizeof *tokens);
-            if (!tokens) return stop(IT_FAILED, "out of memory");
+            if (!tokens) return stop(RUN_FAILED, "out of memory");
             a->prompts[n] = tokens;
         }
         while (times--) tokens[r->n_prompt++] = (uint32_t)token;
@@ -212,9 +212,9 @@ static int read_prompts(program *a)
         if (!*end) break;
         p = end + 1;
     }
-    if (o->batch > MOST_ROWS) return stop(IT_IS_REFUSED, "--batch is at most %u", MOST_ROWS);
+    if (o->batch > MAX_ROWS) return stop(RUN_REFUSED, "--batch is at most %u", MAX_ROWS);
     if (o->batch && o->batch < n)
-        return stop(IT_IS_REFUSED, "--batch %u: --prompt-ids has %u sequences", o->batch, n);
+        return stop(RUN_REFUSED, "--batch %u: --prompt-ids has %u sequences", o->batch, n);
     a->n = o->batch ? o->batch : n;
     for (uint32_t i = n; i < a->n; i++) a->requests[i] = a->requests[i % n];
     return 0;
@@ -231,7 +231,7 @@ static int read_schedule(const char *name, session_desc *d)
             d->schedule = schedules[i], d->unfused = i == 4;
             return 0;
         }
-    return stop(IT_IS_REFUSED, "--schedule is static, chiplet, dynamic, auto or unfused");
+    return stop(RUN_REFUSED, "--schedule is static, chiplet, dynamic, auto or unfused");
 }
 
 /* Opened before anything is loaded: a run that takes long shall not end with a name that is wrong. */
@@ -239,10 +239,10 @@ static int open_trace(program *a)
 {
     const char *end = strrchr(a->o.trace, '.');
     if (!end || (strcmp(end, ".svg") && strcmp(end, ".json")))
-        return stop(IT_IS_REFUSED, "--trace %s: the name must end in .svg or .json", a->o.trace);
+        return stop(RUN_REFUSED, "--trace %s: the name must end in .svg or .json", a->o.trace);
     a->trace = fopen(a->o.trace, "w");
     if (a->trace) return 0;
-    return stop(IT_IS_REFUSED, "--trace %s: the file cannot be written: %s", a->o.trace,
+    return stop(RUN_REFUSED, "--trace %s: the file cannot be written: %s", a->o.trace,
                 strerror(errno));
 }
 
@@ -260,9 +260,9 @@ static void show_loading(uint32_t done, uint32_t of)
 /* Looks from outside how far the launch is: the last grid of a step notifies an event that the host can see. */
 typedef struct watch {
     const session *s;
-    uint32_t over;  /* 1: the launch has ended */
-    uint32_t steps; /* that were seen to end */
-    double *ended;  /* when each of them did */
+    uint32_t fast_div; /* 1: the launch has ended */
+    uint32_t steps;    /* that were seen to end */
+    double *ended;     /* when each of them did */
 } watch;
 
 static void *watch_steps(void *user)
@@ -272,9 +272,10 @@ static void *watch_steps(void *user)
     const int32_t event = fleet_plan_event(s->plan, "next");
     const struct timespec pause = {0, 100000};
     while (w->steps < s->steps) {
-        const uint32_t over = __atomic_load_n(&w->over, __ATOMIC_ACQUIRE);
+        const uint32_t fast_div = __atomic_load_n(&w->fast_div, __ATOMIC_ACQUIRE);
         uint32_t done = 0;
-        if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && over)) break;
+        if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && fast_div))
+            break;
         if (!done) {
             nanosleep(&pause, NULL);
             continue;
@@ -296,13 +297,13 @@ static int watched_run(session *s, double *ended)
     memset(&w, 0, sizeof w);
     w.s = s, w.ended = ended;
     if (pthread_create(&thread, NULL, watch_steps, &w))
-        return stop(IT_FAILED, "no thread for the progress");
+        return stop(RUN_FAILED, "no thread for the progress");
     bad = session_run(s);
     end = now();
-    __atomic_store_n(&w.over, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&w.fast_div, 1, __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
-    if (bad) return stop(IT_FAILED, "%s", s->error);
-    for (uint32_t i = 0; i < s->course.steps; i++)
+    if (bad) return stop(RUN_FAILED, "%s", s->error);
+    for (uint32_t i = 0; i < s->summary.steps; i++)
         if (i >= w.steps || ended[i] > end) ended[i] = end;
     return 0;
 }
@@ -324,23 +325,23 @@ static int write_trace(program *a)
     char *report, *text;
     int bad;
     const fleet_status status = fleet_trace_read(&log, &a->s.trace, NULL);
-    if (status) return stop(IT_FAILED, "--trace: %s", fleet_status_text(status));
+    if (status) return stop(RUN_FAILED, "--trace: %s", fleet_status_text(status));
     report = text_of(fleet_trace_report, &log);
     text = text_of(strstr(a->o.trace, ".json") ? fleet_trace_json : trace_picture, &log);
     fleet_trace_log_free(&log);
     bad = !report || !text;
-    if (bad) stop(IT_FAILED, "out of memory");
+    if (bad) stop(RUN_FAILED, "out of memory");
     if (!bad) fprintf(stderr, "%s", report);
     if (!bad) {
         bad = fputs(text, a->trace) < 0;
         bad = fclose(a->trace) || bad;
         a->trace = NULL;
-        if (bad) stop(IT_FAILED, "--trace %s: cannot be written: %s", a->o.trace, strerror(errno));
+        if (bad) stop(RUN_FAILED, "--trace %s: cannot be written: %s", a->o.trace, strerror(errno));
     }
     if (!bad) fprintf(stderr, "the timeline of the last step is in %s\n", a->o.trace);
     free(report);
     free(text);
-    return bad ? IT_FAILED : 0;
+    return bad ? RUN_FAILED : 0;
 }
 
 /* ---- decoding ---- */
@@ -349,7 +350,7 @@ static int write_trace(program *a)
 static void print_times(const program *a, double launched)
 {
     const model *m = &a->m;
-    const run_course *c = &a->s.course;
+    const run_summary *c = &a->s.summary;
     const double first_token = a->ended[c->first_token - 1];
     const uint32_t steps = c->decoding ? c->steps - c->decoding : 0;
     fprintf(stderr,
@@ -361,7 +362,7 @@ static void print_times(const program *a, double launched)
         const double tpot = (a->ended[c->steps - 1] - a->ended[c->decoding - 1]) / steps;
         const double sequences = (double)c->tokens / steps;
         const double cache = 2.0 * m->config.layers * m->config.kv_heads * m->config.head_dim *
-                             sizeof(kept) * (double)c->cached / steps;
+                             sizeof(kv_t) * (double)c->cached / steps;
         const double bytes = (double)m->step_bytes + cache;
         if (!(tpot > 0)) {
             fprintf(stderr, "TPOT is not known: %u steps were over before they could be timed\n",
@@ -395,30 +396,30 @@ static int open_session(program *a)
 static int decode_prompts(program *a)
 {
     const uint32_t steps = a->desc.steps;
-    uint32_t counts[MOST_ROWS];
+    uint32_t counts[MAX_ROWS];
     double launched;
     int bad = open_session(a);
     if (bad) return bad;
     a->planned = now();
-    a->picked = (int32_t *)malloc((size_t)a->n * steps * sizeof *a->picked);
+    a->generated = (int32_t *)malloc((size_t)a->n * steps * sizeof *a->generated);
     a->ended = (double *)calloc(a->s.steps + 1u, sizeof *a->ended);
-    if (!a->picked || !a->ended) return stop(IT_FAILED, "out of memory");
+    if (!a->generated || !a->ended) return stop(RUN_FAILED, "out of memory");
     launched = now();
     if ((bad = watched_run(&a->s, a->ended)) != 0) return bad;
-    if (session_picked(&a->s, a->picked, counts)) return stop(IT_FAILED, "%s", a->s.error);
+    if (session_generated(&a->s, a->generated, counts)) return stop(RUN_FAILED, "%s", a->s.error);
     for (uint32_t i = 0; i < a->n; i++) {
         printf("tokens:");
-        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", a->picked[i * steps + t]);
+        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", a->generated[i * steps + t]);
         printf("\n");
     }
     if ((bad = flush_tokens()) != 0) return bad;
     print_times(a, launched);
     if (!a->trace) return 0;
-    if (a->s.course.steps < a->s.steps) { /* the last step was not that of the plan: once more */
-        a->desc.launch = a->s.course.steps;
+    if (a->s.summary.steps < a->s.steps) { /* the last step was not that of the plan: once more */
+        a->desc.launch = a->s.summary.steps;
         session_free(&a->s);
         if ((bad = open_session(a)) != 0) return bad;
-        if (session_run(&a->s)) return stop(IT_FAILED, "%s", a->s.error);
+        if (session_run(&a->s)) return stop(RUN_FAILED, "%s", a->s.error);
     }
     return write_trace(a);
 }
@@ -442,7 +443,7 @@ static int check(program *a)
         printf(", %u others where the best two are within %.2f", c.near_ties, CHECK_MARGIN);
     printf("; %u logits within %.1e, allowed %.0e\n", c.logits, c.worst, CHECK_LOGITS);
     bad = flush_tokens();
-    return bad ? bad : good ? 0 : IT_FAILED;
+    return bad ? bad : good ? 0 : RUN_FAILED;
 }
 
 /* The checkpoint, or its config alone; and whether this model can decode these requests here. */
@@ -453,10 +454,10 @@ static int open_model(program *a, qwen3_config *config)
     int bad;
     if (a->o.random_weights) {
         if (qwen3_config_read(config, a->o.dir, a->error, sizeof a->error))
-            return stop(IT_IS_REFUSED, "%s", a->error);
+            return stop(RUN_REFUSED, "%s", a->error);
     } else {
         if (qwen3_open(&a->checkpoint, a->o.dir))
-            return stop(IT_IS_REFUSED, "%s", a->checkpoint.error);
+            return stop(RUN_REFUSED, "%s", a->checkpoint.error);
         *config = a->checkpoint.config;
         if (a->checkpoint.rounded)
             fprintf(stderr, "%u matrices are F16 or F32 in the checkpoint: rounded to bf16\n",
@@ -464,7 +465,7 @@ static int open_model(program *a, qwen3_config *config)
     }
     if (a->o.check) {
         if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
-            return stop(IT_IS_REFUSED, "%s", a->error);
+            return stop(RUN_REFUSED, "%s", a->error);
         a->n = a->expected.count;
         return 0;
     }
@@ -473,7 +474,7 @@ static int open_model(program *a, qwen3_config *config)
             shortest = a->requests[i].n_prompt + a->o.steps - 1;
     if (!a->desc.context) a->desc.context = shortest;
     if (requests_refused(config, &a->desc, a->requests, a->n, a->error))
-        return stop(IT_IS_REFUSED, "%s", a->error);
+        return stop(RUN_REFUSED, "%s", a->error);
     bad = memory_refused(config, from, &a->desc, a->n, shortest, memory_left(), a->error);
     return bad ? stop(bad, "%s", a->error) : 0;
 }
@@ -515,7 +516,7 @@ int main(int argc, char **argv)
     qwen3_close(&a.checkpoint);
     qwen3_expected_close(&a.expected);
     for (uint32_t i = 0; i < a.n_prompts; i++) free(a.prompts[i]);
-    free(a.picked);
+    free(a.generated);
     free(a.ended);
     if (a.trace) fclose(a.trace);
     return code;

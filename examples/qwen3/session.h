@@ -31,23 +31,23 @@ typedef struct session_desc {
 } session_desc;
 
 /* How a launch goes, in steps that have rows. */
-typedef struct run_course {
+typedef struct run_summary {
     uint32_t steps;
     uint32_t first_token; /* the first that ends with a token, counted from 1; 0: none */
     uint32_t decoding;    /* the first that ends with one for each sequence that is left; 0: none */
     uint32_t tokens;      /* that are chosen after that step */
     uint64_t cached;      /* tokens whose keys and values the steps after it read, in all */
-} run_course;
+} run_summary;
 
 typedef struct session {
     const model *m;
     session_desc desc;
-    batch first, last; /* the batch as it begins, and as session_run left it */
-    run_course course; /* if no sequence ends early; after session_run, as it was */
-    uint32_t steps;    /* of the launch, at most */
-    decoder d;         /* device pointers */
-    op *ops;           /* on the host */
-    const op *device_ops;
+    batch first, last;   /* the batch as it begins, and as session_run left it */
+    run_summary summary; /* if no sequence ends early; after session_run, as it was */
+    uint32_t steps;      /* of the launch, at most */
+    decoder d;           /* device pointers */
+    task_args *tasks;    /* on the host */
+    const task_args *device_tasks;
     fleet_topology topology;
     fleet_plan *plan;
     fleet_image image;
@@ -56,7 +56,7 @@ typedef struct session {
     uint32_t image_made, state_made, trace_made;
     device_memory memory;
     uint32_t refused; /* 1: the error is an argument's */
-    char error[MOST_ERROR];
+    char error[ERROR_BYTES];
 } session;
 
 /* X chiplets of the device's workers; where there is a scheduler on each chiplet, on the CPU one more. */
@@ -65,7 +65,7 @@ static int session_topology(session *s)
     fleet_topology *t = &s->topology;
     uint32_t all = 0, x = s->desc.chiplets;
     if (fleet_query_topology(t)) {
-        snprintf(s->error, MOST_ERROR, "the device cannot be queried");
+        snprintf(s->error, ERROR_BYTES, "the device cannot be queried");
         return -1;
     }
     for (uint32_t k = 0; k < t->chiplets; k++) all += t->units[k];
@@ -79,12 +79,12 @@ static int session_topology(session *s)
     if (x && x != t->chiplets) {
         s->refused = 1;
         if (t->private_l2) {
-            snprintf(s->error, MOST_ERROR, "--chiplets %u: this GPU has %u, and they are real", x,
+            snprintf(s->error, ERROR_BYTES, "--chiplets %u: this GPU has %u, and they are real", x,
                      t->chiplets);
             return -1;
         }
         if (x > FLEET_MAX_CHIPLETS || x > all) {
-            snprintf(s->error, MOST_ERROR, "--chiplets %u: at most %u here", x,
+            snprintf(s->error, ERROR_BYTES, "--chiplets %u: at most %u here", x,
                      all < FLEET_MAX_CHIPLETS ? all : FLEET_MAX_CHIPLETS);
             return -1;
         }
@@ -110,12 +110,12 @@ static int session_buffers(session *s)
     decoder *d = &s->d;
     const uint32_t dim = c->head_dim, q = c->heads * dim, kv = c->kv_heads * dim,
                    n = s->first.sequences;
-    const uint64_t pairs = (uint64_t)MOST_ROWS * c->experts_per_token;
-    const uint64_t dense = (uint64_t)MOST_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
-    const uint64_t bests = (uint64_t)d->chiplets * d->workers * MOST_ROWS;
+    const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
+    const uint64_t dense = (uint64_t)MAX_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
+    const uint64_t bests = (uint64_t)d->chiplets * d->workers * MAX_ROWS;
     const uint64_t rope_bytes = (uint64_t)s->desc.context * dim * sizeof(float);
-    float *rope = mem->counts ? NULL : (float *)malloc((size_t)rope_bytes), none[MOST_ROWS];
-    for (uint32_t i = 0; i < MOST_ROWS; i++) none[i] = -INFINITY;
+    float *rope = mem->counts ? NULL : (float *)malloc((size_t)rope_bytes), none[MAX_ROWS];
+    for (uint32_t i = 0; i < MAX_ROWS; i++) none[i] = -INFINITY;
     if (!rope && !mem->counts) return session_fail(s, "memory", "none left");
     for (uint32_t p = 0; p < s->desc.context && rope; p++)
         for (uint32_t i = 0; i < dim / 2; i++) {
@@ -136,37 +136,39 @@ static int session_buffers(session *s)
     d->eps = (float)c->norm_eps;
     d->embedding = m->embedding;
     d->limit = s->desc.steps;
-    d->split = ACTS_ARE_ROUNDED && c->experts != 0;
-    d->h = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * c->hidden * 4);
-    d->x = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * c->hidden * sizeof(act));
+    d->two_terms = ACTS_ARE_ROUNDED && c->experts != 0;
+    d->h = (float *)memory_get(mem, "activations", (uint64_t)MAX_ROWS * c->hidden * 4);
+    d->x =
+        (act_t *)memory_get(mem, "activations", (uint64_t)2 * MAX_ROWS * c->hidden * sizeof(act_t));
     d->squares =
-        (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE * MOST_ROWS * 4);
-    d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MOST_ROWS * (q + 2 * kv) * 4);
-    d->partial = (float *)memory_zeros(
-        mem, "attention", (uint64_t)MOST_ROWS * c->heads * d->most_parts * partial_size(d) * 4);
-    d->arrived = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MOST_ROWS * c->heads * 4);
-    d->attended = (act *)memory_get(mem, "activations", (uint64_t)2 * MOST_ROWS * q * sizeof(act));
-    d->gated =
-        (act *)memory_get(mem, "activations", 2 * (dense > sparse ? dense : sparse) * sizeof(act));
-    d->joint =
-        (fleet_quad *)memory_zeros(mem, "sums", bests / MOST_ROWS * JOINT * sizeof(fleet_quad));
+        (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE_N * MAX_ROWS * 4);
+    d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MAX_ROWS * (q + 2 * kv) * 4);
+    d->kv_partials = (float *)memory_zeros(
+        mem, "attention", (uint64_t)MAX_ROWS * c->heads * d->max_splits * kv_partial_size(d) * 4);
+    d->splits_done = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MAX_ROWS * c->heads * 4);
+    d->attended =
+        (act_t *)memory_get(mem, "activations", (uint64_t)2 * MAX_ROWS * q * sizeof(act_t));
+    d->gated = (act_t *)memory_get(mem, "activations",
+                                   2 * (dense > sparse ? dense : sparse) * sizeof(act_t));
+    d->split_k = (fleet_quad *)memory_zeros(mem, "sums",
+                                            bests / MAX_ROWS * SPLIT_K_QUADS * sizeof(fleet_quad));
     d->best = (float *)memory_get(mem, "logits", bests * 4);
     d->best_token = (int32_t *)memory_zeros(mem, "logits", bests * 4);
     /* Chiplets with fewer workers than others, or a scheduler, leave some of these as they are here. */
-    for (uint64_t i = 0; i < bests && d->best; i += MOST_ROWS)
+    for (uint64_t i = 0; i < bests && d->best; i += MAX_ROWS)
         if (fleet_to_device(d->best + i, none, sizeof none, NULL))
             return session_fail(s, "logits", "cannot be copied to the device");
-    d->picked = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
+    d->generated = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
     if (s->desc.keep_logits)
         d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
     /* Attention multiplies by what was not written yet, too, but by 0: it must be finite. */
     d->cache =
-        (kept *)memory_zeros(mem, "cache of keys and values",
-                             (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kept));
+        (kv_t *)memory_zeros(mem, "cache of keys and values",
+                             (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kv_t));
     d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
     if (c->experts) {
-        d->scores = (float *)memory_get(mem, "experts", (uint64_t)MOST_ROWS * c->experts * 4);
+        d->scores = (float *)memory_get(mem, "experts", (uint64_t)MAX_ROWS * c->experts * 4);
         d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
         d->pair_place = (int32_t *)memory_get(mem, "experts", pairs * 4);
         d->place_row = (int32_t *)memory_get(mem, "experts", pairs * 4);
@@ -183,15 +185,15 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
                             const request *requests, uint32_t n, char *error)
 {
     if (desc->steps < 1 || desc->context < 1) {
-        snprintf(error, MOST_ERROR, "steps and context: must be at least 1");
+        snprintf(error, ERROR_BYTES, "steps and context: must be at least 1");
         return 1;
     }
-    if (n < 1 || n > MOST_ROWS) {
-        snprintf(error, MOST_ERROR, "%u sequences: there may be 1 to %u", n, MOST_ROWS);
+    if (n < 1 || n > MAX_ROWS) {
+        snprintf(error, ERROR_BYTES, "%u sequences: there may be 1 to %u", n, MAX_ROWS);
         return 1;
     }
     if (desc->context > config->positions) {
-        snprintf(error, MOST_ERROR,
+        snprintf(error, ERROR_BYTES,
                  "a context of %u tokens is longer than max_position_embeddings, %u (--context, "
                  "--steps)",
                  desc->context, config->positions);
@@ -201,7 +203,7 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
         const request *r = &requests[i];
         const uint32_t steps = r->steps && r->steps < desc->steps ? r->steps : desc->steps;
         if (r->n_prompt < 1 || r->n_prompt + steps - 1 > desc->context) {
-            snprintf(error, MOST_ERROR,
+            snprintf(error, ERROR_BYTES,
                      "sequence %u: a prompt of %u tokens and %u more do not fit a context of %u "
                      "(--context)",
                      i, r->n_prompt, steps, desc->context);
@@ -209,7 +211,7 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
         }
         for (uint32_t t = 0; t < r->n_prompt; t++)
             if (r->prompt[t] >= config->vocab) {
-                snprintf(error, MOST_ERROR,
+                snprintf(error, ERROR_BYTES,
                          "sequence %u: token %u is not one of the vocabulary's %u", i, r->prompt[t],
                          config->vocab);
                 return 1;
@@ -219,23 +221,23 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
 }
 
 /* How the steps go from this batch on, where sequences end at their limits. */
-static run_course course_of(const session *s, batch b)
+static run_summary summary_of(const session *s, batch b)
 {
-    run_course c;
+    run_summary c;
     memset(&c, 0, sizeof c);
     while (b.rows) {
         uint32_t sampled = 0, running = 0;
         c.steps++;
         for (uint32_t i = 0; i < b.sequences; i++) {
             sequence_state *q = &b.sequence[i];
-            q->position += q->rows, q->picked += q->samples;
+            q->position += q->rows, q->generated += q->samples;
             sampled += (uint32_t)q->samples, running += q->rows != 0;
             c.cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);
         }
         c.tokens += sampled;
         if (sampled && !c.first_token) c.first_token = c.steps;
         if (sampled == running && !c.decoding) c.decoding = c.steps, c.cached = 0, c.tokens = 0;
-        batch_next(&b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, b.workers);
+        batch_next(&b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b.workers);
     }
     return c;
 }
@@ -245,22 +247,22 @@ static void session_batch(session *s, const request *requests, uint32_t n)
 {
     batch *b = &s->first; /* zeros, and its workers */
     b->sequences = n;
-    b->n_ends = s->m->config.eos_count;
-    for (uint32_t i = 0; i < b->n_ends; i++) b->ends[i] = (int32_t)s->m->config.eos[i];
+    b->n_eos = s->m->config.eos_count;
+    for (uint32_t i = 0; i < b->n_eos; i++) b->eos[i] = (int32_t)s->m->config.eos[i];
     for (uint32_t i = 0; i < n; i++) {
         sequence_state *q = &b->sequence[i];
         const request *r = &requests[i];
         q->prompt = (int32_t)r->n_prompt;
-        q->given = (int32_t)(r->n_prompt + r->n_forced);
+        q->known = (int32_t)(r->n_prompt + r->n_forced);
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
-    batch_next(b, MOST_ROWS, s->d.most_parts, s->m->config.kv_heads, b->workers);
-    s->course = course_of(s, *b);
-    s->steps = s->desc.launch ? s->desc.launch : s->course.steps;
+    batch_next(b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b->workers);
+    s->summary = summary_of(s, *b);
+    s->steps = s->desc.launch ? s->desc.launch : s->summary.steps;
     b->last_step = s->steps;
 }
 
-static int session_tokens(session *s, const request *requests)
+static int session_upload_tokens(session *s, const request *requests)
 {
     const uint32_t n = s->first.sequences, line = s->desc.context + 1;
     int32_t *tokens = (int32_t *)calloc((size_t)n * line, sizeof *tokens);
@@ -291,7 +293,7 @@ static int session_begin(session *s, const model *m, const session_desc *desc)
         if (w > s->d.workers) s->d.workers = w;
         s->first.workers += w;
     }
-    s->d.most_parts = MOST_PARTS;
+    s->d.max_splits = MAX_KV_SPLITS;
     return 0;
 }
 
@@ -304,14 +306,14 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     fleet_state_desc state = fleet_state_desc_default();
     fleet_graph *g;
     fleet_status status;
-    if (m->many && desc->schedule != FLEET_SCHEDULE_STATIC)
+    if (m->large_m && desc->schedule != FLEET_SCHEDULE_STATIC)
         return session_fail(s, "schedule",
                             "the model was loaded for STATIC; model_load takes another one");
     session_batch(s, requests, n);
-    if (session_buffers(s) || session_tokens(s, requests)) return -1;
-    s->ops = (op *)calloc(count_ops(m), sizeof *s->ops);
-    if (!s->ops) return session_fail(s, "memory", "none left");
-    g = decoder_graph(m, &s->d, s->first.sequences, s->ops);
+    if (session_buffers(s) || session_upload_tokens(s, requests)) return -1;
+    s->tasks = (task_args *)calloc(count_tasks(m), sizeof *s->tasks);
+    if (!s->tasks) return session_fail(s, "memory", "none left");
+    g = decoder_graph(m, &s->d, s->first.sequences, s->tasks);
     if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
@@ -319,12 +321,12 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     fleet_graph_destroy(g);
     if (s->error[0]) return -1;
     timespec_get(&opened, TIME_UTC);
-    for (uint32_t i = 0; i < count_ops(m); i++) {
-        s->ops[i].d = s->d;
-        s->ops[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
+    for (uint32_t i = 0; i < count_tasks(m); i++) {
+        s->tasks[i].d = s->d;
+        s->tasks[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
     }
-    s->device_ops =
-        (const op *)memory_copy(&s->memory, "ops", s->ops, (uint64_t)count_ops(m) * sizeof *s->ops);
+    s->device_tasks = (const task_args *)memory_copy(&s->memory, "ops", s->tasks,
+                                                     (uint64_t)count_tasks(m) * sizeof *s->tasks);
     if (s->error[0]) return -1;
     state.placement = desc->placement, state.seed = desc->seed ? desc->seed : 1;
     if ((status = fleet_upload(&s->image, s->plan, NULL)) != 0)
@@ -336,7 +338,7 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (desc->trace) {
         fleet_trace_desc t = fleet_trace_desc_default();
         t.first_step = s->steps - 1,
-        t.records = 8 * count_ops(m); /* DYNAMIC: some workers run more than their share */
+        t.records = 8 * count_tasks(m); /* DYNAMIC: some workers run more than their share */
         if ((status = fleet_trace_create(&s->trace, s->plan, &t, NULL)) != 0)
             return session_fail(s, "trace", fleet_status_text(status));
         s->trace_made = 1;
@@ -352,7 +354,7 @@ static int session_open(session *s, const model *m, const session_desc *desc,
         s->refused = (uint32_t)requests_refused(&m->config, desc, requests, n, s->error);
         if (!s->refused && !session_prepare(s, requests, n)) return 0;
     }
-    return s->refused ? IT_IS_REFUSED : IT_FAILED;
+    return s->refused ? RUN_REFUSED : RUN_FAILED;
 }
 
 /* All of them have the same ring. */
@@ -360,7 +362,7 @@ static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
 {
     if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
 #if defined(FLEET_CUDA)
-    if (m->many) return FLEET_KERNEL_OF(decode_many);
+    if (m->large_m) return FLEET_KERNEL_OF(decode_large_m);
 #endif
     FLEET_UNUSED(m);
     return FLEET_KERNEL_OF(decode_static);
@@ -372,45 +374,45 @@ static int session_run(session *s)
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     d.steps = s->steps, d.threads = THREADS;
-    d.lds_bytes = LDS_BYTES, d.stream_bytes = FLEET_STREAM_BYTES(op);
+    d.lds_bytes = LDS_BYTES, d.stream_bytes = FLEET_STREAM_BYTES(task_args);
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
-    status = fleet_launch(&s->state, &d, decode_kernel_of(s->m, s->desc.schedule), s->device_ops);
+    status = fleet_launch(&s->state, &d, decode_kernel_of(s->m, s->desc.schedule), s->device_tasks);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if ((!status || status == FLEET_ERROR_TILE) &&
         fleet_to_host(&s->last, s->d.b, sizeof s->last, NULL))
         return session_fail(s, "tokens", "cannot be copied from the device");
-    if (status == FLEET_ERROR_TILE && s->last.unusable) {
-        const sequence_state *q = &s->last.sequence[s->last.unusable - 1];
-        snprintf(s->error, MOST_ERROR,
+    if (status == FLEET_ERROR_TILE && s->last.bad_sequence) {
+        const sequence_state *q = &s->last.sequence[s->last.bad_sequence - 1];
+        snprintf(s->error, ERROR_BYTES,
                  "sequence %u, after %d tokens: the logit of token %d is infinite or not a number",
-                 s->last.unusable - 1, q->position, s->last.unusable_token);
+                 s->last.bad_sequence - 1, q->position, s->last.bad_token);
         return -1;
     }
     /* `next` ends a launch by its status, too, if there are steps left when all sequences have ended. */
     if (status && !(status == FLEET_ERROR_TILE && s->last.rows == 0)) {
-        char report[MOST_ERROR - 64];
+        char report[ERROR_BYTES - 64];
         fleet_report(&s->state, report, sizeof report);
-        snprintf(s->error, MOST_ERROR, "run: %s\n%s", fleet_status_text(status), report);
+        snprintf(s->error, ERROR_BYTES, "run: %s\n%s", fleet_status_text(status), report);
         return -1;
     }
     {
         batch was = s->first;
         for (uint32_t i = 0; i < was.sequences; i++)
-            was.sequence[i].limit = s->last.sequence[i].picked;
-        s->course = course_of(s, was);
+            was.sequence[i].limit = s->last.sequence[i].generated;
+        s->summary = summary_of(s, was);
     }
     return 0;
 }
 
 /* The tokens that were chosen, [sequences][steps], and how many of each sequence. */
-static int session_picked(session *s, int32_t *picked, uint32_t *counts)
+static int session_generated(session *s, int32_t *generated, uint32_t *counts)
 {
     const int bad =
-        fleet_to_host(picked, s->d.picked,
-                      (size_t)s->first.sequences * s->desc.steps * sizeof *picked, NULL) != 0;
+        fleet_to_host(generated, s->d.generated,
+                      (size_t)s->first.sequences * s->desc.steps * sizeof *generated, NULL) != 0;
     for (uint32_t i = 0; i < s->first.sequences; i++)
-        counts[i] = (uint32_t)s->last.sequence[i].picked;
+        counts[i] = (uint32_t)s->last.sequence[i].generated;
     return bad ? session_fail(s, "tokens", "cannot be copied from the device") : 0;
 }
 
@@ -421,7 +423,7 @@ static void session_free(session *s)
     if (s->image_made) fleet_image_free(&s->image);
     fleet_plan_free(s->plan);
     memory_free(&s->memory);
-    free(s->ops);
+    free(s->tasks);
 }
 
 #endif /* QWEN3_SESSION_H */

@@ -17,16 +17,16 @@ typedef struct model_layer {
 
 typedef struct model {
     qwen3_config config;
-    uint32_t ffn, expert_ffn; /* padded to BLOCK */
+    uint32_t ffn, expert_ffn; /* padded to BLOCK_K */
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
     uint64_t step_bytes; /* of weights that a step of one row reads */
     uint32_t workers;    /* of the device */
-    uint32_t many;       /* 1: the weights of layers lie as they do for many rows */
+    uint32_t large_m;    /* 1: the weights of layers lie as they do for many rows */
     device_memory memory;
     uint32_t refused; /* 1: the error is the checkpoint's */
-    char error[MOST_ERROR];
+    char error[ERROR_BYTES];
 } model;
 
 static uint32_t padded(uint32_t n, uint32_t to)
@@ -35,14 +35,14 @@ static uint32_t padded(uint32_t n, uint32_t to)
 }
 
 /* Where the rows of a packed matrix come from. A row of a checkpoint's tensor is a column here. */
-typedef struct part_of {
+typedef struct matrix_part {
     const qwen3_tensor *tensor; /* null: zeros */
     uint32_t rows;
-} part_of;
+} matrix_part;
 typedef struct matrix_source {
-    part_of part[3]; /* one behind the other; */
+    matrix_part part[3]; /* one behind the other; */
     uint32_t parts;
-    uint32_t alternate; /* or, 1: TILE / 2 rows of the first and of the second in turn */
+    uint32_t alternate; /* or, 1: TILE_N / 2 rows of the first and of the second in turn */
 } matrix_source;
 
 static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, const qwen3_tensor *c,
@@ -62,8 +62,8 @@ static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, con
 static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
 {
     if (s->alternate) {
-        const part_of *p = &s->part[n % TILE >= TILE / 2];
-        *row = n / TILE * (TILE / 2) + n % (TILE / 2);
+        const matrix_part *p = &s->part[n % TILE_N >= TILE_N / 2];
+        *row = n / TILE_N * (TILE_N / 2) + n % (TILE_N / 2);
         return *row < p->rows ? p->tensor : NULL;
     }
     for (uint32_t i = 0; i < s->parts; n -= s->part[i++].rows)
@@ -77,22 +77,22 @@ static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32
 /* How a matrix is packed: n columns of k weights, in wide tiles one after the other. */
 typedef struct layout {
     uint32_t n, k;
-    uint32_t wide, last_wide; /* tiles of a wide tile; of the last one */
-    uint32_t piece_k;         /* see weight_at */
+    uint32_t panel_tiles, last_panel_tiles; /* tiles of a wide tile; of the last one */
+    uint32_t inner_k;                       /* see weight_at */
 } layout;
-static uint32_t wide_tiles_of(const layout *l)
+static uint32_t panels_of(const layout *l)
 {
-    return ceil_div(l->n, l->wide * TILE);
+    return ceil_div(l->n, l->panel_tiles * TILE_N);
 }
 /* Bytes of a packed wide tile, and of all of them. */
-static uint32_t tile_bytes_of(const layout *l)
+static uint32_t panel_bytes_of(const layout *l)
 {
-    return l->wide * TILE * padded(l->k, K_STEP) * 2;
+    return l->panel_tiles * TILE_N * padded(l->k, K_ALIGN) * 2;
 }
 static uint64_t bytes_of(const layout *l)
 {
-    const uint64_t tiles = (uint64_t)(wide_tiles_of(l) - 1) * l->wide + l->last_wide;
-    return tiles * (tile_bytes_of(l) / l->wide);
+    const uint64_t tiles = (uint64_t)(panels_of(l) - 1) * l->panel_tiles + l->last_panel_tiles;
+    return tiles * (panel_bytes_of(l) / l->panel_tiles);
 }
 
 /* Packing: all goes to `to` on the device, padded with zeros. Each thread has some wide tiles. */
@@ -102,43 +102,44 @@ typedef struct packing {
     uint32_t first, end; /* wide tiles */
     bf16 *to;
     uint32_t refused;
-    char error[MOST_ERROR];
+    char error[ERROR_BYTES];
 } packing;
 
-#define STAGE_BYTES (4u << 20)
-#define MOST_PACKERS 16u
+#define PACK_BYTES (4u << 20)
+#define MAX_PACKERS 16u
 
-static void *pack_tiles(void *user)
+static void *pack_panels(void *user)
 {
     packing *p = (packing *)user;
     const layout *as = p->as;
-    const uint32_t k = padded(as->k, K_STEP), last = wide_tiles_of(as) - 1;
-    const uint32_t words = tile_bytes_of(as) / 2, most = STAGE_BYTES / 2 / words + 1;
+    const uint32_t k = padded(as->k, K_ALIGN), last = panels_of(as) - 1;
+    const uint32_t words = panel_bytes_of(as) / 2, most = PACK_BYTES / 2 / words + 1;
     bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(k, 2);
     uint32_t staged = 0;
     if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
     for (uint32_t tile = p->first; tile < p->end && !p->error[0]; tile++) {
-        const uint32_t wide = tile == last ? as->last_wide : as->wide;
+        const uint32_t panel_tiles = tile == last ? as->last_panel_tiles : as->panel_tiles;
         bf16 *packed = stage + (size_t)staged * words;
-        for (uint32_t c = 0; c < wide * TILE && !p->error[0]; c++) {
+        for (uint32_t c = 0; c < panel_tiles * TILE_N && !p->error[0]; c++) {
             uint32_t row = 0;
-            const qwen3_tensor *t = source_row(p->from, tile * as->wide * TILE + c, &row);
+            const qwen3_tensor *t = source_row(p->from, tile * as->panel_tiles * TILE_N + c, &row);
             const uint32_t columns = t ? t->columns : 0;
             memset(line + columns, 0, (size_t)(k - columns) * 2);
             if (t && qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
                                           sizeof p->error))
                 p->refused = 1;
-            for (uint32_t at = 0; at < k; at += BLOCK) {
+            for (uint32_t at = 0; at < k; at += BLOCK_K) {
                 /* Where the block begins; from there on pack_at says it. */
-                bf16 *block = packed + weight_at(c / TILE * TILE, at, wide, as->piece_k);
-                for (uint32_t i = 0; i < BLOCK; i++)
-                    block[pack_at(c % TILE, i, as->piece_k)] = line[at + i];
+                bf16 *block = packed + weight_at(c / TILE_N * TILE_N, at, panel_tiles, as->inner_k);
+                for (uint32_t i = 0; i < BLOCK_K; i++)
+                    block[pack_at(c % TILE_N, i, as->inner_k)] = line[at + i];
             }
         }
         if (++staged < most && tile + 1 < p->end) continue;
         if (!p->error[0] &&
             fleet_to_device(p->to + (size_t)(tile + 1 - staged) * words, stage,
-                            ((size_t)(staged - 1) * words + (size_t)wide * TILE * k) * 2, NULL))
+                            ((size_t)(staged - 1) * words + (size_t)panel_tiles * TILE_N * k) * 2,
+                            NULL))
             snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
         staged = 0;
     }
@@ -150,19 +151,19 @@ static void *pack_tiles(void *user)
 static int pack(model *m, const matrix_source *from, const layout *as, bf16 *to)
 {
     /* A thread is worth it from 4 MB on. */
-    const uint32_t share = (4u << 20) / tile_bytes_of(as) + 1, tiles = wide_tiles_of(as);
-    uint32_t threads = cpus() < MOST_PACKERS ? cpus() : MOST_PACKERS;
-    packing job[MOST_PACKERS];
-    pthread_t thread[MOST_PACKERS];
-    uint32_t started[MOST_PACKERS];
+    const uint32_t share = (4u << 20) / panel_bytes_of(as) + 1, tiles = panels_of(as);
+    uint32_t threads = cpus() < MAX_PACKERS ? cpus() : MAX_PACKERS;
+    packing job[MAX_PACKERS];
+    pthread_t thread[MAX_PACKERS];
+    uint32_t started[MAX_PACKERS];
     if (threads > ceil_div(tiles, share)) threads = ceil_div(tiles, share);
     for (uint32_t i = 0; i < threads; i++) {
         job[i].from = from, job[i].as = as, job[i].to = to;
         job[i].first = (uint32_t)((uint64_t)tiles * i / threads),
         job[i].end = (uint32_t)((uint64_t)tiles * (i + 1) / threads);
         job[i].error[0] = 0, job[i].refused = 0;
-        started[i] = i + 1 < threads && !pthread_create(&thread[i], NULL, pack_tiles, &job[i]);
-        if (!started[i]) pack_tiles(&job[i]);
+        started[i] = i + 1 < threads && !pthread_create(&thread[i], NULL, pack_panels, &job[i]);
+        if (!started[i]) pack_panels(&job[i]);
     }
     for (uint32_t i = 0; i < threads; i++) {
         if (started[i]) pthread_join(thread[i], NULL);
@@ -190,14 +191,15 @@ FLEET_THUNK4(fill_random, bf16 *, uint64_t, uint64_t, float)
 
 /* How many tiles of a layer of n columns are computed together: as many as leave the worker that has the most with the
    fewest; or as there may be, where several workers share their k's. */
-static uint32_t wide_of(const model *m, uint32_t n)
+static uint32_t panel_tiles_of(const model *m, uint32_t n)
 {
-    const uint32_t most_wide = m->many ? MOST_TOGETHER : MOST_WIDE;
+    const uint32_t max_panel_tiles = m->large_m ? LARGE_M_PANEL_TILES : MAX_PANEL_TILES;
     uint32_t best = 1, least = UINT32_MAX;
-    if (m->many && 2 * ceil_div(n, most_wide * TILE) <= m->workers) return most_wide;
-    for (uint32_t wide = 1; wide <= most_wide; wide++) {
-        const uint32_t most = ceil_div(ceil_div(n, wide * TILE), m->workers) * wide;
-        if (most <= least) best = wide, least = most;
+    if (m->large_m && 2 * ceil_div(n, max_panel_tiles * TILE_N) <= m->workers)
+        return max_panel_tiles;
+    for (uint32_t panel_tiles = 1; panel_tiles <= max_panel_tiles; panel_tiles++) {
+        const uint32_t most = ceil_div(ceil_div(n, panel_tiles * TILE_N), m->workers) * panel_tiles;
+        if (most <= least) best = panel_tiles, least = most;
     }
     return best;
 }
@@ -207,16 +209,16 @@ static layout layout_of(const model *m, uint32_t n, uint32_t k)
 {
     layout l;
     l.n = n, l.k = k;
-    l.wide = l.last_wide = wide_of(m, n);
-    l.piece_k = m->many ? OPERAND_K : PIECE_K;
-    if (m->many) l.last_wide = ceil_div(n, TILE) - (wide_tiles_of(&l) - 1) * l.wide;
+    l.panel_tiles = l.last_panel_tiles = panel_tiles_of(m, n);
+    l.inner_k = m->large_m ? WGMMA_K : STAGE_K;
+    if (m->large_m) l.last_panel_tiles = ceil_div(n, TILE_N) - (panels_of(&l) - 1) * l.panel_tiles;
     return l;
 }
 static layout single_layout_of(uint32_t n, uint32_t k)
 {
     layout l;
     l.n = n, l.k = k;
-    l.wide = l.last_wide = 1, l.piece_k = PIECE_K;
+    l.panel_tiles = l.last_panel_tiles = 1, l.inner_k = STAGE_K;
     return l;
 }
 
@@ -235,7 +237,7 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, co
         args[0] = &to, args[1] = &number, args[2] = &seed, args[3] = &scale;
         desc.blocks = device_workers(), desc.threads = COPY_THREADS;
         if (fleet_kernel_launch(FLEET_KERNEL_OF(fill_random), args, &desc))
-            snprintf(m->error, MOST_ERROR, "%s: cannot be filled", what);
+            snprintf(m->error, ERROR_BYTES, "%s: cannot be filled", what);
         return to;
     }
     for (uint32_t i = 0; i < count; i++)
@@ -253,11 +255,11 @@ static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
         return NULL;
     }
     if (!values) {
-        snprintf(m->error, MOST_ERROR, "out of memory");
+        snprintf(m->error, ERROR_BYTES, "out of memory");
         return NULL;
     }
     for (uint32_t i = 0; i < n; i++) values[i] = 1;
-    if (t && qwen3_tensor_to_f32(t, 0, n, values, m->error, MOST_ERROR))
+    if (t && qwen3_tensor_to_f32(t, 0, n, values, m->error, ERROR_BYTES))
         m->refused = 1;
     else
         to = (const float *)memory_copy(&m->memory, "norm", values, (uint64_t)n * sizeof *values);
@@ -276,7 +278,7 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
     if (!w) return matrix(m, "experts", NULL, &as, count);
     s = (matrix_source *)calloc(count, sizeof *s);
     if (!s) {
-        snprintf(m->error, MOST_ERROR, "out of memory");
+        snprintf(m->error, ERROR_BYTES, "out of memory");
         return NULL;
     }
     for (uint32_t e = 0; e < count; e++)
@@ -299,12 +301,12 @@ static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, co
 }
 
 /* Whether the device's code has a way of its own for many rows: that code alone knows what it was compiled for. */
-FLEET_GLOBAL(1) void ask_many(uint32_t *has)
+FLEET_GLOBAL(1) void ask_large_m(uint32_t *has)
 {
-    *has = HAS_MANY_ROWS;
+    *has = HAS_LARGE_M;
 }
-FLEET_THUNK1(ask_many, uint32_t *)
-static uint32_t device_has_many(model *m)
+FLEET_THUNK1(ask_large_m, uint32_t *)
+static uint32_t device_has_large_m(model *m)
 {
     uint32_t has = 0;
     void *to = NULL, *args[1];
@@ -312,9 +314,9 @@ static uint32_t device_has_many(model *m)
     args[0] = &to;
     desc.blocks = desc.threads = 1;
     if (fleet_device_alloc(&to, sizeof has) ||
-        fleet_kernel_launch(FLEET_KERNEL_OF(ask_many), args, &desc) ||
+        fleet_kernel_launch(FLEET_KERNEL_OF(ask_large_m), args, &desc) ||
         fleet_to_host(&has, to, sizeof has, NULL))
-        snprintf(m->error, MOST_ERROR, "the device does not answer");
+        snprintf(m->error, ERROR_BYTES, "the device does not answer");
     fleet_device_free(to);
     return has;
 }
@@ -329,14 +331,15 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     m->config = *c;
     m->memory.error = m->error;
     m->workers = device_workers();
-    m->many = schedule == FLEET_SCHEDULE_STATIC && sequences > FEW_ROWS && device_has_many(m);
-    m->ffn = padded(c->ffn, BLOCK), m->expert_ffn = padded(c->expert_ffn, BLOCK);
-    if (c->hidden % BLOCK || q % BLOCK || c->head_dim % EIGHT || c->head_dim > MOST_HEAD_DIM ||
-        c->experts_per_token > MOST_TOP_K) {
-        snprintf(m->error, MOST_ERROR,
+    m->large_m =
+        schedule == FLEET_SCHEDULE_STATIC && sequences > SMALL_M_ROWS && device_has_large_m(m);
+    m->ffn = padded(c->ffn, BLOCK_K), m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
+    if (c->hidden % BLOCK_K || q % BLOCK_K || c->head_dim % VECTOR || c->head_dim > MAX_HEAD_DIM ||
+        c->experts_per_token > MAX_TOP_K) {
+        snprintf(m->error, ERROR_BYTES,
                  "config.json: this decoder needs hidden_size and heads * head_dim in multiples of "
                  "%u, head_dim in multiples of %u up to %u, and num_experts_per_tok up to %u",
-                 BLOCK, EIGHT, MOST_HEAD_DIM, MOST_TOP_K);
+                 BLOCK_K, VECTOR, MAX_HEAD_DIM, MAX_TOP_K);
         m->refused = 1;
     }
     return m->error[0] != 0;
@@ -348,7 +351,7 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
     const qwen3_config *c = &m->config;
     const uint32_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
     m->layers = (model_layer *)calloc(c->layers, sizeof *m->layers);
-    if (!m->layers) snprintf(m->error, MOST_ERROR, "out of memory");
+    if (!m->layers) snprintf(m->error, ERROR_BYTES, "out of memory");
     for (uint32_t i = 0; i < c->layers && !m->error[0]; i++) {
         model_layer *l = &m->layers[i];
         const qwen3_layer_weights *w = from ? &from->layers[i] : NULL;
@@ -388,9 +391,9 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
             if (m->memory.counts)
                 memory_get(&m->memory, "embeddings", bytes);
             else if (!rows)
-                snprintf(m->error, MOST_ERROR, "out of memory");
+                snprintf(m->error, ERROR_BYTES, "out of memory");
             else if (qwen3_tensor_to_bf16(&from->embed, 0, (uint64_t)c->vocab * c->hidden, rows,
-                                          m->error, MOST_ERROR))
+                                          m->error, ERROR_BYTES))
                 m->refused = 1;
             else
                 m->embedding = (const bf16 *)memory_copy(&m->memory, "embeddings", rows, bytes);
@@ -409,7 +412,7 @@ static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoi
                       void (*progress)(uint32_t done, uint32_t of))
 {
     if (!model_begin(m, config, schedule, sequences) && !model_fill(m, from, progress)) return 0;
-    return m->refused ? IT_IS_REFUSED : IT_FAILED;
+    return m->refused ? RUN_REFUSED : RUN_FAILED;
 }
 
 static void model_free(model *m)

@@ -6,19 +6,20 @@
 #include "examples/qwen3/tasks/linear.h"
 
 #define TILES(TILE_, P) TILE_(P, linear)
-DECODER_DISPATCH(op, TILES, TILES)
-FLEET_KERNEL(multiply_all, op, THREADS)
+DECODER_DISPATCH(task_args, TILES, TILES)
+FLEET_KERNEL(multiply_all, task_args, THREADS)
 {
-    FLEET_WORKER_LOOP(op);
+    FLEET_WORKER_LOOP(task_args);
 }
 
 #define CASES 5u
-static const uint32_t row_cases[CASES] = {1, 16, 17, 33, MOST_ROWS};
-static const uint32_t block_cases[CASES] = {1, 4, 5, 33, 71}; /* of BLOCK k's */
-#define MOST_K (71u * BLOCK)
-#define COLUMNS (2 * TILE + 5)
-#define PADDED (3 * TILE)
-#define WIDE (MOST_WIDE < 2 ? MOST_WIDE : 2u) /* the last of the wide tiles is not full */
+static const uint32_t row_cases[CASES] = {1, 16, 17, 33, MAX_ROWS};
+static const uint32_t block_cases[CASES] = {1, 4, 5, 33, 71}; /* of BLOCK_K k's */
+#define MOST_K (71u * BLOCK_K)
+#define COLUMNS (2 * TILE_N + 5)
+#define PADDED (3 * TILE_N)
+#define WIDE                                                                                       \
+    (MAX_PANEL_TILES < 2 ? MAX_PANEL_TILES : 2u) /* the last of the wide tiles is not full */
 #define UNTOUCHED 12345.0f
 
 /* From -1 to 1. */
@@ -30,15 +31,15 @@ static bf16 weight_of(uint32_t column, uint32_t k)
 {
     return bf16_of_float(value_of(column * MOST_K + k));
 }
-static act x_of(uint32_t row, uint32_t k)
+static act_t x_of(uint32_t row, uint32_t k)
 {
-    return act_of(value_of(1000003 + row * MOST_K + k));
+    return act_of_float(value_of(1000003 + row * MOST_K + k));
 }
 
 typedef struct product {
-    op *ops;                               /* [CASES][CASES]: rows, k's */
-    float *floats;                         /* of each op [MOST_ROWS][COLUMNS] */
-    float want[CASES][MOST_ROWS][COLUMNS]; /* for each number of k's */
+    task_args *ops;                       /* [CASES][CASES]: rows, k's */
+    float *floats;                        /* of each op [MAX_ROWS][COLUMNS] */
+    float want[CASES][MAX_ROWS][COLUMNS]; /* for each number of k's */
 } product;
 
 /* Device memory with these bytes. */
@@ -53,41 +54,42 @@ static void *copied(test_run *t, const void *from, size_t bytes)
 /* Of a packed wide tile. */
 static size_t tile_words(uint32_t k)
 {
-    return (size_t)WIDE * TILE * ceil_div(k, K_STEP) * K_STEP;
+    return (size_t)WIDE * TILE_N * ceil_div(k, K_ALIGN) * K_ALIGN;
 }
 static const bf16 *packed_weights(test_run *t, uint32_t k)
 {
-    const size_t words = ceil_div(PADDED, WIDE * TILE) * tile_words(k);
+    const size_t words = ceil_div(PADDED, WIDE * TILE_N) * tile_words(k);
     bf16 *packed = (bf16 *)calloc(words, sizeof *packed);
     void *to = NULL;
     for (uint32_t n = 0; packed && n < COLUMNS; n++)
         for (uint32_t i = 0; i < k; i++)
-            packed[n / (WIDE * TILE) * tile_words(k) +
-                   weight_at(n % (WIDE * TILE), i, WIDE, PIECE_K)] = weight_of(n, i);
+            packed[n / (WIDE * TILE_N) * tile_words(k) +
+                   weight_at(n % (WIDE * TILE_N), i, WIDE, STAGE_K)] = weight_of(n, i);
     if (packed) to = copied(t, packed, words * sizeof *packed);
     free(packed);
     return (const bf16 *)to;
 }
 
-static const act *rows_of_x(test_run *t, uint32_t k)
+static const act_t *rows_of_x(test_run *t, uint32_t k)
 {
-    act *x = (act *)malloc((size_t)MOST_ROWS * k * sizeof *x);
+    act_t *x = (act_t *)malloc((size_t)MAX_ROWS * k * sizeof *x);
     void *to = NULL;
-    for (uint32_t i = 0; x && i < MOST_ROWS * k; i++)
+    for (uint32_t i = 0; x && i < MAX_ROWS * k; i++)
         x[act_at(i / k, i % k, k)] = x_of(i / k, i % k);
-    if (x) to = copied(t, x, (size_t)MOST_ROWS * k * sizeof *x);
+    if (x) to = copied(t, x, (size_t)MAX_ROWS * k * sizeof *x);
     free(x);
-    return (const act *)to;
+    return (const act_t *)to;
 }
 
 static void want_products(product *p)
 {
     for (uint32_t c = 0; c < CASES; c++)
-        for (uint32_t r = 0; r < MOST_ROWS; r++)
+        for (uint32_t r = 0; r < MAX_ROWS; r++)
             for (uint32_t n = 0; n < COLUMNS; n++) {
                 double sum = 0;
-                for (uint32_t k = 0; k < block_cases[c] * BLOCK; k++)
-                    sum += (double)float_of_bf16(weight_of(n, k)) * (double)float_of(x_of(r, k));
+                for (uint32_t k = 0; k < block_cases[c] * BLOCK_K; k++)
+                    sum +=
+                        (double)float_of_bf16(weight_of(n, k)) * (double)float_of_act(x_of(r, k));
                 p->want[c][r][n] = (float)sum;
             }
 }
@@ -109,13 +111,13 @@ static decoder decoder_of(test_run *t, uint32_t rows)
 static void check_results(test_run *t, const product *p, const float *floats)
 {
     for (uint32_t i = 0; i < CASES * CASES; i++)
-        for (uint32_t j = 0; j < MOST_ROWS * COLUMNS; j++) {
+        for (uint32_t j = 0; j < MAX_ROWS * COLUMNS; j++) {
             const uint32_t r = j / COLUMNS, n = j % COLUMNS, rows = row_cases[i / CASES];
-            const float is = floats[(size_t)i * MOST_ROWS * COLUMNS + j],
+            const float is = floats[(size_t)i * MAX_ROWS * COLUMNS + j],
                         want = r < rows ? p->want[i % CASES][r][n] : UNTOUCHED;
             if (!(fabsf(is - want) <= 1e-5f * (100 + fabsf(want)))) {
                 test_fail(t, __FILE__, __LINE__, "%u rows, %u k's: row %u, column %u is %f, not %f",
-                          rows, block_cases[i % CASES] * BLOCK, r, n, (double)is, (double)want);
+                          rows, block_cases[i % CASES] * BLOCK_K, r, n, (double)is, (double)want);
                 return;
             }
         }
@@ -128,7 +130,7 @@ static void run_products(test_run *t, const setting *s, void *user)
     fleet_state_desc state_desc = setting_state_desc(s);
     fleet_launch_desc launch = setting_launch_desc(s);
     fleet_graph *g = fleet_graph_create(NULL);
-    const size_t words = (size_t)CASES * CASES * MOST_ROWS * COLUMNS;
+    const size_t words = (size_t)CASES * CASES * MAX_ROWS * COLUMNS;
     float *floats = (float *)malloc(words * sizeof *floats);
     fleet_plan *plan;
     fleet_image image;
@@ -141,7 +143,7 @@ static void run_products(test_run *t, const setting *s, void *user)
         char name[16];
         fleet_grid grid;
         snprintf(name, sizeof name, "linear.%u", i);
-        grid = fleet_call_device(g, name, op_linear, fleet_shape0(), i);
+        grid = fleet_call_device(g, name, task_args_linear, fleet_shape0(), i);
         fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
     }
     CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
@@ -149,7 +151,7 @@ static void run_products(test_run *t, const setting *s, void *user)
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
     launch.threads = THREADS;
-    launch.lds_bytes = LDS_BYTES, launch.stream_bytes = FLEET_STREAM_BYTES(op);
+    launch.lds_bytes = LDS_BYTES, launch.stream_bytes = FLEET_STREAM_BYTES(task_args);
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(multiply_all), ops), FLEET_OK);
     if (!ended_with(t, &state, FLEET_OK)) return;
     CHECK_STATUS(fleet_to_host(floats, p->floats, words * sizeof *floats, NULL), FLEET_OK);
@@ -165,33 +167,33 @@ static void run_products(test_run *t, const setting *s, void *user)
 static void products(test_run *t)
 {
     static product p;
-    op ops[CASES * CASES];
+    task_args ops[CASES * CASES];
     void *floats;
     decoder d[CASES];
     const bf16 *weights[CASES];
-    const act *x[CASES];
+    const act_t *x[CASES];
     memset(ops, 0, sizeof ops);
     want_products(&p);
     CHECK_STATUS(fleet_device_alloc(&floats, sizeof p.want[0] * CASES * CASES), FLEET_OK);
     p.ops = ops, p.floats = (float *)floats;
     for (uint32_t c = 0; c < CASES; c++) {
         d[c] = decoder_of(t, row_cases[c]);
-        weights[c] = packed_weights(t, block_cases[c] * BLOCK);
-        x[c] = rows_of_x(t, block_cases[c] * BLOCK);
+        weights[c] = packed_weights(t, block_cases[c] * BLOCK_K);
+        x[c] = rows_of_x(t, block_cases[c] * BLOCK_K);
         CHECK(d[c].b && weights[c] && x[c]);
     }
     for (uint32_t i = 0; i < CASES * CASES; i++) {
-        op *o = &ops[i];
+        task_args *o = &ops[i];
         o->d = d[i / CASES], o->weights = weights[i % CASES], o->x = x[i % CASES];
         o->session = 1 + i / CASES; /* within one, the tasks of a step have the same rows */
-        o->shape.m = o->shape.tile_m = MOST_ROWS;
-        o->shape.n = PADDED, o->shape.tile_n = WIDE * TILE;
-        o->tile_bytes = (uint32_t)tile_words(block_cases[i % CASES] * BLOCK) * 2;
-        o->shape.k = block_cases[i % CASES] * BLOCK, o->shape.tile_k = BLOCK;
+        o->shape.m = o->shape.tile_m = MAX_ROWS;
+        o->shape.n = PADDED, o->shape.tile_n = WIDE * TILE_N;
+        o->panel_bytes = (uint32_t)tile_words(block_cases[i % CASES] * BLOCK_K) * 2;
+        o->shape.k = block_cases[i % CASES] * BLOCK_K, o->shape.tile_k = BLOCK_K;
         o->shape.element_bytes = 2;
         o->shape.split = FLEET_SPLIT_N, o->shape.traversal = FLEET_TRAVERSAL_M_MAJOR;
-        o->ending = END_FLOATS, o->columns = COLUMNS;
-        o->floats = p.floats + (size_t)i * MOST_ROWS * COLUMNS;
+        o->epilogue = EPILOGUE_STORE, o->columns = COLUMNS;
+        o->floats = p.floats + (size_t)i * MAX_ROWS * COLUMNS;
     }
     in_settings(t, 2, run_products, &p);
     for (uint32_t c = 0; c < CASES; c++) {
@@ -207,23 +209,23 @@ static void products(test_run *t)
 typedef struct converted {
     uint32_t from[NANS];
     bf16 half[NANS];
-    kept cached[NANS];
+    kv_t cached[NANS];
 } converted;
 FLEET_GLOBAL(64) void convert(converted *c)
 {
     for (uint32_t i = fleet_thread_id(); i < NANS; i += fleet_thread_count()) {
         float f;
         memcpy(&f, &c->from[i], sizeof f);
-        c->half[i] = bf16_of_float(f), c->cached[i] = kept_of(f);
+        c->half[i] = bf16_of_float(f), c->cached[i] = kv_of_float(f);
     }
 }
 FLEET_THUNK1(convert, converted *)
 
-static int is_nan(const kept *cached)
+static int is_nan(const kv_t *cached)
 {
     uint32_t bits = 0;
     memcpy(&bits, cached, sizeof *cached);
-    return sizeof(kept) == 2 ? (bits & 0x7fff) > 0x7c00 : (bits & 0x7fffffff) > 0x7f800000;
+    return sizeof(kv_t) == 2 ? (bits & 0x7fff) > 0x7c00 : (bits & 0x7fffffff) > 0x7f800000;
 }
 
 static void nan_stays_nan(test_run *t)

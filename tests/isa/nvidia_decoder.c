@@ -14,93 +14,96 @@ FLEET_DEVICE fleet_ctx in_lds(fleet_ctx ctx)
 
 /* ---- flagged data ---- */
 
-PATH(leave_part)(decoder d, attention_part p, four sum, float most, float weight)
+PATH(store_kv_partial)(decoder d, kv_split p, vec4 sum, float most, float weight)
 {
-    leave_part(&d, &p, 1, sum, most, weight, 7);
+    store_kv_partial(&d, &p, 1, sum, most, weight, 7);
 }
-PATH(is_last_part)(decoder d, attention_part p, uint32_t *last)
+PATH(is_last_split)(decoder d, kv_split p, uint32_t *last)
 {
-    *last = is_last_part(&d, &p, 1);
+    *last = is_last_split(&d, &p, 1);
 }
-PATH(join_parts)(decoder d, attention_part p)
+PATH(combine_kv_splits)(decoder d, kv_split p)
 {
-    join_parts(&d, &p, 1, 7);
+    combine_kv_splits(&d, &p, 1, 7);
 }
-PATH(leave_joint)(fleet_ctx ctx, op o, many_share s, const float *from)
+PATH(store_split_k)(fleet_ctx ctx, task_args task, large_m_share s, const float *from)
 {
-    float sum[MOST_TOGETHER * TILE_SUMS];
-    for (uint32_t i = 0; i < MOST_TOGETHER * TILE_SUMS; i++) sum[i] = from[i];
-    leave_joint(&ctx, &o, &s, sum, MOST_TOGETHER, 0, 0, MOST_ROWS);
+    float sum[LARGE_M_PANEL_TILES * TILE_SUMS];
+    for (uint32_t i = 0; i < LARGE_M_PANEL_TILES * TILE_SUMS; i++) sum[i] = from[i];
+    store_split_k(&ctx, &task, &s, sum, LARGE_M_PANEL_TILES, 0, 0, MAX_ROWS);
 }
-PATH(add_others)(weight_source source, op o, fleet_ctx ctx, many_share s, float *to)
+PATH(add_partials)(weight_source source, task_args task, fleet_ctx ctx, large_m_share s, float *to)
 {
-    add_others(&source, to, joint_words(&o, &ctx, &s, 0, 0, 0), &s, 7, PARTS_LOADED);
+    add_partials(&source, to, split_k_quads(&task, &ctx, &s, 0, 0, 0), &s, 7, PARTIALS_IN_FLIGHT);
 }
-PATH(scale_shared)(fleet_ctx ctx, op o, many_share s, uint32_t rows)
+PATH(share_scales)(fleet_ctx ctx, task_args task, large_m_share s, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    const product_lds l = product_lds_of(&c, rows);
-    scale_shared(&c, &o, &l, &s, rows);
+    const linear_lds l = linear_lds_of(&c, rows);
+    share_scales(&c, &task, &l, &s, rows);
 }
-PATH(get_scales)(fleet_ctx ctx, weight_source source, op o, many_share s, uint32_t rows)
+PATH(load_scales)
+(fleet_ctx ctx, weight_source source, task_args task, large_m_share s, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    const product_lds l = product_lds_of(&c, rows);
-    get_scales(&c, &source, &o, &l, &s, rows);
+    const linear_lds l = linear_lds_of(&c, rows);
+    load_scales(&c, &source, &task, &l, &s, rows);
 }
 
 /* ---- copies to LDS ---- */
 
-PATH(add_parts)(fleet_ctx ctx, op o, wave_share w, uint32_t rows, float *to)
+PATH(reduce_partials)(fleet_ctx ctx, task_args task, wave_share w, uint32_t rows, float *to)
 {
     const fleet_ctx c = in_lds(ctx);
-    const product_lds l = product_lds_of(&c, rows);
-    fetch_residual(&c, &o, &l, 0, TILE, rows);
-    add_parts(&c, &w, &l, l.sums, 1, rows * TILE, rows);
-    to[c.thread] = l.ahead[c.thread];
+    const linear_lds l = linear_lds_of(&c, rows);
+    prefetch_residual(&c, &task, &l, 0, TILE_N, rows);
+    reduce_partials(&c, &w, &l, l.sums, 1, rows * TILE_N, rows);
+    to[c.thread] = l.prefetched[c.thread];
 }
-PATH(own_op)(fleet_ctx ctx, weight_source source, op o, uint32_t *to)
+PATH(own_args)(fleet_ctx ctx, weight_source source, task_args task, uint32_t *to)
 {
     const fleet_ctx c = in_lds(ctx);
-    *to = own_op(&c, &source, &o)->rows;
+    *to = own_args(&c, &source, &task)->rows;
 }
 
 /* ---- wgmma ---- */
 
-PATH(open_rows)(uint32_t counts)
+PATH(open_rows)(uint32_t mbars)
 {
-    open_rows(counts);
+    open_rows(mbars);
 }
-PATH(copy_rows)(row_units u)
+PATH(produce_rows)(row_stages u)
 {
-    copy_rows(&u);
+    produce_rows(&u);
 }
-PATH(clear_rows)(fleet_ctx ctx, row_units u)
+PATH(zero_missing_rows)(fleet_ctx ctx, row_stages u)
 {
     const fleet_ctx c = in_lds(ctx);
-    const product_lds l = product_lds_of(&c, 1);
-    clear_rows(&u, &l, c.thread);
+    const linear_lds l = linear_lds_of(&c, 1);
+    zero_missing_rows(&u, &l, c.thread);
 }
-PATH(add_many)(weight_source source, row_units u, float *to, uint32_t tiles)
+PATH(consume_chunks)(weight_source source, row_stages u, float *to, uint32_t tiles)
 {
-    float sum[MOST_TOGETHER * TILE_SUMS];
+    float sum[LARGE_M_PANEL_TILES * TILE_SUMS];
     memset(sum, 0, sizeof sum);
-    source.weights.ring = fleeti_stream_of(fleeti_dynamic_lds(), DECODER_SLOTS, SLOT_BYTES);
-    add_many(&source, &u, uniform(fleet_wave_id()), sum, tiles);
-    for (uint32_t i = 0; i < MOST_TOGETHER * TILE_SUMS; i++) to[threadIdx.x * 96 + i] = sum[i];
+    source.weights.ring = fleeti_stream_of(fleeti_dynamic_lds(), DECODER_STAGES, STAGE_BYTES);
+    consume_chunks(&source, &u, warp_uniform(fleet_wave_id()), sum, tiles);
+    for (uint32_t i = 0; i < LARGE_M_PANEL_TILES * TILE_SUMS; i++)
+        to[threadIdx.x * 96 + i] = sum[i];
 }
 
 /* ---- whole tiles ---- */
 
-PATH(multiply_many)(fleet_ctx ctx, weight_source source, op o, operand in, many_share s)
+PATH(multiply_large_m)
+(fleet_ctx ctx, weight_source source, task_args task, operand in, large_m_share s)
 {
     const fleet_ctx c = in_lds(ctx);
-    const product_lds l = many_lds_of(&c, &o, &s, in.rows);
-    multiply_many(&c, &source, &o, &in, &s, &l);
+    const linear_lds l = large_m_lds_of(&c, &task, &s, in.rows);
+    multiply_large_m(&c, &source, &task, &in, &s, &l);
 }
-PATH(attend_part)(fleet_ctx ctx, op o, attention_part p, piece_source from)
+PATH(attend_split)(fleet_ctx ctx, task_args task, kv_split p, stage_source from)
 {
     const fleet_ctx c = in_lds(ctx);
     uint32_t first = 2;
-    attend_part(&c, &o, &p, &from, &first, 1);
+    attend_split(&c, &task, &p, &from, &first, 1);
 }

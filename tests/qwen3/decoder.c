@@ -24,7 +24,7 @@ typedef struct loaded {
     qwen3_checkpoint checkpoint;
     qwen3_expected expected;
     model m;
-    char error[MOST_ERROR];
+    char error[ERROR_BYTES];
 } loaded;
 
 static int load(loaded *l, const char *dir)
@@ -36,7 +36,7 @@ static int load(loaded *l, const char *dir)
     }
     if (qwen3_expected_read(&l->expected, &l->checkpoint.config, dir, l->error, sizeof l->error))
         return -1;
-    if (model_load(&l->m, &l->checkpoint.config, &l->checkpoint, FLEET_SCHEDULE_AUTO, MOST_ROWS,
+    if (model_load(&l->m, &l->checkpoint.config, &l->checkpoint, FLEET_SCHEDULE_AUTO, MAX_ROWS,
                    NULL)) {
         memcpy(l->error, l->m.error, sizeof l->error);
         return -1;
@@ -101,40 +101,40 @@ static void moe_reference(test_run *t)
 
 /* The tokens and logits of a run; to be freed. */
 typedef struct outcome {
-    int32_t *picked;
+    int32_t *generated;
     float *logits;
-    uint32_t counts[MOST_ROWS];
+    uint32_t counts[MAX_ROWS];
     uint32_t steps; /* that had rows */
-    char error[MOST_ERROR];
+    char error[ERROR_BYTES];
 } outcome;
 
 static outcome run(const model *m, session_desc d, const request *requests, uint32_t n)
 {
-    outcome o;
+    outcome task;
     session s;
     batch *b = (batch *)malloc(sizeof *b);
     const size_t tokens = (size_t)n * d.steps, logits = tokens * m->config.vocab;
-    memset(&o, 0, sizeof o);
+    memset(&task, 0, sizeof task);
     d.keep_logits = 1;
-    o.picked = (int32_t *)calloc(tokens, sizeof *o.picked);
-    o.logits = (float *)calloc(logits, sizeof *o.logits);
+    task.generated = (int32_t *)calloc(tokens, sizeof *task.generated);
+    task.logits = (float *)calloc(logits, sizeof *task.logits);
     if (!b || session_open(&s, m, &d, requests, n) ||
-        fleet_device_clear(s.d.logits, logits * sizeof *o.logits, NULL) ||
-        fleet_device_clear(s.d.picked, tokens * sizeof *o.picked, NULL) || session_run(&s) ||
-        session_picked(&s, o.picked, o.counts) ||
-        fleet_to_host(o.logits, s.d.logits, logits * sizeof *o.logits, NULL) ||
+        fleet_device_clear(s.d.logits, logits * sizeof *task.logits, NULL) ||
+        fleet_device_clear(s.d.generated, tokens * sizeof *task.generated, NULL) ||
+        session_run(&s) || session_generated(&s, task.generated, task.counts) ||
+        fleet_to_host(task.logits, s.d.logits, logits * sizeof *task.logits, NULL) ||
         fleet_to_host(b, s.d.b, sizeof *b, NULL))
-        snprintf(o.error, sizeof o.error, "%s", s.error[0] ? s.error : "?");
+        snprintf(task.error, sizeof task.error, "%s", s.error[0] ? s.error : "?");
     else
-        o.steps = b->steps;
+        task.steps = b->steps;
     free(b);
     session_free(&s);
-    return o;
+    return task;
 }
-static void outcome_free(outcome *o)
+static void outcome_free(outcome *task)
 {
-    free(o->picked);
-    free(o->logits);
+    free(task->generated);
+    free(task->logits);
 }
 
 /* Twice the same bits; and the same under every schedule and engine, since sums do not depend on who adds them. */
@@ -153,18 +153,18 @@ static void same_bits(test_run *t)
     logits = (size_t)3 * 12 * l.m.config.vocab * sizeof(float);
     for (uint32_t i = 0; i < 12 && !t->failed_here; i++) {
         session_desc d = setting(i / 2 % SCHEDULES, 2, i % 2, 1 + i);
-        outcome o;
+        outcome task;
         d.workers = 5, d.host.waves = 2, d.context = 32, d.steps = 12;
-        o = run(&l.m, d, requests, 3);
-        if (o.error[0]) test_fail(t, __FILE__, __LINE__, "%s", o.error);
+        task = run(&l.m, d, requests, 3);
+        if (task.error[0]) test_fail(t, __FILE__, __LINE__, "%s", task.error);
         if (i && !t->failed_here &&
-            (memcmp(o.logits, first.logits, logits) ||
-             memcmp(o.picked, first.picked, sizeof(int32_t) * 36)))
+            (memcmp(task.logits, first.logits, logits) ||
+             memcmp(task.generated, first.generated, sizeof(int32_t) * 36)))
             test_fail(t, __FILE__, __LINE__, "run %u has other bits", i);
         if (i)
-            outcome_free(&o);
+            outcome_free(&task);
         else
-            first = o;
+            first = task;
     }
     outcome_free(&first);
     unload(&l);
@@ -224,7 +224,7 @@ static void turned(const qwen3_config *c, double *x, uint32_t position)
     }
 }
 
-#define PLAIN_MOST 1024 /* of any width */
+#define PLAIN_MAX 1024 /* of any width */
 typedef struct plain_cache {
     double *k, *v; /* [layers][positions][kv_heads * head_dim] */
 } plain_cache;
@@ -232,7 +232,7 @@ typedef struct plain_cache {
 static void plain_mlp(const qwen3_tensor *gate, const qwen3_tensor *up, const qwen3_tensor *down,
                       const double *x, double weight, double *h)
 {
-    double g[PLAIN_MOST], u[PLAIN_MOST], y[PLAIN_MOST];
+    double g[PLAIN_MAX], u[PLAIN_MAX], y[PLAIN_MAX];
     product(gate, x, g);
     product(up, x, u);
     for (uint32_t i = 0; i < gate->rows; i++) g[i] = g[i] / (1 + exp(-g[i])) * u[i];
@@ -246,7 +246,7 @@ static void plain_step(const plain *p, plain_cache *cache, uint32_t positions, u
 {
     const qwen3_config *c = &p->c.config;
     const uint32_t dim = c->head_dim, kv = c->kv_heads * dim, group = c->heads / c->kv_heads;
-    double h[PLAIN_MOST], x[PLAIN_MOST], q[PLAIN_MOST], y[PLAIN_MOST], score[PLAIN_MOST];
+    double h[PLAIN_MAX], x[PLAIN_MAX], q[PLAIN_MAX], y[PLAIN_MAX], score[PLAIN_MAX];
     for (uint32_t i = 0; i < c->hidden; i++) h[i] = at(&p->c.embed, token, i);
     for (uint32_t n = 0; n < c->layers; n++) {
         const qwen3_layer_weights *l = &p->c.layers[n];
@@ -285,7 +285,7 @@ static void plain_step(const plain *p, plain_cache *cache, uint32_t positions, u
             plain_mlp(&l->gate, &l->up, &l->down, x, 1, h);
         } else {
             double chosen = 0, all = 0;
-            uint32_t best[MOST_TOP_K];
+            uint32_t best[MAX_TOP_K];
             product(&l->router, x, score);
             for (uint32_t e = 0; e < c->experts; e++) score[e] = exp(score[e]), all += score[e];
             for (uint32_t j = 0; j < c->experts_per_token; j++) {
@@ -372,11 +372,11 @@ static void against_plain(test_run *t)
         uint32_t prompt[5][150];
         session_desc d = setting((uint32_t)(seed % SCHEDULES), 1 + (uint32_t)(seed % 3),
                                  (uint32_t)(seed / 2 % 2), seed);
-        outcome o;
+        outcome task;
         plain_cache cache;
         double *logits, worst = 0;
         plain_make(&p, seed);
-        if (model_load(&m, &p.c.config, &p.c, FLEET_SCHEDULE_AUTO, MOST_ROWS, NULL))
+        if (model_load(&m, &p.c.config, &p.c, FLEET_SCHEDULE_AUTO, MAX_ROWS, NULL))
             test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, m.error);
         memset(requests, 0, sizeof requests);
         for (uint32_t i = 0; i < n; i++) {
@@ -387,28 +387,28 @@ static void against_plain(test_run *t)
             requests[i].steps = 1 + (uint32_t)((seed + i) % steps);
         }
         d.steps = steps, d.context = positions;
-        o = run(&m, d, requests, n);
-        if (o.error[0]) test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, o.error);
-        cache.k = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MOST),
-        cache.v = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MOST);
+        task = run(&m, d, requests, n);
+        if (task.error[0]) test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, task.error);
+        cache.k = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MAX),
+        cache.v = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MAX);
         logits = (double *)malloc(sizeof(double) * p.c.config.vocab);
         for (uint32_t i = 0; i < n && !t->failed_here; i++) {
-            if (o.counts[i] != requests[i].steps)
+            if (task.counts[i] != requests[i].steps)
                 test_fail(t, __FILE__, __LINE__, "seed %d: %u tokens of sequence %u, expected %u",
-                          (int)seed, o.counts[i], i, requests[i].steps);
+                          (int)seed, task.counts[i], i, requests[i].steps);
             for (uint32_t k = 0; k + 1 < requests[i].n_prompt + requests[i].steps; k++) {
                 const uint32_t picks = k + 1 >= requests[i].n_prompt,
                                at_step = k + 1 - requests[i].n_prompt;
                 const uint32_t token =
                     k < requests[i].n_prompt
                         ? prompt[i][k]
-                        : (uint32_t)o.picked[i * steps + k - requests[i].n_prompt];
-                const float *is = o.logits + ((size_t)i * steps + at_step) * p.c.config.vocab;
+                        : (uint32_t)task.generated[i * steps + k - requests[i].n_prompt];
+                const float *is = task.logits + ((size_t)i * steps + at_step) * p.c.config.vocab;
                 plain_step(&p, &cache, positions, k, token, logits);
                 for (uint32_t v = 0; v < p.c.config.vocab && picks; v++) {
                     if (!(fabs((double)is[v] - logits[v]) <= worst))
                         worst = fabs((double)is[v] - logits[v]);
-                    if (is[v] > is[o.picked[i * steps + at_step]])
+                    if (is[v] > is[task.generated[i * steps + at_step]])
                         test_fail(t, __FILE__, __LINE__, "seed %d: not the largest logit",
                                   (int)seed);
                 }
@@ -419,7 +419,7 @@ static void against_plain(test_run *t)
         free(cache.k);
         free(cache.v);
         free(logits);
-        outcome_free(&o);
+        outcome_free(&task);
         model_free(&m);
         plain_free(&p);
     }
@@ -428,7 +428,7 @@ static void against_plain(test_run *t)
 /* 64 sequences with prompts and ends of all lengths: each chooses the tokens that it chooses alone. */
 static void many_sequences(test_run *t)
 {
-    enum { STEPS = 9, N = MOST_ROWS };
+    enum { STEPS = 9, N = MAX_ROWS };
     loaded l;
     request requests[N];
     uint32_t prompt[N][32];
@@ -451,7 +451,8 @@ static void many_sequences(test_run *t)
         outcome alone = run(&l.m, d, &requests[i], 1);
         CHECK_INT(all.counts[i], requests[i].steps);
         CHECK_INT(alone.counts[0], requests[i].steps);
-        CHECK(!memcmp(alone.picked, all.picked + i * STEPS, alone.counts[0] * sizeof(int32_t)));
+        CHECK(
+            !memcmp(alone.generated, all.generated + i * STEPS, alone.counts[0] * sizeof(int32_t)));
         outcome_free(&alone);
     }
     outcome_free(&all);
@@ -464,7 +465,7 @@ static void end_tokens(test_run *t)
     loaded l;
     request requests[3];
     session_desc d = setting(2, 2, 0, 3);
-    outcome o;
+    outcome task;
     const qwen3_case *e;
     if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
     e = l.expected.cases;
@@ -474,14 +475,15 @@ static void end_tokens(test_run *t)
     l.m.config.eos_count = 2, l.m.config.eos[0] = e[0].greedy[3],
     l.m.config.eos[1] = e[1].greedy[7];
     d.steps = 16, d.context = 40;
-    o = run(&l.m, d, requests, 3);
-    CHECK_TEXT(o.error, "");
-    CHECK_INT(o.counts[0], 4);
-    CHECK_INT(o.counts[1], 8);
-    CHECK_INT(o.counts[2], 16);
+    task = run(&l.m, d, requests, 3);
+    CHECK_TEXT(task.error, "");
+    CHECK_INT(task.counts[0], 4);
+    CHECK_INT(task.counts[1], 8);
+    CHECK_INT(task.counts[2], 16);
     for (uint32_t i = 0; i < 3; i++)
-        for (uint32_t k = 0; k < o.counts[i]; k++) CHECK_INT(o.picked[i * 16 + k], e[i].greedy[k]);
-    outcome_free(&o);
+        for (uint32_t k = 0; k < task.counts[i]; k++)
+            CHECK_INT(task.generated[i * 16 + k], e[i].greedy[k]);
+    outcome_free(&task);
     unload(&l);
 }
 
@@ -502,19 +504,19 @@ static void launch_ends(test_run *t)
     for (uint32_t i = 0; i < 2 * SCHEDULES && !t->failed_here; i++) {
         session_desc d = setting(i / 2, 2, i % 2, 1 + i);
         session s;
-        int32_t picked[N * STEPS];
+        int32_t generated[N * STEPS];
         uint32_t counts[N], steps = 0, tokens = 0, done = 1, running;
         uint64_t cached = 0;
         d.steps = STEPS, d.context = 100;
         if (session_open(&s, &l.m, &d, requests, N) || session_run(&s) ||
-            session_picked(&s, picked, counts)) {
+            session_generated(&s, generated, counts)) {
             test_fail(t, __FILE__, __LINE__, "setting %u: %s", i, s.error);
             session_free(&s);
             break;
         }
         for (uint32_t k = 0; k < N; k++) {
             CHECK_INT(counts[k], 4 + 2 * k);
-            CHECK(!memcmp(picked + k * STEPS, e[k].greedy, counts[k] * sizeof(int32_t)));
+            CHECK(!memcmp(generated + k * STEPS, e[k].greedy, counts[k] * sizeof(int32_t)));
         }
         /* All prompts fit into the first step: then one token a step for each that is left. */
         for (running = N; running; steps++) {
@@ -526,12 +528,12 @@ static void launch_ends(test_run *t)
             }
             if (!running) break;
         }
-        CHECK_INT(s.course.steps, steps);
+        CHECK_INT(s.summary.steps, steps);
         CHECK_INT(s.last.steps, steps);
-        CHECK_INT(s.course.first_token, 1);
-        CHECK_INT(s.course.decoding, 1);
-        CHECK_INT(s.course.tokens, tokens);
-        CHECK_INT(s.course.cached, cached);
+        CHECK_INT(s.summary.first_token, 1);
+        CHECK_INT(s.summary.decoding, 1);
+        CHECK_INT(s.summary.tokens, tokens);
+        CHECK_INT(s.summary.cached, cached);
         /* It took no further step. */
         CHECK_INT(s.steps, STEPS);
         CHECK_INT(fleet_event_test(&s.state, fleet_plan_event(s.plan, "next"), 0, steps + 1, &done),
@@ -567,7 +569,7 @@ static void unusable_logits(test_run *t)
         request r;
         uint32_t prompt[] = {1, 2, 3};
         session_desc d = setting(i % SCHEDULES, 1 + i % 3, i / 6, 1 + i);
-        outcome o;
+        outcome task;
         plain_make(&p, seed);
         for (uint32_t k = 0; k < p.c.config.hidden; k++) {
             uint16_t *head = (uint16_t *)(uintptr_t)p.c.head.data + token * p.c.config.hidden + k;
@@ -580,11 +582,11 @@ static void unusable_logits(test_run *t)
         d.steps = 4, d.context = 16;
         if (model_load(&m, &p.c.config, &p.c, d.schedule, 1, NULL))
             test_fail(t, __FILE__, __LINE__, "%s", m.error);
-        o = run(&m, d, &r, 1);
-        if (!strstr(o.error, "sequence 0, after 3 tokens: ") ||
-            !strstr(o.error, table[which].error))
-            test_fail(t, __FILE__, __LINE__, "run %u: \"%s\"", i, o.error);
-        outcome_free(&o);
+        task = run(&m, d, &r, 1);
+        if (!strstr(task.error, "sequence 0, after 3 tokens: ") ||
+            !strstr(task.error, table[which].error))
+            test_fail(t, __FILE__, __LINE__, "run %u: \"%s\"", i, task.error);
+        outcome_free(&task);
         model_free(&m);
         plain_free(&p);
     }
@@ -598,10 +600,10 @@ static void memory_is_known(test_run *t)
         session s;
         session_desc d = setting(0, 3, 0, 1);
         request r[7];
-        bytes_wanted bytes, other;
+        bytes_needed bytes, other;
         uint32_t prompt = 1, context = 0, batch = 0;
         uint64_t all;
-        char error[MOST_ERROR] = "", wanted[64];
+        char error[ERROR_BYTES] = "", wanted[64];
         const qwen3_config *c = &l.m.config;
         const qwen3_checkpoint *from = i ? NULL : &l.checkpoint;
         if (load(&l, fixtures[i])) CHECK_TEXT(l.error, "no error");
@@ -620,7 +622,7 @@ static void memory_is_known(test_run *t)
         session_free(&s);
         all = bytes.weights + bytes.session;
         CHECK_INT(memory_refused(c, from, &d, 7, 3, all + all / 32, error), 0);
-        CHECK_INT(memory_refused(c, from, &d, 7, 3, all - 1, error), IT_IS_REFUSED);
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, all - 1, error), RUN_REFUSED);
         CHECK_TEXT(error, "GB of memory are needed (weights ");
         CHECK(strstr(error, "--context "));
         context = (uint32_t)strtoul(strstr(error, "--context ") + 10, NULL, 10);
@@ -639,9 +641,9 @@ static void memory_is_known(test_run *t)
         CHECK_INT(count_bytes(c, from, &d, 1, &other, error), 0);
         all = bytes.weights + bytes.session - 1;
         while (all - all / 64 < bytes.weights + bytes.session - 1) all++;
-        CHECK_INT(memory_refused(c, from, &d, 7, 3, all, error), IT_IS_REFUSED);
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, all, error), RUN_REFUSED);
         CHECK(!strstr(error, "--context") && strstr(error, "--batch "));
-        CHECK_INT(memory_refused(c, from, &d, 7, 3, other.weights, error), IT_IS_REFUSED);
+        CHECK_INT(memory_refused(c, from, &d, 7, 3, other.weights, error), RUN_REFUSED);
         CHECK_TEXT(error, "no --context or --batch would fit");
         snprintf(wanted, sizeof wanted, "(weights %.3f, 7 sequences of up to 3 tokens",
                  (double)other.weights / 1e9);
@@ -655,21 +657,21 @@ static void refused(test_run *t)
 {
     loaded l;
     session s;
-    request r[MOST_ROWS + 1];
+    request r[MAX_ROWS + 1];
     uint32_t prompt[] = {1, 2, 512};
     session_desc d = setting(0, 1, 0, 1);
     if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
     memset(r, 0, sizeof r);
-    for (uint32_t i = 0; i <= MOST_ROWS; i++) r[i].prompt = prompt, r[i].n_prompt = 2;
+    for (uint32_t i = 0; i <= MAX_ROWS; i++) r[i].prompt = prompt, r[i].n_prompt = 2;
     d.steps = 4, d.context = 5;
 #define REFUSED(n, part)                                                                           \
     do {                                                                                           \
-        CHECK(session_open(&s, &l.m, &d, r, n) == IT_IS_REFUSED);                                  \
+        CHECK(session_open(&s, &l.m, &d, r, n) == RUN_REFUSED);                                    \
         CHECK_TEXT(s.error, part);                                                                 \
         session_free(&s);                                                                          \
     } while (0)
     REFUSED(0, "0 sequences");
-    REFUSED(MOST_ROWS + 1, "65 sequences");
+    REFUSED(MAX_ROWS + 1, "65 sequences");
     d.context = 4;
     REFUSED(1, "--context");
     d.context = 513;

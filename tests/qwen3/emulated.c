@@ -73,7 +73,7 @@ typedef struct warp {
 } warp;
 
 #define LDS_ROOM 131072u /* of the workgroup's LDS in front of the slots */
-#define MOST_GROUPS_RUNNING 4u
+#define MAX_GROUPS_RUNNING 4u
 
 /* A count in LDS (mbarrier). */
 typedef struct lds_count {
@@ -82,7 +82,7 @@ typedef struct lds_count {
 } lds_count;
 
 typedef struct workgroup {
-    warp warps[MOST_WAVES];
+    warp warps[MAX_WAVES];
     pthread_barrier_t block, multipliers;
     uint32_t any[2], meetings;
     char *lds; /* LDS_ROOM, then the slots */
@@ -90,7 +90,7 @@ typedef struct workgroup {
     struct stream *stream;
 } workgroup;
 
-static workgroup groups_running[MOST_GROUPS_RUNNING];
+static workgroup groups_running[MAX_GROUPS_RUNNING];
 static __thread workgroup *my_group;
 static __thread uint32_t my_thread, my_meetings, my_votes;
 
@@ -180,7 +180,7 @@ static void set_worker(fleet_ctx *ctx, uint32_t number, uint32_t workers)
 static void launch(lane_function function, void *args, uint32_t first, uint32_t groups,
                    uint32_t workers)
 {
-    static lane_thread lanes[MOST_GROUPS_RUNNING][THREADS];
+    static lane_thread lanes[MAX_GROUPS_RUNNING][THREADS];
     memset(lanes, 0, sizeof lanes);
     for (uint32_t n = 0; n < groups; n++) {
         workgroup *g = &groups_running[n];
@@ -192,7 +192,7 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
         g->stream = stream_of(n);
         pthread_barrier_init(&g->block, NULL, THREADS);
         pthread_barrier_init(&g->multipliers, NULL, 4 * LANES);
-        for (uint32_t i = 0; i < MOST_WAVES; i++)
+        for (uint32_t i = 0; i < MAX_WAVES; i++)
             pthread_barrier_init(&g->warps[i].meet, NULL, LANES);
         for (uint32_t i = 0; i < THREADS; i++) {
             lane_thread *lane = &lanes[n][i];
@@ -207,7 +207,7 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
     for (uint32_t n = 0; n < groups; n++) {
         workgroup *g = &groups_running[n];
         for (uint32_t i = 0; i < THREADS; i++) pthread_join(lanes[n][i].thread, NULL);
-        for (uint32_t i = 0; i < MOST_WAVES; i++) pthread_barrier_destroy(&g->warps[i].meet);
+        for (uint32_t i = 0; i < MAX_WAVES; i++) pthread_barrier_destroy(&g->warps[i].meet);
         pthread_barrier_destroy(&g->block);
         pthread_barrier_destroy(&g->multipliers);
         for (uint32_t i = 0; i < LDS_ROOM / 8; i++)
@@ -245,10 +245,10 @@ static int may_load(const uint16_t *at, uint32_t count)
 #define QWEN3_NVIDIA_PTX_H
 #define UNROLLED
 #define ROLLED
-#define CALLED_ON_DEVICE static __attribute__((unused))
+#define NOINLINE_DEVICE static __attribute__((unused))
 #define HAS_WGMMA 1
 
-FLEET_DEVICE fleet_quad load_quad(const act *from)
+FLEET_DEVICE fleet_quad load_quad(const act_t *from)
 {
     fleet_quad quad = {{0, 0, 0, 0}};
     if (may_load(from, 8)) memcpy(&quad, from, sizeof quad);
@@ -267,39 +267,39 @@ static float value_of_bf16(uint32_t half)
 {
     return float_of_bf16(half);
 }
-FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
+FLEET_DEVICE void mma_bf16(float *sum, const uint32_t *a, const uint32_t *b)
 {
     meet_and_multiply(MULTIPLY_BF16, sum, lane_elements_of(a, b, value_of_bf16));
 }
-FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b)
+FLEET_DEVICE void mma_f16(float *sum, const uint32_t *a, const uint32_t *b)
 {
     meet_and_multiply(MULTIPLY_F16, sum, lane_elements_of(a, b, value_of_f16));
 }
 
 /* To the nearest, ties to even; NaN stays NaN. */
-FLEET_DEVICE kept kept_of(float f)
+FLEET_DEVICE kv_t kv_of_float(float f)
 {
     const float size = fminf(fabsf(f), 65504.0f);
     int exponent = 0;
     if (f != f) return 0x7fffu;
     (void)frexpf(size, &exponent); /* size < 2^exponent */
     if (size == 0 || exponent < -13) exponent = -13;
-    return (kept)((f < 0 ? 0x8000u : 0) + ((uint32_t)(exponent + 13) << 10) +
+    return (kv_t)((f < 0 ? 0x8000u : 0) + ((uint32_t)(exponent + 13) << 10) +
                   (uint32_t)rintf(ldexpf(size, 11 - exponent)));
 }
-FLEET_DEVICE uint32_t pair_of(float lower, float upper)
+FLEET_DEVICE uint32_t pack_f16(float lower, float upper)
 {
-    return kept_of(lower) | (uint32_t)kept_of(upper) << 16;
+    return kv_of_float(lower) | (uint32_t)kv_of_float(upper) << 16;
 }
-FLEET_DEVICE float power_of_two(float x)
+FLEET_DEVICE float fast_exp2(float x)
 {
     return exp2f(x);
 }
-FLEET_DEVICE uint32_t quotient(uint32_t n, uint32_t d)
+FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)
 {
     return n / d;
 }
-FLEET_DEVICE float inverse_root(float x)
+FLEET_DEVICE float fast_rsqrt(float x)
 {
     return 1 / sqrtf(x);
 }
@@ -315,11 +315,11 @@ FLEET_DEVICE float float_of_word(uint32_t word)
     memcpy(&f, &word, sizeof f);
     return f;
 }
-FLEET_DEVICE uint32_t fresh(uint32_t x)
+FLEET_DEVICE uint32_t opaque(uint32_t x)
 {
     return x;
 }
-FLEET_DEVICE uint32_t uniform(uint32_t x)
+FLEET_DEVICE uint32_t warp_uniform(uint32_t x)
 {
     const brought *lanes = meet(UNIFORM, x, 0);
     for (uint32_t i = 0; i < LANES; i++)
@@ -333,15 +333,15 @@ FLEET_DEVICE uint32_t word_of_float(float f)
     memcpy(&word, &f, sizeof word);
     return word;
 }
-FLEET_DEVICE float lower_of_pair(uint32_t pair)
+FLEET_DEVICE float low_f16(uint32_t pair)
 {
     return value_of_f16(pair & 0xffffu);
 }
-FLEET_DEVICE float upper_of_pair(uint32_t pair)
+FLEET_DEVICE float high_f16(uint32_t pair)
 {
     return value_of_f16(pair >> 16);
 }
-FLEET_DEVICE float log_of_two(float x)
+FLEET_DEVICE float fast_log2(float x)
 {
     return log2f(x);
 }
@@ -354,26 +354,26 @@ FLEET_DEVICE uint32_t any_lane(uint32_t so)
 }
 /* What is stored as one is sometimes not there yet: the load then finds what was there before. */
 static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
-#define MOST_STORES 4096u
+#define MAX_STORES 4096u
 static struct {
     fleet_quad *to, before;
-} stores[MOST_STORES];
+} stores[MAX_STORES];
 static uint32_t storing_at, loads_as_one;
-FLEET_DEVICE void store_as_one(fleet_quad *to, fleet_quad words)
+FLEET_DEVICE void store_b128(fleet_quad *to, fleet_quad words)
 {
     if ((uintptr_t)to % 16) complain("16 bytes are not aligned", 0);
     pthread_mutex_lock(&storing);
-    stores[storing_at % MOST_STORES].to = to, stores[storing_at++ % MOST_STORES].before = *to;
+    stores[storing_at % MAX_STORES].to = to, stores[storing_at++ % MAX_STORES].before = *to;
     *to = words;
     pthread_mutex_unlock(&storing);
 }
-FLEET_DEVICE fleet_quad load_as_one(const fleet_quad *from)
+FLEET_DEVICE fleet_quad load_b128(const fleet_quad *from)
 {
     fleet_quad words;
     pthread_mutex_lock(&storing);
     words = *from;
     if (++loads_as_one * 2654435761u >> 21 == 0)
-        for (uint32_t i = 0; i < MOST_STORES; i++)
+        for (uint32_t i = 0; i < MAX_STORES; i++)
             if (stores[i].to == from) words = stores[i].before;
     pthread_mutex_unlock(&storing);
     return words;
@@ -400,32 +400,32 @@ static uint32_t count_change(uint32_t at, int32_t arrivals, int32_t bytes)
     pthread_mutex_unlock(&counting);
     return phase;
 }
-FLEET_DEVICE void count_open(uint32_t at, uint32_t count)
+FLEET_DEVICE void mbar_init(uint32_t at, uint32_t count)
 {
     lds_count *c = &my_group->counts[at / 8];
     if (c->is_open) complain("a count in LDS is opened twice", at);
     c->all = c->left = (int32_t)count, c->is_open = 1;
 }
-FLEET_DEVICE void counts_opened(void) {}
-FLEET_DEVICE void count_close(uint32_t at)
+FLEET_DEVICE void mbar_fence_init(void) {}
+FLEET_DEVICE void mbar_inval(uint32_t at)
 {
     my_group->counts[at / 8].is_open = 0;
 }
-FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
+FLEET_DEVICE void mbar_expect(uint32_t at, uint32_t bytes)
 {
     count_change(at, 1, (int32_t)bytes);
 }
-FLEET_DEVICE void count_down(uint32_t at, uint32_t does)
+FLEET_DEVICE void mbar_arrive_if(uint32_t at, uint32_t does)
 {
     emulated_wave_barrier();
     if (does && emulated_lane() == 0) count_change(at, 1, 0);
 }
-FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
+FLEET_DEVICE void mbar_wait(uint32_t at, uint32_t use)
 {
     while (count_change(at, 0, 0) % 2 == use % 2) sched_yield();
 }
-FLEET_DEVICE void copies_follow(void) {}
-FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32_t count)
+FLEET_DEVICE void fence_proxy_async(void) {}
+FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint32_t count)
 {
     const struct readable *r = &may_read;
     if ((uintptr_t)from % 16 || to % 16 || bytes % 16 || to + bytes > lds_bytes() ||
@@ -436,27 +436,27 @@ FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32
     count_change(count, 0, -(int32_t)bytes);
 }
 /* What is copied arrives when it is waited for: a lane has the last ones in mind. */
-#define MOST_COPIES 64u
+#define MAX_COPIES 64u
 static __thread struct {
     uint32_t to;
     const void *from;
-} my_copies[MOST_COPIES];
+} my_copies[MAX_COPIES];
 static __thread uint32_t my_copying;
-FLEET_DEVICE void copy_16(uint32_t to, const void *from)
+FLEET_DEVICE void copy_async16(uint32_t to, const void *from)
 {
     if ((uintptr_t)from % 16 || to % 16 || to + 16 > lds_bytes())
         complain("copies to where it may not, or not aligned", to);
-    else if (my_copying == MOST_COPIES)
+    else if (my_copying == MAX_COPIES)
         abort();
     else
         my_copies[my_copying].to = to, my_copies[my_copying++].from = from;
 }
-FLEET_DEVICE void copies_wait(void)
+FLEET_DEVICE void copy_async_wait(void)
 {
     for (; my_copying; my_copying--)
         memcpy(my_group->lds + my_copies[my_copying - 1].to, my_copies[my_copying - 1].from, 16);
 }
-FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
+FLEET_DEVICE uint32_t any_consumer(uint32_t so)
 {
     uint32_t *any = &my_group->any[my_votes++ % 2], is;
     if (emulated_wave_id() >= 4) complain("is none of the multipliers", emulated_wave_id());
@@ -467,62 +467,62 @@ FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
     __atomic_store_n(any, 0, __ATOMIC_RELAXED);
     return is;
 }
-typedef struct operand_at {
-    uint32_t at, apart;
-} operand_at;
-FLEET_DEVICE operand_at lds_operand(uint32_t at, uint32_t apart)
+typedef struct wgmma_desc {
+    uint32_t at, stride;
+} wgmma_desc;
+FLEET_DEVICE wgmma_desc wgmma_desc_of(uint32_t at, uint32_t stride)
 {
-    operand_at o;
-    o.at = at, o.apart = apart;
+    wgmma_desc o;
+    o.at = at, o.stride = stride;
     return o;
 }
-FLEET_DEVICE void products_begin(void)
+FLEET_DEVICE void wgmma_fence(void)
 {
     meet(PRODUCTS, 0, 0);
 }
-FLEET_DEVICE void products_commit(void) {}
-FLEET_DEVICE void products_wait(void)
+FLEET_DEVICE void wgmma_commit(void) {}
+FLEET_DEVICE void wgmma_wait_all(void)
 {
     meet(PRODUCTS, 0, 0);
 }
-FLEET_DEVICE void products_wait_but_last(void)
+FLEET_DEVICE void wgmma_wait_but_last(void)
 {
     meet(PRODUCTS, 0, 0);
 }
 /* K-major, with the swizzle of 64 bytes: bits 4 and 5 of the address, and 7 and 8. */
-static float of_operand(operand_at o, uint32_t row, uint32_t k)
+static float of_operand(wgmma_desc o, uint32_t row, uint32_t k)
 {
-    const uint32_t at = o.at + row / 8 * o.apart + row % 8 * 64 + k * 2;
+    const uint32_t at = o.at + row / 8 * o.stride + row % 8 * 64 + k * 2;
     uint16_t half;
     memcpy(&half, my_group->lds + (at ^ (at >> 7 & 3) << 4), sizeof half);
     return value_of_bf16(half);
 }
 /* Behind the rows that there are an operand may be anything, and so nobody may look at its sums. */
 static uint32_t rows_there;
-FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
+FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
     const uint32_t first = emulated_wave_id() * 16 + emulated_lane() / 4;
     for (uint32_t i = 0; i < 96; i++) {
         const uint32_t row = first + i / 2 % 2 * 8;
         if (row >= rows_there) d[i] = NAN;
         for (uint32_t k = 0; k < 64 && row < rows_there; k++) {
-            const operand_at r = {rows.at + k / 32 * 512, rows.apart},
-                             c = {columns.at + k / 32 * 512, columns.apart};
+            const wgmma_desc r = {rows.at + k / 32 * 512, rows.stride},
+                             c = {columns.at + k / 32 * 512, columns.stride};
             d[i] += of_operand(r, row, k % 32) *
                     of_operand(c, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k % 32);
         }
     }
 }
 
-FLEET_DEVICE float from_lane(float x, uint32_t bits)
+FLEET_DEVICE float shuffle_xor(float x, uint32_t bits)
 {
     return meet(SHUFFLE, 0, x)[emulated_lane() ^ bits].value;
 }
-FLEET_DEVICE float of_lane(float x, uint32_t lane)
+FLEET_DEVICE float shuffle(float x, uint32_t lane)
 {
     return meet(SHUFFLE, 0, x)[lane].value;
 }
-FLEET_DEVICE uint32_t turned_over(uint32_t pair)
+FLEET_DEVICE uint32_t transpose_8x8(uint32_t pair)
 {
     const brought *lanes = meet(TURN_OVER, pair, 0);
     const uint32_t row = emulated_lane() / 4, first = emulated_lane() % 4 * 2;
@@ -534,7 +534,7 @@ FLEET_DEVICE uint32_t turned_over(uint32_t pair)
 /* ---- the weight stream ---- */
 
 #define TILES 2u /* wide ones */
-#define MOST_PIECES 256u
+#define MAX_PIECES 256u
 #define SHARERS 2u /* warps that take a piece of a product */
 #define RING 12u   /* slots */
 
@@ -544,14 +544,14 @@ typedef struct stream_slot {
     uint32_t is_there;
 } stream_slot;
 typedef struct stream {
-    uint32_t pieces; /* of a tile */
-    uint32_t wide;   /* pieces of a chunk, which are a team's of warps; 0: anybody's */
-    uint32_t all;    /* that are declared */
-    uint32_t end;    /* so many of them come */
+    uint32_t pieces;      /* of a tile */
+    uint32_t panel_tiles; /* pieces of a chunk, which are a team's of warps; 0: anybody's */
+    uint32_t all;         /* that are declared */
+    uint32_t end;         /* so many of them come */
     uint32_t slot_bytes;
-    stream_slot slot[MOST_PIECES];
+    stream_slot slot[MAX_PIECES];
 } stream;
-static stream streams[MOST_GROUPS_RUNNING];
+static stream streams[MAX_GROUPS_RUNNING];
 static uint32_t declaring; /* number of the workgroup whose stream function runs */
 
 static stream *stream_of(uint32_t group)
@@ -569,17 +569,17 @@ static uint16_t *slot_of(uint32_t group, uint32_t n)
 }
 static void streams_clear(uint32_t slot_bytes)
 {
-    for (uint32_t i = 0; i < MOST_GROUPS_RUNNING; i++)
+    for (uint32_t i = 0; i < MAX_GROUPS_RUNNING; i++)
         for (uint32_t n = 0; n < streams[i].all; n++) free(streams[i].slot[n].piece);
     memset(streams, 0, sizeof streams);
-    for (uint32_t i = 0; i < MOST_GROUPS_RUNNING; i++) streams[i].slot_bytes = slot_bytes;
+    for (uint32_t i = 0; i < MAX_GROUPS_RUNNING; i++) streams[i].slot_bytes = slot_bytes;
 }
 /* The next piece of a stream. */
 static void stream_add(uint32_t group, const void *from, uint32_t bytes)
 {
     stream *s = &streams[group];
     stream_slot *slot = &s->slot[s->all];
-    if (s->all == MOST_PIECES || bytes > s->slot_bytes) abort();
+    if (s->all == MAX_PIECES || bytes > s->slot_bytes) abort();
     slot->piece = (uint16_t *)calloc(1, s->slot_bytes);
     if (!slot->piece) abort();
     memcpy(slot->piece, from, bytes);
@@ -605,7 +605,7 @@ static void fetch(stream *s, uint32_t n)
     for (int is_there = 0; !is_there; sched_yield()) {
         pthread_mutex_lock(&fetching);
         if (!slot->is_there && (n < RING || __atomic_load_n(&s->slot[n - RING].released,
-                                                            __ATOMIC_ACQUIRE) == MOST_WAVES)) {
+                                                            __ATOMIC_ACQUIRE) == MAX_WAVES)) {
             memcpy(slot_of((uint32_t)(s - streams), n), slot->piece, s->slot_bytes);
             slot->is_there = 1;
         }
@@ -622,8 +622,8 @@ static const void *emulated_weights_next(emulated_weights *w)
     if (w->next >= s->all) complain("takes more pieces than there are", w->next);
     if (w->next >= s->end) return NULL;
     if (emulated_lane() == 0) {
-        if (s->wide &&
-            w->next % s->pieces / s->wide % (MOST_WAVES / SHARERS) != emulated_wave_id() / SHARERS)
+        if (s->panel_tiles && w->next % s->pieces / s->panel_tiles % (MAX_WAVES / SHARERS) !=
+                                  emulated_wave_id() / SHARERS)
             complain("a warp takes a piece that is not its own", w->next);
         fetch(s, w->next);
         __atomic_fetch_add(&s->slot[w->next].taken, 1, __ATOMIC_RELAXED);
@@ -668,12 +668,12 @@ static void emulated_weights_release(const emulated_weights *w, uint32_t sharers
     stream_slot *slot = &s->slot[w->next - 1];
     emulated_wave_barrier();
     if (emulated_lane() != 0) return;
-    if (s->wide && sharers != SHARERS)
+    if (s->panel_tiles && sharers != SHARERS)
         complain("a warp releases a piece as one of so many", sharers);
-    if (MOST_WAVES % sharers) complain("a number of warps that does not divide theirs", sharers);
-    if (__atomic_load_n(&slot->released, __ATOMIC_ACQUIRE) + MOST_WAVES / sharers == MOST_WAVES)
+    if (MAX_WAVES % sharers) complain("a number of warps that does not divide theirs", sharers);
+    if (__atomic_load_n(&slot->released, __ATOMIC_ACQUIRE) + MAX_WAVES / sharers == MAX_WAVES)
         memset(slot_of((uint32_t)(s - streams), w->next - 1), 0xff, s->slot_bytes);
-    __atomic_fetch_add(&slot->released, MOST_WAVES / sharers, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&slot->released, MAX_WAVES / sharers, __ATOMIC_ACQ_REL);
 }
 static void emulated_weights_give_back(const emulated_weights *w, uint32_t n, uint32_t sharers)
 {
@@ -734,7 +734,7 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_span_await_step emulated_span_await_step
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
-#define DECODER_SLOTS RING
+#define DECODER_STAGES RING
 #include "examples/qwen3/nvidia/attention.h"
 #include "examples/qwen3/nvidia/wgmma.h"
 
@@ -758,21 +758,21 @@ static float whole_number(void)
 }
 
 typedef struct product {
-    uint32_t rows, k, wide, listed, split;
+    uint32_t rows, k, panel_tiles, listed, split;
     uint32_t stops; /* 1: the stream ends in the second tile */
     operand in;
-    float *sums;  /* [TILES][wide][rows][TILE] */
+    float *sums;  /* [TILES][wide][rows][TILE_N] */
     uint32_t bad; /* lanes that were told so */
 } product;
 
 static void multiply_tiles(const fleet_ctx *ctx, void *args)
 {
     product *p = (product *)args;
-    const product_lds l = product_lds_of(ctx, p->in.rows);
-    const uint32_t sums = p->wide * p->rows * TILE;
+    const linear_lds l = linear_lds_of(ctx, p->in.rows);
+    const uint32_t sums = p->panel_tiles * p->rows * TILE_N;
     weight_source weights = weights_open(ctx);
     fleet_status status = FLEET_OK;
-    product_begin(&weights, &p->in);
+    multiply_begin(&weights, &p->in);
     for (uint32_t tile = 0; tile < TILES; tile++) {
         const fleet_status s = multiply(ctx, &weights, NULL, &p->in, &l);
         if (s) status = s;
@@ -788,45 +788,45 @@ static void multiply_tiles(const fleet_ctx *ctx, void *args)
 static void check_product(test_run *t, product *p)
 {
     /* Rows that no list names hold no numbers, and the second bf16 of each lie behind all first ones. */
-    const uint32_t k = p->k, apart = MOST_ROWS * k, copies = p->split ? 2 : 1;
-    const uint32_t columns = p->wide * TILE, padded = ceil_div(k, K_STEP) * K_STEP;
+    const uint32_t k = p->k, apart = MAX_ROWS * k, copies = p->split ? 2 : 1;
+    const uint32_t columns = p->panel_tiles * TILE_N, padded = ceil_div(k, K_ALIGN) * K_ALIGN;
     stream *st = &streams[0];
     uint16_t *x = (uint16_t *)malloc((size_t)2 * apart * sizeof *x);
     uint16_t *packed = (uint16_t *)calloc((size_t)columns * padded, sizeof *packed);
     float *plain = (float *)calloc((size_t)TILES * columns * k, sizeof *plain);
     int32_t *list = (int32_t *)malloc(p->rows * sizeof *list);
-    uint8_t *marked = (uint8_t *)calloc(2 * apart / BLOCK, 1);
+    uint8_t *marked = (uint8_t *)calloc(2 * apart / BLOCK_K, 1);
     if (!x || !packed || !plain || !list || !marked) abort();
     memset(x, 0xff, (size_t)2 * apart * sizeof *x);
     for (uint32_t i = 0; i < p->rows; i++) {
-        list[i] = (int32_t)(p->listed ? draw(MOST_ROWS) : i);
+        list[i] = (int32_t)(p->listed ? draw(MAX_ROWS) : i);
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++) {
                 const size_t to = c * apart + act_at((uint32_t)list[i], j, k);
                 x[to] = bf16_of_float(whole_number());
-                marked[to / BLOCK] = 1;
+                marked[to / BLOCK_K] = 1;
             }
     }
     p->in.x = x, p->in.list = p->listed ? list : NULL, p->in.first = 0;
-    p->in.k = k, p->in.wide = p->wide;
-    p->in.second = p->split ? apart : 0, p->in.rows = p->rows;
+    p->in.k = k, p->in.panel_tiles = p->panel_tiles;
+    p->in.low = p->split ? apart : 0, p->in.rows = p->rows;
     p->sums = (float *)calloc((size_t)TILES * p->rows * columns, sizeof *p->sums);
     if (!p->sums) abort();
     memset(&may_read, 0, sizeof may_read);
-    may_read.from = x, may_read.rows = 2 * apart / BLOCK;
-    may_read.width = BLOCK, may_read.marked = marked;
+    may_read.from = x, may_read.rows = 2 * apart / BLOCK_K;
+    may_read.width = BLOCK_K, may_read.marked = marked;
 
-    streams_clear(SLOT_BYTES);
-    st->wide = p->wide, st->pieces = columns * padded * 2 / SLOT_BYTES;
+    streams_clear(STAGE_BYTES);
+    st->panel_tiles = p->panel_tiles, st->pieces = columns * padded * 2 / STAGE_BYTES;
     for (uint32_t tile = 0; tile < TILES; tile++) {
         for (uint32_t column = 0; column < columns; column++)
             for (uint32_t j = 0; j < k; j++) {
                 const float w = whole_number();
                 plain[(tile * columns + column) * k + j] = w;
-                packed[weight_at(column, j, p->wide, PIECE_K)] = bf16_of_float(w);
+                packed[weight_at(column, j, p->panel_tiles, STAGE_K)] = bf16_of_float(w);
             }
         for (uint32_t piece = 0; piece < st->pieces; piece++)
-            stream_add(0, packed + piece * SLOT_BYTES / 2, SLOT_BYTES);
+            stream_add(0, packed + piece * STAGE_BYTES / 2, STAGE_BYTES);
     }
     if (p->stops) st->end = st->pieces + st->pieces / 2;
 
@@ -835,20 +835,20 @@ static void check_product(test_run *t, product *p)
 
     if (complaint[0])
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, wide %u, list %u, split %u: %s", p->rows,
-                  k, p->wide, p->listed, p->split, complaint);
+                  k, p->panel_tiles, p->listed, p->split, complaint);
     for (uint32_t i = 0; i < st->all; i++) {
         const stream_slot *slot = &st->slot[i];
         const uint32_t wanted = i < st->end ? SHARERS : 0, released = slot->released;
         /* Where the stream ends, a warp that was refused takes none of what is left, and keeps what it has. */
-        if (slot->taken > wanted || released > slot->taken * (MOST_WAVES / SHARERS) ||
-            (!p->stops && (slot->taken != wanted || released != wanted * (MOST_WAVES / SHARERS))))
+        if (slot->taken > wanted || released > slot->taken * (MAX_WAVES / SHARERS) ||
+            (!p->stops && (slot->taken != wanted || released != wanted * (MAX_WAVES / SHARERS))))
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u: piece %u is taken %u times and released for %u warps",
                       p->rows, k, i, slot->taken, released);
     }
     for (uint32_t i = 0; i < TILES * p->rows * columns && !p->stops; i++) {
-        const uint32_t tile = i / (p->rows * TILE), row = i / TILE % p->rows;
-        const float *w = plain + (tile * TILE + i % TILE) * k;
+        const uint32_t tile = i / (p->rows * TILE_N), row = i / TILE_N % p->rows;
+        const float *w = plain + (tile * TILE_N + i % TILE_N) * k;
         float want = 0;
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++)
@@ -857,7 +857,7 @@ static void check_product(test_run *t, product *p)
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u, wide %u, list %u, split %u: tile %u, row %u, column %u is "
                       "%g, expected %g",
-                      p->rows, k, p->wide, p->listed, p->split, tile, row, i % TILE,
+                      p->rows, k, p->panel_tiles, p->listed, p->split, tile, row, i % TILE_N,
                       (double)p->sums[i], (double)want);
     }
     free(p->sums);
@@ -887,7 +887,7 @@ static void products_are_exact(test_run *t)
         product p;
         memset(&p, 0, sizeof p);
         p.rows = cases[i][0], p.k = cases[i][1], p.listed = cases[i][2], p.split = cases[i][3];
-        p.wide = 1 + i * 3 % MOST_WIDE;
+        p.panel_tiles = 1 + i * 3 % MAX_PANEL_TILES;
         if (is_part() && i % 5) continue;
         check_product(t, &p);
         if (t->failed_here) return;
@@ -902,7 +902,7 @@ static void a_stream_that_ends_is_told(test_run *t)
     for (uint32_t i = 0; i < 3; i++) {
         product p;
         memset(&p, 0, sizeof p);
-        p.rows = i == 2 ? 40 : 9, p.k = ks[i], p.wide = 1 + i, p.stops = 1;
+        p.rows = i == 2 ? 40 : 9, p.k = ks[i], p.panel_tiles = 1 + i, p.stops = 1;
         check_product(t, &p);
         CHECK(p.bad > 0 && p.bad % LANES == 0);
     }
@@ -911,41 +911,43 @@ static void a_stream_that_ends_is_told(test_run *t)
 /* Every piece has been taken, and released for all warps. */
 static void check_slots(void)
 {
-    for (uint32_t g = 0; g < MOST_GROUPS_RUNNING; g++)
+    for (uint32_t g = 0; g < MAX_GROUPS_RUNNING; g++)
         for (uint32_t n = 0; n < streams[g].all; n++)
-            if (!streams[g].slot[n].taken || streams[g].slot[n].released != MOST_WAVES)
+            if (!streams[g].slot[n].taken || streams[g].slot[n].released != MAX_WAVES)
                 complain("a piece is not released for all, or never taken", n);
 }
 
 /* The whole tile, with its arguments from the stream too, of a layer behind a norm: some workers, of which those that
    share columns run at a time. Of many rows four times as many tiles are computed together. */
 typedef struct layer {
-    uint32_t rows, k, wide, columns, workers, split;
-    uint32_t ending; /* END_RESIDUAL: without a norm before it */
+    uint32_t rows, k, panel_tiles, columns, workers, split;
+    uint32_t epilogue; /* EPILOGUE_RESIDUAL: without a norm before it */
     uint32_t chiplets;
 } layer;
 static void run_linear(const fleet_ctx *ctx, void *args)
 {
-    const op *o = (const op *)args;
-    const fleet_status status = o->d.b->rows > FEW_ROWS ? linear_many(*ctx, o) : linear(*ctx, o);
+    const task_args *o = (const task_args *)args;
+    const fleet_status status =
+        o->d.b->rows > SMALL_M_ROWS ? linear_large_m(*ctx, o) : linear(*ctx, o);
     if (status) complain("a tile fails with status", (uint32_t)status);
 }
 #define OPS 64u
 static void check_layer(test_run *t, const layer *a, uint32_t number)
 {
-    enum { K = 1100, COLUMNS = 800, MOST_TILES = COLUMNS / TILE + MOST_TOGETHER };
-    static uint16_t x[2 * MOST_ROWS * K], weights[MOST_TILES * TILE * PIECE_K * 5];
-    static float squares[MOST_ROWS * K / TILE], floats[MOST_ROWS * COLUMNS], plain[COLUMNS * K];
-    static fleet_quad joint[MOST_GROUPS_RUNNING * JOINT];
-    static float h[MOST_ROWS * COLUMNS] __attribute__((aligned(16))), before[MOST_ROWS * COLUMNS];
-    static float norm[COLUMNS] __attribute__((aligned(16))), after[MOST_ROWS * COLUMNS / TILE];
-    static uint16_t next[MOST_ROWS * COLUMNS] __attribute__((aligned(16)));
-    static uint8_t marked[2 * MOST_ROWS * K / BLOCK];
+    enum { K = 1100, COLUMNS = 800, MAX_TILES = COLUMNS / TILE_N + LARGE_M_PANEL_TILES };
+    static uint16_t x[2 * MAX_ROWS * K], weights[MAX_TILES * TILE_N * STAGE_K * 5];
+    static float squares[MAX_ROWS * K / TILE_N], floats[MAX_ROWS * COLUMNS], plain[COLUMNS * K];
+    static fleet_quad split_k[MAX_GROUPS_RUNNING * SPLIT_K_QUADS];
+    static float h[MAX_ROWS * COLUMNS] __attribute__((aligned(16))), before[MAX_ROWS * COLUMNS];
+    static float norm[COLUMNS] __attribute__((aligned(16))), after[MAX_ROWS * COLUMNS / TILE_N];
+    static uint16_t next[MAX_ROWS * COLUMNS] __attribute__((aligned(16)));
+    static uint8_t marked[2 * MAX_ROWS * K / BLOCK_K];
     static batch b;
-    static op o;
-    const uint32_t k = a->k, padded = ceil_div(k, K_STEP) * K_STEP, apart = MOST_ROWS * k;
-    const uint32_t many = a->rows > FEW_ROWS, wide = many ? 4 * a->wide : a->wide;
-    const uint32_t tile = wide * TILE, last = (a->columns - 1) / tile;
+    static task_args o;
+    const uint32_t k = a->k, padded = ceil_div(k, K_ALIGN) * K_ALIGN, apart = MAX_ROWS * k;
+    const uint32_t large_m = a->rows > SMALL_M_ROWS,
+                   panel_tiles = large_m ? 4 * a->panel_tiles : a->panel_tiles;
+    const uint32_t tile = panel_tiles * TILE_N, last = (a->columns - 1) / tile;
     double rounded = 0, wants[COLUMNS];
     fleet_spans spans;
     fleet_ctx ctx;
@@ -953,22 +955,22 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     memset(&spans, 0, sizeof spans);
     memset(&o, 0, sizeof o);
     memset(squares, 0, sizeof squares);
-    streams_clear(SLOT_BYTES);
+    streams_clear(STAGE_BYTES);
     complaint[0] = 0;
     chiplets = a->chiplets;
-    o.shape.m = MOST_ROWS, o.shape.n = a->columns, o.shape.k = k;
-    o.shape.tile_m = MOST_ROWS, o.shape.tile_n = tile, o.shape.tile_k = BLOCK;
+    o.shape.m = MAX_ROWS, o.shape.n = a->columns, o.shape.k = k;
+    o.shape.tile_m = MAX_ROWS, o.shape.tile_n = tile, o.shape.tile_k = BLOCK_K;
     o.shape.element_bytes = 2, o.shape.split = FLEET_SPLIT_N;
-    o.tile_bytes = tile * padded * 2, o.turn = 5;
+    o.panel_bytes = tile * padded * 2, o.first_worker = 5;
     o.d.hidden = k, o.d.eps = 1e-6f, o.d.b = &b, o.d.squares = squares;
     o.d.workers = a->workers / chiplets;
-    o.d.joint = joint, o.number = number, o.ops = OPS;
-    o.weights = weights, o.x = x, o.x_second = a->split ? apart : 0, o.normed = 1;
-    o.ending = a->ending, o.floats = floats, o.columns = a->columns;
+    o.d.split_k = split_k, o.number = number, o.step_tasks = OPS;
+    o.weights = weights, o.x = x, o.x_low = a->split ? apart : 0, o.rmsnorm = 1;
+    o.epilogue = a->epilogue, o.floats = floats, o.columns = a->columns;
     b.rows = rows_there = a->rows;
-    if (a->ending == END_SILU) o.acts = next, o.columns = a->columns / 2;
-    if (a->ending == END_RESIDUAL) {
-        o.normed = 0, o.d.hidden = a->columns;
+    if (a->epilogue == EPILOGUE_SILU) o.acts = next, o.columns = a->columns / 2;
+    if (a->epilogue == EPILOGUE_RESIDUAL) {
+        o.rmsnorm = 0, o.d.hidden = a->columns;
         o.d.h = h, o.d.x = next, o.d.squares = after, o.norm = norm;
         for (uint32_t i = 0; i < a->columns; i++) norm[i] = 1 + whole_number() / 16;
         for (uint32_t i = 0; i < a->rows * a->columns; i++) before[i] = h[i] = whole_number();
@@ -977,29 +979,30 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     memset(floats, 0xff, sizeof floats);
     memset(marked, 1, sizeof marked);
     memset(&may_read, 0, sizeof may_read);
-    may_read.from = x, may_read.rows = 2 * apart / BLOCK, may_read.width = BLOCK;
+    may_read.from = x, may_read.rows = 2 * apart / BLOCK_K, may_read.width = BLOCK_K;
     may_read.marked = marked;
     for (uint32_t r = 0; r < a->rows; r++)
         for (uint32_t i = 0; i < k; i++) {
             const float value = whole_number();
             x[act_at(r, i, k)] = bf16_of_float(value);
             if (a->split) x[apart + act_at(r, i, k)] = bf16_of_float(value / 16);
-            squares[r * (k / TILE) + i / TILE] += value * value;
+            squares[r * (k / TILE_N) + i / TILE_N] += value * value;
         }
     memset(weights, 0, sizeof weights);
     for (uint32_t c = 0; c < a->columns; c++)
         for (uint32_t i = 0; i < k; i++) {
-            const uint32_t tiles =
-                many && c / tile == last ? a->columns / TILE - last * wide : wide;
-            const uint32_t piece_k = many ? OPERAND_K : PIECE_K;
+            const uint32_t tiles = large_m && c / tile == last
+                                       ? a->columns / TILE_N - last * panel_tiles
+                                       : panel_tiles;
+            const uint32_t inner_k = large_m ? WGMMA_K : STAGE_K;
             plain[c * k + i] = whole_number();
-            weights[c / tile * (o.tile_bytes / 2) + weight_at(c % tile, i, tiles, piece_k)] =
+            weights[c / tile * (o.panel_bytes / 2) + weight_at(c % tile, i, tiles, inner_k)] =
                 bf16_of_float(plain[c * k + i]);
         }
     for (declaring = 0; declaring < a->workers; declaring++) {
         set_worker(&ctx, declaring, a->workers);
-        if (many)
-            linear_many_stream(ctx, &o, ctx.at, &spans);
+        if (large_m)
+            linear_large_m_stream(ctx, &o, ctx.at, &spans);
         else
             linear_stream(ctx, &o, ctx.at, &spans);
     }
@@ -1011,7 +1014,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
                   complaint);
     /* Of sums that are shared the largest is a few times 24 sqrt(k's of a part), for a product is some 24. */
-    if (many && a->workers > 1) rounded = 0x1p-17 * 110 * sqrt((double)k * a->workers);
+    if (large_m && a->workers > 1) rounded = 0x1p-17 * 110 * sqrt((double)k * a->workers);
     for (uint32_t r = 0; r < a->rows; r++) {
         float squared = 0;
         for (uint32_t c = 0; c < a->columns && !t->failed_here; c++) {
@@ -1021,25 +1024,25 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                 want += (a->split ? value * 17 / 16 : value) * (double)plain[c * k + i];
                 all += value * value;
             }
-            if (a->ending == END_RESIDUAL) {
+            if (a->epilogue == EPILOGUE_RESIDUAL) {
                 const float sum = h[r * a->columns + c];
                 want += (double)before[r * a->columns + c];
                 floats[r * a->columns + c] = sum;
                 CHECK_INT(next[act_at(r, c, a->columns)], bf16_of_float(sum * norm[c]));
                 squared += sum * sum;
-                if (c % TILE == TILE - 1) {
-                    CHECK(fabsf(after[(r * a->columns + c) / TILE] - squared) <= 1e-5f * squared);
+                if (c % TILE_N == TILE_N - 1) {
+                    CHECK(fabsf(after[(r * a->columns + c) / TILE_N] - squared) <= 1e-5f * squared);
                     squared = 0;
                 }
             } else {
                 want /= sqrt(all / k + 1e-6), room /= sqrt(all / k + 1e-6);
             }
-            if (a->ending == END_SILU) {
-                const uint32_t to = c / TILE * (TILE / 2) + c % (TILE / 2);
+            if (a->epilogue == EPILOGUE_SILU) {
+                const uint32_t to = c / TILE_N * (TILE_N / 2) + c % (TILE_N / 2);
                 wants[c] = want;
-                if (c % TILE < TILE / 2) continue;
-                room *= fabs(want) + fabs(wants[c - TILE / 2]) + 1;
-                want *= wants[c - TILE / 2] / (1 + exp(-wants[c - TILE / 2]));
+                if (c % TILE_N < TILE_N / 2) continue;
+                room *= fabs(want) + fabs(wants[c - TILE_N / 2]) + 1;
+                want *= wants[c - TILE_N / 2] / (1 + exp(-wants[c - TILE_N / 2]));
                 room += 0x1p-8 * fabs(want) + 1e-3;
                 floats[r * a->columns + c] = float_of_bf16(next[act_at(r, to, o.columns)]);
             }
@@ -1048,7 +1051,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                 test_fail(t, __FILE__, __LINE__,
                           "%u rows, k %u, wide %u, %u columns, %u workers: row %u, column %u is "
                           "%g, expected %g",
-                          a->rows, k, a->wide, a->columns, a->workers, r, c,
+                          a->rows, k, a->panel_tiles, a->columns, a->workers, r, c,
                           (double)floats[r * a->columns + c], want);
         }
     }
@@ -1066,10 +1069,10 @@ static void sums_are_in_a_word(test_run *t)
             const float size = (float)ldexp(draw(1u << 24), (int)draw(240) - 140);
             sum[j] = draw(50) == 0 ? odd[draw(sizeof odd / sizeof *odd)] : draw(2) ? size : -size;
         }
-        word = word_of_sums(sum, tag);
-        CHECK(!is_late(&word, tag) && is_late(&word, others));
+        word = pack_sums(sum, tag);
+        CHECK(!tag_differs(&word, tag) && tag_differs(&word, others));
         memset(got, 0, sizeof got);
-        add_word(got, &word);
+        add_packed(got, &word);
         for (uint32_t j = 0; j < 4; j++) {
             const double off = fabs((double)got[j] - (double)sum[j]);
             CHECK(isnan(sum[j])   ? isnan(got[j])
@@ -1083,19 +1086,31 @@ static void sums_are_in_a_word(test_run *t)
 static void layers_are_near_plain_ones(test_run *t)
 {
     static const layer cases[] = {
-        {9, 320, 3, 80, 1, 0, END_FLOATS, 1},     {19, 320, 3, 80, 1, 0, END_FLOATS, 1},
-        {17, 32, 1, 16, 2, 0, END_FLOATS, 1},     {64, 1088, 2, 64, 3, 0, END_FLOATS, 1},
-        {40, 544, 3, 192, 2, 1, END_FLOATS, 1},   {33, 256, 1, 304, 1, 0, END_FLOATS, 1},
-        {64, 96, 3, 784, 2, 0, END_FLOATS, 1},    {24, 800, 2, 208, 4, 0, END_FLOATS, 1},
-        {48, 1024, 3, 144, 4, 1, END_FLOATS, 1},  {64, 288, 2, 400, 1, 1, END_FLOATS, 1},
-        {1, 288, 3, 160, 1, 0, END_RESIDUAL, 1},  {16, 64, 2, 96, 2, 0, END_RESIDUAL, 1},
-        {23, 64, 1, 64, 1, 0, END_RESIDUAL, 1},   {64, 1088, 2, 64, 3, 0, END_RESIDUAL, 1},
-        {50, 256, 3, 288, 1, 0, END_RESIDUAL, 1}, {30, 1024, 2, 224, 4, 0, END_RESIDUAL, 1},
-        {7, 96, 2, 64, 1, 0, END_SILU, 1},        {64, 544, 2, 448, 2, 0, END_SILU, 1},
-        {37, 288, 3, 640, 1, 0, END_SILU, 1},     {50, 1088, 3, 192, 3, 0, END_SILU, 1},
-        {19, 64, 1, 256, 1, 0, END_SILU, 1},      {9, 288, 2, 160, 4, 0, END_FLOATS, 2},
-        {40, 544, 3, 400, 4, 0, END_FLOATS, 2},   {64, 256, 1, 288, 4, 0, END_RESIDUAL, 2},
-        {20, 96, 2, 640, 2, 0, END_SILU, 2},
+        {9, 320, 3, 80, 1, 0, EPILOGUE_STORE, 1},
+        {19, 320, 3, 80, 1, 0, EPILOGUE_STORE, 1},
+        {17, 32, 1, 16, 2, 0, EPILOGUE_STORE, 1},
+        {64, 1088, 2, 64, 3, 0, EPILOGUE_STORE, 1},
+        {40, 544, 3, 192, 2, 1, EPILOGUE_STORE, 1},
+        {33, 256, 1, 304, 1, 0, EPILOGUE_STORE, 1},
+        {64, 96, 3, 784, 2, 0, EPILOGUE_STORE, 1},
+        {24, 800, 2, 208, 4, 0, EPILOGUE_STORE, 1},
+        {48, 1024, 3, 144, 4, 1, EPILOGUE_STORE, 1},
+        {64, 288, 2, 400, 1, 1, EPILOGUE_STORE, 1},
+        {1, 288, 3, 160, 1, 0, EPILOGUE_RESIDUAL, 1},
+        {16, 64, 2, 96, 2, 0, EPILOGUE_RESIDUAL, 1},
+        {23, 64, 1, 64, 1, 0, EPILOGUE_RESIDUAL, 1},
+        {64, 1088, 2, 64, 3, 0, EPILOGUE_RESIDUAL, 1},
+        {50, 256, 3, 288, 1, 0, EPILOGUE_RESIDUAL, 1},
+        {30, 1024, 2, 224, 4, 0, EPILOGUE_RESIDUAL, 1},
+        {7, 96, 2, 64, 1, 0, EPILOGUE_SILU, 1},
+        {64, 544, 2, 448, 2, 0, EPILOGUE_SILU, 1},
+        {37, 288, 3, 640, 1, 0, EPILOGUE_SILU, 1},
+        {50, 1088, 3, 192, 3, 0, EPILOGUE_SILU, 1},
+        {19, 64, 1, 256, 1, 0, EPILOGUE_SILU, 1},
+        {9, 288, 2, 160, 4, 0, EPILOGUE_STORE, 2},
+        {40, 544, 3, 400, 4, 0, EPILOGUE_STORE, 2},
+        {64, 256, 1, 288, 4, 0, EPILOGUE_RESIDUAL, 2},
+        {20, 96, 2, 640, 2, 0, EPILOGUE_SILU, 2},
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1112,7 +1127,7 @@ static const struct {
     uint32_t epoch, rows, want;
 } own_tasks[OWN_TASKS] = {{7, 11, 11}, {8, 5, 5}, {8, 3, 5}, {9, 3, 3}, {10, 0, 0}};
 typedef struct own_rows {
-    op o;
+    task_args o;
     batch b;
 } own_rows;
 static void take_own_ops(const fleet_ctx *of, void *args)
@@ -1121,14 +1136,14 @@ static void take_own_ops(const fleet_ctx *of, void *args)
     fleet_ctx ctx = *of;
     weight_source source = weights_open(&ctx);
     if (ctx.thread == 0) {
-        op *left = (op *)ctx.lds;
+        task_args *left = (task_args *)ctx.lds;
         left->session = OTHER_SESSION, left->rows = 99, left->rows_epoch = own_tasks[0].epoch;
     }
     for (uint32_t i = 0; i < OWN_TASKS; i++) {
         if (ctx.thread == 0) a->b.rows = own_tasks[i].rows;
         fleet_barrier(&ctx);
         ctx.epoch = own_tasks[i].epoch;
-        if (rows_of(own_op(&ctx, &source, &a->o)) != own_tasks[i].want)
+        if (row_count_of(own_args(&ctx, &source, &a->o)) != own_tasks[i].want)
             complain("a task has the rows of another step, it is number", i);
         fleet_barrier(&ctx);
     }
@@ -1137,7 +1152,7 @@ static void rows_are_those_of_the_step(test_run *t)
 {
     static own_rows a;
     memset(&a, 0, sizeof a);
-    streams_clear(SLOT_BYTES);
+    streams_clear(STAGE_BYTES);
     complaint[0] = 0;
     a.o.d.b = &a.b, a.o.session = SESSION;
     for (uint32_t i = 0; i < OWN_TASKS; i++) stream_add(0, &a.o, sizeof a.o);
@@ -1159,15 +1174,15 @@ typedef struct attention {
 typedef struct decoder_and_op {
     decoder d;
     batch b;
-    op o;
-    uint32_t many; /* 1: as the kernel of many rows has it */
+    task_args o;
+    uint32_t large_m; /* 1: as the kernel of many rows has it */
 } decoder_and_op;
 
 static void attend_parts(const fleet_ctx *ctx, void *args)
 {
     const decoder_and_op *a = (const decoder_and_op *)args;
-    const fleet_status status = a->many ? attend_many(*ctx, &a->o) : attend(*ctx, &a->o);
-    const op *own = (const op *)ctx->lds;
+    const fleet_status status = a->large_m ? attend_large_m(*ctx, &a->o) : attend(*ctx, &a->o);
+    const task_args *own = (const task_args *)ctx->lds;
     if (status) complain("a tile fails with status", (uint32_t)status);
     if (own->rows != a->b.rows || own->rows_epoch != ctx->epoch)
         complain("attention does not leave the row count of the step, but", own->rows);
@@ -1185,9 +1200,9 @@ static float *floats_of(size_t n)
     memset(f, 0xff, n * sizeof *f);
     return f;
 }
-static kept *halves(size_t n)
+static kv_t *halves(size_t n)
 {
-    kept *h = (kept *)malloc(n * sizeof *h);
+    kv_t *h = (kv_t *)malloc(n * sizeof *h);
     if (!h) abort();
     memset(h, 0xff, n * sizeof *h);
     return h;
@@ -1215,12 +1230,12 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
                             const float *q, uint32_t position)
 {
     const uint32_t dim = a->d.head_dim;
-    double head[MOST_HEAD_DIM], score[CONTEXT], most = -INFINITY, sum = 0;
+    double head[MAX_HEAD_DIM], score[CONTEXT], most = -INFINITY, sum = 0;
     plain_head(head, &a->d, q, a->o.q_norm, position);
     for (uint32_t key = 0; key <= position; key++) {
         score[key] = 0;
         for (uint32_t i = 0; i < dim; i++)
-            score[key] += (double)value_of_f16(kept_of((float)head[i])) *
+            score[key] += (double)value_of_f16(kv_of_float((float)head[i])) *
                           (double)value_of_f16(a->o.cache[cache + key_at(&a->d, key, i)]);
         score[key] /= sqrt(dim);
         most = fmax(most, score[key]);
@@ -1242,7 +1257,7 @@ static void check_appended(test_run *t, const decoder_and_op *a, const float *ro
 {
     const decoder *d = &a->d;
     const uint32_t dim = d->head_dim;
-    double key[MOST_HEAD_DIM];
+    double key[MAX_HEAD_DIM];
     plain_head(key, d, row + (d->heads + head) * dim, a->o.k_norm, position);
     for (uint32_t i = 0; i < dim; i++) {
         const double value = (double)row[(d->heads + d->kv_heads + head) * dim + i];
@@ -1254,17 +1269,17 @@ static void check_appended(test_run *t, const decoder_and_op *a, const float *ro
 }
 
 /* What is cached before the step; no numbers in keys that are not there yet. */
-static void fill_cache(kept *cache, const decoder_and_op *a)
+static void fill_cache(kv_t *cache, const decoder_and_op *a)
 {
     const decoder *d = &a->d;
     for (uint32_t i = 0; i < SEQUENCES * d->kv_heads; i++) {
-        kept *head = cache + i * cache_size(d);
+        kv_t *head = cache + i * cache_size(d);
         memset(head, 0, cache_size(d) * 2);
         for (uint32_t key = 0; key < CONTEXT; key++)
             for (uint32_t j = 0; j < d->head_dim; j++) {
                 const int there = (int32_t)key < d->b->sequence[i / d->kv_heads].position;
-                head[key_at(d, key, j)] = there ? kept_of(fraction(2)) : 0x7fffu;
-                if (there) head[value_at(d, key, j)] = kept_of(fraction(2));
+                head[key_at(d, key, j)] = there ? kv_of_float(fraction(2)) : 0x7fffu;
+                if (there) head[value_at(d, key, j)] = kv_of_float(fraction(2));
             }
     }
 }
@@ -1274,7 +1289,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
 {
     const decoder *d = &a->d;
     const size_t heads = SEQUENCES * d->kv_heads, size = cache_size(d);
-    kept *before = halves(heads * size);
+    kv_t *before = halves(heads * size);
     memcpy(before, a->o.cache, heads * size * 2);
     for (uint32_t i = 0; i < workers; i++) {
         fleet_ctx ctx;
@@ -1282,18 +1297,20 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         decoder_and_op copy = *a;
         memset(&ctx, 0, sizeof ctx);
         memset(&spans, 0, sizeof spans);
-        streams_clear(SLOT_BYTES);
+        streams_clear(STAGE_BYTES);
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
         copy.d.b = &copy.b, copy.o.d = copy.d;
         attend_stream(ctx, &copy.o, ctx.at, &spans);
         for (size_t h = 0; h < heads; h++) {
             const int32_t position = d->b->sequence[h / d->kv_heads].position;
-            memset(a->o.cache + h * size, 0xff, (uint32_t)position / KEYS * UNIT * 2);
+            memset(a->o.cache + h * size, 0xff,
+                   (uint32_t)position / KV_BLOCK * KV_BLOCK_VALUES * 2);
         }
         launch(attend_parts, &copy, ctx.tile_index, 1, workers);
         for (size_t h = 0; h < heads; h++) {
             const int32_t position = d->b->sequence[h / d->kv_heads].position;
-            memcpy(a->o.cache + h * size, before + h * size, (uint32_t)position / KEYS * UNIT * 2);
+            memcpy(a->o.cache + h * size, before + h * size,
+                   (uint32_t)position / KV_BLOCK * KV_BLOCK_VALUES * 2);
         }
         check_slots();
     }
@@ -1303,9 +1320,9 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
 static void check_attention(test_run *t, const attention *c, uint32_t number)
 {
     const uint32_t dim = c->head_dim, width = (c->heads + 2 * c->kv_heads) * dim;
-    const uint32_t group = c->heads / c->kv_heads, apart = MOST_ROWS * c->heads * dim;
+    const uint32_t group = c->heads / c->kv_heads, apart = MAX_ROWS * c->heads * dim;
     float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
-    act *again = halves(2 * apart);
+    act_t *again = halves(2 * apart);
     decoder_and_op a;
     batch *b = &a.b;
     memset(&a, 0, sizeof a);
@@ -1316,20 +1333,20 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         s->prompt = c->position[n] + c->rows[n];
         s->limit = c->rows[n] ? 1 : 0;
     }
-    batch_next(b, MOST_ROWS, PARTS, c->kv_heads, c->workers);
+    batch_next(b, MAX_ROWS, PARTS, c->kv_heads, c->workers);
 
     a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
     a.d.group = group, a.d.root = 1 / sqrtf((float)dim);
-    a.d.eps = 1e-6f, a.d.split = 1, a.d.most_parts = PARTS, a.d.b = b, a.d.rope = rope;
+    a.d.eps = 1e-6f, a.d.two_terms = 1, a.d.max_splits = PARTS, a.d.b = b, a.d.rope = rope;
     a.d.qkv = floats_of(b->rows * width);
-    a.d.partial = floats_of((size_t)b->rows * c->heads * PARTS * partial_size(&a.d));
-    a.d.arrived = (uint32_t *)calloc(b->rows * c->heads, sizeof *a.d.arrived);
+    a.d.kv_partials = floats_of((size_t)b->rows * c->heads * PARTS * kv_partial_size(&a.d));
+    a.d.splits_done = (uint32_t *)calloc(b->rows * c->heads, sizeof *a.d.splits_done);
     a.d.attended = halves(2 * apart);
     a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
     /* No two runs have the same tags, whatever memory they get. */
-    a.many = number % 2, a.o.number = 2 * number, a.o.ops = OPS;
+    a.large_m = number % 2, a.o.number = 2 * number, a.o.step_tasks = OPS;
     a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
-    if (!a.d.arrived) abort();
+    if (!a.d.splits_done) abort();
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
         const float angle = fraction(3);
         rope[2 * i] = cosf(angle), rope[2 * i + 1] = sinf(angle);
@@ -1347,27 +1364,27 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         step++;
     else
         a.o.number++;
-    for (uint32_t i = 0; i < a.d.most_parts * b->rows * c->heads * PARTIAL * 4; i += 4)
-        a.d.partial[i] = NAN;
+    for (uint32_t i = 0; i < a.d.max_splits * b->rows * c->heads * KV_PARTIAL_QUADS * 4; i += 4)
+        a.d.kv_partials[i] = NAN;
     run_attention(&a, 2, 3);
 
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     CHECK(!memcmp(again, a.d.attended, (size_t)2 * apart * sizeof *again));
-    for (uint32_t i = 0; i < b->rows * c->heads; i++) CHECK_INT(a.d.arrived[i], 0);
+    for (uint32_t i = 0; i < b->rows * c->heads; i++) CHECK_INT(a.d.splits_done[i], 0);
     for (uint32_t r = 0; r < b->rows; r++)
         for (uint32_t h = 0; h < c->heads && !t->failed_here; h++) {
             const token_row *row = &b->row[r];
             const size_t cache =
                 ((uint32_t)row->sequence * c->kv_heads + h / group) * cache_size(&a.d);
-            double want[MOST_HEAD_DIM], size[MOST_HEAD_DIM];
+            double want[MAX_HEAD_DIM], size[MAX_HEAD_DIM];
             if (h % group == 0)
                 check_appended(t, &a, a.d.qkv + r * width, h / group, cache,
                                (uint32_t)row->position);
             plain_attention(want, size, &a, cache, a.d.qkv + r * width + h * dim,
                             (uint32_t)row->position);
             for (uint32_t i = 0; i < dim; i++) {
-                const act *is = a.d.attended + act_at(r, h * dim + i, c->heads * dim);
-                const double got = (double)float_of(is[0]) + (double)float_of(is[apart]);
+                const act_t *is = a.d.attended + act_at(r, h * dim + i, c->heads * dim);
+                const double got = (double)float_of_act(is[0]) + (double)float_of_act(is[apart]);
                 if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 1e-6))
                     test_fail(t, __FILE__, __LINE__,
                               "case %u: row %u, head %u, value %u is %g, expected %g", number, r, h,
@@ -1376,8 +1393,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         }
     free(a.o.cache);
     free(a.d.attended);
-    free(a.d.arrived);
-    free(a.d.partial);
+    free(a.d.splits_done);
+    free(a.d.kv_partials);
     free(a.d.qkv);
     free(again);
     free(k_norm);

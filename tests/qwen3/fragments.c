@@ -7,7 +7,7 @@
 #include "mma.h"
 
 #define BLOCKS 3u
-#define WORDS (PIECE_K * TILE) /* of a piece */
+#define WORDS (STAGE_K * TILE_N) /* of a piece */
 #define BANKS 32u
 
 typedef struct lane_registers {
@@ -36,9 +36,9 @@ static float number(uint32_t i)
 static void each_weight_has_its_place(test_run *t)
 {
     uint32_t taken[WORDS] = {0};
-    for (uint32_t column = 0; column < TILE; column++)
-        for (uint32_t k = 0; k < PIECE_K; k++) {
-            const uint32_t at = k / BLOCK * ATOM + pack_at(column, k, PIECE_K);
+    for (uint32_t column = 0; column < TILE_N; column++)
+        for (uint32_t k = 0; k < STAGE_K; k++) {
+            const uint32_t at = k / BLOCK_K * ATOM + pack_at(column, k, STAGE_K);
             CHECK(at < WORDS);
             CHECK_INT(taken[at]++, 0);
         }
@@ -46,48 +46,48 @@ static void each_weight_has_its_place(test_run *t)
 
 static void products_come_out(test_run *t)
 {
-    static bf16 weights[WORDS], rows[FRAGMENT_ROWS * BLOCKS * BLOCK];
+    static bf16 weights[WORDS], rows[FRAGMENT_ROWS * BLOCKS * BLOCK_K];
     static lane_registers lanes[LANES];
-    float sums[FRAGMENT_ROWS * TILE];
+    float sums[FRAGMENT_ROWS * TILE_N];
     memset(lanes, 0, sizeof lanes);
-    for (uint32_t k = 0; k < BLOCKS * BLOCK; k++) {
-        for (uint32_t c = 0; c < TILE; c++)
-            weights[k / BLOCK * ATOM + pack_at(c, k, PIECE_K)] =
-                bf16_of_float(number(c * BLOCKS * BLOCK + k));
+    for (uint32_t k = 0; k < BLOCKS * BLOCK_K; k++) {
+        for (uint32_t c = 0; c < TILE_N; c++)
+            weights[k / BLOCK_K * ATOM + pack_at(c, k, STAGE_K)] =
+                bf16_of_float(number(c * BLOCKS * BLOCK_K + k));
         for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
-            rows[act_at(r, k, BLOCKS * BLOCK)] =
-                bf16_of_float(number(7919 + r * BLOCKS * BLOCK + k));
+            rows[act_at(r, k, BLOCKS * BLOCK_K)] =
+                bf16_of_float(number(7919 + r * BLOCKS * BLOCK_K + k));
     }
     for (uint32_t block = 0; block < BLOCKS; block++)
         for (uint32_t half = 0; half < 2; half++) {
             for (uint32_t lane = 0; lane < LANES; lane++) {
                 uint32_t row[4], column[2][4]; /* 16 bytes each, as the lane loads them */
                 memcpy(row,
-                       rows + act_at(fragment_row(lane), block * BLOCK + fragment_k(lane),
-                                     BLOCKS * BLOCK),
+                       rows + act_at(fragment_row(lane), block * BLOCK_K + fragment_k(lane),
+                                     BLOCKS * BLOCK_K),
                        sizeof row);
                 for (uint32_t i = 0; i < 2; i++)
-                    memcpy(column[i], weights + block * ATOM + i * PIECE_HALF + fragment_at(lane),
+                    memcpy(column[i], weights + block * ATOM + i * STAGE_HALF + fragment_at(lane),
                            sizeof column[i]);
                 fragment_weights(lanes[lane].a, column[0], column[1], half);
                 memcpy(lanes[lane].b, row + 2 * half, sizeof lanes[lane].b);
             }
             multiply_lanes(lanes);
         }
-    for (uint32_t i = 0; i < FRAGMENT_ROWS * TILE; i++) sums[i] = 0.5f; /* no product's sum */
+    for (uint32_t i = 0; i < FRAGMENT_ROWS * TILE_N; i++) sums[i] = 0.5f; /* no product's sum */
     for (uint32_t lane = 0; lane < LANES; lane++)
         for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
             const uint32_t turn = fragment_sum_turn(lane, i);
-            CHECK(turn < FRAGMENT_SUMS && fragment_sum_at(lane, turn) < FRAGMENT_ROWS * TILE);
+            CHECK(turn < FRAGMENT_SUMS && fragment_sum_at(lane, turn) < FRAGMENT_ROWS * TILE_N);
             sums[fragment_sum_at(lane, turn)] = lanes[lane].sum[turn];
         }
     for (uint32_t r = 0; r < FRAGMENT_ROWS; r++)
-        for (uint32_t c = 0; c < TILE; c++) {
+        for (uint32_t c = 0; c < TILE_N; c++) {
             double want = 0;
-            for (uint32_t k = 0; k < BLOCKS * BLOCK; k++)
-                want += (double)number(7919 + r * BLOCKS * BLOCK + k) *
-                        (double)number(c * BLOCKS * BLOCK + k);
-            CHECK_INT(sums[r * TILE + c] * 2, want * 2);
+            for (uint32_t k = 0; k < BLOCKS * BLOCK_K; k++)
+                want += (double)number(7919 + r * BLOCKS * BLOCK_K + k) *
+                        (double)number(c * BLOCKS * BLOCK_K + k);
+            CHECK_INT(sums[r * TILE_N + c] * 2, want * 2);
         }
 }
 
@@ -125,16 +125,16 @@ static void sums_are_in_different_banks(test_run *t)
 /* A row that is appended fills sectors of memory, none of which has values of another row. */
 static void rows_of_a_unit_are_whole(test_run *t)
 {
-    uint32_t seen[UNIT] = {0}, row_of_sector[UNIT * 2 / 32];
+    uint32_t seen[KV_BLOCK_VALUES] = {0}, row_of_sector[KV_BLOCK_VALUES * 2 / 32];
     memset(row_of_sector, 0xff, sizeof row_of_sector);
-    for (uint32_t key = 0; key < KEYS; key++)
-        for (uint32_t i = 0; i < 2 * MOST_HEAD_DIM; i++) {
-            const uint32_t is_value = i / MOST_HEAD_DIM, n = i % MOST_HEAD_DIM;
+    for (uint32_t key = 0; key < KV_BLOCK; key++)
+        for (uint32_t i = 0; i < 2 * MAX_HEAD_DIM; i++) {
+            const uint32_t is_value = i / MAX_HEAD_DIM, n = i % MAX_HEAD_DIM;
             const uint32_t at =
                 (uint32_t)(is_value ? value_at(NULL, key, n) : key_at(NULL, key, n));
             uint32_t *row = &row_of_sector[at * 2 / 32];
             CHECK_INT(seen[at]++, 0);
-            CHECK_INT(at / EIGHT * EIGHT + n % EIGHT, at); /* eight neighbours are together */
+            CHECK_INT(at / VECTOR * VECTOR + n % VECTOR, at); /* eight neighbours are together */
             if (*row == UINT32_MAX) *row = 2 * key + is_value;
             CHECK_INT(*row, 2 * key + is_value);
         }
@@ -148,9 +148,9 @@ static void pieces_of_a_unit_are_in_different_banks(test_run *t)
             uint32_t keys[BANKS] = {0}, values[BANKS] = {0};
             for (uint32_t lane = first; lane < first + 8; lane++) {
                 const uint32_t g = lane / 4, t4 = lane % 4;
-                const uint32_t key = unit_at(g + n % 2 * 8, (n / 2 * 4 + t4) * EIGHT);
+                const uint32_t key = kv_block_at(g + n % 2 * 8, (n / 2 * 4 + t4) * VECTOR);
                 const uint32_t value =
-                    unit_at(t4 * 2 + n % 2 + n / 2 % 2 * 8, (g + n / 4 * 8) * EIGHT);
+                    kv_block_at(t4 * 2 + n % 2 + n / 2 % 2 * 8, (g + n / 4 * 8) * VECTOR);
                 CHECK(finds_free_banks(keys, key * 2, 16));
                 CHECK(finds_free_banks(values, value * 2, 16));
             }
@@ -160,25 +160,25 @@ static void pieces_of_a_unit_are_in_different_banks(test_run *t)
 /* Of multiplication m a lane has values 8g + m and those half a head behind, of the keys that stand for its k's. */
 static void values_come_out(test_run *t)
 {
-    uint16_t unit[KEYS * MOST_HEAD_DIM];
-    for (uint32_t key = 0; key < KEYS; key++)
-        for (uint32_t i = 0; i < MOST_HEAD_DIM; i++)
-            unit[unit_at(key, i)] = (uint16_t)(key * MOST_HEAD_DIM + i);
+    uint16_t unit[KV_BLOCK * MAX_HEAD_DIM];
+    for (uint32_t key = 0; key < KV_BLOCK; key++)
+        for (uint32_t i = 0; i < MAX_HEAD_DIM; i++)
+            unit[kv_block_at(key, i)] = (uint16_t)(key * MAX_HEAD_DIM + i);
     for (uint32_t lane = 0; lane < LANES; lane++) {
         const uint32_t g = lane / 4, first = lane % 4 * 2;
         fleet_quad value[8];
         for (uint32_t n = 0; n < 8; n++)
             memcpy(&value[n],
-                   unit + unit_at(first + n / 2 % 2 + n / 4 * 8,
-                                  (g + n % 2 * (HEAD_PIECES / 2)) * EIGHT),
+                   unit + kv_block_at(first + n / 2 % 2 + n / 4 * 8,
+                                      (g + n % 2 * (HEAD_VECTORS / 2)) * VECTOR),
                    16);
-        for (uint32_t m = 0; m < EIGHT; m++) {
+        for (uint32_t m = 0; m < VECTOR; m++) {
             uint32_t a[4];
             fragment_values(a, value, m);
             for (uint32_t i = 0; i < 8; i++) {
                 const uint32_t key = first + i % 2 + i / 4 * 8;
-                const uint32_t at = i / 2 % 2 * (MOST_HEAD_DIM / 2) + g * EIGHT + m;
-                CHECK_INT(a[i / 2] >> i % 2 * 16 & 0xffffu, key * MOST_HEAD_DIM + at);
+                const uint32_t at = i / 2 % 2 * (MAX_HEAD_DIM / 2) + g * VECTOR + m;
+                CHECK_INT(a[i / 2] >> i % 2 * 16 & 0xffffu, key * MAX_HEAD_DIM + at);
             }
         }
     }

@@ -48,22 +48,22 @@ static int config(qwen3_config *c, const char *text, size_t size)
     if (!parsed(qwen3_parse_config(c, text, size, "config.json", error, sizeof error),
                 "config.json"))
         return 0;
-    PROMISE(in_range(c->vocab, 1, QWEN3_MOST_SIZE) && in_range(c->hidden, 1, QWEN3_MOST_SIZE));
-    PROMISE(in_range(c->ffn, 1, QWEN3_MOST_SIZE) && in_range(c->layers, 1, QWEN3_MOST_LAYERS));
+    PROMISE(in_range(c->vocab, 1, QWEN3_MAX_SIZE) && in_range(c->hidden, 1, QWEN3_MAX_SIZE));
+    PROMISE(in_range(c->ffn, 1, QWEN3_MAX_SIZE) && in_range(c->layers, 1, QWEN3_MAX_LAYERS));
     PROMISE(c->heads && c->kv_heads && c->heads % c->kv_heads == 0 && c->head_dim &&
             c->head_dim % 2 == 0);
-    PROMISE((uint64_t)c->heads * c->head_dim <= QWEN3_MOST_SIZE);
-    PROMISE(in_range(c->positions, 1, QWEN3_MOST_SIZE));
+    PROMISE((uint64_t)c->heads * c->head_dim <= QWEN3_MAX_SIZE);
+    PROMISE(in_range(c->positions, 1, QWEN3_MAX_SIZE));
     PROMISE(c->rope_theta >= 1 && c->rope_theta <= 1e15 && c->norm_eps > 0 && c->norm_eps <= 1);
-    PROMISE(c->eos_count <= QWEN3_MOST_EOS);
+    PROMISE(c->eos_count <= QWEN3_MAX_EOS);
     for (i = 0; i < c->eos_count; i++) PROMISE(c->eos[i] < c->vocab);
-    PROMISE(c->experts <= QWEN3_MOST_EXPERTS);
+    PROMISE(c->experts <= QWEN3_MAX_EXPERTS);
     PROMISE(c->experts ? in_range(c->experts_per_token, 1, c->experts) &&
-                             in_range(c->expert_ffn, 1, QWEN3_MOST_SIZE)
+                             in_range(c->expert_ffn, 1, QWEN3_MAX_SIZE)
                        : !c->experts_per_token && !c->expert_ffn && !c->norm_topk);
-    for (i = 0; i < QWEN3_MOST_LAYERS; i++) sparse += c->sparse[i];
+    for (i = 0; i < QWEN3_MAX_LAYERS; i++) sparse += c->sparse[i];
     PROMISE(sparse == c->sparse_layers && sparse <= c->layers && (c->experts || !sparse));
-    PROMISE(c->parameters > 0 && c->parameters < QWEN3_MOST_PARAMETERS);
+    PROMISE(c->parameters > 0 && c->parameters < QWEN3_MAX_PARAMETERS);
     return 1;
 }
 
@@ -74,7 +74,7 @@ static void generation(const char *text, size_t size)
     memset(&c, 0, sizeof c);
     c.vocab = 16;
     if (!parsed(qwen3_parse_generation(&c, text, size, "g", error, sizeof error), "g")) return;
-    PROMISE(c.eos_count <= QWEN3_MOST_EOS);
+    PROMISE(c.eos_count <= QWEN3_MAX_EOS);
     for (i = 0; i < c.eos_count; i++) PROMISE(c.eos[i] < 16);
 }
 
@@ -152,12 +152,12 @@ static void expected(const char *text, size_t size)
 static void tensor(const qwen3_tensor *t)
 {
     static uint16_t half[MOST_DATA];
-    static float wide[MOST_DATA];
+    static float panel_tiles[MOST_DATA];
     const uint64_t count = (uint64_t)t->rows * t->columns,
                    bytes = count * (t->dtype == QWEN3_F32 ? 4 : 2);
     PROMISE(t->data >= data + 1 && bytes <= MOST_DATA && t->data + bytes <= data + 1 + MOST_DATA);
     parsed(qwen3_tensor_to_bf16(t, 0, count, half, error, sizeof error), t->file);
-    parsed(qwen3_tensor_to_f32(t, 0, count, wide, error, sizeof error), t->file);
+    parsed(qwen3_tensor_to_f32(t, 0, count, panel_tiles, error, sizeof error), t->file);
 }
 
 static void tensors(const qwen3_checkpoint *c)

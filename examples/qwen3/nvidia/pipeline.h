@@ -8,146 +8,145 @@
 
 /* ---- what lies where ---- */
 
-#define SLOT_BYTES (PIECE_K * TILE * 2u) /* a piece */
-#define SLOT_BLOCKS (PIECE_K / BLOCK)
-#define K_STEP PIECE_K /* packed weights end with zeros, up to a multiple of so many k's */
+#define STAGE_BYTES (STAGE_K * TILE_N * 2u) /* a piece */
+#define STAGE_BLOCKS (STAGE_K / BLOCK_K)
+#define K_ALIGN STAGE_K /* packed weights end with zeros, up to a multiple of so many k's */
 
 /* As many as the smallest of the GPUs that are compiled for has room for beside LDS_BYTES and what the kit takes: of
    227 KB from 9.0 on, 163 KB in 8.0 and 8.7, 99 KB elsewhere. */
-#if !defined(DECODER_SLOTS)
+#if !defined(DECODER_STAGES)
 #define DECODER_FIRST_OF(first, ...) first
 #define DECODER_FIRST(...) DECODER_FIRST_OF(__VA_ARGS__, 0)
 #define DECODER_ARCH DECODER_FIRST(__CUDA_ARCH_LIST__) /* sorted */
 #if DECODER_ARCH >= 900 && DECODER_ARCH < 1200
-#define DECODER_SLOTS 24
+#define DECODER_STAGES 24
 #elif DECODER_ARCH == 800 || DECODER_ARCH == 870
-#define DECODER_SLOTS 16
+#define DECODER_STAGES 16
 #else
-#define DECODER_SLOTS 8
+#define DECODER_STAGES 8
 #endif
 #endif
 
 /* Tiles that are computed together, at most: with four, sums would not stay in registers. The teams of waves take the pieces
-   of TEAMS chunks at a time, which must not be more than the ring has room for. */
-#define TEAMS (MOST_WAVES / 2) /* of waves, that divide the k's of a product */
-#define MOST_WIDE (3 * TEAMS <= DECODER_SLOTS ? 3u : 2u)
+   of WAVE_PAIRS chunks at a time, which must not be more than the ring has room for. */
+#define WAVE_PAIRS (MAX_WAVES / 2) /* of waves, that divide the k's of a product */
+#define MAX_PANEL_TILES (3 * WAVE_PAIRS <= DECODER_STAGES ? 3u : 2u)
 
 /* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t wide, uint32_t piece_k)
+FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
 {
-    const uint32_t piece = k / piece_k * wide + column / TILE;
-    return (size_t)piece * piece_k * TILE + k % piece_k / BLOCK * ATOM +
-           pack_at(column % TILE, k, piece_k);
+    const uint32_t stage = k / inner_k * panel_tiles + column / TILE_N;
+    return (size_t)stage * inner_k * TILE_N + k % inner_k / BLOCK_K * ATOM +
+           pack_at(column % TILE_N, k, inner_k);
 }
 
 /* ---- many rows ---- */
 
-#if !defined(FEW_ROWS)
-#define FEW_ROWS 16u /* with more of them this is faster */
+#if !defined(SMALL_M_ROWS)
+#define SMALL_M_ROWS 16u /* with more of them this is faster */
 #endif
-#define MOST_TOGETHER 12u  /* tiles: 96 registers of sums */
-#define MULTIPLIERS 4u     /* waves: those of a warpgroup, 16 rows each */
-#define COPIER MULTIPLIERS /* number of a wave */
-#define SCALER (MULTIPLIERS + 1)
-#define TILE_SUMS 8u                   /* of a lane */
-#define MULTIPLYING (MULTIPLIERS * 32) /* threads */
+#define LARGE_M_PANEL_TILES 12u      /* tiles: 96 registers of sums */
+#define CONSUMER_WARPS 4u            /* waves: those of a warpgroup, 16 rows each */
+#define PRODUCER_WARP CONSUMER_WARPS /* number of a wave */
+#define NORM_WARP (CONSUMER_WARPS + 1)
+#define TILE_SUMS 8u                           /* of a lane */
+#define CONSUMER_THREADS (CONSUMER_WARPS * 32) /* threads */
 
 /* In words of 16 bytes: a lane's sums of a tile, four each; and what a worker leaves, at most, with a word for each row whose
    scale it has found. */
-#define TILE_WORDS (TILE_SUMS / 4)
-#define JOINT_SCALES (MOST_TOGETHER * TILE_WORDS * MULTIPLYING)
-#define JOINT (JOINT_SCALES + MOST_ROWS)
+#define TILE_QUADS (TILE_SUMS / 4)
+#define SPLIT_K_SCALES (LARGE_M_PANEL_TILES * TILE_QUADS * CONSUMER_THREADS)
+#define SPLIT_K_QUADS (SPLIT_K_SCALES + MAX_ROWS)
 
-/* Weights lie as they are multiplied (weight_at): of a wide tile, which are up to MOST_TOGETHER tiles, OPERAND_K k's are one
+/* Weights lie as they are multiplied (weight_at): of a wide tile, which are up to LARGE_M_PANEL_TILES tiles, WGMMA_K k's are one
    operand, and all of them stand one behind the other. They are taken a chunk of CHUNK_K k's at a time: with as many as two
    operands the second one's products are under way while the first one's are waited for, and with more the ring's slots
    would be free later. */
-#define CHUNK_K (2 * OPERAND_K)
-#define CHUNK_BLOCKS (CHUNK_K / BLOCK)
-#define CHUNK_SLOTS (MOST_TOGETHER * TILE * CHUNK_K * 2 / SLOT_BYTES)
-typedef char a_chunk_fills_its_slots[CHUNK_SLOTS * SLOT_BYTES == MOST_TOGETHER * TILE * CHUNK_K * 2
-                                         ? 1
-                                         : -1];
+#define CHUNK_K (2 * WGMMA_K)
+#define CHUNK_BLOCKS (CHUNK_K / BLOCK_K)
+#define CHUNK_STAGES (LARGE_M_PANEL_TILES * TILE_N * CHUNK_K * 2 / STAGE_BYTES)
+typedef char a_chunk_fills_its_slots
+    [CHUNK_STAGES * STAGE_BYTES == LARGE_M_PANEL_TILES * TILE_N * CHUNK_K * 2 ? 1 : -1];
 
 /* In a ring of other sizes its end would be between the slots of a chunk. */
-#if HAS_WGMMA && DECODER_SLOTS % CHUNK_SLOTS == 0
-#define HAS_MANY_ROWS 1u
+#if HAS_WGMMA && DECODER_STAGES % CHUNK_STAGES == 0
+#define HAS_LARGE_M 1u
 #else
-#define HAS_MANY_ROWS 0u
+#define HAS_LARGE_M 0u
 #endif
 
 /* ---- LDS ---- */
 
 /* A tile's arguments come with the stream, and stay in LDS in front of what else it has there: a load from memory is waited
    for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
-#define OWN_BYTES ((uint32_t)sizeof(op))
-FLEET_DEVICE void keep_rows(const fleet_ctx *ctx, uint32_t rows)
+#define ARGS_BYTES ((uint32_t)sizeof(task_args))
+FLEET_DEVICE void store_row_count(const fleet_ctx *ctx, uint32_t rows)
 {
-    op *own = (op *)ctx->lds;
+    task_args *own = (task_args *)ctx->lds;
     own->rows = rows, own->rows_epoch = ctx->epoch;
 }
-typedef char arguments_must_be_a_span[sizeof(op) % 16 ? -1 : 1];
+typedef char arguments_must_be_a_span[sizeof(task_args) % 16 ? -1 : 1];
 #define LDS_BYTES (62u * 512) /* attention likes to have as much */
 #define LDS_ALIGNED 512u      /* from where it has to be so for wgmma */
-FLEET_DEVICE char *tile_lds(const fleet_ctx *ctx)
+FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
 {
-    char *own = (char *)ctx->lds + OWN_BYTES;
+    char *own = (char *)ctx->lds + ARGS_BYTES;
     return own + (LDS_ALIGNED - (uintptr_t)own % LDS_ALIGNED) % LDS_ALIGNED;
 }
 
 /* Of some tiles all parts, and of a wide tile all sums. */
-#define PRODUCT_PARTS (TEAMS * MOST_ROWS * TILE)
-#define PRODUCT_SUMS (MOST_ROWS * MOST_WIDE * TILE)
+#define PARTIAL_FLOATS (WAVE_PAIRS * MAX_ROWS * TILE_N)
+#define SUM_FLOATS (MAX_ROWS * MAX_PANEL_TILES * TILE_N)
 
-#define AHEAD_ROWS 16u
-typedef char
-    lds_has_room[OWN_BYTES + LDS_ALIGNED + PRODUCT_BYTES + (AHEAD_ROWS + 1) * MOST_WIDE * TILE * 4 >
-                         LDS_BYTES
-                     ? -1
-                     : 1];
+#define PREFETCHED_ROWS 16u
+typedef char lds_has_room[ARGS_BYTES + LDS_ALIGNED + LINEAR_LDS_BYTES +
+                                      (PREFETCHED_ROWS + 1) * MAX_PANEL_TILES * TILE_N * 4 >
+                                  LDS_BYTES
+                              ? -1
+                              : 1];
 
 /* ---- the stream ---- */
 
 /* Cycles between two pieces (fleet_span_pace), as they suit an H200. */
-#if !defined(PIECES_APART)
-#define PIECES_APART 300u
+#if !defined(ISSUE_INTERVAL)
+#define ISSUE_INTERVAL 300u
 #endif
 
-FLEET_STREAM(linear, op)
+FLEET_STREAM(linear, task_args)
 {
-    const tile_range tiles = tiles_of(args, &ctx);
+    const panel_range tiles = panels_of_worker(args, &ctx);
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, PIECES_APART);
-    fleet_span(spans, args, OWN_BYTES);
+    fleet_span_pace(spans, ISSUE_INTERVAL);
+    fleet_span(spans, args, ARGS_BYTES);
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
-        fleet_span(spans, weights_of(args, n), args->tile_bytes);
+        fleet_span(spans, panel_weights(args, n), args->panel_bytes);
 }
-FLEET_STREAM(expert, op)
+FLEET_STREAM(expert, task_args)
 {
     const decoder *d = &args->d;
-    const uint32_t tiles = args->shape.n / TILE;
+    const uint32_t tiles = args->shape.n / TILE_N;
     const int32_t *active = d->active;
     uint32_t items;
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, PIECES_APART);
-    fleet_span(spans, args, OWN_BYTES);
+    fleet_span_pace(spans, ISSUE_INTERVAL);
+    fleet_span(spans, args, ARGS_BYTES);
     if (!fleet_span_await(spans)) return;
     items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices)
-        fleet_span(spans, weights_of(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
-                   args->tile_bytes);
+        fleet_span(spans, panel_weights(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
+                   args->panel_bytes);
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
-    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, DECODER_SLOTS, SLOT_BYTES)
+    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)
 
-#define MOST_ACTS 8u /* pieces of activations that a lane has on their way */
+#define ACTS_IN_FLIGHT 8u /* pieces of activations that a lane has on their way */
 
 /* A wave's place in the weights, and in the activations. */
 typedef struct weight_source {
     fleet_weights weights;
-    fleet_status status;        /* once it is not FLEET_OK, nothing more is taken */
-    fleet_quad acts[MOST_ACTS]; /* the next ones, on their way */
+    fleet_status status;             /* once it is not FLEET_OK, nothing more is taken */
+    fleet_quad acts[ACTS_IN_FLIGHT]; /* the next ones, on their way */
 } weight_source;
 FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 {
@@ -160,38 +159,40 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 /* The stream's first piece, and the rows of the step: those that the worker's task before had, where that was of this session
    and step, for a load takes 1% of a layer. What else may be in LDS, such as another session's, is not taken for it. If the
    run ends without the piece, whoever asks for the next one is told. */
-FLEET_DEVICE const op *own_op(const fleet_ctx *ctx, weight_source *source, const op *args)
+FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
+                                       const task_args *args)
 {
     fleet_quad *own = (fleet_quad *)ctx->lds;
     if (fleet_wave_id() == 0) {
-        const void *piece = fleet_weights_next(&source->weights);
-        const op *o = piece ? (const op *)piece : args, *before = (const op *)ctx->lds;
-        const uint32_t known = before->session == o->session && before->rows_epoch == ctx->epoch;
-        const uint32_t rows = known ? before->rows : o->d.b->rows;
+        const void *stage = fleet_weights_next(&source->weights);
+        const task_args *task = stage ? (const task_args *)stage : args,
+                        *before = (const task_args *)ctx->lds;
+        const uint32_t known = before->session == task->session && before->rows_epoch == ctx->epoch;
+        const uint32_t rows = known ? before->rows : task->d.b->rows;
         fleet_wave_barrier(); /* all lanes have read what is overwritten now */
-        for (uint32_t i = fleet_lane(); i < OWN_BYTES / 16; i += 32)
-            own[i] = ((const fleet_quad *)(const void *)o)[i];
-        if (piece)
+        for (uint32_t i = fleet_lane(); i < ARGS_BYTES / 16; i += 32)
+            own[i] = ((const fleet_quad *)(const void *)task)[i];
+        if (stage)
             fleet_weights_release(&source->weights, 1);
         else
             source->status = fleet_weights_status(&source->weights);
         fleet_wave_barrier();
-        if (fleet_lane() == 0) keep_rows(ctx, rows);
+        if (fleet_lane() == 0) store_row_count(ctx, rows);
     } else {
         fleet_weights_skip(&source->weights, 1);
     }
     fleet_barrier(ctx);
-    return (const op *)ctx->lds;
+    return (const task_args *)ctx->lds;
 }
-FLEET_DEVICE uint32_t rows_of(const op *o)
+FLEET_DEVICE uint32_t row_count_of(const task_args *task)
 {
-    return o->rows;
+    return task->rows;
 }
 /* What a worker marks words with that another one of the same task waits for: no two tasks and steps have the same tag, so
    nothing has to be ordered. Odd: what memory begins with is none. It comes again after more than 2^31 tasks. */
-FLEET_DEVICE uint32_t task_tag(const fleet_ctx *ctx, const op *o)
+FLEET_DEVICE uint32_t task_tag(const fleet_ctx *ctx, const task_args *task)
 {
-    return (ctx->epoch * o->ops + o->number) * 2 + 1;
+    return (ctx->epoch * task->step_tasks + task->number) * 2 + 1;
 }
 
 #endif /* QWEN3_NVIDIA_PIPELINE_H */

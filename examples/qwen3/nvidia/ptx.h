@@ -10,11 +10,11 @@
 #define UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define ROLLED _Pragma("unroll 1")
 /* A function that is called, and so has registers of its own. */
-#define CALLED_ON_DEVICE static __device__ __noinline__ __attribute__((unused))
+#define NOINLINE_DEVICE static __device__ __noinline__ __attribute__((unused))
 
 /* 16 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
    written them during this launch: ordinary loads. */
-FLEET_DEVICE fleet_quad load_quad(const act *from)
+FLEET_DEVICE fleet_quad load_quad(const act_t *from)
 {
     __builtin_assume(__isGlobal(from));
     return *(const fleet_quad *)(const void *)from;
@@ -34,7 +34,7 @@ FLEET_DEVICE uint32_t word_of_float(float f)
 }
 /* 16 bytes, aligned, that are stored and loaded as one: who finds some of them finds all (PTX ISA, .b128). They order
    nothing else. */
-FLEET_DEVICE void store_as_one(fleet_quad *to, fleet_quad words)
+FLEET_DEVICE void store_b128(fleet_quad *to, fleet_quad words)
 {
     const uint64_t low = words.word[0] | (uint64_t)words.word[1] << 32,
                    high = words.word[2] | (uint64_t)words.word[3] << 32;
@@ -44,7 +44,7 @@ FLEET_DEVICE void store_as_one(fleet_quad *to, fleet_quad words)
                      "l"(low), "l"(high)
                      : "memory");
 }
-FLEET_DEVICE fleet_quad load_as_one(const fleet_quad *from)
+FLEET_DEVICE fleet_quad load_b128(const fleet_quad *from)
 {
     fleet_quad words;
     uint64_t low, high;
@@ -59,18 +59,18 @@ FLEET_DEVICE fleet_quad load_as_one(const fleet_quad *from)
     return words;
 }
 /* n / d, of numbers below 2^20, to which the reciprocal is near enough: a division of integers takes much longer. */
-FLEET_DEVICE uint32_t quotient(uint32_t n, uint32_t d)
+FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)
 {
     return (uint32_t)__fdividef((float)n + 0.5f, (float)d);
 }
 /* The instruction alone, to two units in the last place. */
-FLEET_DEVICE float inverse_root(float x)
+FLEET_DEVICE float fast_rsqrt(float x)
 {
     return rsqrtf(x);
 }
 
 /* mma.sync of bf16: activations and weights. */
-FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32_t *b)
+FLEET_DEVICE void mma_bf16(float *sum, const uint32_t *a, const uint32_t *b)
 {
     __asm__("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
             "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -78,7 +78,7 @@ FLEET_DEVICE void multiply_fragments(float *sum, const uint32_t *a, const uint32
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 /* The same of f16: queries and keys, weights and values. */
-FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b)
+FLEET_DEVICE void mma_f16(float *sum, const uint32_t *a, const uint32_t *b)
 {
     __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
             "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -87,14 +87,14 @@ FLEET_DEVICE void multiply_kept(float *sum, const uint32_t *a, const uint32_t *b
 }
 
 /* What is the same in all lanes of the warp: now the compiler knows it. */
-FLEET_DEVICE uint32_t uniform(uint32_t x)
+FLEET_DEVICE uint32_t warp_uniform(uint32_t x)
 {
     return __shfl_sync(~0u, x, 0);
 }
 
 /* x, of which the compiler does not know any more what it is: what follows from it is computed here, and not ahead of all
    tasks, to be kept in registers that these need. */
-FLEET_DEVICE uint32_t fresh(uint32_t x)
+FLEET_DEVICE uint32_t opaque(uint32_t x)
 {
     __asm__ volatile("" : "+r"(x));
     return x;
@@ -106,14 +106,14 @@ FLEET_DEVICE uint32_t lds_address(const void *at)
 {
     return (uint32_t)__cvta_generic_to_shared(at);
 }
-/* 16 bytes of memory; they are there behind copies_wait. */
-FLEET_DEVICE void copy_16(uint32_t to, const void *from)
+/* 16 bytes of memory; they are there behind copy_async_wait. */
+FLEET_DEVICE void copy_async16(uint32_t to, const void *from)
 {
     __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to),
                      "l"(__cvta_generic_to_global(from))
                      : "memory");
 }
-FLEET_DEVICE void copies_wait(void)
+FLEET_DEVICE void copy_async_wait(void)
 {
     __asm__ volatile("cp.async.wait_all;" ::: "memory");
 }
@@ -121,38 +121,38 @@ FLEET_DEVICE void copies_wait(void)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA 1
 
-typedef uint64_t operand_at; /* of wgmma, in LDS */
+typedef uint64_t wgmma_desc; /* of wgmma, in LDS */
 
 /* Counts in LDS (mbarrier): those who wait for use i of what is counted wait for phase i. */
-FLEET_DEVICE void count_open(uint32_t at, uint32_t count)
+FLEET_DEVICE void mbar_init(uint32_t at, uint32_t count)
 {
     __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;" ::"r"(at), "r"(count) : "memory");
 }
 /* To the copies, which count in another proxy; to other waves the caller's barrier does. */
-FLEET_DEVICE void counts_opened(void)
+FLEET_DEVICE void mbar_fence_init(void)
 {
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-FLEET_DEVICE void count_close(uint32_t at)
+FLEET_DEVICE void mbar_inval(uint32_t at)
 {
     __asm__ volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at) : "memory");
 }
-FLEET_DEVICE void count_expect(uint32_t at, uint32_t bytes)
+FLEET_DEVICE void mbar_expect(uint32_t at, uint32_t bytes)
 {
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
                      : "memory");
 }
 /* By one lane of the warp, if it is to; without a branch. */
-FLEET_DEVICE void count_down(uint32_t at, uint32_t does)
+FLEET_DEVICE void mbar_arrive_if(uint32_t at, uint32_t arrives)
 {
     __asm__ volatile("{\n.reg .pred p,q;\n"
                      "elect.sync _|p,0xffffffff;\n"
                      "setp.ne.and.u32 q,%1,0,p;\n"
                      "@q mbarrier.arrive.shared.b64 _,[%0];\n}" ::"r"(at),
-                     "r"(does)
+                     "r"(arrives)
                      : "memory");
 }
-FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
+FLEET_DEVICE void mbar_wait(uint32_t at, uint32_t use)
 {
     __asm__ volatile("{\n.reg .pred p;\n"
                      "again:\n"
@@ -164,12 +164,12 @@ FLEET_DEVICE void count_wait(uint32_t at, uint32_t use)
 /* What follows are copies, of what others wrote to memory before, and to LDS that was read and written; or wgmma, of what
    threads wrote to LDS. Orders the stores and loads that this thread knows of, by itself, an acquire or a barrier, before
    these, which another proxy makes. */
-FLEET_DEVICE void copies_follow(void)
+FLEET_DEVICE void fence_proxy_async(void)
 {
     __asm__ volatile("fence.proxy.async;" ::: "memory");
 }
 /* Counted at `count` in bytes. */
-FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32_t count)
+FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint32_t count)
 {
     __asm__ volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
                      "[%0],[%1],%2,[%3];" ::"r"(to),
@@ -178,7 +178,7 @@ FLEET_DEVICE void copy_bulk(uint32_t to, const act *from, uint32_t bytes, uint32
 }
 /* Whether it is so for any thread of the four waves that call it; also a barrier of these. Its name is 2, the kit's
    are 0 and 1. */
-FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
+FLEET_DEVICE uint32_t any_consumer(uint32_t so)
 {
     uint32_t any;
     __asm__ volatile("{\n.reg .pred p,q;\nsetp.ne.u32 p,%1,0;\n"
@@ -189,24 +189,24 @@ FLEET_DEVICE uint32_t any_multiplier(uint32_t so)
     return any;
 }
 /* Columns or rows in LDS from `at` on, K-major with the swizzle of 64 bytes; so many bytes from eight to the next. */
-FLEET_DEVICE operand_at lds_operand(uint32_t at, uint32_t apart)
+FLEET_DEVICE wgmma_desc wgmma_desc_of(uint32_t at, uint32_t stride)
 {
-    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(apart >> 4) << 32 | (uint64_t)2 << 62;
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(stride >> 4) << 32 | (uint64_t)2 << 62;
 }
-FLEET_DEVICE void products_begin(void)
+FLEET_DEVICE void wgmma_fence(void)
 {
     __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-FLEET_DEVICE void products_commit(void)
+FLEET_DEVICE void wgmma_commit(void)
 {
     __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 /* Waits for all that were committed, or for all but the last ones. */
-FLEET_DEVICE void products_wait(void)
+FLEET_DEVICE void wgmma_wait_all(void)
 {
     __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
-FLEET_DEVICE void products_wait_but_last(void)
+FLEET_DEVICE void wgmma_wait_but_last(void)
 {
     __asm__ volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
@@ -219,16 +219,16 @@ FLEET_DEVICE void products_wait_but_last(void)
 #define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
 #define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
 /* 64 rows by 192 columns, 16 k's, which are `behind` times 16 bytes behind the operands' first ones. */
-#define MULTIPLY_16(behind)                                                                        \
+#define WGMMA_K16(behind)                                                                          \
     "add.s64 rows,%96," #behind ";\nadd.s64 columns,%97," #behind ";\n"                            \
     "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_90                             \
     "%90,%91,%92,%93,%94,%95},rows,columns,1,1,1,0,0;\n"
 /* 64 rows by 192 columns onto d, 64 k's: two atoms of 512 bytes, one behind the other, of 32 k's each. All in one, for
-   each statement would take instructions, and a products_begin, of its own. */
-FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
+   each statement would take instructions, and a wgmma_fence, of its own. */
+FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
-    __asm__ volatile("{\n.reg .b64 rows,columns;\n" MULTIPLY_16(0) MULTIPLY_16(2) MULTIPLY_16(32)
-                         MULTIPLY_16(34) "}"
+    __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_K16(0) WGMMA_K16(2) WGMMA_K16(32)
+                         WGMMA_K16(34) "}"
                      : SUMS_96
                      : "l"(rows), "l"(columns));
 }
@@ -237,7 +237,7 @@ FLEET_DEVICE void multiply_rows(float *d, operand_at rows, operand_at columns)
 #endif
 
 /* The nearest f16 that is finite; of NaN, NaN, which fminf and fmaxf would turn into a number. */
-FLEET_DEVICE kept kept_of(float f)
+FLEET_DEVICE kv_t kv_of_float(float f)
 {
     float finite;
     __asm__("max.NaN.f32 %0,%1,%2;\nmin.NaN.f32 %0,%0,%3;"
@@ -246,29 +246,29 @@ FLEET_DEVICE kept kept_of(float f)
     return __half_as_ushort(__float2half_rn(finite));
 }
 /* Two of them in a register; none is larger than f16 has them. */
-FLEET_DEVICE uint32_t pair_of(float lower, float upper)
+FLEET_DEVICE uint32_t pack_f16(float lower, float upper)
 {
     uint32_t pair;
     __asm__("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(pair) : "f"(upper), "f"(lower));
     return pair;
 }
-FLEET_DEVICE float lower_of_pair(uint32_t pair)
+FLEET_DEVICE float low_f16(uint32_t pair)
 {
     return __half2float(__ushort_as_half((uint16_t)pair));
 }
-FLEET_DEVICE float upper_of_pair(uint32_t pair)
+FLEET_DEVICE float high_f16(uint32_t pair)
 {
     return __half2float(__ushort_as_half((uint16_t)(pair >> 16)));
 }
 /* The power of two that x is, to some 22 bits; that of 0 is less than all others. */
-FLEET_DEVICE float log_of_two(float x)
+FLEET_DEVICE float fast_log2(float x)
 {
     float power;
     __asm__("lg2.approx.f32 %0,%1;" : "=f"(power) : "f"(x));
     return power;
 }
 /* 2 to the power of x, to some 22 bits; 0 where that is tiny. */
-FLEET_DEVICE float power_of_two(float x)
+FLEET_DEVICE float fast_exp2(float x)
 {
     float power;
     __asm__("ex2.approx.ftz.f32 %0,%1;" : "=f"(power) : "f"(x));
@@ -276,7 +276,7 @@ FLEET_DEVICE float power_of_two(float x)
 }
 
 /* x of the lane whose number differs in the bits of `bits`; all lanes of the warp ask together. */
-FLEET_DEVICE float from_lane(float x, uint32_t bits)
+FLEET_DEVICE float shuffle_xor(float x, uint32_t bits)
 {
     return __shfl_xor_sync(~0u, x, (int)bits);
 }
@@ -288,14 +288,14 @@ FLEET_DEVICE uint32_t any_lane(uint32_t so)
 }
 
 /* x of a lane; all lanes of the warp ask together. */
-FLEET_DEVICE float of_lane(float x, uint32_t lane)
+FLEET_DEVICE float shuffle(float x, uint32_t lane)
 {
     return __shfl_sync(~0u, x, (int)lane);
 }
 
 /* Two neighbours of a row of an 8 x 8 matrix of halves, of which lane l has numbers 2 (l % 4) and 2 (l % 4) + 1 in row
    l / 4: those of the matrix turned over. */
-FLEET_DEVICE uint32_t turned_over(uint32_t pair)
+FLEET_DEVICE uint32_t transpose_8x8(uint32_t pair)
 {
     uint32_t turned;
     __asm__ volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0,%1;" : "=r"(turned) : "r"(pair));

@@ -1,7 +1,7 @@
 /* nvidia/wgmma.h: products of many rows on NVIDIA GPUs that have wgmma (compute capability 9.0a), which takes both
    operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that bulk copies fill.
 
-   With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes MOST_TOGETHER
+   With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes LARGE_M_PANEL_TILES
    tiles of columns at once, whose sums four waves keep in registers: the rows come once for all of them. Where
    there are fewer tiles than that for each worker, some workers have the same tiles, and each a part of the k's; each of
    them adds up the sums of some tiles, of which the others leave theirs in memory, as words with a tag: nobody counts who
@@ -16,83 +16,86 @@
 
 #include "../tasks/linear.h"
 
-#if HAS_MANY_ROWS
+#if HAS_LARGE_M
 /* ---- who has what ---- */
 
 /* A worker's share of a layer: of some wide tiles, `next` apart, the chunks of k's from `chunk` to `chunk_end`. */
-typedef struct many_share {
+typedef struct large_m_share {
     uint32_t tile, end, next;
-    uint32_t part, parts, group; /* of the k's; the workers that share a wide tile are a group */
+    uint32_t k_split, k_splits,
+        group; /* of the k's; the workers that share a wide tile are a group */
     uint32_t chunk, chunk_end;
-} many_share;
+} large_m_share;
 
-FLEET_DEVICE many_share many_share_of(const op *o, const fleet_ctx *ctx)
+FLEET_DEVICE large_m_share large_m_share_of(const task_args *task, const fleet_ctx *ctx)
 {
-    const tile_range range = tiles_of(o, ctx);
-    const uint32_t workers = ctx->tile_num, chunks = ceil_div(o->shape.k, CHUNK_K);
+    const panel_range range = panels_of_worker(task, ctx);
+    const uint32_t workers = ctx->tile_num, chunks = ceil_div(task->shape.k, CHUNK_K);
     const uint32_t groups = range.end - range.begin;
-    many_share s;
-    s.parts = groups && groups <= workers ? quotient(workers, groups) : 1;
-    if (s.parts > chunks) s.parts = chunks;
-    if (s.parts > 1) {
+    large_m_share s;
+    s.k_splits = groups && groups <= workers ? fast_quotient(workers, groups) : 1;
+    if (s.k_splits > chunks) s.k_splits = chunks;
+    if (s.k_splits > 1) {
         const uint32_t place = range.first - range.begin;
-        s.group = quotient(place, s.parts), s.part = place - s.group * s.parts;
+        s.group = fast_quotient(place, s.k_splits), s.k_split = place - s.group * s.k_splits;
         s.tile = range.begin + (s.group < groups ? s.group : groups);
         s.end = s.tile + (s.group < groups), s.next = 1;
-        s.chunk = quotient(chunks * s.part, s.parts);
-        s.chunk_end = quotient(chunks * (s.part + 1), s.parts);
+        s.chunk = fast_quotient(chunks * s.k_split, s.k_splits);
+        s.chunk_end = fast_quotient(chunks * (s.k_split + 1), s.k_splits);
     } else {
-        s.group = s.part = 0;
+        s.group = s.k_split = 0;
         s.tile = range.first, s.end = range.end, s.next = range.step;
         s.chunk = 0, s.chunk_end = chunks;
     }
     return s;
 }
 /* Of a wide tile: the last one may have fewer. */
-FLEET_DEVICE uint32_t tiles_in(const op *o, uint32_t tile)
+FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t tile)
 {
-    const uint32_t wide = o->shape.tile_n / TILE, left = o->shape.n / TILE - tile * wide;
-    return left < wide ? left : wide;
+    const uint32_t panel_tiles = task->shape.tile_n / TILE_N,
+                   left = task->shape.n / TILE_N - tile * panel_tiles;
+    return left < panel_tiles ? left : panel_tiles;
 }
 
-/* Cycles between two pieces, as PIECES_APART. A task's first ones come while workers exchange sums of the task before, and
+/* Cycles between two pieces, as ISSUE_INTERVAL. A task's first ones come while workers exchange sums of the task before, and
    the L2 answers them the later, the more pieces are on their way. There is time for these: so they come slowly. */
-#if !defined(MANY_PIECES_APART)
-#define MANY_PIECES_APART 300u
+#if !defined(LARGE_M_INTERVAL)
+#define LARGE_M_INTERVAL 300u
 #endif
-#if !defined(MANY_FIRST_APART)
-#define MANY_FIRST_APART 500u /* of the chunks for which the ring has room, behind the arguments */
+#if !defined(LARGE_M_FIRST_INTERVAL)
+#define LARGE_M_FIRST_INTERVAL                                                                     \
+    500u /* of the chunks for which the ring has room, behind the arguments */
 #endif
 
 /* A chunk has all of its slots, the last ones of which may have nothing in them, and no end of the ring is between them:
    some pieces in front see to that. */
-FLEET_STREAM(linear_many, op)
+FLEET_STREAM(linear_large_m, task_args)
 {
-    const many_share s = many_share_of(args, &ctx);
+    const large_m_share s = large_m_share_of(args, &ctx);
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, MANY_PIECES_APART);
-    fleet_span(spans, args, OWN_BYTES);
-    while (fleet_span_slot(spans) % CHUNK_SLOTS) fleet_span(spans, args, 16);
+    fleet_span_pace(spans, LARGE_M_INTERVAL);
+    fleet_span(spans, args, ARGS_BYTES);
+    while (fleet_span_slot(spans) % CHUNK_STAGES) fleet_span(spans, args, 16);
     for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
-        const uint32_t bytes = tiles_in(args, tile) * TILE * CHUNK_K * 2;
-        const char *from = (const char *)(const void *)weights_of(args, tile);
+        const uint32_t bytes = panel_tiles_at(args, tile) * TILE_N * CHUNK_K * 2;
+        const char *from = (const char *)(const void *)panel_weights(args, tile);
         for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
             const uint32_t first =
-                tile == s.tile && chunk - s.chunk < DECODER_SLOTS / CHUNK_SLOTS - 1;
-            fleet_span_pace(spans, first ? MANY_FIRST_APART : MANY_PIECES_APART);
+                tile == s.tile && chunk - s.chunk < DECODER_STAGES / CHUNK_STAGES - 1;
+            fleet_span_pace(spans, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
             fleet_span(spans, from + (size_t)chunk * bytes, bytes);
-            for (uint32_t i = ceil_div(bytes, SLOT_BYTES); i < CHUNK_SLOTS; i++)
+            for (uint32_t i = ceil_div(bytes, STAGE_BYTES); i < CHUNK_STAGES; i++)
                 fleet_span(spans, args, 16);
         }
     }
 }
 /* The scaler does it, which has time, and the multipliers do not wait. */
-FLEET_DEVICE void pass_over(weight_source *source, uint32_t wave)
+FLEET_DEVICE void align_to_chunk(weight_source *source, uint32_t wave)
 {
-    const uint32_t slot = fleet_weights_slot(&source->weights) % CHUNK_SLOTS;
-    const uint32_t n = slot ? CHUNK_SLOTS - slot : 0;
+    const uint32_t slot = fleet_weights_slot(&source->weights) % CHUNK_STAGES;
+    const uint32_t n = slot ? CHUNK_STAGES - slot : 0;
     if (source->status || !n) return;
-    if (wave != SCALER)
+    if (wave != NORM_WARP)
         fleet_weights_skip(&source->weights, n);
     else if (fleet_weights_take(&source->weights, n))
         fleet_weights_give_back(&source->weights, n, 1);
@@ -105,109 +108,111 @@ FLEET_DEVICE void pass_over(weight_source *source, uint32_t wave)
 /* As of other products. Rows are where these have parts and sums. When they are through, there are sums, of as many tiles as
    there is room for: of all that a worker adds up, where workers share tiles. What they are added to is brought ahead where
    these are few: it is in place of parts then, and the sums in place of sums. */
-#define MOST_AHEAD 2u /* tiles */
-FLEET_DEVICE product_lds many_lds_of(const fleet_ctx *ctx, const op *o, const many_share *s,
-                                     uint32_t rows)
+#define PREFETCHED_TILES 2u /* tiles */
+FLEET_DEVICE linear_lds large_m_lds_of(const fleet_ctx *ctx, const task_args *task,
+                                       const large_m_share *s, uint32_t rows)
 {
-    product_lds l = product_lds_of(ctx, rows);
-    const uint32_t is_ahead = o->ending == END_RESIDUAL && s->parts >= MOST_TOGETHER / MOST_AHEAD;
-    l.ahead = l.parts, l.ahead_columns = MOST_AHEAD * TILE;
-    l.ahead_rows = is_ahead ? MOST_ROWS : 0;
-    if (!is_ahead) l.sums = l.parts;
+    linear_lds l = linear_lds_of(ctx, rows);
+    const uint32_t is_prefetched = task->epilogue == EPILOGUE_RESIDUAL &&
+                                   s->k_splits >= LARGE_M_PANEL_TILES / PREFETCHED_TILES;
+    l.prefetched = l.partials, l.prefetched_stride = PREFETCHED_TILES * TILE_N;
+    l.prefetched_rows = is_prefetched ? MAX_ROWS : 0;
+    if (!is_prefetched) l.sums = l.partials;
     return l;
 }
 typedef char
-    there_is_room[(MOST_ROWS + 1) * MOST_AHEAD * TILE <= PRODUCT_PARTS &&
-                          MOST_AHEAD * MOST_ROWS * TILE <= PRODUCT_SUMS &&
-                          MOST_TOGETHER / 2 * MOST_ROWS * TILE <= PRODUCT_PARTS + PRODUCT_SUMS
+    there_is_room[(MAX_ROWS + 1) * PREFETCHED_TILES * TILE_N <= PARTIAL_FLOATS &&
+                          PREFETCHED_TILES * MAX_ROWS * TILE_N <= SUM_FLOATS &&
+                          LARGE_M_PANEL_TILES / 2 * MAX_ROWS * TILE_N <= PARTIAL_FLOATS + SUM_FLOATS
                       ? 1
                       : -1];
 /* Of tiles that a worker has for itself. */
-FLEET_DEVICE uint32_t most_finished(uint32_t rows)
+FLEET_DEVICE uint32_t max_epilogue_tiles(uint32_t rows)
 {
-    const uint32_t room = quotient(PRODUCT_PARTS + PRODUCT_SUMS, rows * TILE);
-    return room < MOST_TOGETHER ? room : MOST_TOGETHER;
+    const uint32_t room = fast_quotient(PARTIAL_FLOATS + SUM_FLOATS, rows * TILE_N);
+    return room < LARGE_M_PANEL_TILES ? room : LARGE_M_PANEL_TILES;
 }
 
 /* Rows come in units of ROW_BLOCKS blocks, as multiply_rows takes them; where activations have two terms, the units of the
    second ones are between those of the first. A unit's groups of eight rows lie a group of each buffer apart. wgmma
-   multiplies MOST_ROWS rows, whether they are there or not: those of groups that are not there are zeros, which takes less
+   multiplies MAX_ROWS rows, whether they are there or not: those of groups that are not there are zeros, which takes less
    power, and it is power that the clock depends on. */
-#define ROW_BLOCKS (OPERAND_K / BLOCK)
-typedef char a_unit_is_multiplied_at_once[ROW_BLOCKS * BLOCK == 64 && ATOM * 2 == 512 ? 1 : -1];
+#define ROW_BLOCKS (WGMMA_K / BLOCK_K)
+typedef char a_unit_is_multiplied_at_once[ROW_BLOCKS * BLOCK_K == 64 && ATOM * 2 == 512 ? 1 : -1];
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
-#define ROW_BYTES ((PRODUCT_PARTS + PRODUCT_SUMS) * 4) /* of all buffers */
-#define ROW_BUFFERS (ROW_BYTES / (MOST_ROWS / EIGHT * ROW_GROUP_BYTES))
-#define ROW_GROUPS_APART (ROW_BUFFERS * ROW_GROUP_BYTES)
-typedef struct row_units {
-    const act *x;
-    uint32_t second, terms; /* terms: less 1 */
+#define ROW_BYTES ((PARTIAL_FLOATS + SUM_FLOATS) * 4) /* of all buffers */
+#define ROW_STAGES (ROW_BYTES / (MAX_ROWS / VECTOR * ROW_GROUP_BYTES))
+#define ROW_GROUP_STRIDE (ROW_STAGES * ROW_GROUP_BYTES)
+typedef struct row_stages {
+    const act_t *x;
+    uint32_t low, terms;    /* terms: less 1 */
     uint32_t groups, width; /* width: blocks of x */
     uint32_t first, end;    /* blocks of the share */
     uint32_t lds;           /* of the first buffer */
-    uint32_t counts;        /* in LDS, of each buffer two */
+    uint32_t mbars;         /* in LDS, of each buffer two */
     uint32_t buffer, use;   /* of the next unit */
-} row_units;
+} row_stages;
 
-FLEET_DEVICE row_units row_units_of(const operand *in, const many_share *s, const product_lds *l)
+FLEET_DEVICE row_stages row_stages_of(const operand *in, const large_m_share *s,
+                                      const linear_lds *l)
 {
-    row_units u;
-    u.x = in->x, u.second = in->second, u.terms = uniform(in->second != 0);
-    u.groups = ceil_div(in->rows, EIGHT), u.width = uniform(in->k / BLOCK);
-    u.first = uniform(s->chunk * CHUNK_BLOCKS), u.end = uniform(s->chunk_end * CHUNK_BLOCKS);
+    row_stages u;
+    u.x = in->x, u.low = in->low, u.terms = warp_uniform(in->low != 0);
+    u.groups = ceil_div(in->rows, VECTOR), u.width = warp_uniform(in->k / BLOCK_K);
+    u.first = warp_uniform(s->chunk * CHUNK_BLOCKS),
+    u.end = warp_uniform(s->chunk_end * CHUNK_BLOCKS);
     if (u.end > u.width) u.end = u.width;
-    u.lds = lds_address(l->parts), u.counts = lds_address(l->behind);
+    u.lds = lds_address(l->partials), u.mbars = lds_address(l->extra);
     u.buffer = u.use = 0;
     return u;
 }
-FLEET_DEVICE uint32_t row_buffer(const row_units *u)
+FLEET_DEVICE uint32_t row_stage(const row_stages *u)
 {
     return u->lds + u->buffer * ROW_GROUP_BYTES;
 }
 /* Of this use of the buffer: its copies are there; and its multipliers are through. */
-FLEET_DEVICE uint32_t row_full(const row_units *u)
+FLEET_DEVICE uint32_t row_full(const row_stages *u)
 {
-    return u->counts + u->buffer * 16;
+    return u->mbars + u->buffer * 16;
 }
-FLEET_DEVICE uint32_t row_free(const row_units *u)
+FLEET_DEVICE uint32_t row_free(const row_stages *u)
 {
-    return u->counts + u->buffer * 16 + 8;
+    return u->mbars + u->buffer * 16 + 8;
 }
-FLEET_DEVICE void next_rows(row_units *u)
+FLEET_DEVICE void next_row_stage(row_stages *u)
 {
-    if (++u->buffer == ROW_BUFFERS) u->buffer = 0, u->use++;
+    if (++u->buffer == ROW_STAGES) u->buffer = 0, u->use++;
 }
 
 /* Once for a task, by a wave; before a barrier of all, and closed behind one. */
-FLEET_DEVICE void open_rows(uint32_t counts)
+FLEET_DEVICE void open_rows(uint32_t mbars)
 {
     const uint32_t i = fleet_lane();
-    if (i < ROW_BUFFERS)
-        count_open(counts + i * 16, 1), count_open(counts + i * 16 + 8, MULTIPLIERS);
-    counts_opened();
+    if (i < ROW_STAGES) mbar_init(mbars + i * 16, 1), mbar_init(mbars + i * 16 + 8, CONSUMER_WARPS);
+    mbar_fence_init();
 }
-FLEET_DEVICE void close_rows(uint32_t counts)
+FLEET_DEVICE void close_rows(uint32_t mbars)
 {
-    if (fleet_lane() < 2 * ROW_BUFFERS) count_close(counts + fleet_lane() * 8);
+    if (fleet_lane() < 2 * ROW_STAGES) mbar_inval(mbars + fleet_lane() * 8);
 }
 
 /* The copier's: all units of a share, a group of rows each lane. */
-FLEET_DEVICE void copy_rows(row_units *u)
+FLEET_DEVICE void produce_rows(row_stages *u)
 {
     const uint32_t lane = fleet_lane();
     ROLLED
     for (uint32_t block = u->first; block < u->end; block += ROW_BLOCKS) {
         const uint32_t left = u->end - block, blocks = left < ROW_BLOCKS ? left : ROW_BLOCKS;
         ROLLED
-        for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
-            /* Pair: the multipliers' count_down when they are through with what the buffer held. */
-            if (u->use) count_wait(row_free(u), u->use - 1);
-            if (lane == 0) count_expect(row_full(u), u->groups * ROW_GROUP_BYTES);
+        for (uint32_t term = 0; term <= u->terms; term++, next_row_stage(u)) {
+            /* Pair: the multipliers' mbar_arrive_if when they are through with what the buffer held. */
+            if (u->use) mbar_wait(row_free(u), u->use - 1);
+            if (lane == 0) mbar_expect(row_full(u), u->groups * ROW_GROUP_BYTES);
             fleet_wave_barrier();
             if (lane < u->groups) {
-                const act *from =
-                    u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->second : 0);
-                const uint32_t to = row_buffer(u) + lane * ROW_GROUPS_APART;
+                const act_t *from =
+                    u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->low : 0);
+                const uint32_t to = row_stage(u) + lane * ROW_GROUP_STRIDE;
                 copy_bulk(to, from, blocks * ATOM * 2, row_full(u));
                 /* Weights behind the last block are zeros; what they are multiplied with must be numbers. */
                 if (blocks < ROW_BLOCKS) copy_bulk(to + ATOM * 2, from, ATOM * 2, row_full(u));
@@ -217,28 +222,28 @@ FLEET_DEVICE void copy_rows(row_units *u)
 }
 
 /* The multipliers' part: what stands for groups that are not there, in all buffers. */
-FLEET_DEVICE void clear_rows(const row_units *u, const product_lds *l, uint32_t thread)
+FLEET_DEVICE void zero_missing_rows(const row_stages *u, const linear_lds *l, uint32_t thread)
 {
-    char *const rows = (char *)l->parts;
+    char *const rows = (char *)l->partials;
     const fleet_quad zeros = {{0, 0, 0, 0}};
-    for (uint32_t at = u->groups * ROW_GROUPS_APART + thread * 16; at < ROW_BYTES;
-         at += MULTIPLYING * 16)
+    for (uint32_t at = u->groups * ROW_GROUP_STRIDE + thread * 16; at < ROW_BYTES;
+         at += CONSUMER_THREADS * 16)
         *(fleet_quad *)(void *)(rows + at) = zeros;
-    /* Publishes the zeros to all multipliers' wgmma. Pair: the barrier of these in add_many, before the first one. */
-    copies_follow();
+    /* Publishes the zeros to all multipliers' wgmma. Pair: the barrier of these in consume_chunks, before the first one. */
+    fence_proxy_async();
 }
 
 /* ---- products ---- */
 
 /* Each multiplier gives back what all have taken: they have six shares, two of them two each. Two calls, for divisions by
    constants are quick. */
-typedef char shares_are_whole[MOST_WAVES == MULTIPLIERS + 2 && MOST_WAVES % 2 == 0 ? 1 : -1];
-FLEET_DEVICE void give_back_share(const weight_source *source, uint32_t wave)
+typedef char shares_are_whole[MAX_WAVES == CONSUMER_WARPS + 2 && MAX_WAVES % 2 == 0 ? 1 : -1];
+FLEET_DEVICE void release_chunk(const weight_source *source, uint32_t wave)
 {
     if (wave < 2)
-        fleet_weights_give_back(&source->weights, CHUNK_SLOTS, MOST_WAVES / 2);
+        fleet_weights_give_back(&source->weights, CHUNK_STAGES, MAX_WAVES / 2);
     else
-        fleet_weights_give_back(&source->weights, CHUNK_SLOTS, MOST_WAVES);
+        fleet_weights_give_back(&source->weights, CHUNK_STAGES, MAX_WAVES);
 }
 
 /* The multipliers' part: adds up the products of a wide tile of `tiles` tiles. Those of a unit of rows are under way while
@@ -247,41 +252,41 @@ FLEET_DEVICE void give_back_share(const weight_source *source, uint32_t wave)
    LDS, nobody looks at the sums. So it is with tiles that there are not, for which there is something else behind the
    others. While products are under way there is no branch that lanes take differently, or ptxas would make each wgmma wait
    for the one before. */
-FLEET_DEVICE void add_many(weight_source *source, row_units *u, uint32_t wave, float *sum,
-                           uint32_t tiles)
+FLEET_DEVICE void consume_chunks(weight_source *source, row_stages *u, uint32_t wave, float *sum,
+                                 uint32_t tiles)
 {
-    const uint32_t block_bytes = uniform(tiles * TILE * BLOCK * 2);
+    const uint32_t block_bytes = warp_uniform(tiles * TILE_N * BLOCK_K * 2);
     ROLLED
     for (uint32_t chunk = u->first; chunk < u->end; chunk += CHUNK_BLOCKS) {
         const uint32_t left = u->end - chunk, blocks = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
         const void *first = NULL;
-        uint32_t pieces;   /* where they are in LDS */
+        uint32_t weights;  /* where they are in LDS */
         uint32_t used = 0; /* the rows of the products that are under way */
         if (!source->status) {
-            first = fleet_weights_take(&source->weights, CHUNK_SLOTS);
+            first = fleet_weights_take(&source->weights, CHUNK_STAGES);
             if (!first) source->status = fleet_weights_status(&source->weights);
         }
-        if (any_multiplier(!first) && !source->status) source->status = FLEET_ERROR_ABORTED;
-        pieces = uniform(source->status ? u->lds : lds_address(first));
+        if (any_consumer(!first) && !source->status) source->status = FLEET_ERROR_ABORTED;
+        weights = warp_uniform(source->status ? u->lds : lds_address(first));
         ROLLED
         for (uint32_t at = 0; at < blocks; at += ROW_BLOCKS) {
             ROLLED
-            for (uint32_t term = 0; term <= u->terms; term++, next_rows(u)) {
+            for (uint32_t term = 0; term <= u->terms; term++, next_row_stage(u)) {
                 /* Pair: the copies of the unit, which complete it. */
-                count_wait(row_full(u), u->use);
-                products_begin();
-                multiply_rows(sum, lds_operand(row_buffer(u), ROW_GROUPS_APART),
-                              lds_operand(pieces + at * block_bytes, ROW_GROUP_BYTES));
-                products_commit();
-                products_wait_but_last();
-                /* To the copier: this wave is through with the unit before. Pair: copy_rows. */
-                count_down(used, used != 0);
+                mbar_wait(row_full(u), u->use);
+                wgmma_fence();
+                wgmma_m64n192k64(sum, wgmma_desc_of(row_stage(u), ROW_GROUP_STRIDE),
+                                 wgmma_desc_of(weights + at * block_bytes, ROW_GROUP_BYTES));
+                wgmma_commit();
+                wgmma_wait_but_last();
+                /* To the copier: this wave is through with the unit before. Pair: produce_rows. */
+                mbar_arrive_if(used, used != 0);
                 used = row_free(u);
             }
         }
-        products_wait();
-        count_down(used, 1);
-        if (!source->status) give_back_share(source, wave);
+        wgmma_wait_all();
+        mbar_arrive_if(used, 1);
+        if (!source->status) release_chunk(source, wave);
     }
 }
 
@@ -298,52 +303,53 @@ FLEET_DEVICE uint32_t sum_column(uint32_t i)
     return i / 4 * 8 + fleet_lane() % 4 * 2 + i % 2;
 }
 
-/* A lane's sums of a tile to [rows][TILE] in LDS, and from there. */
-FLEET_DEVICE void put_sums(const float *sum, float *to, uint32_t group, uint32_t rows)
+/* A lane's sums of a tile to [rows][TILE_N] in LDS, and from there. */
+FLEET_DEVICE void store_sums(const float *sum, float *to, uint32_t group, uint32_t rows)
 {
     UNROLLED
     for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
         const uint32_t r = sum_row(group, i);
-        if (r < rows) put_two(to + r * TILE + sum_column(i), sum[i], sum[i + 1]);
+        if (r < rows) store_vec2(to + r * TILE_N + sum_column(i), sum[i], sum[i + 1]);
     }
 }
 
-FLEET_DEVICE void get_sums(float *sum, const float *from, uint32_t group, uint32_t rows)
+FLEET_DEVICE void load_sums(float *sum, const float *from, uint32_t group, uint32_t rows)
 {
     UNROLLED
     for (uint32_t i = 0; i < TILE_SUMS; i += 2) {
         const uint32_t r = sum_row(group, i);
-        two both = {{0, 0}};
-        if (r < rows) both = load_two(from + r * TILE + sum_column(i));
+        vec2 both = {{0, 0}};
+        if (r < rows) both = load_vec2(from + r * TILE_N + sum_column(i));
         sum[i] = both.value[0], sum[i + 1] = both.value[1];
     }
 }
 /* The multipliers': of `tiles` tiles, from number `first` on, to l->sums. */
-FLEET_DEVICE void put_some(const product_lds *l, const float *sum, uint32_t first, uint32_t tiles,
-                           uint32_t wave, uint32_t rows)
+FLEET_DEVICE void store_tiles(const linear_lds *l, const float *sum, uint32_t first, uint32_t tiles,
+                              uint32_t wave, uint32_t rows)
 {
     UNROLLED
-    for (uint32_t i = 0; i < MOST_TOGETHER; i++)
-        if (i >= first && i < first + tiles && wave < MULTIPLIERS)
-            put_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE, wave, rows);
+    for (uint32_t i = 0; i < LARGE_M_PANEL_TILES; i++)
+        if (i >= first && i < first + tiles && wave < CONSUMER_WARPS)
+            store_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE_N, wave, rows);
 }
 
 /* Where this lane's sums of a tile and a group of rows are that part `part` of the group of workers leaves: `tile` counts
    from the first one that they share. Nobody leaves others there before all have ended who read these, for the next
    product waits for this one. */
-FLEET_DEVICE fleet_quad *joint_words(const op *o, const fleet_ctx *ctx, const many_share *s,
-                                     uint32_t part, uint32_t tile, uint32_t group)
+FLEET_DEVICE fleet_quad *split_k_quads(const task_args *task, const fleet_ctx *ctx,
+                                       const large_m_share *s, uint32_t k_split, uint32_t tile,
+                                       uint32_t group)
 {
-    const uint32_t worker = ctx->slice * o->d.workers + s->group * s->parts + part;
-    return o->d.joint + (size_t)worker * JOINT + tile * TILE_WORDS * MULTIPLYING + group * 32 +
-           fleet_lane();
+    const uint32_t worker = ctx->slice * task->d.workers + s->group * s->k_splits + k_split;
+    return task->d.split_k + (size_t)worker * SPLIT_K_QUADS + tile * TILE_QUADS * CONSUMER_THREADS +
+           group * 32 + fleet_lane();
 }
 
 /* Flagged data (edge 22). Four sums in a word, each cut off to 26 bits: the six others are those of the task's tag, of which they have 24 in all.
    Those come again after 2^23 tasks, while each layer overwrites the words that it uses. */
 #define TAG_BITS 6u
 #define TAG_MASK ((1u << TAG_BITS) - 1)
-FLEET_DEVICE fleet_quad word_of_sums(const float *sum, uint32_t tag)
+FLEET_DEVICE fleet_quad pack_sums(const float *sum, uint32_t tag)
 {
     fleet_quad word;
     UNROLLED
@@ -351,51 +357,52 @@ FLEET_DEVICE fleet_quad word_of_sums(const float *sum, uint32_t tag)
         word.word[i] = (word_of_float(sum[i]) & ~TAG_MASK) | (tag >> i * TAG_BITS & TAG_MASK);
     return word;
 }
-FLEET_DEVICE uint32_t is_late(const fleet_quad *word, uint32_t tag)
+FLEET_DEVICE uint32_t tag_differs(const fleet_quad *word, uint32_t tag)
 {
     uint32_t late = 0;
     UNROLLED
     for (uint32_t i = 0; i < 4; i++) late |= word->word[i] ^ tag >> i * TAG_BITS;
     return late & TAG_MASK;
 }
-FLEET_DEVICE void add_word(float *sum, const fleet_quad *word)
+FLEET_DEVICE void add_packed(float *sum, const fleet_quad *word)
 {
     UNROLLED
     for (uint32_t i = 0; i < 4; i++) sum[i] += float_of_word(word->word[i] & ~TAG_MASK);
 }
 /* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each
    finds it for some rows, of which it tells the others. */
-FLEET_DEVICE fleet_quad *joint_scale(const op *o, const fleet_ctx *ctx, const many_share *s,
-                                     uint32_t rows, uint32_t row)
+FLEET_DEVICE fleet_quad *split_k_scale(const task_args *task, const fleet_ctx *ctx,
+                                       const large_m_share *s, uint32_t rows, uint32_t row)
 {
-    const uint32_t part = quotient(row, ceil_div(rows, s->parts));
-    const uint32_t worker = ctx->slice * o->d.workers + s->group * s->parts + part;
-    return o->d.joint + (size_t)worker * JOINT + JOINT_SCALES + row;
+    const uint32_t k_split = fast_quotient(row, ceil_div(rows, s->k_splits));
+    const uint32_t worker = ctx->slice * task->d.workers + s->group * s->k_splits + k_split;
+    return task->d.split_k + (size_t)worker * SPLIT_K_QUADS + SPLIT_K_SCALES + row;
 }
-FLEET_DEVICE void scale_shared(const fleet_ctx *ctx, const op *o, const product_lds *l,
-                               const many_share *s, uint32_t rows)
+FLEET_DEVICE void share_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                               const large_m_share *s, uint32_t rows)
 {
-    const uint32_t each = ceil_div(rows, s->parts), first = s->part * each;
+    const uint32_t each = ceil_div(rows, s->k_splits), first = s->k_split * each;
     const uint32_t end = first + each < rows ? first + each : rows;
-    scale_some(o, l, first, end, 1, MOST_SCALED);
+    rms_scale_rows(task, l, first, end, 1, MAX_SCALED_ROWS);
     fleet_wave_barrier(); /* each of some lanes has left one in LDS */
     for (uint32_t r = first + fleet_lane(); r < end; r += 32) {
-        fleet_quad word = {{word_of_float(l->scale[r]), 0, 0, task_tag(ctx, o)}};
-        store_as_one(joint_scale(o, ctx, s, rows, r), word);
+        fleet_quad word = {{word_of_float(l->scale[r]), 0, 0, task_tag(ctx, task)}};
+        store_b128(split_k_scale(task, ctx, s, rows, r), word);
     }
 }
 /* Those who do not multiply, a row each lane; behind the caller's next barrier they are in LDS. */
-typedef char a_lane_for_each_row[THREADS - MULTIPLYING >= MOST_ROWS ? 1 : -1];
-FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const op *o,
-                             const product_lds *l, const many_share *s, uint32_t rows)
+typedef char a_lane_for_each_row[THREADS - CONSUMER_THREADS >= MAX_ROWS ? 1 : -1];
+FLEET_DEVICE void load_scales(const fleet_ctx *ctx, weight_source *source, const task_args *task,
+                              const linear_lds *l, const large_m_share *s, uint32_t rows)
 {
-    const uint32_t tag = task_tag(ctx, o), row = ctx->thread - MULTIPLYING, is_row = row < rows;
-    const fleet_quad *from = joint_scale(o, ctx, s, rows, is_row ? row : 0);
+    const uint32_t tag = task_tag(ctx, task), row = ctx->thread - CONSUMER_THREADS,
+                   is_row = row < rows;
+    const fleet_quad *from = split_k_scale(task, ctx, s, rows, is_row ? row : 0);
     fleet_quad word;
     uint32_t tries = 0;
     uint64_t since = 0;
     for (;;) {
-        word = load_as_one(from);
+        word = load_b128(from);
         if (!any_lane(word.word[3] != tag && !source->status)) break;
         source->status = fleet_weights_pause(&source->weights, &tries, &since);
     }
@@ -403,66 +410,67 @@ FLEET_DEVICE void get_scales(const fleet_ctx *ctx, weight_source *source, const 
 }
 
 /* A multiplier's: leaves the sums of `tiles` tiles, but for those from `begin` to `end`, which it keeps. */
-FLEET_DEVICE void leave_joint(const fleet_ctx *ctx, const op *o, const many_share *s,
-                              const float *sum, uint32_t tiles, uint32_t begin, uint32_t end,
-                              uint32_t rows)
+FLEET_DEVICE void store_split_k(const fleet_ctx *ctx, const task_args *task, const large_m_share *s,
+                                const float *sum, uint32_t tiles, uint32_t begin, uint32_t end,
+                                uint32_t rows)
 {
-    const uint32_t wave = uniform(fleet_wave_id()), tag = task_tag(ctx, o);
-    fleet_quad *to = joint_words(o, ctx, s, s->part, 0, wave);
+    const uint32_t wave = warp_uniform(fleet_wave_id()), tag = task_tag(ctx, task);
+    fleet_quad *to = split_k_quads(task, ctx, s, s->k_split, 0, wave);
     if (wave * 16 >= rows) return;
     UNROLLED
-    for (uint32_t i = 0; i < MOST_TOGETHER; i++) {
+    for (uint32_t i = 0; i < LARGE_M_PANEL_TILES; i++) {
         if (i >= tiles || (i >= begin && i < end)) continue;
         UNROLLED
-        for (uint32_t w = 0; w < TILE_WORDS; w++)
-            store_as_one(to + (i * TILE_WORDS + w) * MULTIPLYING,
-                         word_of_sums(sum + i * TILE_SUMS + w * 4, tag));
+        for (uint32_t w = 0; w < TILE_QUADS; w++)
+            store_b128(to + (i * TILE_QUADS + w) * CONSUMER_THREADS,
+                       pack_sums(sum + i * TILE_SUMS + w * 4, tag));
     }
 }
 
 /* What a wave does in turn: groups of rows of some tiles. */
-typedef struct wave_turn {
+typedef struct wave_item {
     uint32_t tile, group, groups;
-} wave_turn;
-FLEET_DEVICE void turn_on(wave_turn *w, uint32_t by)
+} wave_item;
+FLEET_DEVICE void advance_item(wave_item *w, uint32_t by)
 {
     w->group += by;
     while (w->group >= w->groups) w->tile++, w->group -= w->groups;
 }
-FLEET_DEVICE wave_turn wave_turn_of(uint32_t rows)
+FLEET_DEVICE wave_item wave_item_of(uint32_t rows)
 {
-    wave_turn w;
+    wave_item w;
     w.tile = w.group = 0, w.groups = ceil_div(rows, 16);
-    turn_on(&w, fleet_wave_id());
+    advance_item(&w, fleet_wave_id());
     return w;
 }
 
 /* Adds to a lane's sums what the other parts leave, from the next one on: they all have this task now, or soon. `from`: of
    the first part; loaded, a constant: parts of which the words are on their way at a time. */
-#define PARTS_LOADED 5u
-FLEET_DEVICE void add_others(weight_source *source, float *sum, const fleet_quad *from,
-                             const many_share *s, uint32_t tag, const uint32_t loaded)
+#define PARTIALS_IN_FLIGHT 5u
+FLEET_DEVICE void add_partials(weight_source *source, float *sum, const fleet_quad *from,
+                               const large_m_share *s, uint32_t tag, const uint32_t loaded)
 {
-    const uint32_t others = uniform(s->parts - 1);
+    const uint32_t others = warp_uniform(s->k_splits - 1);
     ROLLED
     for (uint32_t first = 0; first < others; first += loaded) {
-        fleet_quad word[PARTS_LOADED][TILE_WORDS];
+        fleet_quad word[PARTIALS_IN_FLIGHT][TILE_QUADS];
         uint32_t late, tries = 0;
         uint64_t since = 0;
         for (;;) {
             late = 0;
             UNROLLED
             for (uint32_t p = 0; p < loaded; p++) {
-                const uint32_t next = s->part + 1 + (first + p < others ? first + p : first),
-                               part = next < s->parts ? next : next - s->parts;
+                const uint32_t next = s->k_split + 1 + (first + p < others ? first + p : first),
+                               k_split = next < s->k_splits ? next : next - s->k_splits;
                 UNROLLED
-                for (uint32_t w = 0; w < TILE_WORDS; w++)
-                    word[p][w] = load_as_one(from + (size_t)part * JOINT + w * MULTIPLYING);
+                for (uint32_t w = 0; w < TILE_QUADS; w++)
+                    word[p][w] =
+                        load_b128(from + (size_t)k_split * SPLIT_K_QUADS + w * CONSUMER_THREADS);
             }
             UNROLLED
             for (uint32_t p = 0; p < loaded; p++) {
                 UNROLLED
-                for (uint32_t w = 0; w < TILE_WORDS; w++) late |= is_late(&word[p][w], tag);
+                for (uint32_t w = 0; w < TILE_QUADS; w++) late |= tag_differs(&word[p][w], tag);
             }
             if (!any_lane(late && !source->status)) break;
             source->status = fleet_weights_pause(&source->weights, &tries, &since);
@@ -470,116 +478,119 @@ FLEET_DEVICE void add_others(weight_source *source, float *sum, const fleet_quad
         UNROLLED
         for (uint32_t p = 0; p < loaded; p++) {
             UNROLLED
-            for (uint32_t w = 0; w < TILE_WORDS; w++)
-                if (first + p < others) add_word(sum + w * 4, &word[p][w]);
+            for (uint32_t w = 0; w < TILE_QUADS; w++)
+                if (first + p < others) add_packed(sum + w * 4, &word[p][w]);
         }
     }
 }
 
 /* All waves': to the sums of `tiles` tiles, from number `first` on, which the multipliers have put to l->sums. */
-FLEET_DEVICE void add_joint(const fleet_ctx *ctx, weight_source *source, const op *o,
-                            const product_lds *l, const many_share *s, uint32_t first,
-                            uint32_t tiles, uint32_t rows)
+FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, const task_args *task,
+                                 const linear_lds *l, const large_m_share *s, uint32_t first,
+                                 uint32_t tiles, uint32_t rows)
 {
-    const uint32_t tag = task_tag(ctx, o);
-    for (wave_turn w = wave_turn_of(rows); w.tile < tiles; turn_on(&w, MOST_WAVES)) {
-        const fleet_quad *from = joint_words(o, ctx, s, 0, first + w.tile, w.group);
-        float *to = l->sums + w.tile * rows * TILE, sum[TILE_SUMS];
-        get_sums(sum, to, w.group, rows);
-        if (s->parts <= 4) /* fewer words are loaded in vain */
-            add_others(source, sum, from, s, tag, 3);
+    const uint32_t tag = task_tag(ctx, task);
+    for (wave_item w = wave_item_of(rows); w.tile < tiles; advance_item(&w, MAX_WAVES)) {
+        const fleet_quad *from = split_k_quads(task, ctx, s, 0, first + w.tile, w.group);
+        float *to = l->sums + w.tile * rows * TILE_N, sum[TILE_SUMS];
+        load_sums(sum, to, w.group, rows);
+        if (s->k_splits <= 4) /* fewer words are loaded in vain */
+            add_partials(source, sum, from, s, tag, 3);
         else
-            add_others(source, sum, from, s, tag, PARTS_LOADED);
-        put_sums(sum, to, w.group, rows);
+            add_partials(source, sum, from, s, tag, PARTIALS_IN_FLIGHT);
+        store_sums(sum, to, w.group, rows);
     }
 }
 
 /* All of a worker's tiles. */
-FLEET_DEVICE void multiply_many(const fleet_ctx *ctx, weight_source *source, const op *o,
-                                const operand *in, const many_share *s, const product_lds *l)
+FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
+                                   const task_args *task, const operand *in, const large_m_share *s,
+                                   const linear_lds *l)
 {
-    const uint32_t wave = uniform(fleet_wave_id()), rows = in->rows;
-    const uint32_t most = most_finished(rows);
-    row_units units = row_units_of(in, s, l);
-    if (wave != COPIER) pass_over(source, wave);
+    const uint32_t wave = warp_uniform(fleet_wave_id()), rows = in->rows;
+    const uint32_t max_tiles = max_epilogue_tiles(rows);
+    row_stages units = row_stages_of(in, s, l);
+    if (wave != PRODUCER_WARP) align_to_chunk(source, wave);
     for (uint32_t tile = s->tile; tile < s->end; tile += s->next) {
-        const uint32_t tiles = uniform(tiles_in(o, tile)), at = tile * (o->shape.tile_n / TILE);
-        float sum[MOST_TOGETHER * TILE_SUMS];
+        const uint32_t tiles = warp_uniform(panel_tiles_at(task, tile)),
+                       at = tile * (task->shape.tile_n / TILE_N);
+        float sum[LARGE_M_PANEL_TILES * TILE_SUMS];
         memset(sum, 0, sizeof sum);
-        if (wave < MULTIPLIERS) {
-            clear_rows(&units, l, ctx->thread);
-            add_many(source, &units, wave, sum, tiles);
-        } else if (wave == COPIER) {
+        if (wave < CONSUMER_WARPS) {
+            zero_missing_rows(&units, l, ctx->thread);
+            consume_chunks(source, &units, wave, sum, tiles);
+        } else if (wave == PRODUCER_WARP) {
             /* Publishes to the copies what rows memory has, and that their place in LDS is read no more. Pairs: the wait for
                the task's event, and the barrier that ends a tile. */
-            copies_follow();
-            copy_rows(&units);
-        } else if (wave == SCALER && tile == s->tile && o->ending != END_RESIDUAL) {
-            if (s->parts == 1)
-                scale_some(o, l, 0, rows, 1, MOST_SCALED);
+            fence_proxy_async();
+            produce_rows(&units);
+        } else if (wave == NORM_WARP && tile == s->tile && task->epilogue != EPILOGUE_RESIDUAL) {
+            if (s->k_splits == 1)
+                rms_scale_rows(task, l, 0, rows, 1, MAX_SCALED_ROWS);
             else
-                scale_shared(ctx, o, l, s, rows);
+                share_scales(ctx, task, l, s, rows);
         }
-        if (s->parts == 1) {
+        if (s->k_splits == 1) {
             ROLLED
-            for (uint32_t first = 0; first < tiles; first += most) {
-                const uint32_t left = tiles - first, n = left < most ? left : most;
+            for (uint32_t first = 0; first < tiles; first += max_tiles) {
+                const uint32_t left = tiles - first, n = left < max_tiles ? left : max_tiles;
                 fleet_barrier(ctx); /* the sums were rows, or other tiles' */
-                put_some(l, sum, first, n, wave, rows);
+                store_tiles(l, sum, first, n, wave, rows);
                 fleet_barrier(ctx);
-                finish(ctx, o, l, at + first, n, rows);
+                apply_epilogue(ctx, task, l, at + first, n, rows);
             }
         } else {
-            const uint32_t begin = quotient(tiles * s->part, s->parts),
-                           end = quotient(tiles * (s->part + 1), s->parts);
-            if (wave < MULTIPLIERS) {
-                any_multiplier(0); /* a barrier of theirs: the sums were rows */
-                put_some(l, sum, begin, end - begin, wave, rows);
-                leave_joint(ctx, o, s, sum, tiles, begin, end, rows);
+            const uint32_t begin = fast_quotient(tiles * s->k_split, s->k_splits),
+                           end = fast_quotient(tiles * (s->k_split + 1), s->k_splits);
+            if (wave < CONSUMER_WARPS) {
+                any_consumer(0); /* a barrier of theirs: the sums were rows */
+                store_tiles(l, sum, begin, end - begin, wave, rows);
+                store_split_k(ctx, task, s, sum, tiles, begin, end, rows);
             }
-            if (wave >= MULTIPLIERS && o->ending != END_RESIDUAL)
-                get_scales(ctx, source, o, l, s, rows);
+            if (wave >= CONSUMER_WARPS && task->epilogue != EPILOGUE_RESIDUAL)
+                load_scales(ctx, source, task, l, s, rows);
             fleet_barrier(ctx); /* what is fetched was rows, too, and sums are all waves' */
-            if (l->ahead_rows)
-                fetch_residual(ctx, o, l, (at + begin) * TILE, (end - begin) * TILE, rows);
-            add_joint(ctx, source, o, l, s, begin, end - begin, rows);
-            copies_wait(); /* those of fetch_residual */
+            if (l->prefetched_rows)
+                prefetch_residual(ctx, task, l, (at + begin) * TILE_N, (end - begin) * TILE_N,
+                                  rows);
+            reduce_split_k(ctx, source, task, l, s, begin, end - begin, rows);
+            copy_async_wait(); /* those of prefetch_residual */
             fleet_barrier(ctx);
-            finish(ctx, o, l, at + begin, end - begin, rows);
+            apply_epilogue(ctx, task, l, at + begin, end - begin, rows);
         }
         fleet_barrier(ctx); /* and are rows again */
     }
 }
 
 /* `linear`, for kernels whose steps mostly have many rows. */
-FLEET_TILE(linear_many, op)
+FLEET_TILE(linear_large_m, task_args)
 {
     weight_source source = weights_open(&ctx);
-    const uint32_t counts = lds_address(product_lds_of(&ctx, 1).behind);
-    const uint32_t copies = fleet_wave_id() == COPIER;
-    const op *o;
+    const uint32_t mbars = lds_address(linear_lds_of(&ctx, 1).extra);
+    const uint32_t copies = fleet_wave_id() == PRODUCER_WARP;
+    const task_args *task;
     operand in;
     FLEET_UNUSED(at);
-    if (copies) open_rows(counts);
-    o = own_op(&ctx, &source, args); /* has a barrier */
-    in = operand_of(o, rows_of(o));
+    if (copies) open_rows(mbars);
+    task = own_args(&ctx, &source, args); /* has a barrier */
+    in = step_operand(task, row_count_of(task));
     if (in.rows) {
-        const many_share s = many_share_of(o, &ctx);
-        const product_lds l = many_lds_of(&ctx, o, &s, in.rows);
-        if (o->ending == END_LOGITS) begin_logits(&ctx, &o->d, &l, in.rows);
-        multiply_many(&ctx, &source, o, &in, &s, &l);
+        const large_m_share s = large_m_share_of(task, &ctx);
+        const linear_lds l = large_m_lds_of(&ctx, task, &s, in.rows);
+        if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(&ctx, &task->d, &l, in.rows);
+        multiply_large_m(&ctx, &source, task, &in, &s, &l);
         fleet_barrier(&ctx);
-        if (o->ending == END_LOGITS) end_logits(&ctx, &o->d, &l, in.rows);
+        if (task->epilogue == EPILOGUE_ARGMAX) argmax_end(&ctx, &task->d, &l, in.rows);
     }
-    if (copies) close_rows(counts);
+    if (copies) close_rows(mbars);
     return source.status;
 }
 #else
-FLEET_STREAM(linear_many, op)
+FLEET_STREAM(linear_large_m, task_args)
 {
     linear_stream(ctx, args, at, spans);
 }
-FLEET_TILE(linear_many, op)
+FLEET_TILE(linear_large_m, task_args)
 {
     FLEET_UNUSED(at);
     return linear(ctx, args);

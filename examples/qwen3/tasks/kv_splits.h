@@ -7,31 +7,31 @@
 #define NO_TASK UINT32_MAX
 
 /* A part of a sequence's attention, for one head of keys and values: its units from `first` to `end`. */
-typedef struct attention_part {
+typedef struct kv_split {
     uint32_t sequence, head;
-    uint32_t part, parts; /* of the sequence */
+    uint32_t split, splits; /* of the sequence */
     uint32_t first, end;
     uint32_t position, row, rows; /* of the sequence: tokens before this step, its rows in it */
-} attention_part;
+} kv_split;
 
-FLEET_DEVICE attention_part attention_part_of(const batch *b, uint32_t kv_heads, uint32_t i)
+FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
 {
     const sequence_state *s;
-    attention_part p;
-    const uint32_t n = b->part_sequence[i / kv_heads];
-    uint32_t units;
+    kv_split p;
+    const uint32_t n = b->split_sequence[i / kv_heads];
+    uint32_t blocks;
     s = &b->sequence[n];
     p.sequence = n, p.head = i % kv_heads;
-    p.part = i / kv_heads - b->first_part[n];
-    p.parts = b->first_part[n + 1] - b->first_part[n];
+    p.split = i / kv_heads - b->first_split[n];
+    p.splits = b->first_split[n + 1] - b->first_split[n];
     p.position = (uint32_t)s->position, p.row = (uint32_t)s->first, p.rows = (uint32_t)s->rows;
-    units = ceil_div(p.position + p.rows, KEYS);
-    p.first = s->part_units * p.part;
-    p.end = p.first + s->part_units < units ? p.first + s->part_units : units;
+    blocks = ceil_div(p.position + p.rows, KV_BLOCK);
+    p.first = s->split_blocks * p.split;
+    p.end = p.first + s->split_blocks < blocks ? p.first + s->split_blocks : blocks;
     return p;
 }
 /* A head's keys and values, in those of a layer. */
-FLEET_DEVICE kept *cache_of(kept *layer, const decoder *d, const attention_part *p)
+FLEET_DEVICE kv_t *kv_cache_of(kv_t *layer, const decoder *d, const kv_split *p)
 {
     return layer + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
 }

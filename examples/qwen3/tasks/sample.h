@@ -6,7 +6,7 @@
 
 /* Turns infinities and NaNs into the largest value, so that it is chosen and the check of the choice finds it.
    x - x is 0 or not a number; a comparison would need two scalar registers of AMD for its lanes. */
-FLEET_DEVICE float comparable(float x)
+FLEET_DEVICE float nan_to_inf(float x)
 {
     return fminf(x + (x - x), INFINITY);
 }
@@ -17,27 +17,27 @@ FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_tok
 }
 
 /* Which rows choose a token. */
-FLEET_DEVICE void begin_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+FLEET_DEVICE void argmax_begin(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                uint32_t rows)
 {
-    for (uint32_t i = ctx->thread; i < rows * LOOKERS; i += ctx->threads)
+    for (uint32_t i = ctx->thread; i < rows * ARGMAX_LANES; i += ctx->threads)
         l->best[i] = -INFINITY, l->best_token[i] = 0;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
         const sequence_state *s = &d->b->sequence[d->b->row[r].sequence];
-        l->wanted[r] = s->samples && r + 1 == (uint32_t)(s->first + s->rows);
+        l->chooses[r] = s->samples && r + 1 == (uint32_t)(s->first + s->rows);
     }
 }
-FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
-                             uint32_t column, uint32_t columns, uint32_t rows)
+FLEET_DEVICE void argmax_columns(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
+                                 uint32_t column, uint32_t columns, uint32_t rows)
 {
-    for (uint32_t i = ctx->thread; i < rows * LOOKERS; i += ctx->threads) {
-        const uint32_t r = i / LOOKERS;
+    for (uint32_t i = ctx->thread; i < rows * ARGMAX_LANES; i += ctx->threads) {
+        const uint32_t r = i / ARGMAX_LANES;
         float best = l->best[i];
         int32_t token = l->best_token[i];
-        if (!l->wanted[r]) continue;
-        for (uint32_t c = i % LOOKERS; c < columns; c += LOOKERS) {
+        if (!l->chooses[r]) continue;
+        for (uint32_t c = i % ARGMAX_LANES; c < columns; c += ARGMAX_LANES) {
             const float logit =
-                comparable(l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r]);
+                nan_to_inf(l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] * l->scale[r]);
             if (is_better(logit, (int32_t)(column + c), best, token))
                 best = logit, token = (int32_t)(column + c);
         }
@@ -45,18 +45,19 @@ FLEET_DEVICE void put_logits(const fleet_ctx *ctx, const decoder *d, const produ
     }
     for (uint32_t i = ctx->thread; d->logits && i < rows * columns; i += ctx->threads) {
         const uint32_t r = i / columns, c = i % columns, s = (uint32_t)d->b->row[r].sequence;
-        if (l->wanted[r])
-            d->logits[((size_t)s * d->limit + (uint32_t)d->b->sequence[s].picked) * d->vocab +
-                      column + c] = l->sums[(c / TILE * rows + r) * TILE + c % TILE] * l->scale[r];
+        if (l->chooses[r])
+            d->logits[((size_t)s * d->limit + (uint32_t)d->b->sequence[s].generated) * d->vocab +
+                      column + c] =
+                l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] * l->scale[r];
     }
 }
-FLEET_DEVICE void end_logits(const fleet_ctx *ctx, const decoder *d, const product_lds *l,
+FLEET_DEVICE void argmax_end(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                              uint32_t rows)
 {
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        const uint32_t to = (ctx->slice * d->workers + ctx->tile_index) * MOST_ROWS + r;
-        uint32_t best = r * LOOKERS;
-        for (uint32_t i = best + 1; i < (r + 1) * LOOKERS; i++)
+        const uint32_t to = (ctx->slice * d->workers + ctx->tile_index) * MAX_ROWS + r;
+        uint32_t best = r * ARGMAX_LANES;
+        for (uint32_t i = best + 1; i < (r + 1) * ARGMAX_LANES; i++)
             if (is_better(l->best[i], l->best_token[i], l->best[best], l->best_token[best]))
                 best = i;
         d->best[to] = l->best[best], d->best_token[to] = l->best_token[best];
@@ -76,56 +77,56 @@ FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
 
 /* The token of each sequence that has one now, and the rows of the next step; the launch ends where there are none. One
    task. */
-FLEET_TILE(next, op)
+FLEET_TILE(next, task_args)
 {
     const decoder *d = &args->d;
-    float *best = (float *)(void *)tile_lds(&ctx); /* [MOST_ROWS][RUNS] */
-    int32_t *token = (int32_t *)(best + MOST_ROWS * RUNS);
-    batch *b = (batch *)(void *)(token + MOST_ROWS * RUNS);
+    float *best = (float *)(void *)task_lds(&ctx); /* [MAX_ROWS][LANES_PER_ROW] */
+    int32_t *token = (int32_t *)(best + MAX_ROWS * LANES_PER_ROW);
+    batch *b = (batch *)(void *)(token + MAX_ROWS * LANES_PER_ROW);
     FLEET_UNUSED(at);
     copy_batch(&ctx, b, d->b);
     if (b->rows == 0) return FLEET_OK;
-    for (uint32_t i = ctx.thread; i < b->rows * RUNS; i += ctx.threads) {
-        const uint32_t r = i / RUNS;
-        float most = -INFINITY;
+    for (uint32_t i = ctx.thread; i < b->rows * LANES_PER_ROW; i += ctx.threads) {
+        const uint32_t r = i / LANES_PER_ROW;
+        float best_logit = -INFINITY;
         int32_t which = 0;
-        for (uint32_t w = i % RUNS; w < d->chiplets * d->workers; w += RUNS) {
-            const uint32_t from = w * MOST_ROWS + r;
-            if (is_better(d->best[from], d->best_token[from], most, which))
-                most = d->best[from], which = d->best_token[from];
+        for (uint32_t w = i % LANES_PER_ROW; w < d->chiplets * d->workers; w += LANES_PER_ROW) {
+            const uint32_t from = w * MAX_ROWS + r;
+            if (is_better(d->best[from], d->best_token[from], best_logit, which))
+                best_logit = d->best[from], which = d->best_token[from];
         }
-        best[i] = most, token[i] = which;
+        best[i] = best_logit, token[i] = which;
     }
     fleet_barrier(&ctx);
     for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
-        uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
+        uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
         if (!s->rows) continue;
         s->position += s->rows;
         if (!s->samples) continue;
-        for (uint32_t j = i + 1; j < i + RUNS; j++)
+        for (uint32_t j = i + 1; j < i + LANES_PER_ROW; j++)
             if (is_better(best[j], token[j], best[i], token[i]))
                 best[i] = best[j], token[i] = token[j];
-        d->picked[n * d->limit + (uint32_t)s->picked++] = token[i];
-        if (s->position < s->given) continue;
+        d->generated[n * d->limit + (uint32_t)s->generated++] = token[i];
+        if (s->position < s->known) continue;
         d->tokens[(size_t)n * (d->context + 1) + (uint32_t)s->position] = token[i];
-        for (uint32_t e = 0; e < b->n_ends; e++)
-            if (token[i] == b->ends[e]) s->limit = s->picked;
+        for (uint32_t e = 0; e < b->n_eos; e++)
+            if (token[i] == b->eos[e]) s->limit = s->generated;
     }
     fleet_barrier(&ctx);
     if (ctx.thread == 0) {
         b->steps++;
         for (uint32_t n = 0; n < b->sequences; n++) {
             const sequence_state *s = &b->sequence[n];
-            const uint32_t i = (uint32_t)(s->first + s->rows - 1) * RUNS;
+            const uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
             if (s->rows && s->samples && best[i] == INFINITY)
-                b->unusable = 1 + n, b->unusable_token = token[i];
+                b->bad_sequence = 1 + n, b->bad_token = token[i];
         }
-        batch_next(b, MOST_ROWS, d->most_parts, d->kv_heads, b->workers);
+        batch_next(b, MAX_ROWS, d->max_splits, d->kv_heads, b->workers);
     }
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
-    if (b->unusable) return FLEET_ERROR_ARGUMENT;
+    if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
     /* A launch ends before its last step when a tile fails. session_run knows this one. */
     return b->rows || b->steps == b->last_step ? FLEET_OK : FLEET_ERROR_ABORTED;
 }
