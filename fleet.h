@@ -2477,15 +2477,15 @@ typedef struct fleeti_bound_event {
 #define FLEETI_WORKER_MANY 0xfffffffeu
 
 typedef struct fleeti_element {
-    uint64_t notifies;        /* notifies by tasks and from outside */
-    uint32_t producers;       /* a bit for each chiplet with a producer */
-    uint32_t chiplets_of_all; /* a bit for each chiplet with a producer or waiter */
-    uint32_t any_chiplet;     /* 1: some producer or waiter may run on any chiplet */
-    uint32_t worker;          /* the only worker of them all, or FLEETI_WORKER_... */
-    uint32_t last_producer;   /* largest id; FLEETI_NONE: there is none */
-    uint32_t first_waiter;    /* smallest id; FLEETI_NONE: there is none */
-    uint32_t target;          /* what all arrivals of a step add to its counter */
-    uint32_t record;          /* its first arrivals entry; it has one per bit of `producers` */
+    uint64_t notifies;      /* notifies by tasks and from outside */
+    uint32_t producers;     /* a bit for each chiplet with a producer */
+    uint32_t chiplets;      /* a bit for each chiplet with a producer or waiter */
+    uint32_t any_chiplet;   /* 1: some producer or waiter may run on any chiplet */
+    uint32_t worker;        /* the only worker of them all, or FLEETI_WORKER_... */
+    uint32_t last_producer; /* largest id; FLEETI_NONE: there is none */
+    uint32_t first_waiter;  /* smallest id; FLEETI_NONE: there is none */
+    uint32_t target;        /* what all arrivals of a step add to its counter */
+    uint32_t record;        /* its first arrivals entry; it has one per bit of `producers` */
     uint32_t scope;
 } fleeti_element;
 
@@ -4298,7 +4298,7 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
 static void fleeti_add_participant(fleeti_element *element, uint32_t chiplets, uint32_t worker,
                                    uint32_t any_chiplet)
 {
-    element->chiplets_of_all |= chiplets;
+    element->chiplets |= chiplets;
     element->any_chiplet |= any_chiplet;
     if (element->worker == FLEETI_WORKER_NONE)
         element->worker = worker;
@@ -4610,7 +4610,7 @@ static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_ev
                                     const fleeti_element *element)
 {
     uint32_t scope = FLEET_SCOPE_DEVICE;
-    if (!element->any_chiplet && fleeti_popcount(element->chiplets_of_all) <= 1)
+    if (!element->any_chiplet && fleeti_popcount(element->chiplets) <= 1)
         scope = b->chiplet_queues && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
                                                                            : FLEET_SCOPE_CHIPLET;
     if (event->def && event->def->outside && scope < (uint32_t)event->def->outside_scope)
@@ -6269,6 +6269,7 @@ static uint32_t fleeti_chiplet_queues(const fleet_plan *plan)
 /* A plan under check, and its tables. */
 typedef struct fleeti_check {
     const fleet_plan *plan;
+    uint32_t dynamic; /* 1: its schedule is DYNAMIC */
     const fleeti_queue *queues;
     const fleet_task *tasks;
     const fleeti_wait *waits;
@@ -6286,9 +6287,9 @@ typedef struct fleeti_check {
     /* Scratch memory. by_counter: the events with elements, by counter; those in device memory, then those in host
        memory. */
     uint32_t *by_counter, n_device, n_system;
-    uint32_t *same;   /* per element: the next one with another target */
-    uint32_t *exist;  /* per grid: its maps that decide which of its tasks exist */
-    uint32_t *arrive; /* per grid: its maps by which its tasks arrive */
+    uint32_t *other_target; /* per element: the next one with another target */
+    uint32_t *exist;        /* per grid: its maps that decide which of its tasks exist */
+    uint32_t *arrive;       /* per grid: its maps by which its tasks arrive */
     uint32_t *feeds;  /* DYNAMIC: per notify record, how many before it may make a task ready */
     uint32_t *listed; /* DYNAMIC: per descriptor, its number of consumer entries */
 } fleeti_check;
@@ -6443,7 +6444,7 @@ static int fleeti_check_grids(const fleeti_check *c)
             grid->chosen > FLEETI_CHOSEN_AVOIDS_DEADLOCK || grid->first_map != maps ||
             grid->n_maps > plan->n_maps - maps ||
             (grid->schedule != plan->schedule &&
-             (plan->schedule != FLEET_SCHEDULE_DYNAMIC || grid->schedule != FLEET_SCHEDULE_STATIC)))
+             (!c->dynamic || grid->schedule != FLEET_SCHEDULE_STATIC)))
             return 0;
         for (k = 0; plan->guarded && k < FLEET_MAX_RANK && fits; k++)
             fits = (uint32_t)fleeti_check_dim_of(c, &c->guards[i].extent[k],
@@ -6500,13 +6501,13 @@ static int fleeti_check_events(fleeti_check *c)
     for (i = 0; i < plan->n_events; i++)
         if (c->events[i].counter & FLEETI_SYSTEM) c->by_counter[c->n_device + c->n_system++] = i;
     for (k = elements; k-- > 0;)
-        c->same[k] =
-            k + 1 < elements && c->targets[k] == c->targets[k + 1] ? c->same[k + 1] : k + 1;
+        c->other_target[k] =
+            k + 1 < elements && c->targets[k] == c->targets[k + 1] ? c->other_target[k + 1] : k + 1;
     for (k = 0; k < elements; k++)
         if (c->targets[k] > FLEETI_MAX_INDEX) return 0;
     /* Workers divide by the target of the step event. */
     if (elements != plan->n_elements || (plan->n_tasks && !c->targets[elements - 1])) return 0;
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+    if (c->dynamic) {
         const uint64_t joins = fleeti_whole_lines(plan->n_descs);
         if (plan->joins < min || plan->joins > max ||
             (plan->joins - c->first_word) % FLEETI_LINE_WORDS ||
@@ -6547,7 +6548,7 @@ static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t 
     *element = (counter - event->counter) / event->stride;
     if (!fleeti_range_fits(*element, count, event->elements)) return NULL;
     *element += event->first_target;
-    return c->same[*element] - *element >= count ? event : NULL;
+    return c->other_target[*element] - *element >= count ? event : NULL;
 }
 
 /* Checks wait and notify records, and the triggers, which repeat them. */
@@ -6557,7 +6558,6 @@ static int fleeti_check_records(const fleeti_check *c)
     const fleeti_event *step = &c->events[plan->step_event];
     const fleeti_trigger *triggers = (const fleeti_trigger *)fleeti_at(plan, plan->triggers);
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
-    const int ready = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
     uint32_t i, e = 0;
     for (i = 0; i < plan->n_waits; i++) {
         const fleeti_wait *wait = &c->waits[i];
@@ -6581,7 +6581,7 @@ static int fleeti_check_records(const fleeti_check *c)
                    notify->weight > notify->share) {
             return 0;
         }
-        if (!ready) continue;
+        if (!c->dynamic) continue;
         if (triggers[i].element != e || triggers[i].target != c->targets[e]) return 0;
         c->feeds[i + 1] = c->feeds[i] + (first[e] < first[e + 1] || e == plan->n_elements - 1);
     }
@@ -6593,7 +6593,7 @@ static int fleeti_check_live_map(const fleeti_check *c, const fleeti_runtime_map
 {
     uint32_t e = m->first_element;
     const fleeti_event *event;
-    if (c->plan->schedule != FLEET_SCHEDULE_DYNAMIC || m->target > FLEETI_MAX_INDEX) return 0;
+    if (!c->dynamic || m->target > FLEETI_MAX_INDEX) return 0;
     if (!m->elements) return !fleeti_map_has(m, FLEETI_BY_ROW) || !m->values;
     event = fleeti_check_counter(c, m->counter, m->elements, m->stride, &e);
     return event && !(m->counter & FLEETI_SYSTEM) && m->counter == event->counter &&
@@ -6666,7 +6666,7 @@ static int fleeti_check_maps(const fleeti_check *c)
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     const uint64_t lists = plan->n_elements * (1ull + plan->early);
     uint32_t i, k, consumers = 0;
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC) {
+    if (c->dynamic) {
         for (i = 0; i < lists; i++)
             if (first[i] > first[i + 1]) return 0;
         consumers = first[lists];
@@ -6717,9 +6717,8 @@ static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint
     if (task->id != grid->first_id + id || id >= grid->count) return 0;
     flags = (grid->guarded ? FLEETI_GUARDED : 0) | (grid->n_maps ? FLEETI_MAPPED : 0) |
             (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC &&
-        (c->arrive[task->grid] ||
-         c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))
+    if (c->dynamic && (c->arrive[task->grid] ||
+                       c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))
         flags |= FLEETI_FEEDS;
     /* A task that waits for nothing has nothing to acquire. */
     if (task->flags != flags || (!task->n_waits && task->acquire)) return 0;
@@ -6734,7 +6733,7 @@ static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uin
 {
     const fleet_plan *plan = c->plan;
     const uint32_t own = queue < fleeti_chiplet_queues(plan);
-    if (plan->schedule == FLEET_SCHEDULE_DYNAMIC && task->level == FLEET_LEVEL_CHIPLET)
+    if (c->dynamic && task->level == FLEET_LEVEL_CHIPLET)
         return own ? task->batch == queue - plan->worker_base[chiplet]
                    : task->batch < plan->workers[chiplet];
     if (task->batch == 1) return 1;
@@ -6748,7 +6747,6 @@ static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uin
 static int fleeti_check_queues(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    const int ready = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
     uint32_t q, i, descs = 0, chiplet = 0;
     for (q = 0; q < plan->n_queues; q++) {
         const uint32_t own = q < fleeti_chiplet_queues(plan);
@@ -6766,17 +6764,17 @@ static int fleeti_check_queues(const fleeti_check *c)
                 !fleeti_range_fits(task->notifies, task->n_notifies, plan->n_notifies))
                 return 0;
             if (task->tile == FLEETI_TILE_NONE) {
-                if (ready || !last || !fleeti_check_step_end(c, task)) return 0;
+                if (c->dynamic || !last || !fleeti_check_step_end(c, task)) return 0;
                 continue;
             }
-            if (!fleeti_check_task(c, task, &order) || (last && !ready) ||
-                (ready && (c->grids[task->grid].schedule == FLEET_SCHEDULE_STATIC) != own) ||
+            if (!fleeti_check_task(c, task, &order) || (last && !c->dynamic) ||
+                (c->dynamic && (c->grids[task->grid].schedule == FLEET_SCHEDULE_STATIC) != own) ||
                 (task->level != FLEETI_LEVEL_PART &&
                  !fleeti_check_batch(c, task, q, chiplet, last)))
                 return 0;
             if (i == descs - c->queues[q].count)
                 ; /* the first one of its queue */
-            else if (ready && !own && task->level == FLEET_LEVEL_CHIPLET && task->batch) {
+            else if (c->dynamic && !own && task->level == FLEET_LEVEL_CHIPLET && task->batch) {
                 if (order != before || task->batch != task[-1].batch + 1) return 0;
             } else if (order <= before) {
                 return 0;
@@ -6830,7 +6828,7 @@ static int fleeti_check_consumers(const fleeti_check *c)
     const fleeti_consumer *consumers = (const fleeti_consumer *)fleeti_at(plan, plan->consumers);
     const uint32_t *first = (const uint32_t *)fleeti_at(plan, plan->first_consumers);
     uint32_t entries[FLEETI_RINGS * FLEET_MAX_CHIPLETS], i, q, d, listed;
-    if (plan->schedule != FLEET_SCHEDULE_DYNAMIC) return 1;
+    if (!c->dynamic) return 1;
     listed = first[plan->n_elements * (1 + plan->early)];
     if (!fleeti_check_rings(c, consumers, 0, listed)) return 0;
     for (i = 0; i < listed; i++) c->listed[consumers[i].desc]++;
@@ -6859,9 +6857,8 @@ static int fleeti_check_consumers(const fleeti_check *c)
 static fleet_status fleeti_check_contents(fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
-    const uint64_t ready = plan->schedule == FLEET_SCHEDULE_DYNAMIC;
     const uint64_t words = (uint64_t)plan->n_events + plan->n_elements + 2ull * plan->n_grids +
-                           ready * (1ull + plan->n_notifies + plan->n_descs);
+                           c->dynamic * (1ull + plan->n_notifies + plan->n_descs);
     uint32_t *scratch;
     int fits;
     if (!fleeti_check_workers(c) || !fleeti_check_symbols(c) || !fleeti_check_grids(c))
@@ -6870,11 +6867,11 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
     if (!scratch) return FLEET_ERROR_MEMORY;
     memset(scratch, 0, (size_t)words * 4);
     c->by_counter = scratch;
-    c->same = c->by_counter + plan->n_events;
-    c->exist = c->same + plan->n_elements;
+    c->other_target = c->by_counter + plan->n_events;
+    c->exist = c->other_target + plan->n_elements;
     c->arrive = c->exist + plan->n_grids;
     c->feeds = c->arrive + plan->n_grids;
-    c->listed = c->feeds + ready * (1ull + plan->n_notifies);
+    c->listed = c->feeds + c->dynamic * (1ull + plan->n_notifies);
     c->n_device = c->n_system = 0;
     fits = fleeti_check_events(c) && fleeti_check_maps(c) && fleeti_check_records(c) &&
            fleeti_check_queues(c) && fleeti_check_consumers(c);
@@ -6917,6 +6914,7 @@ static fleet_status fleeti_check_open(fleeti_check *c, const void *block, size_t
     const fleet_status status = fleeti_check_block(block, bytes);
     if (status != FLEET_OK) return status;
     c->plan = (const fleet_plan *)block;
+    c->dynamic = c->plan->schedule == FLEET_SCHEDULE_DYNAMIC;
     return fleeti_check_layout(c) && fleeti_check_names(c) ? FLEET_OK : FLEET_ERROR_IMAGE_SIZE;
 }
 
