@@ -1,18 +1,18 @@
 // run: asan whole
-/* Chiplet-tasks against the baseline, which is the same graph with two fields of fleet_plan_desc set: unaware, and one
-   counter level. A decode step of Qwen3-8B at batch 1 (36 layers, without embedding and head) on 8 chiplets of 31
+/* Chiplet-tasks against the baseline, which is the same graph with two fields of fleet_plan_desc set: unaware, and
+   one counter level. A decode step of Qwen3-8B at batch 1 (36 layers, without embedding and head) on 8 chiplets of 31
    workers, as in FLEET (arXiv 2604.15379); the counts are printed beside those of the authors.
 
    The authors say: 1,407 tasks a layer against 543, each GEMM 96 to 256 CU-tasks, SiLU with gate and up in the latter
-   form. So GEMMs and SiLU are 1,407 - (543 - 4 * 8) = 896 tasks, of which 96 and three times 256 leave 32 for SiLU, and
-   511 tasks are neither. What these are they do not say. Here they are what the operators need at batch 1: a CU-task for
-   each norm and each attention head, a wavefront-task for each head of q, k and v (norm, RoPE, append) and for every 64
-   columns of a residual add: 210. SiLU is part of gate and up in both forms, since the graph is one.
+   form. So GEMMs and SiLU are 1,407 - (543 - 4 * 8) = 896 tasks, of which 96 and three times 256 leave 32 for SiLU,
+   and 511 tasks are neither. What these are they do not say. Here they are what the operators need at batch 1: a
+   CU-task for each norm and each attention head, a wavefront-task for each head of q, k and v (norm, RoPE, append)
+   and for every 64 columns of a residual add: 210. SiLU is part of gate and up in both forms, since the graph is one.
 
    Two graphs. "linear": one event between each operator and the next, every device-task split over the columns: the
-   paper's chain. "placed": what belongs together stays on one chiplet. qkv is split by heads; o and down are split along
-   k, by the heads and columns that their chiplet has; and each chiplet adds up the partial sums and the residual for
-   itself. Then only o and down are waited for across chiplets. */
+   paper's chain. "placed": what belongs together stays on one chiplet. qkv is split by heads; o and down are split
+   along k, by the heads and columns that their chiplet has; and each chiplet adds up the partial sums and the
+   residual for itself. Then only o and down are waited for across chiplets. */
 #include "check.h"
 
 #define LAYERS 36
@@ -96,7 +96,7 @@ static fleet_graph *placed_graph(void)
                               o->tasks     ? was_across ? "kt->" : "kt->k"
                               : was_across ? "k->"
                                            : "k->k");
-            if (layer == LAYERS) return g; /* what the last layer left is added up */
+            if (layer == LAYERS) return g; /* the partial sums of the last layer are added */
             across = strcmp(o->name, "o") == 0 || strcmp(o->name, "down") == 0;
             before = fleet_event_tensor(g, name, across ? fleet_shape0() : fleet_shape1(chiplets),
                                         FLEET_COUNT_DERIVED);
@@ -123,7 +123,7 @@ static fleet_plan *step_plan(test_run *t, fleet_graph *g, uint32_t unaware, uint
     return plan;
 }
 
-/* As the authors count: a device-task is its chiplet-tasks. */
+/* As the authors count: a device-task counts as its chiplet-tasks. */
 static uint32_t tasks_in(const fleet_plan *plan)
 {
     const fleet_plan_stats s = fleet_plan_get_stats(plan);
@@ -254,7 +254,7 @@ static void placed_step(test_run *t)
 
 /* ---- where the CU-tasks go ---- */
 
-/* A device-task of `slices` and a chiplet-task grid of two behind it, each slice of `tiles`. */
+/* A device-task of `slices`, and after it a chiplet-task grid of two, each slice with `tiles`. */
 static fleet_graph *two_grids(uint32_t slices, uint32_t tiles)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -270,7 +270,7 @@ static fleet_graph *two_grids(uint32_t slices, uint32_t tiles)
         fleet_grid_tiles(g, d, fleet_dim_of(tiles));
         fleet_grid_tiles(g, c, fleet_dim_of(tiles));
     }
-    /* Aware, all of F is one chiplet's: a scope and places that an unaware plan cannot keep. */
+    /* In a chiplet-aware plan all of F is on one chiplet: a scope and placements that an unaware plan cannot keep. */
     fleet_place(g, c, fleet_map1(fleet_axis(0, 0, 1, 1)));
     fleet_place(g, e, fleet_map1(fleet_axis(0, 0, 1, 1)));
     fleet_event_scope(g, F, FLEET_SCOPE_CHIPLET);
@@ -310,7 +310,8 @@ static void dealt_in_turn(test_run *t)
         }
     CHECK_INT(seen, 15 + 2 * 5);
     CHECK_INT(fleet_plan_get_stats(plan).tasks[FLEET_LEVEL_CU], 15 + 10 + 2);
-    CHECK_INT(targets_of(plan)[0], 15); /* each counts, though the graph's count is one task */
+    CHECK_INT(targets_of(plan)[0],
+              15); /* each CU-task counts, although the graph's count is one task */
     CHECK_INT(events_of(plan)[1].scoped[FLEET_SCOPE_DEVICE], 2);
     fleet_plan_report(plan, report, sizeof report);
     CHECK_TEXT(report, "unaware: each task of grid d is 15 CU-tasks, 5 tiles of 3 slices");
@@ -318,7 +319,7 @@ static void dealt_in_turn(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* By default there are as many tiles as workers, where chiplets differ as on the largest. */
+/* By default there are as many tiles as workers; where chiplets differ, as workers on the largest. */
 static void default_tiles(test_run *t)
 {
     fleet_graph *g = two_grids(3, 0);
@@ -333,7 +334,7 @@ static void default_tiles(test_run *t)
     CHECK_INT(grids_of(plan)[0].tiles, 5);
     CHECK_INT(plan->n_descs, (3 + 2) * 5 + 2 + 2);
     fleet_plan_free(plan);
-    desc.unaware = 0; /* and then they are not looked at */
+    desc.unaware = 0; /* and then they are ignored */
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_INT(grids_of(plan)[0].tiles, 0);
     CHECK_INT(events_of(plan)[1].scoped[FLEET_SCOPE_CHIPLET], 2);
@@ -341,7 +342,7 @@ static void default_tiles(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* Unfused, too: barriers between grids, and the tiles anywhere. */
+/* Unfused plans too: barriers between grids, and the tiles on any chiplet. */
 static void unfused_and_unaware(test_run *t)
 {
     fleet_graph *g = two_grids(3, 5);
@@ -357,7 +358,7 @@ static void unfused_and_unaware(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* Ready queues: each CU-task is an entry of its own, of the kind that anybody may steal. */
+/* Ready queues: each CU-task has an entry of its own, which any worker may steal. */
 static void ready_queues(test_run *t)
 {
     fleet_graph *g = two_grids(3, 5);

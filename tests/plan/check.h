@@ -1,7 +1,6 @@
-/* The independent checker: from the records of a plan alone it proves that every task stands in the queues
-   as often as it must, that what is notified in a step adds up to what is waited for, that scopes cover
-   placement and that counters do not overlap. It uses the plan format as fleet.h describes it and none of
-   the builder's code. */
+/* The independent checker. From the records of a plan alone it proves that every task is in the queues as often as it
+   must be, that the notifies of a step add up to what is waited for, that scopes cover placements and that counters
+   do not overlap. It uses the plan format as fleet.h describes it, and none of the builder's code. */
 #ifndef FLEET_TEST_CHECK_H
 #define FLEET_TEST_CHECK_H
 
@@ -12,8 +11,8 @@ typedef struct counter_use {
     uint32_t added;                 /* weights added in a step */
     uint32_t arrived;               /* at a sub-counter */
     uint32_t share, weight, parent; /* of a sub-counter */
-    uint32_t from, local;           /* chiplets that notify it; whether without a release */
-    uint32_t workers_from, worker;  /* 1: one worker, `worker`; 2: several */
+    uint32_t from, local;          /* chiplets that notify it; those that do so without a release */
+    uint32_t workers_from, worker; /* 1: one worker, `worker`; 2: several */
     uint32_t target;
 } counter_use;
 
@@ -110,13 +109,14 @@ static void check_wait(test_run *t, const fleet_plan *plan, plan_words *words, u
     }
 }
 
-/* What runs for itself of a task: slices, unaware tiles of slices. */
+/* The parts of a task that run separately: slices, or in unaware plans tiles of slices. */
 static uint32_t parts_of(const fleeti_grid *grid)
 {
     return grid->slices * (grid->tiles ? grid->tiles : 1);
 }
 
-/* Each task of the graph once: on its one worker, on all workers of its chiplet, slice by slice, or tile by tile. */
+/* Each task of the graph is there once: on its one worker, on all workers of its chiplet, slice by slice, or tile by
+   tile. */
 static void check_placement(test_run *t, const fleet_plan *plan)
 {
     uint32_t i, s, q, d, nodes = 0, *first = (uint32_t *)calloc(plan->n_grids + 1u, sizeof *first);
@@ -170,7 +170,7 @@ static void check_placement(test_run *t, const fleet_plan *plan)
     free(step_ends);
 }
 
-/* Under STATIC the last member of a run of wavefront-tasks has batch 1, the one before it 2, and so on. */
+/* Under STATIC the last of a run of wavefront-tasks has batch 1, the one before it 2, and so on. */
 static void check_batches(test_run *t, const fleet_plan *plan)
 {
     uint32_t q, d;

@@ -1,4 +1,5 @@
-/* What a forger of plans can do: a checksum that fits. Written from its description in fleet.h, without its code. */
+/* What a forger of plans can do: compute a matching checksum. Written from its description in fleet.h, without its
+   code. */
 #ifndef FLEET_TEST_FORGE_H
 #define FLEET_TEST_FORGE_H
 
@@ -26,8 +27,8 @@ static inline int is_plan_at(const unsigned char *block, uint64_t bytes, uint64_
            plan->bytes > sizeof *plan;
 }
 
-/* Gives a block, and the plans of buckets in it, the checksums that they should have. Offsets are those of a plan that
-   is whole: `table` is where they stand. */
+/* Sets the checksums of a block and of the plans of buckets in it. Offsets are those of an intact plan; `table` is
+   the offset of their table. */
 static inline void seal(void *block, uint64_t bytes, const uint64_t *table, uint32_t buckets)
 {
     unsigned char *byte = (unsigned char *)block;

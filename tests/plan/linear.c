@@ -1,5 +1,5 @@
-/* Linear layers: how fleet_linear_part and fleet_part_tile cut an operator, and what fleet_linear_choose makes
-   of it: against walks counted on paper, the figures of FLEET, and every input that it must refuse.
+/* Linear layers: how fleet_linear_part and fleet_part_tile split an operator, and what fleet_linear_choose makes of
+   it: against iterations counted by hand, the figures of FLEET, and every input that it must refuse.
 
        linear [NAME]      FLEET_SEED=n runs that one shape, FLEET_DEEP=1 many more */
 #include "walk.h"
@@ -36,7 +36,7 @@ static fleet_linear_desc desc_of(int64_t m, int64_t n, int64_t k)
     return d;
 }
 
-/* A descriptor whose tiles are m x n single elements: little for any L2. */
+/* A descriptor whose tiles are m x n single elements, which fit any L2. */
 static fleet_linear_desc tiles_of(int64_t m, int64_t n, uint32_t workers)
 {
     fleet_linear_desc d = desc_of(m, n, 1);
@@ -50,7 +50,7 @@ static fleet_linear_desc tiles_of(int64_t m, int64_t n, uint32_t workers)
 
 /* ---- the cuts and the walks ------------------------------------------------------------------ */
 
-/* A tile follows the one before it as its traversal says. */
+/* A tile follows the previous one as its traversal says. */
 static void check_follows(test_run *t, const fleet_linear *l, const fleet_part *p, uint32_t i,
                           fleet_tile before, fleet_tile at)
 {
@@ -63,7 +63,7 @@ static void check_follows(test_run *t, const fleet_linear *l, const fleet_part *
         CHECK_INT(at.n, i % p->n_tiles ? before.n + 1 : p->first_n);
     } else if (column / l->window == first / l->window) {
         CHECK(at.m == before.m ? at.n == before.n + 1 : at.m == before.m + p->step_m);
-    } else { /* the window before is done with: its last row, its last column */
+    } else { /* the previous window is complete: its last row, its last column */
         CHECK_INT(column / l->window, first / l->window + 1);
         CHECK_INT(column % l->window, 0);
         CHECK_INT(first % l->window, l->window - 1);
@@ -116,7 +116,7 @@ static void every_tile_once(test_run *t)
     for_seeds(t, cover_one);
 }
 
-/* FLEET's figure: 4 x 6 tiles, 4 workers; what they are at, step by step. */
+/* FLEET's figure: 4 x 6 tiles, 4 workers; the tiles of the workers, step by step. */
 static void grid_of_the_paper(test_run *t)
 {
     static const char *const want[3] = {
@@ -193,7 +193,7 @@ static void table_5(test_run *t)
     for (i = 0; i < 4; i++) CHECK_TEXT(text, layer_name[i]);
 }
 
-/* 1 - 1 / min(W, m_tiles), and the intensity that FLEET makes of it. */
+/* 1 - 1 / min(W, m_tiles), and the intensity that FLEET computes from it. */
 static void hit_rate_equation(test_run *t)
 {
     static const int64_t batch[5] = {1, 8, 16, 32, 64};
@@ -235,9 +235,9 @@ static void hit_rate_equation(test_run *t)
     }
 }
 
-/* Walks on paper: where workers, rows and columns divide one another, the fetches counted step by step, each chiplet
-   once per column (row) that its workers are at, are those predicted. */
-static uint32_t walked; /* shapes that divide, up to now */
+/* Iterations counted by hand. If workers, rows and columns divide one another, the fetches counted step by step, for
+   each chiplet one per column (row) that its workers are at, are those predicted. */
+static uint32_t walked; /* shapes that divide, so far */
 
 static void walk_one(test_run *t, uint64_t seed)
 {
@@ -256,7 +256,7 @@ static void walk_one(test_run *t, uint64_t seed)
     d.traversals = 1u << traversal;
     if (traversal == FLEET_TRAVERSAL_WINDOWED) d.window = window;
     if (cu) {
-        /* spread evenly over chiplets, as the prediction has it, are M-major walks */
+        /* M-major iterations are spread evenly over chiplets, as predicted */
         d.levels = 1u << FLEET_LEVEL_CU, d.splits = 0;
         if (traversal) return;
     }
@@ -280,9 +280,9 @@ static void walk_one(test_run *t, uint64_t seed)
     walked++;
     CHECK_NEAR(p.l2_weight_bytes, (double)weights);
     CHECK_NEAR(p.hit_rate, 1 - (double)weights / rows / columns);
-    if (cu) return; /* its rows are dealt out evenly, as predicted, in other walks */
+    if (cu) return; /* in other traversals its rows are spread evenly, as predicted */
     CHECK(p.l2_activation_bytes <= (double)held);
-    d.l2_budget_bytes = p.in_flight_bytes; /* no room in which activations could stay */
+    d.l2_budget_bytes = p.in_flight_bytes; /* no room for activations to stay */
     CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     CHECK_NEAR(p.l2_weight_bytes, (double)weights);
     CHECK_NEAR(p.l2_activation_bytes, (double)held);
@@ -294,7 +294,7 @@ static void predicted_as_walked(test_run *t)
     if (!t->failed_here && !getenv("FLEET_SEED")) CHECK(walked > 500);
 }
 
-/* The columns in flight must fit: else nothing is shared. Windows make them fit. */
+/* The columns in flight must fit, otherwise nothing is shared. Windows make them fit. */
 static void budget(test_run *t)
 {
     const fleet_topology chip = fleet_topology_preset(FLEET_MI350X);
@@ -345,7 +345,7 @@ static void monotone_one(test_run *t, uint64_t seed)
     CHECK(p.us == p.memory_us || p.us == p.compute_us);
     CHECK(p.chiplet_weight_bytes <= p.weight_bytes);
     CHECK(p.chiplet_weight_bytes * chip.chiplets >= p.weight_bytes);
-    for (i = 0; i < 4; i++) { /* no choice that is forced is clearly better */
+    for (i = 0; i < 4; i++) { /* no forced choice is clearly better */
         fleet_linear_desc forced = d;
         if (i < 3)
             forced.splits = 1u << i;
@@ -400,7 +400,7 @@ static void choices(test_run *t)
     CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     CHECK_TEXT(p.why, "one row of tiles");
     CHECK_TEXT(p.why, "CU-tasks would be 384 tasks");
-    /* two columns and a long k: all chiplets have work only where k is split */
+    /* two columns and a long k: all chiplets have work only if k is split */
     d = desc_of(1, 128, 65536);
     CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     CHECK_INT(p.linear.split, FLEET_SPLIT_K);
@@ -412,7 +412,7 @@ static void choices(test_run *t)
     CHECK_INT(p.level, FLEET_LEVEL_CU);
     CHECK_INT(p.slices, 1);
     CHECK_TEXT(p.why, "4 CU-tasks");
-    /* many rows: windows, where M-major would read activations for every column */
+    /* many rows: windows, because M-major would read activations for every column */
     d = desc_of(8192, 8192, 8192);
     CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     CHECK_INT(p.linear.traversal, FLEET_TRAVERSAL_WINDOWED);
@@ -539,7 +539,7 @@ static void bad_input(test_run *t)
     CHECK_INT(fleet_linear_choose(&good, &chip, NULL), FLEET_ERROR_NULL);
 }
 
-/* The largest that is allowed: nothing overflows. */
+/* The largest numbers allowed: nothing overflows. */
 static void extremes(test_run *t)
 {
     const int64_t most = (int64_t)1 << 28;
@@ -640,7 +640,7 @@ static void report_of_odd_lists(test_run *t)
     CHECK_TEXT(text, "0 operators\n");
 }
 
-/* Reads just the XML that the picture may hold: elements, quoted attributes, text, numeric entities. */
+/* Parses the XML that the picture may hold: elements, quoted attributes, text, numeric entities. */
 static const char *xml_error(const char *s)
 {
     char open[16][16];

@@ -1,5 +1,5 @@
-/* The simulated caches of tests/bench, and what the walk of a decoder layer's plans through them must show of the
-   paper's tables: tests/bench/locality.h has the model. Its benchmark prints the tables. */
+/* The simulated caches of tests/bench, and what the plans of a decoder layer must show on them of the paper's tables.
+   tests/bench/locality.h has the model; its benchmark prints the tables. */
 // run: plain timeout=120
 #include "../bench/locality.h"
 
@@ -25,7 +25,7 @@ static void lru_order(test_run *t)
     free(c.way);
 }
 
-/* Lines of one set push each other out while the rest is empty; by the hash they would spread. */
+/* Lines of one set evict each other while the rest is empty; with the hash they would spread. */
 static void conflicts(test_run *t)
 {
     const uint32_t sets = 64;
@@ -44,7 +44,7 @@ static void conflicts(test_run *t)
     }
 }
 
-/* Consecutive lines fill the sets evenly, and as many as fit stay. */
+/* Consecutive lines fill the sets evenly, and all that fit stay. */
 static void capacity(test_run *t)
 {
     cache c;
@@ -80,13 +80,13 @@ static void write_backs(test_run *t)
 {
     cache_sim s;
     CHECK(cache_sim_make(&s, 2, 256 * KB, 4096 * KB));
-    CHECK_INT(cache_sim_access(&s, 0, 10, CACHE_DIRTY), 0); /* takes a line, reads nothing */
+    CHECK_INT(cache_sim_access(&s, 0, 10, CACHE_DIRTY), 0); /* allocates a line, reads nothing */
     CHECK_INT(cache_sim_access(&s, 0, 10, CACHE_DIRTY), 1);
     cache_sim_access(&s, 0, 11, CACHE_DIRTY);
     cache_sim_access(&s, 1, 12, CACHE_DIRTY);
     CHECK_INT(s.counts.fabric_reads, 0);
     CHECK_INT(s.l2[0].dirty, 2);
-    cache_sim_acquire(&s, 0); /* forgets nothing that is not written */
+    cache_sim_acquire(&s, 0); /* drops no line that is not written back */
     CHECK_INT(s.l2[0].dirty, 2);
     cache_sim_release(&s, 0);
     CHECK_INT(s.counts.fabric_writes, 2); /* its own two, each once */
@@ -105,7 +105,7 @@ static void write_backs(test_run *t)
     cache_sim_free(&s);
 }
 
-/* A dirty line that has to leave is written back; from the last-level cache that goes to memory. */
+/* A dirty line is written back when it is evicted; from the last-level cache it goes to memory. */
 static void evicted_dirty_lines(test_run *t)
 {
     const uint32_t set = CACHE_WAYS * CACHE_LINE_BYTES;
@@ -125,7 +125,7 @@ static void evicted_dirty_lines(test_run *t)
     cache_sim_free(&s);
 }
 
-/* What leaves the last-level cache stays in an L2, and the other way round. */
+/* A line evicted from the last-level cache stays in an L2, and the other way round. */
 static void neither_inclusive_nor_exclusive(test_run *t)
 {
     const uint32_t set = CACHE_WAYS * CACHE_LINE_BYTES;
@@ -147,7 +147,7 @@ static void neither_inclusive_nor_exclusive(test_run *t)
 
 /* ---- the layer ---- */
 
-/* The walks, each made once: by batch (1, 8, 16, 32, 64) and kind. */
+/* The simulated runs, each made once: by batch (1, 8, 16, 32, 64) and kind. */
 static locality walks[PAPER_ROWS][3];
 static int walked[PAPER_ROWS][3];
 
@@ -192,7 +192,7 @@ static void weights_of_a_chiplet(test_run *t)
     fleet_plan_free(l.plan);
 }
 
-/* Every plan reads each weight once for each row of tiles, whoever reads it. */
+/* Every plan reads each weight once for each row of tiles, on whichever chiplet. */
 static void the_same_requests(test_run *t)
 {
     size_t row;
@@ -211,7 +211,7 @@ static void the_same_requests(test_run *t)
     }
 }
 
-/* One row of tiles: M-tile and M-split are the same schedule, and nobody shares a weight. */
+/* One row of tiles: M-tile and M-split are the same schedule, and no weight is shared. */
 static void equal_up_to_sixteen_rows(test_run *t)
 {
     size_t row;
@@ -229,7 +229,7 @@ static void equal_up_to_sixteen_rows(test_run *t)
     }
 }
 
-/* Table 4 where tiles share weights. Of M-split's hit rate see locality.h. */
+/* Table 4 for tiles that share weights. locality.h tells of M-split's hit rate. */
 static void cooperation_above_sixteen_rows(test_run *t)
 {
     size_t row;
@@ -254,8 +254,8 @@ static void cooperation_above_sixteen_rows(test_run *t)
     }
 }
 
-/* In lock-step the weights' hit rate is 1 - 1 / min(W, m_tiles), but where a column's tiles stand in two rounds of
-   the 31 workers; with the drift it is lower. */
+/* In lock-step the weights' hit rate is 1 - 1 / min(W, m_tiles), except where a column's tiles fall into two rounds
+   of the 31 workers; with drift it is lower. */
 static void the_equation(test_run *t)
 {
     locality_model lock_step = locality_model_default();
@@ -280,7 +280,7 @@ static void the_equation(test_run *t)
     }
 }
 
-/* A seed says it all, and another one says nearly the same. */
+/* The same seed gives the same numbers, another one nearly the same. */
 static void seeds(test_run *t)
 {
     const size_t row = 3;

@@ -1,12 +1,12 @@
-/* Edge maps against brute force: on one worker a plan's targets are the numbers of notifies, and its wait
-   records spell out which elements each task waits for. */
+/* Edge maps against brute force. On one worker a plan's targets are the numbers of notifies, and its wait records
+   list the elements for which each task waits. */
 #include "walk.h"
 
 #define MOST_POINTS 4096
 
-/* Builds grid -> event by one out edge, and event -> a grid of the same shape by one in edge, both with
-   `map` (or the einsum string, where given), and compares with the reference. A tensor of its own for each
-   direction keeps the two apart; `all` notifies and waits for what the other side lacks. */
+/* Builds grid -> event by an out edge, and event -> a grid of the same shape by an in edge, both with `map` (or the
+   einsum string, if given), and compares with the reference. Each direction has a tensor of its own; `all` notifies
+   and waits for what the other side lacks. */
 static void compare(test_run *t, const char *einsum, fleet_map map, int grid_rank,
                     const int32_t *grid_extent, int event_rank, const int32_t *event_extent)
 {

@@ -141,8 +141,8 @@ static void one_counter_level(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* FLEET: a layer's four GEMMs as device-tasks on 8 chiplets: each linear event takes 8 arrivals and 8
-   releases, whatever W is. Standard: each of 256 CU-tasks. */
+/* FLEET: a layer's four GEMMs as device-tasks on 8 chiplets. Each linear event takes 8 arrivals and 8 releases,
+   whatever W is; the standard one as many as there are CU-tasks, 256. */
 static fleet_graph *layer_graph(int device_tasks)
 {
     static const char *const names[] = {"qkv", "o", "gate_up", "down"};
@@ -202,14 +202,14 @@ static void eight_arrivals_per_event(test_run *t)
         CHECK_INT(stats.global_signals, 8 * 5);
         CHECK_INT(stats.releases, 8 * 5);
         CHECK_INT(stats.local_signals, 8 * workers * 5);
-        CHECK_INT(stats.acquires, 8 * workers * 4); /* the sources acquire the step before */
+        CHECK_INT(stats.acquires, 8 * workers * 4); /* the sources acquire the previous step */
         CHECK_INT(stats.tasks[FLEET_LEVEL_DEVICE], 4);
         fleet_plan_free(plan);
     }
     fleet_graph_destroy(g);
 }
 
-/* DYNAMIC: who becomes ready by what, who ends the step, and how much a ring gets. */
+/* DYNAMIC: which tasks become ready by which events, which end the step, and how many a ring gets. */
 static void ready_tables(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -261,7 +261,7 @@ static void ready_tables(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* DYNAMIC: a task that the limit of its only out edge cuts off ends the step, and notifies no element. */
+/* DYNAMIC: a task that the limit of its only out edge cuts off ends the step and notifies no element. */
 static void out_edge_that_reaches_nothing(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -339,7 +339,7 @@ static void slices_and_idle_chiplets(test_run *t)
         CHECK_INT(plan->total_workers, 248);
         for (q = 0; q < plan->n_queues; q++) idle += !queues_of(plan)[q].count;
         CHECK_INT(idle, slices < 8 ? 8 - slices : 0);
-        /* On one chiplet alone arrivals are counted; else one per slice. */
+        /* On a single chiplet arrivals are counted; otherwise there is one per slice. */
         CHECK_INT(target(plan, "E", 0), slices == 1 ? 31 : slices);
         CHECK_INT(events_of(plan)[0].scoped[FLEET_SCOPE_CHIPLET], slices == 1);
         fleet_plan_free(plan);
@@ -368,7 +368,7 @@ static void wavefront_batches(test_run *t)
     CHECK_INT(plan->has_waves, 1);
     for (i = 0; i < 7; i++) {
         CHECK_INT(tasks_of(plan)[i].batch, 7 - i);
-        CHECK_INT(tasks_of(plan)[i].n_waits, 1); /* they run at once: each waits */
+        CHECK_INT(tasks_of(plan)[i].n_waits, 1); /* they run at once, so that each waits */
     }
     for (i = 7; i < plan->n_descs; i++) CHECK_INT(tasks_of(plan)[i].n_waits, 0);
     CHECK_INT(tasks_of(plan)[7].batch, 1);
@@ -424,7 +424,7 @@ static void default_placement(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* What a launch may leave out is dealt over the chiplets in turn, since that is the last tasks: those of
+/* The tasks that a launch may leave out are dealt over the chiplets in turn, because they are the last ones: those of
    a grid with a symbol in its shape, or whose tasks a run-time tensor names. */
 static void placement_in_turn(test_run *t)
 {
@@ -462,7 +462,7 @@ static void placement_in_turn(test_run *t)
                 if (task->grid == 2 || task->grid == 3) CHECK_INT(chiplet, i % 2);
                 if (task->grid == 4) CHECK_INT(chiplet, i / 3);
                 seen++;
-                /* A chiplet's workers get them in turn, too: no worker has two of one grid. */
+                /* A chiplet's workers get them in turn too: no worker has two of one grid. */
                 if (task->grid >= 2 && schedule == FLEET_SCHEDULE_STATIC)
                     CHECK(d == queue->first || last != task->grid);
                 last = task->grid;
@@ -498,7 +498,7 @@ static void placement_by_hand(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* Producers and waiters on one worker: block; on one chiplet: chiplet; else device; wider by hand. */
+/* Producers and waiters on one worker: block; on one chiplet: chiplet; otherwise device; a given scope may be wider. */
 static void scopes(test_run *t)
 {
     int wide;
@@ -542,7 +542,7 @@ static void scopes(test_run *t)
     }
 }
 
-/* The outside adds its notifies to the target, and what only it completes still waits for the step. */
+/* External notifies are part of the target. A task that waits only for them still waits for the step. */
 static void outside(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -563,7 +563,8 @@ static void outside(test_run *t)
     CHECK_INT(target(plan, "in", 0), 2);
     CHECK_INT(target(plan, "out", 0), 4);
     CHECK(events_of(plan)[0].counter & FLEETI_SYSTEM);
-    CHECK_INT(events_of(plan)[1].scoped[FLEET_SCOPE_DEVICE], 1); /* though one chiplet has it all */
+    CHECK_INT(events_of(plan)[1].scoped[FLEET_SCOPE_DEVICE],
+              1); /* although one chiplet has it all */
     CHECK_INT(events_of(plan)[1].warnings, 0);
     task = find(plan, "a", 2, 0);
     CHECK_INT(task->n_waits, 2);
@@ -592,7 +593,7 @@ static void merged_and_shared_records(test_run *t)
     desc.topology = fleet_topology_make(1, 8);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     check_plan(t, plan);
-    CHECK_INT(plan->n_waits, 2); /* the step before, and all of E */
+    CHECK_INT(plan->n_waits, 2); /* the previous step, and all of E */
     CHECK_INT(wait_of(plan, find(plan, "c", 9, 0), 0)->count, 64);
     CHECK_INT(plan->n_notifies, 64 + 2 + 1 + 2); /* one per element, and c's list of two */
     CHECK_INT(find(plan, "c", 9, 0)->notifies, find(plan, "c", 10, 0)->notifies);
@@ -601,7 +602,7 @@ static void merged_and_shared_records(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* Zero extents are legal: what nobody can produce is complete at once. */
+/* Zero extents are legal: an element without producers is complete at once. */
 static void zero_extents(test_run *t)
 {
     fleet_dim n;
@@ -619,7 +620,7 @@ static void zero_extents(test_run *t)
     CHECK_INT(plan->n_tasks, 1);
     CHECK_INT(plan->n_descs, 2);
     CHECK_INT(target(plan, "F", 1), 0);
-    CHECK_INT(tasks_of(plan)[0].n_waits, 1); /* a source: it waits for the step before */
+    CHECK_INT(tasks_of(plan)[0].n_waits, 1); /* a source: it waits for the previous step */
     CHECK(waits_of(plan)[0].count & FLEETI_PREVIOUS);
     CHECK_INT(events_of(plan)[plan->step_event].scoped[FLEET_SCOPE_BLOCK], 1);
     CHECK_INT(fleet_plan_task(plan, "none", NULL), -1);
@@ -678,7 +679,7 @@ static void presets(test_run *t)
     CHECK_TEXT(fleet_status_text(FLEET_STATUS_COUNT), "not a status");
 }
 
-/* AUTO: what pays for ready queues gets them, and the report says why. */
+/* AUTO: grids that gain from ready queues get them, and the report says why. */
 static void chosen_schedules(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -718,7 +719,7 @@ static void chosen_schedules(test_run *t)
     fleet_plan_report(plan, text, sizeof text);
     CHECK_TEXT(text, "AUTO makes grid uneven STATIC");
     fleet_plan_free(plan);
-    /* Ready queues that pay for themselves, but not for what they cost the others. */
+    /* Ready queues that gain for their grid, but less than they cost the others. */
     desc.costs.dynamic_task = 1, desc.costs.mixed_task = 1e7f;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_INT(plan->schedule, FLEET_SCHEDULE_STATIC);
@@ -754,7 +755,7 @@ static void report(test_run *t)
     fleet_graph_destroy(g);
 }
 
-/* Consumers may be added before their producers, where queues allow it. */
+/* Consumers may be added before their producers if the queues allow it. */
 static void consumer_added_first(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);

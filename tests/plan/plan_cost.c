@@ -1,5 +1,5 @@
-/* The work of building, planning and checking a graph grows with the graph and no faster. Not time but what is done is
-   counted: the compiler has each basic block of the header call __sanitizer_cov_trace_pc. */
+/* The work of building, planning and checking a graph grows linearly with the graph. The test counts work, not time:
+   the compiler makes each basic block of the header call __sanitizer_cov_trace_pc. */
 // run: plain whole -O0 -fsanitize-coverage=trace-pc
 #include "walk.h"
 
@@ -17,7 +17,7 @@ typedef struct way {
     uint32_t unfused, outside, empty, buffers;
 } way;
 
-/* n grids, each of which waits for the one before. empty: only the first one has tasks. */
+/* n grids, each of which waits for the previous one. empty: only the first one has tasks. */
 static fleet_graph *chain(const way *w, uint32_t n)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -72,8 +72,8 @@ static void work_is_linear(test_run *t)
     };
     uint32_t i;
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        /* Without buffers there is no proof that steps may overlap, which is quadratic, and not tried on over 4096
-           grids. */
+        /* Without buffers there is no proof that steps may overlap, which is quadratic, and which is not tried with
+           over 4096 grids. */
         const uint32_t n = ways[i].buffers ? 4500 : 1000;
         const uint64_t few = work(&ways[i], n), many = work(&ways[i], 4 * n);
         printf("    %u: %llu and %llu blocks\n", i, (unsigned long long)few,

@@ -1,5 +1,5 @@
-/* Every bad input has a status of its own and a message that names what to change; and a block from outside
-   that is not a sound plan is refused, whatever its bytes are. */
+/* Every bad input has a status of its own and a message that names what to change. A block from outside that is not a
+   sound plan is refused, whatever its bytes are. */
 #include "forge.h"
 
 #define ONE fleet_shape1(fleet_dim_of(1))
@@ -28,8 +28,8 @@ static fleet_graph *graph(journal *j)
     return fleet_graph_create(&desc);
 }
 
-/* The graph has this error, once logged, with the place of the call; it stays, and every build fails with
-   it. Destroys the graph. */
+/* Checks that the graph has this error, logged once, with the place of the call; that it stays, and that every build
+   fails with it. Destroys the graph. */
 #define BROKEN(g, j, code, text)                                                                   \
     do {                                                                                           \
         fleet_plan *broken = NULL;                                                                 \
@@ -44,7 +44,7 @@ static fleet_graph *graph(journal *j)
         fleet_graph_destroy(g);                                                                    \
     } while (0)
 
-/* Building a plan fails with this error; another build may still succeed. Destroys the graph. */
+/* Checks that building a plan fails with this error; another build may still succeed. Destroys the graph. */
 #define REFUSED(g, desc, code, text)                                                               \
     do {                                                                                           \
         fleet_plan *refused = NULL;                                                                \
@@ -203,7 +203,7 @@ static void handles(test_run *t)
     fleet_graph_destroy(other);
 }
 
-/* Of a graph that is alike, object for object: its handles are none of this one. */
+/* Handles of an identical graph are not handles of this one. */
 static void handles_of_another_graph(test_run *t)
 {
     static const char *const text[] = {
@@ -356,7 +356,7 @@ static void maps_out_of_shape(test_run *t)
     CHECK_TEXT(fleet_graph_error(g),
                "out edge: task p(4) reaches 8 on axis 1 of event tensor E, whose "
                "extent is 8");
-    /* An error of a build is the build's: the graph is as good as before. */
+    /* An error of a build belongs to the build: the graph can be built again. */
     fleet_bind_at_build(&desc, n, 3);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_INT(fleet_graph_status(g), FLEET_OK);
@@ -508,8 +508,8 @@ static void symbols_at_launch(test_run *t)
 
 /* ---- run-time tensors ---- */
 
-/* Tokens are routed by one grid, grouped by one task and scattered by another grid, each after the one before. What
-   `wrong` names is not so. */
+/* One grid routes tokens, one task groups them, and another grid scatters them, each after the previous one. What
+   `wrong` names is violated. */
 enum {
     ALL_RIGHT,
     NO_PATH,
@@ -563,7 +563,7 @@ static void run_time_maps(test_run *t)
     } want[] = {
         {FLEET_OK, ""},
         {FLEET_ERROR_TENSOR_ORDER, "topk: no event path leads from each task of grid route"},
-        {FLEET_OK, ""}, /* whoever notifies comes after the writer */
+        {FLEET_OK, ""}, /* all tasks that notify come after the writer */
         {FLEET_ERROR_WAIT_COUNT, "counts: it has 3 counts for the 3 elements"},
         {FLEET_ERROR_UNSUPPORTED,
          "one CU-task must write counts and ranges, but grid group has 2 tasks"},
@@ -579,7 +579,7 @@ static void run_time_maps(test_run *t)
             fleet_graph *g;
             fleet_plan_desc desc = fleet_plan_desc_default();
             fleet_plan *plan;
-            /* Elsewhere the event collapses, and the plan's own arrivals complete it. */
+            /* Under other schedules the event collapses, and the plan's own arrivals complete it. */
             if (wrong == TOO_FEW_NOTIFIES && schedule != FLEET_SCHEDULE_DYNAMIC) continue;
             g = routed(wrong);
             desc.topology = fleet_topology_make(2, 3);
@@ -592,7 +592,8 @@ static void run_time_maps(test_run *t)
         }
 }
 
-/* Unfused, grids run in the order in which they were added: the writer before the tasks that its tensor names. */
+/* In an unfused plan grids run in the order in which they were added: the writer before the tasks that its tensor
+   names. */
 static void run_time_maps_unfused(test_run *t)
 {
     int late;
@@ -674,13 +675,13 @@ static void too_many(test_run *t)
     g = fleet_graph_create(NULL);
     fleet_event_tensor(g, "E", fleet_shape2(big, big), 0);
     REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "event tensor E has over");
-    /* The tasks can be numbered, the copies of chiplet-tasks in 38 queues cannot. */
+    /* The tasks can be numbered, but the copies of chiplet-tasks in 38 queues cannot. */
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, ONE, 0);
     fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
     fleet_grid_slices(g, x, fleet_dim_of(0x7fffffff));
     REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_TASKS, "descriptors");
-    /* Elements can be numbered, their counters' words cannot. */
+    /* Elements can be numbered, but the words of their counters cannot. */
     g = fleet_graph_create(NULL);
     fleet_event_tensor(g, "a", fleet_shape1(fleet_dim_of(1 << 20)), 0);
     desc.counter_stride_bytes = 128;
@@ -722,7 +723,8 @@ static void scope_too_narrow(test_run *t)
     REFUSED(g, NULL, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
 }
 
-/* The fields of an unaware plan; tiles are looked at in any plan, scopes by hand give way to it but not to the outside. */
+/* The fields of an unaware plan. Any plan checks tiles. Given scopes are widened, except where an external event
+   needs one. */
 static void unaware(test_run *t)
 {
     static const struct {
@@ -816,7 +818,7 @@ static void cycles(test_run *t)
     REFUSED(g, NULL, FLEET_ERROR_CYCLE, "the graph has a cycle: a(0) waits for a(0)");
 }
 
-/* Each queue alone is fine; together they stand in each other's way. */
+/* Each queue alone is fine; together they deadlock. */
 static void static_orders(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -872,7 +874,7 @@ static fleet_graph *ping_pong(int pong_first, fleet_schedule ping_is)
     return g;
 }
 
-/* The advice of FLEET_ERROR_ORDER helps: it does not send from one order of the grids to the other and back. */
+/* The advice of FLEET_ERROR_ORDER helps: it does not lead from one order of the grids to another and back. */
 static void advice_on_orders(test_run *t)
 {
     int pong_first;
@@ -906,7 +908,7 @@ static void advice_on_orders(test_run *t)
     }
 }
 
-/* What DYNAMIC runs AUTO does not refuse, and says nothing of its first choice. */
+/* AUTO does not refuse what DYNAMIC can run, and does not report its first choice. */
 static void auto_untangles(test_run *t)
 {
     int one;
@@ -929,7 +931,7 @@ static void auto_untangles(test_run *t)
     }
 }
 
-/* A limit below 0 would have nobody reach anything. */
+/* With a limit below 0 no task would reach anything. */
 static void limits(test_run *t)
 {
     static const int64_t limit[] = {-1, -5, INT64_MIN, INT64_MIN + 1};
@@ -959,8 +961,8 @@ static void limits(test_run *t)
     }
 }
 
-/* A chain of 100,000 tasks that stands the wrong way round in its queues, and then is closed to a circle:
-   whoever looks for the culprit must do so in linear time. */
+/* A chain of 100,000 tasks that is queued in the wrong order, and then closed to a cycle: the search for the cause
+   must take linear time. */
 static void large_knots(test_run *t)
 {
     int closed;
@@ -1032,7 +1034,7 @@ static void topologies(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "counter_stride_bytes is 24");
 }
 
-/* Nobody of the launch would push what the outside makes ready. */
+/* No task of the launch would push what an external event makes ready. */
 static void no_outside_under_dynamic(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -1045,7 +1047,7 @@ static void no_outside_under_dynamic(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "grid x, which waits for it under DYNAMIC");
 }
 
-/* A schedule of one grid: which there are, and where it may be. */
+/* The schedules that a single grid may have, and in which plans. */
 static void schedules_of_grids(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -1070,7 +1072,7 @@ static void schedules_of_grids(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "one of the costs is negative or NaN");
 }
 
-/* A fixed queue beside ready ones can still stand in its own way. */
+/* A fixed queue beside ready queues can still deadlock. */
 static void order_in_a_mixed_plan(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -1174,7 +1176,7 @@ static fleet_plan *mapped_plan(void)
     return plan;
 }
 
-/* Asks an accepted plan everything; the sanitizers watch. */
+/* Calls every query of an accepted plan; the sanitizers watch. */
 static void ask_everything(const fleet_plan *plan)
 {
     char text[512];
@@ -1189,14 +1191,14 @@ static void ask_everything(const fleet_plan *plan)
     for (i = 0; i + 1 < plan->n_buckets; i++) ask_everything(fleet_plan_bucket(plan, i));
 }
 
-/* Of a plan without buckets, under a checksum that fits. */
+/* A plan without buckets, with a matching checksum. */
 static fleet_status check_sealed(fleet_plan *plan)
 {
     seal(plan, plan->bytes, NULL, 1);
     return fleet_plan_check(plan, (size_t)plan->bytes);
 }
 
-/* What must agree, and did not have to: each of these passed, and led a launch astray. */
+/* Parts that must agree. Each of these disagreements once passed the check and misled a launch. */
 static void forged_fields(test_run *t)
 {
     fleet_plan *plan = small_plan(FLEET_SCHEDULE_STATIC, 0, 0), *mapped = mapped_plan();
@@ -1247,7 +1249,7 @@ static void forged_fields(test_run *t)
         case 9:
             p->guards += 64;
             break;
-        case 10: /* a local arrival in the host's region */
+        case 10: /* a local arrival in host memory */
             while (!(notify->counter & FLEETI_SYSTEM)) notify++;
             notify->sub = FLEETI_LOCAL, notify->share = 0, notify->weight = 1;
             break;
@@ -1282,7 +1284,7 @@ static void images(test_run *t)
     CHECK_INT(fleet_plan_check(plan, bytes), FLEET_OK);
     CHECK_INT(fleet_plan_check(plan, bytes + 100), FLEET_OK); /* a larger buffer holds it too */
     for (n = 0; n < bytes; n++) {
-        /* A buffer of exactly n bytes: one byte further and the sanitizer speaks. */
+        /* A buffer of exactly n bytes: an access beyond it is an error of the sanitizer. */
         char *cut = (char *)malloc(n ? n : 1);
         memcpy(cut, plan, n);
         CHECK_INT(fleet_plan_check(cut, n), FLEET_ERROR_IMAGE_SIZE);
@@ -1315,7 +1317,7 @@ static void images(test_run *t)
     fleet_plan_free(plan);
 }
 
-/* Every byte in turn set to several other values, and words to extreme ones, under a checksum that fits: refused or
+/* Sets every byte in turn to several other values, and words to extreme ones, with a matching checksum: refused or
    harmless. */
 static void hostile_images(test_run *t)
 {
@@ -1323,7 +1325,7 @@ static void hostile_images(test_run *t)
     static const uint32_t words[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
     int kind;
     for (kind = 0; kind < 8; kind++) {
-        /* Each schedule, one with buckets, one with run-time maps; unaware under each schedule. */
+        /* A plan of each schedule, one with buckets, one with run-time maps; an unaware plan of each schedule. */
         fleet_plan *plan = kind == 4  ? mapped_plan()
                            : kind > 4 ? small_plan((fleet_schedule)(kind - 5), 0, 1)
                                       : small_plan((fleet_schedule)(kind % 3), kind == 3, 0);
@@ -1357,7 +1359,7 @@ static void hostile_images(test_run *t)
         }
         seal(image, bytes, table, buckets);
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_OK);
-        /* The arrivals that end a step: workers divide by them. */
+        /* The target of the step event, by which workers divide. */
         ((uint32_t *)(void *)(image + plan->targets))[plan->n_elements - 1] = 0;
         seal(image, bytes, table, buckets);
         CHECK_INT(fleet_plan_check(image, bytes), FLEET_ERROR_IMAGE_INDEX);

@@ -1,5 +1,5 @@
-/* When sources may run ahead of the step before: small graphs around each rule of the proof, each with the
-   sibling in which one condition is missing. */
+/* When sources may run ahead of the previous step: small graphs around each rule of the proof, each with a variant in
+   which one condition is missing. */
 #include "check.h"
 
 typedef struct bench {
@@ -30,7 +30,7 @@ static fleet_etensor event(bench *b, const char *name, int64_t n)
     return fleet_event_tensor(b->g, name, fleet_shape1(fleet_dim_of(n)), 0);
 }
 
-/* Builds on one chiplet of four workers, checks that sources run ahead or wait as expected. */
+/* Builds on one chiplet of four workers, and checks that sources run ahead or wait, as expected. */
 static void expect(test_run *t, bench *b, uint32_t ahead, fleet_schedule schedule)
 {
     fleet_plan_desc desc = fleet_plan_desc_default();
@@ -68,13 +68,13 @@ static void sink_on_the_sources_worker(test_run *t)
         fleet_writes(b.g, source, b.shared);
         fleet_writes(b.g, middle, b.shared);
         fleet_writes(b.g, sink, b.shared);
-        if (variant == 2) /* says nothing about what it touches */
+        if (variant == 2) /* declares no buffer */
             fleet_call_device(b.g, "silent", 0, fleet_shape0(), 0);
         if (variant == 3) fleet_event_outside(b.g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
         if (variant == 4) fleet_reads(b.g, grid(&b, "loner", 1, 3), b.shared);
         if (variant == 5) grid(&b, "loner", 1, 3); /* conflicts with nobody */
         if (variant == 6) {
-            /* The same graph, but a scheduler deals it: built without places for workers. */
+            /* The same graph under CHIPLET: built without placements on workers. */
             fleet_graph_destroy(b.g);
             b = start();
             source = fleet_call_device(b.g, "source", 0, fleet_shape0(), 0);
@@ -86,8 +86,8 @@ static void sink_on_the_sources_worker(test_run *t)
     }
 }
 
-/* reader(0), reader(1) on workers 0 and 1; join sees both, or only the first; tail follows join; the source
-   on worker 0, behind which tail stands, writes what readers read. */
+/* reader(0) and reader(1) are on workers 0 and 1. join waits for both, or only for the first; tail follows join. The
+   source, on worker 0 where tail is too, writes what the readers read. */
 static void cover(test_run *t)
 {
     int whole;
@@ -111,8 +111,8 @@ static void cover(test_run *t)
     }
 }
 
-/* pair(i) waits for reader(i): together they cover the readers, but each alone does not. On the source's
-   worker stands either a task that waits for all pairs, or one of the pairs. */
+/* pair(i) waits for reader(i): together they cover the readers, but each alone does not. The source's worker has
+   either a task that waits for all pairs, or one of the pairs. */
 static void together_is_not_each(test_run *t)
 {
     int all;
@@ -133,7 +133,7 @@ static void together_is_not_each(test_run *t)
     }
 }
 
-/* tail waits for one of the two producers of Y: it learns what that one has seen only if it is that one. */
+/* tail waits for one of the two producers of Y, and knows what a producer has waited for only if it is that one. */
 static void one_producer_of_two(test_run *t)
 {
     int only;
@@ -157,8 +157,8 @@ static void one_producer_of_two(test_run *t)
     }
 }
 
-/* late notifies Y and then Z; early, which also notifies Z, stands behind the waiter for Y. Having seen Y,
-   its next arrival at Z could still come before the one of late. */
+/* late notifies Y and then Z; early, which also notifies Z, is queued after the waiter for Y. Although Y is complete,
+   the next arrival of early at Z could still come before that of late. */
 static void one_edge_only(test_run *t)
 {
     int variant;

@@ -1,5 +1,5 @@
-/* What the plan tests share: reading the sections of a plan, random numbers that replay from a seed, and a
-   reference for edge maps written straight from their description in fleet.h, without its code. */
+/* What the plan tests share: access to the sections of a plan, random numbers that replay from a seed, and a
+   reference for edge maps, written from their description in fleet.h without its code. */
 #ifndef FLEET_TEST_WALK_H
 #define FLEET_TEST_WALK_H
 
@@ -41,7 +41,7 @@ static inline const uint32_t *targets_of(const fleet_plan *plan)
     return (const uint32_t *)section(plan, plan->targets);
 }
 
-/* The chiplet that a queue belongs to. */
+/* The chiplet to which a queue belongs. */
 static inline uint32_t chiplet_of_queue(const fleet_plan *plan, uint32_t queue)
 {
     uint32_t k = 0;
@@ -50,7 +50,7 @@ static inline uint32_t chiplet_of_queue(const fleet_plan *plan, uint32_t queue)
     return k;
 }
 
-/* splitmix64: the whole of a random test follows from its seed. */
+/* splitmix64: a random test follows entirely from its seed. */
 static inline uint32_t draw(uint64_t *seed, uint32_t below)
 {
     uint64_t z = (*seed += 0x9e3779b97f4a7c15ull);
@@ -68,13 +68,13 @@ static inline int64_t ref_floor(int64_t a, int64_t b)
     return q;
 }
 
-/* Limits are numbers here: of one that has a symbol, .add is its value. */
+/* Limits are numbers here: a limit with a symbol has its value in .add. */
 static inline int ref_has_limit(const fleet_axis_map *a)
 {
     return a->limit.add || a->limit.symbol;
 }
 
-/* Whether an axis of a map takes a value for a task; *outside is set when it takes one outside the axis. */
+/* Whether an axis of a map takes a value for a task. Sets *outside if it takes one outside the axis. */
 static inline int ref_axis_takes(const fleet_axis_map *a, int rank, const int32_t *at,
                                  int64_t value, int64_t extent, int *outside)
 {
