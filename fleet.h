@@ -266,6 +266,7 @@ typedef struct fleet_graph_desc {
     void *log_user;
 } fleet_graph_desc;
 
+/* The defaults, for a caller that changes single fields. */
 fleet_graph_desc fleet_graph_desc_default(void);
 
 /* Makes an empty graph, which the caller destroys. desc: null for the defaults. Null when out of memory. */
@@ -524,6 +525,7 @@ typedef struct fleet_plan_desc {
     uint32_t n_buckets; /* default 0: powers of two, and the symbol's max */
 } fleet_plan_desc;
 
+/* The defaults, for a caller that changes single fields. */
 fleet_plan_desc fleet_plan_desc_default(void);
 
 /* Binds a symbol in a descriptor. fleet_plan_build checks the value. */
@@ -574,6 +576,7 @@ typedef struct fleet_plan_stats {
     uint64_t plan_bytes, counter_bytes;
 } fleet_plan_stats;
 
+/* Counts through all records of a plan. Zeros for a null plan. */
 fleet_plan_stats fleet_plan_get_stats(const fleet_plan *plan);
 
 /* Writes the report as text: tasks per level, signals and releases per event, scopes, queue lengths, bytes, warnings.
@@ -669,6 +672,7 @@ typedef struct fleet_walk {
     uint32_t by_places, by_lines, by_places_of_windows;
 } fleet_walk;
 
+/* Starts at tile `first` of a part, with a stride of `stride` > 0 tiles. */
 FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
                                        uint32_t stride);
 /* Goes to the next tile; clears w->more if there is none. */
@@ -720,6 +724,7 @@ typedef struct fleet_linear_desc {
     uint32_t fused_input;
 } fleet_linear_desc;
 
+/* The defaults; the caller sets at least m, n and k. */
 fleet_linear_desc fleet_linear_desc_default(void);
 
 /* How an operator runs, and its predicted costs. Plain data; bytes are per execution.
