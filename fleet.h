@@ -2655,6 +2655,13 @@ static void fleeti_append(fleeti_records *r, uint32_t a, uint32_t b, uint32_t c,
     item[3] = d;
 }
 
+/* Appends a copy of record `index`, for which fleeti_reserve has made room. */
+static void fleeti_append_copy(fleeti_records *r, uint32_t index)
+{
+    const uint32_t *item = r->item[index];
+    fleeti_append(r, item[0], item[1], item[2], item[3]);
+}
+
 static const char *fleeti_scope_name(uint32_t scope)
 {
     static const char *const name[4] = {"block", "chiplet", "device", "system"};
@@ -3387,6 +3394,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
     if (def->timed && def->expected && def->expected < exist) exist = def->expected;
+    /* A worker runs `rounds` tasks; a fixed queue also holds those that do not exist, `turns` in all. */
     rounds = (double)(uint64_t)((exist + at_once - 1) / at_once);
     if (rounds < 1) rounds = 1;
     turns = (double)(uint64_t)((tasks + at_once - 1) / at_once);
@@ -3399,9 +3407,9 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
              in.any * (double)b->costs.dynamic_hop;
 }
 
-/* Whether ready queues are worth it for a grid: they must promise a seventh. They also slow fixed queues down, so
-   that the plan as a whole must gain. A small promised gain is likely to be a loss, because tiles that share a memory
-   bus vary together, whereas the estimate assumes that they vary independently. */
+/* Whether ready queues are worth it for a grid: they must promise to save a seventh of its time. They also slow fixed
+   queues down, so that the plan as a whole must gain. A small promised gain is likely to be a loss, because tiles
+   that share a memory bus vary together, whereas the estimate assumes that they vary independently. */
 static int fleeti_dynamic_pays(double fixed, double ready)
 {
     return ready < 0.85 * fixed;
@@ -3849,9 +3857,8 @@ static fleet_status fleeti_check_unfused(fleeti_build *b)
     for (i = 0; i < FLEETI_LEN(edges); i++)
         if (edges[i].out && edges[i].grid + 1 > last[edges[i].event])
             last[edges[i].event] = edges[i].grid + 1;
-    for (i = 0; i < FLEETI_LEN(b->g->events);
-         i++) { /* the writer of counts completes elements too */
-        uint32_t counts = b->g->events[i].counts;
+    for (i = 0; i < FLEETI_LEN(b->g->events); i++) {
+        const uint32_t counts = b->g->events[i].counts; /* their writer completes elements too */
         if (counts && b->g->tensors[counts - 1u].writer + 1 > last[i])
             last[i] = b->g->tensors[counts - 1u].writer + 1;
     }
@@ -5255,18 +5262,16 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
     uint32_t start = notifies->count, single = 0, i;
     uint64_t n = 0;
     if (b->is_dynamic && !fleeti_arrives_by_maps(b, grid) && fleeti_is_sink(b, grid, at)) {
-        const uint32_t *item;
         if (!fleeti_reserve(notifies, 1)) return fleeti_no_memory(b);
         single = fleeti_record_of(&b->elements[b->n_elements - 1], chiplet);
-        item = notifies->item[single];
-        fleeti_append(notifies, item[0], item[1], item[2], item[3]);
+        fleeti_append_copy(notifies, single);
         n = 1;
     }
     for (i = 0; i < grid->n_outs; i++) {
         const fleeti_edge *edge = &b->outs[grid->first_out + i];
         fleeti_reach r = fleeti_reach_of(edge, grid->rank, at);
-        const uint64_t reached =
-            (uint64_t)r.box.runs * r.box.length; /* 0 if the map's limit cuts the task off */
+        /* 0 if the map's limit cuts the task off */
+        const uint64_t reached = (uint64_t)r.box.runs * r.box.length;
         n += reached;
         if (n > 65535) return fleeti_too_many_edges(b, id, n, "notifies or more");
         if (n == 1 && reached == 1 && grid->n_outs == 1) {
@@ -5275,10 +5280,8 @@ static fleet_status fleeti_record_notifies(fleeti_build *b, const fleeti_bound_g
         }
         if (!fleeti_reserve(notifies, n)) return fleeti_no_memory(b);
         while (fleeti_reach_next(&r)) {
-            const uint32_t *item;
             single = fleeti_record_of(&b->elements[r.e], chiplet);
-            item = notifies->item[single];
-            fleeti_append(notifies, item[0], item[1], item[2], item[3]);
+            fleeti_append_copy(notifies, single);
         }
     }
     list->count = (uint32_t)n;
@@ -5784,21 +5787,17 @@ static void fleeti_mark_feeders(const fleeti_build *b, fleet_plan *plan)
     }
 }
 
+/* Writes the consumers of each element, in two rounds: the first one counts them, the second one fills them in. */
 static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
 {
     const fleet_task *tasks = (const fleet_task *)fleeti_at(plan, plan->tasks);
     const fleeti_queue *queues = (const fleeti_queue *)fleeti_at(plan, plan->queues);
-    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
     fleeti_consumer *consumers = (fleeti_consumer *)fleeti_at(plan, plan->consumers);
     uint32_t *first = (uint32_t *)fleeti_at(plan, plan->first_consumers);
-    fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
-    const uint32_t lists = b->n_elements * (1 + b->early);
+    const uint32_t lists = b->n_elements * (1 + b->early), step = b->n_elements - 1;
     uint32_t *next = (uint32_t *)fleeti_alloc(b, lists + 1u, sizeof *next);
-    uint32_t *of_counter = (uint32_t *)fleeti_alloc(b, b->counter_words, sizeof *of_counter);
-    uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
-    const uint32_t step = b->n_elements - 1;
-    uint32_t fill, q, d, i, e;
-    if (!next || !of_counter || !of_system) return fleeti_no_memory(b);
+    uint32_t fill, q, d, e;
+    if (!next) return fleeti_no_memory(b);
     for (fill = 0; fill < 2; fill++) {
         for (q = b->chiplet_queues; q < b->n_queues; q++)
             for (d = queues[q].first; d < queues[q].first + queues[q].count; d++) {
@@ -5823,10 +5822,19 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
         for (e = 0; e < lists; e++) next[e] = first[e];
     }
     fleeti_emit_ranges(b, plan, first[lists]);
-    for (e = 0; b->early && e < b->n_elements; e++)
-        for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
-            ((uint32_t *)fleeti_at(plan, plan->taken_targets))[e] +=
-                (uint32_t)b->arrivals[b->elements[e].record + i].arrivals;
+    return FLEET_OK;
+}
+
+/* Writes the trigger of each notify record, whose element is found by its counter. With early pushes also the number
+   of producers of each element. */
+static fleet_status fleeti_emit_triggers(fleeti_build *b, fleet_plan *plan)
+{
+    const fleeti_notify *notifies = (const fleeti_notify *)fleeti_at(plan, plan->notifies);
+    fleeti_trigger *triggers = (fleeti_trigger *)fleeti_at(plan, plan->triggers);
+    uint32_t *of_counter = (uint32_t *)fleeti_alloc(b, b->counter_words, sizeof *of_counter);
+    uint32_t *of_system = (uint32_t *)fleeti_alloc(b, b->system_words, sizeof *of_system);
+    uint32_t i, e;
+    if (!of_counter || !of_system) return fleeti_no_memory(b);
     for (i = 0; i < b->n_events; i++)
         for (e = 0; e < b->events[i].elements; e++) {
             const uint32_t word = b->events[i].counter + e * b->events[i].stride;
@@ -5839,7 +5847,10 @@ static fleet_status fleeti_emit_consumers(fleeti_build *b, fleet_plan *plan)
             (word & FLEETI_SYSTEM ? of_system : of_counter)[word & ~FLEETI_SYSTEM];
         triggers[i].target = b->elements[triggers[i].element].target;
     }
-    fleeti_mark_feeders(b, plan);
+    for (e = 0; b->early && e < b->n_elements; e++)
+        for (i = 0; i < fleeti_popcount(b->elements[e].producers); i++)
+            ((uint32_t *)fleeti_at(plan, plan->taken_targets))[e] +=
+                (uint32_t)b->arrivals[b->elements[e].record + i].arrivals;
     return FLEET_OK;
 }
 
@@ -5852,7 +5863,11 @@ static fleet_status fleeti_pass_emit(fleeti_build *b)
     if (!b->plan) return fleeti_no_memory(b);
     fleeti_emit_queues(b, b->plan, end);
     fleeti_emit_tables(b, b->plan);
-    return b->is_dynamic ? fleeti_emit_consumers(b, b->plan) : FLEET_OK;
+    if (!b->is_dynamic) return FLEET_OK;
+    status = fleeti_emit_consumers(b, b->plan);
+    if (status == FLEET_OK) status = fleeti_emit_triggers(b, b->plan);
+    if (status == FLEET_OK) fleeti_mark_feeders(b, b->plan);
+    return status;
 }
 
 /* ==== >>order: neither a queue order nor a cycle can deadlock ================================= */
