@@ -4532,7 +4532,7 @@ static fleet_status fleeti_check_outside(fleeti_build *b)
             if (def->outside & FLEET_OUTSIDE_NOTIFIES)
                 return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
                                      "event tensor %s: an external notify makes no task ready: "
-                                     "make grid %s, which waits for it under DYNAMIC, STATIC",
+                                     "give grid %s, which waits for it, the schedule STATIC",
                                      def->name, grid->def->name);
         }
     }
