@@ -1044,7 +1044,8 @@ static void no_outside_under_dynamic(test_run *t)
     fleet_in_edge(g, x, E, "->");
     fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
     desc.schedule = FLEET_SCHEDULE_DYNAMIC;
-    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED, "give grid x, which waits for it, the schedule STATIC");
+    REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED,
+            "give grid x, which waits for it, the schedule STATIC");
 }
 
 /* The schedules that a single grid may have, and in which plans. */
