@@ -40,11 +40,8 @@
 
    OPTIONS (scope: every file that has device code, the same everywhere)
        FLEET_NO_WATCHDOG          waits look at no clock and no abort word: nothing of it is compiled
-       FLEET_MEMORY_MODEL         the CPU: fleet_host_desc.memory_model works. Compile everything with
-                                  -fsanitize=thread -fno-builtin -DFLEET_MEMORY_MODEL (clang: and with
-                                  -mllvm -tsan-instrument-read-before-write=1), but link without
-                                  -fsanitize, with -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset:
-                                  the implementation takes the place of ThreadSanitizer's library
+       FLEET_MEMORY_MODEL         the CPU: fleet_host_desc.memory_model works. examples/tools/memory_model.sh compiles
+                                  a program so, and links the instrument
        FLEET_CHIPLET_ACQUIRE_L1   gfx942, gfx950: acquire at chiplet scope drops the reader's L1 only
                                   (buffer_inv sc0). Seen to do so on MI300X, but LLVM's documentation
                                   promises it in threadgroup-split mode only: justify it on your chip
@@ -291,6 +288,7 @@ typedef struct fleet_host_stats {
     uint64_t acquires; /* at device or system scope */
     uint64_t chiplet_acquires;
     uint64_t fingerprint; /* of the order in which agents ran: equal runs have equal ones */
+    uint64_t findings;    /* of the memory model: reads of data that they may not rely on */
 } fleet_host_stats;
 
 typedef struct fleet_host_desc {
@@ -302,9 +300,9 @@ typedef struct fleet_host_desc {
     uint32_t
         stack_bytes; /* of a coroutine, at least 16 KB, before a guard page; default 0: 256 KB */
     uint32_t
-        memory_model; /* 1: accesses to device memory go through modelled caches, so that a missing drain,
-                         release or acquire gives wrong data; deterministic engine, FLEET_MEMORY_MODEL
-                         builds; default 0 */
+        memory_model; /* 1: device memory lies behind modelled caches, and accesses that lack a wait, a
+                              drain, a release or an acquire are reported (examples/tools/memory_model.c);
+                              deterministic engine, FLEET_MEMORY_MODEL builds; default 0 */
     fleet_host_stats *stats; /* filled at the end of a launch; default: none */
 } fleet_host_desc;
 
@@ -2448,9 +2446,32 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 
 #if defined(FLEET_HOST)
 
-/* ---- host: what the engines of the implementation do for it ---- */
-
 FLEET_C_BEGIN
+
+/* ---- host: an instrument of the deterministic engine ---- */
+
+/* What the engine tells it, on the launch's own thread: examples/tools/memory_model.c is one. */
+typedef struct fleet_host_instrument {
+    void (*allocated)(void *memory, size_t bytes); /* device memory */
+    void (*freed)(void *memory);
+    fleet_status (*begin)(const fleet_kernel_desc *desc,
+                          uint32_t waves);            /* not FLEET_OK: no launch */
+    uint64_t (*end)(void);                            /* returns its findings */
+    void (*placed)(uint32_t block, uint32_t chiplet); /* the workgroup runs there from now on */
+    void (*runs)(uint32_t block, uint32_t wave);      /* this wave runs from now on */
+    void (*publish)(
+        const void *object); /* the running wave: who observes the object later, comes after it */
+    void (*observe)(const void *object);
+    void (*drain)(void); /* the running wave, and so the next two */
+    void (*release)(fleet_scope scope);
+    void (*acquire)(fleet_scope scope);
+} fleet_host_instrument;
+
+#if defined(FLEET_MEMORY_MODEL)
+extern const fleet_host_instrument fleet_memory_model;
+#endif
+
+/* ---- host: what the engines of the implementation do for it ---- */
 
 uint32_t fleeti_host_thread(void);  /* wave of the calling agent in its workgroup */
 uint32_t fleeti_host_threads(void); /* waves per workgroup */
@@ -4165,63 +4186,25 @@ static fleet_status fleeti_host_alloc(void **memory, size_t bytes)
     *memory = aligned_alloc(256, (bytes + 256) / 256 * 256);
     return *memory ? FLEET_OK : FLEET_ERROR_MEMORY;
 }
+/* Null: none. */
 #if defined(FLEET_MEMORY_MODEL)
-/* Where device memory is. A global of these builds only. */
-typedef struct fleeti_range {
-    uintptr_t first;
-    size_t size;
-} fleeti_range;
-static struct {
-    pthread_mutex_t lock;
-    fleeti_range *all;
-    size_t n;
-} fleeti_ranges = {PTHREAD_MUTEX_INITIALIZER, NULL, 0};
+static const fleet_host_instrument *const fleeti_instrument = &fleet_memory_model;
+#else
+static const fleet_host_instrument *const fleeti_instrument = NULL;
+#endif
 
 fleet_status fleet_device_alloc(void **memory, size_t bytes)
 {
-    fleet_status status = fleeti_host_alloc(memory, bytes);
-    fleeti_range *all;
-    if (status) return status;
-    pthread_mutex_lock(&fleeti_ranges.lock);
-    all = (fleeti_range *)realloc(fleeti_ranges.all, (fleeti_ranges.n + 1) * sizeof(fleeti_range));
-    if (all) {
-        all[fleeti_ranges.n].first = (uintptr_t)*memory;
-        all[fleeti_ranges.n++].size = (bytes + 256) / 256 * 256;
-        fleeti_ranges.all = all;
-    }
-    pthread_mutex_unlock(&fleeti_ranges.lock);
-    if (!all) free(*memory);
-    return all ? FLEET_OK : FLEET_ERROR_MEMORY;
+    const fleet_status status = fleeti_host_alloc(memory, bytes);
+    if (!status && fleeti_instrument)
+        fleeti_instrument->allocated(*memory, (bytes + 256) / 256 * 256);
+    return status;
 }
 void fleet_device_free(void *memory)
 {
-    pthread_mutex_lock(&fleeti_ranges.lock);
-    for (size_t i = 0; i < fleeti_ranges.n; i++)
-        if (fleeti_ranges.all[i].first == (uintptr_t)memory)
-            fleeti_ranges.all[i--] = fleeti_ranges.all[--fleeti_ranges.n];
-    pthread_mutex_unlock(&fleeti_ranges.lock);
+    if (fleeti_instrument) fleeti_instrument->freed(memory);
     free(memory);
 }
-static fleeti_range *fleeti_ranges_now(size_t *n)
-{
-    fleeti_range *copy;
-    pthread_mutex_lock(&fleeti_ranges.lock);
-    *n = fleeti_ranges.n;
-    copy = (fleeti_range *)malloc((*n + 1) * sizeof *copy);
-    for (size_t i = 0; copy && i < *n; i++) copy[i] = fleeti_ranges.all[i];
-    pthread_mutex_unlock(&fleeti_ranges.lock);
-    return copy;
-}
-#else
-fleet_status fleet_device_alloc(void **memory, size_t bytes)
-{
-    return fleeti_host_alloc(memory, bytes);
-}
-void fleet_device_free(void *memory)
-{
-    free(memory);
-}
-#endif
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
     fleet_status status = device ? fleeti_host_alloc(memory, bytes) : FLEET_ERROR_NULL;
@@ -4286,7 +4269,6 @@ typedef struct fleeti_workgroup {
 } fleeti_workgroup;
 
 typedef struct fleeti_engine fleeti_engine;
-typedef struct fleeti_model fleeti_model;
 
 /* A wave: what the engines run. */
 typedef struct fleeti_agent {
@@ -4321,8 +4303,8 @@ struct fleeti_engine {
     uint32_t n_runnable, n_parked;
     uint32_t
         looked; /* everybody parked was woken to look at its watch, and nothing changed since */
-    uint32_t deadlock;   /* declared */
-    fleeti_model *model; /* of chiplet memory; mostly none */
+    uint32_t deadlock;                       /* declared */
+    const fleet_host_instrument *instrument; /* null: none */
 };
 
 /* Stands for the registers in which hardware keeps a wave's identity. */
@@ -4362,7 +4344,9 @@ uint32_t fleeti_host_chiplet(void)
 }
 void fleeti_host_sit(uint32_t chiplet)
 {
+    const fleeti_engine *e = fleeti_self->engine;
     __atomic_store_n(&fleeti_self->group->chiplet, chiplet, __ATOMIC_RELAXED);
+    if (e->instrument) e->instrument->placed(fleeti_self->block, chiplet);
 }
 void *fleeti_host_lds(size_t bytes)
 {
@@ -4393,638 +4377,6 @@ void fleeti_host_count_rmw(void)
 {
     fleeti_tally(&fleeti_self->engine->stats.rmws);
 }
-
-/* ---- the chiplet-memory model ---- */
-
-#if defined(FLEET_MEMORY_MODEL)
-
-#include <stdbool.h>
-
-/* Caches that nothing keeps coherent but the kit's own drains, releases and acquires, so that a missing one
-   gives a wrong answer here too. Each chiplet has a write-back L2 of lines, each workgroup a write-through L1
-   and stores in flight. What the hardware may do at any moment it does at moments drawn from the seed: a store
-   in flight arrives, a line is evicted, a line is fetched that nobody asked for.
-
-   The compiler tells of each access by calling the hooks of ThreadSanitizer, which are defined below in place
-   of its run-time library. Coroutines switch at the kit's synchronisation points only, so an agent is alone
-   between two of them, and real memory can be its scratch: before a load, the hook puts there what the agent
-   sees; what a store put there is collected when the agent gets to the next hook or point. True memory is
-   kept aside for the lines that a launch touches, and goes back to real memory at its end.
-
-   What it does not see: structs that a function returns straight into device memory, and libraries that were
-   compiled without the hooks. Memory of the host (pinned, stack, heap, LDS) is coherent. */
-#if defined(__clang__)
-#define FLEETI_UNSEEN __attribute__((disable_sanitizer_instrumentation))
-#else
-#define FLEETI_UNSEEN __attribute__((no_sanitize_thread))
-#endif
-
-typedef struct fleeti_copy { /* of a line */
-    uintptr_t line;
-    uint8_t byte[FLEET_LINE_BYTES], valid[FLEET_LINE_BYTES], dirty[FLEET_LINE_BYTES];
-} fleeti_copy;
-
-typedef struct fleeti_cache { /* without limit; and, with all lines valid, memory */
-    fleeti_copy *copies;
-    uint32_t *slots; /* hash table of 2 room: 1 + index in copies */
-    uint32_t n, room;
-} fleeti_cache;
-
-#define FLEETI_IN_FLIGHT 64u /* stores of a wave: more make the first ones arrive */
-
-typedef struct fleeti_store { /* within one line */
-    uintptr_t at;
-    uint32_t size, wave;
-    uint8_t byte[16];
-} fleeti_store;
-
-typedef struct fleeti_cu { /* of a workgroup */
-    fleeti_cache l1;
-    fleeti_store *stores; /* in flight, in the order of issue */
-    uint32_t n_stores;
-    uintptr_t first, end; /* they lie in between */
-} fleeti_cu;
-
-#define FLEETI_STRETCHES 256u
-
-typedef struct fleeti_stretch { /* of addresses: a range, or what lies between two */
-    uintptr_t first;
-    size_t size;
-    uint32_t device;
-} fleeti_stretch;
-
-struct fleeti_model {
-    fleeti_range *ranges; /* those of the launch */
-    size_t n_ranges;
-    fleeti_stretch stretches[FLEETI_STRETCHES]; /* by address: the last that was asked for */
-    fleeti_cache memory;
-    fleeti_cache *l2;
-    fleeti_cu *cus;
-    uint32_t chiplets, blocks;
-    uint64_t rng, until,
-        pace;          /* pace: mean of steps between two events of chance; 0: none happen */
-    uintptr_t written; /* a store that is not collected yet */
-    size_t written_size;
-    fleeti_agent *writer;
-};
-
-FLEETI_UNSEEN static void *fleeti_or_die(void *memory)
-{
-    if (!memory) abort(); /* within a load or a store nobody could be told */
-    return memory;
-}
-/* To or from real memory: volatile, lest a compiler makes a memcpy of it, which is hooked. */
-FLEETI_UNSEEN static void fleeti_bytes(void *to, const void *from, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        ((volatile uint8_t *)to)[i] = ((const volatile uint8_t *)from)[i];
-}
-FLEETI_UNSEEN static uint64_t fleeti_chance(fleeti_model *m, uint64_t n)
-{
-    m->rng = m->rng * 6364136223846793005ull + 1442695040888963407ull;
-    return (m->rng >> 33) % n;
-}
-
-FLEETI_UNSEEN static uint32_t *fleeti_cache_slot(const fleeti_cache *c, uintptr_t line)
-{
-    uint32_t i = (uint32_t)((line / FLEET_LINE_BYTES * 0x9e3779b97f4a7c15ull) >> 32);
-    while (c->slots[i & (2 * c->room - 1)] &&
-           c->copies[c->slots[i & (2 * c->room - 1)] - 1].line != line)
-        i++;
-    return &c->slots[i & (2 * c->room - 1)];
-}
-/* The line's copy; null where there is none and `make` is 0. Good until the next line is made. */
-FLEETI_UNSEEN static fleeti_copy *fleeti_cache_at(fleeti_cache *c, uintptr_t line, uint32_t make)
-{
-    uint32_t *slot = c->room ? fleeti_cache_slot(c, line) : NULL;
-    if (slot && *slot) return &c->copies[*slot - 1];
-    if (!make) return NULL;
-    if (c->n == c->room) {
-        c->room = c->room ? 2 * c->room : 16;
-        c->copies = (fleeti_copy *)fleeti_or_die(realloc(c->copies, c->room * sizeof *c->copies));
-        free(c->slots);
-        c->slots = (uint32_t *)fleeti_or_die(calloc(2 * c->room, sizeof *c->slots));
-        for (uint32_t i = 0; i < c->n; i++) *fleeti_cache_slot(c, c->copies[i].line) = i + 1;
-    }
-    memset(&c->copies[c->n], 0, sizeof *c->copies);
-    c->copies[c->n].line = line;
-    *fleeti_cache_slot(c, line) = ++c->n;
-    return &c->copies[c->n - 1];
-}
-/* Forgets what is not dirty. */
-FLEETI_UNSEEN static void fleeti_cache_drop(fleeti_cache *c)
-{
-    for (uint32_t i = 0; i < c->n; i++)
-        memcpy(c->copies[i].valid, c->copies[i].dirty, FLEET_LINE_BYTES);
-}
-FLEETI_UNSEEN static void fleeti_cache_end(fleeti_cache *c)
-{
-    free(c->copies);
-    free(c->slots);
-}
-
-/* True memory; a line comes from real memory when the launch touches it first. */
-FLEETI_UNSEEN static fleeti_copy *fleeti_memory_at(fleeti_model *m, uintptr_t line)
-{
-    fleeti_copy *copy = fleeti_cache_at(&m->memory, line, 0);
-    if (copy) return copy;
-    copy = fleeti_cache_at(&m->memory, line, 1);
-    fleeti_bytes(copy->byte, (const void *)line, FLEET_LINE_BYTES);
-    memset(copy->valid, 1, FLEET_LINE_BYTES);
-    return copy;
-}
-FLEETI_UNSEEN static void fleeti_write_back(fleeti_model *m, fleeti_copy *from, uint32_t first,
-                                            uint32_t n)
-{
-    fleeti_copy *memory = fleeti_memory_at(m, from->line);
-    for (uint32_t i = first; i < first + n; i++) {
-        if (from->dirty[i]) memory->byte[i] = from->byte[i];
-        from->dirty[i] = 0;
-    }
-}
-FLEETI_UNSEEN static void fleeti_fill(fleeti_copy *to, const fleeti_copy *from)
-{
-    for (uint32_t i = 0; i < FLEET_LINE_BYTES; i++)
-        if (!to->valid[i]) to->byte[i] = from->byte[i], to->valid[i] = 1;
-}
-/* A whole line in L2 and from there in L1. */
-FLEETI_UNSEEN static fleeti_copy *fleeti_fetch(fleeti_model *m, fleeti_cu *cu, uint32_t chiplet,
-                                               uintptr_t line)
-{
-    fleeti_copy *l2 = fleeti_cache_at(&m->l2[chiplet], line, 1);
-    fleeti_copy *l1 = fleeti_cache_at(&cu->l1, line, 1);
-    fleeti_fill(l2, fleeti_memory_at(m, line));
-    fleeti_fill(l1, l2);
-    return l1;
-}
-
-FLEETI_UNSEEN static uint32_t fleeti_meets(uintptr_t a, size_t a_size, uintptr_t b, size_t b_size)
-{
-    return a < b + b_size && b < a + a_size;
-}
-/* A store in flight reaches the L2, and on its way the L1. Those to the same bytes stay in order. */
-FLEETI_UNSEEN static void fleeti_arrives(fleeti_model *m, fleeti_cu *cu, uint32_t chiplet,
-                                         uint32_t i)
-{
-    fleeti_store s = cu->stores[i];
-    uint32_t first = (uint32_t)(s.at % FLEET_LINE_BYTES);
-    fleeti_copy *l1 = fleeti_cache_at(&cu->l1, s.at - first, 0), *l2;
-    for (uint32_t k = 0; k < i;) {
-        if (fleeti_meets(cu->stores[k].at, cu->stores[k].size, s.at, s.size)) {
-            uint32_t before = cu->n_stores;
-            fleeti_arrives(m, cu, chiplet, k);
-            i -= before - cu->n_stores;
-            k = 0;
-        } else {
-            k++;
-        }
-    }
-    l2 = fleeti_cache_at(&m->l2[chiplet], s.at - first, 1);
-    memcpy(l2->byte + first, s.byte, s.size);
-    memset(l2->valid + first, 1, s.size);
-    memset(l2->dirty + first, 1, s.size);
-    if (l1) memcpy(l1->byte + first, s.byte, s.size);
-    cu->n_stores--;
-    for (uint32_t k = i; k < cu->n_stores; k++) cu->stores[k] = cu->stores[k + 1];
-}
-FLEETI_UNSEEN static void fleeti_by_chance(fleeti_model *m, const fleeti_engine *e)
-{
-    uint32_t block, chiplet;
-    if (!m->pace || --m->until) return;
-    m->until = 1 + fleeti_chance(m, 2 * m->pace);
-    block = (uint32_t)fleeti_chance(m, m->blocks);
-    chiplet = e->groups[block].chiplet;
-    switch (fleeti_chance(m, 4)) {
-    case 0: /* an eviction */
-        if (m->l2[chiplet].n) {
-            fleeti_copy *l2 = &m->l2[chiplet].copies[fleeti_chance(m, m->l2[chiplet].n)];
-            fleeti_write_back(m, l2, 0, FLEET_LINE_BYTES);
-            memset(l2->valid, 0, FLEET_LINE_BYTES);
-        }
-        break;
-    case 1:
-        if (m->memory.n)
-            fleeti_fetch(m, &m->cus[block], chiplet,
-                         m->memory.copies[fleeti_chance(m, m->memory.n)].line);
-        break;
-    default:
-        if (m->cus[block].n_stores)
-            fleeti_arrives(m, &m->cus[block], chiplet,
-                           (uint32_t)fleeti_chance(m, m->cus[block].n_stores));
-    }
-}
-
-/* The last store, from real memory into flight. */
-FLEETI_UNSEEN static void fleeti_model_collect(fleeti_engine *e)
-{
-    fleeti_model *m = e->model;
-    fleeti_agent *a;
-    fleeti_cu *cu;
-    if (!m) return;
-    fleeti_by_chance(m, e);
-    if (!m->written_size) return;
-    a = m->writer;
-    cu = &m->cus[a->block];
-    while (m->written_size) {
-        fleeti_store *s;
-        size_t n = FLEET_LINE_BYTES - m->written % FLEET_LINE_BYTES;
-        if (n > sizeof s->byte) n = sizeof s->byte;
-        if (n > m->written_size) n = m->written_size;
-        if (cu->n_stores == FLEETI_IN_FLIGHT * e->waves)
-            fleeti_arrives(m, cu, a->group->chiplet, (uint32_t)fleeti_chance(m, cu->n_stores));
-        s = &cu->stores[cu->n_stores++];
-        s->at = m->written, s->size = (uint32_t)n, s->wave = a->wave;
-        if (cu->n_stores == 1 || s->at < cu->first) cu->first = s->at;
-        if (cu->n_stores == 1 || s->at + n > cu->end) cu->end = s->at + n;
-        fleeti_bytes(s->byte, (const void *)s->at, n);
-        m->written += n, m->written_size -= n;
-    }
-}
-
-FLEETI_UNSEEN static fleeti_stretch fleeti_stretch_of(const fleeti_model *m, uintptr_t at)
-{
-    fleeti_stretch s;
-    uintptr_t end = UINTPTR_MAX;
-    s.first = 0, s.device = 0;
-    for (size_t i = 0; i < m->n_ranges && !s.device; i++) {
-        const uintptr_t first = m->ranges[i].first, behind = first + m->ranges[i].size;
-        s.device = first <= at && at < behind;
-        if (s.device)
-            s.first = first, end = behind;
-        else if (first > at && first < end)
-            end = first;
-        else if (behind <= at && behind > s.first)
-            s.first = behind;
-    }
-    s.size = end - s.first;
-    return s;
-}
-/* The model, where the calling agent's access is one to device memory. Most are not: tiles count in registers, which
-   are its stack here, and in LDS. They must not look through all ranges. */
-FLEETI_UNSEEN static fleeti_model *fleeti_modelled(const volatile void *p)
-{
-    fleeti_model *m = fleeti_self ? fleeti_self->engine->model : NULL;
-    const uintptr_t at = (uintptr_t)p;
-    fleeti_stretch *s;
-    if (!m) return NULL;
-    s = &m->stretches[at / 4096 % FLEETI_STRETCHES];
-    if (at - s->first >= s->size) *s = fleeti_stretch_of(m, at);
-    return s->device ? m : NULL;
-}
-FLEETI_UNSEEN static void fleeti_model_load(const volatile void *from, size_t size)
-{
-    fleeti_model *m = fleeti_modelled(from);
-    fleeti_agent *a = fleeti_self;
-    fleeti_cu *cu;
-    if (!m || !size) return;
-    cu = &m->cus[a->block];
-    /* Compilers announce the store of a struct copy before its load: what is announced may not be done. */
-    if (fleeti_meets(m->written, m->written_size, (uintptr_t)from, size))
-        fleeti_model_collect(a->engine);
-    else
-        fleeti_by_chance(m, a->engine);
-    for (uintptr_t at = (uintptr_t)from, end = at + size; at < end;) {
-        uint32_t first = (uint32_t)(at % FLEET_LINE_BYTES), n = FLEET_LINE_BYTES - first;
-        fleeti_copy *l1 = fleeti_cache_at(&cu->l1, at - first, 0);
-        if (n > end - at) n = (uint32_t)(end - at);
-        if (!l1 || memchr(l1->valid + first, 0, n))
-            l1 = fleeti_fetch(m, cu, a->group->chiplet, at - first);
-        fleeti_bytes((void *)at, l1->byte + first, n);
-        at += n;
-    }
-    /* The workgroup's own stores on their way: they passed its L1. */
-    if (!fleeti_meets(cu->first, cu->end - cu->first, (uintptr_t)from, size)) return;
-    for (uint32_t i = 0; i < cu->n_stores; i++) {
-        fleeti_store *s = &cu->stores[i];
-        for (uint32_t k = 0; k < s->size; k++)
-            if (s->at + k - (uintptr_t)from < size) *(uint8_t *)(s->at + k) = s->byte[k];
-    }
-}
-FLEETI_UNSEEN static void fleeti_model_store(volatile void *to, size_t size)
-{
-    fleeti_model *m = fleeti_modelled(to);
-    if (!m || !size) return;
-    fleeti_model_collect(fleeti_self->engine);
-    for (uintptr_t line = (uintptr_t)to / FLEET_LINE_BYTES * FLEET_LINE_BYTES;
-         line < (uintptr_t)to + size; line += FLEET_LINE_BYTES)
-        fleeti_memory_at(m, line);
-    m->written = (uintptr_t)to;
-    m->written_size = size;
-    m->writer = fleeti_self;
-}
-/* Around an atomic operation on real memory. It acts on memory, past the caches; what its workgroup stored to
-   these bytes, and what its chiplet has dirty of them, comes before it. */
-FLEETI_UNSEEN static fleeti_model *fleeti_atomic_begins(const volatile void *p, size_t size)
-{
-    fleeti_model *m = fleeti_modelled(p);
-    fleeti_agent *a = fleeti_self;
-    uintptr_t at = (uintptr_t)p;
-    uint32_t first = (uint32_t)(at % FLEET_LINE_BYTES);
-    fleeti_copy *l2;
-    fleeti_cu *cu;
-    if (!m) return NULL;
-    fleeti_model_collect(a->engine);
-    cu = &m->cus[a->block];
-    for (uint32_t i = 0; i < cu->n_stores;)
-        if (fleeti_meets(cu->stores[i].at, cu->stores[i].size, at, size))
-            fleeti_arrives(m, cu, a->group->chiplet, i), i = 0;
-        else
-            i++;
-    l2 = fleeti_cache_at(&m->l2[a->group->chiplet], at - first, 0);
-    if (l2) fleeti_write_back(m, l2, first, (uint32_t)size);
-    fleeti_bytes((void *)at, fleeti_memory_at(m, at - first)->byte + first, size);
-    return m;
-}
-FLEETI_UNSEEN static void fleeti_atomic_ends(fleeti_model *m, const volatile void *p, size_t size)
-{
-    uint32_t first = (uint32_t)((uintptr_t)p % FLEET_LINE_BYTES);
-    uintptr_t line = (uintptr_t)p - first;
-    fleeti_copy *l1, *l2;
-    if (!m) return;
-    l2 = fleeti_cache_at(&m->l2[fleeti_self->group->chiplet], line, 0);
-    l1 = fleeti_cache_at(&m->cus[fleeti_self->block].l1, line, 0);
-    fleeti_bytes(fleeti_memory_at(m, line)->byte + first, (const void *)(line + first), size);
-    if (l2) fleeti_bytes(l2->byte + first, (const void *)(line + first), size);
-    if (l1) memset(l1->valid + first, 0, size);
-}
-
-FLEETI_UNSEEN static void fleeti_model_drain(fleeti_agent *a)
-{
-    fleeti_cu *cu;
-    if (!a->engine->model) return;
-    fleeti_model_collect(a->engine);
-    cu = &a->engine->model->cus[a->block];
-    for (uint32_t i = 0; i < cu->n_stores;)
-        if (cu->stores[i].wave == a->wave)
-            fleeti_arrives(a->engine->model, cu, a->group->chiplet, i), i = 0;
-        else
-            i++;
-}
-FLEETI_UNSEEN static void fleeti_model_write_back(fleeti_model *m, uint32_t chiplet)
-{
-    for (uint32_t i = 0; i < m->l2[chiplet].n; i++)
-        fleeti_write_back(m, &m->l2[chiplet].copies[i], 0, FLEET_LINE_BYTES);
-}
-FLEETI_UNSEEN static void fleeti_model_release(fleeti_agent *a)
-{
-    if (!a->engine->model) return;
-    fleeti_model_collect(a->engine);
-    fleeti_model_write_back(a->engine->model, a->group->chiplet);
-}
-FLEETI_UNSEEN static void fleeti_model_acquire(fleeti_agent *a, fleet_scope scope)
-{
-    fleeti_model *m = a->engine->model;
-    if (!m) return;
-    fleeti_model_collect(a->engine);
-    fleeti_cache_drop(&m->cus[a->block].l1);
-    if (scope != FLEET_SCOPE_CHIPLET) fleeti_cache_drop(&m->l2[a->group->chiplet]);
-}
-
-FLEETI_UNSEEN static void fleeti_model_end(fleeti_engine *e)
-{
-    fleeti_model *m = e->model;
-    if (!m) return;
-    e->model = NULL;
-    for (uint32_t b = 0; m->cus && b < m->blocks; b++) {
-        while (m->cus[b].n_stores) fleeti_arrives(m, &m->cus[b], e->groups[b].chiplet, 0);
-        free(m->cus[b].stores);
-        fleeti_cache_end(&m->cus[b].l1);
-    }
-    for (uint32_t k = 0; m->l2 && k < m->chiplets; k++) {
-        fleeti_model_write_back(m, k);
-        fleeti_cache_end(&m->l2[k]);
-    }
-    for (uint32_t i = 0; i < m->memory.n; i++)
-        fleeti_bytes((void *)m->memory.copies[i].line, m->memory.copies[i].byte, FLEET_LINE_BYTES);
-    fleeti_cache_end(&m->memory);
-    free(m->cus);
-    free(m->l2);
-    free(m->ranges);
-    free(m);
-}
-FLEETI_UNSEEN static fleet_status fleeti_model_begin(fleeti_engine *e)
-{
-    static const uint32_t paces[4] = {0, 4, 32, 256};
-    fleeti_model *m;
-    if (!e->desc->host.memory_model) return FLEET_OK;
-    if (!fleeti_deterministic(e)) return FLEET_ERROR_ARGUMENT;
-    m = (fleeti_model *)calloc(1, sizeof *m);
-    if (!m) return FLEET_ERROR_MEMORY;
-    m->blocks = e->desc->blocks;
-    m->chiplets =
-        e->desc->host.chiplets > FLEET_MAX_CHIPLETS ? e->desc->host.chiplets : FLEET_MAX_CHIPLETS;
-    m->rng = e->desc->host.seed;
-    m->pace = paces[fleeti_chance(m, 4)];
-    m->until = 1;
-    m->l2 = (fleeti_cache *)calloc(m->chiplets, sizeof *m->l2);
-    m->cus = (fleeti_cu *)calloc(m->blocks, sizeof *m->cus);
-    m->ranges = fleeti_ranges_now(&m->n_ranges);
-    e->model = m;
-    if (!m->l2 || !m->cus || !m->ranges) return FLEET_ERROR_MEMORY;
-    for (uint32_t b = 0; b < m->blocks; b++) {
-        m->cus[b].stores =
-            (fleeti_store *)malloc(FLEETI_IN_FLIGHT * e->waves * sizeof(fleeti_store));
-        if (!m->cus[b].stores) return FLEET_ERROR_MEMORY;
-    }
-    return FLEET_OK;
-}
-
-/* What compilers call instead of the run-time library of ThreadSanitizer. */
-#define FLEETI_HOOKS(size)                                                                         \
-    FLEETI_UNSEEN void __tsan_read##size(void *at)                                                 \
-    {                                                                                              \
-        fleeti_model_load(at, size);                                                               \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_write##size(void *at)                                                \
-    {                                                                                              \
-        fleeti_model_store(at, size);                                                              \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_unaligned_read##size(void *at)                                       \
-    {                                                                                              \
-        fleeti_model_load(at, size);                                                               \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_unaligned_write##size(void *at)                                      \
-    {                                                                                              \
-        fleeti_model_store(at, size);                                                              \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_volatile_read##size(void *at)                                        \
-    {                                                                                              \
-        fleeti_model_load(at, size);                                                               \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_volatile_write##size(void *at)                                       \
-    {                                                                                              \
-        fleeti_model_store(at, size);                                                              \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_unaligned_volatile_read##size(void *at)                              \
-    {                                                                                              \
-        fleeti_model_load(at, size);                                                               \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_unaligned_volatile_write##size(void *at)                             \
-    {                                                                                              \
-        fleeti_model_store(at, size);                                                              \
-    }
-FLEETI_HOOKS(1)
-FLEETI_HOOKS(2)
-FLEETI_HOOKS(4)
-FLEETI_HOOKS(8)
-FLEETI_HOOKS(16)
-FLEETI_UNSEEN void __tsan_read_range(void *at, size_t size)
-{
-    fleeti_model_load(at, size);
-}
-FLEETI_UNSEEN void __tsan_write_range(void *at, size_t size)
-{
-    fleeti_model_store(at, size);
-}
-FLEETI_UNSEEN void __tsan_init(void) {}
-FLEETI_UNSEEN void __tsan_func_entry(void *caller)
-{
-    (void)caller;
-}
-FLEETI_UNSEEN void __tsan_func_exit(void) {}
-FLEETI_UNSEEN void __tsan_vptr_read(void **at)
-{
-    fleeti_model_load(at, sizeof *at);
-}
-FLEETI_UNSEEN void __tsan_vptr_update(void **at, void *value)
-{
-    (void)value;
-    fleeti_model_store(at, sizeof *at);
-}
-
-#define FLEETI_ATOMIC_HOOK(bits, type, name, builtin)                                              \
-    FLEETI_UNSEEN type __tsan_atomic##bits##_##name(volatile void *at, type value, int order)      \
-    {                                                                                              \
-        fleeti_model *m = fleeti_atomic_begins(at, sizeof value);                                  \
-        type old = builtin((volatile type *)at, value, __ATOMIC_SEQ_CST);                          \
-        (void)order;                                                                               \
-        fleeti_atomic_ends(m, at, sizeof value);                                                   \
-        return old;                                                                                \
-    }
-#define FLEETI_ATOMIC_HOOKS(bits, type)                                                            \
-    FLEETI_ATOMIC_HOOK(bits, type, exchange, __atomic_exchange_n)                                  \
-    FLEETI_ATOMIC_HOOK(bits, type, fetch_add, __atomic_fetch_add)                                  \
-    FLEETI_ATOMIC_HOOK(bits, type, fetch_sub, __atomic_fetch_sub)                                  \
-    FLEETI_ATOMIC_HOOK(bits, type, fetch_and, __atomic_fetch_and)                                  \
-    FLEETI_ATOMIC_HOOK(bits, type, fetch_or, __atomic_fetch_or)                                    \
-    FLEETI_ATOMIC_HOOK(bits, type, fetch_xor, __atomic_fetch_xor)                                  \
-    FLEETI_ATOMIC_HOOK(bits, type, fetch_nand, __atomic_fetch_nand)                                \
-    FLEETI_UNSEEN type __tsan_atomic##bits##_load(const volatile void *at, int order)              \
-    {                                                                                              \
-        (void)order;                                                                               \
-        fleeti_atomic_begins(at, sizeof(type));                                                    \
-        return __atomic_load_n((const volatile type *)at, __ATOMIC_SEQ_CST);                       \
-    }                                                                                              \
-    FLEETI_UNSEEN void __tsan_atomic##bits##_store(volatile void *at, type value, int order)       \
-    {                                                                                              \
-        fleeti_model *m = fleeti_atomic_begins(at, sizeof value);                                  \
-        (void)order;                                                                               \
-        __atomic_store_n((volatile type *)at, value, __ATOMIC_SEQ_CST);                            \
-        fleeti_atomic_ends(m, at, sizeof value);                                                   \
-    }                                                                                              \
-    FLEETI_UNSEEN type __tsan_atomic##bits##_compare_exchange_val(                                 \
-        volatile void *at, type expected, type value, int order, int failed_order)                 \
-    {                                                                                              \
-        fleeti_model *m = fleeti_atomic_begins(at, sizeof value);                                  \
-        (void)order, (void)failed_order;                                                           \
-        __atomic_compare_exchange_n((volatile type *)at, &expected, value, 0, __ATOMIC_SEQ_CST,    \
-                                    __ATOMIC_SEQ_CST);                                             \
-        fleeti_atomic_ends(m, at, sizeof value);                                                   \
-        return expected;                                                                           \
-    }                                                                                              \
-    FLEETI_UNSEEN bool __tsan_atomic##bits##_compare_exchange_strong(                              \
-        volatile void *at, void *expected, type value, int order, int failed_order)                \
-    {                                                                                              \
-        type want = *(type *)expected;                                                             \
-        *(type *)expected =                                                                        \
-            __tsan_atomic##bits##_compare_exchange_val(at, want, value, order, failed_order);      \
-        return *(type *)expected == want;                                                          \
-    }                                                                                              \
-    FLEETI_UNSEEN bool __tsan_atomic##bits##_compare_exchange_weak(                                \
-        volatile void *at, void *expected, type value, int order, int failed_order)                \
-    {                                                                                              \
-        return __tsan_atomic##bits##_compare_exchange_strong(at, expected, value, order,           \
-                                                             failed_order);                        \
-    }
-FLEETI_ATOMIC_HOOKS(8, uint8_t)
-FLEETI_ATOMIC_HOOKS(16, uint16_t)
-FLEETI_ATOMIC_HOOKS(32, uint32_t)
-FLEETI_ATOMIC_HOOKS(64, uint64_t)
-FLEETI_UNSEEN void __tsan_atomic_thread_fence(int order)
-{
-    (void)order;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-FLEETI_UNSEEN void __tsan_atomic_signal_fence(int order)
-{
-    (void)order;
-}
-
-/* memcpy and its like: calls to them come here where the linker was told so (--wrap). */
-void *__real_memcpy(void *to, const void *from, size_t n) __attribute__((weak));
-void *__real_memmove(void *to, const void *from, size_t n) __attribute__((weak));
-void *__real_memset(void *to, int value, size_t n) __attribute__((weak));
-FLEETI_UNSEEN void *__wrap_memcpy(void *to, const void *from, size_t n)
-{
-    fleeti_model_load(from, n);
-    fleeti_model_store(to, n);
-    return __real_memcpy(to, from, n);
-}
-FLEETI_UNSEEN void *__wrap_memmove(void *to, const void *from, size_t n)
-{
-    fleeti_model_load(from, n);
-    fleeti_model_store(to, n);
-    return __real_memmove(to, from, n);
-}
-FLEETI_UNSEEN void *__wrap_memset(void *to, int value, size_t n)
-{
-    fleeti_model_store(to, n);
-    return __real_memset(to, value, n);
-}
-FLEETI_UNSEEN void *__tsan_memcpy(void *to, const void *from, size_t n)
-{
-    fleeti_model_load(from, n);
-    fleeti_model_store(to, n);
-    return memcpy(to, from, n);
-}
-FLEETI_UNSEEN void *__tsan_memmove(void *to, const void *from, size_t n)
-{
-    fleeti_model_load(from, n);
-    fleeti_model_store(to, n);
-    return memmove(to, from, n);
-}
-FLEETI_UNSEEN void *__tsan_memset(void *to, int value, size_t n)
-{
-    fleeti_model_store(to, n);
-    return memset(to, value, n);
-}
-
-#else
-static fleet_status fleeti_model_begin(const fleeti_engine *e)
-{
-    return e->desc->host.memory_model ? FLEET_ERROR_UNSUPPORTED : FLEET_OK;
-}
-static void fleeti_model_end(fleeti_engine *e)
-{
-    (void)e;
-}
-static void fleeti_model_collect(fleeti_engine *e)
-{
-    (void)e;
-}
-static void fleeti_model_drain(fleeti_agent *a)
-{
-    (void)a;
-}
-static void fleeti_model_release(fleeti_agent *a)
-{
-    (void)a;
-}
-static void fleeti_model_acquire(fleeti_agent *a, fleet_scope scope)
-{
-    (void)a, (void)scope;
-}
-#endif
 
 /* ---- the deterministic engine ---- */
 
@@ -5068,6 +4420,7 @@ static fleeti_agent *fleeti_choose(fleeti_engine *e)
     }
     if (!e->n_runnable) return NULL;
     next = e->runnable[fleeti_random(e) % e->n_runnable];
+    if (e->instrument) e->instrument->runs(next->block, next->wave);
     e->stats.fingerprint = (e->stats.fingerprint ^ (uint64_t)(next - e->agents)) * 0x100000001b3ull;
     return next;
 }
@@ -5075,9 +4428,7 @@ static fleeti_agent *fleeti_choose(fleeti_engine *e)
 static void fleeti_switch(fleeti_agent *from)
 {
     fleeti_engine *e = from->engine;
-    fleeti_agent *next;
-    fleeti_model_collect(e);
-    next = fleeti_choose(e);
+    fleeti_agent *next = fleeti_choose(e);
     e->clock += 100;
     if (next == from) return;
     e->stats.switches++;
@@ -5144,7 +4495,6 @@ static void fleeti_coroutine(void)
     fleeti_engine *e = a->engine;
     fleeti_agent *next;
     e->kernel(e->args);
-    fleeti_model_collect(e);
     fleeti_list_remove(e->runnable, &e->n_runnable, a);
     e->looked = 0;
     next = fleeti_choose(e);
@@ -5239,11 +4589,16 @@ void fleeti_host_barrier(uint32_t waves)
     fleeti_agent *a = fleeti_self;
     fleeti_workgroup *g = a->group;
     fleeti_meeting *m = &g->meeting[waves != a->engine->waves];
+    const fleet_host_instrument *i = a->engine->instrument;
+    const void
+        *round; /* of the barrier: the next one may begin before all waves have left this one */
     uint32_t generation;
     if (fleeti_deterministic(a->engine)) {
         fleeti_host_point();
         if (waves == 1) return;
         generation = m->generation;
+        round = (const char *)m + (generation & 1);
+        if (i) i->publish(round);
         if (++m->arrived == waves) {
             m->arrived = 0;
             m->generation++;
@@ -5254,6 +4609,7 @@ void fleeti_host_barrier(uint32_t waves)
             while (m->generation == generation) (void)fleeti_host_park(m, &tries);
             a->idle_parks = 0;
         }
+        if (i) i->observe(round);
         return;
     }
     if (waves == 1) return;
@@ -5296,7 +4652,7 @@ uint64_t fleeti_host_clock(void)
 void fleeti_host_drain(void)
 {
     fleeti_host_point();
-    fleeti_model_drain(fleeti_self);
+    if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->drain();
 }
 /* A fence, which thread sanitizers do not know: there the atomics that it orders do without. */
 void fleeti_host_order(void)
@@ -5308,15 +4664,14 @@ void fleeti_host_order(void)
 }
 void fleeti_host_release(fleet_scope scope)
 {
-    (void)scope;
     fleeti_host_point();
-    fleeti_model_release(fleeti_self);
+    if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->release(scope);
     fleeti_tally(&fleeti_self->engine->stats.releases);
 }
 void fleeti_host_acquire(fleet_scope scope)
 {
     fleeti_host_point();
-    fleeti_model_acquire(fleeti_self, scope);
+    if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->acquire(scope);
     fleeti_tally(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires
                                               : &fleeti_self->engine->stats.acquires);
 }
@@ -5354,10 +4709,15 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
             a->wave = w;
         }
     }
-    if (!status) status = fleeti_model_begin(&e);
+    if (!status && d->host.memory_model)
+        status = fleeti_instrument ? fleeti_instrument->begin(d, e.waves) : FLEET_ERROR_UNSUPPORTED;
+    if (!status && d->host.memory_model) {
+        e.instrument = fleeti_instrument;
+        for (uint32_t b = 0; b < d->blocks; b++) e.instrument->placed(b, e.groups[b].chiplet);
+    }
     if (!status)
         status = fleeti_deterministic(&e) ? fleeti_run_deterministic(&e) : fleeti_run_threads(&e);
-    fleeti_model_end(&e);
+    if (e.instrument) e.stats.findings = e.instrument->end();
     for (uint32_t b = 0; b < n_groups; b++) {
         pthread_mutex_destroy(&e.groups[b].lock);
         pthread_cond_destroy(&e.groups[b].all_here);

@@ -468,7 +468,7 @@ host_programs() { # reads the names of files
                 asan) ;;
                 tsan) flags=("${tsan[@]}") name=.tsan linked=tsan part=0 ;;
                 plain) flags=("${plain[@]}") name=.plain linked=plain ;;
-                model) compiler=tests/model_gcc.sh flags=() name=.model linked= ;;
+                model) compiler=examples/tools/memory_model.sh flags=() name=.model linked= ;;
                 whole) linked= ;;
                 timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;

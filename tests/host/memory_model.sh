@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The chiplet-memory model on what it must find and on what it must not: memory_model.c with bugs in copies of
-# the headers, each of which must show within a few seeds; and the examples, which must stay right.
+# the headers, each of which must show within a few seeds; and the examples, which must stay right and without a report.
 #
 #   OUT=FOLDER [MODEL_FLAGS="FLAGS"] tests/host/memory_model.sh
 #
@@ -9,7 +9,7 @@ set -eu
 
 build() { # ARGUMENTS... -o PROGRAM
     # shellcheck disable=SC2086
-    tests/model_gcc.sh -std=c11 ${MODEL_FLAGS:-} "$@"
+    examples/tools/memory_model.sh -std=c11 ${MODEL_FLAGS:-} "$@"
 }
 
 mkdir -p "$OUT"
@@ -128,7 +128,7 @@ bug "a poll by a plain load" $device \
 
 # -iquote: before tests/.., where the headers are as they should be.
 build -w -DMUTANTS -include "$OUT/mutants.h" "-iquote$OUT" -Itests tests/host/memory_model.c -o "$OUT/mutants"
-"$OUT/mutants" || true # it prints its own failures
+"$OUT/mutants" 2>"$OUT/mutants.reports" || true # it prints its own failures
 
 # runs_of EXAMPLE: the words of each of its runs, a line each; their seeds count from 1. The model takes some 20 ns
 # for each load and store, and example 07 has three batches of many runs: only the smallest, and once two tiles of
@@ -142,6 +142,7 @@ runs_of() {
 
 for file in examples/[0-9][0-9]_*.c; do
     name=$(basename "$file" .c)
+    case $name in 08_*) continue ;; esac # its bugs are meant: find_the_bug.sh
     build -I. -include tests/host/modelled.h "$file" -o "$OUT/$name"
     why= seed=0
     while read -r words; do
@@ -149,6 +150,7 @@ for file in examples/[0-9][0-9]_*.c; do
         # shellcheck disable=SC2086
         FLEET_TEST_SEED=$seed "$OUT/$name" $words >"$OUT/$name.log" 2>&1 </dev/null ||
             why="${why:-seed $seed: $(tail -n 1 "$OUT/$name.log")}"
+        ! grep -q " read: " "$OUT/$name.log" || why="${why:-seed $seed: $(grep -m 1 " read: " "$OUT/$name.log")}"
     done < <(runs_of "$name")
     if [ -n "$why" ]; then echo "FAIL $name: $why"; else echo "pass $name"; fi
 done
