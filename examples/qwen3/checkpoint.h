@@ -449,7 +449,7 @@ static inline int qwen3_must_be_off(const qwen3_source *s, json_t *o, const char
 
 static inline int qwen3_config_variant(const qwen3_source *s, json_t *o, int *sparse)
 {
-    const qwen3_value type = qwen3_field(o, "model_type"), act_t = qwen3_field(o, "hidden_act");
+    const qwen3_value type = qwen3_field(o, "model_type"), act = qwen3_field(o, "hidden_act");
     const qwen3_value quantised = qwen3_field(o, "quantization_config");
     const char *text = NULL;
     if (qwen3_text(s, &type, &text)) return -1;
@@ -459,7 +459,7 @@ static inline int qwen3_config_variant(const qwen3_source *s, json_t *o, int *sp
             s, "model_type: \"%s\" is not supported, expected \"qwen3\" or \"qwen3_moe\"", text);
     if (qwen3_given(&quantised))
         return qwen3_fail(s, "quantization_config: quantised weights are not supported");
-    if (qwen3_only(s, &act_t, "silu") || qwen3_must_be_off(s, o, "attention_bias")) return -1;
+    if (qwen3_only(s, &act, "silu") || qwen3_must_be_off(s, o, "attention_bias")) return -1;
     return qwen3_must_be_off(s, o, "use_sliding_window");
 }
 

@@ -260,9 +260,9 @@ static void show_loading(uint32_t done, uint32_t of)
 /* Looks from outside how far the launch is: the last grid of a step notifies an event that the host can see. */
 typedef struct watch {
     const session *s;
-    uint32_t fast_div; /* 1: the launch has ended */
-    uint32_t steps;    /* that were seen to end */
-    double *ended;     /* when each of them did */
+    uint32_t is_over; /* 1: the launch has ended */
+    uint32_t steps;   /* that were seen to end */
+    double *ended;    /* when each of them did */
 } watch;
 
 static void *watch_steps(void *user)
@@ -272,10 +272,9 @@ static void *watch_steps(void *user)
     const int32_t event = fleet_plan_event(s->plan, "next");
     const struct timespec pause = {0, 100000};
     while (w->steps < s->steps) {
-        const uint32_t fast_div = __atomic_load_n(&w->fast_div, __ATOMIC_ACQUIRE);
+        const uint32_t is_over = __atomic_load_n(&w->is_over, __ATOMIC_ACQUIRE);
         uint32_t done = 0;
-        if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && fast_div))
-            break;
+        if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && is_over)) break;
         if (!done) {
             nanosleep(&pause, NULL);
             continue;
@@ -300,7 +299,7 @@ static int watched_run(session *s, double *ended)
         return stop(RUN_FAILED, "no thread for the progress");
     bad = session_run(s);
     end = now();
-    __atomic_store_n(&w.fast_div, 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&w.is_over, 1, __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
     if (bad) return stop(RUN_FAILED, "%s", s->error);
     for (uint32_t i = 0; i < s->summary.steps; i++)

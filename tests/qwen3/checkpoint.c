@@ -144,23 +144,23 @@ static uint16_t nearest_bf16(double value)
 static uint16_t f16_of_double(double value)
 {
     int exponent;
-    double scaled_rows = fabs(value);
-    frexp(scaled_rows, &exponent);
+    double scaled = fabs(value);
+    frexp(scaled, &exponent);
     if (exponent < -13) exponent = -13; /* subnormal from there on */
-    scaled_rows = nearbyint(ldexp(scaled_rows, 11 - exponent));
-    return (uint16_t)((value < 0 ? 0x8000 : 0) | (((exponent + 13) << 10) + (int)scaled_rows));
+    scaled = nearbyint(ldexp(scaled, 11 - exponent));
+    return (uint16_t)((value < 0 ? 0x8000 : 0) | (((exponent + 13) << 10) + (int)scaled));
 }
 
 /* The element `i` of bf16s, written to `to` as another type; returns how many bytes. */
 static size_t put_element(char *to, const char *from, size_t i, qwen3_dtype dtype)
 {
     uint16_t bits, half;
-    float panel_tiles;
+    float wide;
     memcpy(&bits, from + 2 * i, 2);
-    panel_tiles = (float)double_of_bf16(bits);
-    half = dtype == QWEN3_F16 ? f16_of_double(panel_tiles) : bits;
+    wide = (float)double_of_bf16(bits);
+    half = dtype == QWEN3_F16 ? f16_of_double(wide) : bits;
     if (dtype == QWEN3_F32)
-        memcpy(to, &panel_tiles, 4);
+        memcpy(to, &wide, 4);
     else
         memcpy(to, &half, 2);
     return dtype == QWEN3_F32 ? 4 : 2;
@@ -317,7 +317,7 @@ static int add_up(const qwen3_checkpoint *c, uint64_t *sum, uint64_t *count, cha
 static void check_same(test_run *t, const qwen3_checkpoint *fixture, const qwen3_checkpoint *c)
 {
     static uint16_t half[2][1 << 17];
-    static float panel_tiles[1 << 17];
+    static float wide[1 << 17];
     const qwen3_tensor *list[2][MOST_TENSORS];
     char error[512] = "";
     size_t n = list_tensors(fixture, list[0]), i, exact = 0, all = 0;
@@ -330,14 +330,14 @@ static void check_same(test_run *t, const qwen3_checkpoint *fixture, const qwen3
         CHECK_INT(x->columns, y->columns);
         if (qwen3_tensor_to_bf16(x, 0, elements_of(x), half[0], error, sizeof error) ||
             qwen3_tensor_to_bf16(y, 0, elements_of(x), half[1], error, sizeof error) ||
-            qwen3_tensor_to_f32(y, 0, elements_of(x), panel_tiles, error, sizeof error)) {
+            qwen3_tensor_to_f32(y, 0, elements_of(x), wide, error, sizeof error)) {
             test_fail(t, __FILE__, __LINE__, "%s", error);
             return;
         }
         for (k = 0; k < elements_of(x); k++) {
             double value = double_of_bf16(half[0][k]);
             if (y->dtype == QWEN3_F16) value = double_of_f16(f16_of_double(value));
-            CHECK_INT(bits_of(panel_tiles[k]), bits_of((float)value));
+            CHECK_INT(bits_of(wide[k]), bits_of((float)value));
             all++;
             if (half[1][k] == half[0][k])
                 exact++;
@@ -1386,9 +1386,9 @@ static void every_half(test_run *t)
             const qwen3_tensor x = vector_of(&bits, 1, 1, (qwen3_dtype)dtype);
             const uint32_t top = dtype == QWEN3_BF16 ? 0x7f80 : 0x7c00;
             const double value = dtype == QWEN3_BF16 ? double_of_bf16(bits) : double_of_f16(bits);
-            float panel_tiles = 0;
+            float wide = 0;
             uint16_t half = 0;
-            const int to_f32 = qwen3_tensor_to_f32(&x, 0, 1, &panel_tiles, error, sizeof error);
+            const int to_f32 = qwen3_tensor_to_f32(&x, 0, 1, &wide, error, sizeof error);
             const int to_bf16 = qwen3_tensor_to_bf16(&x, 0, 1, &half, error, sizeof error);
             if ((i & top) == top) {
                 CHECK(to_f32 == -1 && to_bf16 == -1);
@@ -1397,7 +1397,7 @@ static void every_half(test_run *t)
                 continue;
             }
             CHECK(to_f32 == 0 && to_bf16 == 0);
-            CHECK_INT(bits_of(panel_tiles), bits_of((float)value));
+            CHECK_INT(bits_of(wide), bits_of((float)value));
             CHECK_INT(half, nearest_bf16(value));
         }
 }
@@ -1413,18 +1413,18 @@ static void rounding(test_run *t)
             const uint32_t bits = i << 16 | lower[j];
             const qwen3_tensor x = vector_of(&bits, 1, 1, QWEN3_F32);
             uint16_t half = 0, nearest;
-            float value, panel_tiles = 0;
+            float value, wide = 0;
             const int to_bf16 = qwen3_tensor_to_bf16(&x, 0, 1, &half, error, sizeof error);
             if ((bits & 0x7f800000) == 0x7f800000) {
                 CHECK(to_bf16 == -1);
                 CHECK_TEXT(error, bits & 0x7fffff ? "is NaN" : "is infinite");
-                CHECK_INT(qwen3_tensor_to_f32(&x, 0, 1, &panel_tiles, error, sizeof error), -1);
+                CHECK_INT(qwen3_tensor_to_f32(&x, 0, 1, &wide, error, sizeof error), -1);
                 continue;
             }
             memcpy(&value, &bits, sizeof value);
             nearest = nearest_bf16(value);
-            CHECK_INT(qwen3_tensor_to_f32(&x, 0, 1, &panel_tiles, error, sizeof error), 0);
-            CHECK_INT(bits_of(panel_tiles), bits);
+            CHECK_INT(qwen3_tensor_to_f32(&x, 0, 1, &wide, error, sizeof error), 0);
+            CHECK_INT(bits_of(wide), bits);
             if ((nearest & 0x7fff) == 0x7f80) {
                 CHECK(to_bf16 == -1);
                 CHECK_TEXT(error, "f: x: element [0, 0] is too large for bf16");
@@ -1444,7 +1444,7 @@ static void bad_values(test_run *t)
     char error[512], expected[100];
     static unsigned char data[5000 * 4 + 1];
     static uint16_t half[5000];
-    static float panel_tiles[5000];
+    static float wide[5000];
     uint32_t i, dtype, k;
     for (dtype = QWEN3_BF16; dtype <= QWEN3_F32; dtype++)
         for (i = 0; i < sizeof places / sizeof places[0]; i++)
@@ -1466,11 +1466,10 @@ static void bad_values(test_run *t)
                          at % 50, k ? "infinite" : "NaN");
                 CHECK_INT(qwen3_tensor_to_bf16(&x, 0, 5000, half, error, sizeof error), -1);
                 CHECK(strcmp(error, expected) == 0);
-                CHECK_INT(qwen3_tensor_to_f32(&x, 0, 5000, panel_tiles, error, sizeof error), -1);
+                CHECK_INT(qwen3_tensor_to_f32(&x, 0, 5000, wide, error, sizeof error), -1);
                 CHECK(strcmp(error, expected) == 0);
                 CHECK_INT(qwen3_tensor_to_bf16(&x, 0, at, half, error, sizeof error), 0);
-                CHECK_INT(qwen3_tensor_to_f32(&x, at + 1, 5000 - 1 - at, panel_tiles, error,
-                                              sizeof error),
+                CHECK_INT(qwen3_tensor_to_f32(&x, at + 1, 5000 - 1 - at, wide, error, sizeof error),
                           0);
                 CHECK_INT(qwen3_tensor_to_bf16(&x, at, 1, half, error, sizeof error), -1);
                 CHECK(strcmp(error, expected) == 0);
@@ -1481,7 +1480,7 @@ static void bad_values(test_run *t)
 static void ranges(test_run *t)
 {
     static uint16_t data[3000], out[3002];
-    static float panel_tiles[3002];
+    static float wide[3002];
     const qwen3_tensor x = vector_of(data, 30, 100, QWEN3_BF16);
     char error[512] = "";
     uint32_t i, first, count;
@@ -1489,20 +1488,18 @@ static void ranges(test_run *t)
     for (first = 0; first <= 3000; first += 375)
         for (count = 0; count <= 3000 - first; count += 125) {
             memset(out, 0xee, sizeof out);
-            memset(panel_tiles, 0xee, sizeof panel_tiles);
+            memset(wide, 0xee, sizeof wide);
             CHECK_INT(qwen3_tensor_to_bf16(&x, first, count, out + 1, error, sizeof error), 0);
-            CHECK_INT(qwen3_tensor_to_f32(&x, first, count, panel_tiles + 1, error, sizeof error),
-                      0);
+            CHECK_INT(qwen3_tensor_to_f32(&x, first, count, wide + 1, error, sizeof error), 0);
             CHECK(out[0] == 0xeeee && out[count + 1] == 0xeeee);
-            CHECK(bits_of(panel_tiles[0]) == 0xeeeeeeee &&
-                  bits_of(panel_tiles[count + 1]) == 0xeeeeeeee);
+            CHECK(bits_of(wide[0]) == 0xeeeeeeee && bits_of(wide[count + 1]) == 0xeeeeeeee);
             for (i = 0; i < count; i++)
-                CHECK(out[1 + i] == first + i && bits_of(panel_tiles[1 + i]) == (first + i) << 16);
+                CHECK(out[1 + i] == first + i && bits_of(wide[1 + i]) == (first + i) << 16);
         }
     CHECK_INT(qwen3_tensor_to_bf16(&x, 1, 3000, out, error, sizeof error), -1);
     CHECK_TEXT(error, "f: x: 3000 elements from 1 on are asked for, but it has 3000");
-    CHECK_INT(qwen3_tensor_to_f32(&x, 3001, 0, panel_tiles, error, sizeof error), -1);
-    CHECK_INT(qwen3_tensor_to_f32(&x, 1, UINT64_MAX, panel_tiles, error, sizeof error), -1);
+    CHECK_INT(qwen3_tensor_to_f32(&x, 3001, 0, wide, error, sizeof error), -1);
+    CHECK_INT(qwen3_tensor_to_f32(&x, 1, UINT64_MAX, wide, error, sizeof error), -1);
 }
 
 /* Weights that are not numbers are found when they are converted. */

@@ -110,31 +110,31 @@ typedef struct outcome {
 
 static outcome run(const model *m, session_desc d, const request *requests, uint32_t n)
 {
-    outcome task;
+    outcome o;
     session s;
     batch *b = (batch *)malloc(sizeof *b);
     const size_t tokens = (size_t)n * d.steps, logits = tokens * m->config.vocab;
-    memset(&task, 0, sizeof task);
+    memset(&o, 0, sizeof o);
     d.keep_logits = 1;
-    task.generated = (int32_t *)calloc(tokens, sizeof *task.generated);
-    task.logits = (float *)calloc(logits, sizeof *task.logits);
+    o.generated = (int32_t *)calloc(tokens, sizeof *o.generated);
+    o.logits = (float *)calloc(logits, sizeof *o.logits);
     if (!b || session_open(&s, m, &d, requests, n) ||
-        fleet_device_clear(s.d.logits, logits * sizeof *task.logits, NULL) ||
-        fleet_device_clear(s.d.generated, tokens * sizeof *task.generated, NULL) ||
-        session_run(&s) || session_generated(&s, task.generated, task.counts) ||
-        fleet_to_host(task.logits, s.d.logits, logits * sizeof *task.logits, NULL) ||
+        fleet_device_clear(s.d.logits, logits * sizeof *o.logits, NULL) ||
+        fleet_device_clear(s.d.generated, tokens * sizeof *o.generated, NULL) || session_run(&s) ||
+        session_generated(&s, o.generated, o.counts) ||
+        fleet_to_host(o.logits, s.d.logits, logits * sizeof *o.logits, NULL) ||
         fleet_to_host(b, s.d.b, sizeof *b, NULL))
-        snprintf(task.error, sizeof task.error, "%s", s.error[0] ? s.error : "?");
+        snprintf(o.error, sizeof o.error, "%s", s.error[0] ? s.error : "?");
     else
-        task.steps = b->steps;
+        o.steps = b->steps;
     free(b);
     session_free(&s);
-    return task;
+    return o;
 }
-static void outcome_free(outcome *task)
+static void outcome_free(outcome *o)
 {
-    free(task->generated);
-    free(task->logits);
+    free(o->generated);
+    free(o->logits);
 }
 
 /* Twice the same bits; and the same under every schedule and engine, since sums do not depend on who adds them. */
@@ -153,18 +153,18 @@ static void same_bits(test_run *t)
     logits = (size_t)3 * 12 * l.m.config.vocab * sizeof(float);
     for (uint32_t i = 0; i < 12 && !t->failed_here; i++) {
         session_desc d = setting(i / 2 % SCHEDULES, 2, i % 2, 1 + i);
-        outcome task;
+        outcome o;
         d.workers = 5, d.host.waves = 2, d.context = 32, d.steps = 12;
-        task = run(&l.m, d, requests, 3);
-        if (task.error[0]) test_fail(t, __FILE__, __LINE__, "%s", task.error);
+        o = run(&l.m, d, requests, 3);
+        if (o.error[0]) test_fail(t, __FILE__, __LINE__, "%s", o.error);
         if (i && !t->failed_here &&
-            (memcmp(task.logits, first.logits, logits) ||
-             memcmp(task.generated, first.generated, sizeof(int32_t) * 36)))
+            (memcmp(o.logits, first.logits, logits) ||
+             memcmp(o.generated, first.generated, sizeof(int32_t) * 36)))
             test_fail(t, __FILE__, __LINE__, "run %u has other bits", i);
         if (i)
-            outcome_free(&task);
+            outcome_free(&o);
         else
-            first = task;
+            first = o;
     }
     outcome_free(&first);
     unload(&l);
@@ -372,7 +372,7 @@ static void against_plain(test_run *t)
         uint32_t prompt[5][150];
         session_desc d = setting((uint32_t)(seed % SCHEDULES), 1 + (uint32_t)(seed % 3),
                                  (uint32_t)(seed / 2 % 2), seed);
-        outcome task;
+        outcome o;
         plain_cache cache;
         double *logits, worst = 0;
         plain_make(&p, seed);
@@ -387,28 +387,28 @@ static void against_plain(test_run *t)
             requests[i].steps = 1 + (uint32_t)((seed + i) % steps);
         }
         d.steps = steps, d.context = positions;
-        task = run(&m, d, requests, n);
-        if (task.error[0]) test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, task.error);
+        o = run(&m, d, requests, n);
+        if (o.error[0]) test_fail(t, __FILE__, __LINE__, "seed %d: %s", (int)seed, o.error);
         cache.k = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MAX),
         cache.v = (double *)malloc(sizeof(double) * 2 * positions * PLAIN_MAX);
         logits = (double *)malloc(sizeof(double) * p.c.config.vocab);
         for (uint32_t i = 0; i < n && !t->failed_here; i++) {
-            if (task.counts[i] != requests[i].steps)
+            if (o.counts[i] != requests[i].steps)
                 test_fail(t, __FILE__, __LINE__, "seed %d: %u tokens of sequence %u, expected %u",
-                          (int)seed, task.counts[i], i, requests[i].steps);
+                          (int)seed, o.counts[i], i, requests[i].steps);
             for (uint32_t k = 0; k + 1 < requests[i].n_prompt + requests[i].steps; k++) {
                 const uint32_t picks = k + 1 >= requests[i].n_prompt,
                                at_step = k + 1 - requests[i].n_prompt;
                 const uint32_t token =
                     k < requests[i].n_prompt
                         ? prompt[i][k]
-                        : (uint32_t)task.generated[i * steps + k - requests[i].n_prompt];
-                const float *is = task.logits + ((size_t)i * steps + at_step) * p.c.config.vocab;
+                        : (uint32_t)o.generated[i * steps + k - requests[i].n_prompt];
+                const float *is = o.logits + ((size_t)i * steps + at_step) * p.c.config.vocab;
                 plain_step(&p, &cache, positions, k, token, logits);
                 for (uint32_t v = 0; v < p.c.config.vocab && picks; v++) {
                     if (!(fabs((double)is[v] - logits[v]) <= worst))
                         worst = fabs((double)is[v] - logits[v]);
-                    if (is[v] > is[task.generated[i * steps + at_step]])
+                    if (is[v] > is[o.generated[i * steps + at_step]])
                         test_fail(t, __FILE__, __LINE__, "seed %d: not the largest logit",
                                   (int)seed);
                 }
@@ -419,7 +419,7 @@ static void against_plain(test_run *t)
         free(cache.k);
         free(cache.v);
         free(logits);
-        outcome_free(&task);
+        outcome_free(&o);
         model_free(&m);
         plain_free(&p);
     }
@@ -465,7 +465,7 @@ static void end_tokens(test_run *t)
     loaded l;
     request requests[3];
     session_desc d = setting(2, 2, 0, 3);
-    outcome task;
+    outcome o;
     const qwen3_case *e;
     if (load(&l, fixtures[0])) CHECK_TEXT(l.error, "no error");
     e = l.expected.cases;
@@ -475,15 +475,15 @@ static void end_tokens(test_run *t)
     l.m.config.eos_count = 2, l.m.config.eos[0] = e[0].greedy[3],
     l.m.config.eos[1] = e[1].greedy[7];
     d.steps = 16, d.context = 40;
-    task = run(&l.m, d, requests, 3);
-    CHECK_TEXT(task.error, "");
-    CHECK_INT(task.counts[0], 4);
-    CHECK_INT(task.counts[1], 8);
-    CHECK_INT(task.counts[2], 16);
+    o = run(&l.m, d, requests, 3);
+    CHECK_TEXT(o.error, "");
+    CHECK_INT(o.counts[0], 4);
+    CHECK_INT(o.counts[1], 8);
+    CHECK_INT(o.counts[2], 16);
     for (uint32_t i = 0; i < 3; i++)
-        for (uint32_t k = 0; k < task.counts[i]; k++)
-            CHECK_INT(task.generated[i * 16 + k], e[i].greedy[k]);
-    outcome_free(&task);
+        for (uint32_t k = 0; k < o.counts[i]; k++)
+            CHECK_INT(o.generated[i * 16 + k], e[i].greedy[k]);
+    outcome_free(&o);
     unload(&l);
 }
 
@@ -569,7 +569,7 @@ static void unusable_logits(test_run *t)
         request r;
         uint32_t prompt[] = {1, 2, 3};
         session_desc d = setting(i % SCHEDULES, 1 + i % 3, i / 6, 1 + i);
-        outcome task;
+        outcome o;
         plain_make(&p, seed);
         for (uint32_t k = 0; k < p.c.config.hidden; k++) {
             uint16_t *head = (uint16_t *)(uintptr_t)p.c.head.data + token * p.c.config.hidden + k;
@@ -582,11 +582,11 @@ static void unusable_logits(test_run *t)
         d.steps = 4, d.context = 16;
         if (model_load(&m, &p.c.config, &p.c, d.schedule, 1, NULL))
             test_fail(t, __FILE__, __LINE__, "%s", m.error);
-        task = run(&m, d, &r, 1);
-        if (!strstr(task.error, "sequence 0, after 3 tokens: ") ||
-            !strstr(task.error, table[which].error))
-            test_fail(t, __FILE__, __LINE__, "run %u: \"%s\"", i, task.error);
-        outcome_free(&task);
+        o = run(&m, d, &r, 1);
+        if (!strstr(o.error, "sequence 0, after 3 tokens: ") ||
+            !strstr(o.error, table[which].error))
+            test_fail(t, __FILE__, __LINE__, "run %u: \"%s\"", i, o.error);
+        outcome_free(&o);
         model_free(&m);
         plain_free(&p);
     }

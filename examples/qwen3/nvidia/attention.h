@@ -237,18 +237,18 @@ typedef struct attention_state {
 
 /* A piece of a row of a unit's keys or values, in a slot or in the cache. rows_on, pieces_on: constants, multiples of eight;
    such steps are the same from wherever they begin. */
-FLEET_DEVICE fleet_quad load_kv_vector(const kv_t *rows, uint32_t row, uint32_t stage,
-                                       const uint32_t rows_on, const uint32_t pieces_on)
+FLEET_DEVICE fleet_quad load_kv_vector(const kv_t *rows, uint32_t row, uint32_t vector,
+                                       const uint32_t rows_on, const uint32_t vectors_on)
 {
-    rows += rows_on * MAX_HEAD_DIM + pieces_on * VECTOR;
-    return *(const fleet_quad *)(const void *)(rows + kv_block_at(row, stage * VECTOR));
+    rows += rows_on * MAX_HEAD_DIM + vectors_on * VECTOR;
+    return *(const fleet_quad *)(const void *)(rows + kv_block_at(row, vector * VECTOR));
 }
 
 /* Scores: keys times the wave's queries. */
 FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uint32_t lane)
 {
-    const uint32_t row = lane / 4, stage = lane % 4;
-    const kv_t *query = q + row * QUERY_STRIDE + stage * VECTOR;
+    const uint32_t row = lane / 4, vector = lane % 4;
+    const kv_t *query = q + row * QUERY_STRIDE + vector * VECTOR;
     fleet_quad key[HEAD_VECTORS / 4][2];
     float sum[4][FRAGMENT_SUMS]; /* none of four in a row waits for the one before */
     memset(sum, 0, sizeof sum);
@@ -256,7 +256,7 @@ FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uin
     for (uint32_t i = 0; i < HEAD_VECTORS / 4; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++)
-            key[i][n] = load_kv_vector(keys, row, i % 2 * 4 + stage, n * 8, i / 2 * 8);
+            key[i][n] = load_kv_vector(keys, row, i % 2 * 4 + vector, n * 8, i / 2 * 8);
     }
     UNROLLED
     for (uint32_t i = 0; i < HEAD_VECTORS / 4; i++) {
@@ -281,7 +281,7 @@ FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uin
 FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint32_t key,
                                    float scale, const kv_t *values, uint32_t lane)
 {
-    const uint32_t row = key + lane / 4, stage = lane / 4, first_key = lane % 4 * 2;
+    const uint32_t row = key + lane / 4, vector = lane / 4, first_key = lane % 4 * 2;
     const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
     fleet_quad value[8]; /* two pieces of each of four keys */
     float first[2], second[2], row_max[2], rescale[2];
@@ -290,8 +290,8 @@ FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint3
     for (uint32_t i = 0; i < 4; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++)
-            value[i * 2 + n] =
-                load_kv_vector(values, first_key + i % 2, stage, i / 2 * 8, n * (HEAD_VECTORS / 2));
+            value[i * 2 + n] = load_kv_vector(values, first_key + i % 2, vector, i / 2 * 8,
+                                              n * (HEAD_VECTORS / 2));
     }
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
@@ -471,35 +471,34 @@ FLEET_DEVICE void combine_kv_splits(const decoder *d, const kv_split *p, uint32_
     ROLLED
     for (uint32_t first = 0; first < p->splits; first += COMBINED) {
         const uint32_t last = p->splits - first < COMBINED ? p->splits - first - 1 : COMBINED - 1;
-        fleet_quad kv_partials[COMBINED];
+        fleet_quad partial[COMBINED];
         uint32_t late;
         float rescale = row_max;
         do { /* which ends: all parts are counted, and only on their way */
             late = 0;
             UNROLLED
             for (uint32_t i = 0; i < COMBINED; i++)
-                kv_partials[i] =
-                    load_b128(from + (first + (i < last ? i : last)) * KV_PARTIAL_QUADS);
+                partial[i] = load_b128(from + (first + (i < last ? i : last)) * KV_PARTIAL_QUADS);
             UNROLLED
             /* Loaded again until the tag is this task's (edge 22). */
-            for (uint32_t i = 0; i < COMBINED; i++) late |= kv_partials[i].word[3] ^ tag;
+            for (uint32_t i = 0; i < COMBINED; i++) late |= partial[i].word[3] ^ tag;
         } while (any_lane(late != 0));
         UNROLLED
         for (uint32_t i = 0; i < COMBINED; i++)
-            row_max = fmaxf(row_max, float_of_word(kv_partials[i].word[2]));
+            row_max = fmaxf(row_max, float_of_word(partial[i].word[2]));
         rescale = fast_exp2(rescale - row_max);
         denominator *= rescale;
         UNROLLED
         for (uint32_t j = 0; j < 4; j++) sum.value[j] *= rescale;
         UNROLLED
         for (uint32_t i = 0; i < COMBINED; i++) {
-            const float rescale_by =
-                i <= last ? fast_exp2(float_of_word(kv_partials[i].word[2]) - row_max) : 0;
-            denominator += rescale_by;
-            sum.value[0] += low_f16(kv_partials[i].word[0]) * rescale_by;
-            sum.value[1] += high_f16(kv_partials[i].word[0]) * rescale_by;
-            sum.value[2] += low_f16(kv_partials[i].word[1]) * rescale_by;
-            sum.value[3] += high_f16(kv_partials[i].word[1]) * rescale_by;
+            const float weight =
+                i <= last ? fast_exp2(float_of_word(partial[i].word[2]) - row_max) : 0;
+            denominator += weight;
+            sum.value[0] += low_f16(partial[i].word[0]) * weight;
+            sum.value[1] += high_f16(partial[i].word[0]) * weight;
+            sum.value[2] += low_f16(partial[i].word[1]) * weight;
+            sum.value[3] += high_f16(partial[i].word[1]) * weight;
         }
     }
     store_attended(d, p, query, sum, denominator);
@@ -527,12 +526,12 @@ FLEET_DEVICE void combine_waves(const decoder *d, const kv_split *p, const atten
         UNROLLED
         for (uint32_t i = 0; i < MAX_WAVES; i++) {
             const uint32_t row = i * query_sets * FRAGMENT_ROWS + n;
-            const float rescale_by = fast_exp2(of[i] - row_max);
+            const float weight = fast_exp2(of[i] - row_max);
             if (i < kv_groups) {
                 const vec4 wave = load_vec4(l->sum + sum_vec4_at(row, fleet_lane()));
                 UNROLLED
-                for (uint32_t j = 0; j < 4; j++) sum.value[j] += wave.value[j] * rescale_by;
-                denominator += l->denominator[row] * rescale_by;
+                for (uint32_t j = 0; j < 4; j++) sum.value[j] += wave.value[j] * weight;
+                denominator += l->denominator[row] * weight;
             }
         }
         if (p->splits == 1) {

@@ -21,7 +21,7 @@
    and all blocks. */
 typedef struct wave_share {
     uint32_t pair, first_group, groups, first_block, blocks;
-    uint32_t kv_partials, partials; /* which part of the k's it adds up, and of how many */
+    uint32_t partial, partials; /* which part of the k's it adds up, and of how many */
 } wave_share;
 FLEET_DEVICE wave_share wave_share_of(uint32_t rows)
 {
@@ -33,11 +33,11 @@ FLEET_DEVICE wave_share wave_share_of(uint32_t rows)
         w.first_group = second * MAX_ROW_GROUPS,
         w.groups = second ? all - MAX_ROW_GROUPS : MAX_ROW_GROUPS;
         w.first_block = 0, w.blocks = STAGE_BLOCKS;
-        w.kv_partials = w.pair, w.partials = WAVE_PAIRS;
+        w.partial = w.pair, w.partials = WAVE_PAIRS;
     } else {
         w.first_group = 0, w.groups = all;
         w.first_block = second * (STAGE_BLOCKS / 2), w.blocks = STAGE_BLOCKS / 2;
-        w.kv_partials = wave, w.partials = 2 * WAVE_PAIRS;
+        w.partial = wave, w.partials = 2 * WAVE_PAIRS;
     }
     return w;
 }
@@ -153,33 +153,35 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
 }
 
 /* This wave's sums of a tile to LDS, [rows of all groups][TILE_N]. */
-FLEET_DEVICE void store_partial(const wave_share *w, float (*sum)[FRAGMENT_SUMS],
-                                float *kv_partials, const uint32_t groups)
+FLEET_DEVICE void store_partial(const wave_share *w, float (*sum)[FRAGMENT_SUMS], float *partial,
+                                const uint32_t groups)
 {
     const uint32_t lane = fleet_lane();
-    kv_partials += w->first_group * FRAGMENT_ROWS * TILE_N;
+    partial += w->first_group * FRAGMENT_ROWS * TILE_N;
     UNROLLED
     for (uint32_t g = 0; g < groups; g++) {
         if (g >= w->groups) break;
         UNROLLED
         for (uint32_t s = 0; s < FRAGMENT_SUMS; s++) {
             const uint32_t turn = fragment_sum_turn(lane, s);
-            kv_partials[g * FRAGMENT_ROWS * TILE_N + fragment_sum_at(lane, turn)] =
+            partial[g * FRAGMENT_ROWS * TILE_N + fragment_sum_at(lane, turn)] =
                 turn & 2 ? (turn & 1 ? sum[g][3] : sum[g][2]) : (turn & 1 ? sum[g][1] : sum[g][0]);
         }
     }
 }
 /* Adds up the parts of `tiles` tiles, always in their order. */
 FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const wave_share *w, const linear_lds *l,
-                                  float *sums, uint32_t tiles, uint32_t kv_partials, uint32_t rows)
+                                  float *sums, uint32_t tiles, uint32_t partial_floats,
+                                  uint32_t rows)
 {
     copy_async_wait(); /* those of prefetch_residual */
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < tiles * rows * TILE_N; i += ctx->threads) {
         const uint32_t t = fast_div(i / TILE_N, l->reciprocal);
-        const float *first = l->partials + t * w->partials * kv_partials + (i - t * rows * TILE_N);
+        const float *first =
+            l->partials + t * w->partials * partial_floats + (i - t * rows * TILE_N);
         float sum = 0;
-        for (uint32_t p = 0; p < w->partials; p++) sum += first[p * kv_partials];
+        for (uint32_t p = 0; p < w->partials; p++) sum += first[p * partial_floats];
         sums[i] = sum;
     }
     fleet_barrier(ctx);
@@ -189,8 +191,8 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
                                   const operand *in, const linear_lds *l, const uint32_t groups,
                                   const uint32_t panel_tiles)
 {
-    const uint32_t kv_partials = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE_N;
-    const uint32_t all = w->partials * kv_partials; /* of a tile; and tiles at a time */
+    const uint32_t partial_floats = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE_N;
+    const uint32_t all = w->partials * partial_floats; /* of a tile; and tiles at a time */
     const uint32_t room = 3 * all <= PARTIAL_FLOATS ? 3 : 2 * all <= PARTIAL_FLOATS ? 2 : 1;
     float sum[MAX_PANEL_TILES][MAX_ROW_GROUPS][FRAGMENT_SUMS];
     uint32_t first = 0;
@@ -198,11 +200,11 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
     if (!source->status) add_chunks(w, source, in, sum, groups, panel_tiles);
     UNROLLED
     for (uint32_t t = 0; t < panel_tiles; t++) {
-        store_partial(w, sum[t], l->partials + (t - first) * all + w->kv_partials * kv_partials,
+        store_partial(w, sum[t], l->partials + (t - first) * all + w->partial * partial_floats,
                       groups);
         if (t + 1 == first + room || t + 1 == panel_tiles) {
             reduce_partials(ctx, w, l, l->sums + first * in->rows * TILE_N, t + 1 - first,
-                            kv_partials, in->rows);
+                            partial_floats, in->rows);
             first = t + 1;
         }
     }

@@ -21,7 +21,7 @@
 
 /* A worker's share of a layer: of some wide tiles, `next` apart, the chunks of k's from `chunk` to `chunk_end`. */
 typedef struct large_m_share {
-    uint32_t tile, end, next;
+    uint32_t panel, panel_end, panel_step;
     uint32_t k_split, k_splits,
         group; /* of the k's; the workers that share a wide tile are a group */
     uint32_t chunk, chunk_end;
@@ -38,22 +38,22 @@ FLEET_DEVICE large_m_share large_m_share_of(const task_args *task, const fleet_c
     if (s.k_splits > 1) {
         const uint32_t place = range.first - range.begin;
         s.group = fast_quotient(place, s.k_splits), s.k_split = place - s.group * s.k_splits;
-        s.tile = range.begin + (s.group < groups ? s.group : groups);
-        s.end = s.tile + (s.group < groups), s.next = 1;
+        s.panel = range.begin + (s.group < groups ? s.group : groups);
+        s.panel_end = s.panel + (s.group < groups), s.panel_step = 1;
         s.chunk = fast_quotient(chunks * s.k_split, s.k_splits);
         s.chunk_end = fast_quotient(chunks * (s.k_split + 1), s.k_splits);
     } else {
         s.group = s.k_split = 0;
-        s.tile = range.first, s.end = range.end, s.next = range.step;
+        s.panel = range.first, s.panel_end = range.end, s.panel_step = range.step;
         s.chunk = 0, s.chunk_end = chunks;
     }
     return s;
 }
 /* Of a wide tile: the last one may have fewer. */
-FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t tile)
+FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t panel)
 {
     const uint32_t panel_tiles = task->shape.tile_n / TILE_N,
-                   left = task->shape.n / TILE_N - tile * panel_tiles;
+                   left = task->shape.n / TILE_N - panel * panel_tiles;
     return left < panel_tiles ? left : panel_tiles;
 }
 
@@ -76,12 +76,12 @@ FLEET_STREAM(linear_large_m, task_args)
     fleet_span_pace(spans, LARGE_M_INTERVAL);
     fleet_span(spans, args, ARGS_BYTES);
     while (fleet_span_slot(spans) % CHUNK_STAGES) fleet_span(spans, args, 16);
-    for (uint32_t tile = s.tile; tile < s.end; tile += s.next) {
-        const uint32_t bytes = panel_tiles_at(args, tile) * TILE_N * CHUNK_K * 2;
-        const char *from = (const char *)(const void *)panel_weights(args, tile);
+    for (uint32_t panel = s.panel; panel < s.panel_end; panel += s.panel_step) {
+        const uint32_t bytes = panel_tiles_at(args, panel) * TILE_N * CHUNK_K * 2;
+        const char *from = (const char *)(const void *)panel_weights(args, panel);
         for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
             const uint32_t first =
-                tile == s.tile && chunk - s.chunk < DECODER_STAGES / CHUNK_STAGES - 1;
+                panel == s.panel && chunk - s.chunk < DECODER_STAGES / CHUNK_STAGES - 1;
             fleet_span_pace(spans, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
             fleet_span(spans, from + (size_t)chunk * bytes, bytes);
             for (uint32_t i = ceil_div(bytes, STAGE_BYTES); i < CHUNK_STAGES; i++)
@@ -511,9 +511,9 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
     const uint32_t max_tiles = max_epilogue_tiles(rows);
     row_stages units = row_stages_of(in, s, l);
     if (wave != PRODUCER_WARP) align_to_chunk(source, wave);
-    for (uint32_t tile = s->tile; tile < s->end; tile += s->next) {
-        const uint32_t tiles = warp_uniform(panel_tiles_at(task, tile)),
-                       at = tile * (task->shape.tile_n / TILE_N);
+    for (uint32_t panel = s->panel; panel < s->panel_end; panel += s->panel_step) {
+        const uint32_t tiles = warp_uniform(panel_tiles_at(task, panel)),
+                       at = panel * (task->shape.tile_n / TILE_N);
         float sum[LARGE_M_PANEL_TILES * TILE_SUMS];
         memset(sum, 0, sizeof sum);
         if (wave < CONSUMER_WARPS) {
@@ -524,7 +524,7 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
                the task's event, and the barrier that ends a tile. */
             fence_proxy_async();
             produce_rows(&units);
-        } else if (wave == NORM_WARP && tile == s->tile && task->epilogue != EPILOGUE_RESIDUAL) {
+        } else if (wave == NORM_WARP && panel == s->panel && task->epilogue != EPILOGUE_RESIDUAL) {
             if (s->k_splits == 1)
                 rms_scale_rows(task, l, 0, rows, 1, MAX_SCALED_ROWS);
             else

@@ -51,8 +51,8 @@ FLEET_DEVICE float head_rms_scale(const decoder *d, const float *from)
 }
 
 /* Keys and values of the rows at positions from `first` to `end`, which are new, to the cache. */
-FLEET_DEVICE void append(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
-                         const kv_split *p, uint32_t first, uint32_t end)
+FLEET_DEVICE void append_kv(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
+                            const kv_split *p, uint32_t first, uint32_t end)
 {
     const decoder *d = &task->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
@@ -158,7 +158,7 @@ FLEET_TILE(attend, task_args)
         const uint32_t first = p.first * KV_BLOCK, last = p.position + p.rows,
                        end = p.end * KV_BLOCK < last ? p.end * KV_BLOCK : last;
         if (end > p.position)
-            append(&ctx, args, &l, &p, first > p.position ? first : p.position, end);
+            append_kv(&ctx, args, &l, &p, first > p.position ? first : p.position, end);
         for (uint32_t query = 0; query < p.rows * group; query += QUERIES) {
             const uint32_t left = p.rows * group - query;
             attend_queries(&ctx, args, &l, &p, first, end, query, left < QUERIES ? left : QUERIES);
@@ -184,10 +184,10 @@ FLEET_TILE(combine_kv_splits, task_args)
             float row_max = -INFINITY, sum = 0, denominator = 0;
             for (uint32_t p = 0; p < splits; p++) row_max = fmaxf(row_max, from[p * stride + dim]);
             for (uint32_t p = 0; p < splits; p++) {
-                const float *kv_partials = from + p * stride,
-                            rescale = fast_exp(kv_partials[dim] - row_max);
-                sum += kv_partials[c] * rescale;
-                denominator += kv_partials[dim + 1] * rescale;
+                const float *partial = from + p * stride,
+                            rescale = fast_exp(partial[dim] - row_max);
+                sum += partial[c] * rescale;
+                denominator += partial[dim + 1] * rescale;
             }
             store_act(d->attended + act_at(i / d->heads, i % d->heads * dim + c, d->heads * dim),
                       d->two_terms * MAX_ROWS * d->heads * dim, sum / denominator);
