@@ -1,27 +1,30 @@
-/* backend_amd.h: products with the matrix instructions (MFMA) of MI200, MI300 and MI350. One multiplies a block of weights
-   by 16 rows of activations; a lane gives it eight k's of one column and eight of one row, and gets the sums of its row
-   in four columns. A block of packed weights is what its lanes take, one behind the other, so that a wave loads it
-   from memory into registers at once, 1 KB. LDS is not involved: no other wave needs the same weights. */
+/* backend_amd.h: products with the matrix instructions (MFMA) of MI200, MI300 and MI350.
+
+   One instruction multiplies a block of weights by 16 rows of activations: a lane brings eight k's of one column and
+   eight k's of one row, and receives the sums of its row in four columns. A block of packed weights is stored in lane
+   order, so that a wave loads it from memory into registers with one 1 KB load. LDS is not involved, since no other wave
+   needs the same weights. */
 #ifndef QWEN3_BACKEND_AMD_H
 #define QWEN3_BACKEND_AMD_H
 
 #include "backend_in_place.h"
 
 #define BLOCKS_IN_FLIGHT(loads)                                                                    \
-    ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks that a wave has on their way, and so KB */
+    ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks in flight, of 1 KB each */
 #define MFMA_ROWS 16u
-#define MAX_ROW_LOADS (2 * MAX_ROWS / MFMA_ROWS) /* of activations, for a block */
+#define MAX_ROW_LOADS (2 * MAX_ROWS / MFMA_ROWS) /* loads of activations for one block */
 
 #define UNROLLED _Pragma("unroll")
 
-/* s_waitcnt lgkmcnt(0), and for nothing else (gfx9). Tiles reach through pointers of which the compiler does not know that
-   they are not to LDS; while such an access may be pending it counts no loads, but waits for all. */
+/* s_waitcnt lgkmcnt(0) and nothing else (gfx9). Tiles use pointers which the compiler cannot prove
+   to be outside of LDS; while such an access may be pending, it does not count loads but waits for
+   all of them. */
 #define NO_LDS_PENDING 0xc07f
 
 typedef float sums4 __attribute__((ext_vector_type(4)));
 typedef uint32_t words4 __attribute__((ext_vector_type(4), may_alias));
 
-/* Lane 16 i + c has k's 8 i to 8 i + 7 of column c. */
+/* Lane 16 i + c holds k's 8 i to 8 i + 7 of column c. */
 FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
     FLEET_UNUSED(inner_k);
@@ -34,8 +37,8 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, u
     return k / BLOCK_K * BLOCK_K * TILE_N + pack_at(column, k % BLOCK_K, inner_k);
 }
 
-/* Sixteen bytes of device memory, at an offset from an address that is the same in all lanes. Said to be there, so that
-   it is no flat load, behind which the wave would have to wait for everything that is on its way. */
+/* Loads 16 bytes of device memory, at an offset from an address that all lanes share. The address
+   space is spelled out, since a flat load would make the wave wait for everything in flight. */
 FLEET_DEVICE fleet_quad load_quad(const act_t *base, uint32_t offset_bytes)
 {
     const __attribute__((address_space(1))) char *at =
@@ -45,8 +48,9 @@ FLEET_DEVICE fleet_quad load_quad(const act_t *base, uint32_t offset_bytes)
     return quad;
 }
 
-/* Adds the product of a block of weights and 16 rows. Which k is which does not matter to the instructions, as long as
-   both operands agree: where they take 16 k's rather than 32, a lane's first four go before its last. */
+/* Adds the product of a block of weights and 16 rows. Any assignment of k's is right as long as
+   both operands agree: where an instruction takes 16 k's instead of 32, a lane's first four go
+   before its last four. */
 FLEET_DEVICE sums4 add_block(fleet_quad weights, fleet_quad rows, sums4 sum)
 {
 #if defined(__gfx950__)
@@ -65,25 +69,26 @@ FLEET_DEVICE sums4 add_block(fleet_quad weights, fleet_quad rows, sums4 sum)
 #endif
 }
 
-/* A block of weights, and the rows that it is multiplied by: what a lane has of them. */
+/* A lane's part of a block of weights and of the rows that it is multiplied by. */
 typedef struct block {
     fleet_quad weights, rows[MAX_ROW_LOADS];
 } block;
 
-/* Where they lie, from the wave's first block on; the same in all lanes, but for the offsets of rows. */
+/* Where these come from, counted from the wave's first block; the same in all lanes, except for the
+   offsets of rows. */
 typedef struct block_source {
     fleet_view weights, x;
     uint32_t row_bytes[MAX_ROW_LOADS];
     uint32_t blocks;
 } block_source;
 
-/* What is the same in all lanes, which the compiler does not know of a value from memory. */
+/* Tells the compiler that a value from memory is the same in all lanes. */
 FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
 {
     return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
 }
 
-/* Behind the last block comes the last one again, from the cache. */
+/* After the last block, loads the last one again, which hits the cache. */
 FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t loads)
 {
     const uint32_t at = i < from->blocks ? i : from->blocks - 1;
@@ -93,8 +98,8 @@ FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t loa
         fleet_view_load_streaming16(from->weights, (at * fleet_wave_size() + fleet_lane()) * 16);
     UNROLLED
     for (uint32_t t = 0; t < loads; t++) b.rows[t] = load_quad(x, from->row_bytes[t]);
-    /* Nothing is moved past here. Loads are waited for in the order in which they were begun, which has to be that of
-       the blocks: the compiler would collect them elsewhere, and wait for all. */
+    /* A scheduling barrier: loads return in the order of their issue, which has to be the order of
+       the blocks. The compiler would gather them elsewhere and wait for all. */
     __builtin_amdgcn_sched_barrier(0);
     return b;
 }
@@ -104,9 +109,10 @@ FLEET_DEVICE void multiply_block(const block *b, uint32_t loads, sums4 *sum)
     for (uint32_t t = 0; t < loads; t++) sum[t] = add_block(b->weights, b->rows[t], sum[t]);
 }
 
-/* `loads` times 16 rows with the k's of a wave; a constant of the caller's, so that blocks and sums are registers. Where
-   activations are two bf16 each, the second half of these rows are the second ones of the first half. As soon as a block
-   is multiplied, its registers take the one that comes AHEAD behind it. parts: [MAX_ROWS][TILE_N]. */
+/* Multiplies the k's of a wave by `loads` times 16 rows; `loads` is a constant of the caller, so
+   that blocks and sums stay in registers. With two bf16 terms, the second half of these rows are
+   the low terms of the first half. As soon as a block is multiplied, its registers receive the
+   block BLOCKS_IN_FLIGHT later. partials: [MAX_ROWS][TILE_N]. */
 FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t first_k,
                                 uint32_t blocks, uint32_t loads, float *partials)
 {
@@ -120,7 +126,7 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
     from.blocks = blocks;
     UNROLLED
     for (uint32_t t = 0; t < loads; t++) {
-        /* Rows behind the batch are its last one again: nobody looks at their sums. */
+        /* Rows after the batch's last one repeat it; their sums are ignored. */
         const uint32_t i = t % tiles * MFMA_ROWS + lane % MFMA_ROWS;
         const uint32_t row = row_of(in, i < in->rows ? i : in->rows - 1);
         from.row_bytes[t] = ((t < tiles ? 0 : low) + row * in->k + lane / MFMA_ROWS * VECTOR) * 2;
@@ -154,7 +160,7 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
     }
 }
 
-/* The sums of `in` and a tile to l->sums. weights: the tile's, block after block. */
+/* The weights are a tile's, block after block. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, const linear_lds *l)
 {
@@ -190,7 +196,7 @@ FLEET_DEVICE kv_t kv_of_float(float f)
     memcpy(&bits, &half, sizeof bits);
     return bits;
 }
-/* Eight keys or values. */
+/* Converts VECTOR keys or values. */
 FLEET_DEVICE void load_eight(const kv_t *from, float *to)
 {
     const fleet_quad quad = load_quad(from, 0);
@@ -200,7 +206,7 @@ FLEET_DEVICE void load_eight(const kv_t *from, float *to)
     for (uint32_t j = 0; j < VECTOR; j++) to[j] = (float)half[j];
 }
 
-/* Of a query, in LDS, and a key; n: a multiple of VECTOR. */
+/* n: a multiple of VECTOR; the query is in LDS. */
 FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
 {
     float sum[VECTOR] = {0}, all = 0;

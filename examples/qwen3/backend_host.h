@@ -1,5 +1,5 @@
-/* backend_host.h: products on the CPU, with the vectors of the compiler: GCC and Clang make of them what the machine has.
-   A block of packed weights is k after k, TILE_N columns each, so that a vector of sums has a column in each element. */
+/* backend_host.h: products on the CPU, with the compiler's vectors, which GCC and Clang map to the machine's. A block of
+   packed weights is k after k, TILE_N columns each: a vector of sums has one column in each element. */
 #ifndef QWEN3_BACKEND_HOST_H
 #define QWEN3_BACKEND_HOST_H
 
@@ -32,7 +32,8 @@ FLEET_DEVICE void load_weights(const bf16 *from, floats16 *to)
 
 #define PREFETCH_K 64u /* k's, 2 KB */
 
-/* Even and odd k's apart: two chains of additions. The same order for any number of rows. */
+/* Even and odd k's have sums of their own, which makes two chains of additions. The order is the
+   same for any number of rows. */
 FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint32_t rows,
                                 fleet_k_range k, floats16 *sum)
 {
@@ -41,8 +42,8 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     memset(odd, 0, sizeof odd);
     for (uint32_t i = k.first; i < k.first + k.count; i += 2) {
         floats16 a, b;
-        __builtin_prefetch(weights +
-                           (i + PREFETCH_K) * TILE_N); /* the hardware's own stops at pages */
+        /* The hardware prefetcher stops at page ends. */
+        __builtin_prefetch(weights + (i + PREFETCH_K) * TILE_N);
         load_weights(weights + i * TILE_N, &a);
         load_weights(weights + (i + 1) * TILE_N, &b);
         for (uint32_t r = 0; r < rows; r++) {
@@ -53,7 +54,7 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const float *const *x, uint
     for (uint32_t r = 0; r < rows; r++) sum[r] = even[r] + odd[r];
 }
 
-/* The sums of `in` and a tile to l->sums. weights: the tile's, [k][TILE_N]. */
+/* The weights are a tile's, [k][TILE_N]. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, const linear_lds *l)
 {
@@ -83,7 +84,7 @@ FLEET_DEVICE kv_t kv_of_float(float f)
 {
     return f;
 }
-/* Of queries and keys; n: a multiple of VECTOR. */
+/* n: a multiple of VECTOR. */
 FLEET_DEVICE float dot(const float *a, const float *b, uint32_t n)
 {
     float sum[VECTOR] = {0}, all = 0;

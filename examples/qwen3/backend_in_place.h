@@ -1,5 +1,5 @@
-/* backend_in_place.h: for platforms whose products take weights from memory as they are, rather than from a stream, and
-   compute a tile at a time. */
+/* backend_in_place.h: what the AMD and the CPU backend share: their products read weights directly from memory, one tile at
+   a time, without a weight pipeline. */
 #ifndef QWEN3_BACKEND_IN_PLACE_H
 #define QWEN3_BACKEND_IN_PLACE_H
 
@@ -10,7 +10,7 @@
 #define MAX_PANEL_TILES 1u
 #define SPLIT_K_QUADS 0u
 
-/* However many rows there are, they are multiplied in one way. */
+/* Large batches have no products of their own. */
 #define SMALL_M_ROWS MAX_ROWS
 #define LARGE_M_PANEL_TILES MAX_PANEL_TILES
 #define WGMMA_K STAGE_K
@@ -45,7 +45,7 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
 
-/* Arguments stay where they are. */
+/* Arguments are read where they are. */
 #define LDS_BYTES LINEAR_LDS_BYTES
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args)
@@ -65,7 +65,7 @@ FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
 #define PARTIAL_FLOATS (MAX_WAVES * MAX_ROWS * TILE_N)
 #define SUM_FLOATS (MAX_ROWS * TILE_N)
 
-/* Adds up what the waves left, [waves][MAX_ROWS][TILE_N], always in their order. */
+/* Adds up the partial sums of the waves, [waves][MAX_ROWS][TILE_N], in their order. */
 FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uint32_t rows)
 {
     const uint32_t waves = ctx->threads / fleet_wave_size();
@@ -78,7 +78,7 @@ FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uin
     fleet_barrier(ctx);
 }
 
-/* 1 / root mean square of each row, from the squares that the tiles before left. */
+/* The squares come from the tiles that computed x. */
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                              uint32_t rows)
 {
@@ -116,7 +116,7 @@ FLEET_DEVICE void store_act4(act_t *to, const act_t *values)
     memcpy(to, values, 4 * sizeof *values);
 }
 
-/* Of l->sums, [tiles][rows][TILE_N], which another thread may have left. */
+/* Reads l->sums, [tiles][rows][TILE_N], which other threads may have written: hence the barrier. */
 FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                 uint32_t column, uint32_t tiles, uint32_t rows)
 {
@@ -130,7 +130,7 @@ FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const li
     }
 }
 
-/* The cache of a head: its keys, then its values. In values: how many there are, and where value i of a key stands. */
+/* The cache of a head: all keys, then all values. */
 FLEET_BOTH size_t cache_size(const decoder *d)
 {
     return (size_t)2 * d->context * d->head_dim;
@@ -143,7 +143,7 @@ FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
 {
     return ((size_t)d->context + key) * d->head_dim + i;
 }
-/* Floats of a part: sums, the largest score, the sum of weights. */
+/* Sums, row max and denominator. */
 FLEET_BOTH uint32_t kv_partial_size(const decoder *d)
 {
     return d->head_dim + 2;

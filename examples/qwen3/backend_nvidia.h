@@ -1,11 +1,12 @@
-/* backend_nvidia.h: what tasks/backend.h asks of NVIDIA GPUs; products are in nvidia/mma.h. */
+/* backend_nvidia.h: the rest of what tasks/backend.h asks of the NVIDIA backend: vectors, the residual, norms. Products are in
+   nvidia/mma.h, the weight pipeline in nvidia/pipeline.h, the layout of the cache in nvidia/kv_block.h. */
 #ifndef QWEN3_BACKEND_NVIDIA_H
 #define QWEN3_BACKEND_NVIDIA_H
 
 #include "nvidia/kv_block.h"
 #include "nvidia/mma.h"
 
-/* Values that a lane loads or stores together. */
+/* A lane loads or stores these with one instruction. */
 FLEET_DEVICE vec4 load_vec4(const float *from)
 {
     return *(const vec4 *)(const void *)from;
@@ -38,8 +39,8 @@ FLEET_DEVICE void store_vec2(float *to, float first, float second)
     *(vec2 *)(void *)to = together;
 }
 
-/* Begins to bring to LDS what the sums of a wide tile will be added to, and the weights of the norm to come, while they
-   are added up: copy_async_wait, and a barrier. There is room for l->prefetched_rows rows; of more they stay where they are. */
+/* The copies run while the sums are added up; copy_async_wait and a barrier complete them. LDS has
+   room for l->prefetched_rows rows; with more, the residual stays in memory. */
 FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
                                     const linear_lds *l, uint32_t column, uint32_t columns,
                                     uint32_t rows)
@@ -54,12 +55,12 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
     }
 }
 
-/* 1 / root mean square of each row, from the squares that the tiles before left: a row for each wave at a time, and the
-   loads of some rows together. It is there behind the caller's next barrier. */
-#define SCALED_ROWS 2u       /* rows */
-#define MAX_SCALED_ROWS 8u   /* by a wave that has time */
-#define SQUARES_IN_FLIGHT 8u /* of each */
-/* Of `scaled` rows at a time, from `first` on, those of `waves` waves in turn. */
+/* Scales: a wave takes SCALED_ROWS rows at a time and overlaps their loads. */
+#define SCALED_ROWS 2u     /* by the norm warp, which has time */
+#define MAX_SCALED_ROWS 8u /* loads of each row */
+#define SQUARES_IN_FLIGHT                                                                          \
+    8u /* Scales `scaled_rows` rows at a time, from `first` on, of which `waves` waves take turns. */
+/* The squares come from the tiles that computed x. */
 FLEET_DEVICE void rms_scale_rows(const task_args *task, const linear_lds *l, uint32_t first,
                                  uint32_t rows, uint32_t waves, const uint32_t scaled_rows)
 {
@@ -80,7 +81,8 @@ FLEET_DEVICE void rms_scale_rows(const task_args *task, const linear_lds *l, uin
             for (uint32_t i = 0; i < scaled_rows * SQUARES_IN_FLIGHT; i++)
                 sum[i / SQUARES_IN_FLIGHT] += square[i];
         }
-        /* All rows together, for a sum is waited for on its way from lane to lane; then a lane has a row. */
+        /* Reduces all rows together, since shuffles have a long latency; afterwards lane i holds
+           row i. */
         UNROLLED
         for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) {
             UNROLLED
@@ -97,13 +99,13 @@ FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const 
                              uint32_t rows)
 {
     FLEET_UNUSED(ctx);
-    /* The last wave first: the ring waits for the first one's pieces. */
+    /* The last wave begins: the first one receives the pipeline's first stage. */
     rms_scale_rows(task, l, (MAX_WAVES - 1 - fleet_wave_id()) * SCALED_ROWS, rows, MAX_WAVES,
                    SCALED_ROWS);
 }
 
-/* Of l->sums, [tiles][rows][TILE_N], of which each thread reads what it has left: so the lanes that have a row's columns add
-   them up, without a barrier. All lanes of a warp take part each time. */
+/* Each thread reads the entries of l->sums that it has written itself, so that the lanes of a row
+   add up its squares without a barrier. All lanes of a warp take part in every iteration. */
 FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                 uint32_t column, uint32_t tiles, uint32_t rows)
 {

@@ -1,4 +1,4 @@
-/* bandwidth.h: what a plain read of device memory reaches. */
+/* bandwidth.h: measures the bandwidth of a plain read of device memory, as a bound for decoding. */
 #ifndef QWEN3_BANDWIDTH_H
 #define QWEN3_BANDWIDTH_H
 
@@ -17,8 +17,8 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* What this device reads in a second: each workgroup its part, from one end to the other. */
-#define READERS 8u /* workgroups of a worker on GPUs */
+/* Reads memory: each workgroup a contiguous part. */
+#define READERS 8u /* workgroups per worker on GPUs */
 FLEET_GLOBAL(COPY_THREADS)
 void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
 {
@@ -33,20 +33,21 @@ void read_all(const fleet_quad *from, uint64_t quads, uint32_t *sink)
         const fleet_quad quad = from[i];
         for (uint32_t j = 0; j < 4; j++) sum[j] ^= quad.word[j];
     }
-    if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* so that it must be read */
+    if ((sum[0] ^ sum[1] ^ sum[2] ^ sum[3]) == 0x2545f491u) *sink = 1; /* keeps the loads */
 }
 FLEET_THUNK3(read_all, const fleet_quad *, uint64_t, uint32_t *)
 
-/* The median of some: TPOT is a mean, too. 0: it cannot be measured. */
+/* Bytes a second: the median of several reads, since TPOT is a mean of several steps. 0: it cannot
+   be measured. */
 #define READS 9
 static double read_bandwidth(void)
 {
-    const uint64_t words = 1u << 27; /* of bf16: 256 MB, more than caches hold; */
+    const uint64_t words = 1u << 27; /* of bf16: 256 MB, more than caches hold */
 #if defined(FLEET_HOST)
     const uint64_t bytes = words * 2;
     const uint32_t readers = device_workers();
 #else
-    const uint64_t bytes = words * 16; /* and 2 GB, for a launch to be nothing beside it */
+    const uint64_t bytes = words * 16; /* 2 GB, so that the launch does not count */
     const uint32_t readers = device_workers() * READERS;
 #endif
     fleet_kernel_desc desc = fleet_kernel_desc_default();
@@ -79,7 +80,5 @@ static double read_bandwidth(void)
     fleet_device_free(sink);
     return n == READS ? rate[READS / 2] : 0;
 }
-
-/* ---- trace ---- */
 
 #endif /* QWEN3_BANDWIDTH_H */

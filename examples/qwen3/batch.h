@@ -1,48 +1,54 @@
-/* batch.h: the sequences that are decoded together, and the rows of a step. */
+/* batch.h: the sequences that are decoded together, and which rows make up a step.
+
+   A step takes up to MAX_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
+   generated, and of each prompt a chunk whose size is its share of the rows that are left. The rows of a sequence are
+   contiguous. The last task of a step decides on the device what the next step consists of, so that sequences may end
+   one by one while the launch goes on. batch_next is also where the KV splits of attention are chosen. */
 #ifndef QWEN3_BATCH_H
 #define QWEN3_BATCH_H
 
 #include "platform.h"
 
 typedef struct sequence_state {
-    int32_t prompt; /* tokens of the prompt, which are taken several at a time */
-    int32_t
-        known; /* tokens that are known beforehand: the prompt, or more to check what would follow */
+    int32_t prompt; /* tokens of the prompt, processed in chunks */
+    /* tokens that are given: the prompt, or more when a test forces the continuation */
+    int32_t known;
     int32_t position;         /* tokens in the cache */
-    int32_t generated, limit; /* tokens chosen so far, and how many are wanted */
-    int32_t first, rows;      /* in this step */
+    int32_t generated, limit; /* tokens generated so far, and how many are wanted */
+    int32_t first, rows;      /* its rows in this step */
     int32_t samples;          /* 1: its last row chooses a token */
-    uint32_t split_blocks;    /* of each part of its attention; the last one may be short */
+    uint32_t split_blocks;    /* KV blocks of each of its splits; the last split may be shorter */
 } sequence_state;
 
 typedef struct token_row {
     int32_t sequence, position;
 } token_row;
 
-typedef struct __attribute__((aligned(16))) batch { /* a stream may copy it */
+typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may copy it */
     uint32_t sequences;
-    uint32_t rows;        /* of this step; 0: all have come to their ends */
-    uint32_t steps;       /* taken so far that had rows */
-    uint32_t kv_splits;   /* of all sequences' attention in this step */
-    uint32_t kv_heads;    /* of each part */
+    uint32_t rows;        /* of this step; 0: all sequences have ended */
+    uint32_t steps;       /* steps so far that had rows */
+    uint32_t kv_splits;   /* of all sequences, in this step */
+    uint32_t kv_heads;    /* each split is computed once per KV head */
     int32_t eos[MAX_EOS]; /* tokens that end a sequence */
     uint32_t n_eos;
     token_row row[MAX_ROWS];
     sequence_state sequence[MAX_ROWS];
-    uint32_t first_split[MAX_ROWS + 1];               /* of each sequence */
-    uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* whose a part is */
-    uint32_t workers;   /* of all chiplets, some of which may have fewer than others */
-    uint32_t last_step; /* so many the launch takes, unless all come to their ends before */
-    uint32_t
-        bad_sequence;  /* 1 + a sequence with a logit that is none, which ends the launch; or 0 */
-    int32_t bad_token; /* whose logit that is */
+    uint32_t first_split[MAX_ROWS + 1];               /* first split of each sequence */
+    uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* which sequence a split belongs to */
+    uint32_t workers;                                 /* of all chiplets; chiplets may differ */
+    uint32_t last_step; /* the launch ends after this step at the latest */
+    /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */
+    uint32_t bad_sequence;
+    int32_t bad_token; /* the token with that logit */
 } batch;
 
-/* The most units of a part, so that the workers have about as much to do: either each sequence is one part, unless it is
-   as long as all that a worker has; or all are cut up, for some rounds of parts over the workers. Half a part too many
-   comes with each sequence, whose length is no multiple of a part's. */
-#define SPLIT_COST 2u   /* what a part costs beside its units, in units */
-#define COMBINE_COST 6u /* what it costs to put parts together */
+/* Chooses how many KV blocks a split has, so that all workers finish at about the same time. Either
+   each sequence is one split, or all sequences are split so that the splits fill a whole number of
+   rounds over the workers; the loop compares the estimated times. Each sequence wastes half a split
+   on average, since its length is no multiple of a split's. */
+#define SPLIT_COST 2u   /* fixed cost of a split, in KV blocks */
+#define COMBINE_COST 6u /* cost of combining splits, in KV blocks */
 FLEET_BOTH uint32_t choose_split_blocks(uint32_t sequences, uint32_t blocks, uint32_t kv_heads,
                                         uint32_t workers)
 {
@@ -60,7 +66,7 @@ FLEET_BOTH uint32_t choose_split_blocks(uint32_t sequences, uint32_t blocks, uin
     return best;
 }
 
-/* The step to come: which rows, and how attention is split so that `workers` workers have something to do. */
+/* Prepares the next step: chooses its rows, and splits attention for `workers` workers. */
 FLEET_BOTH void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits, uint32_t kv_heads,
                            uint32_t workers)
 {
@@ -68,7 +74,7 @@ FLEET_BOTH void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits, uin
     for (uint32_t i = 0; i < b->sequences; i++) {
         const sequence_state *s = &b->sequence[i];
         if (s->generated == s->limit) continue;
-        spare--; /* each has a row */
+        spare--; /* every running sequence has at least one row */
         prompts += s->prompt - s->position > 1;
     }
     for (uint32_t i = 0; i < b->sequences; i++) {
@@ -77,7 +83,7 @@ FLEET_BOTH void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits, uin
         s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
         if (s->generated == s->limit) continue;
         s->rows = 1;
-        if (left > 1) { /* and the prompts share what is left */
+        if (left > 1) { /* prompts share the rows that are left */
             const int32_t room = 1 + (int32_t)(spare / prompts--);
             s->rows = left < room ? left : room;
             spare -= (uint32_t)s->rows - 1;
@@ -98,7 +104,7 @@ FLEET_BOTH void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits, uin
         if (s->rows) {
             const uint32_t all = ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK);
             uint32_t n = ceil_div(all, size);
-            if (n > max_splits) n = max_splits; /* partial sums have room for no more */
+            if (n > max_splits) n = max_splits; /* the workspace holds no more */
             s->split_blocks = ceil_div(all, n);
             for (n = ceil_div(all, s->split_blocks); n; n--)
                 b->split_sequence[kv_splits++] = (uint8_t)i;

@@ -1,11 +1,12 @@
-/* chain.h: appends tasks to the graph of a step. Each grid waits for all tasks of the one before. */
+/* chain.h: appends tasks to the decoder's graph (graph.h). The graph is a chain: each grid waits for all tasks of the grid
+   before it, by one event. */
 #ifndef QWEN3_CHAIN_H
 #define QWEN3_CHAIN_H
 
 #include "kernels.h"
 #include "weights.h"
 
-/* What a layer may consist of, and how many ops a step has. */
+/* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits. */
 static uint32_t count_tasks(const model *m)
 {
     uint32_t n = 3;
@@ -30,9 +31,9 @@ typedef struct chain {
     task_args *tasks;
     fleet_graph *g;
     fleet_etensor before;
-    uint32_t n; /* ops so far */
-    uint32_t
-        panels; /* wide tiles so far: where one ends that has no round number, the next one begins */
+    uint32_t n; /* tasks so far */
+    /* panels so far: the next layer begins at the worker after the last one that had a panel */
+    uint32_t panels;
 } chain;
 
 #define NO_LAYER UINT32_MAX
@@ -57,7 +58,8 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
     return task;
 }
 
-/* A product of `rows` rows of x, [rows][k]. Those of d->x are still to be divided by their root mean square. */
+/* A product of `rows` rows of x, [rows][k]. Products of d->x include an RMS norm: d->x is not
+   divided by its root mean square yet. */
 static task_args *append_product(chain *c, const char *name, uint32_t layer, uint32_t tile,
                                  const bf16 *weights, const act_t *x, uint32_t rows, uint32_t n,
                                  uint32_t k)
@@ -77,7 +79,7 @@ static task_args *append_linear(chain *c, const char *name, uint32_t layer, cons
 {
     return append_product(c, name, layer, task_args_linear, weights, x, MAX_ROWS, n, k);
 }
-/* Tasks that go over columns of the residual stream. */
+/* A task that walks over the columns of the residual stream. */
 static task_args *append_columns(chain *c, const char *name, uint32_t layer, uint32_t tile,
                                  const float *next_norm)
 {
@@ -87,7 +89,7 @@ static task_args *append_columns(chain *c, const char *name, uint32_t layer, uin
     return task;
 }
 
-/* ---- how a product ends ---- */
+/* ---- epilogues of products ---- */
 
 static void epilogue_store(task_args *task, float *to, uint32_t columns)
 {

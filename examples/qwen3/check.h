@@ -1,9 +1,9 @@
-/* check.h: compares a decoder with what is expected of a small checkpoint, tokens and logits.
+/* check.h: compares a decoder with the expected tokens and logits of a small checkpoint.
 
-   The reference (expected.h) computes in float32 throughout, as the CPU does here: there each token must be the one
-   expected. GPUs round what goes into their matrix units to bf16 (decoder.h), which may turn a choice between two tokens
-   that are nearly as good, and then everything that follows. So they are fed the reference's tokens, and what they
-   would have chosen must be right wherever the reference's best two are not too close. */
+   The reference (expected.h) computes in float32 throughout, as the CPU backend does: there each token must be as expected.
+   GPUs round the inputs of their matrix units to bf16 (decoder.h), which may turn a choice between two nearly equal tokens,
+   and then everything that follows. So they are fed the reference's tokens, and their own choice must be right wherever
+   the reference's best two tokens are not too close. */
 #ifndef QWEN3_CHECK_H
 #define QWEN3_CHECK_H
 
@@ -22,10 +22,10 @@
 
 typedef struct checked { /* counts add up over calls */
     uint32_t tokens, right, near_ties, wrong, logits;
-    double worst;    /* difference of a logit, or of the logarithm of their exponentials' sum */
-    char first[128]; /* the first wrong token */
+    double worst;            /* largest difference of a logit, or of the log-sum-exp */
+    char first[128];         /* the first wrong token */
     char error[ERROR_BYTES]; /* why a run failed, */
-    int failed;              /* and how: IT_... */
+    int failed;              /* and its status, RUN_... */
 } checked;
 
 static int checked_is_good(const checked *c)
@@ -36,7 +36,7 @@ static int checked_is_good(const checked *c)
 static void check_difference(checked *c, double is, double expected)
 {
     const double off = fabs(is - expected);
-    if (!(off <= c->worst)) c->worst = off; /* a NaN, too */
+    if (!(off <= c->worst)) c->worst = off; /* also if NaN */
 }
 
 static void check_tokens(checked *c, const qwen3_case *e, const int32_t *generated, uint32_t count)
@@ -72,8 +72,8 @@ static void check_logits(checked *c, const qwen3_case *e, const float *logits, u
     }
 }
 
-/* Runs n cases as one batch. The reference is a model that was cast to bf16 as a whole and then widened: RoPE's
-   frequencies are rounded there, too. -1: it did not run, c->error says why. */
+/* Runs n cases as one batch. The reference is a model that was cast to bf16 as a whole and then
+   widened, which also rounds RoPE's frequencies. -1: it did not run, c->error says why. */
 static int check_cases(const model *m, const session_desc *desc, const qwen3_case *cases,
                        uint32_t n, checked *c)
 {

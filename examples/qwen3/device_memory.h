@@ -1,4 +1,4 @@
-/* device_memory.h: device memory that is freed together, and what there is of it. */
+/* device_memory.h: allocations of device memory that are freed together, and how much is free. */
 #ifndef QWEN3_DEVICE_MEMORY_H
 #define QWEN3_DEVICE_MEMORY_H
 
@@ -12,7 +12,7 @@
 
 #define ERROR_BYTES 512u
 
-/* Why something did not work; the program ends with it. */
+/* Exit status of the program. */
 enum { RUN_FAILED = 1, RUN_REFUSED = 2 }; /* refused: a file or an argument is wrong */
 
 static uint32_t cpus(void)
@@ -21,16 +21,16 @@ static uint32_t cpus(void)
     return n > 0 ? (uint32_t)n : 1;
 }
 
-typedef struct device_memory { /* what is to be freed together */
+typedef struct device_memory { /* allocations that are freed together */
     void **block;
     uint32_t n;
-    uint32_t
-        counts; /* 1: how much is asked for is all that is wanted; no memory is taken or written */
+    /* 1: only adds up the bytes; allocates and writes nothing */
+    uint32_t counts;
     uint64_t bytes;
     char *error;
 } device_memory;
 
-/* Null, and says why, where there is none; null where it only counts. */
+/* Null and an error if there is no memory; null if it only counts. */
 static void *memory_get(device_memory *m, const char *what, uint64_t bytes)
 {
     void *block = NULL, **blocks;
@@ -87,13 +87,13 @@ static uint32_t device_workers(void)
     return n;
 }
 
-/* Bytes of device memory that nothing uses now. */
+/* Bytes of device memory that are free. */
 static inline uint64_t memory_left(void)
 {
 #if defined(FLEET_HOST)
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t left = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    FILE *file = fopen("/proc/meminfo", "r"); /* Linux; it counts what caches would give back */
+    FILE *file = fopen("/proc/meminfo", "r"); /* Linux; includes what caches would release */
     char line[128];
     while (file && fgets(line, sizeof line, file))
         if (!strncmp(line, "MemAvailable:", 13)) left = strtoull(line + 13, NULL, 10) * 1024;

@@ -1,4 +1,5 @@
-/* fits.h: whether a model and its sequences fit into memory, before anything is loaded; and what would. */
+/* fits.h: whether a model and its sequences fit into memory, before anything is loaded, and what
+   would fit. */
 #ifndef QWEN3_FITS_H
 #define QWEN3_FITS_H
 
@@ -30,7 +31,7 @@ static int count_bytes(const qwen3_config *config, const qwen3_checkpoint *from,
     return !bad ? 0 : s.refused ? RUN_REFUSED : RUN_FAILED;
 }
 
-/* The longest context, or the most sequences, from `least` to below `end` with which it fits; 0: not even that. */
+/* The longest context, or the most sequences, in [least, end) that fits; 0: none does. */
 typedef enum fitted { FIT_CONTEXT, FIT_SEQUENCES } fitted;
 static uint32_t largest_that_fits(const qwen3_config *config, const qwen3_checkpoint *from,
                                   session_desc desc, uint32_t n, uint64_t left, fitted what,
@@ -53,8 +54,9 @@ static uint32_t largest_that_fits(const qwen3_config *config, const qwen3_checkp
     return best;
 }
 
-/* Whether it does not fit into `left` bytes of device memory, of which plan, state and trace take some, too; the error
-   names what would. shortest: the context that the requests need. 0, or IT_... */
+/* Whether the session does not fit into `left` bytes of device memory, of which plan, state and
+   trace need some, too. The error names what would fit. shortest: the context that the requests
+   need. 0, or RUN_... */
 static int memory_refused(const qwen3_config *config, const qwen3_checkpoint *from,
                           const session_desc *desc, uint32_t n, uint32_t shortest, uint64_t left,
                           char *error)

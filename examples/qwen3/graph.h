@@ -1,4 +1,11 @@
-/* graph.h: the decoder's graph: what a step is, from the rows' tokens to those that follow. */
+/* graph.h: the decoder's graph: one step, from the tokens of its rows to the next tokens.
+
+       embed -> [ qkv -> attend -> o -> gate_up -> down ] x layers -> lm_head -> next
+                                     \> router -> route -> expert_up -> expert_down -> add_experts (layers with experts)
+
+   Each append_... makes one grid, which waits for all tasks of the grid before it. A linear layer reads the activations
+   named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
+   KV splits itself, a grid does (COMBINE_TASK). */
 #ifndef QWEN3_GRAPH_H
 #define QWEN3_GRAPH_H
 
@@ -43,7 +50,8 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
     append_columns(c, "add_experts", i, task_args_add_experts, next_norm);
 }
 
-/* The graph, for some sequences, and the arguments of its tasks, count_tasks of them. Null: no memory. */
+/* Builds the graph for some sequences, and the arguments of its tasks (count_tasks). Null: out of
+   memory. */
 static fleet_graph *decoder_graph(const model *m, const decoder *d, uint32_t sequences,
                                   task_args *tasks)
 {
@@ -67,7 +75,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, uint32_t seq
     task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, d->vocab, d->hidden);
     task->epilogue = EPILOGUE_ARGMAX;
     append_task(&c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
-    /* The host may look how many steps are done. */
+    /* The host may watch how many steps are done. */
     fleet_event_outside(c.g, c.before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
     return c.g;
 }

@@ -1,4 +1,5 @@
-/* kernels.h: the kernels of the decoder. */
+/* kernels.h: the kernels. They consist of the same tasks, but for linear layers and attention, which NVIDIA GPUs also have
+   in a version for large batches (large M). */
 #ifndef QWEN3_KERNELS_H
 #define QWEN3_KERNELS_H
 
@@ -14,7 +15,7 @@
 #include "tasks/attention.h"
 #endif
 
-/* What kernels consist of, which differ in how they multiply. */
+/* The tasks of a kernel; LINEAR and ATTENTION name the versions that it has. */
 #define DECODER_TASKS(TILE_, P, LINEAR, ATTENTION)                                                 \
     TILE_(P, embed)                                                                                \
     TILE_(P, LINEAR)                                                                               \
@@ -28,13 +29,14 @@ FLEET_KERNEL(decode, task_args, THREADS)
 {
     FLEET_WORKER_LOOP(task_args);
 }
-/* For plans that are STATIC, as the default is. */
+/* For STATIC plans, the default: without the other schedules' code the kernel needs fewer
+   registers. */
 FLEET_KERNEL(decode_static, task_args, THREADS)
 {
     FLEET_STATIC_LOOP(task_args);
 }
 #if defined(FLEET_CUDA)
-/* The same, for models that are loaded for many sequences. */
+/* The same for models that were loaded for large batches. */
 typedef task_args large_m;
 #define LARGE_M_TASKS(TILE_, P) DECODER_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS)
 #define LARGE_M_STREAMS(TILE_, P) TILE_(P, linear_large_m) TILE_(P, attend_large_m) TILE_(P, expert)

@@ -1,4 +1,6 @@
-/* platform.h: sizes and number formats: those of all platforms, then what each one fixes. */
+/* platform.h: sizes and number formats. The first part holds for all platforms; then each platform has a section.
+
+   With tasks/backend.h, this is what a backend consists of. */
 #ifndef QWEN3_PLATFORM_H
 #define QWEN3_PLATFORM_H
 
@@ -7,13 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_ROWS 64u      /* of a step, and so sequences at a time */
-#define TILE_N 16u        /* columns of a product that are computed together */
-#define BLOCK_K 32u       /* k's of a block of packed weights, TILE_N columns wide */
-#define COPY_THREADS 256u /* of kernels that fill and read memory */
+#define MAX_ROWS 64u      /* rows of a step, hence sequences in a batch */
+#define TILE_N 16u        /* columns of a tile: the N of one matrix instruction */
+#define BLOCK_K 32u       /* k's of a block of packed weights, which is TILE_N columns wide */
+#define COPY_THREADS 256u /* threads of the kernels that fill and read memory */
 #define MAX_TOP_K 16u
 #define MAX_EOS 16u
-#define VECTOR 8u /* values in sixteen bytes, one load */
+#define VECTOR 8u /* values of 2 bytes in a 16-byte load */
 
 typedef uint16_t bf16; /* the upper half of a float */
 
@@ -24,7 +26,8 @@ FLEET_BOTH float float_of_bf16(uint32_t x)
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-/* To the nearest, ties to even. NaN stays NaN: rounded like a number, NVIDIA's would become -0. */
+/* Rounds to nearest, ties to even. NaN stays NaN: rounded like a number, NVIDIA's NaN would become
+   -0. */
 FLEET_BOTH bf16 bf16_of_float(float f)
 {
 #if defined(__CUDA_ARCH__)
@@ -47,11 +50,12 @@ FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
 /* ---- NVIDIA ---- */
 
 #if defined(FLEET_CUDA)
-/* Seven warps with the producer: where there are up to eight, a thread may have 255 registers, and of nine 168. */
+/* With the producer that makes seven warps. Up to eight warps leave 255 registers to a thread, nine
+   leave 168. */
 #define THREADS 192u
 #define MAX_WAVES 6u
 #define MAX_HEAD_DIM 128u
-#define MAX_KV_SPLITS 32u /* of a sequence's attention: a lane each */
+#define MAX_KV_SPLITS 32u /* of a sequence: one lane lists one split */
 #define KV_BLOCK 16u
 #define ACTS_ARE_ROUNDED 1u
 
@@ -67,8 +71,8 @@ FLEET_BOTH float float_of_act(act_t a)
     return float_of_bf16(a);
 }
 
-/* On GPUs the instructions alone: what makes small results exact takes constants, which the compiler keeps in registers
-   that are scarce, and branches; weights and gates need no more. */
+/* GPUs use the bare instructions. Exactness for small results needs constants in registers, which
+   are scarce, and branches; softmax weights and gates do not need it. */
 FLEET_DEVICE float fast_exp(float x)
 {
     return __expf(x);
@@ -101,7 +105,7 @@ FLEET_BOTH float float_of_act(act_t a)
     return float_of_bf16(a);
 }
 
-/* As on NVIDIA GPUs. */
+/* The bare instructions, as on NVIDIA GPUs. */
 FLEET_DEVICE float fast_exp(float x)
 {
     return __expf(x);
@@ -122,8 +126,8 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 #define KV_BLOCK 64u
 #define ACTS_ARE_ROUNDED 0u
 
-typedef float act_t; /* an activation as matrix products take it */
-typedef float kv_t;  /* a key or a value */
+typedef float act_t; /* an activation, as matrix products read it */
+typedef float kv_t;  /* a key or value element */
 
 FLEET_BOTH act_t act_of_float(float f)
 {

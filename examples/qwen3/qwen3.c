@@ -2,23 +2,11 @@
 
        qwen3 MODEL_DIR --prompt-ids 1,2,3 --steps 24        and see --help
 
-   Reads config.json and model.safetensors (or the index and its shards), packs the weights for the matrix units of this
-   GPU, builds the graph of one step (session.h), and decodes greedily: all steps, of the prompt and of what follows, in a
-   single launch. Tokens go to stdout, timings to stderr. Matrices that are F16 or F32 in the checkpoint are rounded to
-   bf16, and the program says so.
+   Reads config.json and model.safetensors (or the index and its shards), packs the weights for this GPU's matrix units,
+   builds the graph of one step, and decodes greedily: all steps, of the prompt and of the continuation, in a single launch.
+   Tokens go to stdout, timings to stderr. F16 and F32 matrices of the checkpoint are rounded to bf16, with a message.
 
-       checkpoint.h   the files of a model, checked
-       platform.h, batch.h, decoder.h   numbers and sizes, the rows of a step, what lies in device memory
-       tasks/         the tile functions, and in tasks/backend.h what they ask of backend_host.h, backend_amd.h and
-                      backend_nvidia.h (with nvidia/)
-       kernels.h      the kernels
-       weights.h      packing
-       session.h      the graph, the launch
-       fits.h         whether there is memory for it
-       check.h        against a reference's tokens and logits
-       bandwidth.h    what a plain read reaches
-
-   Built by examples/run.sh; needs libjansson. */
+   README.md lists the files, in reading order. Built by examples/run.sh; needs libjansson. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -38,11 +26,11 @@ typedef struct options {
     uint32_t batch, chiplets, steps, context, random_weights, bench, help;
 } options;
 
-/* Everything that is to be given back. */
+/* Everything that main frees. */
 typedef struct program {
     options o;
     request requests[MAX_ROWS];
-    uint32_t *prompts[MAX_ROWS]; /* those that were given; a batch may repeat them */
+    uint32_t *prompts[MAX_ROWS]; /* as given; a batch may repeat them */
     uint32_t n_prompts, n;
     session_desc desc;
     qwen3_checkpoint checkpoint;
@@ -50,7 +38,7 @@ typedef struct program {
     model m;
     session s;
     int32_t *generated;
-    double *ended; /* when each step did */
+    double *ended; /* when each step ended */
     FILE *trace;
     double started, loaded, planned;
     char error[ERROR_BYTES];
@@ -84,7 +72,7 @@ static const char usage[] =
     "Prints \"tokens: ...\", a line per sequence. Ends with 0; 1: it went wrong; 2: a file or an "
     "argument is.\n";
 
-/* Says why it ends, and returns how. */
+/* Prints why the program ends, and returns its status. */
 static int stop(int code, const char *format, ...)
 {
     va_list list;
@@ -96,7 +84,7 @@ static int stop(int code, const char *format, ...)
     return code;
 }
 
-/* What was printed is where it belongs, or that is an error: a disk may be full, a pipe closed. */
+/* Output that cannot be written is an error: a disk may be full, a pipe closed. */
 static int flush_tokens(void)
 {
     if (fflush(stdout) || ferror(stdout))
@@ -109,8 +97,8 @@ typedef enum option_kind { OPTION_TEXT, OPTION_COUNT, OPTION_FLAG } option_kind;
 typedef struct option {
     const char *name;
     option_kind kind;
-    size_t at;       /* in options */
-    uint32_t checks; /* 1: has a meaning beside --check */
+    size_t at;       /* offset in options */
+    uint32_t checks; /* 1: may be combined with --check */
 } option;
 static const option known[] = {
     {"--prompt-ids", OPTION_TEXT, offsetof(options, prompts), 0},
@@ -138,7 +126,7 @@ static int count_of(const char *name, const char *text, uint32_t *count)
     return 0;
 }
 
-/* No option is ignored: not one that is given twice, nor one that --check has no use for. */
+/* No option is ignored: neither one that is given twice, nor one that --check does not use. */
 static int read_options(options *o, int argc, char **argv)
 {
     uint32_t given[KNOWN] = {0};
@@ -178,7 +166,7 @@ static int read_options(options *o, int argc, char **argv)
     return 0;
 }
 
-/* "1,2,3;4,5" as requests. */
+/* Parses "1,2,3;4,5". */
 static int read_prompts(program *a)
 {
     const options *o = &a->o;
@@ -234,7 +222,7 @@ static int read_schedule(const char *name, session_desc *d)
     return stop(RUN_REFUSED, "--schedule is static, chiplet, dynamic, auto or unfused");
 }
 
-/* Opened before anything is loaded: a run that takes long shall not end with a name that is wrong. */
+/* Opens the file before anything is loaded, so that a wrong name is found at once. */
 static int open_trace(program *a)
 {
     const char *end = strrchr(a->o.trace, '.');
@@ -257,12 +245,13 @@ static void show_loading(uint32_t done, uint32_t of)
                 done == of ? "\r              \r" : "");
 }
 
-/* Looks from outside how far the launch is: the last grid of a step notifies an event that the host can see. */
+/* Watches from the host how far the launch is: the last grid of a step notifies an event that the
+   host can see. */
 typedef struct watch {
     const session *s;
     uint32_t is_over; /* 1: the launch has ended */
-    uint32_t steps;   /* that were seen to end */
-    double *ended;    /* when each of them did */
+    uint32_t steps;   /* steps that were seen to end */
+    double *ended;    /* when each of them ended */
 } watch;
 
 static void *watch_steps(void *user)
@@ -286,7 +275,7 @@ static void *watch_steps(void *user)
     return NULL;
 }
 
-/* Runs the session, and notes when its steps ended: those that the watch did not see in time, when the launch did. */
+/* Runs the session and notes when its steps end. Steps that the watch missed end with the launch. */
 static int watched_run(session *s, double *ended)
 {
     watch w;
@@ -307,7 +296,7 @@ static int watched_run(session *s, double *ended)
     return 0;
 }
 
-/* Text of any length, as functions write it that work like snprintf; to be freed. */
+/* Returns the text of a function that works like snprintf; the caller frees it. */
 typedef size_t text_fn(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
                        size_t bytes);
 static char *text_of(text_fn *write, const fleet_trace_log *log)
@@ -345,7 +334,7 @@ static int write_trace(program *a)
 
 /* ---- decoding ---- */
 
-/* TPOT: of the steps after the first one in which each sequence that is left chose a token. */
+/* TPOT counts the steps after the first one in which every running sequence generates a token. */
 static void print_times(const program *a, double launched)
 {
     const model *m = &a->m;
@@ -414,7 +403,7 @@ static int decode_prompts(program *a)
     if ((bad = flush_tokens()) != 0) return bad;
     print_times(a, launched);
     if (!a->trace) return 0;
-    if (a->s.summary.steps < a->s.steps) { /* the last step was not that of the plan: once more */
+    if (a->s.summary.steps < a->s.steps) { /* the recorded step did not run: again */
         a->desc.launch = a->s.summary.steps;
         session_free(&a->s);
         if ((bad = open_session(a)) != 0) return bad;
@@ -429,7 +418,7 @@ static int check(program *a)
     checked c;
     int good, bad;
     memset(&c, 0, sizeof c);
-    for (uint32_t i = 0; i <= e->count; i++) { /* at last all of them */
+    for (uint32_t i = 0; i <= e->count; i++) { /* each case alone, then all in one batch */
         const qwen3_case *cases = e->cases + (i < e->count ? i : 0);
         if (check_cases(&a->m, &a->desc, cases, i < e->count ? 1 : e->count, &c))
             return stop(c.failed, "%s", c.error);
@@ -445,7 +434,8 @@ static int check(program *a)
     return bad ? bad : good ? 0 : RUN_FAILED;
 }
 
-/* The checkpoint, or its config alone; and whether this model can decode these requests here. */
+/* Opens the checkpoint, or its config alone, and checks whether this model can decode these
+   requests here. */
 static int open_model(program *a, qwen3_config *config)
 {
     const qwen3_checkpoint *from = a->o.random_weights ? NULL : &a->checkpoint;
@@ -506,7 +496,7 @@ int main(int argc, char **argv)
 {
     static program a;
     int code;
-    signal(SIGPIPE, SIG_IGN); /* a pipe that is closed is an error of write */
+    signal(SIGPIPE, SIG_IGN); /* so that a closed pipe is an error of write */
     shows_progress = (uint32_t)isatty(2);
     a.started = now();
     code = run(&a, argc, argv);

@@ -1,4 +1,9 @@
-/* session.h: sequences, the graph, one launch. */
+/* session.h: decodes sequences with a model: device memory, the plan, one launch for all steps, and the results.
+
+       session s;
+       if (session_open(&s, &model, &desc, requests, n) || session_run(&s) || session_generated(&s, tokens, counts))
+           fprintf(stderr, "%s\n", s.error);
+       session_free(&s); */
 #ifndef QWEN3_SESSION_H
 #define QWEN3_SESSION_H
 
@@ -7,45 +12,45 @@
 #include <time.h>
 
 typedef struct request {
-    const uint32_t *prompt,
-        *forced; /* forced: what follows the prompt whatever is chosen, or null */
+    /* what follows the prompt, whatever is chosen; or null */
+    const uint32_t *prompt, *forced;
     uint32_t n_prompt, n_forced;
-    uint32_t steps; /* tokens to generate; 0: the session's */
+    uint32_t steps; /* tokens to generate; 0: as the session */
 } request;
 
 typedef struct session_desc {
     fleet_schedule schedule;
     uint32_t unfused;
-    uint32_t chiplets; /* 0: those of the device */
-    uint32_t workers;  /* in all, dealt out to the chiplets; 0: all */
-    uint32_t context;  /* tokens of a sequence */
-    uint32_t steps;    /* tokens to generate for each, at most */
+    uint32_t chiplets; /* 0: as the device has */
+    uint32_t workers;  /* in all, distributed to the chiplets; 0: all */
+    uint32_t context;  /* tokens that a sequence has room for */
+    uint32_t steps;    /* tokens to generate for each sequence, at most */
     uint32_t keep_logits;
-    uint32_t launch; /* steps of the launch; 0: as many as it takes if no sequence ends early */
-    uint32_t trace;  /* 1: the last of them leaves a trace; needs FLEET_TRACE */
-    uint32_t
-        rope_bf16; /* 1: RoPE's frequencies are rounded to bf16, as in a model that was cast as a whole */
+    uint32_t launch; /* steps of the launch; 0: as many as are needed if no sequence ends early */
+    uint32_t trace;  /* 1: records the last step; needs FLEET_TRACE */
+    /* 1: rounds RoPE's frequencies to bf16, like a model that was cast as a whole */
+    uint32_t rope_bf16;
     fleet_placement placement;
     uint64_t seed;
     fleet_host_desc host;
 } session_desc;
 
-/* How a launch goes, in steps that have rows. */
+/* The course of a launch, in steps that have rows. */
 typedef struct run_summary {
     uint32_t steps;
-    uint32_t first_token; /* the first that ends with a token, counted from 1; 0: none */
-    uint32_t decoding;    /* the first that ends with one for each sequence that is left; 0: none */
-    uint32_t tokens;      /* that are chosen after that step */
-    uint64_t cached;      /* tokens whose keys and values the steps after it read, in all */
+    uint32_t first_token; /* the first step that ends with a token, counted from 1; 0: none */
+    uint32_t decoding;    /* the first that ends with a token for each running sequence; 0: none */
+    uint32_t tokens;      /* generated after that step */
+    uint64_t cached;      /* tokens whose keys and values the later steps read, in all */
 } run_summary;
 
 typedef struct session {
     const model *m;
     session_desc desc;
-    batch first, last;   /* the batch as it begins, and as session_run left it */
-    run_summary summary; /* if no sequence ends early; after session_run, as it was */
+    batch first, last;   /* before the first step, and after session_run */
+    run_summary summary; /* if no sequence ends early; after session_run, the actual one */
     uint32_t steps;      /* of the launch, at most */
-    decoder d;           /* device pointers */
+    decoder d;           /* with device pointers */
     task_args *tasks;    /* on the host */
     const task_args *device_tasks;
     fleet_topology topology;
@@ -55,11 +60,12 @@ typedef struct session {
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
     device_memory memory;
-    uint32_t refused; /* 1: the error is an argument's */
+    uint32_t refused; /* 1: an argument is at fault */
     char error[ERROR_BYTES];
 } session;
 
-/* X chiplets of the device's workers; where there is a scheduler on each chiplet, on the CPU one more. */
+/* Divides the device's workers into X chiplets. On the CPU, a CHIPLET schedule's schedulers get
+   workers of their own. */
 static int session_topology(session *s)
 {
     fleet_topology *t = &s->topology;
@@ -154,7 +160,7 @@ static int session_buffers(session *s)
                                             bests / MAX_ROWS * SPLIT_K_QUADS * sizeof(fleet_quad));
     d->best = (float *)memory_get(mem, "logits", bests * 4);
     d->best_token = (int32_t *)memory_zeros(mem, "logits", bests * 4);
-    /* Chiplets with fewer workers than others, or a scheduler, leave some of these as they are here. */
+    /* smaller chiplets, and schedulers, leave these entries unchanged */
     for (uint64_t i = 0; i < bests && d->best; i += MAX_ROWS)
         if (fleet_to_device(d->best + i, none, sizeof none, NULL))
             return session_fail(s, "logits", "cannot be copied to the device");
@@ -162,7 +168,7 @@ static int session_buffers(session *s)
     if (s->desc.keep_logits)
         d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
-    /* Attention multiplies by what was not written yet, too, but by 0: it must be finite. */
+    /* Attention multiplies entries that were not written yet by 0: they must be finite. */
     d->cache =
         (kv_t *)memory_zeros(mem, "cache of keys and values",
                              (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kv_t));
@@ -180,7 +186,7 @@ static int session_buffers(session *s)
     return s->error[0] ? -1 : 0;
 }
 
-/* Whether a model of this config cannot decode these; the error says why. */
+/* Whether a model of this config cannot decode these requests; the error says why. */
 static int requests_refused(const qwen3_config *config, const session_desc *desc,
                             const request *requests, uint32_t n, char *error)
 {
@@ -220,7 +226,7 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
     return 0;
 }
 
-/* How the steps go from this batch on, where sequences end at their limits. */
+/* Computes how the steps go on from this batch if sequences end at their limits. */
 static run_summary summary_of(const session *s, batch b)
 {
     run_summary c;
@@ -242,10 +248,10 @@ static run_summary summary_of(const session *s, batch b)
     return c;
 }
 
-/* The batch as it is before the first step, and how many steps it takes. */
+/* Sets up the batch before the first step, and the number of steps. */
 static void session_batch(session *s, const request *requests, uint32_t n)
 {
-    batch *b = &s->first; /* zeros, and its workers */
+    batch *b = &s->first; /* holds zeros, and `workers` */
     b->sequences = n;
     b->n_eos = s->m->config.eos_count;
     for (uint32_t i = 0; i < b->n_eos; i++) b->eos[i] = (int32_t)s->m->config.eos[i];
@@ -280,7 +286,7 @@ static int session_upload_tokens(session *s, const request *requests)
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
 }
 
-/* What session_open begins with: where it runs. */
+/* The part of session_open that needs no device memory. */
 static int session_begin(session *s, const model *m, const session_desc *desc)
 {
     memset(s, 0, sizeof *s);
@@ -346,7 +352,7 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     return 0;
 }
 
-/* Prepares everything for session_run. 0, or IT_... and s->error; session_free in any case. */
+/* Prepares everything for session_run. 0, or RUN_... and s->error; call session_free in any case. */
 static int session_open(session *s, const model *m, const session_desc *desc,
                         const request *requests, uint32_t n)
 {
@@ -357,7 +363,7 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     return s->refused ? RUN_REFUSED : RUN_FAILED;
 }
 
-/* All of them have the same ring. */
+/* All kernels have the same ring. */
 static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
 {
     if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
@@ -368,7 +374,8 @@ static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
     return FLEET_KERNEL_OF(decode_static);
 }
 
-/* All steps in one launch, which ends when all sequences have; waits for that. 0, or -1 and s->error. */
+/* Runs all steps in one launch, which ends when all sequences have, and waits for it. 0, or -1 and
+   s->error. */
 static int session_run(session *s)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
@@ -389,7 +396,7 @@ static int session_run(session *s)
                  s->last.bad_sequence - 1, q->position, s->last.bad_token);
         return -1;
     }
-    /* `next` ends a launch by its status, too, if there are steps left when all sequences have ended. */
+    /* If all sequences end before the last step, `next` ends the launch by a failing tile. */
     if (status && !(status == FLEET_ERROR_TILE && s->last.rows == 0)) {
         char report[ERROR_BYTES - 64];
         fleet_report(&s->state, report, sizeof report);
@@ -405,7 +412,7 @@ static int session_run(session *s)
     return 0;
 }
 
-/* The tokens that were chosen, [sequences][steps], and how many of each sequence. */
+/* Copies the generated tokens, [sequences][steps], and how many each sequence has. */
 static int session_generated(session *s, int32_t *generated, uint32_t *counts)
 {
     const int bad =

@@ -1,4 +1,4 @@
-/* weights.h: a model's weights in device memory. */
+/* weights.h: a model's weights in device memory: packing, and loading from a checkpoint. */
 #ifndef QWEN3_WEIGHTS_H
 #define QWEN3_WEIGHTS_H
 
@@ -21,11 +21,11 @@ typedef struct model {
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
-    uint64_t step_bytes; /* of weights that a step of one row reads */
-    uint32_t workers;    /* of the device */
-    uint32_t large_m;    /* 1: the weights of layers lie as they do for many rows */
+    uint64_t step_bytes; /* weights that a step of one row reads */
+    uint32_t workers;    /* workers of the device */
+    uint32_t large_m;    /* 1: layers are packed for large-M products */
     device_memory memory;
-    uint32_t refused; /* 1: the error is the checkpoint's */
+    uint32_t refused; /* 1: the checkpoint is at fault */
     char error[ERROR_BYTES];
 } model;
 
@@ -34,15 +34,15 @@ static uint32_t padded(uint32_t n, uint32_t to)
     return ceil_div(n, to) * to;
 }
 
-/* Where the rows of a packed matrix come from. A row of a checkpoint's tensor is a column here. */
+/* The rows of checkpoint tensors that become the columns of a packed matrix. */
 typedef struct matrix_part {
     const qwen3_tensor *tensor; /* null: zeros */
     uint32_t rows;
 } matrix_part;
 typedef struct matrix_source {
-    matrix_part part[3]; /* one behind the other; */
+    matrix_part part[3]; /* concatenated; */
     uint32_t parts;
-    uint32_t alternate; /* or, 1: TILE_N / 2 rows of the first and of the second in turn */
+    uint32_t alternate; /* or 1: TILE_N / 2 rows of the first part and of the second alternate */
 } matrix_source;
 
 static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, const qwen3_tensor *c,
@@ -58,7 +58,7 @@ static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, con
     return s;
 }
 
-/* The tensor and row that column n is; null: padding. */
+/* Finds the tensor and row that column n comes from; null: padding. */
 static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
 {
     if (s->alternate) {
@@ -74,17 +74,17 @@ static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32
     return NULL;
 }
 
-/* How a matrix is packed: n columns of k weights, in wide tiles one after the other. */
+/* How a matrix is packed: n columns of k weights, panel after panel. */
 typedef struct layout {
     uint32_t n, k;
-    uint32_t panel_tiles, last_panel_tiles; /* tiles of a wide tile; of the last one */
+    uint32_t panel_tiles, last_panel_tiles; /* tiles of a panel; of the last panel */
     uint32_t inner_k;                       /* see weight_at */
 } layout;
 static uint32_t panels_of(const layout *l)
 {
     return ceil_div(l->n, l->panel_tiles * TILE_N);
 }
-/* Bytes of a packed wide tile, and of all of them. */
+/* Bytes of a packed panel, and of the whole matrix. */
 static uint32_t panel_bytes_of(const layout *l)
 {
     return l->panel_tiles * TILE_N * padded(l->k, K_ALIGN) * 2;
@@ -95,11 +95,12 @@ static uint64_t bytes_of(const layout *l)
     return tiles * (panel_bytes_of(l) / l->panel_tiles);
 }
 
-/* Packing: all goes to `to` on the device, padded with zeros. Each thread has some wide tiles. */
+/* Packs some panels, padded with zeros, and copies them to `to` on the device. Several threads run
+   this. */
 typedef struct packing {
     const matrix_source *from;
     const layout *as;
-    uint32_t first, end; /* wide tiles */
+    uint32_t first, end; /* panels */
     bf16 *to;
     uint32_t refused;
     char error[ERROR_BYTES];
@@ -129,7 +130,7 @@ static void *pack_panels(void *user)
                                           sizeof p->error))
                 p->refused = 1;
             for (uint32_t at = 0; at < k; at += BLOCK_K) {
-                /* Where the block begins; from there on pack_at says it. */
+                /* pack_at counts from here */
                 bf16 *block = packed + weight_at(c / TILE_N * TILE_N, at, panel_tiles, as->inner_k);
                 for (uint32_t i = 0; i < BLOCK_K; i++)
                     block[pack_at(c % TILE_N, i, as->inner_k)] = line[at + i];
@@ -150,7 +151,7 @@ static void *pack_panels(void *user)
 
 static int pack(model *m, const matrix_source *from, const layout *as, bf16 *to)
 {
-    /* A thread is worth it from 4 MB on. */
+    /* A thread pays off from 4 MB on. */
     const uint32_t share = (4u << 20) / panel_bytes_of(as) + 1, tiles = panels_of(as);
     uint32_t threads = cpus() < MAX_PACKERS ? cpus() : MAX_PACKERS;
     packing job[MAX_PACKERS];
@@ -174,7 +175,7 @@ static int pack(model *m, const matrix_source *from, const layout *as, bf16 *to)
     return m->error[0] != 0;
 }
 
-/* Random weights: their values follow from their place, so that every platform has the same. */
+/* Random weights depend only on their position, so that all platforms have the same. */
 FLEET_GLOBAL(COPY_THREADS)
 void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
 {
@@ -189,8 +190,8 @@ void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
 }
 FLEET_THUNK4(fill_random, bf16 *, uint64_t, uint64_t, float)
 
-/* How many tiles of a layer of n columns are computed together: as many as leave the worker that has the most with the
-   fewest; or as there may be, where several workers share their k's. */
+/* Tiles of a panel: the number with which the busiest worker has the least to do; or the maximum,
+   if workers will share panels anyway. */
 static uint32_t panel_tiles_of(const model *m, uint32_t n)
 {
     const uint32_t max_panel_tiles = m->large_m ? LARGE_M_PANEL_TILES : MAX_PANEL_TILES;
@@ -204,7 +205,7 @@ static uint32_t panel_tiles_of(const model *m, uint32_t n)
     return best;
 }
 
-/* Of a layer; and of an expert or another matrix whose tiles are taken one by one. */
+/* Of a layer; and of a matrix whose tiles are taken one by one, such as an expert. */
 static layout layout_of(const model *m, uint32_t n, uint32_t k)
 {
     layout l;
@@ -222,7 +223,7 @@ static layout single_layout_of(uint32_t n, uint32_t k)
     return l;
 }
 
-/* A packed matrix; random where there is no checkpoint. */
+/* A packed matrix, or `count` of them; random without a checkpoint. */
 static const bf16 *matrix(model *m, const char *what, const matrix_source *s, const layout *as,
                           uint32_t count)
 {
@@ -245,7 +246,7 @@ static const bf16 *matrix(model *m, const char *what, const matrix_source *s, co
     return to;
 }
 
-/* A vector of float32; ones where there is no checkpoint. */
+/* A vector of float32; ones without a checkpoint. */
 static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
 {
     float *values = m->memory.counts ? NULL : (float *)malloc((size_t)n * sizeof *values);
@@ -267,7 +268,7 @@ static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
     return to;
 }
 
-/* All experts' gates and ups, or downs. */
+/* Packs the gates and ups of all experts, or their downs. */
 static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups, uint32_t n,
                            uint32_t k)
 {
@@ -300,7 +301,8 @@ static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, co
     return to;
 }
 
-/* Whether the device's code has a way of its own for many rows: that code alone knows what it was compiled for. */
+/* Asks whether the device's code has large-M products: only that code knows what it was compiled
+   for. */
 FLEET_GLOBAL(1) void ask_large_m(uint32_t *has)
 {
     *has = HAS_LARGE_M;
@@ -321,7 +323,7 @@ static uint32_t device_has_large_m(model *m)
     return has;
 }
 
-/* What model_load begins with, for so many sequences; nothing is in device memory yet. */
+/* The part of model_load that needs no device memory. */
 static int model_begin(model *m, const qwen3_config *config, fleet_schedule schedule,
                        uint32_t sequences)
 {
@@ -404,9 +406,9 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
     return m->error[0] != 0;
 }
 
-/* The model in device memory: from a checkpoint, or random weights of `config`. For sessions of that schedule, best for
-   those of so many sequences; where it is not STATIC, for sessions of any. 0, or IT_... and m->error; model_free in any
-   case. */
+/* Loads a model to device memory, from a checkpoint or with random weights. It suits sessions of
+   that schedule, and best those of so many sequences; other schedules than STATIC suit all
+   sessions. 0, or RUN_... and m->error; call model_free in any case. */
 static int model_load(model *m, const qwen3_config *config, const qwen3_checkpoint *from,
                       fleet_schedule schedule, uint32_t sequences,
                       void (*progress)(uint32_t done, uint32_t of))

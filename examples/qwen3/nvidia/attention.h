@@ -1,18 +1,19 @@
-/* nvidia/attention.h: attention on NVIDIA GPUs, both of its products by tensor cores (fragments.h).
+/* nvidia/attention.h: attention on NVIDIA GPUs; both of its products use tensor cores (fragments.h, kv_block.h).
 
-   Units of keys that are older than the step come from the stream, ahead of the event; those that hold the step's own rows
-   are read from the cache, after these were put there. The waves take units in turn, each for itself: it multiplies its
-   queries by the keys, makes weights of the scores and multiplies the values by these, all in registers. When no units are
-   left, the waves' sums are added up in LDS, in their order. Where a sequence has several parts, whoever is the last to be
-   done with a query's puts them together, in the order of the parts.
+   A work item is one KV split and one KV head. KV blocks that are older than the step come through the weight pipeline, ahead of
+   the event; blocks that hold the step's own rows are read from the cache, after these were appended. The warps take turns
+   with the blocks: each multiplies its queries by the keys, applies a running softmax, and multiplies the weights by the
+   values, all in registers. Then the warps' sums are added up in LDS, in their order (combine_waves). If a sequence has
+   several KV splits, the warp that finishes a query's last split combines all of them (combine_kv_splits), in the order of
+   the splits.
 
-   A query is a row of the sequence and a head of the group that shares keys: number i is row i / group, head i % group. A
-   wave has a set of FRAGMENT_ROWS of them. Where there are more, as in a prompt, several waves with a set each share
-   their units.
+   A query is a row of the sequence and one of the heads that share the KV head: query i is row i / group, head i % group. A
+   warp has a set of FRAGMENT_ROWS queries. If there are more, as in a prompt, several warps with a set each share the
+   blocks; the warps that have the same set in different blocks form KV groups.
 
-   After the event each load from global memory is waited for, all the longer when weights take the bandwidth. So there is
-   one such wait before the scores, for the step's own rows: what else a worker must know comes with the stream. Scores are
-   in powers of two. */
+   After the event, every load from global memory stalls the task, all the longer while weights use the bandwidth. So there
+   is one such stall before the scores, for the step's own rows; everything else arrives with the pipeline. Scores are
+   scaled for powers of two. */
 #ifndef QWEN3_NVIDIA_ATTENTION_H
 #define QWEN3_NVIDIA_ATTENTION_H
 
@@ -25,7 +26,7 @@
 typedef char a_unit_must_be_a_slot[2 * KV_BLOCK * MAX_HEAD_DIM * 2 == STAGE_BYTES ? 1 : -1];
 typedef char a_batch_must_fit_a_slot[sizeof(batch) <= STAGE_BYTES ? 1 : -1];
 
-/* So many waves share a unit, each with a set of queries of its own: a power of two that divides their number. */
+/* How many query sets share a KV block: a power of two that divides the number of warps. */
 FLEET_DEVICE uint32_t query_sets_of(uint32_t queries)
 {
     uint32_t query_sets = 1;
@@ -37,16 +38,16 @@ FLEET_DEVICE uint32_t queries_of(const decoder *d, const kv_split *p)
 {
     return p->rows * d->group;
 }
-/* Units of a part, its first ones, that no row of this step goes to. */
+/* Blocks of a split that no row of this step is appended to; they are its first ones. */
 FLEET_DEVICE uint32_t cached_blocks(const kv_split *p)
 {
     const uint32_t cached = p->position / KV_BLOCK < p->end ? p->position / KV_BLOCK : p->end;
     return p->first < cached ? cached - p->first : 0;
 }
 
-/* What it reads of the batch may be that of a later step, if the task has ended without it: also then a part's old units
-   are in the cache. first_interval: cycles between its first pieces, as many as the ring has room for; 0: all come as those of
-   products do. */
+/* Declares the task's part of the pipeline. It may read the batch of a later step if the task has
+   ended without the pipeline: the split's older blocks are in the cache then, too. first_interval:
+   issue interval of the first stages, until the ring is full; 0: that of products. */
 FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet_spans *spans,
                                const uint32_t first_interval)
 {
@@ -90,23 +91,23 @@ FLEET_DEVICE void store_kv2(kv_t *to, float first, float second)
 
 /* ---- LDS ---- */
 
-/* Some of a worker's parts, and how many it has in all. */
+/* Some of the worker's splits, and how many it has in all. */
 #define LISTED_SPLITS 16u
 typedef struct split_list {
     kv_split split[LISTED_SPLITS];
     uint32_t splits;
-    uint32_t known;     /* 1: the worker has its arguments */
-    uint32_t unused[2]; /* what lies behind it is aligned */
+    uint32_t known;     /* 1: the task's arguments have arrived */
+    uint32_t unused[2]; /* keeps what follows aligned */
 } split_list;
 
-#define QUERY_STRIDE (MAX_HEAD_DIM + 32u) /* lanes load from different banks */
+#define QUERY_STRIDE (MAX_HEAD_DIM + 32u) /* the padding puts lanes in different banks */
 #define WAVE_QUERIES (MAX_WAVES * FRAGMENT_ROWS)
 
 typedef struct attention_lds {
-    float *sum; /* [MAX_WAVES][FRAGMENT_ROWS][MAX_HEAD_DIM], as sum_vec4_at has it */
+    float *sum; /* [MAX_WAVES][FRAGMENT_ROWS][MAX_HEAD_DIM], in the order of sum_vec4_at */
     float *row_max, *denominator; /* [MAX_WAVES][FRAGMENT_ROWS] */
-    kv_t *q;                      /* [sets][FRAGMENT_ROWS][QUERY_STRIDE] */
-    uint32_t q_is_separate;       /* 1: q has a place of its own, 0: it is that of sums */
+    kv_t *q;                      /* [query sets][FRAGMENT_ROWS][QUERY_STRIDE] */
+    uint32_t q_is_separate;       /* 1: q has its own place, 0: it overlaps with sum */
 } attention_lds;
 
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t query_sets)
@@ -122,29 +123,30 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t query
     return l;
 }
 
-/* Where four neighbours of a query's sums begin, number i of such: in turns by query, so that lanes store to different
-   banks. */
+/* Where vector i of a query's sums is. The order differs from query to query, so that lanes store
+   to different banks. */
 FLEET_DEVICE uint32_t sum_vec4_at(uint32_t query, uint32_t i)
 {
     const uint32_t swizzle = query / 2;
     return query * MAX_HEAD_DIM + (i ^ (swizzle & 1) ^ (swizzle & 2) * 2) * 4;
 }
 
-/* ---- queries and new keys ---- */
+/* ---- queries, and the step's own keys ---- */
 
-/* The row of a query, among those of its sequence. Mostly there is one, and no need to divide. */
+/* The row of a query in its sequence. There is usually one row: no division then. */
 FLEET_DEVICE uint32_t query_row(const decoder *d, const kv_split *p, uint32_t query)
 {
     return p->rows == 1 ? 0 : query / d->group;
 }
-/* Its head, among all of the step's rows. */
+/* Its head, among all rows of the step. */
 FLEET_DEVICE size_t query_head(const decoder *d, const kv_split *p, uint32_t query)
 {
     const uint32_t group = d->group, row = query_row(d, p, query);
     return (size_t)(p->row + row) * d->heads + p->head * group + query - row * group;
 }
 
-/* What a lane has of a head after norm and rotation: two neighbours, from number 2 l on, and those half a head behind. */
+/* A lane's part of a head after RMS norm and RoPE: elements 2 l and 2 l + 1, and the two that are
+   half a head further. */
 typedef struct roped_head {
     float low[2], high[2];
 } roped_head;
@@ -160,7 +162,7 @@ FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const 
 {
     const uint32_t half = d->head_dim / 2, mine = 2 * fleet_lane() < half;
     const uint32_t j = mine ? 2 * fleet_lane() : 0;
-    /* All that is to be waited for. */
+    /* all loads at once */
     const vec2 low = load_vec2(from + j), high = load_vec2(from + half + j);
     const vec2 low_norm = load_vec2(norm + j), high_norm = load_vec2(norm + half + j);
     const vec4 turn = load_vec4(d->rope + ((size_t)position * half + j) * 2);
@@ -179,8 +181,8 @@ FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const 
     return t;
 }
 
-/* Queries from `query` on go to LDS, and where that is the first one, the part's new keys and values to the cache: each
-   wave has some of all of these. */
+/* Puts the queries from `query` on to LDS; with the first of them, also appends the split's new
+   keys and values to the cache. All warps share this work. */
 FLEET_DEVICE void prepare_heads(const task_args *task, const decoder *d, const kv_split *p,
                                 const attention_lds *l, uint32_t query, uint32_t queries)
 {
@@ -224,19 +226,18 @@ FLEET_DEVICE void prepare_heads(const task_args *task, const decoder *d, const k
     }
 }
 
-/* ---- a unit ---- */
+/* ---- one KV block ---- */
 
-/* What a wave has of its queries so far; of lane l those with numbers 2 (l % 4) and 2 (l % 4) + 1. */
+/* A warp's running softmax and sums. Lane l holds queries 2 (l % 4) and 2 (l % 4) + 1. */
 typedef struct attention_state {
-    float sum[HEAD_TILES][FRAGMENT_SUMS]; /* fragment_values says of which */
-    float denominator
-        [FRAGMENT_SUMS]; /* sums of weights: the first two, the others are the same again */
-    float row_max[2];    /* the largest scores */
-    uint32_t visible[2]; /* keys */
+    float sum[HEAD_TILES][FRAGMENT_SUMS]; /* fragment_values says of which columns */
+    float denominator[FRAGMENT_SUMS];     /* the first two; the others repeat them */
+    float row_max[2];                     /* running maximum of the scores */
+    uint32_t visible[2];                  /* keys that the query may see */
 } attention_state;
 
-/* A piece of a row of a unit's keys or values, in a slot or in the cache. rows_on, pieces_on: constants, multiples of eight;
-   such steps are the same from wherever they begin. */
+/* Loads 16 bytes of a row of a block's keys or values, from the ring or from the cache. rows_on and
+   vectors_on are constant multiples of eight, so that their addresses are constant offsets. */
 FLEET_DEVICE fleet_quad load_kv_vector(const kv_t *rows, uint32_t row, uint32_t vector,
                                        const uint32_t rows_on, const uint32_t vectors_on)
 {
@@ -244,13 +245,13 @@ FLEET_DEVICE fleet_quad load_kv_vector(const kv_t *rows, uint32_t row, uint32_t 
     return *(const fleet_quad *)(const void *)(rows + kv_block_at(row, vector * VECTOR));
 }
 
-/* Scores: keys times the wave's queries. */
+/* Multiplies the keys of a block by the warp's queries. */
 FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uint32_t lane)
 {
     const uint32_t row = lane / 4, vector = lane % 4;
     const kv_t *query = q + row * QUERY_STRIDE + vector * VECTOR;
     fleet_quad key[HEAD_VECTORS / 4][2];
-    float sum[4][FRAGMENT_SUMS]; /* none of four in a row waits for the one before */
+    float sum[4][FRAGMENT_SUMS]; /* four independent accumulators */
     memset(sum, 0, sizeof sum);
     UNROLLED
     for (uint32_t i = 0; i < HEAD_VECTORS / 4; i++) {
@@ -277,13 +278,13 @@ FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uin
     (-1e30f) /* of a query that has seen no key: finite, so that differences are numbers */
 #define F16_ONES 0x3c003c00u
 
-/* Makes weights of the scores of the keys from number `key` on, and adds weights times values. */
+/* Applies softmax to the scores of the keys from `key` on, and accumulates weights times values. */
 FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint32_t key,
                                    float scale, const kv_t *values, uint32_t lane)
 {
     const uint32_t row = key + lane / 4, vector = lane / 4, first_key = lane % 4 * 2;
     const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
-    fleet_quad value[8]; /* two pieces of each of four keys */
+    fleet_quad value[8]; /* two vectors of each of four keys */
     float first[2], second[2], row_max[2], rescale[2];
     uint32_t b[2];
     UNROLLED
@@ -316,7 +317,7 @@ FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint3
         pack_f16(fast_exp2(second[0] - row_max[0]), fast_exp2(second[1] - row_max[1])));
     UNROLLED
     for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) a->denominator[j] *= rescale[j % 2];
-    mma_f16(a->denominator, ones, b); /* as the values have them */
+    mma_f16(a->denominator, ones, b); /* in f16, as the values' weights */
     UNROLLED
     for (uint32_t i = 0; i < HEAD_TILES; i++) {
         float *sum = a->sum[i];
@@ -328,16 +329,16 @@ FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint3
     }
 }
 
-/* ---- a part ---- */
+/* ---- one KV split ---- */
 
-/* Where the stream is for this wave. */
+/* This warp's position in the pipeline. */
 typedef struct stage_source {
     fleet_weights weights;
-    uint32_t position; /* pieces that it took or passed over */
+    uint32_t position; /* stages that it acquired or skipped */
     fleet_status status;
 } stage_source;
 
-/* A piece, by its number; those before are other waves'. Null: it will not come. */
+/* Acquires a stage by its number; the stages before belong to other warps. Null: the launch ends. */
 FLEET_DEVICE const kv_t *take_stage(stage_source *from, uint32_t number)
 {
     const kv_t *stage;
@@ -351,17 +352,17 @@ FLEET_DEVICE const kv_t *take_stage(stage_source *from, uint32_t number)
     return stage;
 }
 
-/* The lane's wave is done with the piece that it took last. */
+/* Releases the stage that the warp acquired last. */
 FLEET_DEVICE void release_stage(const stage_source *from, uint32_t query_sets)
 {
-    if (query_sets == 1) /* mostly, and no need to divide */
+    if (query_sets == 1) /* the usual case, without a division */
         fleet_weights_release(&from->weights, 1);
     else
         fleet_weights_release(&from->weights, query_sets);
 }
 
-/* This wave's units of a part, of which the first `old` ones come from the stream, from piece `first` on; but the others
-   first, for the ring fills while they are waited for. */
+/* The warp's blocks of a split. The first `cached` blocks of the split come through the pipeline,
+   from stage `first` on; but the warp begins with the others, since the ring fills meanwhile. */
 FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *blocks, const kv_split *p,
                                 const attention_lds *l, uint32_t query_sets, uint32_t query_set,
                                 uint32_t kv_group, stage_source *from, uint32_t first,
@@ -388,7 +389,7 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *blocks, const kv
     }
 }
 
-/* Four neighbours of a head, from number 4 l on. */
+/* Divides by the denominator and stores elements 4 l to 4 l + 3 of the head. */
 FLEET_DEVICE void store_attended(const decoder *d, const kv_split *p, uint32_t query, vec4 sum,
                                  float denominator)
 {
@@ -403,7 +404,7 @@ FLEET_DEVICE void store_attended(const decoder *d, const kv_split *p, uint32_t q
                    d->two_terms * MAX_ROWS * width, sum);
 }
 
-/* A wave's sums to LDS, and what belongs to all of them. */
+/* Stores a warp's sums to LDS, with their row max and denominator. */
 FLEET_DEVICE void store_wave_sums(const attention_state *a, const attention_lds *l)
 {
     const uint32_t lane = opaque(fleet_lane()),
@@ -425,11 +426,12 @@ FLEET_DEVICE void store_wave_sums(const attention_state *a, const attention_lds 
         l->row_max[rows + n] = a->row_max[n], l->denominator[rows + n] = a->denominator[n];
 }
 
-/* ---- parts ---- */
+/* ---- KV splits: partial results, and combining them ---- */
 
-/* What a lane leaves of a part for whoever puts the parts of a query together: four values, already divided by the sum of
-   their weights, two in a word; the power of two that this sum is; and the task's tag. The last part to be done finds the
-   tags of all others, or will: so nothing has to be ordered, and the values are on their way while parts are counted. */
+/* A lane's part of a split's partial result is one 16-byte word: four elements, divided by their
+   denominator, as f16; the logarithm of row max and denominator; and the task's tag. The word is
+   stored at once, so nothing orders the stores: the warp that combines the splits polls until each word
+   has the tag (flagged data, edge 22). The stores are still in flight while the splits are counted. */
 FLEET_DEVICE fleet_quad *kv_partial_at(const decoder *d, const kv_split *p, uint32_t query,
                                        uint32_t split)
 {
@@ -440,28 +442,28 @@ FLEET_DEVICE fleet_quad *kv_partial_at(const decoder *d, const kv_split *p, uint
 FLEET_DEVICE void store_kv_partial(const decoder *d, const kv_split *p, uint32_t query, vec4 sum,
                                    float row_max, float denominator, uint32_t tag)
 {
-    /* No weight: the query's row sees none of these keys. */
+    /* a denominator of 0: the query's row sees none of these keys */
     const float scale = denominator > 0 ? 1 / denominator : 0;
     fleet_quad left;
     left.word[0] = pack_f16(sum.value[0] * scale, sum.value[1] * scale);
     left.word[1] = pack_f16(sum.value[2] * scale, sum.value[3] * scale);
-    /* One 16-byte store holds values and tag. Pair: the loads in combine_kv_splits (edge 22). */
+    /* One 16-byte store publishes values and tag. Pair: the loads in combine_kv_splits (edge 22). */
     left.word[2] = word_of_float(row_max + fast_log2(denominator)), left.word[3] = tag;
     store_b128(kv_partial_at(d, p, query, p->split), left);
 }
-/* Whether this is the last part of a query to be done. */
+/* Counts the split as done; returns whether all splits of the query are. */
 FLEET_DEVICE uint32_t is_last_split(const decoder *d, const kv_split *p, uint32_t query)
 {
     uint32_t last = 0;
-    fleet_wave_barrier(); /* all lanes have left theirs, which others may wait for from now on */
+    fleet_wave_barrier(); /* all lanes have issued their stores: others may wait for them from now on */
     if (fleet_lane() == 0) {
         uint32_t *splits_done = d->splits_done + query_head(d, p, query);
         last = fleet_add_relaxed_device(splits_done, 1) + 1 == p->splits;
-        if (last) fleet_store_relaxed_device(splits_done, 0); /* for the layer behind the event */
+        if (last) fleet_store_relaxed_device(splits_done, 0); /* for the next layer */
     }
     return shuffle((float)last, 0) > 0;
 }
-#define COMBINED 8u /* parts on their way at a time */
+#define COMBINED 8u /* splits whose words are loaded together */
 FLEET_DEVICE void combine_kv_splits(const decoder *d, const kv_split *p, uint32_t query,
                                     uint32_t tag)
 {
@@ -474,13 +476,13 @@ FLEET_DEVICE void combine_kv_splits(const decoder *d, const kv_split *p, uint32_
         fleet_quad partial[COMBINED];
         uint32_t late;
         float rescale = row_max;
-        do { /* which ends: all parts are counted, and only on their way */
+        do { /* terminates: all splits are counted, so their stores are in flight */
             late = 0;
             UNROLLED
             for (uint32_t i = 0; i < COMBINED; i++)
                 partial[i] = load_b128(from + (first + (i < last ? i : last)) * KV_PARTIAL_QUADS);
             UNROLLED
-            /* Loaded again until the tag is this task's (edge 22). */
+            /* Polls until the tag is this task's (edge 22). */
             for (uint32_t i = 0; i < COMBINED; i++) late |= partial[i].word[3] ^ tag;
         } while (any_lane(late != 0));
         UNROLLED
@@ -510,7 +512,8 @@ NOINLINE_DEVICE void combine_kv_splits_call(const decoder *d, const kv_split *p,
     combine_kv_splits(d, p, query, tag);
 }
 
-/* Adds up what so many waves left of each query, four values by each lane. */
+/* Combines the warps of each query; a lane has four elements. Stores the result, or the partial
+   result if the sequence has several splits; the last split combines all of them. */
 FLEET_DEVICE void combine_waves(const decoder *d, const kv_split *p, const attention_lds *l,
                                 uint32_t query_sets, uint32_t kv_groups, uint32_t query,
                                 uint32_t queries, uint32_t tag, const uint32_t noinline)
@@ -566,14 +569,14 @@ FLEET_DEVICE void attend_split(const fleet_ctx *ctx, const task_args *task, cons
         const uint32_t queries =
             left < query_sets * FRAGMENT_ROWS ? left : query_sets * FRAGMENT_ROWS;
         attention_state a;
-        if (!l.q_is_separate) fleet_barrier(ctx); /* all are done with the sums before */
+        if (!l.q_is_separate) fleet_barrier(ctx); /* the sums of the previous queries were read */
         prepare_heads(task, d, p, &l, query, queries);
         memset(&a, 0, sizeof a);
         UNROLLED
         for (uint32_t n = 0; n < 2; n++) {
             const uint32_t i = query + query_set * FRAGMENT_ROWS + fleet_lane() % 4 * 2 + n;
             a.row_max[n] = LOWEST_SCORE;
-            a.visible[n] = p->position + query_row(d, p, i) + 1; /* itself and what came before */
+            a.visible[n] = p->position + query_row(d, p, i) + 1; /* itself and all earlier ones */
         }
         fleet_barrier(ctx);
         attend_blocks(&a, kv_blocks, p, &l, query_sets, query_set, kv_group, from, *first, cached,
@@ -587,7 +590,7 @@ FLEET_DEVICE void attend_split(const fleet_ctx *ctx, const task_args *task, cons
     }
 }
 
-/* The worker's parts from number `first` on to LDS, by one wave: a lane has one. */
+/* One warp lists the worker's splits from number `first` on in LDS: a lane each. */
 FLEET_DEVICE void list_splits(const fleet_ctx *ctx, split_list *list, const batch *b,
                               uint32_t kv_heads, uint32_t first)
 {
@@ -596,11 +599,12 @@ FLEET_DEVICE void list_splits(const fleet_ctx *ctx, split_list *list, const batc
     const uint32_t n = first + fleet_lane();
     if (fleet_lane() < LISTED_SPLITS && at + n * stride < items)
         list->split[n - first] = kv_split_of(b, kv_heads, at + n * stride);
-    if (n == 0) /* mostly one, and no need to divide */
+    if (n == 0) /* usually one, without a division */
         list->splits = at >= items ? 0 : items - at <= stride ? 1 : (items - at - 1) / stride + 1;
 }
 
-/* What the stream says about the task to LDS, by two waves. If the run ends, the task has no parts, for all waves. */
+/* Two warps copy the task's arguments and list its splits from the pipeline. If the launch ends,
+   all warps see no splits. */
 FLEET_DEVICE const task_args *begin_splits(const fleet_ctx *ctx, stage_source *from,
                                            split_list *list)
 {
@@ -625,8 +629,9 @@ FLEET_DEVICE const task_args *begin_splits(const fleet_ctx *ctx, stage_source *f
     return (const task_args *)ctx->lds;
 }
 
-/* A part of a sequence's keys and one head of them at a time. Whoever has the last of the keys has also those of the step's
-   own rows, and appends them. calls: a constant, whether parts are put together by a function that is called. */
+/* Goes through the worker's splits. The split with the last keys also appends the step's own.
+   noinline: a constant, whether splits are combined by a function call, which has registers of its
+   own. */
 FLEET_DEVICE fleet_status attend_tile(const fleet_ctx *ctx, const uint32_t noinline)
 {
     split_list *list = (split_list *)(void *)task_lds(ctx);
@@ -651,8 +656,8 @@ FLEET_TILE(attend, task_args)
     FLEET_UNUSED(at), FLEET_UNUSED(args);
     return attend_tile(&ctx, 0);
 }
-/* For the kernel of many rows, whose products would spill more. The keys and values that the ring has room for come while
-   workers exchange the sums of products: slowly, as nvidia/wgmma.h says of pieces. */
+/* For the large-M kernel, where inlining would spill registers. The first keys and values arrive
+   while workers exchange split-K sums: slowly, as nvidia/wgmma.h explains for weights. */
 #if !defined(LARGE_M_KV_INTERVAL)
 #define LARGE_M_KV_INTERVAL 600u
 #endif

@@ -1,27 +1,26 @@
-/* nvidia/mma.h: products on NVIDIA GPUs, by tensor cores (mma.sync, from compute capability 8.0 on; fragments.h says which
-   lane has what), with the weights from a stream. nvidia/wgmma.h has other ones, for launches of many sequences.
+/* nvidia/mma.h: small-M products on NVIDIA GPUs: mma.sync (compute capability 8.0 and later; fragments.h has the lanes) on
+   weights from the pipeline. nvidia/wgmma.h has the products for large batches.
 
-   The producer wave copies weights through a ring of slots in LDS, ahead of the tasks and past the events that they wait
-   for. Up to MAX_PANEL_TILES tiles of columns are computed together: the activations that they have in common come from the
-   L2 once for all of them. The waves divide k, a chunk at a time; where there are many rows, two waves share a chunk,
-   each for half of the rows.
+   The producer warp copies weights through a ring of stages in LDS, ahead of the tasks and past the events that they wait
+   for. A panel has up to MAX_PANEL_TILES tiles of columns, whose common activations come from the L2 once. The warps divide
+   k, a chunk at a time; with many rows, two warps share a chunk, each for half of the rows.
 
-   What it costs: a worker reads its weights once, and for each wide tile all rows of its input. With 4096 by 4096
-   weights on 132 SMs those are 256 KB, and 8 KB for each row. */
+   Traffic: a worker reads its weights once, and all rows of its input for each panel. For 4096 x 4096 weights on 132 SMs
+   that is 256 KB of weights, and 8 KB for each row. */
 
 #ifndef QWEN3_NVIDIA_MMA_H
 #define QWEN3_NVIDIA_MMA_H
 
 #include "pipeline.h"
 
-#define MAX_ROW_GROUPS (MAX_ROWS / 2 / FRAGMENT_ROWS) /* of rows, which one wave has */
+#define MAX_ROW_GROUPS (MAX_ROWS / 2 / FRAGMENT_ROWS) /* groups of rows that one warp has */
 
-/* What a wave has of a product. A chunk is the pieces of all tiles with the same k's; WAVE_PAIRS teams of two waves take chunks
-   in turn. Of up to MAX_ROW_GROUPS groups of rows each wave has all, and half of the chunk's blocks; of more it has half,
-   and all blocks. */
+/* A warp's share of a product. A chunk is the stages of all tiles with the same k's; WAVE_PAIRS
+   pairs of warps take turns with the chunks. With up to MAX_ROW_GROUPS groups of rows, each warp
+   has all rows and half of the chunk's blocks; with more, it has half of the rows and all blocks. */
 typedef struct wave_share {
     uint32_t pair, first_group, groups, first_block, blocks;
-    uint32_t partial, partials; /* which part of the k's it adds up, and of how many */
+    uint32_t partial, partials; /* number of this partial sum, and partial sums in all */
 } wave_share;
 FLEET_DEVICE wave_share wave_share_of(uint32_t rows)
 {
@@ -42,7 +41,7 @@ FLEET_DEVICE wave_share wave_share_of(uint32_t rows)
     return w;
 }
 
-/* This lane's weights for the two multiplications of a block. */
+/* Loads the lane's weights for the two multiplications of a block. */
 FLEET_DEVICE void load_weights(uint32_t (*to)[4], const bf16 *block)
 {
     const bf16 *mine = block + fragment_at(fleet_lane());
@@ -53,12 +52,13 @@ FLEET_DEVICE void load_weights(uint32_t (*to)[4], const bf16 *block)
         fragment_weights(to[half], first.word, others.word, half);
 }
 
-/* Where a lane finds its activations. A unit of them is of a block; where they have two terms, each block has two units,
-   one behind the other. */
+/* Where a lane finds its activations. A unit is one term of one block: with two terms, each block
+   has two units. */
 typedef struct act_rows {
     const act_t *x;
-    uint32_t row[MAX_ROW_GROUPS], last, low; /* in values; last: block */
-    uint32_t terms;                          /* less 1 */
+    uint32_t row[MAX_ROW_GROUPS], last,
+        low;        /* offsets, in values; last: number of the last block */
+    uint32_t terms; /* terms less 1 */
 } act_rows;
 FLEET_DEVICE act_rows act_rows_of(const wave_share *w, const operand *in, const uint32_t groups)
 {
@@ -68,7 +68,7 @@ FLEET_DEVICE act_rows act_rows_of(const wave_share *w, const operand *in, const 
     UNROLLED
     for (uint32_t g = 0; g < groups; g++) {
         const uint32_t r = (w->first_group + g) * FRAGMENT_ROWS + fragment_row(fleet_lane());
-        /* Behind the last row it is read again; nobody looks at its sums. */
+        /* rows after the last one repeat it; their sums are ignored */
         from.row[g] = (uint32_t)act_at(row_of(in, r < in->rows ? r : in->rows - 1),
                                        fragment_k(fleet_lane()), in->k);
     }
@@ -84,7 +84,7 @@ FLEET_DEVICE void load_acts(fleet_quad *to, const act_rows *from, uint32_t unit,
     for (uint32_t g = 0; g < groups; g++) to[g] = load_quad(x + from->row[g]);
 }
 
-/* Units that are on their way at a time. */
+/* Units in flight. */
 #define WINDOW(groups) ((groups) <= 2 ? 4u : ACTS_IN_FLIGHT / (groups))
 
 FLEET_DEVICE void begin_groups(const wave_share *w, weight_source *source, const operand *in,
@@ -97,8 +97,9 @@ FLEET_DEVICE void begin_groups(const wave_share *w, weight_source *source, const
         load_acts(source->acts + u * groups, &from, first + u, groups);
 }
 
-/* groups and wide are constants: of rows, and in->wide. As soon as a unit is multiplied, its registers take the one that is
-   a window behind it, at the end those with which the next product of the same rows begins. */
+/* groups (of rows) and panel_tiles are constants. As soon as a unit is multiplied, its registers
+   receive the unit that is a window later; at the end, the first units of the next product of the
+   same rows. */
 FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const operand *in,
                              float (*sum)[MAX_ROW_GROUPS][FRAGMENT_SUMS], const uint32_t groups,
                              const uint32_t panel_tiles)
@@ -106,10 +107,10 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
     const uint32_t chunks = ceil_div(in->k, STAGE_K), window = WINDOW(groups);
     const act_rows from = act_rows_of(w, in, groups);
     const uint32_t units = w->blocks << from.terms, chunk_units = STAGE_BLOCKS << from.terms;
-    uint32_t taken = 0; /* pieces, or passed over */
+    uint32_t taken = 0; /* stages acquired or skipped */
     for (uint32_t chunk = w->pair; chunk < chunks; chunk += WAVE_PAIRS) {
         const uint32_t next = chunk + WAVE_PAIRS < chunks ? chunk + WAVE_PAIRS : w->pair;
-        const uint32_t before = w->first_block << from.terms; /* units of the other wave */
+        const uint32_t before = w->first_block << from.terms; /* the other warp's */
         const bf16 *stage[MAX_PANEL_TILES];
         uint32_t first_stage;
         fleet_weights_skip(&source->weights, chunk * panel_tiles - taken);
@@ -120,8 +121,7 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
             return;
         }
         UNROLLED
-        for (uint32_t t = 1; t < panel_tiles;
-             t++) { /* the ring's first slot comes behind its last one */
+        for (uint32_t t = 1; t < panel_tiles; t++) { /* the ring may wrap inside of a chunk */
             const int32_t offset =
                 (int32_t)(t - (first_stage + t < DECODER_STAGES ? 0 : DECODER_STAGES));
             stage[t] = stage[0] + offset * (int32_t)(STAGE_BYTES / sizeof(bf16));
@@ -152,7 +152,7 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
     fleet_weights_skip(&source->weights, chunks * panel_tiles - taken);
 }
 
-/* This wave's sums of a tile to LDS, [rows of all groups][TILE_N]. */
+/* Stores this warp's sums of a tile to LDS, [rows of all groups][TILE_N]. */
 FLEET_DEVICE void store_partial(const wave_share *w, float (*sum)[FRAGMENT_SUMS], float *partial,
                                 const uint32_t groups)
 {
@@ -169,7 +169,7 @@ FLEET_DEVICE void store_partial(const wave_share *w, float (*sum)[FRAGMENT_SUMS]
         }
     }
 }
-/* Adds up the parts of `tiles` tiles, always in their order. */
+/* Adds up the partial sums of `tiles` tiles, in their order. */
 FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const wave_share *w, const linear_lds *l,
                                   float *sums, uint32_t tiles, uint32_t partial_floats,
                                   uint32_t rows)
@@ -192,7 +192,8 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
                                   const uint32_t panel_tiles)
 {
     const uint32_t partial_floats = ceil_div(in->rows, FRAGMENT_ROWS) * FRAGMENT_ROWS * TILE_N;
-    const uint32_t all = w->partials * partial_floats; /* of a tile; and tiles at a time */
+    const uint32_t all =
+        w->partials * partial_floats; /* floats of a tile; `room`: how many tiles fit */
     const uint32_t room = 3 * all <= PARTIAL_FLOATS ? 3 : 2 * all <= PARTIAL_FLOATS ? 2 : 1;
     float sum[MAX_PANEL_TILES][MAX_ROW_GROUPS][FRAGMENT_SUMS];
     uint32_t first = 0;
@@ -210,7 +211,7 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
     }
 }
 
-/* With the constant of a wave's share. */
+/* Calls with the number of groups as a constant. */
 #define WITH_GROUPS(call, share, source, in)                                                       \
     do {                                                                                           \
         if ((share).groups > 2)                                                                    \
@@ -231,13 +232,13 @@ FLEET_DEVICE void multiply_groups(const fleet_ctx *ctx, const wave_share *w, wei
             multiply_groups(ctx, &(share), source, in, l, groups, 1);                              \
     } while (0)
 
-/* Before the first product of these rows: loads what it begins with. */
+/* Loads the units that the product begins with. */
 FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
 {
     const wave_share share = wave_share_of(in->rows);
     WITH_GROUPS(BEGIN_GROUPS, share, source, in);
 }
-/* The sums of `in` and in->wide tiles, whose weights are the stream's next, to l->sums. */
+/* The weights are the pipeline's next stages. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, const linear_lds *l)
 {

@@ -1,4 +1,5 @@
-/* nvidia/pipeline.h: the weight stream on NVIDIA GPUs: its slots, what else lies in LDS, and a task's own arguments. */
+/* nvidia/pipeline.h: the weight pipeline on NVIDIA GPUs: its stages, the layout of packed weights, the rest of LDS, and how a
+   task receives its arguments. */
 #ifndef QWEN3_NVIDIA_PIPELINE_H
 #define QWEN3_NVIDIA_PIPELINE_H
 
@@ -6,18 +7,18 @@
 #include "fragments.h"
 #include "ptx.h"
 
-/* ---- what lies where ---- */
+/* ---- stages and packed weights ---- */
 
-#define STAGE_BYTES (STAGE_K * TILE_N * 2u) /* a piece */
+#define STAGE_BYTES (STAGE_K * TILE_N * 2u) /* TILE_N columns by STAGE_K k's */
 #define STAGE_BLOCKS (STAGE_K / BLOCK_K)
-#define K_ALIGN STAGE_K /* packed weights end with zeros, up to a multiple of so many k's */
+#define K_ALIGN STAGE_K /* so that every tile is a whole number of stages */
 
-/* As many as the smallest of the GPUs that are compiled for has room for beside LDS_BYTES and what the kit takes: of
-   227 KB from 9.0 on, 163 KB in 8.0 and 8.7, 99 KB elsewhere. */
+/* As many stages as fit in the smallest GPU that is compiled for, beside LDS_BYTES and what the kit
+   takes: 227 KB from 9.0 on, 163 KB in 8.0 and 8.7, 99 KB elsewhere. */
 #if !defined(DECODER_STAGES)
 #define DECODER_FIRST_OF(first, ...) first
 #define DECODER_FIRST(...) DECODER_FIRST_OF(__VA_ARGS__, 0)
-#define DECODER_ARCH DECODER_FIRST(__CUDA_ARCH_LIST__) /* sorted */
+#define DECODER_ARCH DECODER_FIRST(__CUDA_ARCH_LIST__) /* the list is sorted */
 #if DECODER_ARCH >= 900 && DECODER_ARCH < 1200
 #define DECODER_STAGES 24
 #elif DECODER_ARCH == 800 || DECODER_ARCH == 870
@@ -27,12 +28,13 @@
 #endif
 #endif
 
-/* Tiles that are computed together, at most: with four, sums would not stay in registers. The teams of waves take the pieces
-   of WAVE_PAIRS chunks at a time, which must not be more than the ring has room for. */
-#define WAVE_PAIRS (MAX_WAVES / 2) /* of waves, that divide the k's of a product */
+/* Tiles of a panel, at most: the sums of four would not stay in registers. The pairs of warps
+   together hold WAVE_PAIRS chunks, which must fit in the ring. */
+#define WAVE_PAIRS (MAX_WAVES / 2) /* pairs of warps, which divide the k's of a product */
 #define MAX_PANEL_TILES (3 * WAVE_PAIRS <= DECODER_STAGES ? 3u : 2u)
 
-/* Of packed weights, from where a wide tile's are: piece after piece, those of its tiles with the same k's in a row. */
+/* In a panel, stages follow one another by k; the stages of all tiles with the same k's are
+   neighbours. */
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
 {
     const uint32_t stage = k / inner_k * panel_tiles + column / TILE_N;
@@ -40,35 +42,35 @@ FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, u
            pack_at(column % TILE_N, k, inner_k);
 }
 
-/* ---- many rows ---- */
+/* ---- sizes of large-M products (nvidia/wgmma.h) ---- */
 
 #if !defined(SMALL_M_ROWS)
-#define SMALL_M_ROWS 16u /* with more of them this is faster */
+#define SMALL_M_ROWS 16u /* larger batches are faster with large-M products */
 #endif
-#define LARGE_M_PANEL_TILES 12u      /* tiles: 96 registers of sums */
-#define CONSUMER_WARPS 4u            /* waves: those of a warpgroup, 16 rows each */
-#define PRODUCER_WARP CONSUMER_WARPS /* number of a wave */
+#define LARGE_M_PANEL_TILES 12u      /* 96 registers of sums */
+#define CONSUMER_WARPS 4u            /* a warpgroup: 16 rows each */
+#define PRODUCER_WARP CONSUMER_WARPS /* number of the warp that copies rows */
 #define NORM_WARP (CONSUMER_WARPS + 1)
 #define TILE_SUMS 8u                           /* of a lane */
-#define CONSUMER_THREADS (CONSUMER_WARPS * 32) /* threads */
+#define CONSUMER_THREADS (CONSUMER_WARPS * 32) /* those of a warpgroup */
 
-/* In words of 16 bytes: a lane's sums of a tile, four each; and what a worker leaves, at most, with a word for each row whose
-   scale it has found. */
+/* Split-K workspace in 16-byte words: a lane's sums of a tile, four in a word; then one word for
+   each row, with its scale. */
 #define TILE_QUADS (TILE_SUMS / 4)
 #define SPLIT_K_SCALES (LARGE_M_PANEL_TILES * TILE_QUADS * CONSUMER_THREADS)
 #define SPLIT_K_QUADS (SPLIT_K_SCALES + MAX_ROWS)
 
-/* Weights lie as they are multiplied (weight_at): of a wide tile, which are up to LARGE_M_PANEL_TILES tiles, WGMMA_K k's are one
-   operand, and all of them stand one behind the other. They are taken a chunk of CHUNK_K k's at a time: with as many as two
-   operands the second one's products are under way while the first one's are waited for, and with more the ring's slots
-   would be free later. */
+/* Large-M weights are packed as wgmma reads them: WGMMA_K k's of all tiles of a panel are one
+   operand, and operands follow one another by k. A chunk of CHUNK_K k's is acquired at a time. Two
+   operands let the second one's products run while the first one's are awaited; with more, stages
+   would be released later. */
 #define CHUNK_K (2 * WGMMA_K)
 #define CHUNK_BLOCKS (CHUNK_K / BLOCK_K)
 #define CHUNK_STAGES (LARGE_M_PANEL_TILES * TILE_N * CHUNK_K * 2 / STAGE_BYTES)
 typedef char a_chunk_fills_its_slots
     [CHUNK_STAGES * STAGE_BYTES == LARGE_M_PANEL_TILES * TILE_N * CHUNK_K * 2 ? 1 : -1];
 
-/* In a ring of other sizes its end would be between the slots of a chunk. */
+/* With other ring sizes the ring would wrap inside of a chunk. */
 #if HAS_WGMMA && DECODER_STAGES % CHUNK_STAGES == 0
 #define HAS_LARGE_M 1u
 #else
@@ -77,8 +79,8 @@ typedef char a_chunk_fills_its_slots
 
 /* ---- LDS ---- */
 
-/* A tile's arguments come with the stream, and stay in LDS in front of what else it has there: a load from memory is waited
-   for as long as hundreds of instructions take, and for longer when weights take the bandwidth. */
+/* A task's arguments arrive with the pipeline and stay at the beginning of LDS: a load from memory
+   takes as long as hundreds of instructions, and longer while weights use the bandwidth. */
 #define ARGS_BYTES ((uint32_t)sizeof(task_args))
 FLEET_DEVICE void store_row_count(const fleet_ctx *ctx, uint32_t rows)
 {
@@ -86,15 +88,15 @@ FLEET_DEVICE void store_row_count(const fleet_ctx *ctx, uint32_t rows)
     own->rows = rows, own->rows_epoch = ctx->epoch;
 }
 typedef char arguments_must_be_a_span[sizeof(task_args) % 16 ? -1 : 1];
-#define LDS_BYTES (62u * 512) /* attention likes to have as much */
-#define LDS_ALIGNED 512u      /* from where it has to be so for wgmma */
+#define LDS_BYTES (62u * 512) /* attention needs this much */
+#define LDS_ALIGNED 512u      /* wgmma operands begin at a multiple of this */
 FLEET_DEVICE char *task_lds(const fleet_ctx *ctx)
 {
     char *own = (char *)ctx->lds + ARGS_BYTES;
     return own + (LDS_ALIGNED - (uintptr_t)own % LDS_ALIGNED) % LDS_ALIGNED;
 }
 
-/* Of some tiles all parts, and of a wide tile all sums. */
+/* The partial sums of a tile or more, and all sums of a panel. */
 #define PARTIAL_FLOATS (WAVE_PAIRS * MAX_ROWS * TILE_N)
 #define SUM_FLOATS (MAX_ROWS * MAX_PANEL_TILES * TILE_N)
 
@@ -105,9 +107,9 @@ typedef char lds_has_room[ARGS_BYTES + LDS_ALIGNED + LINEAR_LDS_BYTES +
                               ? -1
                               : 1];
 
-/* ---- the stream ---- */
+/* ---- what tasks declare to the pipeline ---- */
 
-/* Cycles between two pieces (fleet_span_pace), as they suit an H200. */
+/* Issue interval of stages (fleet_span_pace), in cycles; tuned on an H200. */
 #if !defined(ISSUE_INTERVAL)
 #define ISSUE_INTERVAL 300u
 #endif
@@ -140,13 +142,13 @@ FLEET_STREAM(expert, task_args)
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
     FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)
 
-#define ACTS_IN_FLIGHT 8u /* pieces of activations that a lane has on their way */
+#define ACTS_IN_FLIGHT 8u /* vectors of activations that a lane has in flight */
 
-/* A wave's place in the weights, and in the activations. */
+/* A warp's position in the weights, and its next activations. */
 typedef struct weight_source {
     fleet_weights weights;
-    fleet_status status;             /* once it is not FLEET_OK, nothing more is taken */
-    fleet_quad acts[ACTS_IN_FLIGHT]; /* the next ones, on their way */
+    fleet_status status;             /* once it is not FLEET_OK, no more stages are acquired */
+    fleet_quad acts[ACTS_IN_FLIGHT]; /* in flight */
 } weight_source;
 FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 {
@@ -156,9 +158,10 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     return w;
 }
 
-/* The stream's first piece, and the rows of the step: those that the worker's task before had, where that was of this session
-   and step, for a load takes 1% of a layer. What else may be in LDS, such as another session's, is not taken for it. If the
-   run ends without the piece, whoever asks for the next one is told. */
+/* Copies the arguments from the pipeline's first stage. The step's row count comes from the
+   worker's previous task if that was of the same session and step, since the load would take 1% of
+   a layer; session and epoch tell other data in LDS apart. If the launch ends before the stage
+   arrives, the next acquire reports it. */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args)
 {
@@ -188,8 +191,9 @@ FLEET_DEVICE uint32_t row_count_of(const task_args *task)
 {
     return task->rows;
 }
-/* What a worker marks words with that another one of the same task waits for: no two tasks and steps have the same tag, so
-   nothing has to be ordered. Odd: what memory begins with is none. It comes again after more than 2^31 tasks. */
+/* The tag of flagged data that workers of one task exchange (edge 22). No two tasks and steps have
+   the same tag until 2^31 tasks later, so that nothing else orders the data. Tags are odd: cleared
+   memory has none. */
 FLEET_DEVICE uint32_t task_tag(const fleet_ctx *ctx, const task_args *task)
 {
     return (ctx->epoch * task->step_tasks + task->number) * 2 + 1;

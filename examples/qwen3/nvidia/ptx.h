@@ -1,5 +1,5 @@
-/* nvidia/ptx.h: what nvidia/mma.h and nvidia/attention.h ask of an NVIDIA GPU that C has no words for. Whoever has
-   defined the guard brings other definitions: tests/qwen3/emulated.c, which runs those tiles on a CPU. */
+/* nvidia/ptx.h: instructions of NVIDIA GPUs that C has no words for, by the names of the instructions. tests/qwen3/emulated.c
+   defines the guard and its own versions of these, and so runs the tasks on a CPU. */
 #ifndef QWEN3_NVIDIA_PTX_H
 #define QWEN3_NVIDIA_PTX_H
 
@@ -7,13 +7,13 @@
 
 #include <cuda_fp16.h>
 
-#define UNROLLED _Pragma("unroll") /* before a loop over registers */
+#define UNROLLED _Pragma("unroll") /* before loops over registers */
 #define ROLLED _Pragma("unroll 1")
-/* A function that is called, and so has registers of its own. */
+/* A real call, so that the function has registers of its own. */
 #define NOINLINE_DEVICE static __device__ __noinline__ __attribute__((unused))
 
-/* 16 bytes of global memory, which the compiler does not see in a pointer that it loaded. Other workers may have
-   written them during this launch: ordinary loads. */
+/* Loads 16 bytes from a pointer that the compiler cannot prove to be global. An ordinary load:
+   other workers may have written the data during this launch. */
 FLEET_DEVICE fleet_quad load_quad(const act_t *from)
 {
     __builtin_assume(__isGlobal(from));
@@ -32,8 +32,8 @@ FLEET_DEVICE uint32_t word_of_float(float f)
 {
     return __float_as_uint(f);
 }
-/* 16 bytes, aligned, that are stored and loaded as one: who finds some of them finds all (PTX ISA, .b128). They order
-   nothing else. */
+/* One 16-byte access, aligned, that is not torn: a reader that sees a part of a store sees all of
+   it (PTX ISA, .b128). It orders nothing else. */
 FLEET_DEVICE void store_b128(fleet_quad *to, fleet_quad words)
 {
     const uint64_t low = words.word[0] | (uint64_t)words.word[1] << 32,
@@ -58,12 +58,13 @@ FLEET_DEVICE fleet_quad load_b128(const fleet_quad *from)
     words.word[2] = (uint32_t)high, words.word[3] = (uint32_t)(high >> 32);
     return words;
 }
-/* n / d, of numbers below 2^20, to which the reciprocal is near enough: a division of integers takes much longer. */
+/* n / d for numbers below 2^20, where the reciprocal is exact enough; an integer division takes
+   much longer. */
 FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)
 {
     return (uint32_t)__fdividef((float)n + 0.5f, (float)d);
 }
-/* The instruction alone, to two units in the last place. */
+/* The bare instruction, exact to two units in the last place. */
 FLEET_DEVICE float fast_rsqrt(float x)
 {
     return rsqrtf(x);
@@ -77,7 +78,7 @@ FLEET_DEVICE void mma_bf16(float *sum, const uint32_t *a, const uint32_t *b)
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-/* The same of f16: queries and keys, weights and values. */
+/* mma.sync of f16: queries and keys, softmax weights and values. */
 FLEET_DEVICE void mma_f16(float *sum, const uint32_t *a, const uint32_t *b)
 {
     __asm__("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -86,14 +87,14 @@ FLEET_DEVICE void mma_f16(float *sum, const uint32_t *a, const uint32_t *b)
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* What is the same in all lanes of the warp: now the compiler knows it. */
+/* Tells the compiler that a value is the same in all lanes of the warp. */
 FLEET_DEVICE uint32_t warp_uniform(uint32_t x)
 {
     return __shfl_sync(~0u, x, 0);
 }
 
-/* x, of which the compiler does not know any more what it is: what follows from it is computed here, and not ahead of all
-   tasks, to be kept in registers that these need. */
+/* Hides from the compiler what x is: otherwise it would compute what follows from x ahead of all
+   tasks and keep it in registers that these need. */
 FLEET_DEVICE uint32_t opaque(uint32_t x)
 {
     __asm__ volatile("" : "+r"(x));
@@ -106,7 +107,7 @@ FLEET_DEVICE uint32_t lds_address(const void *at)
 {
     return (uint32_t)__cvta_generic_to_shared(at);
 }
-/* 16 bytes of memory; they are there behind copy_async_wait. */
+/* Copies 16 bytes from memory; complete after copy_async_wait. */
 FLEET_DEVICE void copy_async16(uint32_t to, const void *from)
 {
     __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to),
@@ -121,14 +122,15 @@ FLEET_DEVICE void copy_async_wait(void)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA 1
 
-typedef uint64_t wgmma_desc; /* of wgmma, in LDS */
+typedef uint64_t wgmma_desc; /* matrix descriptor of an operand in LDS */
 
-/* Counts in LDS (mbarrier): those who wait for use i of what is counted wait for phase i. */
+/* mbarrier in LDS: a waiter for use i waits for phase i. */
 FLEET_DEVICE void mbar_init(uint32_t at, uint32_t count)
 {
     __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;" ::"r"(at), "r"(count) : "memory");
 }
-/* To the copies, which count in another proxy; to other waves the caller's barrier does. */
+/* Publishes the barriers to bulk copies, which use the async proxy. For other warps, the caller's
+   barrier does. */
 FLEET_DEVICE void mbar_fence_init(void)
 {
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -142,7 +144,7 @@ FLEET_DEVICE void mbar_expect(uint32_t at, uint32_t bytes)
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
                      : "memory");
 }
-/* By one lane of the warp, if it is to; without a branch. */
+/* One lane of the warp arrives if `arrives`; without a branch. */
 FLEET_DEVICE void mbar_arrive_if(uint32_t at, uint32_t arrives)
 {
     __asm__ volatile("{\n.reg .pred p,q;\n"
@@ -161,14 +163,14 @@ FLEET_DEVICE void mbar_wait(uint32_t at, uint32_t use)
                      "r"(use & 1)
                      : "memory");
 }
-/* What follows are copies, of what others wrote to memory before, and to LDS that was read and written; or wgmma, of what
-   threads wrote to LDS. Orders the stores and loads that this thread knows of, by itself, an acquire or a barrier, before
-   these, which another proxy makes. */
+/* Orders this thread's view of memory (by itself, an acquire or a barrier) before operations of the
+   async proxy that follow: bulk copies of what others wrote to memory, or over LDS that was read or
+   written; and wgmma on what threads wrote to LDS. */
 FLEET_DEVICE void fence_proxy_async(void)
 {
     __asm__ volatile("fence.proxy.async;" ::: "memory");
 }
-/* Counted at `count` in bytes. */
+/* The barrier at `count` counts the bytes. */
 FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint32_t count)
 {
     __asm__ volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -176,7 +178,7 @@ FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint
                      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(count)
                      : "memory");
 }
-/* Whether it is so for any thread of the four waves that call it; also a barrier of these. Its name is 2, the kit's
+/* Votes among the four consumer warps, which is also a barrier of these. It has number 2; the kit's
    are 0 and 1. */
 FLEET_DEVICE uint32_t any_consumer(uint32_t so)
 {
@@ -188,7 +190,7 @@ FLEET_DEVICE uint32_t any_consumer(uint32_t so)
                      : "memory");
     return any;
 }
-/* Columns or rows in LDS from `at` on, K-major with the swizzle of 64 bytes; so many bytes from eight to the next. */
+/* K-major with a swizzle of 64 bytes; stride: bytes between groups of eight rows or columns. */
 FLEET_DEVICE wgmma_desc wgmma_desc_of(uint32_t at, uint32_t stride)
 {
     return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(stride >> 4) << 32 | (uint64_t)2 << 62;
@@ -201,7 +203,7 @@ FLEET_DEVICE void wgmma_commit(void)
 {
     __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Waits for all that were committed, or for all but the last ones. */
+/* Waits for all committed groups, or for all but the last one. */
 FLEET_DEVICE void wgmma_wait_all(void)
 {
     __asm__ volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -218,13 +220,13 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 #define SUMS_96 SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
 #define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
 #define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
-/* 64 rows by 192 columns, 16 k's, which are `behind` times 16 bytes behind the operands' first ones. */
+/* 64 rows by 192 columns, 16 k's at an offset of `behind` times 16 bytes. */
 #define WGMMA_K16(behind)                                                                          \
     "add.s64 rows,%96," #behind ";\nadd.s64 columns,%97," #behind ";\n"                            \
     "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_90                             \
     "%90,%91,%92,%93,%94,%95},rows,columns,1,1,1,0,0;\n"
-/* 64 rows by 192 columns onto d, 64 k's: two atoms of 512 bytes, one behind the other, of 32 k's each. All in one, for
-   each statement would take instructions, and a wgmma_fence, of its own. */
+/* d += 64 rows by 192 columns, 64 k's: two atoms of 512 bytes with 32 k's each. One statement,
+   since each would need instructions and a wgmma_fence of its own. */
 FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
     __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_K16(0) WGMMA_K16(2) WGMMA_K16(32)
@@ -236,7 +238,7 @@ FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns
 #define HAS_WGMMA 0
 #endif
 
-/* The nearest f16 that is finite; of NaN, NaN, which fminf and fmaxf would turn into a number. */
+/* Rounds to the nearest finite f16; NaN stays NaN, which fminf and fmaxf would turn into a number. */
 FLEET_DEVICE kv_t kv_of_float(float f)
 {
     float finite;
@@ -245,7 +247,7 @@ FLEET_DEVICE kv_t kv_of_float(float f)
             : "f"(f), "f"(-65504.0f), "f"(65504.0f));
     return __half_as_ushort(__float2half_rn(finite));
 }
-/* Two of them in a register; none is larger than f16 has them. */
+/* Two f16 in a register; the values are in range. */
 FLEET_DEVICE uint32_t pack_f16(float lower, float upper)
 {
     uint32_t pair;
@@ -260,14 +262,14 @@ FLEET_DEVICE float high_f16(uint32_t pair)
 {
     return __half2float(__ushort_as_half((uint16_t)(pair >> 16)));
 }
-/* The power of two that x is, to some 22 bits; that of 0 is less than all others. */
+/* Base-2 logarithm with some 22 bits; of 0 it is less than all others. */
 FLEET_DEVICE float fast_log2(float x)
 {
     float power;
     __asm__("lg2.approx.f32 %0,%1;" : "=f"(power) : "f"(x));
     return power;
 }
-/* 2 to the power of x, to some 22 bits; 0 where that is tiny. */
+/* 2 to the power of x with some 22 bits; 0 if that is tiny. */
 FLEET_DEVICE float fast_exp2(float x)
 {
     float power;
@@ -275,26 +277,26 @@ FLEET_DEVICE float fast_exp2(float x)
     return power;
 }
 
-/* x of the lane whose number differs in the bits of `bits`; all lanes of the warp ask together. */
+/* x of the lane whose number differs in `bits`. All lanes of the warp call it together. */
 FLEET_DEVICE float shuffle_xor(float x, uint32_t bits)
 {
     return __shfl_xor_sync(~0u, x, (int)bits);
 }
 
-/* Whether it is so for any lane of the warp, which all ask together. */
+/* Whether `so` holds in any lane. All lanes of the warp call it together. */
 FLEET_DEVICE uint32_t any_lane(uint32_t so)
 {
     return __any_sync(~0u, (int)so) != 0;
 }
 
-/* x of a lane; all lanes of the warp ask together. */
+/* x of a lane. All lanes of the warp call it together. */
 FLEET_DEVICE float shuffle(float x, uint32_t lane)
 {
     return __shfl_sync(~0u, x, (int)lane);
 }
 
-/* Two neighbours of a row of an 8 x 8 matrix of halves, of which lane l has numbers 2 (l % 4) and 2 (l % 4) + 1 in row
-   l / 4: those of the matrix turned over. */
+/* Transposes an 8 x 8 matrix of f16, of which lane l holds elements 2 (l % 4) and 2 (l % 4) + 1 of
+   row l / 4. */
 FLEET_DEVICE uint32_t transpose_8x8(uint32_t pair)
 {
     uint32_t turned;

@@ -1,29 +1,29 @@
-/* nvidia/wgmma.h: products of many rows on NVIDIA GPUs that have wgmma (compute capability 9.0a), which takes both
-   operands from LDS: the weights from the stream's ring, as they came, and the rows from buffers that bulk copies fill.
+/* nvidia/wgmma.h: large-M products on NVIDIA GPUs with wgmma (compute capability 9.0a), which reads both operands from LDS: the
+   weights from the pipeline's ring, as they arrived, and the rows from stages that bulk copies fill.
 
-   With many rows what limits a product is the way of the rows from the L2 to each SM. So a worker computes LARGE_M_PANEL_TILES
-   tiles of columns at once, whose sums four waves keep in registers: the rows come once for all of them. Where
-   there are fewer tiles than that for each worker, some workers have the same tiles, and each a part of the k's; each of
-   them adds up the sums of some tiles, of which the others leave theirs in memory, as words with a tag: nobody counts who
-   has come, and no store has to be waited for before another.
+   With many rows, bringing the rows from the L2 to every SM is the bottleneck. So a worker computes a panel of
+   LARGE_M_PANEL_TILES tiles, whose sums four warps keep in registers: the rows come once for all of them. If there are fewer
+   panels than workers, several workers share a panel and split its k's. Each of them reduces the sums of some tiles; the
+   others store their partial sums of these tiles to the split-K workspace, as flagged data: no counter, and no store has
+   to complete before another.
 
-   What is done before the first row is copied, and behind the last product, is time in which no weights come, for the ring
-   is full then.
+   The time before the first row is copied and after the last product is lost: the ring is full, and no weights arrive.
 
-   Four waves multiply, one copies rows, and one finds out by what to divide them. */
+   Warp roles: four consumers multiply, a producer copies rows, and a norm warp computes the rows' scales. */
 #ifndef QWEN3_NVIDIA_WGMMA_H
 #define QWEN3_NVIDIA_WGMMA_H
 
 #include "../tasks/linear.h"
 
 #if HAS_LARGE_M
-/* ---- who has what ---- */
+/* ---- how work is divided ---- */
 
-/* A worker's share of a layer: of some wide tiles, `next` apart, the chunks of k's from `chunk` to `chunk_end`. */
+/* A worker's share of a layer: its panels, and of each the chunks of k's from `chunk` to
+   `chunk_end`. */
 typedef struct large_m_share {
     uint32_t panel, panel_end, panel_step;
-    uint32_t k_split, k_splits,
-        group; /* of the k's; the workers that share a wide tile are a group */
+    /* Number of this split of k, and splits. The workers that share a panel are a group. */
+    uint32_t k_split, k_splits, group;
     uint32_t chunk, chunk_end;
 } large_m_share;
 
@@ -49,7 +49,7 @@ FLEET_DEVICE large_m_share large_m_share_of(const task_args *task, const fleet_c
     }
     return s;
 }
-/* Of a wide tile: the last one may have fewer. */
+/* Tiles of a panel; the last one may have fewer. */
 FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t panel)
 {
     const uint32_t panel_tiles = task->shape.tile_n / TILE_N,
@@ -57,18 +57,18 @@ FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t panel)
     return left < panel_tiles ? left : panel_tiles;
 }
 
-/* Cycles between two pieces, as ISSUE_INTERVAL. A task's first ones come while workers exchange sums of the task before, and
-   the L2 answers them the later, the more pieces are on their way. There is time for these: so they come slowly. */
+/* Issue intervals of stages, as ISSUE_INTERVAL. The first stages of a task arrive while workers
+   still reduce the sums of the previous task, and each stage in flight delays those reductions in
+   the L2. The first stages have time, so they are issued slowly. */
 #if !defined(LARGE_M_INTERVAL)
 #define LARGE_M_INTERVAL 300u
 #endif
 #if !defined(LARGE_M_FIRST_INTERVAL)
-#define LARGE_M_FIRST_INTERVAL                                                                     \
-    500u /* of the chunks for which the ring has room, behind the arguments */
+#define LARGE_M_FIRST_INTERVAL 500u /* of the chunks that fit in the ring, after the arguments */
 #endif
 
-/* A chunk has all of its slots, the last ones of which may have nothing in them, and no end of the ring is between them:
-   some pieces in front see to that. */
+/* Every chunk takes all of its stages, the last of which may be empty, and the ring must not wrap
+   inside of a chunk: stages of padding in front align the first one. */
 FLEET_STREAM(linear_large_m, task_args)
 {
     const large_m_share s = large_m_share_of(args, &ctx);
@@ -89,7 +89,7 @@ FLEET_STREAM(linear_large_m, task_args)
         }
     }
 }
-/* The scaler does it, which has time, and the multipliers do not wait. */
+/* Skips the padding. The norm warp releases it, since it has time and the consumers need not wait. */
 FLEET_DEVICE void align_to_chunk(weight_source *source, uint32_t wave)
 {
     const uint32_t slot = fleet_weights_slot(&source->weights) % CHUNK_STAGES;
@@ -105,10 +105,12 @@ FLEET_DEVICE void align_to_chunk(weight_source *source, uint32_t wave)
 
 /* ---- rows ---- */
 
-/* As of other products. Rows are where these have parts and sums. When they are through, there are sums, of as many tiles as
-   there is room for: of all that a worker adds up, where workers share tiles. What they are added to is brought ahead where
-   these are few: it is in place of parts then, and the sums in place of sums. */
-#define PREFETCHED_TILES 2u /* tiles */
+/* LDS of a large-M task. First the row stages take the place of partials and sums together. After the product:
+
+                    panel of one worker               panel shared, reduced tiles few
+       partials     sums, as many tiles as fit        prefetched residual
+       sums         (continued)                       sums */
+#define PREFETCHED_TILES 2u /* that fit in place of partials */
 FLEET_DEVICE linear_lds large_m_lds_of(const fleet_ctx *ctx, const task_args *task,
                                        const large_m_share *s, uint32_t rows)
 {
@@ -126,30 +128,30 @@ typedef char
                           LARGE_M_PANEL_TILES / 2 * MAX_ROWS * TILE_N <= PARTIAL_FLOATS + SUM_FLOATS
                       ? 1
                       : -1];
-/* Of tiles that a worker has for itself. */
+/* Tiles of an unshared panel whose epilogue runs at a time. */
 FLEET_DEVICE uint32_t max_epilogue_tiles(uint32_t rows)
 {
     const uint32_t room = fast_quotient(PARTIAL_FLOATS + SUM_FLOATS, rows * TILE_N);
     return room < LARGE_M_PANEL_TILES ? room : LARGE_M_PANEL_TILES;
 }
 
-/* Rows come in units of ROW_BLOCKS blocks, as multiply_rows takes them; where activations have two terms, the units of the
-   second ones are between those of the first. A unit's groups of eight rows lie a group of each buffer apart. wgmma
-   multiplies MAX_ROWS rows, whether they are there or not: those of groups that are not there are zeros, which takes less
-   power, and it is power that the clock depends on. */
+/* A row stage is a unit of ROW_BLOCKS blocks, as one wgmma_m64n192k64 reads it; with two terms,
+   units of high and low terms alternate. The row stages are interleaved: groups of eight rows of
+   one stage are ROW_GROUP_STRIDE apart. wgmma multiplies MAX_ROWS rows in any case. Missing groups
+   are zeros, since multiplying these takes less power, and the power cap limits the clock. */
 #define ROW_BLOCKS (WGMMA_K / BLOCK_K)
 typedef char a_unit_is_multiplied_at_once[ROW_BLOCKS * BLOCK_K == 64 && ATOM * 2 == 512 ? 1 : -1];
 #define ROW_GROUP_BYTES (ROW_BLOCKS * ATOM * 2)
-#define ROW_BYTES ((PARTIAL_FLOATS + SUM_FLOATS) * 4) /* of all buffers */
+#define ROW_BYTES ((PARTIAL_FLOATS + SUM_FLOATS) * 4) /* of all stages */
 #define ROW_STAGES (ROW_BYTES / (MAX_ROWS / VECTOR * ROW_GROUP_BYTES))
 #define ROW_GROUP_STRIDE (ROW_STAGES * ROW_GROUP_BYTES)
 typedef struct row_stages {
     const act_t *x;
-    uint32_t low, terms;    /* terms: less 1 */
+    uint32_t low, terms;    /* terms: number of terms less 1 */
     uint32_t groups, width; /* width: blocks of x */
     uint32_t first, end;    /* blocks of the share */
-    uint32_t lds;           /* of the first buffer */
-    uint32_t mbars;         /* in LDS, of each buffer two */
+    uint32_t lds;           /* of the first stage */
+    uint32_t mbars;         /* in LDS, two for each stage */
     uint32_t buffer, use;   /* of the next unit */
 } row_stages;
 
@@ -170,7 +172,7 @@ FLEET_DEVICE uint32_t row_stage(const row_stages *u)
 {
     return u->lds + u->buffer * ROW_GROUP_BYTES;
 }
-/* Of this use of the buffer: its copies are there; and its multipliers are through. */
+/* The barriers of this use of the stage: its copies have arrived; all consumers have read it. */
 FLEET_DEVICE uint32_t row_full(const row_stages *u)
 {
     return u->mbars + u->buffer * 16;
@@ -184,7 +186,7 @@ FLEET_DEVICE void next_row_stage(row_stages *u)
     if (++u->buffer == ROW_STAGES) u->buffer = 0, u->use++;
 }
 
-/* Once for a task, by a wave; before a barrier of all, and closed behind one. */
+/* By one warp, once for a task; before a barrier of the workgroup, and close_rows after one. */
 FLEET_DEVICE void open_rows(uint32_t mbars)
 {
     const uint32_t i = fleet_lane();
@@ -196,7 +198,7 @@ FLEET_DEVICE void close_rows(uint32_t mbars)
     if (fleet_lane() < 2 * ROW_STAGES) mbar_inval(mbars + fleet_lane() * 8);
 }
 
-/* The copier's: all units of a share, a group of rows each lane. */
+/* The producer copies all units of the share: a group of eight rows in each lane. */
 FLEET_DEVICE void produce_rows(row_stages *u)
 {
     const uint32_t lane = fleet_lane();
@@ -205,7 +207,7 @@ FLEET_DEVICE void produce_rows(row_stages *u)
         const uint32_t left = u->end - block, blocks = left < ROW_BLOCKS ? left : ROW_BLOCKS;
         ROLLED
         for (uint32_t term = 0; term <= u->terms; term++, next_row_stage(u)) {
-            /* Pair: the multipliers' mbar_arrive_if when they are through with what the buffer held. */
+            /* Pair: the consumers' mbar_arrive_if after they have read the stage. */
             if (u->use) mbar_wait(row_free(u), u->use - 1);
             if (lane == 0) mbar_expect(row_full(u), u->groups * ROW_GROUP_BYTES);
             fleet_wave_barrier();
@@ -214,14 +216,14 @@ FLEET_DEVICE void produce_rows(row_stages *u)
                     u->x + ((size_t)lane * u->width + block) * ATOM + (term ? u->low : 0);
                 const uint32_t to = row_stage(u) + lane * ROW_GROUP_STRIDE;
                 copy_bulk(to, from, blocks * ATOM * 2, row_full(u));
-                /* Weights behind the last block are zeros; what they are multiplied with must be numbers. */
+                /* the weights after the last block are zeros; their partners must be finite */
                 if (blocks < ROW_BLOCKS) copy_bulk(to + ATOM * 2, from, ATOM * 2, row_full(u));
             }
         }
     }
 }
 
-/* The multipliers' part: what stands for groups that are not there, in all buffers. */
+/* The consumers fill the missing groups of all stages with zeros. */
 FLEET_DEVICE void zero_missing_rows(const row_stages *u, const linear_lds *l, uint32_t thread)
 {
     char *const rows = (char *)l->partials;
@@ -229,14 +231,15 @@ FLEET_DEVICE void zero_missing_rows(const row_stages *u, const linear_lds *l, ui
     for (uint32_t at = u->groups * ROW_GROUP_STRIDE + thread * 16; at < ROW_BYTES;
          at += CONSUMER_THREADS * 16)
         *(fleet_quad *)(void *)(rows + at) = zeros;
-    /* Publishes the zeros to all multipliers' wgmma. Pair: the barrier of these in consume_chunks, before the first one. */
+    /* Publishes the zeros to the consumers' wgmma. Pair: their barrier in consume_chunks, before
+       the first one. */
     fence_proxy_async();
 }
 
 /* ---- products ---- */
 
-/* Each multiplier gives back what all have taken: they have six shares, two of them two each. Two calls, for divisions by
-   constants are quick. */
+/* A stage is released in MAX_WAVES shares. The four consumers release them all, two of them two
+   shares each. Two calls, since divisions by constants are quick. */
 typedef char shares_are_whole[MAX_WAVES == CONSUMER_WARPS + 2 && MAX_WAVES % 2 == 0 ? 1 : -1];
 FLEET_DEVICE void release_chunk(const weight_source *source, uint32_t wave)
 {
@@ -246,12 +249,12 @@ FLEET_DEVICE void release_chunk(const weight_source *source, uint32_t wave)
         fleet_weights_give_back(&source->weights, CHUNK_STAGES, MAX_WAVES);
 }
 
-/* The multipliers' part: adds up the products of a wide tile of `tiles` tiles. Those of a unit of rows are under way while
-   those of the one before are waited for. Whether one of the waves got no pieces they find out together: wgmma is an
-   instruction of all four. The rows go on then, for the copier waits for them to be used; and products, too: whatever is in
-   LDS, nobody looks at the sums. So it is with tiles that there are not, for which there is something else behind the
-   others. While products are under way there is no branch that lanes take differently, or ptxas would make each wgmma wait
-   for the one before. */
+/* The consumers multiply a panel of `tiles` tiles. The products of one unit run while those of the
+   previous one are awaited. The warps agree on whether a stage is missing, since wgmma is an
+   instruction of all four. If it is, they go on: the producer waits for its row stages to be
+   released; the products read arbitrary LDS and their sums are ignored. Missing tiles of the last
+   panel are computed too; their accumulators are ignored. No divergent branch may stand between a
+   wgmma and its wait, or ptxas would serialise them. */
 FLEET_DEVICE void consume_chunks(weight_source *source, row_stages *u, uint32_t wave, float *sum,
                                  uint32_t tiles)
 {
@@ -260,8 +263,8 @@ FLEET_DEVICE void consume_chunks(weight_source *source, row_stages *u, uint32_t 
     for (uint32_t chunk = u->first; chunk < u->end; chunk += CHUNK_BLOCKS) {
         const uint32_t left = u->end - chunk, blocks = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
         const void *first = NULL;
-        uint32_t weights;  /* where they are in LDS */
-        uint32_t used = 0; /* the rows of the products that are under way */
+        uint32_t weights;  /* their address in LDS */
+        uint32_t used = 0; /* the barrier of the row stage that is being read */
         if (!source->status) {
             first = fleet_weights_take(&source->weights, CHUNK_STAGES);
             if (!first) source->status = fleet_weights_status(&source->weights);
@@ -279,7 +282,7 @@ FLEET_DEVICE void consume_chunks(weight_source *source, row_stages *u, uint32_t 
                                  wgmma_desc_of(weights + at * block_bytes, ROW_GROUP_BYTES));
                 wgmma_commit();
                 wgmma_wait_but_last();
-                /* To the copier: this wave is through with the unit before. Pair: produce_rows. */
+                /* To the producer: this warp has read the previous stage. Pair: produce_rows. */
                 mbar_arrive_if(used, used != 0);
                 used = row_free(u);
             }
@@ -292,8 +295,9 @@ FLEET_DEVICE void consume_chunks(weight_source *source, row_stages *u, uint32_t 
 
 /* ---- sums ---- */
 
-/* Where a lane's sum number i of a tile belongs, of group `group` of 16 rows: the lane has two rows, eight apart, and of each
-   two neighbours of the first eight columns, and those eight behind them. */
+/* Position of a lane's sum number i of a tile, in row group `group` of 16 rows: a lane has two
+   rows, eight apart, and of each two neighbours of the first eight columns and two of the last
+   eight. */
 FLEET_DEVICE uint32_t sum_row(uint32_t group, uint32_t i)
 {
     return group * 16 + fleet_lane() / 4 + i / 2 % 2 * 8;
@@ -303,7 +307,7 @@ FLEET_DEVICE uint32_t sum_column(uint32_t i)
     return i / 4 * 8 + fleet_lane() % 4 * 2 + i % 2;
 }
 
-/* A lane's sums of a tile to [rows][TILE_N] in LDS, and from there. */
+/* Moves a lane's sums of a tile to [rows][TILE_N] in LDS, and back. */
 FLEET_DEVICE void store_sums(const float *sum, float *to, uint32_t group, uint32_t rows)
 {
     UNROLLED
@@ -323,7 +327,7 @@ FLEET_DEVICE void load_sums(float *sum, const float *from, uint32_t group, uint3
         sum[i] = both.value[0], sum[i + 1] = both.value[1];
     }
 }
-/* The multipliers': of `tiles` tiles, from number `first` on, to l->sums. */
+/* The consumers store `tiles` tiles, from number `first` on, to l->sums. */
 FLEET_DEVICE void store_tiles(const linear_lds *l, const float *sum, uint32_t first, uint32_t tiles,
                               uint32_t wave, uint32_t rows)
 {
@@ -333,9 +337,9 @@ FLEET_DEVICE void store_tiles(const linear_lds *l, const float *sum, uint32_t fi
             store_sums(sum + i * TILE_SUMS, l->sums + (i - first) * rows * TILE_N, wave, rows);
 }
 
-/* Where this lane's sums of a tile and a group of rows are that part `part` of the group of workers leaves: `tile` counts
-   from the first one that they share. Nobody leaves others there before all have ended who read these, for the next
-   product waits for this one. */
+/* The workspace of split k_split for this lane, a tile and a row group; `tile` counts from the
+   panel's first one. It is not overwritten before all readers have ended, since the next product
+   waits for this one. */
 FLEET_DEVICE fleet_quad *split_k_quads(const task_args *task, const fleet_ctx *ctx,
                                        const large_m_share *s, uint32_t k_split, uint32_t tile,
                                        uint32_t group)
@@ -345,8 +349,9 @@ FLEET_DEVICE fleet_quad *split_k_quads(const task_args *task, const fleet_ctx *c
            group * 32 + fleet_lane();
 }
 
-/* Flagged data (edge 22). Four sums in a word, each cut off to 26 bits: the six others are those of the task's tag, of which they have 24 in all.
-   Those come again after 2^23 tasks, while each layer overwrites the words that it uses. */
+/* Flagged data (edge 22). Four sums in a 16-byte word, each cut to 26 bits; the other six bits of
+   each hold a part of the task's tag, 24 bits in all. These repeat after 2^23 tasks, but every
+   layer overwrites the words that it uses. */
 #define TAG_BITS 6u
 #define TAG_MASK ((1u << TAG_BITS) - 1)
 FLEET_DEVICE fleet_quad pack_sums(const float *sum, uint32_t tag)
@@ -369,8 +374,8 @@ FLEET_DEVICE void add_packed(float *sum, const fleet_quad *word)
     UNROLLED
     for (uint32_t i = 0; i < 4; i++) sum[i] += float_of_word(word->word[i] & ~TAG_MASK);
 }
-/* While the others multiply, the scaler finds out by what to divide rows. Workers that share tiles share that, too: each
-   finds it for some rows, of which it tells the others. */
+/* Scales: while the consumers multiply, the norm warp computes them. Workers that share a panel
+   share this work, too: each computes the scales of some rows and publishes them to the others. */
 FLEET_DEVICE fleet_quad *split_k_scale(const task_args *task, const fleet_ctx *ctx,
                                        const large_m_share *s, uint32_t rows, uint32_t row)
 {
@@ -384,13 +389,14 @@ FLEET_DEVICE void share_scales(const fleet_ctx *ctx, const task_args *task, cons
     const uint32_t each = ceil_div(rows, s->k_splits), first = s->k_split * each;
     const uint32_t end = first + each < rows ? first + each : rows;
     rms_scale_rows(task, l, first, end, 1, MAX_SCALED_ROWS);
-    fleet_wave_barrier(); /* each of some lanes has left one in LDS */
+    fleet_wave_barrier(); /* all lanes have stored their scales to LDS */
     for (uint32_t r = first + fleet_lane(); r < end; r += 32) {
         fleet_quad word = {{word_of_float(l->scale[r]), 0, 0, task_tag(ctx, task)}};
         store_b128(split_k_scale(task, ctx, s, rows, r), word);
     }
 }
-/* Those who do not multiply, a row each lane; behind the caller's next barrier they are in LDS. */
+/* The warps that are not consumers load the scales of all rows, a lane each; they are in LDS after
+   the caller's next barrier. */
 typedef char a_lane_for_each_row[THREADS - CONSUMER_THREADS >= MAX_ROWS ? 1 : -1];
 FLEET_DEVICE void load_scales(const fleet_ctx *ctx, weight_source *source, const task_args *task,
                               const linear_lds *l, const large_m_share *s, uint32_t rows)
@@ -409,7 +415,8 @@ FLEET_DEVICE void load_scales(const fleet_ctx *ctx, weight_source *source, const
     if (is_row) l->scale[row] = float_of_word(word.word[0]);
 }
 
-/* A multiplier's: leaves the sums of `tiles` tiles, but for those from `begin` to `end`, which it keeps. */
+/* A consumer stores its sums of `tiles` tiles to the workspace, except those from `begin` to `end`,
+   which its worker reduces. */
 FLEET_DEVICE void store_split_k(const fleet_ctx *ctx, const task_args *task, const large_m_share *s,
                                 const float *sum, uint32_t tiles, uint32_t begin, uint32_t end,
                                 uint32_t rows)
@@ -427,7 +434,7 @@ FLEET_DEVICE void store_split_k(const fleet_ctx *ctx, const task_args *task, con
     }
 }
 
-/* What a wave does in turn: groups of rows of some tiles. */
+/* A warp's work items: row groups of some tiles. */
 typedef struct wave_item {
     uint32_t tile, group, groups;
 } wave_item;
@@ -444,8 +451,9 @@ FLEET_DEVICE wave_item wave_item_of(uint32_t rows)
     return w;
 }
 
-/* Adds to a lane's sums what the other parts leave, from the next one on: they all have this task now, or soon. `from`: of
-   the first part; loaded, a constant: parts of which the words are on their way at a time. */
+/* Adds the other splits' partial sums to a lane's sums, beginning with the next split. They all run
+   this task now or soon. `from`: of the first split; `loaded`: a constant, splits whose words are
+   in flight at a time. */
 #define PARTIALS_IN_FLIGHT 5u
 FLEET_DEVICE void add_partials(weight_source *source, float *sum, const fleet_quad *from,
                                const large_m_share *s, uint32_t tag, const uint32_t loaded)
@@ -484,7 +492,8 @@ FLEET_DEVICE void add_partials(weight_source *source, float *sum, const fleet_qu
     }
 }
 
-/* All waves': to the sums of `tiles` tiles, from number `first` on, which the multipliers have put to l->sums. */
+/* All warps reduce `tiles` tiles, from number `first` on, which the consumers have stored to
+   l->sums. */
 FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, const task_args *task,
                                  const linear_lds *l, const large_m_share *s, uint32_t first,
                                  uint32_t tiles, uint32_t rows)
@@ -494,7 +503,7 @@ FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, co
         const fleet_quad *from = split_k_quads(task, ctx, s, 0, first + w.tile, w.group);
         float *to = l->sums + w.tile * rows * TILE_N, sum[TILE_SUMS];
         load_sums(sum, to, w.group, rows);
-        if (s->k_splits <= 4) /* fewer words are loaded in vain */
+        if (s->k_splits <= 4) /* fewer loads whose result is ignored */
             add_partials(source, sum, from, s, tag, 3);
         else
             add_partials(source, sum, from, s, tag, PARTIALS_IN_FLIGHT);
@@ -502,7 +511,7 @@ FLEET_DEVICE void reduce_split_k(const fleet_ctx *ctx, weight_source *source, co
     }
 }
 
-/* All of a worker's tiles. */
+/* All panels of a worker. */
 FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
                                    const task_args *task, const operand *in, const large_m_share *s,
                                    const linear_lds *l)
@@ -520,8 +529,8 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
             zero_missing_rows(&units, l, ctx->thread);
             consume_chunks(source, &units, wave, sum, tiles);
         } else if (wave == PRODUCER_WARP) {
-            /* Publishes to the copies what rows memory has, and that their place in LDS is read no more. Pairs: the wait for
-               the task's event, and the barrier that ends a tile. */
+            /* Publishes the rows in memory to the bulk copies, and that their place in LDS was
+               read. Pairs: the wait for the task's event, and the barrier at the end of a panel. */
             fence_proxy_async();
             produce_rows(&units);
         } else if (wave == NORM_WARP && panel == s->panel && task->epilogue != EPILOGUE_RESIDUAL) {
@@ -534,7 +543,7 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
             ROLLED
             for (uint32_t first = 0; first < tiles; first += max_tiles) {
                 const uint32_t left = tiles - first, n = left < max_tiles ? left : max_tiles;
-                fleet_barrier(ctx); /* the sums were rows, or other tiles' */
+                fleet_barrier(ctx); /* the place of the sums held rows, or other sums */
                 store_tiles(l, sum, first, n, wave, rows);
                 fleet_barrier(ctx);
                 apply_epilogue(ctx, task, l, at + first, n, rows);
@@ -543,13 +552,13 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
             const uint32_t begin = fast_quotient(tiles * s->k_split, s->k_splits),
                            end = fast_quotient(tiles * (s->k_split + 1), s->k_splits);
             if (wave < CONSUMER_WARPS) {
-                any_consumer(0); /* a barrier of theirs: the sums were rows */
+                any_consumer(0); /* a barrier of the consumers: the place of the sums held rows */
                 store_tiles(l, sum, begin, end - begin, wave, rows);
                 store_split_k(ctx, task, s, sum, tiles, begin, end, rows);
             }
             if (wave >= CONSUMER_WARPS && task->epilogue != EPILOGUE_RESIDUAL)
                 load_scales(ctx, source, task, l, s, rows);
-            fleet_barrier(ctx); /* what is fetched was rows, too, and sums are all waves' */
+            fleet_barrier(ctx); /* the prefetched residual replaces rows; all warps read the sums */
             if (l->prefetched_rows)
                 prefetch_residual(ctx, task, l, (at + begin) * TILE_N, (end - begin) * TILE_N,
                                   rows);
@@ -558,11 +567,11 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
             fleet_barrier(ctx);
             apply_epilogue(ctx, task, l, at + begin, end - begin, rows);
         }
-        fleet_barrier(ctx); /* and are rows again */
+        fleet_barrier(ctx); /* rows replace the sums again */
     }
 }
 
-/* `linear`, for kernels whose steps mostly have many rows. */
+/* Large-M version of `linear`. */
 FLEET_TILE(linear_large_m, task_args)
 {
     weight_source source = weights_open(&ctx);
@@ -572,7 +581,7 @@ FLEET_TILE(linear_large_m, task_args)
     operand in;
     FLEET_UNUSED(at);
     if (copies) open_rows(mbars);
-    task = own_args(&ctx, &source, args); /* has a barrier */
+    task = own_args(&ctx, &source, args); /* includes a barrier */
     in = step_operand(task, row_count_of(task));
     if (in.rows) {
         const large_m_share s = large_m_share_of(task, &ctx);

@@ -1,21 +1,25 @@
-/* tasks/attention.h: attention on CPUs and AMD GPUs. */
+/* tasks/attention.h: attention on CPUs and AMD GPUs, in two grids: `attend` computes the partial result of each KV split,
+   `combine_kv_splits` combines the splits of each query. (nvidia/attention.h does both in one task.)
+
+   A query is a row of a sequence and one of the heads that share a KV head: query i is row i / group, head i % group. */
 #ifndef QWEN3_TASKS_ATTENTION_H
 #define QWEN3_TASKS_ATTENTION_H
 
 #include "kv_splits.h"
 
-/* A backend that has these tasks defines, beside what tasks/backend.h lists, for n and groups of VECTOR values: */
+/* A backend that uses these tasks also defines, for n and groups of VECTOR values: */
 FLEET_DEVICE float dot(const float *query, const kv_t *key, uint32_t n);
 FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const kv_t *values);
 
-#define QUERIES 16u /* rows times heads of a tile */
+#define QUERIES 16u /* queries that are computed together */
 
 typedef struct attention_lds {
     float *q;     /* [QUERIES][head_dim] */
     float *sum;   /* [QUERIES][head_dim] */
     float *score; /* [QUERIES][KV_BLOCK] */
-    float *row_max, *denominator,
-        *rescale; /* [QUERIES]: the largest score so far, the sum of weights, what older ones are worth */
+    /* [QUERIES]: running maximum of the scores, sum of the softmax weights, factor that rescales
+       older results to a new maximum */
+    float *row_max, *denominator, *rescale;
     float *scale; /* [MAX_ROWS * 2] */
 } attention_lds;
 
@@ -32,7 +36,8 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_
     return l;
 }
 
-/* One head of q or k: value i of it after its norm and its rotation by position. from: [head_dim], as computed. */
+/* Element i of a head of q or k, after RMS norm and RoPE. from: [head_dim], as the projection left
+   it. */
 FLEET_DEVICE float rmsnorm_rope(const decoder *d, const float *from, const float *norm, float scale,
                                 uint32_t position, uint32_t i)
 {
@@ -43,14 +48,14 @@ FLEET_DEVICE float rmsnorm_rope(const decoder *d, const float *from, const float
 }
 FLEET_DEVICE float head_rms_scale(const decoder *d, const float *from)
 {
-    float sum[VECTOR] = {0}, all = 0; /* so many loads need not wait for one another's additions */
+    float sum[VECTOR] = {0}, all = 0; /* independent sums, so that loads overlap */
     for (uint32_t i = 0; i < d->head_dim; i += VECTOR)
         for (uint32_t j = 0; j < VECTOR; j++) sum[j] += from[i + j] * from[i + j];
     for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
     return 1 / sqrtf(all / (float)d->head_dim + d->eps);
 }
 
-/* Keys and values of the rows at positions from `first` to `end`, which are new, to the cache. */
+/* Appends keys and values of the new rows, at positions from `first` to `end`, to the cache. */
 FLEET_DEVICE void append_kv(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
                             const kv_split *p, uint32_t first, uint32_t end)
 {
@@ -72,8 +77,8 @@ FLEET_DEVICE void append_kv(const fleet_ctx *ctx, const task_args *task, const a
     fleet_barrier(ctx);
 }
 
-/* Up to QUERIES queries against the keys from `first` to `end`. A query is a row of the sequence and a head of the
-   group that shares keys: number i is row i / group, head i % group. */
+/* Up to QUERIES queries against the keys from `first` to `end`, KV_BLOCK keys at a time with a
+   running softmax. Leaves a partial result for combine_kv_splits. */
 FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
                                  const attention_lds *l, const kv_split *p, uint32_t first,
                                  uint32_t end, uint32_t query, uint32_t queries)
@@ -100,7 +105,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
         fleet_barrier(ctx);
         for (uint32_t i = ctx->thread; i < queries * keys; i += ctx->threads) {
             const uint32_t n = i / keys, key = from + i % keys;
-            /* A row sees itself and what came before it. */
+            /* causal mask: a row sees itself and all earlier ones */
             const uint32_t visible = p->position + (query + n) / group;
             l->score[n * KV_BLOCK + i % keys] =
                 key <= visible ? dot(l->q + n * dim, cache + key_at(d, key, 0), dim) : -INFINITY;
@@ -142,9 +147,9 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
     fleet_barrier(ctx);
 }
 
-/* Attention, a part of a sequence's keys and one head of them at a time. Parts are dealt out so that a head's keys stay
-   with a chiplet, where the number of chiplets divides that of heads. Whoever has the last of the keys has also those
-   of the step's own rows, and appends them. */
+/* Computes the worker's KV splits, for one KV head each. Splits are dealt out so that a KV head
+   stays on one chiplet if the number of chiplets divides the number of KV heads. The split with the
+   last keys also appends the step's own keys and values, before it reads them. */
 FLEET_TILE(attend, task_args)
 {
     const decoder *d = &args->d;
@@ -167,7 +172,8 @@ FLEET_TILE(attend, task_args)
     return FLEET_OK;
 }
 
-/* Puts the parts together. */
+/* Combines the KV splits of each query: rescales their sums to a common maximum and divides by the
+   common denominator. */
 FLEET_TILE(combine_kv_splits, task_args)
 {
     const decoder *d = &args->d;

@@ -1,20 +1,24 @@
-/* tasks/backend.h: the interface between tasks and backends: all that a backend defines, and what follows from it.
+/* tasks/backend.h: the interface between tasks and backends. All that a backend defines is listed here; a definition that
+   differs from its prototype does not compile.
 
-   A backend is three things: a section of platform.h (sizes and number formats), backend_NAME.h, and the attention tasks
-   (tasks/attention.h serves where a backend has dot and add_scaled_vector). A definition that differs from a prototype here does
-   not compile. Constants, as macros:
+   A backend consists of
+       platform.h           its section: sizes and number formats
+       backend_NAME.h       the functions and constants below
+       attention tasks      tasks/attention.h, for which it defines dot and add_scaled_vector, or its own
+       kernels.h            versions of tasks that only it has
 
-       LDS_BYTES                      dynamic LDS of a workgroup, without the ring of a weight stream
-       PARTIAL_FLOATS, SUM_FLOATS    floats of linear_lds's parts and sums
-       PREFETCHED_ROWS                     rows of the residual that prefetch_residual brings to LDS; 0: none
-       K_ALIGN                         packed weights end with zeros, up to a multiple of so many k's
-       MAX_PANEL_TILES                      tiles of columns that are computed together, at most
+   Constants (macros):
+       LDS_BYTES                      dynamic LDS of a workgroup, without the weight pipeline
+       PARTIAL_FLOATS, SUM_FLOATS     sizes of linear_lds.partials and linear_lds.sums
+       PREFETCHED_ROWS                rows of the residual stream that prefetch_residual copies to LDS; 0: none
+       K_ALIGN                        packed weights are padded with zeros to a multiple of this many k's
+       MAX_PANEL_TILES                tiles of a panel (the columns that are computed together), at most
        STAGE_K                        k's of a tile that are packed together
-       SMALL_M_ROWS                       rows up to which a product is one of few rows
-       HAS_LARGE_M                  1: there are other products for more rows; known to the device's code alone. With
+       SMALL_M_ROWS                   largest batch of the small-M products
+       HAS_LARGE_M                    1: larger batches have products of their own; only device code knows. Those have
                                       LARGE_M_PANEL_TILES and WGMMA_K in place of MAX_PANEL_TILES and STAGE_K
-       SPLIT_K_QUADS                          16-byte words of a worker in decoder.joint
-       DECODER_DISPATCH(set, LIST, STREAMS)    FLEET_DISPATCH, with a weight stream where there is one */
+       SPLIT_K_QUADS                  16-byte words of a worker in decoder.split_k
+       DECODER_DISPATCH(set, LIST, STREAMS)    FLEET_DISPATCH, with a weight pipeline if the backend has one */
 #ifndef QWEN3_TASKS_BACKEND_H
 #define QWEN3_TASKS_BACKEND_H
 
@@ -36,59 +40,62 @@
 #error "tasks/backend.h: the backend lacks a constant"
 #endif
 
-/* ---- where values lie, for the host too ---- */
+/* ---- memory layouts, which the host uses too ---- */
 
-/* A weight, from where its block of BLOCK_K k's and TILE_N columns begins. */
+/* Position of a weight in its block of BLOCK_K k's and TILE_N columns. */
 FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k);
-/* A weight, from where its wide tile begins, which has `wide` tiles of columns; inner_k: STAGE_K, or WGMMA_K. */
+/* Position of a weight's block in its panel, which has panel_tiles tiles. inner_k: STAGE_K or
+   WGMMA_K. */
 FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k);
-/* An activation of [rows][width]. */
+/* Position of an activation in [rows][width]. */
 FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width);
-/* The cache of a sequence's head, in values: its size, and where value i of a key and of what belongs to it stands. */
+/* The cache of one sequence and KV head, in elements: its size, and the position of element i of a
+   key or value. */
 FLEET_BOTH size_t cache_size(const decoder *d);
 FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i);
 FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i);
-/* Floats that a part of a head's attention leaves. */
+/* Floats of the partial result of one query and KV split. */
 FLEET_BOTH uint32_t kv_partial_size(const decoder *d);
 
-/* ---- a task's begin: weight_source is a type of the backend ---- */
+/* ---- the beginning of a task; weight_source is a type of the backend ---- */
 
 FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx);
-/* The task's arguments, where they are read fast. A barrier. */
+/* Returns the task's arguments, from where they are read quickly. Includes a barrier. */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args);
-/* Rows of the step, by the arguments that own_args returned. */
+/* Rows of the step, from the arguments that own_args returned. */
 FLEET_DEVICE uint32_t row_count_of(const task_args *task);
-/* The task's LDS, without what the backend needs of it. */
+/* The task's LDS, after what the backend itself keeps there. */
 FLEET_DEVICE char *task_lds(const fleet_ctx *ctx);
 
 /* ---- products ---- */
 
-/* Once before the first multiply of these rows. */
+/* Loads the first activations; called before the first multiply of these rows. */
 FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in);
-/* The products of in->rows rows with in->wide tiles of columns to l->sums, [tiles][rows][TILE_N]; all threads. Weights are those
-   at `weights`, or the stream's next. */
+/* Multiplies in->rows rows by a panel of in->panel_tiles tiles; the sums go to l->sums,
+   [tiles][rows][TILE_N]. All threads call it. The weights are at `weights`, or next in the
+   pipeline. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, const linear_lds *l);
-/* 1 / root mean square of each row to l->scale; there after the caller's next barrier. */
+/* Computes 1 / root mean square of each row, which is in l->scale after the caller's next barrier. */
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                              uint32_t rows);
-/* Begins to bring to l->ahead what sums of these columns are added to. */
+/* Begins to copy to l->prefetched what the sums of these columns will be added to. */
 FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
                                     const linear_lds *l, uint32_t column, uint32_t columns,
                                     uint32_t rows);
-/* The sum of the squares of each row of some tiles, of l->sums, to decoder.squares. */
+/* Stores the sum of squares of each row of these tiles, from l->sums, to decoder.squares. */
 FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                 uint32_t column, uint32_t tiles, uint32_t rows);
 
-/* ---- values that stand together, from where so many are aligned ---- */
+/* ---- aligned vectors ---- */
 
 FLEET_DEVICE vec4 load_vec4(const float *from);
 FLEET_DEVICE void store_vec4(float *to, vec4 values);
 FLEET_DEVICE void store_act4(act_t *to, const act_t *values);
 FLEET_DEVICE kv_t kv_of_float(float f);
 
-/* ---- what follows from these ---- */
+/* ---- shared code on top of the interface ---- */
 
 FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t rows)
 {
@@ -106,7 +113,7 @@ FLEET_DEVICE linear_lds linear_lds_of(const fleet_ctx *ctx, uint32_t rows)
     return l;
 }
 
-/* store_act of four neighbours. */
+/* store_act of four neighbouring columns. */
 FLEET_DEVICE void store_acts(act_t *to, uint32_t low, vec4 values)
 {
     act_t first[4], others[4];

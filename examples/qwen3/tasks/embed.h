@@ -1,10 +1,10 @@
-/* tasks/embed.h: the embeddings of a step. */
+/* tasks/embed.h: looks up the embeddings of a step's rows. */
 #ifndef QWEN3_TASKS_EMBED_H
 #define QWEN3_TASKS_EMBED_H
 
 #include "residual.h"
 
-/* The embeddings of the step's rows. */
+/* Copies the embeddings of the step's rows to the residual stream. */
 FLEET_TILE(embed, task_args)
 {
     const decoder *d = &args->d;
@@ -21,9 +21,9 @@ FLEET_TILE(embed, task_args)
                 d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
             l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
         }
-        fleet_barrier(&ctx); /* sums are there, whoever left them */
+        fleet_barrier(&ctx); /* the sums of all threads are in LDS */
         store_residual(&ctx, args, &l, &from, tile.column, 1, b->rows);
-        fleet_barrier(&ctx); /* sums are the next tile's */
+        fleet_barrier(&ctx); /* the sums were read: the next tile may overwrite them */
     }
     return FLEET_OK;
 }

@@ -1,4 +1,5 @@
-/* tasks/kv_splits.h: how attention is cut up. */
+/* tasks/kv_splits.h: how attention is divided among workers. The keys of a sequence are cut into KV splits of some KV
+   blocks (batch.h chooses how many); a work item is one split and one KV head. */
 #ifndef QWEN3_TASKS_KV_SPLITS_H
 #define QWEN3_TASKS_KV_SPLITS_H
 
@@ -6,12 +7,13 @@
 
 #define NO_TASK UINT32_MAX
 
-/* A part of a sequence's attention, for one head of keys and values: its units from `first` to `end`. */
+/* One KV split of a sequence, for one KV head: the KV blocks from `first` to `end`. */
 typedef struct kv_split {
     uint32_t sequence, head;
-    uint32_t split, splits; /* of the sequence */
+    uint32_t split, splits; /* number of this split, and splits of the sequence */
     uint32_t first, end;
-    uint32_t position, row, rows; /* of the sequence: tokens before this step, its rows in it */
+    /* of the sequence: tokens before this step, its first row, its rows */
+    uint32_t position, row, rows;
 } kv_split;
 
 FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
@@ -30,7 +32,7 @@ FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
     p.end = p.first + s->split_blocks < blocks ? p.first + s->split_blocks : blocks;
     return p;
 }
-/* A head's keys and values, in those of a layer. */
+/* The cache of the split's sequence and KV head; layer: of all sequences and heads. */
 FLEET_DEVICE kv_t *kv_cache_of(kv_t *layer, const decoder *d, const kv_split *p)
 {
     return layer + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);

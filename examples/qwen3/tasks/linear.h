@@ -1,4 +1,4 @@
-/* tasks/linear.h: linear layers. */
+/* tasks/linear.h: linear layers and their epilogues. */
 #ifndef QWEN3_TASKS_LINEAR_H
 #define QWEN3_TASKS_LINEAR_H
 
@@ -10,7 +10,7 @@ FLEET_DEVICE float silu(float x)
     return fast_ratio(x, 1 + fast_exp(-x));
 }
 
-/* The sums of `tiles` tiles of columns from number `first` on go where they are wanted. */
+/* Epilogue: takes the sums of `tiles` tiles, from tile number `first` on, to their destination. */
 FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                                  uint32_t first, uint32_t tiles, uint32_t rows)
 {
@@ -45,7 +45,7 @@ FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, co
     }
 }
 
-/* A layer's, whose rows are those of the step. */
+/* The operand of a layer whose rows are those of the step. */
 FLEET_DEVICE operand step_operand(const task_args *task, uint32_t rows)
 {
     operand in;
@@ -55,8 +55,8 @@ FLEET_DEVICE operand step_operand(const task_args *task, uint32_t rows)
     return in;
 }
 
-/* A linear layer, with the norm before it and what comes after it. All rows of the step are one tile: a weight is read
-   by one worker, once. */
+/* A linear layer: the RMS norm before it, the product, and its epilogue. All rows of the step are
+   one tile of M, so that each weight is read once, by one worker. */
 FLEET_TILE(linear, task_args)
 {
     weight_source weights = weights_open(&ctx);
@@ -69,22 +69,21 @@ FLEET_TILE(linear, task_args)
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
-    multiply_begin(&weights, &in); /* before all else, for it is what is waited for */
+    multiply_begin(&weights, &in); /* first, since the task waits for these loads */
     l = linear_lds_of(&ctx, rows), range = panels_of_worker(task, &ctx);
-    if (task->epilogue != EPILOGUE_RESIDUAL)
-        rms_scales(&ctx, task, &l, rows); /* which takes sums as they are */
+    if (task->epilogue != EPILOGUE_RESIDUAL) rms_scales(&ctx, task, &l, rows); /* overwrites sums */
     if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(&ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
+        /* The last panel may not be full. */
         const uint32_t panel_tiles = in.panel_tiles,
-                       left = task->shape.n / TILE_N -
-                              n * panel_tiles; /* the last one may not be full */
+                       left = task->shape.n / TILE_N - n * panel_tiles;
         fleet_status s;
         if (task->epilogue == EPILOGUE_RESIDUAL && rows <= PREFETCHED_ROWS) {
-            fleet_barrier(&ctx); /* the tile before has read its own */
+            fleet_barrier(&ctx); /* the epilogue of the last panel has read the prefetched rows */
             prefetch_residual(&ctx, task, &l, n * panel_tiles * TILE_N, panel_tiles * TILE_N, rows);
         }
         s = multiply(&ctx, &weights, panel_weights(task, n), &in, &l);
-        if (s) status = s; /* but the other waves may be waiting */
+        if (s) status = s; /* go on: the other waves wait at barriers */
         apply_epilogue(&ctx, task, &l, n * panel_tiles,
                        MAX_PANEL_TILES > 1 && left < panel_tiles ? left : panel_tiles, rows);
     }

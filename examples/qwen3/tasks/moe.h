@@ -1,10 +1,11 @@
-/* tasks/moe.h: mixture of experts. */
+/* tasks/moe.h: mixture of experts: `route` chooses experts, `expert` multiplies (gate and up, then down), `add_experts` adds
+   the weighted results to the residual stream. */
 #ifndef QWEN3_TASKS_MOE_H
 #define QWEN3_TASKS_MOE_H
 
 #include "linear.h"
 
-/* Which experts each row goes to, and with what weight; then the pairs sorted by expert. One task. */
+/* Chooses each row's experts and their weights, then sorts the pairs by expert. One task. */
 FLEET_TILE(route, task_args)
 {
     const decoder *d = &args->d;
@@ -18,7 +19,8 @@ FLEET_TILE(route, task_args)
         for (uint32_t e = 0; e < d->experts; e++) row_max = fmaxf(row_max, nan_to_inf(score[e]));
         for (uint32_t e = 0; e < d->experts; e++) sum += fast_exp(nan_to_inf(score[e]) - row_max);
         for (uint32_t j = 0; j < d->top_k; j++) {
-            /* The best of those that come behind the one before: with a lower score, or the same and a higher number. */
+            /* The best expert after the previous one: with a lower score, or with the same score
+               and a higher number. */
             uint32_t best = d->experts;
             const uint32_t before = j ? (uint32_t)expert[r * d->top_k + j - 1] : d->experts;
             const float bound = j ? nan_to_inf(score[before]) : 0;
@@ -68,7 +70,8 @@ FLEET_TILE(route, task_args)
     return FLEET_OK;
 }
 
-/* The experts that have rows, each TILE_N columns at a time: gates and ups from rows of x, or downs from what they left. */
+/* Multiplies the rows of each active expert, TILE_N columns at a time: gate and up read x, down
+   reads their results. */
 FLEET_TILE(expert, task_args)
 {
     weight_source weights = weights_open(&ctx);
@@ -95,7 +98,7 @@ FLEET_TILE(expert, task_args)
         multiply_begin(&weights, &in);
         s = multiply(&ctx, &weights, panel_weights(task, (uint32_t)d->active[e] * tiles + n), &in,
                      &l);
-        if (s) status = s; /* but the other waves may be waiting */
+        if (s) status = s; /* go on: the other waves wait at barriers */
         if (task->epilogue == EPILOGUE_SILU)
             for (uint32_t j = ctx.thread; j < rows * TILE_N / 2; j += ctx.threads) {
                 const uint32_t r = j / (TILE_N / 2), c = n * (TILE_N / 2) + j % (TILE_N / 2);
@@ -115,7 +118,7 @@ FLEET_TILE(expert, task_args)
     return status;
 }
 
-/* The weighted sum of a row's experts, onto the residual stream. */
+/* Adds the weighted sum of each row's experts to the residual stream. */
 FLEET_TILE(add_experts, task_args)
 {
     const decoder *d = &args->d;
@@ -134,9 +137,9 @@ FLEET_TILE(add_experts, task_args)
             }
             l.sums[i] = sum;
         }
-        fleet_barrier(&ctx); /* sums are there, whoever left them */
+        fleet_barrier(&ctx); /* the sums of all threads are in LDS */
         store_residual(&ctx, args, &l, &from, tile.column, 1, d->b->rows);
-        fleet_barrier(&ctx); /* sums are the next tile's */
+        fleet_barrier(&ctx); /* the sums were read: the next tile may overwrite them */
     }
     return FLEET_OK;
 }

@@ -1,19 +1,19 @@
-/* tasks/operands.h: what tasks that multiply have in common with backends. */
+/* tasks/operands.h: types and small functions that tasks and backends share. */
 #ifndef QWEN3_TASKS_OPERANDS_H
 #define QWEN3_TASKS_OPERANDS_H
 
 #include "../decoder.h"
 
-/* The rows of a product, and how wide it is. Row i is list[i] of x, or first + i where there is no list. */
+/* The activations of a product, and the width of its panel. Row i is row list[i] of x, or first + i
+   without a list. */
 typedef struct operand {
     const act_t *x;
     const int32_t *list;
     uint32_t first;
-    uint32_t k; /* of x, too */
-    uint32_t
-        low; /* where the second bf16 of an activation is, behind the first; 0: there is none */
+    uint32_t k;   /* columns of x */
+    uint32_t low; /* offset of the low bf16 term from the high one; 0: there is one term */
     uint32_t rows;
-    uint32_t panel_tiles; /* tiles of columns */
+    uint32_t panel_tiles; /* tiles of the panel */
 } operand;
 
 FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
@@ -21,18 +21,18 @@ FLEET_DEVICE uint32_t row_of(const operand *in, uint32_t i)
     return in->list ? (uint32_t)in->list[i] : in->first + i;
 }
 
-/* LDS of the tiles that multiply. */
+/* The LDS of tasks that multiply. */
 typedef struct linear_lds {
-    float *partials; /* [PARTIAL_FLOATS]: what the waves add up */
-    float *sums;     /* [SUM_FLOATS]: of a wide tile, [wide][rows][TILE_N] */
-    float *scale;    /* [MAX_ROWS] */
-    float *best;     /* [MAX_ROWS][ARGMAX_LANES]: the largest logit so far of some of the columns */
+    float *partials; /* [PARTIAL_FLOATS]: partial sums of the waves */
+    float *sums;     /* [SUM_FLOATS]: of a panel, [tiles][rows][TILE_N] */
+    float *scale;    /* [MAX_ROWS]: 1 / root mean square */
+    float *best;     /* [MAX_ROWS][ARGMAX_LANES]: largest logit so far of each lane's columns */
     int32_t *best_token, *chooses; /* likewise; [MAX_ROWS]: 1: the row chooses a token */
-    void *extra;                   /* a platform's own */
-    float *
-        prefetched; /* [rows + 1][prefetched_stride] of up to prefetched_rows rows: see residual_of */
+    void *extra;                   /* what follows, for the backend's own use */
+    /* [rows + 1][prefetched_stride], if there are at most prefetched_rows rows: see residual_of */
+    float *prefetched;
     uint32_t prefetched_rows, prefetched_stride;
-    uint32_t reciprocal; /* of the rows: see over */
+    uint32_t reciprocal; /* of the row count, for fast_div */
 } linear_lds;
 #define ARGMAX_LANES (THREADS / MAX_ROWS)
 #define LINEAR_LDS_BYTES ((PARTIAL_FLOATS + SUM_FLOATS + MAX_ROWS * (2 + 2 * ARGMAX_LANES)) * 4)
@@ -42,11 +42,11 @@ FLEET_DEVICE const bf16 *panel_weights(const task_args *task, uint32_t n)
     return task->weights + (size_t)n * (task->panel_bytes / 2);
 }
 
-/* What a wide tile's sums are added to, and the weights of the norm to come: in memory, or in LDS, where a platform has
-   brought them ahead (prefetch_residual). */
+/* What the sums of a panel are added to, and the weights of the next norm: in memory, or in LDS if
+   the backend has prefetched them (prefetch_residual). */
 typedef struct residual {
     const float *h, *norm;
-    uint32_t step; /* from row to row of h */
+    uint32_t step; /* stride between rows of h */
 } residual;
 FLEET_DEVICE residual residual_of(const task_args *task, const linear_lds *l, uint32_t column,
                                   uint32_t rows)
@@ -60,7 +60,8 @@ FLEET_DEVICE residual residual_of(const task_args *task, const linear_lds *l, ui
     return r;
 }
 
-/* n / rows, of up to MAX_ROWS rows of some tiles: divisions take long. */
+/* fast_div(n, reciprocal_of(rows)) is n / rows, for n up to MAX_ROWS rows of some tiles: an integer
+   division takes long. */
 FLEET_DEVICE uint32_t reciprocal_of(uint32_t rows)
 {
     return (1u << 20) / (rows ? rows : 1) + 1;
@@ -70,11 +71,11 @@ FLEET_DEVICE uint32_t fast_div(uint32_t n, uint32_t reciprocal)
     return n * reciprocal >> 20;
 }
 
-#define LANES_PER_ROW 16u /* threads that share the work on a row: at most TILE_N */
+#define LANES_PER_ROW 16u /* threads that share the work on a row; at most TILE_N */
 
-/* Which wide tiles of a product a worker computes. */
+/* The panels of a product that a worker computes: every `step`-th from `first` on. */
 typedef struct panel_range {
-    uint32_t begin, end; /* of the chiplet */
+    uint32_t begin, end; /* the chiplet's panels */
     uint32_t first, step;
 } panel_range;
 
@@ -90,12 +91,12 @@ FLEET_DEVICE panel_range panels_of_worker(const task_args *task, const fleet_ctx
     return t;
 }
 
-/* Neighbouring columns that a thread has: it waits once for all of them. */
+/* Four neighbouring columns: one load instead of four dependent waits. */
 typedef struct __attribute__((aligned(16))) vec4 {
     float value[4];
 } vec4;
 
-/* Puts an activation where a product will take it. */
+/* Stores an activation, as one or two bf16 terms, where the next product reads it. */
 FLEET_DEVICE void store_act(act_t *to, uint32_t low, float value)
 {
     to[0] = act_of_float(value);

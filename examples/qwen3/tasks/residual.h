@@ -1,11 +1,12 @@
-/* tasks/residual.h: the residual stream, and the inputs of the next layer. */
+/* tasks/residual.h: writes the residual stream and the input of the next layer. */
 #ifndef QWEN3_TASKS_RESIDUAL_H
 #define QWEN3_TASKS_RESIDUAL_H
 
 #include "backend.h"
 
-/* Puts some tiles of the new residual stream, from `column` on, where the next layer looks for them: from->h, if there is
-   any, and l->sums, which a thread reads where it has left them: fours of number thread, thread + threads... */
+/* Adds l->sums of some tiles, from `column` on, to from->h (if not null), and stores the result to
+   the residual stream and, times the next norm's weights, to x. A thread writes its results back to
+   l->sums, where store_squares finds them. */
 FLEET_DEVICE void store_residual(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                                  const residual *from, uint32_t column, uint32_t tiles,
                                  uint32_t rows)

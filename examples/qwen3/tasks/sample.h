@@ -1,22 +1,23 @@
-/* tasks/sample.h: the largest logit of each row, and the end of a step. */
+/* tasks/sample.h: greedy sampling. The head's epilogue keeps the largest logit of each worker's columns (argmax_...); `next`
+   reduces them over all workers, appends the tokens, and prepares the next step. */
 #ifndef QWEN3_TASKS_SAMPLE_H
 #define QWEN3_TASKS_SAMPLE_H
 
 #include "backend.h"
 
-/* Turns infinities and NaNs into the largest value, so that it is chosen and the check of the choice finds it.
-   x - x is 0 or not a number; a comparison would need two scalar registers of AMD for its lanes. */
+/* Maps infinities and NaN to infinity, so that such a logit wins and `next` finds it. x - x is 0 or
+   NaN; a comparison would occupy two scalar registers on AMD. */
 FLEET_DEVICE float nan_to_inf(float x)
 {
     return fminf(x + (x - x), INFINITY);
 }
-/* Keeps the larger logit; of equal ones the first token's. */
+/* The order of logits: the larger one, of equal ones the first token's. */
 FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_token)
 {
     return a > b || (a == b && a_token < b_token);
 }
 
-/* Which rows choose a token. */
+/* Marks the rows that choose a token. */
 FLEET_DEVICE void argmax_begin(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                uint32_t rows)
 {
@@ -66,7 +67,7 @@ FLEET_DEVICE void argmax_end(const fleet_ctx *ctx, const decoder *d, const linea
 
 /* ---- the end of a step ---- */
 
-/* Copies a batch from or to memory, by all threads. */
+/* Copies a batch from or to memory, with all threads. */
 FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
 {
     const uint32_t *words = (const uint32_t *)(const void *)from;
@@ -75,8 +76,8 @@ FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
     fleet_barrier(ctx);
 }
 
-/* The token of each sequence that has one now, and the rows of the next step; the launch ends where there are none. One
-   task. */
+/* Chooses the token of each sequence that has one in this step, and the rows of the next step. Ends
+   the launch when no rows are left. One task. */
 FLEET_TILE(next, task_args)
 {
     const decoder *d = &args->d;
@@ -127,7 +128,7 @@ FLEET_TILE(next, task_args)
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
-    /* A launch ends before its last step when a tile fails. session_run knows this one. */
+    /* A failing tile ends the launch before its last step; session_run knows this status. */
     return b->rows || b->steps == b->last_step ? FLEET_OK : FLEET_ERROR_ABORTED;
 }
 
