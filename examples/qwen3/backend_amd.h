@@ -188,7 +188,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
 
 /* ---- attention ---- */
 
-/* The nearest f16 that is finite; of NaN, NaN, which fminf and fmaxf would turn into a number. */
+/* Rounds to the nearest finite f16; NaN stays NaN, which fminf and fmaxf would turn into a number. */
 FLEET_DEVICE kv_t kv_of_float(float f)
 {
     const _Float16 half = (_Float16)(f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f));

@@ -56,11 +56,11 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
 }
 
 /* Scales: a wave takes SCALED_ROWS rows at a time and overlaps their loads. */
-#define SCALED_ROWS 2u     /* by the norm warp, which has time */
-#define MAX_SCALED_ROWS 8u /* loads of each row */
-#define SQUARES_IN_FLIGHT                                                                          \
-    8u /* Scales `scaled_rows` rows at a time, from `first` on, of which `waves` waves take turns. */
-/* The squares come from the tiles that computed x. */
+#define SCALED_ROWS 2u       /* rows that a warp takes at a time */
+#define MAX_SCALED_ROWS 8u   /* rows that the norm warp takes */
+#define SQUARES_IN_FLIGHT 8u /* loads of each row */
+/* Scales `scaled_rows` rows at a time, from `first` on; `waves` warps take turns. The squares come
+   from the tiles that computed x. */
 FLEET_DEVICE void rms_scale_rows(const task_args *task, const linear_lds *l, uint32_t first,
                                  uint32_t rows, uint32_t waves, const uint32_t scaled_rows)
 {

@@ -40,9 +40,9 @@ typedef struct matrix_part {
     uint32_t rows;
 } matrix_part;
 typedef struct matrix_source {
-    matrix_part part[3]; /* concatenated; */
+    matrix_part part[3]; /* concatenated, */
     uint32_t parts;
-    uint32_t alternate; /* or 1: TILE_N / 2 rows of the first part and of the second alternate */
+    uint32_t alternate; /* or 1: TILE_N / 2 rows of the first and second part alternate */
 } matrix_source;
 
 static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, const qwen3_tensor *c,

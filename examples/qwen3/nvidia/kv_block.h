@@ -20,7 +20,7 @@ FLEET_BOTH uint32_t kv_block_at(uint32_t row, uint32_t i)
 {
     return row * MAX_HEAD_DIM + (i / VECTOR ^ (row & 6) ^ row % 2 * 4) * VECTOR + i % VECTOR;
 }
-/* Of a head, in values. */
+/* Size of a head's cache, in elements. */
 FLEET_BOTH size_t cache_size(const decoder *d)
 {
     return (size_t)ceil_div(d->context, KV_BLOCK) * KV_BLOCK_VALUES;
