@@ -1,5 +1,5 @@
-/* The products of examples/qwen3, of as many rows and k's as have a way of their own through the tiles for the matrix
-   units of this platform: waves without any k, whole and begun rings of blocks, one and several tiles of rows. */
+/* The products of examples/qwen3 on this platform, with numbers of rows and k's that take different
+   paths: waves without k's, full and partial rings of blocks, one and several tiles of rows. */
 // run: asan
 // run: tsan
 #include "settings.h"
@@ -15,11 +15,10 @@ FLEET_KERNEL(multiply_all, task_args, THREADS)
 #define CASES 5u
 static const uint32_t row_cases[CASES] = {1, 16, 17, 33, MAX_ROWS};
 static const uint32_t block_cases[CASES] = {1, 4, 5, 33, 71}; /* of BLOCK_K k's */
-#define MOST_K (71u * BLOCK_K)
+#define MAX_K (71u * BLOCK_K)
 #define COLUMNS (2 * TILE_N + 5)
 #define PADDED (3 * TILE_N)
-#define WIDE                                                                                       \
-    (MAX_PANEL_TILES < 2 ? MAX_PANEL_TILES : 2u) /* the last of the wide tiles is not full */
+#define WIDE (MAX_PANEL_TILES < 2 ? MAX_PANEL_TILES : 2u) /* the last panel is not full */
 #define UNTOUCHED 12345.0f
 
 /* From -1 to 1. */
@@ -29,16 +28,16 @@ static float value_of(uint32_t i)
 }
 static bf16 weight_of(uint32_t column, uint32_t k)
 {
-    return bf16_of_float(value_of(column * MOST_K + k));
+    return bf16_of_float(value_of(column * MAX_K + k));
 }
 static act_t x_of(uint32_t row, uint32_t k)
 {
-    return act_of_float(value_of(1000003 + row * MOST_K + k));
+    return act_of_float(value_of(1000003 + row * MAX_K + k));
 }
 
 typedef struct product {
     task_args *ops;                       /* [CASES][CASES]: rows, k's */
-    float *floats;                        /* of each op [MAX_ROWS][COLUMNS] */
+    float *floats;                        /* of each task [MAX_ROWS][COLUMNS] */
     float want[CASES][MAX_ROWS][COLUMNS]; /* for each number of k's */
 } product;
 
@@ -51,7 +50,7 @@ static void *copied(test_run *t, const void *from, size_t bytes)
     return to;
 }
 
-/* Of a packed wide tile. */
+/* Of a packed panel. */
 static size_t tile_words(uint32_t k)
 {
     return (size_t)WIDE * TILE_N * ceil_div(k, K_ALIGN) * K_ALIGN;
@@ -94,7 +93,7 @@ static void want_products(product *p)
             }
 }
 
-/* A decoder that has no more than its rows. */
+/* A decoder that has nothing but its rows. */
 static decoder decoder_of(test_run *t, uint32_t rows)
 {
     decoder d;
@@ -204,7 +203,7 @@ static void products(test_run *t)
     fleet_device_free(floats);
 }
 
-/* What becomes of NaN on its way to the weights' type and to that of keys and values. */
+/* What becomes of NaN when it is converted to the type of weights, and of keys and values. */
 #define NANS 4u
 typedef struct converted {
     uint32_t from[NANS];

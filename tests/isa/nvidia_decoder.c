@@ -1,5 +1,6 @@
-/* What tests/isa/nvidia.py looks at of examples/qwen3: each path of its tiles for NVIDIA GPUs that orders memory by itself, as a
-   kernel of its own, named after the function. For sm_90a, which has wgmma. */
+/* The paths of examples/qwen3's tasks for NVIDIA GPUs that order memory themselves, each as a
+   kernel of its own, named after the function: tests/isa/nvidia.py looks at their PTX. For sm_90a,
+   which has wgmma. */
 #include "examples/qwen3/nvidia/attention.h"
 #include "examples/qwen3/nvidia/wgmma.h"
 

@@ -1,10 +1,10 @@
 // run: asan whole timeout=120
 // run: tsan whole timeout=120
-/* What examples/qwen3 computes with on NVIDIA GPUs, on the CPU: the text of tasks/linear.h and of nvidia/,
-   with a thread for each lane of a workgroup. Lanes meet where an instruction of the warp has them meet, and lay out there
-   what they bring (mma.h). Loads from global memory may touch what the kernel was given and nothing else; weights come in
-   slots that hold numbers from when they are filled until they are released, and behind the last weight none. Addresses
-   in LDS count from where a workgroup's begins; behind it are the slots.
+/* Runs the tasks for NVIDIA GPUs of examples/qwen3 (tasks/linear.h, nvidia/) on the CPU, with a thread for each lane of a
+   workgroup. Lanes meet where an instruction of the warp makes them meet, and exchange their operands there (mma.h). Loads
+   from global memory may touch only what the kernel was given. Stages of the weight pipeline hold numbers from when they are
+   filled until they are released, and NaN otherwise and after the last weight. Addresses in LDS count from the beginning of
+   the workgroup's; the stages follow.
 
    Products are of small whole numbers and must be exact; attention is compared with one in double precision. */
 #if !defined(_POSIX_C_SOURCE)
@@ -19,14 +19,14 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* From here on the headers take this for an NVIDIA GPU. */
+/* From here on the headers see an NVIDIA GPU. */
 #undef FLEET_HOST
 #define FLEET_CUDA 1
 #define __expf expf
 #define __fdividef(a, b) ((a) / (b))
 #include "examples/qwen3/decoder.h"
 
-/* ThreadSanitizer takes long: a part of the cases is enough for it. */
+/* ThreadSanitizer is slow: it runs a part of the cases. */
 static int is_part(void)
 {
     return getenv("FLEET_TEST_PART") != NULL;
@@ -34,7 +34,7 @@ static int is_part(void)
 
 /* ---- the workgroup ---- */
 
-/* The first thing that went wrong on any lane. */
+/* The first error of any lane. */
 static char complaint[200];
 static pthread_mutex_t complaining = PTHREAD_MUTEX_INITIALIZER;
 
@@ -67,17 +67,17 @@ typedef struct brought {
 
 typedef struct warp {
     pthread_barrier_t meet;
-    /* Of two meetings: nobody comes to the next but one before all have read what they found at this one. */
+    /* Two sets: a lane reaches the next meeting but one only after all have read this one. */
     brought lane[2][LANES];
     lane_elements elements[2][LANES];
 } warp;
 
-#define LDS_ROOM 131072u /* of the workgroup's LDS in front of the slots */
+#define LDS_ROOM 131072u /* the workgroup's LDS before the stages */
 #define MAX_GROUPS_RUNNING 4u
 
-/* A count in LDS (mbarrier). */
+/* An mbarrier. */
 typedef struct lds_count {
-    int32_t all, left, bytes; /* left: arrivals; bytes: on their way */
+    int32_t all, left, bytes; /* left: arrivals; bytes: in flight */
     uint32_t phase, is_open;
 } lds_count;
 
@@ -85,7 +85,7 @@ typedef struct workgroup {
     warp warps[MAX_WAVES];
     pthread_barrier_t block, multipliers;
     uint32_t any[2], meetings;
-    char *lds; /* LDS_ROOM, then the slots */
+    char *lds; /* LDS_ROOM, then the stages */
     lds_count counts[LDS_ROOM / 8];
     struct stream *stream;
 } workgroup;
@@ -112,7 +112,7 @@ static void emulated_barrier(const fleet_ctx *ctx)
     pthread_barrier_wait(&my_group->block);
 }
 
-/* All lanes' part in this meeting, to be read before the next but one. */
+/* Returns what all lanes brought to this meeting; valid until the next meeting but one. */
 static const brought *meet(meeting at, uint32_t word, float value)
 {
     warp *w = &my_group->warps[emulated_wave_id()];
@@ -158,7 +158,7 @@ static uint32_t lds_bytes(void); /* of the backend */
 static struct stream *stream_of(uint32_t group);
 static size_t slots_size(void);
 
-/* The LDS of a workgroup, with its slots. */
+/* The LDS of a workgroup, with its stages. */
 static char *lds_of(uint32_t group)
 {
     workgroup *g = &groups_running[group];
@@ -167,16 +167,17 @@ static char *lds_of(uint32_t group)
     return g->lds;
 }
 
-/* Which worker of how many on which of some chiplets a workgroup is. */
+/* Which worker a workgroup is, of how many, on which chiplet. */
 static uint32_t chiplets = 1;
-static uint32_t step; /* only grows, as the epoch does */
+static uint32_t step; /* only grows, like the epoch */
 static void set_worker(fleet_ctx *ctx, uint32_t number, uint32_t workers)
 {
     ctx->slice = number % chiplets, ctx->slices = chiplets;
     ctx->tile_index = number / chiplets, ctx->tile_num = workers / chiplets;
 }
 
-/* Runs workgroups from number `first` on, at a time, of so many; their LDS holds no numbers at first. They share args. */
+/* Runs some workgroups at a time, from number `first` on. Their LDS holds NaN at first. They share
+   args. */
 static void launch(lane_function function, void *args, uint32_t first, uint32_t groups,
                    uint32_t workers)
 {
@@ -217,14 +218,14 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
 
 /* ---- global memory ---- */
 
-/* Rows of halves, of which those may be read that are marked. */
+/* Rows of 16-bit values, of which only the marked ones may be read. */
 static struct readable {
     const uint16_t *from;
     uint32_t rows, width;
     const uint8_t *marked; /* [rows] */
 } may_read;
 
-/* Whether `count` values may be loaded at once: of one row, and from where so many are aligned. */
+/* Whether `count` values may be loaded at once: from one row, and aligned. */
 static int may_load(const uint16_t *at, uint32_t count)
 {
     const struct readable *r = &may_read;
@@ -254,7 +255,7 @@ FLEET_DEVICE fleet_quad load_quad(const act_t *from)
     if (may_load(from, 8)) memcpy(&quad, from, sizeof quad);
     return quad;
 }
-/* Of finite numbers, others being NaN. */
+/* Finite numbers only; others become NaN. */
 static float value_of_f16(uint32_t half)
 {
     const uint32_t bits = (half & 0x7fffu) << 13;
@@ -352,7 +353,7 @@ FLEET_DEVICE uint32_t any_lane(uint32_t so)
     for (uint32_t i = 0; i < LANES; i++) any |= lanes[i].word;
     return any;
 }
-/* What is stored as one is sometimes not there yet: the load then finds what was there before. */
+/* A 16-byte store is sometimes late: the load then finds the previous value. */
 static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
 #define MAX_STORES 4096u
 static struct {
@@ -385,7 +386,7 @@ FLEET_DEVICE uint32_t lds_address(const void *at)
 {
     return (uint32_t)((const char *)at - my_group->lds);
 }
-/* The phase ends when all have come, and all bytes. */
+/* A phase ends when all arrivals and all bytes have come. */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t count_change(uint32_t at, int32_t arrivals, int32_t bytes)
 {
@@ -435,7 +436,7 @@ FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint
         memcpy(my_group->lds + to, from, bytes);
     count_change(count, 0, -(int32_t)bytes);
 }
-/* What is copied arrives when it is waited for: a lane has the last ones in mind. */
+/* A copy takes place when it is awaited: a lane remembers the last ones. */
 #define MAX_COPIES 64u
 static __thread struct {
     uint32_t to;
@@ -489,7 +490,7 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 {
     meet(PRODUCTS, 0, 0);
 }
-/* K-major, with the swizzle of 64 bytes: bits 4 and 5 of the address, and 7 and 8. */
+/* K-major with a swizzle of 64 bytes: bits 4 and 5 of the address, xor bits 7 and 8. */
 static float of_operand(wgmma_desc o, uint32_t row, uint32_t k)
 {
     const uint32_t at = o.at + row / 8 * o.stride + row % 8 * 64 + k * 2;
@@ -497,7 +498,7 @@ static float of_operand(wgmma_desc o, uint32_t row, uint32_t k)
     memcpy(&half, my_group->lds + (at ^ (at >> 7 & 3) << 4), sizeof half);
     return value_of_bf16(half);
 }
-/* Behind the rows that there are an operand may be anything, and so nobody may look at its sums. */
+/* Rows after these may be arbitrary: their sums become NaN, so that using them is noticed. */
 static uint32_t rows_there;
 FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
@@ -531,28 +532,28 @@ FLEET_DEVICE uint32_t transpose_8x8(uint32_t pair)
            (lanes[(first + 1) * 4 + row / 2].word >> shift & 0xffffu) << 16;
 }
 
-/* ---- the weight stream ---- */
+/* ---- the weight pipeline ---- */
 
-#define TILES 2u /* wide ones */
+#define TILES 2u /* panels */
 #define MAX_PIECES 256u
-#define SHARERS 2u /* warps that take a piece of a product */
-#define RING 12u   /* slots */
+#define SHARERS 2u /* warps that share a stage of a product */
+#define RING 12u   /* stages */
 
 typedef struct stream_slot {
-    uint16_t *piece;          /* as it will come */
-    uint32_t taken, released; /* released: by so many warps, or for so many */
+    uint16_t *piece;          /* its contents */
+    uint32_t taken, released; /* released: for so many warps */
     uint32_t is_there;
 } stream_slot;
 typedef struct stream {
     uint32_t pieces;      /* of a tile */
-    uint32_t panel_tiles; /* pieces of a chunk, which are a team's of warps; 0: anybody's */
-    uint32_t all;         /* that are declared */
-    uint32_t end;         /* so many of them come */
+    uint32_t panel_tiles; /* stages of a chunk, which belong to a pair of warps; 0: to any warp */
+    uint32_t all;         /* stages that are declared */
+    uint32_t end;         /* stages that arrive */
     uint32_t slot_bytes;
     stream_slot slot[MAX_PIECES];
 } stream;
 static stream streams[MAX_GROUPS_RUNNING];
-static uint32_t declaring; /* number of the workgroup whose stream function runs */
+static uint32_t declaring; /* number of the workgroup whose declarations run */
 
 static stream *stream_of(uint32_t group)
 {
@@ -562,7 +563,7 @@ static size_t slots_size(void)
 {
     return (size_t)RING * 8192;
 }
-/* Where a piece is in LDS. */
+/* Where a stage is in LDS. */
 static uint16_t *slot_of(uint32_t group, uint32_t n)
 {
     return (uint16_t *)(void *)(lds_of(group) + LDS_ROOM + n % RING * streams[group].slot_bytes);
@@ -574,7 +575,7 @@ static void streams_clear(uint32_t slot_bytes)
     memset(streams, 0, sizeof streams);
     for (uint32_t i = 0; i < MAX_GROUPS_RUNNING; i++) streams[i].slot_bytes = slot_bytes;
 }
-/* The next piece of a stream. */
+/* Declares the next stage. */
 static void stream_add(uint32_t group, const void *from, uint32_t bytes)
 {
     stream *s = &streams[group];
@@ -597,7 +598,7 @@ static emulated_weights emulated_weights_open(const fleet_ctx *ctx)
     w.next = 0;
     return w;
 }
-/* A piece comes when its slot is free. */
+/* A stage arrives when its place in the ring is free. */
 static pthread_mutex_t fetching = PTHREAD_MUTEX_INITIALIZER;
 static void fetch(stream *s, uint32_t n)
 {
@@ -661,7 +662,7 @@ static uint32_t emulated_weights_slot(const emulated_weights *w)
 {
     return w->next % RING;
 }
-/* Another piece may come into the slot at once when it has been released for all warps. */
+/* The next stage may take the place at once when it has been released for all warps. */
 static void emulated_weights_release(const emulated_weights *w, uint32_t sharers)
 {
     stream *s = my_group->stream;
@@ -711,7 +712,7 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
 }
 
-/* ---- the tiles, with all of this ---- */
+/* ---- the tasks, on top of all this ---- */
 
 #define fleet_wave_size emulated_wave_size
 #define fleet_lane emulated_lane
@@ -745,7 +746,7 @@ static uint32_t lds_bytes(void)
 
 /* ---- products ---- */
 
-/* Draws of a run that is always the same. */
+/* Pseudo-random numbers, the same in every run. */
 static uint32_t drawn;
 static uint32_t draw(uint32_t below)
 {
@@ -759,10 +760,10 @@ static float whole_number(void)
 
 typedef struct product {
     uint32_t rows, k, panel_tiles, listed, split;
-    uint32_t stops; /* 1: the stream ends in the second tile */
+    uint32_t stops; /* 1: the pipeline ends in the second panel */
     operand in;
-    float *sums;  /* [TILES][wide][rows][TILE_N] */
-    uint32_t bad; /* lanes that were told so */
+    float *sums;  /* [TILES][panel tiles][rows][TILE_N] */
+    uint32_t bad; /* lanes that got an error */
 } product;
 
 static void multiply_tiles(const fleet_ctx *ctx, void *args)
@@ -784,10 +785,10 @@ static void multiply_tiles(const fleet_ctx *ctx, void *args)
         complain("the next task's weights would begin at piece", weights.weights.next);
 }
 
-/* Fills memory and stream, runs, and compares. */
+/* Fills memory and pipeline, runs, and compares. */
 static void check_product(test_run *t, product *p)
 {
-    /* Rows that no list names hold no numbers, and the second bf16 of each lie behind all first ones. */
+    /* Rows that are not listed hold NaN. The low terms follow all high terms. */
     const uint32_t k = p->k, apart = MAX_ROWS * k, copies = p->split ? 2 : 1;
     const uint32_t columns = p->panel_tiles * TILE_N, padded = ceil_div(k, K_ALIGN) * K_ALIGN;
     stream *st = &streams[0];
@@ -839,7 +840,7 @@ static void check_product(test_run *t, product *p)
     for (uint32_t i = 0; i < st->all; i++) {
         const stream_slot *slot = &st->slot[i];
         const uint32_t wanted = i < st->end ? SHARERS : 0, released = slot->released;
-        /* Where the stream ends, a warp that was refused takes none of what is left, and keeps what it has. */
+        /* A warp that is refused a stage acquires none of the following, and keeps what it has. */
         if (slot->taken > wanted || released > slot->taken * (MAX_WAVES / SHARERS) ||
             (!p->stops && (slot->taken != wanted || released != wanted * (MAX_WAVES / SHARERS))))
             test_fail(t, __FILE__, __LINE__,
@@ -853,7 +854,7 @@ static void check_product(test_run *t, product *p)
         for (uint32_t c = 0; c < copies; c++)
             for (uint32_t j = 0; j < k; j++)
                 want += w[j] * float_of_bf16(x[c * apart + act_at((uint32_t)list[row], j, k)]);
-        if (!(p->sums[i] == want)) /* NaN is unequal, too */
+        if (!(p->sums[i] == want)) /* also if NaN */
             test_fail(t, __FILE__, __LINE__,
                       "%u rows, k %u, wide %u, list %u, split %u: tile %u, row %u, column %u is "
                       "%g, expected %g",
@@ -868,8 +869,8 @@ static void check_product(test_run *t, product *p)
     free(x);
 }
 
-/* Groups of rows that are full and that are not; tiles of one piece, of fewer pieces than there are warps, of as many and
-   of more, the last one full or short. */
+/* Full and partial groups of rows; tiles of one stage, of fewer stages than warps, of as many, and
+   of more, the last one full or not. */
 static void products_are_exact(test_run *t)
 {
     static const uint32_t cases[][4] = {
@@ -894,7 +895,8 @@ static void products_are_exact(test_run *t)
     }
 }
 
-/* Whoever does not get its piece says so, and the others take theirs: nobody is left waiting. */
+/* A warp that does not get its stage reports it, the others acquire theirs, and none is left
+   waiting. */
 static void a_stream_that_ends_is_told(test_run *t)
 {
     static const uint32_t ks[] = {32, 2304, 4096};
@@ -908,7 +910,7 @@ static void a_stream_that_ends_is_told(test_run *t)
     }
 }
 
-/* Every piece has been taken, and released for all warps. */
+/* Every stage was acquired, and released for all warps. */
 static void check_slots(void)
 {
     for (uint32_t g = 0; g < MAX_GROUPS_RUNNING; g++)
@@ -917,8 +919,8 @@ static void check_slots(void)
                 complain("a piece is not released for all, or never taken", n);
 }
 
-/* The whole tile, with its arguments from the stream too, of a layer behind a norm: some workers, of which those that
-   share columns run at a time. Of many rows four times as many tiles are computed together. */
+/* A whole layer with an RMS norm, the arguments through the pipeline too: some workers, of which
+   those that share a panel run at the same time. Large-M panels have four times as many tiles. */
 typedef struct layer {
     uint32_t rows, k, panel_tiles, columns, workers, split;
     uint32_t epilogue; /* EPILOGUE_RESIDUAL: without a norm before it */
@@ -1013,7 +1015,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     if (complaint[0])
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u columns: %s", a->rows, k, a->columns,
                   complaint);
-    /* Of sums that are shared the largest is a few times 24 sqrt(k's of a part), for a product is some 24. */
+    /* The largest split-K sum is a few times 24 sqrt(k's of a split), since a product is about 24. */
     if (large_m && a->workers > 1) rounded = 0x1p-17 * 110 * sqrt((double)k * a->workers);
     for (uint32_t r = 0; r < a->rows; r++) {
         float squared = 0;
@@ -1056,7 +1058,8 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
         }
     }
 }
-/* Sums in a word: cut off by less than 2^-17 of each, and no number stays none. Any other task's word is late. */
+/* Packed sums: each loses less than 2^-17, and NaN and infinity stay what they are. The tag of any
+   other task differs. */
 static void sums_are_in_a_word(test_run *t)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f, -0.0f};
@@ -1081,8 +1084,8 @@ static void sums_are_in_a_word(test_run *t)
         }
     }
 }
-/* Few rows and many; tiles that are not full, more of them than are computed at once and fewer; k's that are a worker's
-   alone, and shared, and that end within a piece, and within what is copied at a time; one chiplet, and two. */
+/* Small and large batches; panels that are not full, and more or fewer than fit at once; k's of one
+   worker and split ones, which end inside of a stage and of a row stage; one chiplet and two. */
 static void layers_are_near_plain_ones(test_run *t)
 {
     static const layer cases[] = {
@@ -1120,8 +1123,9 @@ static void layers_are_near_plain_ones(test_run *t)
     }
 }
 
-/* Tasks of one worker, one after the other: each learns how many rows its step has, from memory where what is in LDS is not
-   surely of this step. At first it is what another session left in a step of the same number. */
+/* Successive tasks of one worker: each learns the step's row count, from memory unless what LDS
+   holds is surely of this step. At first LDS holds the arguments of another session, from a step of
+   the same number. */
 enum { OWN_TASKS = 5, SESSION = 3, OTHER_SESSION = 4 };
 static const struct {
     uint32_t epoch, rows, want;
@@ -1164,7 +1168,7 @@ static void rows_are_those_of_the_step(test_run *t)
 
 typedef struct attention {
     uint32_t head_dim, heads, kv_heads, workers;
-    int32_t position[2], rows[2]; /* of two sequences; no rows: it has come to its end */
+    int32_t position[2], rows[2]; /* of two sequences; no rows: it has ended */
 } attention;
 
 #define CONTEXT 400u
@@ -1175,7 +1179,7 @@ typedef struct decoder_and_op {
     decoder d;
     batch b;
     task_args o;
-    uint32_t large_m; /* 1: as the kernel of many rows has it */
+    uint32_t large_m; /* 1: as in the large-M kernel */
 } decoder_and_op;
 
 static void attend_parts(const fleet_ctx *ctx, void *args)
@@ -1208,7 +1212,7 @@ static kv_t *halves(size_t n)
     return h;
 }
 
-/* A head after norm and rotation. */
+/* A head after RMS norm and RoPE. */
 static void plain_head(double *to, const decoder *d, const float *from, const float *norm,
                        uint32_t position)
 {
@@ -1225,7 +1229,8 @@ static void plain_head(double *to, const decoder *d, const float *from, const fl
     }
 }
 
-/* One row and head, of values and keys as the cache has them; also how large the values are that went into it. */
+/* One row and head, from the values and keys in the cache; `size` is the sum of the terms'
+   magnitudes. */
 static void plain_attention(double *to, double *size, const decoder_and_op *a, size_t cache,
                             const float *q, uint32_t position)
 {
@@ -1251,7 +1256,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
     }
 }
 
-/* What the step appended to the cache: rounded once. */
+/* The appended keys and values are rounded once. */
 static void check_appended(test_run *t, const decoder_and_op *a, const float *row, uint32_t head,
                            size_t cache, uint32_t position)
 {
@@ -1268,7 +1273,7 @@ static void check_appended(test_run *t, const decoder_and_op *a, const float *ro
     }
 }
 
-/* What is cached before the step; no numbers in keys that are not there yet. */
+/* What is cached before the step; keys that are not there yet are NaN. */
 static void fill_cache(kv_t *cache, const decoder_and_op *a)
 {
     const decoder *d = &a->d;
@@ -1284,7 +1289,8 @@ static void fill_cache(kv_t *cache, const decoder_and_op *a)
     }
 }
 
-/* So many workgroups, one after the other from number `first` on. What was copied is gone from the cache meanwhile. */
+/* Runs workgroups one after the other, from number `first` on. What the pipeline has copied is
+   overwritten in the cache meanwhile. */
 static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t workers)
 {
     const decoder *d = &a->d;
@@ -1343,7 +1349,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     a.d.splits_done = (uint32_t *)calloc(b->rows * c->heads, sizeof *a.d.splits_done);
     a.d.attended = halves(2 * apart);
     a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
-    /* No two runs have the same tags, whatever memory they get. */
+    /* no two runs have the same tags, even in the same memory */
     a.large_m = number % 2, a.o.number = 2 * number, a.o.step_tasks = OPS;
     a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
     if (!a.d.splits_done) abort();
@@ -1359,7 +1365,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     run_attention(&a, 0, 1);
     memcpy(again, a.d.attended, (size_t)2 * apart * sizeof *again);
     memset(a.d.attended, 0xff, (size_t)2 * apart * sizeof *again);
-    /* What is left of the layer before, or of this one in the step before, has no numbers now: none of it may be taken. */
+    /* The results of the previous layer, or of this layer in the previous step, are NaN now: none
+       may be used. */
     if (number % 4 == 3)
         step++;
     else
@@ -1402,9 +1409,9 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     free(rope);
 }
 
-/* Sizes of heads that fill one half or two, or some of them; groups that divide a set of queries and that do not, one set
-   to several passes of all; units that are full and that are not, old ones and new ones; several parts of a sequence, more
-   and fewer than are joined at a time; and rows that do not see all keys of their step. */
+/* Heads of different sizes; groups that divide a query set and that do not; one query set to
+   several passes; full and partial KV blocks, older and new ones; several KV splits, more and fewer
+   than are combined at a time; rows that do not see all keys of their step. */
 static void attention_is_near_a_plain_one(test_run *t)
 {
     static const attention cases[] = {

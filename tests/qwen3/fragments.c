@@ -1,5 +1,6 @@
-/* How examples/qwen3 multiplies on tensor cores, lane by lane on the CPU: where a weight is packed, what each lane loads,
-   and where it puts its sums, against the fragments of mma.m16n8k16 as the PTX ISA gives them. */
+/* The layouts of examples/qwen3 for tensor cores, lane by lane on the CPU: where a weight is
+   packed, what each lane loads, and where it stores its sums, compared with the fragments of
+   mma.m16n8k16 in the PTX ISA. */
 // run: asan whole
 #include "test.h"
 
@@ -7,7 +8,7 @@
 #include "mma.h"
 
 #define BLOCKS 3u
-#define WORDS (STAGE_K * TILE_N) /* of a piece */
+#define WORDS (STAGE_K * TILE_N) /* of a stage */
 #define BANKS 32u
 
 typedef struct lane_registers {
@@ -74,7 +75,8 @@ static void products_come_out(test_run *t)
             }
             multiply_lanes(lanes);
         }
-    for (uint32_t i = 0; i < FRAGMENT_ROWS * TILE_N; i++) sums[i] = 0.5f; /* no product's sum */
+    for (uint32_t i = 0; i < FRAGMENT_ROWS * TILE_N; i++)
+        sums[i] = 0.5f; /* not the sum of any product */
     for (uint32_t lane = 0; lane < LANES; lane++)
         for (uint32_t i = 0; i < FRAGMENT_SUMS; i++) {
             const uint32_t turn = fragment_sum_turn(lane, i);
@@ -91,7 +93,7 @@ static void products_come_out(test_run *t)
         }
 }
 
-/* Counts an access of `bytes` bytes in its banks; 0: another one is there. */
+/* Counts an access in its banks; 0: a bank is taken. */
 static int finds_free_banks(uint32_t *used, uint32_t at_bytes, uint32_t bytes)
 {
     for (uint32_t b = at_bytes / 4; b < (at_bytes + bytes) / 4; b++)
@@ -122,8 +124,8 @@ static void sums_are_in_different_banks(test_run *t)
     }
 }
 
-/* A row that is appended fills sectors of memory, none of which has values of another row. */
-static void rows_of_a_unit_are_whole(test_run *t)
+/* An appended row fills whole sectors of memory, without values of other rows. */
+static void rows_of_a_kv_block_are_whole(test_run *t)
 {
     uint32_t seen[KV_BLOCK_VALUES] = {0}, row_of_sector[KV_BLOCK_VALUES * 2 / 32];
     memset(row_of_sector, 0xff, sizeof row_of_sector);
@@ -140,8 +142,8 @@ static void rows_of_a_unit_are_whole(test_run *t)
         }
 }
 
-/* Eight lanes at a time load a piece each: of keys of two rows, of values of four. */
-static void pieces_of_a_unit_are_in_different_banks(test_run *t)
+/* Eight lanes at a time load a vector each: of keys of two rows, of values of four. */
+static void vectors_of_a_kv_block_are_in_different_banks(test_run *t)
 {
     for (uint32_t first = 0; first < LANES; first += 8)
         for (uint32_t n = 0; n < 8; n++) {
@@ -157,7 +159,8 @@ static void pieces_of_a_unit_are_in_different_banks(test_run *t)
         }
 }
 
-/* Of multiplication m a lane has values 8g + m and those half a head behind, of the keys that stand for its k's. */
+/* Multiplication m uses values 8g + m and those half a head further, of the keys that stand for the
+   lane's k's. */
 static void values_come_out(test_run *t)
 {
     uint16_t unit[KV_BLOCK * MAX_HEAD_DIM];
@@ -204,8 +207,8 @@ static void list(test_run *t)
     TEST(products_come_out);
     TEST(weights_are_in_different_banks);
     TEST(sums_are_in_different_banks);
-    TEST(rows_of_a_unit_are_whole);
-    TEST(pieces_of_a_unit_are_in_different_banks);
+    TEST(rows_of_a_kv_block_are_whole);
+    TEST(vectors_of_a_kv_block_are_in_different_banks);
     TEST(values_come_out);
 }
 
