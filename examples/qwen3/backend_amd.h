@@ -197,7 +197,7 @@ FLEET_DEVICE kv_t kv_of_float(float f)
     return bits;
 }
 /* Converts VECTOR keys or values. */
-FLEET_DEVICE void load_eight(const kv_t *from, float *to)
+FLEET_DEVICE void load_vector(const kv_t *from, float *to)
 {
     const fleet_quad quad = load_quad(from, 0);
     _Float16 half[VECTOR];
@@ -212,7 +212,7 @@ FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
     float sum[VECTOR] = {0}, all = 0;
     for (uint32_t i = 0; i < n; i += VECTOR) {
         float key[VECTOR];
-        load_eight(b + i, key);
+        load_vector(b + i, key);
         UNROLLED
         for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * key[j];
     }
@@ -223,7 +223,7 @@ FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
 FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const kv_t *values)
 {
     float value[VECTOR];
-    load_eight(values, value);
+    load_vector(values, value);
     UNROLLED
     for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weight * value[j];
 }

@@ -339,7 +339,7 @@ typedef struct stage_source {
 } stage_source;
 
 /* Acquires a stage by its number; the stages before belong to other warps. Null: the launch ends. */
-FLEET_DEVICE const kv_t *take_stage(stage_source *from, uint32_t number)
+FLEET_DEVICE const kv_t *acquire_stage(stage_source *from, uint32_t number)
 {
     const kv_t *stage;
     fleet_weights_skip(&from->weights, number - from->position);
@@ -382,7 +382,7 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *blocks, const kv
         const kv_t *block = blocks + (size_t)u * KV_BLOCK_VALUES;
         const uint32_t lane = opaque(fleet_lane());
         float score[FRAGMENT_SUMS];
-        if (u < cached && !(block = take_stage(from, first + u))) break;
+        if (u < cached && !(block = acquire_stage(from, first + u))) break;
         score_block(score, q, block, lane);
         accumulate_block(a, score, key + u * KV_BLOCK, scale, block + KV_BLOCK_VALUES / 2, lane);
         if (u < cached) release_stage(from, query_sets);
@@ -610,13 +610,13 @@ FLEET_DEVICE const task_args *begin_splits(const fleet_ctx *ctx, stage_source *f
 {
     uint64_t *own = (uint64_t *)ctx->lds;
     if (fleet_wave_id() == 0) {
-        const uint64_t *args = (const uint64_t *)(const void *)take_stage(from, 0);
+        const uint64_t *args = (const uint64_t *)(const void *)acquire_stage(from, 0);
         for (uint32_t i = fleet_lane(); args && i < offsetof(task_args, rows) / 8; i += 32)
             own[i] = args[i];
         if (args) release_stage(from, 1);
         if (fleet_lane() == 0) list->known = args != NULL;
     } else if (fleet_wave_id() == 1) {
-        const batch *b = (const batch *)(const void *)take_stage(from, 1);
+        const batch *b = (const batch *)(const void *)acquire_stage(from, 1);
         if (b) {
             list_splits(ctx, list, b, b->kv_heads, 0);
             if (fleet_lane() == 0) store_row_count(ctx, b->rows);
