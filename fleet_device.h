@@ -699,6 +699,11 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t wo
      FLEETI_ROLLED         before a loop that mostly runs once: keeps its code small
      FLEETI_UNROLLED       before a loop over registers
      FLEETI_LOOK_CYCLES    of fleeti_cycles: a load has returned after so many
+     FLEETI_LEAST_LANES    lanes of a wave at least
+   Macros:
+     FLEETI_PARK           (type, name): defines const type *name(const type *), which the whole workgroup calls with equal
+                           values: it keeps them where they cost no registers
+     FLEETI_PARKED_BYTES   (type): bytes of static LDS that this takes
    Types:
      fleeti_me             the calling thread in its workgroup, passed from function to function. `streams`, a constant, is
                            1 where the last wave is the producer of a weight pipeline and belongs to no group
@@ -764,6 +769,8 @@ FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at);
 
 /* ---- the calling thread ---- */
 
+/* The workgroup counts to this chiplet, where it has no place of its own. */
+FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet);
 FLEET_DEVICE fleeti_me fleeti_me_now(void);
 /* The same, to be kept for a long time. All lanes call it. */
 FLEET_DEVICE fleeti_me fleeti_me_kept(void);
@@ -789,6 +796,9 @@ FLEET_DEVICE void fleeti_block_any_again(void);
 FLEET_DEVICE void *fleeti_dynamic_lds(void);
 FLEET_DEVICE fleeti_lds fleeti_lds_begin(void);
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads);
+/* For code that declares FLEET_LDS again and again, where that is allocated as it runs: reset frees what came after mark. */
+FLEET_DEVICE size_t fleeti_lds_mark(void);
+FLEET_DEVICE void fleeti_lds_reset(size_t mark);
 FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds);
 /* LDS that the kit's own functions use, word by word or by four. */
 FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word);
@@ -904,6 +914,14 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+#define FLEETI_LEAST_LANES 32u
+/* Scalar registers and the stack have room for it. */
+#define FLEETI_PARK(type, name)                                                                    \
+    FLEET_DEVICE const type *name(const type *value)                                               \
+    {                                                                                              \
+        return value;                                                                              \
+    }
+#define FLEETI_PARKED_BYTES(type) 0u
 
 /* ---- amd: identity ---- */
 
@@ -1386,6 +1404,18 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
     return fleeti_dynamic;
 }
 
+FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
+{
+    (void)chiplet;
+}
+FLEET_DEVICE size_t fleeti_lds_mark(void)
+{
+    return 0;
+}
+FLEET_DEVICE void fleeti_lds_reset(size_t mark)
+{
+    (void)mark;
+}
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
     return (uint32_t *)quads;
@@ -1721,6 +1751,22 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
 #define FLEETI_RT(name) hip##name
 #define FLEETI_RT_ERROR hipError_t
 #define FLEETI_RT_OK hipSuccess
+#define FLEETI_RT_PROPERTIES hipDeviceProp_t
+#define FLEETI_RT_UNITS hipDeviceAttributeMultiprocessorCount
+#define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlock
+/* The null stream is never captured, and must not be asked. */
+#define FLEETI_RT_MAY_CAPTURE(stream) ((stream) != NULL)
+/* gfx94x and gfx950 have XCDs with private L2s and an id register. */
+#define FLEETI_RT_HAS_CHIPLET_IDS(properties)                                                      \
+    (strncmp((properties).gcnArchName, "gfx94", 5) == 0 ||                                         \
+     strncmp((properties).gcnArchName, "gfx950", 6) == 0)
+/* How many chiplets the runtime says there are; 0: it does not say. */
+#if HIP_VERSION_MAJOR >= 7
+#define FLEETI_RT_CHIPLETS(count, device)                                                          \
+    hipDeviceGetAttribute(count, hipDeviceAttributeNumberOfXccs, device)
+#else
+#define FLEETI_RT_CHIPLETS(count, device) ((void)(device), *(count) = 0, hipSuccess)
+#endif
 /* Coherent: fine-grained, so that system-scope atomics and polls see it at once. */
 #define FLEETI_RT_PINNED(memory, bytes)                                                            \
     hipHostMalloc(memory, bytes, hipHostMallocMapped | hipHostMallocCoherent)
@@ -1744,6 +1790,18 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
 #define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+#define FLEETI_LEAST_LANES 32u
+/* Each thread would keep it in registers of its own. */
+#define FLEETI_PARK(type, name)                                                                    \
+    FLEET_DEVICE const type *name(const type *value)                                               \
+    {                                                                                              \
+        __shared__ type parked;                                                                    \
+        if (fleet_thread_id() == 0) parked = *value;                                               \
+        fleet_block_barrier();                                                                     \
+        return (const type *)__cvta_shared_to_generic(                                             \
+            fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&parked)));                         \
+    }
+#define FLEETI_PARKED_BYTES(type) sizeof(type)
 
 /* ---- nvidia: identity ---- */
 
@@ -2059,6 +2117,18 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
     extern __shared__ __attribute__((aligned(FLEETI_DYNAMIC_ALIGN))) uint4 fleeti_dynamic[];
     return fleeti_dynamic;
+}
+FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
+{
+    (void)chiplet;
+}
+FLEET_DEVICE size_t fleeti_lds_mark(void)
+{
+    return 0;
+}
+FLEET_DEVICE void fleeti_lds_reset(size_t mark)
+{
+    (void)mark;
 }
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
@@ -2437,6 +2507,12 @@ FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot,
 #define FLEETI_RT(name) cuda##name
 #define FLEETI_RT_ERROR cudaError_t
 #define FLEETI_RT_OK cudaSuccess
+#define FLEETI_RT_PROPERTIES struct cudaDeviceProp
+#define FLEETI_RT_UNITS cudaDevAttrMultiProcessorCount
+#define FLEETI_RT_LDS_BYTES(properties) (properties).sharedMemPerBlockOptin
+#define FLEETI_RT_MAY_CAPTURE(stream) 1
+#define FLEETI_RT_HAS_CHIPLET_IDS(properties) ((void)(properties), 0)
+#define FLEETI_RT_CHIPLETS(count, device) ((void)(device), *(count) = 0, cudaSuccess)
 #define FLEETI_RT_PINNED(memory, bytes) cudaHostAlloc(memory, bytes, cudaHostAllocMapped)
 #define FLEETI_RT_PINNED_FREE(memory) cudaFreeHost(memory)
 
@@ -2505,6 +2581,14 @@ FLEET_C_END
 #define FLEETI_ROLLED
 #define FLEETI_UNROLLED
 #define FLEETI_LOOK_CYCLES 0
+#define FLEETI_LEAST_LANES 1u
+/* Scalar registers and the stack have room for it. */
+#define FLEETI_PARK(type, name)                                                                    \
+    FLEET_DEVICE const type *name(const type *value)                                               \
+    {                                                                                              \
+        return value;                                                                              \
+    }
+#define FLEETI_PARKED_BYTES(type) 0u
 
 /* ---- host: identity ---- */
 
@@ -2854,6 +2938,18 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
     return fleeti_host_dynamic_lds();
 }
 /* Several waves may write one word at once, the same value. */
+FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
+{
+    fleeti_host_sit(chiplet);
+}
+FLEET_DEVICE size_t fleeti_lds_mark(void)
+{
+    return fleeti_host_lds_mark();
+}
+FLEET_DEVICE void fleeti_lds_reset(size_t mark)
+{
+    fleeti_host_lds_reset(mark);
+}
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads)
 {
     return quads->word;
@@ -4055,6 +4151,7 @@ FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32
 #if defined(FLEET_IMPLEMENTATION) && !defined(FLEETI_DEVICE_IMPLEMENTED)
 #define FLEETI_DEVICE_IMPLEMENTED
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -4154,6 +4251,79 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
                : FLEET_OK;
 }
 
+/* What a launch asks of the device; fleet_sched.h uses these. */
+/* 1: each chiplet tells its id, so that virtual chiplets must not be. */
+static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
+{
+    int device = 0;
+    FLEETI_RT_PROPERTIES p;
+    if (fleeti_rt(FLEETI_RT(GetDevice)(&device)) ||
+        fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))
+        return 0;
+    return FLEETI_RT_HAS_CHIPLET_IDS(p);
+}
+/* Threads of which a workgroup has a multiple. The producer is one wave. */
+static __attribute__((unused)) uint32_t fleeti_launch_wave(uint32_t planned)
+{
+    (void)planned;
+    return FLEET_PRODUCER_THREADS;
+}
+static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
+{
+    FLEETI_RT(StreamCaptureStatus) status = FLEETI_RT(StreamCaptureStatusNone);
+    return FLEETI_RT_MAY_CAPTURE(stream) &&
+           FLEETI_RT(StreamIsCapturing)(stream, &status) == FLEETI_RT_OK &&
+           status != FLEETI_RT(StreamCaptureStatusNone);
+}
+/* Whether the device can hold all workgroups of the kernel at once. */
+static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
+                                                        const fleet_kernel_desc *d)
+{
+    int per_unit = 0, device = 0, units = 0;
+    if (d->lds_bytes && /* beside static LDS it may be too much without, whatever its size */
+        fleeti_rt(FLEETI_RT(FuncSetAttribute)(
+            kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+        return FLEET_ERROR_LAUNCH;
+    if (fleeti_rt(FLEETI_RT(OccupancyMaxActiveBlocksPerMultiprocessor)(
+            &per_unit, kernel, (int)d->threads, d->lds_bytes)))
+        return FLEET_ERROR_LAUNCH;
+    if (fleeti_rt(FLEETI_RT(GetDevice)(&device)) ||
+        fleeti_rt(FLEETI_RT(DeviceGetAttribute)(&units, FLEETI_RT_UNITS, device)))
+        units = 0;
+    return (uint32_t)per_unit * (uint32_t)units < d->blocks ? FLEET_ERROR_TOO_MANY_WORKERS
+                                                            : FLEET_OK;
+}
+/* Reads device memory while a kernel runs, on a stream that waits for no other. */
+static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void *from,
+                                                            size_t bytes)
+{
+    fleet_stream stream;
+    fleet_status status =
+        fleeti_rt(FLEETI_RT(StreamCreateWithFlags)(&stream, FLEETI_RT(StreamNonBlocking)));
+    if (status) return status;
+    status = fleet_to_host(to, from, bytes, stream);
+    (void)FLEETI_RT(StreamDestroy)(stream);
+    return status;
+}
+/* The device without its units per chiplet; *units: of all. Chiplets 0: the runtime does not tell how many. */
+static __attribute__((unused)) fleet_status fleeti_query_device(fleet_topology *t, uint32_t *units)
+{
+    int device = 0, chiplets = 0;
+    FLEETI_RT_PROPERTIES p;
+    fleet_status status;
+    if ((status = fleeti_rt(FLEETI_RT(GetDevice)(&device)))) return status;
+    if ((status = fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))) return status;
+    *units = (uint32_t)p.multiProcessorCount;
+    if (*units == 0) return FLEET_ERROR_DEVICE;
+    if (!fleeti_rt(FLEETI_RT_CHIPLETS(&chiplets, device)) && chiplets > 0)
+        t->chiplets = (uint32_t)chiplets;
+    snprintf(t->name, sizeof t->name, "%.*s", (int)sizeof t->name - 1, p.name);
+    t->wave_size = (uint32_t)p.warpSize;
+    t->lds_bytes = (uint32_t)FLEETI_RT_LDS_BYTES(p);
+    t->l2_bytes = (uint64_t)p.l2CacheSize;
+    return FLEET_OK;
+}
+
 #else
 
 /* ---- the CPU as a device ---- */
@@ -4177,6 +4347,44 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+/* What a launch asks of the device, as on a GPU. */
+static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
+{
+    return 0;
+}
+/* Of the GPU that the plan is for: the CPU refuses what that one would. */
+static __attribute__((unused)) uint32_t fleeti_launch_wave(uint32_t planned)
+{
+    return planned;
+}
+static __attribute__((unused)) uint32_t fleeti_capturing(fleet_stream stream)
+{
+    (void)stream;
+    return 0;
+}
+static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
+                                                        const fleet_kernel_desc *d)
+{
+    (void)kernel, (void)d;
+    return FLEET_OK;
+}
+static __attribute__((unused)) fleet_status fleeti_snapshot(void *to, const void *from,
+                                                            size_t bytes)
+{
+    for (size_t i = 0; i < bytes / 4; i++)
+        ((uint32_t *)to)[i] = __atomic_load_n((const uint32_t *)from + i, __ATOMIC_RELAXED);
+    return FLEET_OK;
+}
+static __attribute__((unused)) fleet_status fleeti_query_device(fleet_topology *t, uint32_t *units)
+{
+    *t = fleet_topology_make(2, 2);
+    t->units[0] = 3; /* unequal, as chiplets may be elsewhere */
+    t->wave_size = 1;
+    t->private_l2 = 0;
+    *units = 5;
+    return FLEET_OK;
+}
 
 static fleet_status fleeti_host_alloc(void **memory, size_t bytes)
 {

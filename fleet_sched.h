@@ -231,7 +231,7 @@ typedef struct fleet_run {
     FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, 0)
 
 /* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
-#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS + FLEETI_FIXED_BYTES)
+#define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS + FLEETI_PARKED_BYTES(fleeti_fixed))
 
 FLEET_C_BEGIN
 
@@ -760,24 +760,7 @@ typedef struct fleeti_fixed {
     fleeti_cold lds_bytes;
     fleeti_cold launch_error; /* FLEET_ERROR_...: the kernel cannot run the launch */
 } fleeti_fixed;
-/* Where it stays. All threads of the workgroup come here, and all would say the same. */
-#if defined(FLEET_CUDA)
-#define FLEETI_FIXED_BYTES sizeof(fleeti_fixed)
-FLEET_DEVICE const fleeti_fixed *fleeti_fixed_in_lds(const fleeti_fixed *fixed)
-{
-    __shared__ fleeti_fixed kept;
-    if (fleet_thread_id() == 0) kept = *fixed;
-    fleet_block_barrier();
-    return (const fleeti_fixed *)__cvta_shared_to_generic(
-        fleeti_lds_kept((uint32_t)__cvta_generic_to_shared(&kept)));
-}
-#else
-#define FLEETI_FIXED_BYTES 0u
-FLEET_DEVICE const fleeti_fixed *fleeti_fixed_in_lds(const fleeti_fixed *fixed)
-{
-    return fixed;
-}
-#endif
+FLEETI_PARK(fleeti_fixed, fleeti_fixed_in_lds)
 
 typedef struct fleeti_worker {
     fleeti_me me;
@@ -814,9 +797,7 @@ typedef struct fleeti_worker {
 #if defined(FLEET_TRACE)
     fleeti_tracer trace;
 #endif
-#if defined(FLEET_HOST)
-    size_t lds_mark;
-#endif
+    size_t lds_mark; /* of fleeti_lds_mark: what tiles declare goes after it */
 } fleeti_worker;
 
 /* Words of a fleet_task. */
@@ -1065,9 +1046,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
     fleet_status status = FLEET_OK;
     const uint8_t *table = state->config.chiplet_of;
     raw = table ? table[fleet_block_id()] : fleet_chiplet_id();
-#if defined(FLEET_HOST)
-    fleeti_host_sit(raw);
-#endif
+    fleeti_workgroup_on(raw);
     /* The seat before anything else: without one this is no part of the run, whose census another launch may be
        clearing. Pairs: the seats that fleeti_claim published, after the census was clear; the judge (edge 12). */
     seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
@@ -1870,11 +1849,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end
    dispatched yet, and posts those whose events are complete: a chiplet-task to every worker, others in turn.
    Lane v looks after the descriptors with index % FLEETI_WINDOW == v. */
 #define FLEETI_WINDOW 32u
-#if defined(FLEET_HOST)
-#define FLEETI_PENDING_PER_LANE FLEETI_WINDOW /* one lane does it all */
-#else
-#define FLEETI_PENDING_PER_LANE 1u
-#endif
+#define FLEETI_PENDING_PER_LANE (FLEETI_WINDOW / FLEETI_LEAST_LANES)
 
 /* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
    is looked after by lane j mod wave size; *taken is the least that the workers of this lane had taken when
@@ -2824,9 +2799,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     }
     w->lds = lds;
     f->lds_bytes = fleeti_cold_of(lds_bytes);
-#if defined(FLEET_HOST)
-    w->lds_mark = fleeti_host_lds_mark();
-#endif
+    w->lds_mark = fleeti_lds_mark();
     w->me = fleeti_me_kept();
     w->slots = fleeti_lds_kept(fleeti_lds_of(slots));
     if (fleet_thread_id() == 0) {
@@ -2990,9 +2963,7 @@ FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
    not. */
 FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
 {
-#if defined(FLEET_HOST)
-    fleeti_host_lds_reset(w->lds_mark);
-#endif
+    fleeti_lds_reset(w->lds_mark);
     w->plain = 0;
     if (w->slow) {
         /* The first wave may be filling the slot; and the task before is not to stay in registers. */
@@ -3583,123 +3554,7 @@ FLEET_THUNK1(fleeti_count_chiplets, uint32_t *)
 
 FLEET_C_BEGIN
 
-/* ---- launch: platform queries ---------------------------------------------------------------- */
-
-#if defined(FLEET_HOST)
-
-static uint32_t fleeti_has_chiplet_ids(void)
-{
-    return 0;
-}
-/* Of the GPU that the plan is for: the CPU refuses what that one would. */
-static uint32_t fleeti_launch_wave(const fleet_plan *plan)
-{
-    return plan->topology.wave_size;
-}
-static uint32_t fleeti_capturing(fleet_stream stream)
-{
-    (void)stream;
-    return 0;
-}
-static fleet_status fleeti_fits(fleet_kernel kernel, const fleet_kernel_desc *d)
-{
-    (void)kernel, (void)d;
-    return FLEET_OK;
-}
-static fleet_status fleeti_snapshot(void *to, const void *from, size_t bytes)
-{
-    for (size_t i = 0; i < bytes / 4; i++)
-        ((uint32_t *)to)[i] = __atomic_load_n((const uint32_t *)from + i, __ATOMIC_RELAXED);
-    return FLEET_OK;
-}
-fleet_status fleet_query_topology(fleet_topology *t)
-{
-    if (!t) return FLEET_ERROR_NULL;
-    *t = fleet_topology_make(2, 2);
-    t->units[0] = 3; /* unequal, as chiplets may be elsewhere */
-    t->wave_size = 1;
-    t->private_l2 = 0;
-    return FLEET_OK;
-}
-
-#else
-
-#if defined(FLEET_HIP)
-/* gfx94x and gfx950 have XCDs with private L2s and an id register. */
-static uint32_t fleeti_has_chiplet_ids(void)
-{
-    int device = 0;
-    hipDeviceProp_t p;
-    if (hipGetDevice(&device) != hipSuccess || hipGetDeviceProperties(&p, device) != hipSuccess)
-        return 0;
-    return strncmp(p.gcnArchName, "gfx94", 5) == 0 || strncmp(p.gcnArchName, "gfx950", 6) == 0;
-}
-#else
-static uint32_t fleeti_has_chiplet_ids(void)
-{
-    return 0;
-}
-#endif
-
-/* The producer is one wave. */
-static uint32_t fleeti_launch_wave(const fleet_plan *plan)
-{
-    (void)plan;
-    return FLEET_PRODUCER_THREADS;
-}
-
-static uint32_t fleeti_capturing(fleet_stream stream)
-{
-#if defined(FLEET_HIP)
-    hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
-    return stream && hipStreamIsCapturing(stream, &status) == hipSuccess &&
-           status != hipStreamCaptureStatusNone;
-#else
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
-           status != cudaStreamCaptureStatusNone;
-#endif
-}
-
-static uint32_t fleeti_units(void)
-{
-    int device = 0, n = 0;
-    if (fleeti_rt(FLEETI_RT(GetDevice)(&device))) return 0;
-#if defined(FLEET_HIP)
-    if (fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeMultiprocessorCount, device)))
-        return 0;
-#else
-    if (fleeti_rt(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device))) return 0;
-#endif
-    return (uint32_t)n;
-}
-
-/* Can the device hold all workgroups of the kernel at once? */
-static fleet_status fleeti_fits(fleet_kernel kernel, const fleet_kernel_desc *d)
-{
-    int per_unit = 0;
-    if (d->lds_bytes && /* beside static LDS it may be too much without, whatever its size */
-        fleeti_rt(FLEETI_RT(FuncSetAttribute)(
-            kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
-        return FLEET_ERROR_LAUNCH;
-    if (fleeti_rt(FLEETI_RT(OccupancyMaxActiveBlocksPerMultiprocessor)(
-            &per_unit, kernel, (int)d->threads, d->lds_bytes)))
-        return FLEET_ERROR_LAUNCH;
-    return (uint32_t)per_unit * fleeti_units() < d->blocks ? FLEET_ERROR_TOO_MANY_WORKERS
-                                                           : FLEET_OK;
-}
-
-/* Reads device memory while a kernel runs: on a stream that waits for nobody. */
-static fleet_status fleeti_snapshot(void *to, const void *from, size_t bytes)
-{
-    fleet_stream stream;
-    fleet_status status =
-        fleeti_rt(FLEETI_RT(StreamCreateWithFlags)(&stream, FLEETI_RT(StreamNonBlocking)));
-    if (status) return status;
-    status = fleet_to_host(to, from, bytes, stream);
-    (void)FLEETI_RT(StreamDestroy)(stream);
-    return status;
-}
+/* ---- launch: topology of the device ---------------------------------------------------------- */
 
 /* Every chiplet gets workgroups when there are many more of them than CUs. */
 static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
@@ -3724,44 +3579,18 @@ static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
 
 fleet_status fleet_query_topology(fleet_topology *t)
 {
-    int device = 0;
-    uint32_t units, chiplets = 0;
+    uint32_t units = 0;
     fleet_status status;
-#if defined(FLEET_HIP)
-    hipDeviceProp_t p;
-#else
-    struct cudaDeviceProp p;
-#endif
     if (!t) return FLEET_ERROR_NULL;
     memset(t, 0, sizeof *t);
-    if ((status = fleeti_rt(FLEETI_RT(GetDevice)(&device)))) return status;
-    if ((status = fleeti_rt(FLEETI_RT(GetDeviceProperties)(&p, device)))) return status;
-    units = (uint32_t)p.multiProcessorCount;
-    if (units == 0) return FLEET_ERROR_DEVICE;
-#if defined(FLEET_HIP) && HIP_VERSION_MAJOR >= 7
-    {
-        int n = 0;
-        if (!fleeti_rt(hipDeviceGetAttribute(&n, hipDeviceAttributeNumberOfXccs, device)) && n > 0)
-            chiplets = (uint32_t)n;
-    }
-#endif
-    if (!chiplets && (status = fleeti_query_chiplets(units, &chiplets))) return status;
-    if (!chiplets || chiplets > FLEET_MAX_CHIPLETS) return FLEET_ERROR_UNSUPPORTED;
-    *t = fleet_topology_make(chiplets, units / chiplets);
-    snprintf(t->name, sizeof t->name, "%.*s", (int)sizeof t->name - 1, p.name);
-    t->wave_size = (uint32_t)p.warpSize;
-#if defined(FLEET_HIP)
-    t->lds_bytes = (uint32_t)p.sharedMemPerBlock;
-#else
-    t->lds_bytes = (uint32_t)p.sharedMemPerBlockOptin;
-#endif
-    t->l2_bytes = (uint64_t)p.l2CacheSize;
-    t->private_l2 = chiplets > 1;
-    t->llc_bytes = chiplets > 1 ? fleet_topology_preset(FLEET_MI300X).llc_bytes : 0;
+    if ((status = fleeti_query_device(t, &units)) || t->units[0]) return status;
+    if (!t->chiplets && (status = fleeti_query_chiplets(units, &t->chiplets))) return status;
+    if (!t->chiplets || t->chiplets > FLEET_MAX_CHIPLETS) return FLEET_ERROR_UNSUPPORTED;
+    for (uint32_t k = 0; k < t->chiplets; k++) t->units[k] = units / t->chiplets;
+    t->private_l2 = t->chiplets > 1;
+    t->llc_bytes = t->chiplets > 1 ? fleet_topology_preset(FLEET_MI300X).llc_bytes : 0;
     return FLEET_OK;
 }
-
-#endif /* GPU */
 
 /* ---- launch: images and states --------------------------------------------------------------- */
 
@@ -4177,7 +4006,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
 {
     const fleet_kernel_desc worker = fleeti_worker_desc(d, s->blocks);
     const char *host = fleeti_bad_host_desc(&worker.host);
-    const uint32_t wave = fleeti_launch_wave(s->image->plan);
+    const uint32_t wave = fleeti_launch_wave(s->image->plan->topology.wave_size);
     const uint32_t most = FLEETI_MOST_THREADS - (d->stream_bytes ? FLEET_PRODUCER_THREADS : 0);
     if (host) return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.host: %s", host);
     if (!d->threads || d->threads % wave)

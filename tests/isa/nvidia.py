@@ -147,6 +147,7 @@ def weaker(name, function, op, to):
     return M(name, DEVICE, None, '(%s, "%s' % (function, op), '(%s, "%s' % (function, to))
 
 
+PARKED = "        if (fleet_thread_id() == 0) parked = *value;".ljust(99) + "\\\n        fleet_block_barrier();"
 MUTANTS = [
     # barriers
     M("block barrier", DEVICE, "fleet_block_barrier", "__syncthreads();"),
@@ -209,7 +210,7 @@ MUTANTS = [
     M("entry of a task: release", DEVICE, "fleeti_spans_begin", "fleeti_lds_release(", "fleeti_lds_put("),
     M("failed stream: release", DEVICE, "fleeti_stream_failed", "fleeti_lds_release(", "fleeti_lds_put("),
     # scheduling
-    M("what a worker keeps: barrier", SCHED, None, "    if (fleet_thread_id() == 0) kept = *fixed;\n    fleet_block_barrier();\n", "    if (fleet_thread_id() == 0) kept = *fixed;\n"),
+    M("what a worker keeps: barrier", DEVICE, None, PARKED, PARKED.replace("fleet_block_barrier();", "")),
     M("ring: order before a post", SCHED, "fleeti_ring_push", "fleeti_post_order();"),
     M("ring: order before a run of posts", SCHED, "fleeti_ring_push_run", "fleeti_post_order(); /* as in fleeti_ring_push */"),
     M("ring: posts before their count", SCHED, "fleeti_ring_push_run", "fleet_wave_barrier();"),
