@@ -87,7 +87,7 @@
           red      A chiplet acquire; M no acquire at chiplet scope; N
         4 the epoch before, of an event by hand. All arrivals of epoch e - 1 -> who arrives for e
           release  edge 1 or 3     carrier  the element's counter
-          acquire  fleeti_arrive: fleeti_await_epoch_before, by the leader, before any counter of epoch e changes
+          acquire  fleeti_arrive: fleeti_await_previous_epoch, by the leader, before any counter of epoch e changes
           red      tests/gpu/events.c, producers_run_ahead
         5 join, DYNAMIC. What the producers of a task with several events published -> who pushes the task
           release  edge 1, then fleeti_push_consumers: RMW     carrier  the join counter; exact: old + 1 == epoch * need
@@ -128,10 +128,10 @@
           acquire  the same RMW of the last one     red  A leave: drain before the barrier, the count; S claim, end
        14 stop. A failure's account, and that the run ends -> all that wait, and the host
           release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory), first come
-          acquire  fleeti_watched and who takes a task: relaxed, no data follows; the host: fleet_get_failure
+          acquire  fleeti_check_watch and who takes a task: relaxed, no data follows; the host: fleet_get_failure
           red      A word for the host: drain, census: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
-          ends     fleet_abort; fleeti_watched, fleeti_static_finish, fleeti_dynamic_next, fleeti_scheduler
+          ends     fleet_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_next, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end
        16 host to device and back, system scope. As 1, with a thread of the host at one end
           release  fleet_event_notify: RMW; fleeti_arrive: system write-back     carrier  the counter in host memory
@@ -141,14 +141,14 @@
           ends     fleeti_trace_notified; fleet_trace_read     red  tests/gpu/trace.c
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> waves of the tile     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
-          release  fleeti_stream_settle (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
-          acquire  fleeti_stream_is_full: NVIDIA the use first, then the phase     red  A stream; N; S stages
+          release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
+          acquire  fleeti_stage_is_full: NVIDIA the use first, then the phase     red  A stream; N; S stages
        19 a stage is free. The waves' reads -> the producer, which fills it again     carrier  released
-          release  fleeti_stream_release: waits for the reads     acquire  fleeti_stream_is_free     red  A stream; S stages
+          release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stream; S stages
        20 a task's place in the ring. The producer -> the waves     carrier  the entry's tag
-          release  fleeti_spans_begin: store     acquire  fleeti_stream_begins     red  tests/gpu/stream.c
+          release  fleeti_producer_begin_task: store     acquire  fleeti_pipeline_begins     red  tests/gpu/stream.c
        21 the task in hand ended. The tile's reads -> the producer     carrier  begun
-          release  fleeti_stream_begun, after the barrier that ends the task     acquire  fleeti_spans_ended
+          release  fleeti_pipeline_begun, after the barrier that ends the task     acquire  fleeti_producer_task_ended
           red      tests/gpu/stream.c, pieces_left_behind; S stages
        22 flagged data: results with the task's tag in the same 16-byte store, which is read whole. Nothing is ordered;
           the reader polls until the tag is its own. In the headers none; examples/qwen3:
@@ -157,7 +157,7 @@
        23 early push. All producers of an element have been taken -> who pushes its consumers: no data is published,
           the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_push_early, twice
        24 posted task, CHIPLET and DYNAMIC. Its words -> the producer, which the waves do not wait for
-          release  fleeti_stream_begun: 0, order, the words, then the number     carrier  post, a sequence lock
+          release  fleeti_pipeline_begun: 0, order, the words, then the number     carrier  post, a sequence lock
           acquire  fleeti_produce_posted: the number, the words, order, the same number
           red      A posted task: order; N posted task; S post
 
@@ -453,23 +453,23 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds);
 /* ---- weight pipeline ---- */
 
 /* Weights need no event, so their copies should never pause: the last wave of each workgroup, the producer, copies
-   them through a ring of slots in LDS, ahead of the tasks that will use them, and the other waves take the slots in
+   them through a ring of stages in LDS, ahead of the tasks that will use them, and the other waves take the stages in
    order. fleet_sched.h runs the producer: it calls a task's stream function, which declares what the task's tile is
    going to read. Section >>core has the protocol. */
 typedef struct fleet_weights fleet_weights; /* the tile's side */
 typedef struct fleet_spans fleet_spans;     /* the stream function's side */
 
 /* In a tile. */
-/* The next piece of the task's spans for this wave: at most the slot's bytes, and what is left of the span at its
+/* The next piece of the task's spans for this wave: at most the stage's bytes, and what is left of the span at its
    end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
    declared no more; return what fleet_weights_status says, but not past a barrier: other waves may have got a piece,
    and wait there. */
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s);
-/* The next n pieces at once, n from 1 to the ring's slots: where the first one is. The others are in the slots behind it,
-   and on GPUs a slot's bytes further on each; behind the ring's last slot comes its first. Null as above, and then the wave
+/* The next n pieces at once, n from 1 to the ring's stages: where the first one is. The others are in the stages behind it,
+   and on GPUs a stage's bytes further on each; behind the ring's last stage comes its first. Null as above, and then the wave
    has taken none of them. */
 FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n);
-/* The number of the slot in which the next piece is. */
+/* The number of the stage in which the next piece is. */
 FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s);
 /* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
 FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s);
@@ -490,17 +490,17 @@ FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, ui
 /* In a stream function. */
 /* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
    memory that nobody writes while the launch runs, or that fleet_span_await_step has made safe to read. It comes in
-   pieces of the slots' size. All lanes that run a stream function call it. */
+   pieces of the stages' size. All lanes that run a stream function call it. */
 FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes);
 /* From here on, for the tasks that follow too, this workgroup's pieces begin at least so many cycles of the GPU's clock
-   apart: from 0, as at first, as soon as there is a slot, to 65,535. Where pieces of all workgroups come in bursts some get
+   apart: from 0, as at first, as soon as there is a stage, to 65,535. Where pieces of all workgroups come in bursts some get
    theirs late, and all wait for these at the next event. What pays is above a workgroup's share of the bandwidth, and has
    to be measured: on an H200 at 1.98 GHz the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2%
    less than that with 285 or 340. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are
    none. */
 FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles);
-/* The number of the slot that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function
-   passes over some slots with pieces that nobody needs. */
+/* The number of the stage that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function
+   passes over some stages with pieces that nobody needs. */
 FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p);
 /* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of
    this launch wrote, such as run-time tensors. 0: there is no need for the task's spans any more. */
@@ -612,106 +612,109 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 #define FLEETI_LDS_WORDS 12u
 #define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
 #define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
-#define FLEETI_LDS_LATER 4u                /* four words */
-#define FLEETI_LDS_MEET 8u                 /* two words */
+#define FLEETI_LDS_DEFERRED 4u             /* four words */
+#define FLEETI_LDS_BARRIER 8u              /* two words */
 
 /* Sixteen words that a whole group has in hand, from LDS (of the workgroup) or from memory that nobody changes. */
-#define FLEETI_HELD 16u
+#define FLEETI_PINNED_WORDS 16u
 
 /* ---- a workgroup's ring of stages ---- */
 
 /* Weights need no event, so nothing should stop their flow: the last wave of each workgroup, the producer, copies
-   them through a ring of slots in LDS, ahead of the tasks that will use them, and the other waves take the slots
+   them through a ring of stages in LDS, ahead of the tasks that will use them, and the other waves take the stages
    in order. fleet_sched.h runs the producer; here is the ring.
 
-   A slot has a use, counted from 0 on; slot and use are the quotient of a piece's number in the stream. Per slot:
-     full      says of which use the slot's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
+   A stage has a use, counted from 0 on; stage and use are the quotient of a piece's number in the stream. Per stage:
+     full      says of which use the stage's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
      released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
                grows by the number of waves with each use)
      use       NVIDIA: 1 + the use that was begun last
      at        the CPU: where the span is; nothing is copied there
    and for the workgroup:
-     begun     1 + number of the task in hand: the slots of all tasks before it are free, whatever they took
+     begun     1 + number of the task in hand: the stages of all tasks before it are free, whatever they took
      quit      not 0: the tasks end here
-     entry     of task n, n mod FLEETI_STREAM_TASKS: 1 + n, its tag; slot and use of its first piece; and, before a
+     entry     of task n, n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first piece; and, before a
                piece of the next task is filled, 1 + how many it has: a task that takes more than it declared gets none
                of the next one's
 
-   Order. The producer fills a slot, then says so with a release that the taker acquires; on NVIDIA the copy itself
-   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the slot; the producer acquires
+   Order. The producer fills a stage, then says so with a release that the taker acquires; on NVIDIA the copy itself
+   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the stage; the producer acquires
    that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
-   reads that task's slots any more.
+   reads that task's stages any more.
 
    NVIDIA's barriers tell odd uses from even ones only, so a look at the barrier alone would take a use for the one two
    before it, where the use between has not landed yet: after a task that left pieces untaken, or one that skipped a whole
-   ring. So the producer stores in `use`, a word of each slot, which use it begins, and takers compare that first. The
+   ring. So the producer stores in `use`, a word of each stage, which use it begins, and takers compare that first. The
    producer begins a use when it has seen the one before it land, so a taker that finds its own use there can see no older
    phase of the barrier than that of the use before, and its parity decides. AMD and the CPU keep the whole number of the
    use in `full`, and compare it. */
-typedef struct fleeti_stream {
+typedef struct fleeti_pipeline {
     char *ring;
-    fleeti_lds words;           /* behind the slots */
-    uint32_t slots, slot_bytes; /* constants of a set of tiles */
-} fleeti_stream;
+    fleeti_lds words;             /* behind the stages */
+    uint32_t stages, stage_bytes; /* constants of a set of tiles */
+} fleeti_pipeline;
 
-#define FLEETI_STREAM_TASKS 16u /* how many tasks the producer may be ahead */
-#define FLEETI_STREAM_CHUNK 8u  /* descriptors that it fetches at once */
-#define FLEETI_STREAM_BEGUN 0u
-#define FLEETI_STREAM_QUIT 1u
-#define FLEETI_STREAM_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
-#define FLEETI_STREAM_POST 4u  /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
-#define FLEETI_STREAM_STEP 5u  /* two words: epoch and steps left of that task */
-#define FLEETI_STREAM_STOP 8u  /* two words: where the state's stop word is */
-#define FLEETI_STREAM_POSTED 12u
-#define FLEETI_STREAM_QUEUE (FLEETI_STREAM_POSTED + 16u) /* two chunks of descriptors */
-#define FLEETI_STREAM_DESC(task) (FLEETI_STREAM_QUEUE + 16u * ((task) % (2u * FLEETI_STREAM_CHUNK)))
-#define FLEETI_STREAM_ENTRY(task)                                                                  \
-    (FLEETI_STREAM_QUEUE + 32u * FLEETI_STREAM_CHUNK + 4u * ((task) % FLEETI_STREAM_TASKS))
-#define FLEETI_STREAM_SLOT(slot) (FLEETI_STREAM_ENTRY(0) + 4u * FLEETI_STREAM_TASKS + 6u * (slot))
-#define FLEETI_STREAM_FULL(slot) FLEETI_STREAM_SLOT(slot)            /* two words */
-#define FLEETI_STREAM_RELEASED(slot) (FLEETI_STREAM_SLOT(slot) + 2u) /* two words */
-#define FLEETI_STREAM_AT(slot) (FLEETI_STREAM_SLOT(slot) + 4u)       /* two words */
-#define FLEETI_STREAM_USE(slot) FLEETI_STREAM_AT(slot)
-#define FLEETI_STREAM_NEVER 0x80000000u /* a use that no slot ever has */
-#define FLEETI_STREAM_BYTES(slots, slot_bytes)                                                     \
-    ((slots) * (slot_bytes) + (4u * FLEETI_STREAM_SLOT(slots) + 15u) / 16u * 16u)
+#define FLEETI_PIPELINE_TASKS 16u /* how many tasks the producer may be ahead */
+#define FLEETI_PIPELINE_CHUNK 8u  /* descriptors that it fetches at once */
+#define FLEETI_PIPELINE_BEGUN 0u
+#define FLEETI_PIPELINE_QUIT 1u
+#define FLEETI_PIPELINE_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
+#define FLEETI_PIPELINE_POST                                                                       \
+    4u /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
+#define FLEETI_PIPELINE_STEP 5u /* two words: epoch and steps left of that task */
+#define FLEETI_PIPELINE_STOP 8u /* two words: where the state's stop word is */
+#define FLEETI_PIPELINE_POSTED 12u
+#define FLEETI_PIPELINE_QUEUE (FLEETI_PIPELINE_POSTED + 16u) /* two chunks of descriptors */
+#define FLEETI_PIPELINE_DESC(task)                                                                 \
+    (FLEETI_PIPELINE_QUEUE + 16u * ((task) % (2u * FLEETI_PIPELINE_CHUNK)))
+#define FLEETI_PIPELINE_ENTRY(task)                                                                \
+    (FLEETI_PIPELINE_QUEUE + 32u * FLEETI_PIPELINE_CHUNK + 4u * ((task) % FLEETI_PIPELINE_TASKS))
+#define FLEETI_PIPELINE_STAGE(stage)                                                               \
+    (FLEETI_PIPELINE_ENTRY(0) + 4u * FLEETI_PIPELINE_TASKS + 6u * (stage))
+#define FLEETI_PIPELINE_FULL(stage) FLEETI_PIPELINE_STAGE(stage)            /* two words */
+#define FLEETI_PIPELINE_RELEASED(stage) (FLEETI_PIPELINE_STAGE(stage) + 2u) /* two words */
+#define FLEETI_PIPELINE_AT(stage) (FLEETI_PIPELINE_STAGE(stage) + 4u)       /* two words */
+#define FLEETI_PIPELINE_USE(stage) FLEETI_PIPELINE_AT(stage)
+#define FLEETI_PIPELINE_NEVER 0x80000000u /* a use that no stage ever has */
+#define FLEETI_PIPELINE_BYTES(stages, stage_bytes)                                                 \
+    ((stages) * (stage_bytes) + (4u * FLEETI_PIPELINE_STAGE(stages) + 15u) / 16u * 16u)
 
 /* ---- types that each backend defines, and what it may use of the core ---- */
 
-typedef struct fleeti_me fleeti_me;
-typedef struct fleeti_cold fleeti_cold;
-typedef struct fleeti_cold_pointer fleeti_cold_pointer;
-typedef struct fleeti_held fleeti_held;
-typedef struct fleeti_inbound fleeti_inbound;
-typedef struct fleeti_flight fleeti_flight;
+typedef struct fleeti_thread fleeti_thread;
+typedef struct fleeti_parked fleeti_parked;
+typedef struct fleeti_parked_pointer fleeti_parked_pointer;
+typedef struct fleeti_pinned fleeti_pinned;
+typedef struct fleeti_async_copy fleeti_async_copy;
+typedef struct fleeti_copies fleeti_copies;
 
-FLEET_DEVICE void fleeti_barrier(fleeti_me me);
-FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t word);
+FLEET_DEVICE void fleeti_barrier(fleeti_thread self);
+FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word);
 
 /* ==== >>contract: what each backend defines ================================================================= */
 
 /* Nothing else stands between the core and the hardware: a new backend is a section that defines all of this, and a
    branch of >>platform. Constants:
      FLEETI_CLOCK_NS       nanoseconds of a tick of fleet_clock_ticks
-     FLEETI_ARGS_AHEAD     arguments of up to so many bytes are loaded before the task waits
+     FLEETI_ARGS_PRELOAD_BYTES     arguments of up to so many bytes are loaded before the task waits
      FLEETI_SPIN           polls in a row before it backs off
-     FLEETI_POLL_TOGETHER  1: all lanes poll a lone counter; 0: one lane does
+     FLEETI_POLL_ALL_LANES  1: all lanes poll a lone counter; 0: one lane does
      FLEETI_ROLLED         before a loop that mostly runs once: keeps its code small
      FLEETI_UNROLLED       before a loop over registers
-     FLEETI_LOOK_CYCLES    of fleeti_cycles: a load has returned after so many
+     FLEETI_LOAD_CYCLES    of fleeti_cycles: a load has returned after so many
      FLEETI_LEAST_LANES    lanes of a wave at least
    Macros:
      FLEETI_PARK           (type, name): defines const type *name(const type *), which the whole workgroup calls with equal
                            values: it keeps them where they cost no registers
      FLEETI_PARKED_BYTES   (type): bytes of static LDS that this takes
    Types:
-     fleeti_me             the calling thread in its workgroup, passed from function to function. `streams`, a constant, is
+     fleeti_thread             the calling thread in its workgroup, passed from function to function. `has_producer`, a constant, is
                            1 where the last wave is the producer of a weight pipeline and belongs to no group
-     fleeti_cold           a uniform value that is seldom looked at
-     fleeti_cold_pointer   the same of a pointer to device memory
-     fleeti_held           sixteen words that a whole group has in hand
-     fleeti_inbound        a copy of 16 bytes to LDS in flight
-     fleeti_flight         the producer's copies in flight
+     fleeti_parked           a uniform value that is seldom looked at
+     fleeti_parked_pointer   the same of a pointer to device memory
+     fleeti_pinned           sixteen words that a whole group has in hand
+     fleeti_async_copy        a copy of 16 bytes to LDS in flight
+     fleeti_copies         the producer's copies in flight
    Public functions (declared above):
      fleet_thread_id
      fleet_thread_count
@@ -761,34 +764,34 @@ FLEET_DEVICE uint32_t fleeti_any(uint32_t value);
 FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value);
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane);
 /* The number of bits that are set. */
-FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits);
-FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold);
-FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value);
-FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold);
-FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at);
+FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits);
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold);
+FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value);
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold);
+FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at);
 
 /* ---- the calling thread ---- */
 
 /* The workgroup counts to this chiplet, where it has no place of its own. */
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet);
-FLEET_DEVICE fleeti_me fleeti_me_now(void);
+FLEET_DEVICE fleeti_thread fleeti_thread_now(void);
 /* The same, to be kept for a long time. All lanes call it. */
-FLEET_DEVICE fleeti_me fleeti_me_kept(void);
-FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me);
-FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me);
-FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me);
+FLEET_DEVICE fleeti_thread fleeti_thread_kept(void);
+FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self);
+FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self);
+FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self);
 /* Added to the leader's counter addresses; 0 in every leader. */
-FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me);
+FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self);
 /* Waves that run tasks. */
-FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me);
+FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self);
 /* The wave that polls for its workgroup. */
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me);
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self);
 /* The barrier of all waves but the last one, where that is a producer. */
-FLEET_DEVICE void fleeti_rendezvous(fleeti_me me);
+FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self);
 /* A barrier of the waves that run tasks; returns whether `value` was not 0 in any lane of the polling wave. Between two
-   of them stands another barrier, or fleeti_block_any_again. */
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value);
-FLEET_DEVICE void fleeti_block_any_again(void);
+   of them stands another barrier, or fleeti_block_any_rearm. */
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value);
+FLEET_DEVICE void fleeti_block_any_rearm(void);
 
 /* ---- LDS ---- */
 
@@ -813,18 +816,19 @@ FLEET_DEVICE void fleeti_lds_order(void);
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries);
 /* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same lane has
    ended it. */
-FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
-                                       const void *from);
-FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word);
+FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
+                                          const void *from);
+FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_lds lds,
+                                        uint32_t word);
 /* A look at a word of device memory whose answer is wanted much later, by all lanes of a wave, the same one each
    time. The word is the first of sixteen aligned bytes. */
-FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at);
-FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later);
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at);
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later);
 /* Sixteen words for a whole group, from LDS (of the workgroup) or from memory that does not change. put: by one wave. */
-FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word);
-FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from);
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i);
-FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word);
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word);
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from);
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i);
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word);
 
 /* ---- order and counters ---- */
 
@@ -840,8 +844,8 @@ FLEET_DEVICE void fleeti_invalidate_system(void);
 /* Polls of a counter; those of a wait are look, with look_done after the last one. */
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at);
 FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at);
-FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at);
-FLEET_DEVICE void fleeti_look_done(void);
+FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at);
+FLEET_DEVICE void fleeti_spin_acquire(void);
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at);
 /* An arrival, with the old value, and without. */
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value);
@@ -857,42 +861,43 @@ FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
 FLEET_DEVICE uint32_t fleeti_cycles(void);
 /* After a failed poll of `at` (null: of anything). */
-FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries);
+FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries);
 
 /* ---- weight pipeline: copies and stages ---- */
 
 /* Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first.
-   A slot that was never used, by one thread, before a barrier. */
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves);
-/* Before a slot is filled: waits until so many cycles have passed since the one before. */
-FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles);
-/* Starts to copy `bytes` to the slot, by the producer. */
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes);
+   A stage that was never used, by one thread, before a barrier. */
+FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
+/* Before a stage is filled: waits until so many cycles have passed since the one before. */
+FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles);
+/* Starts to copy `bytes` to the stage, by the producer. */
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+                                    uint32_t use, const char *from, uint32_t bytes);
 /* One step of a producer that waits: what is on its way gets its full flags, in order. */
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight);
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight);
 /* Tells the compiler that all lanes of the producer agree on its copies in flight. */
-FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight);
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight);
 /* After an acquire: the copies read what it has shown to the producer. */
-FLEET_DEVICE void fleeti_stream_order(void);
+FLEET_DEVICE void fleeti_copies_order(void);
 /* Whether the bytes of this very use are there. */
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use);
-/* Whether n pieces are there, from slot `at` on, counted from one in use `use`. */
-FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use);
+/* Whether n pieces are there, from stage `at` on, counted from one in use `use`. */
+FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n);
 /* What the taker reads, if it is there; else null. */
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there);
-/* So many of the task's waves give the slot back. */
-FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves);
+FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
+                                              uint32_t there);
+/* So many of the task's waves give the stage back. */
+FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
 /* Whether all have given back the use before this one; a look. */
-FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                            uint32_t waves);
+FLEET_DEVICE uint32_t fleeti_stage_is_free(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                           uint32_t waves);
 /* The same, but it may wait for a while itself. */
-FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                              uint32_t waves);
-/* Makes it so, where takers have left without: nobody touches the slot any more. */
-FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                        uint32_t waves);
+FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint32_t stage,
+                                                 uint32_t use, uint32_t waves);
+/* Makes it so, where takers have left without: nobody touches the stage any more. */
+FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                       uint32_t waves);
 
 /* ==== >>amd: gfx90a, gfx942, gfx950 ========================================================================== */
 
@@ -907,13 +912,13 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
 
 #define FLEETI_CLOCK_NS 10u /* s_memrealtime counts at 100 MHz */
 #define FLEETI_DYNAMIC_ALIGN 16
-#define FLEETI_ARGS_AHEAD 0u
-#define FLEETI_SPIN 1u         /* polls in a row before fleeti_again */
-#define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
+#define FLEETI_ARGS_PRELOAD_BYTES 0u
+#define FLEETI_SPIN 1u          /* polls in a row before fleeti_back_off */
+#define FLEETI_POLL_ALL_LANES 0 /* 1: a lone counter is polled by all lanes at once */
 /* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
-#define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+#define FLEETI_LOAD_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 #define FLEETI_LEAST_LANES 32u
 /* Scalar registers and the stack have room for it. */
 #define FLEETI_PARK(type, name)                                                                    \
@@ -947,7 +952,7 @@ FLEET_DEVICE uint32_t fleet_wave_size(void)
 }
 /* The thread's number, worked out anew at each use: masks of lanes that the compiler keeps for later cost
    more scalar registers than a comparison costs time. */
-FLEET_DEVICE uint32_t fleeti_thread_again(void)
+FLEET_DEVICE uint32_t fleeti_thread_recomputed(void)
 {
     uint32_t thread = threadIdx.x;
     __asm__("" : "+v"(thread));
@@ -955,7 +960,7 @@ FLEET_DEVICE uint32_t fleeti_thread_again(void)
 }
 FLEET_DEVICE uint32_t fleet_lane(void)
 {
-    return fleeti_thread_again() & (fleet_wave_size() - 1);
+    return fleeti_thread_recomputed() & (fleet_wave_size() - 1);
 }
 
 /* The same value in every lane: lets the compiler keep it in a scalar register. As an operand of inline assembly it is
@@ -973,38 +978,38 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return fleeti_uniform(value);
 }
-FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);
 }
 /* In a vector register, for the scalar ones are few. */
-struct fleeti_cold {
+struct fleeti_parked {
     uint32_t value;
 };
-FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold)
 {
     return fleeti_uniform(cold.value);
 }
-FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
+FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
-    fleeti_cold cold;
+    fleeti_parked cold;
     __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(FLEETI_SCALAR(value)));
     return cold;
 }
-struct fleeti_cold_pointer {
-    fleeti_cold low, high;
+struct fleeti_parked_pointer {
+    fleeti_parked low, high;
 };
-FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold)
 {
-    uint64_t high = fleeti_cold_value(cold.high);
-    uintptr_t at = (uintptr_t)(high << 32 | fleeti_cold_value(cold.low));
+    uint64_t high = fleeti_parked_value(cold.high);
+    uintptr_t at = (uintptr_t)(high << 32 | fleeti_parked_value(cold.low));
     return (const void *)(__attribute__((address_space(1))) const void *)at;
 }
-FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
 {
-    fleeti_cold_pointer cold;
-    cold.low = fleeti_cold_of((uint32_t)(uintptr_t)at);
-    cold.high = fleeti_cold_of((uint32_t)((uint64_t)(uintptr_t)at >> 32));
+    fleeti_parked_pointer cold;
+    cold.low = fleeti_parked_of((uint32_t)(uintptr_t)at);
+    cold.high = fleeti_parked_of((uint32_t)((uint64_t)(uintptr_t)at >> 32));
     return cold;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
@@ -1050,51 +1055,51 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 
 /* ---- amd: the calling thread ---- */
 
-struct fleeti_me {
+struct fleeti_thread {
     fleeti_lds lds;
-    uint32_t streams;
+    uint32_t has_producer;
 };
-FLEET_DEVICE fleeti_me fleeti_me_now(void)
+FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
 {
-    fleeti_me me;
-    me.lds = fleeti_lds_begin();
-    me.streams = 0;
-    return me;
+    fleeti_thread self;
+    self.lds = fleeti_lds_begin();
+    self.has_producer = 0;
+    return self;
 }
-FLEET_DEVICE fleeti_me fleeti_me_kept(void)
+FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
 {
-    return fleeti_me_now();
+    return fleeti_thread_now();
 }
-FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
 {
-    (void)me;
-    return fleeti_thread_again();
+    (void)self;
+    return fleeti_thread_recomputed();
 }
-FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return fleet_wave_id();
 }
-FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return fleet_lane();
 }
-FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return 0;
 }
-FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 {
-    uint32_t waves = fleeti_uniform(fleet_wave_count() - me.streams);
-    /* Worked out anew, as fleeti_thread_again. */
-    if (me.streams) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
+    uint32_t waves = fleeti_uniform(fleet_wave_count() - self.has_producer);
+    /* Worked out anew, as fleeti_thread_recomputed. */
+    if (self.has_producer) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
     return waves;
 }
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return 0;
 }
 
@@ -1206,11 +1211,11 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
     return fleet_load_relaxed_system(at);
 }
 /* The polls of a wait, and what follows the last one. Here fleeti_invalidate orders all that comes after. */
-FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at)
+FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
-FLEET_DEVICE void fleeti_look_done(void) {}
+FLEET_DEVICE void fleeti_spin_acquire(void) {}
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_device(at, value);
@@ -1249,7 +1254,7 @@ FLEET_DEVICE uint32_t fleeti_cycles(void)
 }
 
 /* Between two polls: s_sleep is in units of 64 clocks. */
-FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
+FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 {
     (void)at;
     if (*tries < 64)
@@ -1442,53 +1447,54 @@ FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
     return lds;
 }
 /* In registers on the way. */
-struct fleeti_inbound {
+struct fleeti_async_copy {
     uint32_t __attribute__((ext_vector_type(4))) words;
 };
-FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
-                                       const void *from)
+FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
+                                          const void *from)
 {
     (void)lds, (void)word;
-    copy->words = ((const fleeti_inbound *)from)->words;
+    copy->words = ((const fleeti_async_copy *)from)->words;
 }
-FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_lds lds,
+                                        uint32_t word)
 {
-    ((fleeti_inbound *)(lds + word))->words = copy->words;
+    ((fleeti_async_copy *)(lds + word))->words = copy->words;
 }
-FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
 {
-    (void)me;
+    (void)self;
     *later = fleet_load_relaxed_device(at);
 }
-FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later)
 {
-    (void)me;
+    (void)self;
     return fleeti_uniform(*later);
 }
 /* One vector register per wave, lane l holding word l mod 16; a word becomes a scalar where it is used. Sixteen
    scalar registers all along would be too many. */
-struct fleeti_held {
+struct fleeti_pinned {
     uint32_t word;
 };
-FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
 {
-    fleeti_held held;
-    held.word = fleeti_lds_get(lds, word + fleet_lane() % FLEETI_HELD);
+    fleeti_pinned held;
+    held.word = fleeti_lds_get(lds, word + fleet_lane() % FLEETI_PINNED_WORDS);
     return held;
 }
-FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
 {
-    fleeti_held held;
-    held.word = ((const uint32_t *)from)[fleet_lane() % FLEETI_HELD];
+    fleeti_pinned held;
+    held.word = ((const uint32_t *)from)[fleet_lane() % FLEETI_PINNED_WORDS];
     return held;
 }
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i)
 {
     return fleeti_shuffle(held.word, i);
 }
-FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word)
 {
-    if (fleet_lane() < FLEETI_HELD) fleeti_lds_put(lds, word + fleet_lane(), held.word);
+    if (fleet_lane() < FLEETI_PINNED_WORDS) fleeti_lds_put(lds, word + fleet_lane(), held.word);
 }
 
 /* ---- amd: order within a workgroup ---- */
@@ -1534,52 +1540,52 @@ FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
 }
 /* s_barrier counts every wave of the workgroup, so the waves but the producer's meet in LDS: the last one to come
    opens the next round. As a barrier, it orders what waves do to LDS. */
-FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
 {
-    const uint32_t round = fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1);
+    const uint32_t round = fleeti_lds_acquire(self.lds, FLEETI_LDS_BARRIER + 1);
     uint32_t before = 0;
-    if (fleet_lane() == 0) before = fleeti_lds_add_release(me.lds, FLEETI_LDS_MEET, 1);
+    if (fleet_lane() == 0) before = fleeti_lds_add_release(self.lds, FLEETI_LDS_BARRIER, 1);
     before = fleeti_uniform(before);
     /* For the last one, of what the others wrote before they came. Pair: fleeti_lds_drain in their add. */
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
     if (before + 2 == fleet_wave_count()) {
         if (fleet_lane() == 0) {
-            fleeti_lds_put(me.lds, FLEETI_LDS_MEET, 0);
-            fleeti_lds_release(me.lds, FLEETI_LDS_MEET + 1, round + 1);
+            fleeti_lds_put(self.lds, FLEETI_LDS_BARRIER, 0);
+            fleeti_lds_release(self.lds, FLEETI_LDS_BARRIER + 1, round + 1);
         }
     } else {
-        while (fleeti_lds_acquire(me.lds, FLEETI_LDS_MEET + 1) == round) {
+        while (fleeti_lds_acquire(self.lds, FLEETI_LDS_BARRIER + 1) == round) {
         }
     }
     fleet_wave_barrier();
 }
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
 {
-    if (fleeti_my_wave(me) == 0) value = fleeti_any(value);
-    return fleeti_broadcast(me, value, 0);
+    if (fleeti_thread_wave(self) == 0) value = fleeti_any(value);
+    return fleeti_broadcast(self, value, 0);
 }
-FLEET_DEVICE void fleeti_block_any_again(void)
+FLEET_DEVICE void fleeti_block_any_rearm(void)
 {
     fleet_block_barrier();
 }
 
 /* ---- amd: copies to LDS, weight pipeline ---- */
 
-/* Copies go to LDS past the registers, FLEETI_UNIT bytes at a time: four instructions that move a word for each lane, or
+/* Copies go to LDS past the registers, FLEETI_COPY_UNIT bytes at a time: four instructions that move a word for each lane, or
    one that moves four (gfx950). M0 holds the address in LDS; the offset of an instruction counts on both sides. The
    assembly keeps from the compiler that LDS is written, for it would wait for all copies before each look at a word of
-   LDS; the waits that matter are those before a slot's full flag. They need no more than a count, because copies land in
+   LDS; the waits that matter are those before a stage's full flag. They need no more than a count, because copies land in
    the order in which they began.
-   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency are 14 KB on the way in each CU. A slot is waited for
+   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency are 14 KB on the way in each CU. A stage is waited for
    when 14 units were begun behind it: 56 instructions or 14 KB stay on the way, of 63 that the counter holds. A unit is
    some ten instructions of the producer, 50 cycles or 20 bytes per cycle: twice what a CU's share of the memory brings.
    MI355X: 8 TB/s over 256 CUs, 25 KB; 32 units, 32 KB. MI250X: 1.6 TB/s over 110 CUs, 12 KB; 14 units. */
-#define FLEETI_UNIT 1024u
+#define FLEETI_COPY_UNIT 1024u
 #if defined(__gfx950__)
 #define FLEETI_LANE_BYTES 16u
 #define FLEETI_LANE_COPY "global_load_lds_dwordx4 %1, %2"
-#define FLEETI_AHEAD 32u
-#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(32)"
+#define FLEETI_COPY_UNITS_AHEAD 32u
+#define FLEETI_COPY_WAIT "s_waitcnt vmcnt(32)"
 #else
 #define FLEETI_LANE_BYTES 4u
 #if defined(__gfx90a__) /* has it for buffers only */
@@ -1587,8 +1593,8 @@ FLEET_DEVICE void fleeti_block_any_again(void)
 #else
 #define FLEETI_LANE_COPY "global_load_lds_dword %1, %2"
 #endif
-#define FLEETI_AHEAD 14u /* units that begin behind a slot before it is waited for */
-#define FLEETI_AHEAD_WAIT "s_waitcnt vmcnt(56)"
+#define FLEETI_COPY_UNITS_AHEAD 14u /* units that begin behind a stage before it is waited for */
+#define FLEETI_COPY_WAIT "s_waitcnt vmcnt(56)"
 #endif
 #if defined(__gfx90a__)
 #define FLEETI_LANE_POLICY " glc slc lds"
@@ -1597,7 +1603,7 @@ FLEET_DEVICE void fleeti_block_any_again(void)
 #define FLEETI_LANE_POLICY " sc1 nt"
 #define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
 #endif
-#define FLEETI_UNIT_COPIES (FLEETI_UNIT / (64 * FLEETI_LANE_BYTES))
+#define FLEETI_COPY_UNIT_LOADS (FLEETI_COPY_UNIT / (64 * FLEETI_LANE_BYTES))
 /* Each wave copies a run of as many bytes as one instruction does, in turn. */
 FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
                                     uint32_t threads)
@@ -1619,58 +1625,58 @@ FLEET_DEVICE void fleet_copy_wait(void)
     __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
 }
 
-struct fleeti_flight {
-    uint32_t slot, use, pending; /* the first of so many slots that wait for their full flags */
-    uint32_t behind;             /* units begun after those of the first one */
+struct fleeti_copies {
+    uint32_t stage, use, pending; /* the first of so many stages that wait for their full flags */
+    uint32_t behind;              /* units begun after those of the first one */
 };
-FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight)
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight)
 {
-    flight->slot = fleeti_uniform(flight->slot);
+    flight->stage = fleeti_uniform(flight->stage);
     flight->use = fleeti_uniform(flight->use);
     flight->pending = fleeti_uniform(flight->pending);
     flight->behind = fleeti_uniform(flight->behind);
 }
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     (void)waves;
-    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
 }
-/* The first slot's copies have landed: its full flag. Pair: fleeti_stream_is_full in the takers (edge 18). */
-FLEET_DEVICE void fleeti_stream_land(const fleeti_stream *s, fleeti_flight *flight)
+/* The first stage's copies have landed: its full flag. Pair: fleeti_stage_is_full in the takers (edge 18). */
+FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *flight)
 {
-    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(flight->slot), flight->use + 1);
+    fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(flight->stage), flight->use + 1);
     flight->pending--;
-    flight->behind = flight->pending ? flight->behind - s->slot_bytes / FLEETI_UNIT : 0;
-    if (++flight->slot == s->slots) flight->slot = 0, flight->use++;
+    flight->behind = flight->pending ? flight->behind - s->stage_bytes / FLEETI_COPY_UNIT : 0;
+    if (++flight->stage == s->stages) flight->stage = 0, flight->use++;
 }
-/* The first slot's copies have landed when no more are on their way than were begun behind it. */
-FLEET_DEVICE void fleeti_stream_wait_ahead(void)
+/* The first stage's copies have landed when no more are on their way than were begun behind it. */
+FLEET_DEVICE void fleeti_copies_wait_oldest(void)
 {
-    __asm__ volatile(FLEETI_AHEAD_WAIT ::: "memory");
+    __asm__ volatile(FLEETI_COPY_WAIT ::: "memory");
 }
-/* Waits for the first slot only, or a little longer: the others keep flowing while the caller looks about. */
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+/* Waits for the first stage only, or a little longer: the others keep flowing while the caller looks about. */
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight)
 {
-    const uint32_t copies = flight->behind * FLEETI_UNIT_COPIES;
+    const uint32_t copies = flight->behind * FLEETI_COPY_UNIT_LOADS;
     if (!flight->pending) return;
     __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
     if (copies < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
     if (copies < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
     if (copies < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
     if (copies < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
-    fleeti_stream_land(s, flight);
+    fleeti_stage_landed(s, flight);
 }
-/* Each slot is as many units: a short piece is copied with its last bytes again. */
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes)
+/* Each stage is as many units: a short piece is copied with its last bytes again. */
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+                                    uint32_t use, const char *from, uint32_t bytes)
 {
     const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
     uint32_t to = (uint32_t)(uintptr_t)((__attribute__((address_space(3))) char *)s->ring);
-    to = fleeti_uniform(to + slot * s->slot_bytes);
+    to = fleeti_uniform(to + stage * s->stage_bytes);
     FLEETI_ROLLED
-    for (uint32_t i = 0; i < s->slot_bytes; i += FLEETI_UNIT) {
-        if (i + FLEETI_UNIT <= bytes) {
+    for (uint32_t i = 0; i < s->stage_bytes; i += FLEETI_COPY_UNIT) {
+        if (i + FLEETI_COPY_UNIT <= bytes) {
             __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY
 #if !defined(__gfx950__)
                              "\n\t" FLEETI_LANE_COPY " offset:256" FLEETI_LANE_POLICY
@@ -1682,7 +1688,8 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                              : "memory");
         } else {
             FLEETI_ROLLED
-            for (uint32_t k = i; k < i + FLEETI_UNIT; k += FLEETI_UNIT / FLEETI_UNIT_COPIES) {
+            for (uint32_t k = i; k < i + FLEETI_COPY_UNIT;
+                 k += FLEETI_COPY_UNIT / FLEETI_COPY_UNIT_LOADS) {
                 const uint32_t at =
                     k + mine < bytes ? k + mine : bytes - (uint32_t)FLEETI_LANE_BYTES;
                 __asm__ volatile("s_nop 0\n\t" FLEETI_LANE_COPY FLEETI_LANE_POLICY ::"{m0}"(
@@ -1691,59 +1698,60 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                                  : "memory");
             }
         }
-        if (flight->pending && ++flight->behind == FLEETI_AHEAD) {
-            fleeti_stream_wait_ahead();
-            fleeti_stream_land(s, flight);
+        if (flight->pending && ++flight->behind == FLEETI_COPY_UNITS_AHEAD) {
+            fleeti_copies_wait_oldest();
+            fleeti_stage_landed(s, flight);
         }
     }
-    if (!flight->pending++) flight->slot = slot, flight->use = use, flight->behind = 0;
+    if (!flight->pending++) flight->stage = stage, flight->use = use, flight->behind = 0;
 }
 /* Copies are loads like others: the acquire is enough. */
-FLEET_DEVICE void fleeti_stream_order(void) {}
+FLEET_DEVICE void fleeti_copies_order(void) {}
 /* The counter of loads paces them. */
-FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
+FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
 }
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
+    return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_FULL(stage)) == use + 1;
 }
-FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n)
 {
     uint32_t full = 1;
     for (uint32_t i = at; i < at + n && full; i++)
-        full = fleeti_stream_is_full(s, i % s->slots, use + i / s->slots);
+        full = fleeti_stage_is_full(s, i % s->stages, use + i / s->stages);
     return full;
 }
 /* Chosen among pointers to LDS, so that the compiler knows what the taker's pointer is: flat loads would take longer.
    Among them it is -1 that becomes null. */
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
+FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
+                                              uint32_t there)
 {
     typedef __attribute__((address_space(3))) const char *in_lds;
     const in_lds none = (in_lds)(uintptr_t)0xffffffffu;
-    return (const char *)(there ? (in_lds)s->ring + slot * s->slot_bytes : none);
+    return (const char *)(there ? (in_lds)s->ring + stage * s->stage_bytes : none);
 }
-/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
-FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+/* After the wave's reads of the stage. Pair: fleeti_stage_is_free (edge 19). */
+FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
-    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
+    fleeti_lds_add_release(s->words, FLEETI_PIPELINE_RELEASED(stage), waves);
 }
-FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                            uint32_t waves)
+FLEET_DEVICE uint32_t fleeti_stage_is_free(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                           uint32_t waves)
 {
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
+    return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_RELEASED(stage)) == use * waves;
 }
-FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                              uint32_t waves)
+FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint32_t stage,
+                                                 uint32_t use, uint32_t waves)
 {
-    return fleeti_stream_is_free(s, slot, use, waves);
+    return fleeti_stage_is_free(s, stage, use, waves);
 }
-FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                        uint32_t waves)
+FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                       uint32_t waves)
 {
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), use * waves);
 }
 
 /* ---- amd: the runtime's names, for the implementation ---- */
@@ -1778,18 +1786,18 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
 
 #if defined(FLEET_CUDA)
 
-/* For operands of tensor cores that swizzle 128 bytes: a ring's slots are aligned, too. */
+/* For operands of tensor cores that swizzle 128 bytes: a ring's stages are aligned, too. */
 #define FLEETI_DYNAMIC_ALIGN 1024
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
 /* Arguments of up to so many bytes are loaded before the task waits: a trip to the L2 less behind it. */
-#define FLEETI_ARGS_AHEAD 64u
-#define FLEETI_SPIN 8u /* polls in a row before fleeti_again */
+#define FLEETI_ARGS_PRELOAD_BYTES 64u
+#define FLEETI_SPIN 8u /* polls in a row before fleeti_back_off */
 /* A lone counter is polled by all lanes at once: one request, and the wave does not diverge, which would take
    longer than the code around a poll. */
-#define FLEETI_POLL_TOGETHER 1
+#define FLEETI_POLL_ALL_LANES 1
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
-#define FLEETI_LOOK_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+#define FLEETI_LOAD_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
 #define FLEETI_LEAST_LANES 32u
 /* Each thread would keep it in registers of its own. */
 #define FLEETI_PARK(type, name)                                                                    \
@@ -1837,33 +1845,33 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);
 }
-FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__popc(bits);
 }
-struct fleeti_cold {
+struct fleeti_parked {
     uint32_t value;
 };
-FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold)
 {
     return cold.value;
 }
-FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
+FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
-    fleeti_cold cold;
+    fleeti_parked cold;
     cold.value = value;
     return cold;
 }
-struct fleeti_cold_pointer {
+struct fleeti_parked_pointer {
     const void *at;
 };
-FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold)
 {
     return cold.at;
 }
-FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
 {
-    fleeti_cold_pointer cold;
+    fleeti_parked_pointer cold;
     cold.at = at;
     return cold;
 }
@@ -1903,7 +1911,7 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 
 /* ---- nvidia: order and counters ---- */
 
-/* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_look_done), both cumulative
+/* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_spin_acquire), both cumulative
    over the barrier of the group (PTX memory model, causality order); so these are nothing here. */
 FLEET_DEVICE void fleeti_drain(void) {}
 FLEET_DEVICE void fleeti_write_back_device(void) {}
@@ -1980,14 +1988,14 @@ FLEET_DEVICE void fleeti_post_order(void)
    the polls, since each acquire empties the L1. Pair: the release in fleeti_arrive (edges 1, 3). Older compilers have no
    fence for acquires alone; the other one waits for this thread's stores too. */
 #if __CUDACC_VER_MAJOR__ >= 13
-FLEETI_PTX_LOAD(fleeti_look_device, "ld.relaxed.gpu.global.u32")
-FLEET_DEVICE void fleeti_look_done(void)
+FLEETI_PTX_LOAD(fleeti_spin_load_device, "ld.relaxed.gpu.global.u32")
+FLEET_DEVICE void fleeti_spin_acquire(void)
 {
     __asm__ volatile("fence.acquire.gpu;" ::: "memory");
 }
 #else
-FLEETI_PTX_LOAD(fleeti_look_device, "ld.acquire.gpu.global.u32")
-FLEET_DEVICE void fleeti_look_done(void) {}
+FLEETI_PTX_LOAD(fleeti_spin_load_device, "ld.acquire.gpu.global.u32")
+FLEET_DEVICE void fleeti_spin_acquire(void) {}
 #endif
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
@@ -2008,7 +2016,7 @@ FLEET_DEVICE uint32_t fleeti_cycles(void)
     __asm__ volatile("mov.u32 %0,%%clock;" : "=r"(t));
     return t;
 }
-FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
+FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 {
     (void)at;
     if (*tries >= 1024) __nanosleep(100); /* an idle SM's polls cost nobody anything before that */
@@ -2155,18 +2163,19 @@ FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
     return fleeti_lds_of(quads);
 }
 /* Past the registers. */
-struct fleeti_inbound {
+struct fleeti_async_copy {
     uint32_t unused;
 };
-FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
-                                       const void *from)
+FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
+                                          const void *from)
 {
     (void)copy;
     __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(lds + word * 4),
                      "l"(__cvta_generic_to_global(from))
                      : "memory");
 }
-FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_lds lds,
+                                        uint32_t word)
 {
     (void)copy, (void)lds, (void)word;
     __asm__ volatile("cp.async.wait_all;" ::: "memory");
@@ -2174,18 +2183,18 @@ FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds,
 
 /* ---- nvidia: the calling thread ---- */
 
-struct fleeti_me {
+struct fleeti_thread {
     fleeti_lds lds;
     uint32_t thread;
-    uint32_t streams;
+    uint32_t has_producer;
 };
-FLEET_DEVICE fleeti_me fleeti_me_now(void)
+FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
 {
-    fleeti_me me;
-    me.lds = fleeti_lds_begin();
-    me.thread = threadIdx.x;
-    me.streams = 0;
-    return me;
+    fleeti_thread self;
+    self.lds = fleeti_lds_begin();
+    self.thread = threadIdx.x;
+    self.has_producer = 0;
+    return self;
 }
 /* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
    again at every use, which takes longer than most of what the worker loop does. It also sees through a shuffle of what
@@ -2194,80 +2203,81 @@ FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 {
     return __shfl_sync(0xffffffffu, lds + (threadIdx.x & 31), 0);
 }
-FLEET_DEVICE fleeti_me fleeti_me_kept(void)
+FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
 {
-    fleeti_me me = fleeti_me_now();
-    me.lds = fleeti_lds_kept(me.lds);
-    me.thread = __shfl_sync(0xffffffffu, me.thread, (int)(me.thread & 31));
-    return me;
+    fleeti_thread self = fleeti_thread_now();
+    self.lds = fleeti_lds_kept(self.lds);
+    self.thread = __shfl_sync(0xffffffffu, self.thread, (int)(self.thread & 31));
+    return self;
 }
-FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
 {
-    return me.thread;
+    return self.thread;
 }
-FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self)
 {
-    return me.thread >> 5;
+    return self.thread >> 5;
 }
-FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
 {
-    return me.thread & 31;
+    return self.thread & 31;
 }
 /* Added to the leader's counter addresses: ptxas cannot know that only one lane arrives, and would first sum
    over the lanes if it saw that all have one address. */
-FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
 {
-    return me.thread & 31;
+    return self.thread & 31;
 }
-FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 {
-    return fleet_wave_count() - me.streams;
+    return fleet_wave_count() - self.has_producer;
 }
 /* A release keeps thread 0 busy for almost a microsecond, and the next wait should begin meanwhile. */
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 {
-    return fleeti_my_waves(me) > 1;
+    return fleeti_task_waves(self) > 1;
 }
 
 /* Through LDS: a register that waits for its load would be moved about, and so waited for, at the joins of the
    caller's loop. Past the L1. */
-FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
 {
-    fleeti_inbound none;
+    fleeti_async_copy none;
     (void)later;
     fleet_wave_barrier(); /* all lanes have read the word that was there */
-    if (fleeti_my_lane(me) == 0) fleeti_inbound_begin(&none, me.lds, FLEETI_LDS_LATER, at);
+    if (fleeti_thread_lane(self) == 0)
+        fleeti_async_copy_begin(&none, self.lds, FLEETI_LDS_DEFERRED, at);
 }
-FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later)
 {
-    fleeti_inbound none;
+    fleeti_async_copy none;
     (void)later;
-    fleeti_inbound_end(&none, me.lds, FLEETI_LDS_LATER);
+    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);
     fleet_wave_barrier();
-    return fleeti_lds_get(me.lds, FLEETI_LDS_LATER);
+    return fleeti_lds_get(self.lds, FLEETI_LDS_DEFERRED);
 }
 
-struct fleeti_held {
-    fleeti_quad quad[FLEETI_HELD / 4];
+struct fleeti_pinned {
+    fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
 };
 /* By one wave. */
-FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word)
 {
-    for (uint32_t i = 0; i < FLEETI_HELD; i++)
+    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
         if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, held.quad[i / 4].word[i % 4]);
 }
-FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
 {
-    fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_HELD / 4; i++)
+    fleeti_pinned held;
+    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
         held.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
     return held;
 }
-FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
 {
-    return *(const fleeti_held *)from;
+    return *(const fleeti_pinned *)from;
 }
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i)
 {
     return held.quad[i / 4].word[i % 4];
 }
@@ -2298,12 +2308,12 @@ FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
     return FLEET_OK;
 }
 /* Barrier 1; the whole workgroup has barrier 0. */
-FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     __asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");
 }
-FLEET_DEVICE uint32_t fleeti_rendezvous_or(uint32_t value)
+FLEET_DEVICE uint32_t fleeti_task_barrier_or(uint32_t value)
 {
     uint32_t any;
     __asm__ volatile("{\n.reg .pred p,q;\nsetp.ne.u32 p,%1,0;\nbarrier.cta.red.or.pred q,1,%2,p;\n"
@@ -2315,12 +2325,12 @@ FLEET_DEVICE uint32_t fleeti_rendezvous_or(uint32_t value)
 }
 /* The vote among lanes that agree already tells the compiler that they do: it then prepares no divergence in the
    caller's loop. */
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
 {
-    return fleeti_any(me.streams ? fleeti_rendezvous_or(value)
-                                 : (uint32_t)__syncthreads_or((int)value));
+    return fleeti_any(self.has_producer ? fleeti_task_barrier_or(value)
+                                        : (uint32_t)__syncthreads_or((int)value));
 }
-FLEET_DEVICE void fleeti_block_any_again(void) {}
+FLEET_DEVICE void fleeti_block_any_rearm(void) {}
 
 /* ---- nvidia: copies to LDS, weight pipeline ---- */
 
@@ -2343,39 +2353,39 @@ FLEET_DEVICE void fleet_copy_wait(void)
 #else
 #define FLEETI_BULK 0
 #endif
-struct fleeti_flight {
+struct fleeti_copies {
     uint32_t unused;
 };
-FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight)
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight)
 {
     (void)flight;
 }
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;\nmbarrier.init.shared.b64 [%2],%3;" ::"r"(
-                         s->words + 4 * FLEETI_STREAM_FULL(slot)),
-                     "r"(FLEETI_BULK ? 1u : 32u), "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)),
-                     "r"(waves)
+                         s->words + 4 * FLEETI_PIPELINE_FULL(stage)),
+                     "r"(FLEETI_BULK ? 1u : 32u),
+                     "r"(s->words + 4 * FLEETI_PIPELINE_RELEASED(stage)), "r"(waves)
                      : "memory");
-    fleeti_lds_put(s->words, FLEETI_STREAM_USE(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_USE(stage), 0);
 #if FLEETI_BULK
     /* Publishes the new barriers to the copies, which complete them from another proxy; to the waves that wait for them
        the caller's barrier does. */
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes)
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+                                    uint32_t use, const char *from, uint32_t bytes)
 {
-    const uint32_t full = s->words + 4 * FLEETI_STREAM_FULL(slot);
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + slot * s->slot_bytes;
+    const uint32_t full = s->words + 4 * FLEETI_PIPELINE_FULL(stage);
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + stage * s->stage_bytes;
 #if FLEETI_BULK
     uint32_t lead;
 #endif
     (void)flight;
 #if !FLEETI_BULK
     /* As below. */
-    if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
+    if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
         __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
                          "l"(__cvta_generic_to_global(from + i))
@@ -2387,8 +2397,8 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
                      : "=r"(lead));
     if (!lead) return;
     /* Publishes that the use before has landed, as this lane has seen, to who looks for this one. Pair: the acquire in
-       fleeti_stream_is_full. */
-    fleeti_lds_release(s->words, FLEETI_STREAM_USE(slot), use + 1);
+       fleeti_stage_is_full. */
+    fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
                      : "memory");
     /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
@@ -2399,11 +2409,11 @@ FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flig
         : "memory");
 #endif
 }
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight)
 {
     (void)s, (void)flight;
 }
-FLEET_DEVICE void fleeti_stream_order(void)
+FLEET_DEVICE void fleeti_copies_order(void)
 {
 #if FLEETI_BULK
     /* Copies read by the async proxy what others wrote by the generic one. Orders their stores, released by them and
@@ -2418,29 +2428,29 @@ FLEET_DEVICE void fleeti_stream_order(void)
 #endif
 /* The acquire of the use comes first, then that of the bytes: the other way round the barrier may have been looked at
    before the use before landed. It is looked at whatever the use is, so that nothing waits for that word on the way. Pairs:
-   the release in fleeti_stream_fill, and complete_tx of its copy (edge 18). */
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+   the release in fleeti_stage_fill, and complete_tx of its copy (edge 18). */
+FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
     uint32_t full;
     __asm__ volatile("{\n.reg .pred p;\n.reg .u32 begun;\nld.acquire.cta.shared.u32 "
                      "begun,[%1];\n" FLEETI_PTX_WAIT
                      " p,[%3],%4;\nsetp.eq.and.u32 p,begun,%2,p;\nselp.u32 %0,1,0,p;\n}"
                      : "=r"(full)
-                     : "r"(s->words + 4 * FLEETI_STREAM_USE(slot)), "r"(use + 1),
-                       "r"(s->words + 4 * FLEETI_STREAM_FULL(slot)), "r"(use & 1)
+                     : "r"(s->words + 4 * FLEETI_PIPELINE_USE(stage)), "r"(use + 1),
+                       "r"(s->words + 4 * FLEETI_PIPELINE_FULL(stage)), "r"(use & 1)
                      : "memory");
     return full;
 }
 /* The last one is mostly the last to come, and waited for alone: looks at barriers take turns, among them the producer's.
    Then a lane looks for each. */
-FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n)
 {
     const uint32_t lane = fleet_lane(), mine = at + (lane < n ? lane : 0), last = at + n - 1;
-    if (fleeti_any(!fleeti_stream_is_full(s, last % s->slots, use + last / s->slots))) return 0;
-    return !fleeti_any(!fleeti_stream_is_full(s, mine % s->slots, use + mine / s->slots));
+    if (fleeti_any(!fleeti_stage_is_full(s, last % s->stages, use + last / s->stages))) return 0;
+    return !fleeti_any(!fleeti_stage_is_full(s, mine % s->stages, use + mine / s->stages));
 }
-FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
+FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     uint32_t now;
     if (!cycles) return;
@@ -2453,10 +2463,10 @@ FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
     }
     *begun = now;
 }
-/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
-FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+/* After the wave's reads of the stage. Pair: fleeti_stage_is_free (edge 19). */
+FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
-    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+    const uint32_t released = s->words + 4 * FLEETI_PIPELINE_RELEASED(stage);
 #if FLEETI_BULK
     __asm__ volatile("mbarrier.arrive.shared.b64 _,[%0],%1;" ::"r"(released), "r"(waves)
                      : "memory");
@@ -2470,23 +2480,23 @@ FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, u
 /* Looks for the phase of the use before, of the same parity as the use after; a barrier that is new passes for the phase
    before its first. Only the producer looks, who has seen all phases before that one end: so the parity is exact. */
 #define FLEETI_PTX_FREE(name, op)                                                                  \
-    FLEET_DEVICE uint32_t name(const fleeti_stream *s, uint32_t slot, uint32_t use,                \
+    FLEET_DEVICE uint32_t name(const fleeti_pipeline *s, uint32_t stage, uint32_t use,             \
                                uint32_t waves)                                                     \
     {                                                                                              \
         uint32_t passed;                                                                           \
         (void)waves;                                                                               \
         __asm__ volatile("{\n.reg .pred p;\n" op " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"              \
                          : "=r"(passed)                                                            \
-                         : "r"(s->words + 4 * FLEETI_STREAM_RELEASED(slot)), "r"((use + 1) & 1)    \
+                         : "r"(s->words + 4 * FLEETI_PIPELINE_RELEASED(stage)), "r"((use + 1) & 1) \
                          : "memory");                                                              \
         return passed;                                                                             \
     }
-FLEETI_PTX_FREE(fleeti_stream_is_free, "mbarrier.test_wait.parity.shared.b64")
-FLEETI_PTX_FREE(fleeti_stream_wait_free, FLEETI_PTX_WAIT)
-FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                        uint32_t waves)
+FLEETI_PTX_FREE(fleeti_stage_is_free, "mbarrier.test_wait.parity.shared.b64")
+FLEETI_PTX_FREE(fleeti_stage_try_wait_free, FLEETI_PTX_WAIT)
+FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                       uint32_t waves)
 {
-    const uint32_t released = s->words + 4 * FLEETI_STREAM_RELEASED(slot);
+    const uint32_t released = s->words + 4 * FLEETI_PIPELINE_RELEASED(stage);
     uint32_t missing;
     (void)use, (void)waves;
     if (threadIdx.x & 31) return;
@@ -2495,11 +2505,12 @@ FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, u
                      : "=r"(missing)
                      : "r"(released)
                      : "memory");
-    if (missing > 1) fleeti_stream_release(s, slot, missing - 1);
+    if (missing > 1) fleeti_stage_release(s, stage, missing - 1);
 }
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
+FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
+                                              uint32_t there)
 {
-    return there ? s->ring + slot * s->slot_bytes : NULL;
+    return there ? s->ring + stage * s->stage_bytes : NULL;
 }
 
 /* ---- nvidia: the runtime's names, for the implementation ---- */
@@ -2554,15 +2565,15 @@ uint32_t fleeti_host_threads(void); /* waves per workgroup */
 uint32_t fleeti_host_block(void);
 uint32_t fleeti_host_blocks(void);
 uint32_t fleeti_host_chiplet(void);
-void fleeti_host_sit(uint32_t chiplet); /* the workgroup sits on this one */
+void fleeti_host_set_chiplet(uint32_t chiplet); /* the workgroup sits on this one */
 void *fleeti_host_lds(size_t bytes); /* the same address for all waves that ask in the same order */
 size_t fleeti_host_lds_mark(void);
 void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(uint32_t waves); /* of the first so many waves of the workgroup */
 uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
-void fleeti_host_point(void);             /* a place where another agent may go on */
-void fleeti_host_changed(const void *at); /* a counter or flag changed: wakes who waits for it */
+void fleeti_host_yield(void);             /* a place where another agent may go on */
+void fleeti_host_wake(const void *at);    /* a counter or flag changed: wakes who waits for it */
 /* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
 fleet_status fleeti_host_park(const void *at, uint32_t *tries);
 uint64_t fleeti_host_clock(void);
@@ -2574,13 +2585,13 @@ void fleeti_host_order(void); /* of all that the agent loads and stores */
 
 FLEET_C_END
 
-#define FLEETI_ARGS_AHEAD 0u
+#define FLEETI_ARGS_PRELOAD_BYTES 0u
 #define FLEETI_CLOCK_NS 1u
 #define FLEETI_SPIN 1u
-#define FLEETI_POLL_TOGETHER 0 /* 1: a lone counter is polled by all lanes at once */
+#define FLEETI_POLL_ALL_LANES 0 /* 1: a lone counter is polled by all lanes at once */
 #define FLEETI_ROLLED
 #define FLEETI_UNROLLED
-#define FLEETI_LOOK_CYCLES 0
+#define FLEETI_LOAD_CYCLES 0
 #define FLEETI_LEAST_LANES 1u
 /* Scalar registers and the stack have room for it. */
 #define FLEETI_PARK(type, name)                                                                    \
@@ -2624,33 +2635,33 @@ FLEET_DEVICE uint32_t fleeti_first(uint32_t value)
 {
     return value;
 }
-FLEET_DEVICE uint32_t fleeti_ones(uint32_t bits)
+FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);
 }
-struct fleeti_cold {
+struct fleeti_parked {
     uint32_t value;
 };
-FLEET_DEVICE uint32_t fleeti_cold_value(fleeti_cold cold)
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold)
 {
     return cold.value;
 }
-FLEET_DEVICE fleeti_cold fleeti_cold_of(uint32_t value)
+FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
-    fleeti_cold cold;
+    fleeti_parked cold;
     cold.value = value;
     return cold;
 }
-struct fleeti_cold_pointer {
+struct fleeti_parked_pointer {
     const void *at;
 };
-FLEET_DEVICE const void *fleeti_cold_at(fleeti_cold_pointer cold)
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold)
 {
     return cold.at;
 }
-FLEET_DEVICE fleeti_cold_pointer fleeti_cold_to(const void *at)
+FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
 {
-    fleeti_cold_pointer cold;
+    fleeti_parked_pointer cold;
     cold.at = at;
     return cold;
 }
@@ -2688,48 +2699,48 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 
 /* ---- host: the calling thread ---- */
 
-struct fleeti_me {
+struct fleeti_thread {
     fleeti_lds lds;
     uint32_t thread;
-    uint32_t streams;
+    uint32_t has_producer;
 };
-FLEET_DEVICE fleeti_me fleeti_me_now(void)
+FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
 {
-    fleeti_me me;
-    me.lds = fleeti_lds_begin();
-    me.thread = fleeti_host_thread();
-    me.streams = 0;
-    return me;
+    fleeti_thread self;
+    self.lds = fleeti_lds_begin();
+    self.thread = fleeti_host_thread();
+    self.has_producer = 0;
+    return self;
 }
-FLEET_DEVICE fleeti_me fleeti_me_kept(void)
+FLEET_DEVICE fleeti_thread fleeti_thread_kept(void)
 {
-    return fleeti_me_now();
+    return fleeti_thread_now();
 }
-FLEET_DEVICE uint32_t fleeti_my_thread(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self)
 {
-    return me.thread;
+    return self.thread;
 }
-FLEET_DEVICE uint32_t fleeti_my_wave(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self)
 {
-    return me.thread;
+    return self.thread;
 }
-FLEET_DEVICE uint32_t fleeti_my_lane(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return 0;
 }
-FLEET_DEVICE uint32_t fleeti_my_lead(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return 0;
 }
-FLEET_DEVICE uint32_t fleeti_my_waves(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 {
-    return fleet_wave_count() - me.streams;
+    return fleet_wave_count() - self.has_producer;
 }
-FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_me me)
+FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     return 0;
 }
 
@@ -2764,7 +2775,7 @@ FLEET_DEVICE void fleeti_invalidate_system(void)
 
 FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
 FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
@@ -2773,9 +2784,9 @@ FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at)
 }
 FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     __atomic_store_n(at, value, __ATOMIC_RELAXED);
-    fleeti_host_changed(at);
+    fleeti_host_wake(at);
 }
 FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
 {
@@ -2783,9 +2794,9 @@ FLEET_DEVICE void fleet_store_relaxed_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
-    fleeti_host_changed(at);
+    fleeti_host_wake(at);
 }
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 {
@@ -2794,10 +2805,10 @@ FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value)
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
-    fleeti_host_point();
+    fleeti_host_yield();
     fleeti_host_count_rmw();
     old = __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
-    fleeti_host_changed(at);
+    fleeti_host_wake(at);
     return old;
 }
 FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
@@ -2807,9 +2818,9 @@ FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
 FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value)
 {
     uint32_t old;
-    fleeti_host_point();
+    fleeti_host_yield();
     old = __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
-    fleeti_host_changed(at);
+    fleeti_host_wake(at);
     return old;
 }
 FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
@@ -2818,25 +2829,25 @@ FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    fleeti_host_changed(at);
+    fleeti_host_wake(at);
     return expected;
 }
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
-FLEET_DEVICE uint32_t fleeti_look_device(const uint32_t *at)
+FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at)
 {
     return fleeti_poll_device(at);
 }
-FLEET_DEVICE void fleeti_look_done(void) {}
+FLEET_DEVICE void fleeti_spin_acquire(void) {}
 FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value)
 {
     fleeti_rmw_device(at, value);
@@ -2847,15 +2858,15 @@ FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
-    fleeti_host_changed(at);
+    fleeti_host_wake(at);
 }
 FLEET_DEVICE uint64_t fleet_clock_ticks(void)
 {
@@ -2865,7 +2876,7 @@ FLEET_DEVICE uint32_t fleeti_cycles(void)
 {
     return 0;
 }
-FLEET_DEVICE fleet_status fleeti_backoff(const void *at, uint32_t *tries)
+FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 {
     return fleeti_host_park(at, tries);
 }
@@ -2940,7 +2951,7 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 /* Several waves may write one word at once, the same value. */
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
 {
-    fleeti_host_sit(chiplet);
+    fleeti_host_set_chiplet(chiplet);
 }
 FLEET_DEVICE size_t fleeti_lds_mark(void)
 {
@@ -2977,50 +2988,51 @@ FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
     return lds;
 }
 /* At once. */
-struct fleeti_inbound {
+struct fleeti_async_copy {
     uint32_t unused;
 };
-FLEET_DEVICE void fleeti_inbound_begin(fleeti_inbound *copy, fleeti_lds lds, uint32_t word,
-                                       const void *from)
+FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
+                                          const void *from)
 {
     (void)copy;
     for (uint32_t i = 0; i < 4; i++) fleeti_lds_put(lds, word + i, ((const uint32_t *)from)[i]);
 }
-FLEET_DEVICE void fleeti_inbound_end(const fleeti_inbound *copy, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_lds lds,
+                                        uint32_t word)
 {
     (void)copy, (void)lds, (void)word;
 }
-FLEET_DEVICE void fleeti_later_begin(fleeti_me me, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
 {
-    (void)me;
+    (void)self;
     *later = fleet_load_relaxed_device(at);
 }
-FLEET_DEVICE uint32_t fleeti_later_end(fleeti_me me, const uint32_t *later)
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later)
 {
-    (void)me;
+    (void)self;
     return fleeti_uniform(*later);
 }
-struct fleeti_held {
-    fleeti_quad quad[FLEETI_HELD / 4];
+struct fleeti_pinned {
+    fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
 };
 /* By one wave. */
-FLEET_DEVICE void fleeti_held_put(fleeti_held held, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word)
 {
-    for (uint32_t i = 0; i < FLEETI_HELD; i++)
+    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
         if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, held.quad[i / 4].word[i % 4]);
 }
-FLEET_DEVICE fleeti_held fleeti_held_lds(fleeti_lds lds, uint32_t word)
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
 {
-    fleeti_held held;
-    for (uint32_t i = 0; i < FLEETI_HELD / 4; i++)
+    fleeti_pinned held;
+    for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
         held.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
     return held;
 }
-FLEET_DEVICE fleeti_held fleeti_held_memory(const void *from)
+FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
 {
-    return *(const fleeti_held *)from;
+    return *(const fleeti_pinned *)from;
 }
-FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i)
 {
     return held.quad[i / 4].word[i % 4];
 }
@@ -3029,14 +3041,14 @@ FLEET_DEVICE uint32_t fleeti_held_word(fleeti_held held, uint32_t i)
 
 FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     return __atomic_load_n(lds + word, __ATOMIC_ACQUIRE);
 }
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     __atomic_store_n(lds + word, value, __ATOMIC_RELEASE);
-    fleeti_host_changed(lds + word);
+    fleeti_host_wake(lds + word);
 }
 FLEET_DEVICE void fleeti_lds_order(void)
 {
@@ -3044,25 +3056,25 @@ FLEET_DEVICE void fleeti_lds_order(void)
 }
 FLEET_DEVICE void fleeti_lds_add_release(fleeti_lds lds, uint32_t word, uint32_t value)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     __atomic_fetch_add(lds + word, value, __ATOMIC_RELEASE);
-    fleeti_host_changed(lds + word);
+    fleeti_host_wake(lds + word);
 }
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
 {
     return fleeti_host_park(NULL, tries);
 }
-FLEET_DEVICE void fleeti_rendezvous(fleeti_me me)
+FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
 {
-    (void)me;
+    (void)self;
     fleeti_host_barrier(fleeti_host_threads() - 1);
 }
-FLEET_DEVICE uint32_t fleeti_block_any(fleeti_me me, uint32_t value)
+FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
 {
-    if (fleeti_my_wave(me) == 0) value = fleeti_any(value);
-    return fleeti_broadcast(me, value, 0);
+    if (fleeti_thread_wave(self) == 0) value = fleeti_any(value);
+    return fleeti_broadcast(self, value, 0);
 }
-FLEET_DEVICE void fleeti_block_any_again(void)
+FLEET_DEVICE void fleeti_block_any_rearm(void)
 {
     fleet_block_barrier();
 }
@@ -3078,75 +3090,77 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
 FLEET_DEVICE void fleet_copy_wait(void) {}
 
 /* A stage is the span itself: nothing is copied. */
-struct fleeti_flight {
+struct fleeti_copies {
     uint32_t unused;
 };
-FLEET_DEVICE void fleeti_flight_uniform(fleeti_flight *flight)
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight)
 {
     (void)flight;
 }
-FLEET_DEVICE void fleeti_stream_open(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     (void)waves;
-    fleeti_lds_put(s->words, FLEETI_STREAM_FULL(slot), 0);
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), 0);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
 }
-FLEET_DEVICE void fleeti_stream_fill(const fleeti_stream *s, fleeti_flight *flight, uint32_t slot,
-                                     uint32_t use, const char *from, uint32_t bytes)
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+                                    uint32_t use, const char *from, uint32_t bytes)
 {
     (void)flight, (void)bytes;
-    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot), (uint32_t)(uintptr_t)from);
-    fleeti_lds_put(s->words, FLEETI_STREAM_AT(slot) + 1,
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_AT(stage), (uint32_t)(uintptr_t)from);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_AT(stage) + 1,
                    (uint32_t)((uint64_t)(uintptr_t)from >> 32));
-    fleeti_lds_release(s->words, FLEETI_STREAM_FULL(slot), use + 1);
+    fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(stage), use + 1);
 }
-FLEET_DEVICE void fleeti_stream_settle(const fleeti_stream *s, fleeti_flight *flight)
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight)
 {
     (void)s, (void)flight;
 }
-FLEET_DEVICE void fleeti_stream_order(void) {}
-FLEET_DEVICE void fleeti_stream_pace(uint32_t *begun, uint32_t cycles)
+FLEET_DEVICE void fleeti_copies_order(void) {}
+FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
 }
-FLEET_DEVICE uint32_t fleeti_stream_is_full(const fleeti_stream *s, uint32_t slot, uint32_t use)
+FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_FULL(slot)) == use + 1;
+    return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_FULL(stage)) == use + 1;
 }
-FLEET_DEVICE uint32_t fleeti_stream_are_full(const fleeti_stream *s, uint32_t at, uint32_t use,
+FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n)
 {
     uint32_t full = 1;
     for (uint32_t i = at; i < at + n && full; i++)
-        full = fleeti_stream_is_full(s, i % s->slots, use + i / s->slots);
+        full = fleeti_stage_is_full(s, i % s->stages, use + i / s->stages);
     return full;
 }
-FLEET_DEVICE const char *fleeti_stream_at(const fleeti_stream *s, uint32_t slot, uint32_t there)
+FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
+                                              uint32_t there)
 {
     uint64_t high;
     if (!there) return NULL;
-    high = fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot) + 1);
-    return (const char *)(uintptr_t)(high << 32 | fleeti_lds_get(s->words, FLEETI_STREAM_AT(slot)));
+    high = fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage) + 1);
+    return (const char *)(uintptr_t)(high << 32 |
+                                     fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage)));
 }
-/* After the wave's reads of the slot. Pair: fleeti_stream_is_free (edge 19). */
-FLEET_DEVICE void fleeti_stream_release(const fleeti_stream *s, uint32_t slot, uint32_t waves)
+/* After the wave's reads of the stage. Pair: fleeti_stage_is_free (edge 19). */
+FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
-    fleeti_lds_add_release(s->words, FLEETI_STREAM_RELEASED(slot), waves);
+    fleeti_lds_add_release(s->words, FLEETI_PIPELINE_RELEASED(stage), waves);
 }
-FLEET_DEVICE uint32_t fleeti_stream_is_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                            uint32_t waves)
+FLEET_DEVICE uint32_t fleeti_stage_is_free(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                           uint32_t waves)
 {
-    return fleeti_lds_acquire(s->words, FLEETI_STREAM_RELEASED(slot)) == use * waves;
+    return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_RELEASED(stage)) == use * waves;
 }
-FLEET_DEVICE uint32_t fleeti_stream_wait_free(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                              uint32_t waves)
+FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint32_t stage,
+                                                 uint32_t use, uint32_t waves)
 {
-    return fleeti_stream_is_free(s, slot, use, waves);
+    return fleeti_stage_is_free(s, stage, use, waves);
 }
-FLEET_DEVICE void fleeti_stream_reclaim(const fleeti_stream *s, uint32_t slot, uint32_t use,
-                                        uint32_t waves)
+FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
+                                       uint32_t waves)
 {
-    fleeti_lds_put(s->words, FLEETI_STREAM_RELEASED(slot), use * waves);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), use * waves);
 }
 
 #endif /* FLEET_HOST */
@@ -3184,30 +3198,30 @@ FLEET_DEVICE fleet_view fleet_view_of(const void *base)
 /* ---- a workgroup's barrier, broadcast and vote ---- */
 
 /* The barrier of the waves that run tasks. */
-FLEET_DEVICE void fleeti_barrier(fleeti_me me)
+FLEET_DEVICE void fleeti_barrier(fleeti_thread self)
 {
-    if (me.streams)
-        fleeti_rendezvous(me);
+    if (self.has_producer)
+        fleeti_task_barrier(self);
     else
         fleet_block_barrier();
 }
 
 /* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
    barrier between two broadcasts of one word. */
-FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_me me, uint32_t value, uint32_t word)
+FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word)
 {
-    if (fleeti_my_thread(me) == 0) fleeti_lds_put(me.lds, FLEETI_LDS_BROADCAST(word), value);
-    fleeti_barrier(me);
-    return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_BROADCAST(word)));
+    if (fleeti_thread_index(self) == 0) fleeti_lds_put(self.lds, FLEETI_LDS_BROADCAST(word), value);
+    fleeti_barrier(self);
+    return fleeti_uniform(fleeti_lds_get(self.lds, FLEETI_LDS_BROADCAST(word)));
 }
 
 /* A barrier that tells every thread whether any thread vetoes. The callers take turns 0 and 1; a veto stays, and
    is the last one. */
-FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_me me, uint32_t veto, uint32_t turn)
+FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_thread self, uint32_t veto, uint32_t turn)
 {
-    if (veto) fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
-    fleeti_barrier(me);
-    return fleeti_uniform(fleeti_lds_get(me.lds, FLEETI_LDS_VOTE(turn)));
+    if (veto) fleeti_lds_put(self.lds, FLEETI_LDS_VOTE(turn), 1);
+    fleeti_barrier(self);
+    return fleeti_uniform(fleeti_lds_get(self.lds, FLEETI_LDS_VOTE(turn)));
 }
 
 /* ---- atomics ---- */
@@ -3244,7 +3258,7 @@ FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
 {
-    return fleeti_backoff(NULL, tries);
+    return fleeti_pause(NULL, tries);
 }
 
 /* ---- tile walks, sums over the waves ---- */
@@ -3272,26 +3286,27 @@ FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wa
     return fleet_cut_k(k, walk->linear.tile_k, wave, waves);
 }
 
-FLEET_DEVICE void fleeti_reduce_add(fleeti_me me, float *sum, uint32_t n, float *lds)
+FLEET_DEVICE void fleeti_reduce_add(fleeti_thread self, float *sum, uint32_t n, float *lds)
 {
-    const uint32_t wave = fleet_wave_id(), waves = fleeti_my_waves(me), size = fleet_wave_size();
-    fleeti_barrier(me);
+    const uint32_t wave = fleet_wave_id(), waves = fleeti_task_waves(self),
+                   size = fleet_wave_size();
+    fleeti_barrier(self);
     if (wave > 0) {
         FLEETI_UNROLLED
         for (uint32_t i = 0; i < n; i++) lds[(wave * n + i) * size + fleet_lane()] = sum[i];
     }
-    fleeti_barrier(me);
+    fleeti_barrier(self);
     if (wave == 0)
         for (uint32_t v = 1; v < waves; v++) {
             FLEETI_UNROLLED
             for (uint32_t i = 0; i < n; i++) sum[i] += lds[(v * n + i) * size + fleet_lane()];
         }
-    fleeti_barrier(me);
+    fleeti_barrier(self);
 }
 
 FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
 {
-    fleeti_reduce_add(fleeti_me_now(), sum, n, lds);
+    fleeti_reduce_add(fleeti_thread_now(), sum, n, lds);
 }
 
 /* ---- polls ---- */
@@ -3304,13 +3319,14 @@ typedef struct fleeti_counters {
 } fleeti_counters;
 
 /* What a failed wait saw. */
-typedef struct fleeti_seen {
+typedef struct fleeti_wait_diagnostics {
     fleet_status status;
-    uint32_t counter, seen, expected;
-} fleeti_seen;
+    uint32_t counter, found, expected;
+} fleeti_wait_diagnostics;
 
 /* Is it time to give up? Called after every 64 failed polls. */
-FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t tries, uint64_t *since)
+FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t tries,
+                                             uint64_t *since)
 {
 #if defined(FLEET_NO_WATCHDOG)
     (void)watch, (void)tries, (void)since;
@@ -3335,17 +3351,18 @@ FLEET_DEVICE fleet_status fleeti_watched(const fleet_watch *watch, uint32_t trie
 }
 
 /* After a failed poll of `at`: backs off, and now and then looks whether to give up. */
-FLEET_DEVICE fleet_status fleeti_again(const void *at, const fleet_watch *watch, uint32_t *tries,
-                                       uint64_t *since)
+FLEET_DEVICE fleet_status fleeti_back_off(const void *at, const fleet_watch *watch, uint32_t *tries,
+                                          uint64_t *since)
 {
-    fleet_status status = fleeti_backoff(at, tries);
-    if (!status && *tries % 64 == 0) status = fleeti_watched(watch, *tries, since);
+    fleet_status status = fleeti_pause(at, tries);
+    if (!status && *tries % 64 == 0) status = fleeti_check_watch(watch, *tries, since);
     return status;
 }
 
 /* Polls one counter until it has `want`. */
 FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter, uint32_t want,
-                                            const fleet_watch *watch, fleeti_seen *seen)
+                                            const fleet_watch *watch,
+                                            fleeti_wait_diagnostics *diagnostics)
 {
     const uint32_t *at =
         counter & FLEETI_SYSTEM ? *c.system + (counter & ~FLEETI_SYSTEM) : c.device + counter;
@@ -3355,16 +3372,16 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
         uint32_t value = 0;
         fleet_status status;
         for (uint32_t spin = 0; spin < FLEETI_SPIN; spin++) {
-            value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_look_device(at);
+            value = counter & FLEETI_SYSTEM ? fleeti_poll_system(at) : fleeti_spin_load_device(at);
             if ((int32_t)(value - want) >= 0) {
-                fleeti_look_done();
+                fleeti_spin_acquire();
                 return FLEET_OK;
             }
         }
-        status = fleeti_again(at, watch, &tries, &since);
+        status = fleeti_back_off(at, watch, &tries, &since);
         if (status) {
-            seen->status = status, seen->counter = counter, seen->seen = value,
-            seen->expected = want;
+            diagnostics->status = status, diagnostics->counter = counter,
+            diagnostics->found = value, diagnostics->expected = want;
             return status;
         }
     }
@@ -3372,10 +3389,10 @@ FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter,
 
 /* ---- notify ---- */
 
-FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
+FLEET_DEVICE uint32_t fleeti_is_leader(fleeti_thread self, uint32_t group)
 {
-    return (group == FLEET_BLOCK ? fleeti_my_thread(me)
-                                 : fleeti_my_thread(me) % fleet_wave_size()) == 0;
+    return (group == FLEET_BLOCK ? fleeti_thread_index(self)
+                                 : fleeti_thread_index(self) % fleet_wave_size()) == 0;
 }
 
 #define FLEETI_RELEASED 1u /* this arrival released for its chiplet */
@@ -3384,28 +3401,28 @@ FLEET_DEVICE uint32_t fleeti_leads(fleeti_me me, uint32_t group)
 /* What a notify tells its group: FLEETI_... flags, and a bit for each record whose arrival completed its element,
    where that was asked for; status: of the wait for the epoch before, after which nothing has arrived. Only the
    leader knows of more than a veto. */
-typedef struct fleeti_told {
+typedef struct fleeti_notify_result {
     uint32_t flags, completed;
     fleet_status status;
-} fleeti_told;
+} fleeti_notify_result;
 
 /* Counters are sums over all epochs: what completes epoch e, and which arrival completes it (== epoch * target,
    == epoch * share below), can be read from them only if no arrival for epoch e + 1 comes before epoch e is complete.
    A plan guarantees that: sources of a step wait for the step before, and where they may run ahead the builder has
    proved it for every element with several arrivals (fleet.h, pass "overlap"). For events by hand nothing has proved
    it, so their notify waits for it (edge 4): this is what it looks at. Null: a plan's arrival. */
-typedef struct fleeti_epoch_before {
+typedef struct fleeti_previous_epoch {
     uint32_t value,
         want; /* of the element's counter: when the notify began, and when it is complete */
     const fleet_watch *watch;
-} fleeti_epoch_before;
+} fleeti_previous_epoch;
 
-FLEET_DEVICE fleet_status fleeti_await_epoch_before(fleeti_counters c, uint32_t counter,
-                                                    const fleeti_epoch_before *before)
+FLEET_DEVICE fleet_status fleeti_await_previous_epoch(fleeti_counters c, uint32_t counter,
+                                                      const fleeti_previous_epoch *before)
 {
-    fleeti_seen seen;
+    fleeti_wait_diagnostics diagnostics;
     if ((int32_t)(before->value - before->want) >= 0) return FLEET_OK;
-    return fleeti_poll_until(c, counter, before->want, before->watch, &seen);
+    return fleeti_poll_until(c, counter, before->want, before->watch, &diagnostics);
 }
 
 /* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
@@ -3413,21 +3430,21 @@ FLEET_DEVICE fleet_status fleeti_await_epoch_before(fleeti_counters c, uint32_t 
    record comes by value, since it is mostly the only one. triggers: for each record what completes its element,
    n at most 32; or null. also: release whatever the records say, for arrivals that the caller makes next.
    before: with one record, or null. */
-FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
-                                       const fleeti_notify *records, uint32_t n, uint32_t epoch,
-                                       const fleeti_trigger *triggers, uint32_t also,
-                                       const fleeti_epoch_before *before)
+FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify first,
+                                                const fleeti_notify *records, uint32_t n,
+                                                uint32_t epoch, const fleeti_trigger *triggers,
+                                                uint32_t also, const fleeti_previous_epoch *before)
 {
-    fleeti_told told;
-    told.flags = told.completed = 0;
-    told.status = FLEET_OK;
+    fleeti_notify_result result;
+    result.flags = result.completed = 0;
+    result.status = FLEET_OK;
     /* Before any counter changes. A lone arrival looks when it has released: until then the load is in flight. */
     if (before && first.sub) {
-        told.status = fleeti_await_epoch_before(c, first.counter, before);
-        if (told.status) return told;
+        result.status = fleeti_await_previous_epoch(c, first.counter, before);
+        if (result.status) return result;
         /* The look before the sub-counter's RMW: that of the last to arrive in the epoch before comes first there.
            Pair: the release below (edge 4). Where look and RMW are of one counter, coherence orders them. */
-        if (!(first.sub & FLEETI_LOCAL)) fleeti_look_done();
+        if (!(first.sub & FLEETI_LOCAL)) fleeti_spin_acquire();
     }
     FLEETI_ROLLED
     for (uint32_t from = 0; from < n || (also && !from); from += 32) {
@@ -3442,7 +3459,7 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
                     fleeti_add_arrival_device(c.device + r.counter, r.weight);
                 else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
                          epoch * triggers[i].target)
-                    told.completed |= 1u << i;
+                    result.completed |= 1u << i;
                 continue;
             }
             /* Not the last of its chiplet (edge 2): the last one releases for this workgroup too, since its drained
@@ -3452,14 +3469,15 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
             system |= r.counter & FLEETI_SYSTEM;
         }
         if (!due && !also) continue;
-        told.flags = FLEETI_RELEASED;
+        result.flags = FLEETI_RELEASED;
         /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all (edges 1, 2, 16). */
         if (system)
             fleeti_write_back_system();
         else
             fleeti_write_back_device();
-        if (before && !first.sub) told.status = fleeti_await_epoch_before(c, first.counter, before);
-        if (told.status) return told;
+        if (before && !first.sub)
+            result.status = fleeti_await_previous_epoch(c, first.counter, before);
+        if (result.status) return result;
         FLEETI_ROLLED
         for (uint32_t i = 0; i < end; i++) {
             fleeti_notify r = from + i ? records[from + i] : first;
@@ -3477,10 +3495,11 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
                 else
                     fleeti_add_arrival_device(c.device + r.counter, r.weight);
             }
-            if (triggers && old + r.weight == epoch * triggers[i].target) told.completed |= 1u << i;
+            if (triggers && old + r.weight == epoch * triggers[i].target)
+                result.completed |= 1u << i;
         }
     }
-    return told;
+    return result;
 }
 
 /* The one notify. Every thread of the group calls it; its stores before the call are published to whoever
@@ -3488,57 +3507,60 @@ FLEET_DEVICE fleeti_told fleeti_arrive(fleeti_counters c, fleeti_notify first,
    there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0
    and 1. Records, triggers, also and before as in fleeti_arrive, read by the leader alone, who alone gets the
    rest of the answer. */
-FLEET_DEVICE fleeti_told fleeti_notify_all(fleeti_me me, uint32_t group, fleeti_counters c,
-                                           fleeti_notify first, const fleeti_notify *records,
-                                           uint32_t n, uint32_t epoch,
-                                           const fleeti_trigger *triggers, uint32_t also,
-                                           const fleeti_epoch_before *before, uint32_t may_veto,
-                                           uint32_t veto, uint32_t turn)
+FLEET_DEVICE fleeti_notify_result fleeti_notify_all(fleeti_thread self, uint32_t group,
+                                                    fleeti_counters c, fleeti_notify first,
+                                                    const fleeti_notify *records, uint32_t n,
+                                                    uint32_t epoch, const fleeti_trigger *triggers,
+                                                    uint32_t also,
+                                                    const fleeti_previous_epoch *before,
+                                                    uint32_t may_veto, uint32_t veto, uint32_t turn)
 {
-    fleeti_told told;
-    told.flags = told.completed = 0;
-    told.status = FLEET_OK;
+    fleeti_notify_result result;
+    result.flags = result.completed = 0;
+    result.status = FLEET_OK;
     fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
     if (group == FLEET_BLOCK) {
         if (may_veto)
-            veto = fleeti_block_vote(me, veto, turn);
+            veto = fleeti_block_vote(self, veto, turn);
         else
-            fleeti_barrier(me);
+            fleeti_barrier(self);
     } else {
         if (may_veto) veto = fleeti_any(veto);
         fleet_wave_barrier();
     }
-    if (may_veto && veto) told.flags = FLEETI_VETOED;
-    if ((may_veto && veto) || (n == 0 && !also) || !fleeti_leads(me, group)) return told;
+    if (may_veto && veto) result.flags = FLEETI_VETOED;
+    if ((may_veto && veto) || (n == 0 && !also) || !fleeti_is_leader(self, group)) return result;
     /* ... before the leader arrives for all of them. */
-    c.device += fleeti_my_lead(me);
+    c.device += fleeti_leader_offset(self);
     return fleeti_arrive(c, first, records, n, epoch, triggers, also, before);
 }
 
 /* ---- wait ---- */
 
 /* What the counters of a record have once its events are complete. */
-FLEET_DEVICE uint32_t fleeti_wanted(fleeti_wait r, uint32_t epoch)
+FLEET_DEVICE uint32_t fleeti_wait_target(fleeti_wait r, uint32_t epoch)
 {
     return (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
 }
 /* The polling part of the wait, by the lanes of one wave: each counter has one lane, or a lone one all of them.
    The first record comes by value, since it is mostly the only one. */
-FLEET_DEVICE fleet_status fleeti_await(fleeti_counters c, fleeti_wait first,
-                                       const fleeti_wait *records, uint32_t n, uint32_t epoch,
-                                       const fleet_watch *watch, fleeti_seen *seen)
+FLEET_DEVICE fleet_status fleeti_poll_all(fleeti_counters c, fleeti_wait first,
+                                          const fleeti_wait *records, uint32_t n, uint32_t epoch,
+                                          const fleet_watch *watch,
+                                          fleeti_wait_diagnostics *diagnostics)
 {
     uint32_t k = fleet_lane();
-    if (FLEETI_POLL_TOGETHER && n == 1 && (first.count & ~FLEETI_PREVIOUS) == 1)
-        return fleeti_poll_until(c, first.counter, fleeti_wanted(first, epoch), watch, seen);
+    if (FLEETI_POLL_ALL_LANES && n == 1 && (first.count & ~FLEETI_PREVIOUS) == 1)
+        return fleeti_poll_until(c, first.counter, fleeti_wait_target(first, epoch), watch,
+                                 diagnostics);
     FLEETI_ROLLED
     for (uint32_t i = 0; i < n; i++) {
         fleeti_wait r = i ? records[i] : first;
         uint32_t count = r.count & ~FLEETI_PREVIOUS;
-        uint32_t want = fleeti_wanted(r, epoch);
+        uint32_t want = fleeti_wait_target(r, epoch);
         if (k < count) do {
                 fleet_status status =
-                    fleeti_poll_until(c, r.counter + k * r.stride, want, watch, seen);
+                    fleeti_poll_until(c, r.counter + k * r.stride, want, watch, diagnostics);
                 if (status) return status;
                 k += fleet_wave_size();
             } while (k < count);
@@ -3561,21 +3583,22 @@ FLEET_DEVICE void fleeti_invalidate(fleet_scope scope)
 }
 
 /* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
-   The lane that failed finds the reason in `seen`. Records as in fleeti_await, read by the waiting wave alone.
+   The lane that failed finds the reason in `seen`. Records as in fleeti_poll_all, read by the waiting wave alone.
    Two waits of a block have a barrier between them (a notify is one). */
-FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_counters c,
+FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_thread self, uint32_t group, fleeti_counters c,
                                           fleeti_wait first, const fleeti_wait *records, uint32_t n,
                                           uint32_t epoch, fleet_scope scope,
-                                          const fleet_watch *watch, fleeti_seen *seen)
+                                          const fleet_watch *watch,
+                                          fleeti_wait_diagnostics *diagnostics)
 {
     uint32_t failed = 0;
-    if (group == FLEET_WAVE || fleeti_my_wave(me) == fleeti_polling_wave(me)) {
-        failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
+    if (group == FLEET_WAVE || fleeti_thread_wave(self) == fleeti_polling_wave(self)) {
+        failed = (uint32_t)fleeti_poll_all(c, first, records, n, epoch, watch, diagnostics);
         fleeti_invalidate(scope);
     }
     /* Any lane's failure is the group's; its reason stands in that lane's `seen`. */
     if (group == FLEET_BLOCK) {
-        failed = fleeti_block_any(me, failed);
+        failed = fleeti_block_any(self, failed);
     } else {
         failed = fleeti_any(failed);
         fleet_wave_barrier();
@@ -3585,79 +3608,81 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_me me, uint32_t group, fleeti_c
 
 /* ---- weight pipeline: ring ---- */
 
-FLEET_DEVICE fleeti_stream fleeti_stream_of(void *ring, uint32_t slots, uint32_t slot_bytes)
+FLEET_DEVICE fleeti_pipeline fleeti_pipeline_of(void *ring, uint32_t stages, uint32_t stage_bytes)
 {
-    fleeti_stream s;
+    fleeti_pipeline s;
     s.ring = (char *)ring;
-    s.words = fleeti_lds_of((fleeti_quad *)(void *)(s.ring + (size_t)slots * slot_bytes));
-    s.slots = slots;
-    s.slot_bytes = slot_bytes;
+    s.words = fleeti_lds_of((fleeti_quad *)(void *)(s.ring + (size_t)stages * stage_bytes));
+    s.stages = stages;
+    s.stage_bytes = stage_bytes;
     return s;
 }
 /* By all threads of the workgroup, before a barrier. */
-FLEET_DEVICE void fleeti_stream_begin(const fleeti_stream *s, uint64_t limit_ticks,
-                                      const uint32_t *stop, uint32_t waves)
+FLEET_DEVICE void fleeti_pipeline_init(const fleeti_pipeline *s, uint64_t limit_ticks,
+                                       const uint32_t *stop, uint32_t waves)
 {
     const uint32_t threads = fleet_thread_count();
     const uint64_t stop_at = (uint64_t)(uintptr_t)stop;
-    for (uint32_t i = fleet_thread_id(); i < FLEETI_STREAM_SLOT(0); i += threads)
+    for (uint32_t i = fleet_thread_id(); i < FLEETI_PIPELINE_STAGE(0); i += threads)
         fleeti_lds_put(s->words, i,
-                       i == FLEETI_STREAM_LIMIT       ? (uint32_t)limit_ticks
-                       : i == FLEETI_STREAM_LIMIT + 1 ? (uint32_t)(limit_ticks >> 32)
-                       : i == FLEETI_STREAM_STOP      ? (uint32_t)stop_at
-                       : i == FLEETI_STREAM_STOP + 1  ? (uint32_t)(stop_at >> 32)
-                                                      : 0);
-    for (uint32_t i = fleet_thread_id(); i < s->slots; i += threads)
-        fleeti_stream_open(s, i, waves);
+                       i == FLEETI_PIPELINE_LIMIT       ? (uint32_t)limit_ticks
+                       : i == FLEETI_PIPELINE_LIMIT + 1 ? (uint32_t)(limit_ticks >> 32)
+                       : i == FLEETI_PIPELINE_STOP      ? (uint32_t)stop_at
+                       : i == FLEETI_PIPELINE_STOP + 1  ? (uint32_t)(stop_at >> 32)
+                                                        : 0);
+    for (uint32_t i = fleet_thread_id(); i < s->stages; i += threads)
+        fleeti_stage_init(s, i, waves);
 }
 
 /* Gives up: nobody may take anything any more. */
-FLEET_DEVICE fleet_status fleeti_stream_failed(const fleeti_stream *s, fleet_status status)
+FLEET_DEVICE fleet_status fleeti_pipeline_failed(const fleeti_pipeline *s, fleet_status status)
 {
-    fleeti_lds_release(s->words, FLEETI_STREAM_QUIT, (uint32_t)status);
+    fleeti_lds_release(s->words, FLEETI_PIPELINE_QUIT, (uint32_t)status);
     return status;
 }
-FLEET_DEVICE uint64_t fleeti_stream_pair(const fleeti_stream *s, uint32_t at)
+FLEET_DEVICE uint64_t fleeti_pipeline_word64(const fleeti_pipeline *s, uint32_t at)
 {
     const uint64_t high = fleeti_lds_get(s->words, at + 1);
     return high << 32 | fleeti_lds_get(s->words, at);
 }
 /* What the launch's stop word says. */
-FLEET_DEVICE uint32_t fleeti_stream_stopped(const fleeti_stream *s)
+FLEET_DEVICE uint32_t fleeti_pipeline_stopped(const fleeti_pipeline *s)
 {
 #if defined(FLEET_NO_WATCHDOG)
     (void)s;
     return 0;
 #else
     return fleet_load_relaxed_device(
-        (const uint32_t *)(uintptr_t)fleeti_stream_pair(s, FLEETI_STREAM_STOP));
+        (const uint32_t *)(uintptr_t)fleeti_pipeline_word64(s, FLEETI_PIPELINE_STOP));
 #endif
 }
 /* Whether a wait that began at *since, 0 at first, has passed the launch's limit. */
-FLEET_DEVICE uint32_t fleeti_stream_late(const fleeti_stream *s, uint64_t *since)
+FLEET_DEVICE uint32_t fleeti_pipeline_timed_out(const fleeti_pipeline *s, uint64_t *since)
 {
 #if defined(FLEET_NO_WATCHDOG)
     (void)s, (void)since;
     return 0;
 #else
-    const uint64_t limit = fleeti_stream_pair(s, FLEETI_STREAM_LIMIT), now = fleet_clock_ticks();
+    const uint64_t limit = fleeti_pipeline_word64(s, FLEETI_PIPELINE_LIMIT),
+                   now = fleet_clock_ticks();
     if (!*since) *since = now;
     return limit && now - *since > limit;
 #endif
 }
 /* One step of a taker's spin; not FLEET_OK: the run ends. */
-FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *tries,
-                                              uint64_t *since)
+FLEET_DEVICE fleet_status fleeti_pipeline_back_off(const fleeti_pipeline *s, uint32_t *tries,
+                                                   uint64_t *since)
 {
     fleet_status status = fleeti_lds_pause(tries);
-    if (status) return fleeti_stream_failed(s, status);
+    if (status) return fleeti_pipeline_failed(s, status);
     if (*tries % 64 == 0) {
-        const uint32_t quit = fleeti_lds_acquire(s->words, FLEETI_STREAM_QUIT);
+        const uint32_t quit = fleeti_lds_acquire(s->words, FLEETI_PIPELINE_QUIT);
         uint32_t stop;
         if (quit) return (fleet_status)quit;
-        stop = fleeti_stream_stopped(s);
-        if (stop) return fleeti_stream_failed(s, (fleet_status)stop);
-        if (fleeti_stream_late(s, since)) return fleeti_stream_failed(s, FLEET_ERROR_TIMEOUT);
+        stop = fleeti_pipeline_stopped(s);
+        if (stop) return fleeti_pipeline_failed(s, (fleet_status)stop);
+        if (fleeti_pipeline_timed_out(s, since))
+            return fleeti_pipeline_failed(s, FLEET_ERROR_TIMEOUT);
     }
     return FLEET_OK;
 }
@@ -3666,77 +3691,77 @@ FLEET_DEVICE fleet_status fleeti_stream_again(const fleeti_stream *s, uint32_t *
 
 /* Where one wave is in its task's part of the stream. */
 struct fleet_weights {
-    fleeti_stream ring;
-    uint32_t slot, use; /* of the task's first piece */
-    uint32_t next;      /* piece of the task */
-    uint32_t tag;       /* of the task */
-    uint32_t waves;     /* of the task */
+    fleeti_pipeline ring;
+    uint32_t stage, use; /* of the task's first piece */
+    uint32_t next;       /* piece of the task */
+    uint32_t tag;        /* of the task */
+    uint32_t waves;      /* of the task */
 };
 
 /* Whether the next piece is there and the task's own. One look: what it finds is asked for together. */
-FLEET_DEVICE uint32_t fleeti_weights_ready(const fleet_weights *s, uint32_t slot, uint32_t use)
+FLEET_DEVICE uint32_t fleeti_stage_is_ready(const fleet_weights *s, uint32_t stage, uint32_t use)
 {
-    const uint32_t full = fleeti_stream_is_full(&s->ring, slot, use);
-    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
+    const uint32_t full = fleeti_stage_is_full(&s->ring, stage, use);
+    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
     return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
 /* The same of the next n pieces. */
-FLEET_DEVICE uint32_t fleeti_weights_all_ready(const fleet_weights *s, uint32_t n)
+FLEET_DEVICE uint32_t fleeti_stages_are_ready(const fleet_weights *s, uint32_t n)
 {
-    const uint32_t full = fleeti_stream_are_full(&s->ring, s->slot + s->next, s->use, n);
-    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_STREAM_ENTRY(s->tag - 1) + 3);
+    const uint32_t full = fleeti_stages_are_full(&s->ring, s->stage + s->next, s->use, n);
+    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
     return full && s->next + n - 1 < fleeti_uniform(end) - 1;
 }
 /* Waits for them; not FLEET_OK: they will not come. */
-FLEET_DEVICE fleet_status fleeti_weights_wait(const fleet_weights *s, uint32_t n)
+FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_weights *s, uint32_t n)
 {
     uint32_t tries = 0;
     uint64_t since = 0;
     do {
-        const uint32_t entry = FLEETI_STREAM_ENTRY(s->tag - 1);
-        fleet_status status = fleeti_stream_again(&s->ring, &tries, &since);
+        const uint32_t entry = FLEETI_PIPELINE_ENTRY(s->tag - 1);
+        fleet_status status = fleeti_pipeline_back_off(&s->ring, &tries, &since);
         if (s->next + n - 1 >= fleeti_lds_acquire(s->ring.words, entry + 3) - 1)
             status = FLEET_ERROR_ARGUMENT;
         if (status) return status;
-    } while (!fleeti_weights_all_ready(s, n));
+    } while (!fleeti_stages_are_ready(s, n));
     return FLEET_OK;
 }
 
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
 {
-    uint32_t at, slot, use, there;
+    uint32_t at, stage, use, there;
     s->next = fleeti_uniform(s->next); /* whatever branches the wave came by */
-    at = s->slot + s->next;
-    slot = at % s->ring.slots, use = s->use + at / s->ring.slots;
-    there = fleeti_weights_ready(s, slot, use) || !fleeti_weights_wait(s, 1);
+    at = s->stage + s->next;
+    stage = at % s->ring.stages, use = s->use + at / s->ring.stages;
+    there = fleeti_stage_is_ready(s, stage, use) || !fleeti_stages_wait(s, 1);
     s->next += there;
-    return fleeti_stream_at(&s->ring, slot, there);
+    return fleeti_stage_address(&s->ring, stage, there);
 }
 FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
 {
-    uint32_t slot, there;
+    uint32_t stage, there;
     s->next = fleeti_uniform(s->next);
-    slot = (s->slot + s->next) % s->ring.slots;
-    there = fleeti_weights_all_ready(s, n) || !fleeti_weights_wait(s, n);
+    stage = (s->stage + s->next) % s->ring.stages;
+    there = fleeti_stages_are_ready(s, n) || !fleeti_stages_wait(s, n);
     if (there) s->next += n;
-    return fleeti_stream_at(&s->ring, slot, there);
+    return fleeti_stage_address(&s->ring, stage, there);
 }
 
 FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s)
 {
-    return (s->slot + fleeti_uniform(s->next)) % s->ring.slots;
+    return (s->stage + fleeti_uniform(s->next)) % s->ring.stages;
 }
 
 FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
 {
-    const uint32_t quit = fleeti_lds_acquire(s->ring.words, FLEETI_STREAM_QUIT);
+    const uint32_t quit = fleeti_lds_acquire(s->ring.words, FLEETI_PIPELINE_QUIT);
     return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
 }
 
 FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
                                               uint64_t *since)
 {
-    return fleeti_stream_again(&s->ring, tries, since);
+    return fleeti_pipeline_back_off(&s->ring, tries, since);
 }
 
 FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
@@ -3746,108 +3771,111 @@ FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
 
 FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers)
 {
-    const uint32_t slot = (s->slot + fleeti_uniform(s->next) - 1) % s->ring.slots;
+    const uint32_t stage = (s->stage + fleeti_uniform(s->next) - 1) % s->ring.stages;
     fleet_wave_barrier(); /* all lanes have read */
-    if (fleet_lane() == 0) fleeti_stream_release(&s->ring, slot, s->waves / sharers);
+    if (fleet_lane() == 0) fleeti_stage_release(&s->ring, stage, s->waves / sharers);
 }
 
 FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers)
 {
-    const uint32_t first = s->slot + fleeti_uniform(s->next) - n;
+    const uint32_t first = s->stage + fleeti_uniform(s->next) - n;
     fleet_wave_barrier(); /* all lanes have read */
     for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size())
-        fleeti_stream_release(&s->ring, (first + i) % s->ring.slots, s->waves / sharers);
+        fleeti_stage_release(&s->ring, (first + i) % s->ring.stages, s->waves / sharers);
 }
 
 /* ---- weight pipeline: in a stream function ---- */
 
 /* The producer's side. */
 struct fleet_spans {
-    fleeti_stream ring;
-    fleeti_flight flight;
-    uint32_t slot, use;             /* of the next piece */
-    uint32_t first_slot, first_use; /* of its first piece */
-    uint32_t task;                  /* number of the task in hand */
-    uint32_t waves;                 /* that run tasks */
-    uint32_t over;                  /* the task in hand takes nothing more, or the run ends */
-    uint32_t pace, begun;           /* cycles between two pieces, and when the last one began */
-    const uint32_t *step;           /* counter of the step event; null: fleet_span_await will do */
-    uint32_t step_want;             /* what it has when the step before has ended */
-    uint32_t step_known;            /* the producer has seen that in this step */
-    fleet_status status;            /* what is wrong with the task's spans */
+    fleeti_pipeline ring;
+    fleeti_copies flight;
+    uint32_t stage, use;             /* of the next piece */
+    uint32_t first_stage, first_use; /* of its first piece */
+    uint32_t task;                   /* number of the task in hand */
+    uint32_t waves;                  /* that run tasks */
+    uint32_t over;                   /* the task in hand takes nothing more, or the run ends */
+    uint32_t pace, begun;            /* cycles between two pieces, and when the last one began */
+    const uint32_t *step;            /* counter of the step event; null: fleet_span_await will do */
+    uint32_t step_want;              /* what it has when the step before has ended */
+    uint32_t step_known;             /* the producer has seen that in this step */
+    fleet_status status;             /* what is wrong with the task's spans */
 };
 
 /* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. What a
    stream function declares is made so; this tells the compiler again, wherever a stream function made it doubt. */
-FLEET_DEVICE void fleeti_spans_together(fleet_spans *p)
+FLEET_DEVICE void fleeti_producer_uniform(fleet_spans *p)
 {
-    p->slot = fleeti_uniform(p->slot), p->use = fleeti_uniform(p->use);
+    p->stage = fleeti_uniform(p->stage), p->use = fleeti_uniform(p->use);
     p->over = fleeti_uniform(p->over);
     p->step_known = fleeti_uniform(p->step_known);
-    fleeti_flight_uniform(&p->flight);
+    fleeti_copies_uniform(&p->flight);
 }
 
-/* Whether the task in hand has ended without what is still to come. Pair: fleeti_stream_begun (edge 21). As all that the producer goes on by, it counts when
+/* Whether the task in hand has ended without what is still to come. Pair: fleeti_pipeline_begun (edge 21). As all that the producer goes on by, it counts when
    every lane has seen it: a vote tells the others, but orders nothing. */
-FLEET_DEVICE uint32_t fleeti_spans_ended(const fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_producer_task_ended(const fleet_spans *p)
 {
-    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
+    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
     return !fleeti_any((int32_t)(begun - (p->task + 1)) <= 0);
 }
-/* Whether nobody reads the next slot any more, for the task in hand of the other waves began behind it. */
-FLEET_DEVICE uint32_t fleeti_spans_left(const fleet_spans *p)
+/* Whether nobody reads the next stage any more, for the task in hand of the other waves began behind it. */
+FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_spans *p)
 {
-    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN);
-    const uint32_t entry = FLEETI_STREAM_ENTRY(begun - 1);
-    const uint32_t slot = fleeti_lds_get(p->ring.words, entry + 1);
+    const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
+    const uint32_t entry = FLEETI_PIPELINE_ENTRY(begun - 1);
+    const uint32_t stage = fleeti_lds_get(p->ring.words, entry + 1);
     const uint32_t use = fleeti_lds_get(p->ring.words, entry + 2);
-    if (fleeti_spans_ended(p)) return 1;
-    return !fleeti_any(!begun || (int32_t)(use * p->ring.slots + slot -
-                                           ((p->use - 1) * p->ring.slots + p->slot)) <= 0);
+    if (fleeti_producer_task_ended(p)) return 1;
+    return !fleeti_any(!begun || (int32_t)(use * p->ring.stages + stage -
+                                           ((p->use - 1) * p->ring.stages + p->stage)) <= 0);
 }
 /* One step of the producer's spin on what other waves of its workgroup do; 0: the run ends. No clock: these waves run
    tiles, which may take their time, or wait, within the launch's limit, and say so in `quit` when they end. */
-FLEET_DEVICE uint32_t fleeti_spans_again(const fleet_spans *p, uint32_t *tries)
+FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_spans *p, uint32_t *tries)
 {
     uint32_t ends =
-        fleeti_lds_pause(tries) || fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_QUIT);
-    if (*tries % 64 == 0) ends |= fleeti_stream_stopped(&p->ring);
+        fleeti_lds_pause(tries) || fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_QUIT);
+    if (*tries % 64 == 0) ends |= fleeti_pipeline_stopped(&p->ring);
     return !fleeti_any(ends);
 }
-/* Waits until the copy of a slot's last use is through, whatever ends the run: it must not arrive in LDS that is somebody
+/* Waits until the copy of a stage's last use is through, whatever ends the run: it must not arrive in LDS that is somebody
    else's by then. Nor can it end otherwise, but by the launch's limit. */
-FLEET_DEVICE void fleeti_spans_land(fleet_spans *p, uint32_t slot, uint32_t use)
+FLEET_DEVICE void fleeti_producer_await_copy(fleet_spans *p, uint32_t stage, uint32_t use)
 {
     uint64_t since = 0;
-    while (!p->status && fleeti_any(!fleeti_stream_is_full(&p->ring, slot, use))) {
-        fleeti_stream_settle(&p->ring, &p->flight);
-        if (fleeti_any(fleeti_stream_late(&p->ring, &since))) p->status = FLEET_ERROR_TIMEOUT;
+    while (!p->status && fleeti_any(!fleeti_stage_is_full(&p->ring, stage, use))) {
+        fleeti_copies_progress(&p->ring, &p->flight);
+        if (fleeti_any(fleeti_pipeline_timed_out(&p->ring, &since)))
+            p->status = FLEET_ERROR_TIMEOUT;
     }
 }
 
-/* Whether the next slot may be filled. What it asks for each slot must be little: the slot waits for it. Every lane has
-   to see it, for one of them fills the slot. */
-FLEET_DEVICE uint32_t fleeti_spans_ready(const fleet_spans *p)
+/* Whether the next stage may be filled. What it asks for each stage must be little: the stage waits for it. Every lane has
+   to see it, for one of them fills the stage. */
+FLEET_DEVICE uint32_t fleeti_producer_stage_is_free(const fleet_spans *p)
 {
-    return !fleeti_any(!fleeti_stream_is_free(&p->ring, p->slot, p->use, p->waves));
+    return !fleeti_any(!fleeti_stage_is_free(&p->ring, p->stage, p->use, p->waves));
 }
-/* Waits until it may; 0: there is no need for it any more. A slot that was left is reclaimed at once: nobody gives it
+/* Waits until it may; 0: there is no need for it any more. A stage that was left is reclaimed at once: nobody gives it
    back, and a wait for that would take its whole time, some microseconds for each. */
-FLEET_DEVICE uint32_t fleeti_spans_slot(fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_spans *p)
 {
-    const fleeti_stream *s = &p->ring;
+    const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
     do {
-        fleeti_stream_settle(s, &p->flight);
-        if (fleeti_spans_left(p)) {
-            fleeti_spans_land(p, p->slot, p->use - 1); /* no wave has waited for the copy */
+        fleeti_copies_progress(s, &p->flight);
+        if (fleeti_producer_stage_abandoned(p)) {
+            fleeti_producer_await_copy(p, p->stage,
+                                       p->use - 1); /* no wave has waited for the copy */
             if (p->status) return 0;
-            if (!fleeti_spans_ready(p)) fleeti_stream_reclaim(s, p->slot, p->use, p->waves);
-        } else if (!fleeti_spans_again(p, &tries)) {
+            if (!fleeti_producer_stage_is_free(p))
+                fleeti_stage_reclaim(s, p->stage, p->use, p->waves);
+        } else if (!fleeti_producer_back_off(p, &tries)) {
             return 0;
         }
-        if (fleeti_spans_ended(p)) return 0;
-    } while (fleeti_any(!fleeti_stream_wait_free(s, p->slot, p->use, p->waves)));
+        if (fleeti_producer_task_ended(p)) return 0;
+    } while (fleeti_any(!fleeti_stage_try_wait_free(s, p->stage, p->use, p->waves)));
     return 1;
 }
 
@@ -3855,20 +3883,20 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
 {
     const char *from = (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)at);
     bytes = fleeti_uniform(bytes);
-    fleeti_spans_together(p);
+    fleeti_producer_uniform(p);
     if (((uint32_t)(uintptr_t)from | bytes) % 16) p->status = FLEET_ERROR_ARGUMENT, p->over = 1;
     if (p->over) return;
     FLEETI_ROLLED
     while (bytes) {
-        const uint32_t piece = bytes < p->ring.slot_bytes ? bytes : p->ring.slot_bytes;
-        if (!fleeti_spans_ready(p) && !fleeti_spans_slot(p)) {
+        const uint32_t piece = bytes < p->ring.stage_bytes ? bytes : p->ring.stage_bytes;
+        if (!fleeti_producer_stage_is_free(p) && !fleeti_producer_await_stage(p)) {
             p->over = 1;
             return;
         }
-        fleeti_stream_pace(&p->begun, p->pace);
-        fleeti_stream_fill(&p->ring, &p->flight, p->slot, p->use, from, piece);
+        fleeti_copies_throttle(&p->begun, p->pace);
+        fleeti_stage_fill(&p->ring, &p->flight, p->stage, p->use, from, piece);
         from += piece, bytes -= piece;
-        if (++p->slot == p->ring.slots) p->slot = 0, p->use++;
+        if (++p->stage == p->ring.stages) p->stage = 0, p->use++;
     }
 }
 
@@ -3879,47 +3907,47 @@ FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles)
 
 FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p)
 {
-    return fleeti_uniform(p->slot);
+    return fleeti_uniform(p->stage);
 }
 
 /* Begins a task's part of the stream; 0: the run ends. */
-FLEET_DEVICE uint32_t fleeti_spans_begin(fleet_spans *p, uint32_t task)
+FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_spans *p, uint32_t task)
 {
-    const fleeti_stream *s = &p->ring;
+    const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
-    fleeti_spans_together(p);
+    fleeti_producer_uniform(p);
     /* The entry is that of a task before, until that has ended. */
-    while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_STREAM_BEGUN)) >=
-                      (int32_t)FLEETI_STREAM_TASKS - 1)) {
-        fleeti_stream_settle(s, &p->flight);
-        if (!fleeti_spans_again(p, &tries)) return 0;
+    while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_PIPELINE_BEGUN)) >=
+                      (int32_t)FLEETI_PIPELINE_TASKS - 1)) {
+        fleeti_copies_progress(s, &p->flight);
+        if (!fleeti_producer_back_off(p, &tries)) return 0;
     }
     p->task = task;
     p->over = 0;
-    p->first_slot = p->slot, p->first_use = p->use;
-    fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 1, p->slot);
-    fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 2, p->use);
-    fleeti_lds_put(s->words, FLEETI_STREAM_ENTRY(task) + 3, 0);
-    /* The place before the tag. Pair: fleeti_stream_begins (edge 20). */
-    fleeti_lds_release(s->words, FLEETI_STREAM_ENTRY(task), task + 1);
+    p->first_stage = p->stage, p->first_use = p->use;
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 1, p->stage);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 2, p->use);
+    fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 3, 0);
+    /* The place before the tag. Pair: fleeti_pipeline_begins (edge 20). */
+    fleeti_lds_release(s->words, FLEETI_PIPELINE_ENTRY(task), task + 1);
     return 1;
 }
 
 /* The task in hand has declared all. */
-FLEET_DEVICE void fleeti_spans_declared(const fleet_spans *p)
+FLEET_DEVICE void fleeti_producer_end_task(const fleet_spans *p)
 {
-    fleeti_lds_put(p->ring.words, FLEETI_STREAM_ENTRY(p->task) + 3,
-                   (p->use - p->first_use) * p->ring.slots + p->slot - p->first_slot + 1);
+    fleeti_lds_put(p->ring.words, FLEETI_PIPELINE_ENTRY(p->task) + 3,
+                   (p->use - p->first_use) * p->ring.stages + p->stage - p->first_stage + 1);
 }
 
 FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
 {
     uint32_t tries = 0;
-    fleeti_spans_together(p);
+    fleeti_producer_uniform(p);
     while (fleeti_any(
-        (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_BEGUN) - (p->task + 1)) < 0)) {
-        fleeti_stream_settle(&p->ring, &p->flight);
-        if (!fleeti_spans_again(p, &tries)) {
+        (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN) - (p->task + 1)) < 0)) {
+        fleeti_copies_progress(&p->ring, &p->flight);
+        if (!fleeti_producer_back_off(p, &tries)) {
             p->over = 1;
             break;
         }
@@ -3930,33 +3958,33 @@ FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
 FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
 {
     uint32_t tries = 0;
-    fleeti_spans_together(p);
+    fleeti_producer_uniform(p);
     if (!p->step) {
         if (!fleet_span_await(p)) return 0;
-        fleeti_stream_order();
+        fleeti_copies_order();
         return 1;
     }
     while (!p->step_known && !p->over) {
         if (!fleeti_any((int32_t)(fleeti_poll_device(p->step) - p->step_want) < 0)) {
             /* Of what all tasks of the step before published. Pair: the release in fleeti_notify_all at their ends. */
             fleeti_invalidate_device();
-            fleeti_stream_order();
+            fleeti_copies_order();
             p->step_known = 1;
         } else {
-            fleeti_stream_settle(&p->ring, &p->flight);
-            p->over = !fleeti_spans_again(p, &tries);
+            fleeti_copies_progress(&p->ring, &p->flight);
+            p->over = !fleeti_producer_back_off(p, &tries);
         }
     }
     return !p->over;
 }
 
 /* Before the producer leaves; not FLEET_OK: copies did not end in time. */
-FLEET_DEVICE fleet_status fleeti_spans_end(fleet_spans *p)
+FLEET_DEVICE fleet_status fleeti_producer_end(fleet_spans *p)
 {
     p->status = FLEET_OK;
-    for (uint32_t i = 0; i < p->ring.slots; i++) {
-        const uint32_t used = i < p->slot ? p->use + 1 : p->use;
-        if (used) fleeti_spans_land(p, i, used - 1);
+    for (uint32_t i = 0; i < p->ring.stages; i++) {
+        const uint32_t used = i < p->stage ? p->use + 1 : p->use;
+        if (used) fleeti_producer_await_copy(p, i, used - 1);
     }
     return p->status;
 }
@@ -4004,14 +4032,14 @@ FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
 {
     return (e.counter & ~FLEETI_SYSTEM) | (scope == FLEET_SCOPE_SYSTEM ? FLEETI_SYSTEM : 0);
 }
-FLEET_DEVICE fleeti_told fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
-                                             fleet_scope scope)
+FLEET_DEVICE fleeti_notify_result fleeti_event_notify(uint32_t group, fleet_event e, uint32_t epoch,
+                                                      fleet_scope scope)
 {
-    const fleeti_me me = fleeti_me_now();
+    const fleeti_thread self = fleeti_thread_now();
     fleeti_counters c;
     fleeti_notify r;
     fleeti_trigger trigger;
-    fleeti_epoch_before before;
+    fleeti_previous_epoch before;
     c.device = e.words;
     c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
@@ -4030,29 +4058,30 @@ FLEET_DEVICE fleeti_told fleeti_event_notify(uint32_t group, fleet_event e, uint
     before.watch = &e.watch;
     before.value = before.want = (epoch - 1) * e.target;
     /* An element with one arrival per epoch has none to mistake for it. The load is in flight during the drain. */
-    if (e.target != 1 && fleeti_leads(me, group))
+    if (e.target != 1 && fleeti_is_leader(self, group))
         before.value = scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(e.words + e.counter)
-                                                   : fleeti_look_device(e.words + e.counter);
-    return fleeti_notify_all(me, group, c, r, NULL, 1, epoch, &trigger, 0, &before, 0, 0, 0);
+                                                   : fleeti_spin_load_device(e.words + e.counter);
+    return fleeti_notify_all(self, group, c, r, NULL, 1, epoch, &trigger, 0, &before, 0, 0, 0);
 }
 FLEET_DEVICE fleet_status fleeti_event_wait(uint32_t group, fleet_event e, uint32_t epoch,
                                             fleet_scope scope)
 {
     fleeti_counters c;
     fleeti_wait r;
-    fleeti_seen seen;
+    fleeti_wait_diagnostics diagnostics;
     c.device = e.words;
     c.system = &e.words;
     r.counter = fleeti_event_word(e, scope);
     r.count = 1, r.stride = 0, r.target = e.target;
-    if (group == FLEET_BLOCK) fleeti_block_any_again();
-    return fleeti_wait_all(fleeti_me_now(), group, c, r, NULL, 1, epoch, scope, &e.watch, &seen);
+    if (group == FLEET_BLOCK) fleeti_block_any_rearm();
+    return fleeti_wait_all(fleeti_thread_now(), group, c, r, NULL, 1, epoch, scope, &e.watch,
+                           &diagnostics);
 }
 FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t epoch,
                                         fleet_scope scope)
 {
     uint32_t done = 0;
-    if (group == FLEET_BLOCK) fleeti_block_any_again();
+    if (group == FLEET_BLOCK) fleeti_block_any_rearm();
     if (group == FLEET_WAVE || fleet_wave_id() == 0) {
         const uint32_t *at = e.words + e.counter;
         uint32_t value =
@@ -4062,35 +4091,35 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
         if (done) fleeti_invalidate(scope);
         fleet_wave_barrier();
     }
-    return group == FLEET_BLOCK ? fleeti_block_any(fleeti_me_now(), done) : done;
+    return group == FLEET_BLOCK ? fleeti_block_any(fleeti_thread_now(), done) : done;
 }
 FLEET_DEVICE uint32_t fleeti_event_trigger(uint32_t group, fleet_event e, uint32_t epoch,
                                            fleet_scope scope)
 {
     uint32_t completed = fleeti_event_notify(group, e, epoch, scope).completed;
-    return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_me_now(), completed, 1)
+    return group == FLEET_BLOCK ? fleeti_broadcast(fleeti_thread_now(), completed, 1)
                                 : fleeti_first(completed);
 }
 
 FLEET_DEVICE int32_t fleet_notify_block(uint32_t group, fleet_event e, uint32_t epoch)
 {
-    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_BLOCK);
-    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_BLOCK);
+    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
 }
 FLEET_DEVICE int32_t fleet_notify_chiplet(uint32_t group, fleet_event e, uint32_t epoch)
 {
-    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_CHIPLET);
-    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_CHIPLET);
+    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
 }
 FLEET_DEVICE int32_t fleet_notify_device(uint32_t group, fleet_event e, uint32_t epoch)
 {
-    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_DEVICE);
-    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_DEVICE);
+    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
 }
 FLEET_DEVICE int32_t fleet_notify_system(uint32_t group, fleet_event e, uint32_t epoch)
 {
-    const fleeti_told told = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_SYSTEM);
-    return told.status ? -(int32_t)told.status : (int32_t)(told.flags & FLEETI_RELEASED);
+    const fleeti_notify_result result = fleeti_event_notify(group, e, epoch, FLEET_SCOPE_SYSTEM);
+    return result.status ? -(int32_t)result.status : (int32_t)(result.flags & FLEETI_RELEASED);
 }
 
 FLEET_DEVICE fleet_status fleet_wait_block(uint32_t group, fleet_event e, uint32_t epoch)
@@ -4449,28 +4478,29 @@ fleet_status fleet_stream_wait(fleet_stream stream)
 
 #define FLEETI_STATIC_LDS 65536u
 #define FLEETI_STACK_BYTES 262144u
-#define FLEETI_STACK_LEAST 16384u /* for the kit's own frames */
-#define FLEETI_MOST_WAVES 64u
+#define FLEETI_STACK_MIN_BYTES 16384u /* for the kit's own frames */
+#define FLEETI_MAX_WAVES 64u
 
 static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
 {
     if (d->engine != FLEET_ENGINE_THREADS && d->engine != FLEET_ENGINE_DETERMINISTIC)
         return "engine is no fleet_host_engine";
-    if (d->waves > FLEETI_MOST_WAVES) return "waves is over 64, with the producer's";
+    if (d->waves > FLEETI_MAX_WAVES) return "waves is over 64, with the producer's";
     if (d->memory_model && d->engine != FLEET_ENGINE_DETERMINISTIC)
         return "memory_model needs the deterministic engine";
-    if (d->stack_bytes && d->stack_bytes < FLEETI_STACK_LEAST) return "stack_bytes is under 16384";
+    if (d->stack_bytes && d->stack_bytes < FLEETI_STACK_MIN_BYTES)
+        return "stack_bytes is under 16384";
     return NULL;
 }
 
-typedef struct fleeti_meeting { /* a barrier */
+typedef struct fleeti_barrier_state { /* a barrier */
     uint32_t arrived, generation;
-} fleeti_meeting;
+} fleeti_barrier_state;
 
 typedef struct fleeti_workgroup {
     pthread_mutex_t lock;
     pthread_cond_t all_here;
-    fleeti_meeting meeting[2]; /* of all its waves, and of the first ones */
+    fleeti_barrier_state meeting[2]; /* of all its waves, and of the first ones */
     uint32_t chiplet;
     uint32_t words[FLEETI_LDS_WORDS]; /* the kit's own LDS */
     char *lds; /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
@@ -4550,7 +4580,7 @@ uint32_t fleeti_host_chiplet(void)
 {
     return __atomic_load_n(&fleeti_self->group->chiplet, __ATOMIC_RELAXED);
 }
-void fleeti_host_sit(uint32_t chiplet)
+void fleeti_host_set_chiplet(uint32_t chiplet)
 {
     const fleeti_engine *e = fleeti_self->engine;
     __atomic_store_n(&fleeti_self->group->chiplet, chiplet, __ATOMIC_RELAXED);
@@ -4577,13 +4607,13 @@ void *fleeti_host_dynamic_lds(void)
     return fleeti_self->group->lds + FLEETI_STATIC_LDS;
 }
 
-static void fleeti_tally(uint64_t *counter)
+static void fleeti_count(uint64_t *counter)
 {
     __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 void fleeti_host_count_rmw(void)
 {
-    fleeti_tally(&fleeti_self->engine->stats.rmws);
+    fleeti_count(&fleeti_self->engine->stats.rmws);
 }
 
 /* ---- the deterministic engine ---- */
@@ -4614,7 +4644,7 @@ static void fleeti_wake(fleeti_engine *e, fleeti_agent *a)
 
 /* Chooses who goes on. When nobody can, everyone parked gets one look at its watch (an abort may have come
    from outside); when that changed nothing it is a deadlock, and every wait returns so. */
-static fleeti_agent *fleeti_choose(fleeti_engine *e)
+static fleeti_agent *fleeti_next_agent(fleeti_engine *e)
 {
     fleeti_agent *next;
     if (!e->n_runnable) {
@@ -4636,7 +4666,7 @@ static fleeti_agent *fleeti_choose(fleeti_engine *e)
 static void fleeti_switch(fleeti_agent *from)
 {
     fleeti_engine *e = from->engine;
-    fleeti_agent *next = fleeti_choose(e);
+    fleeti_agent *next = fleeti_next_agent(e);
     e->clock += 100;
     if (next == from) return;
     e->stats.switches++;
@@ -4648,12 +4678,12 @@ static void fleeti_switch(fleeti_agent *from)
     }
 }
 
-void fleeti_host_point(void)
+void fleeti_host_yield(void)
 {
     if (fleeti_deterministic(fleeti_self->engine)) fleeti_switch(fleeti_self);
 }
 
-void fleeti_host_changed(const void *at)
+void fleeti_host_wake(const void *at)
 {
     fleeti_engine *e = fleeti_self->engine;
     if (!fleeti_deterministic(e)) return;
@@ -4662,13 +4692,13 @@ void fleeti_host_changed(const void *at)
         if (!e->parked[i]->parked_at || e->parked[i]->parked_at == at) fleeti_wake(e, e->parked[i]);
 }
 
-#define FLEETI_LOOK 4096u /* a multiple of every interval in fleeti_watched */
+#define FLEETI_WATCH_INTERVAL 4096u /* a multiple of every interval in fleeti_check_watch */
 
 fleet_status fleeti_host_park(const void *at, uint32_t *tries)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_engine *e = a->engine;
-    fleeti_tally(&e->stats.polls);
+    fleeti_count(&e->stats.polls);
     *tries += 1;
     if (!fleeti_deterministic(e)) {
         if (*tries % 64 < 48) {
@@ -4692,7 +4722,7 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
     fleeti_switch(a);
     if (a->woken_to_look) {
         a->woken_to_look = 0;
-        *tries = (*tries / FLEETI_LOOK + 1) * FLEETI_LOOK;
+        *tries = (*tries / FLEETI_WATCH_INTERVAL + 1) * FLEETI_WATCH_INTERVAL;
     }
     return e->deadlock ? FLEET_ERROR_DEADLOCK : FLEET_OK;
 }
@@ -4705,7 +4735,7 @@ static void fleeti_coroutine(void)
     e->kernel(e->args);
     fleeti_list_remove(e->runnable, &e->n_runnable, a);
     e->looked = 0;
-    next = fleeti_choose(e);
+    next = fleeti_next_agent(e);
     fleeti_self = next;
     if (next) setcontext(&next->context);
     setcontext(&e->home);
@@ -4743,7 +4773,7 @@ static fleet_status fleeti_run_deterministic(fleeti_engine *e)
     }
     if (!status) {
         fleeti_agent *outside = fleeti_self;
-        fleeti_self = fleeti_choose(e);
+        fleeti_self = fleeti_next_agent(e);
         swapcontext(&e->home, &fleeti_self->context);
         fleeti_self = outside;
         if (e->deadlock) status = FLEET_ERROR_DEADLOCK;
@@ -4796,13 +4826,13 @@ void fleeti_host_barrier(uint32_t waves)
 {
     fleeti_agent *a = fleeti_self;
     fleeti_workgroup *g = a->group;
-    fleeti_meeting *m = &g->meeting[waves != a->engine->waves];
+    fleeti_barrier_state *m = &g->meeting[waves != a->engine->waves];
     const fleet_host_instrument *i = a->engine->instrument;
     const void
         *round; /* of the barrier: the next one may begin before all waves have left this one */
     uint32_t generation;
     if (fleeti_deterministic(a->engine)) {
-        fleeti_host_point();
+        fleeti_host_yield();
         if (waves == 1) return;
         generation = m->generation;
         round = (const char *)m + (generation & 1);
@@ -4810,7 +4840,7 @@ void fleeti_host_barrier(uint32_t waves)
         if (++m->arrived == waves) {
             m->arrived = 0;
             m->generation++;
-            fleeti_host_changed(m);
+            fleeti_host_wake(m);
         } else {
             uint32_t tries = 0;
             /* In a deadlock, too: who waits for events gives up, and comes. */
@@ -4859,28 +4889,28 @@ uint64_t fleeti_host_clock(void)
 
 void fleeti_host_drain(void)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->drain();
 }
 /* A fence, which thread sanitizers do not know: there the atomics that it orders do without. */
 void fleeti_host_order(void)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
 #if !defined(FLEETI_HOOKED)
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
 #endif
 }
 void fleeti_host_release(fleet_scope scope)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->release(scope);
-    fleeti_tally(&fleeti_self->engine->stats.releases);
+    fleeti_count(&fleeti_self->engine->stats.releases);
 }
 void fleeti_host_acquire(fleet_scope scope)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->acquire(scope);
-    fleeti_tally(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires
+    fleeti_count(scope == FLEET_SCOPE_CHIPLET ? &fleeti_self->engine->stats.chiplet_acquires
                                               : &fleeti_self->engine->stats.acquires);
 }
 
@@ -4891,7 +4921,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     uint32_t n_groups = 0;
     if (!kernel || !args || !d) return FLEET_ERROR_NULL;
     if (!d->blocks || fleeti_bad_host_desc(&d->host)) return FLEET_ERROR_ARGUMENT;
-    if (d->blocks > UINT32_MAX / FLEETI_MOST_WAVES) return FLEET_ERROR_TOO_MANY_WORKERS;
+    if (d->blocks > UINT32_MAX / FLEETI_MAX_WAVES) return FLEET_ERROR_TOO_MANY_WORKERS;
     memset(&e, 0, sizeof e);
     e.desc = d;
     e.kernel = kernel;

@@ -92,8 +92,8 @@ typedef struct fleet_ctx {
     uint32_t lds_bytes;
     void *lds;      /* dynamic LDS of the group: a wavefront-task has its share of it */
     uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
-    fleeti_me me;
-    fleeti_stream stream;
+    fleeti_thread self;
+    fleeti_pipeline stream;
     uint32_t stream_tag;
     uint32_t
         stream_located; /* 1: it is known already where the task's part of the stream begins: */
@@ -182,11 +182,12 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
                                    const set *fleeti_a, fleet_spans *fleeti_s)                     \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
-            STREAMS(FLEETI_STREAM_CASE, set)                                                       \
+            STREAMS(FLEETI_PIPELINE_CASE, set)                                                     \
         }                                                                                          \
     }
 #define FLEET_STREAM_BYTES(set)                                                                    \
-    (set##_slots > 0 ? FLEETI_STREAM_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes) : 0u)
+    (set##_slots > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes)    \
+                     : 0u)
 
 /* This wave's place in the stream of the task in hand, before its first piece. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx);
@@ -730,70 +731,71 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #if defined(FLEET_TRACE)
 /* What a wave keeps for the records of its tasks. */
 typedef struct fleeti_tracer {
-    fleeti_cold_pointer records; /* of this worker */
-    fleeti_cold room;            /* for so many; 0: no trace */
-    fleeti_cold lead; /* the same in the first wave, which times the tasks of all; else 0 */
-    fleeti_cold first_step;
-    fleeti_cold skip;        /* tasks taken, less the records for them: ends of steps have none */
-    fleeti_cold batch, desc; /* wavefront-tasks: record of this wave's next; desc of that in hand */
-    fleeti_cold low, high;   /* when the task in hand was taken */
-    fleeti_cold begun, ended;
+    fleeti_parked_pointer records; /* of this worker */
+    fleeti_parked room;            /* for so many; 0: no trace */
+    fleeti_parked lead; /* the same in the first wave, which times the tasks of all; else 0 */
+    fleeti_parked first_step;
+    fleeti_parked skip; /* tasks taken, less the records for them: ends of steps have none */
+    fleeti_parked batch,
+        desc;                /* wavefront-tasks: record of this wave's next; desc of that in hand */
+    fleeti_parked low, high; /* when the task in hand was taken */
+    fleeti_parked begun, ended;
 } fleeti_tracer;
 #endif
 
 /* What a worker is told when it enters, and what never changes from then on: the same for all threads of the workgroup.
    On NVIDIA it lies in LDS, since registers are what tiles have too few of, and a spilled one is waited for longer. */
 typedef struct fleeti_fixed {
-    fleeti_cold_pointer state;
-    fleeti_cold role; /* FLEETI_ROLE_... */
-    fleeti_cold_pointer counters;
-    fleeti_cold_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
-    fleeti_cold_pointer
+    fleeti_parked_pointer state;
+    fleeti_parked role; /* FLEETI_ROLE_... */
+    fleeti_parked_pointer counters;
+    fleeti_parked_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
+    fleeti_parked_pointer
         mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
-    fleeti_cold chiplets, steps;
-    fleeti_cold blocks;                   /* of this launch */
-    fleeti_cold chiplet, worker, workers; /* its own, its number there, and of how many */
-    fleeti_cold id;                       /* its number among all */
-    fleeti_cold first_epoch, last_epoch;  /* DYNAMIC: the launch's first and last epoch */
-    fleeti_cold first, count;             /* the worker's queue; CHIPLET: the chiplet's */
-    fleeti_cold_pointer args;             /* of the kernel's tiles */
-    fleeti_cold lds_bytes;
-    fleeti_cold launch_error; /* FLEET_ERROR_...: the kernel cannot run the launch */
+    fleeti_parked chiplets, steps;
+    fleeti_parked blocks;                   /* of this launch */
+    fleeti_parked chiplet, worker, workers; /* its own, its number there, and of how many */
+    fleeti_parked id;                       /* its number among all */
+    fleeti_parked first_epoch, last_epoch;  /* DYNAMIC: the launch's first and last epoch */
+    fleeti_parked first, count;             /* the worker's queue; CHIPLET: the chiplet's */
+    fleeti_parked_pointer args;             /* of the kernel's tiles */
+    fleeti_parked lds_bytes;
+    fleeti_parked launch_error; /* FLEET_ERROR_...: the kernel cannot run the launch */
 } fleeti_fixed;
 FLEETI_PARK(fleeti_fixed, fleeti_fixed_in_lds)
 
 typedef struct fleeti_worker {
-    fleeti_me me;
+    fleeti_thread self;
     const fleeti_fixed *fixed;
-    fleeti_lds slots;     /* in LDS, FLEETI_SLOT: the descriptors to come */
-    fleeti_cold schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
-    fleeti_cold steps_left;
-    uint32_t epoch;             /* among the steps of the bucket that runs */
-    fleeti_cold epoch_offset;   /* the state's epoch less the bucket's */
-    fleeti_cold own, own_epoch; /* DYNAMIC: the head of that queue, and its step */
+    fleeti_lds slots;       /* in LDS, FLEETI_SLOT: the descriptors to come */
+    fleeti_parked schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
+    fleeti_parked steps_left;
+    uint32_t epoch;               /* among the steps of the bucket that runs */
+    fleeti_parked epoch_offset;   /* the state's epoch less the bucket's */
+    fleeti_parked own, own_epoch; /* DYNAMIC: the head of that queue, and its step */
     uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
     uint32_t turn;
-    fleeti_cold veto;
-    fleeti_cold head;                /* STATIC: number of this step's first task */
-    fleeti_cold batch_count;         /* CHIPLET: wavefront-tasks that the last mail brought */
-    fleeti_cold predicted;           /* CHIPLET: descriptor that the next mail may bring */
-    fleeti_cold batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
-    uint32_t group;                  /* of the task in hand */
-    uint32_t slow;                   /* 0: STATIC, no batch, not done */
-    uint32_t plain;                  /* the task in hand */
+    fleeti_parked veto;
+    fleeti_parked head;                /* STATIC: number of this step's first task */
+    fleeti_parked batch_count;         /* CHIPLET: wavefront-tasks that the last mail brought */
+    fleeti_parked predicted;           /* CHIPLET: descriptor that the next mail may bring */
+    fleeti_parked batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
+    uint32_t group;                    /* of the task in hand */
+    uint32_t slow;                     /* 0: STATIC, no batch, not done */
+    uint32_t plain;                    /* the task in hand */
     uint32_t absent; /* the task in hand is outside its grid's shape in this launch */
     uint32_t vetoed; /* the plain task before */
     fleet_status tile_status;
     /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
     uint32_t prefetches, prefetch_at, stop;
-    fleeti_cold prefetch_stage, prefetch_number, prefetch_offset, polled_at, polls;
+    fleeti_parked prefetch_stage, prefetch_number, prefetch_offset, polled_at, polls;
     uint32_t later;
-    fleeti_inbound inbound;
-    fleeti_cold done;
+    fleeti_async_copy inbound;
+    fleeti_parked done;
     void *lds;
-    fleeti_stream stream;
-    fleeti_cold streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
-    fleeti_held task;     /* the descriptor in hand: FLEETI_TASK reads it */
+    fleeti_pipeline stream;
+    fleeti_parked streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
+    fleeti_pinned task;     /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_TRACE)
     fleeti_tracer trace;
 #endif
@@ -802,7 +804,7 @@ typedef struct fleeti_worker {
 
 /* Words of a fleet_task. */
 #define FLEETI_WORD(field) ((uint32_t)(offsetof(fleet_task, field) / 4))
-#define FLEETI_TASK(w, field) fleeti_held_word((w)->task, FLEETI_WORD(field))
+#define FLEETI_TASK(w, field) fleeti_pinned_word((w)->task, FLEETI_WORD(field))
 /* Whether the task in hand has one of the flags FLEETI_GUARDED, MAPPED, EARLY, FEEDS. */
 FLEET_DEVICE uint32_t fleeti_task_has(const fleeti_worker *w, uint32_t flags)
 {
@@ -811,7 +813,7 @@ FLEET_DEVICE uint32_t fleeti_task_has(const fleeti_worker *w, uint32_t flags)
 
 FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->schedule);
+    return fleeti_parked_value(w->schedule);
 }
 /* Whether the worker walks a queue of its own, so that what comes next is known ahead. */
 FLEET_DEVICE uint32_t fleeti_walks(const fleeti_worker *w)
@@ -820,45 +822,45 @@ FLEET_DEVICE uint32_t fleeti_walks(const fleeti_worker *w)
 }
 FLEET_DEVICE fleeti_state *fleeti_state_of(const fleeti_worker *w)
 {
-    return (fleeti_state *)(uintptr_t)fleeti_cold_at(w->fixed->state);
+    return (fleeti_state *)(uintptr_t)fleeti_parked_address(w->fixed->state);
 }
 FLEET_DEVICE const fleet_plan *fleeti_plan_of(const fleeti_worker *w)
 {
-    return (const fleet_plan *)fleeti_cold_at(w->fixed->plan);
+    return (const fleet_plan *)fleeti_parked_address(w->fixed->plan);
 }
 FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleeti_worker *w)
 {
     fleeti_counters c;
-    c.device = (uint32_t *)(uintptr_t)fleeti_cold_at(w->fixed->counters);
+    c.device = (uint32_t *)(uintptr_t)fleeti_parked_address(w->fixed->counters);
     c.system = &fleeti_state_of(w)->config.system;
     return c;
 }
 FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
 {
-    return (const fleet_task *)fleeti_cold_at(w->fixed->tasks);
+    return (const fleet_task *)fleeti_parked_address(w->fixed->tasks);
 }
 FLEET_DEVICE const fleeti_wait *fleeti_waits_of(const fleeti_worker *w)
 {
-    return (const fleeti_wait *)fleeti_cold_at(w->fixed->waits);
+    return (const fleeti_wait *)fleeti_parked_address(w->fixed->waits);
 }
 FLEET_DEVICE const fleeti_notify *fleeti_notifies_of(const fleeti_worker *w)
 {
-    return (const fleeti_notify *)fleeti_cold_at(w->fixed->notifies);
+    return (const fleeti_notify *)fleeti_parked_address(w->fixed->notifies);
 }
 FLEET_DEVICE fleeti_mailbox *fleeti_mailbox_of(const fleeti_worker *w)
 {
-    return (fleeti_mailbox *)(uintptr_t)fleeti_cold_at(w->fixed->mailbox);
+    return (fleeti_mailbox *)(uintptr_t)fleeti_parked_address(w->fixed->mailbox);
 }
 
 FLEET_DEVICE uint32_t fleeti_is_scheduler(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->fixed->role) >= FLEETI_ROLE_FIRST &&
-           fleeti_cold_value(w->fixed->worker) == fleeti_cold_value(w->fixed->workers);
+    return fleeti_parked_value(w->fixed->role) >= FLEETI_ROLE_FIRST &&
+           fleeti_parked_value(w->fixed->worker) == fleeti_parked_value(w->fixed->workers);
 }
 
 FLEET_DEVICE uint32_t fleeti_batch_limit(const fleeti_worker *w)
 {
-    const uint32_t waves = fleeti_my_waves(w->me);
+    const uint32_t waves = fleeti_task_waves(w->self);
     return waves < FLEETI_BATCH_LIMIT ? waves : FLEETI_BATCH_LIMIT;
 }
 
@@ -882,24 +884,25 @@ FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t n
 /* Whether that was the launch's last step. */
 FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
 {
-    uint32_t left = fleeti_cold_value(w->steps_left) - 1;
+    uint32_t left = fleeti_parked_value(w->steps_left) - 1;
     w->epoch++;
-    w->steps_left = fleeti_cold_of(left);
+    w->steps_left = fleeti_parked_of(left);
     return left == 0;
 }
 
 /* 1 + number of the task in hand, by which takers and the producer know it: its place in the worker's queue, counted
    over all steps; where there is no queue to walk, among the tasks that this worker ran. */
-FLEET_DEVICE uint32_t fleeti_stream_number(const fleeti_worker *w)
+FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 {
-    return fleeti_walks(w) ? w->number : fleeti_cold_value(w->streamed);
+    return fleeti_walks(w) ? w->number : fleeti_parked_value(w->streamed);
 }
 
 /* ---- failure records ------------------------------------------------------------------------- */
 
 /* One thread's account of why it gives up, in an epoch of the bucket; the first one's status ends the run for all. */
 FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, uint32_t task,
-                                        uint32_t epoch, fleeti_seen seen, uint32_t tile_status)
+                                        uint32_t epoch, fleeti_wait_diagnostics seen,
+                                        uint32_t tile_status)
 {
     fleeti_host *host = state->config.host;
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
@@ -910,7 +913,7 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
     fleet_store_relaxed_system(&f->worker, worker);
     fleet_store_relaxed_system(&f->task, task);
     fleet_store_relaxed_system(&f->counter, seen.counter);
-    fleet_store_relaxed_system(&f->seen, seen.seen);
+    fleet_store_relaxed_system(&f->seen, seen.found);
     fleet_store_relaxed_system(&f->expected, seen.expected);
     fleet_store_relaxed_system(&f->bucket, bucket);
     fleet_store_relaxed_system(&f->bucket_epoch, epoch);
@@ -927,19 +930,19 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
 FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
                                      fleet_status tile_status)
 {
-    fleeti_seen seen;
-    seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-    fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), task, w->epoch, seen,
-                          (uint32_t)tile_status);
+    fleeti_wait_diagnostics seen;
+    seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.found = 0, seen.expected = 0;
+    fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), task, w->epoch,
+                          seen, (uint32_t)tile_status);
 }
 
 /* For the report: what this worker has in hand. */
 FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
-    if (fleeti_leads(w->me, group))
+    if (fleeti_is_leader(w->self, group))
         fleet_store_relaxed_device(fleeti_running(fleeti_state_of(w)) +
-                                       fleeti_cold_value(w->fixed->id),
+                                       fleeti_parked_value(w->fixed->id),
                                    FLEETI_TASK(w, id) + 1);
 #else
     (void)w, (void)group;
@@ -1013,7 +1016,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
         if (counted == run->blocks) break;
         /* Who took a seat before this one counts itself next, unless the census has failed meanwhile. */
         if (fleet_load_relaxed_device(&state->residency.word)) return FLEET_OK;
-        status = fleeti_again(NULL, &state->config.watch, &tries, &since);
+        status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
         if (status) return status;
     }
     if (found < plan->chiplets && !status) {
@@ -1064,7 +1067,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
         result =
             seats > 0 ? fleeti_poll_device(&state->residency.word) : (uint32_t)FLEET_ERROR_BUSY;
         if (result) break;
-        status = fleeti_again(&state->residency.word, &state->config.watch, &tries, &since);
+        status = fleeti_back_off(&state->residency.word, &state->config.watch, &tries, &since);
     }
     if (result != FLEETI_RESIDENT) {
         /* The failure before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
@@ -1084,8 +1087,8 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
    takes all of them off `due`, which frees the state. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
-    const uint32_t steps = fleeti_cold_value(w->fixed->steps);
-    const uint32_t role = fleeti_cold_value(w->fixed->role);
+    const uint32_t steps = fleeti_parked_value(w->fixed->steps);
+    const uint32_t role = fleeti_parked_value(w->fixed->role);
     fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
@@ -1094,12 +1097,12 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
        the barrier, and through it to the workgroup that closes the run (edge 13). */
     fleeti_drain();
     fleet_block_barrier();
-    if (fleeti_my_thread(w->me) != 0) return;
+    if (fleeti_thread_index(w->self) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
-        fleet_store_relaxed_device(fleeti_running(state) + fleeti_cold_value(w->fixed->id), 0);
+        fleet_store_relaxed_device(fleeti_running(state) + fleeti_parked_value(w->fixed->id), 0);
     /* What this thread stored for the workgroup that closes the run. Pair: that one's RMW (edge 13, both ends). */
     fleeti_drain();
-    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_cold_value(w->fixed->blocks))
+    if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_parked_value(w->fixed->blocks))
         return;
     {
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
@@ -1115,7 +1118,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
         fleet_store_relaxed_system(&host->finished, finished);
         /* The epoch before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
         fleeti_drain();
-        fleeti_rmw_device(&state->due.word, 0u - fleeti_cold_value(w->fixed->blocks));
+        fleeti_rmw_device(&state->due.word, 0u - fleeti_parked_value(w->fixed->blocks));
     }
 }
 
@@ -1129,35 +1132,36 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
     const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        ctx.at[i] = (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i);
+        ctx.at[i] = (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i);
     ctx.tile_index = !parts ? 0
                      : told ? FLEETI_BATCH_IN(level)
-                            : fleeti_cold_value(w->fixed->worker);
-    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_cold_value(w->fixed->workers) : 1;
+                            : fleeti_parked_value(w->fixed->worker);
+    ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_parked_value(w->fixed->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = alone ? slices & 0xffff : slices;
-    ctx.chiplet = fleeti_cold_value(w->fixed->chiplet);
-    ctx.chiplets = fleeti_cold_value(w->fixed->chiplets);
-    ctx.worker = fleeti_cold_value(w->fixed->worker);
-    ctx.workers = fleeti_cold_value(w->fixed->workers);
-    ctx.epoch = w->epoch + fleeti_cold_value(w->epoch_offset);
+    ctx.chiplet = fleeti_parked_value(w->fixed->chiplet);
+    ctx.chiplets = fleeti_parked_value(w->fixed->chiplets);
+    ctx.worker = fleeti_parked_value(w->fixed->worker);
+    ctx.workers = fleeti_parked_value(w->fixed->workers);
+    ctx.epoch = w->epoch + fleeti_parked_value(w->epoch_offset);
     ctx.symbols = fleeti_state_of(w)->symbols;
-    ctx.step = fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
+    ctx.step = fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
     ctx.group = w->group;
-    ctx.me = w->me;
+    ctx.self = w->self;
     ctx.stream = w->stream;
-    ctx.stream_tag = fleeti_stream_number(w);
+    ctx.stream_tag = fleeti_pipeline_number(w);
     ctx.stream_located = ctx.stream_slot = ctx.stream_use = 0;
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
-        ctx.threads = fleet_thread_count() - w->me.streams * fleet_wave_size();
+        ctx.threads = fleet_thread_count() - w->self.has_producer * fleet_wave_size();
         ctx.lds = w->lds;
-        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes);
+        ctx.lds_bytes = fleeti_parked_value(w->fixed->lds_bytes);
     } else {
         ctx.thread = fleet_lane();
         ctx.threads = fleet_wave_size();
-        ctx.lds_bytes = fleeti_cold_value(w->fixed->lds_bytes) / fleeti_my_waves(w->me) & ~15u;
+        ctx.lds_bytes =
+            fleeti_parked_value(w->fixed->lds_bytes) / fleeti_task_waves(w->self) & ~15u;
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
     }
     return ctx;
@@ -1166,14 +1170,14 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
 {
     if (ctx->group == FLEET_BLOCK)
-        fleeti_barrier(ctx->me);
+        fleeti_barrier(ctx->self);
     else
         fleet_wave_barrier();
 }
 
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds)
 {
-    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->me, sum, n, lds);
+    if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->self, sum, n, lds);
 }
 
 /* Whether there is no such task in this launch: it waits and notifies as ever, so that all counts are those of the
@@ -1183,7 +1187,7 @@ FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
     const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
     uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        absent |= (int32_t)fleeti_held_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
+        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
     return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK;
 }
 /* The extent of a grid's first axis in this launch, where its shape has a symbol; else as given. */
@@ -1237,10 +1241,10 @@ FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
                                        uint32_t value)
 {
-    fleeti_seen seen;
+    fleeti_wait_diagnostics seen;
     seen.status = FLEET_ERROR_TENSOR_VALUE;
-    seen.counter = tensor, seen.seen = index, seen.expected = value;
-    fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), FLEETI_TASK(w, id),
+    seen.counter = tensor, seen.found = index, seen.expected = value;
+    fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), FLEETI_TASK(w, id),
                           w->epoch, seen, 0);
     fleeti_drain(); /* the account, before this wave makes the arrivals that are left */
 }
@@ -1281,10 +1285,10 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
        fleeti_tensor_value (edge 10). */
     fleeti_drain();
     if (w->group == FLEET_BLOCK)
-        fleeti_barrier(w->me);
+        fleeti_barrier(w->self);
     else
         fleet_wave_barrier();
-    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return 0;
+    if (w->group == FLEET_BLOCK && fleeti_thread_wave(w->self) != 0) return 0;
     FLEETI_ROLLED
     for (uint32_t k = 0; k < grid->n_maps; k++) {
         const fleeti_runtime_map *m = &maps[k];
@@ -1351,7 +1355,7 @@ FLEET_DEVICE void fleeti_pending_load(fleeti_pending *slot, const fleeti_worker 
    acquire. */
 FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fleeti_worker *w,
                                            uint32_t epoch, uint32_t from, uint32_t step,
-                                           fleeti_seen *seen)
+                                           fleeti_wait_diagnostics *seen)
 {
     fleeti_counters c = fleeti_counters_of(w);
     fleeti_wait r = slot->first;
@@ -1366,7 +1370,7 @@ FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fle
                                  ? fleeti_poll_system(*c.system + (counter & ~FLEETI_SYSTEM))
                                  : fleeti_poll_device(c.device + counter);
             if ((int32_t)(value - want) >= 0) continue;
-            seen->counter = counter, seen->seen = value, seen->expected = want;
+            seen->counter = counter, seen->found = value, seen->expected = want;
             return 0;
         }
     }
@@ -1380,9 +1384,9 @@ FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t inde
     fleet_wave_barrier(); /* all lanes have read what was there */
     FLEETI_ROLLED
     for (uint32_t q = fleet_lane(); q < 4; q += fleet_wave_size()) {
-        fleeti_inbound_begin(&w->inbound, w->slots, to + q * 4,
-                             (const fleeti_quad *)(const void *)task + q);
-        fleeti_inbound_end(&w->inbound, w->slots, to + q * 4);
+        fleeti_async_copy_begin(&w->inbound, w->slots, to + q * 4,
+                                (const fleeti_quad *)(const void *)task + q);
+        fleeti_async_copy_end(&w->inbound, w->slots, to + q * 4);
     }
     fleet_wave_barrier();
 }
@@ -1396,8 +1400,8 @@ FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w, uint32_t index)
         uint32_t n = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits)) >> 16;
         uint32_t at = fleeti_lds_get(w->slots, slot + FLEETI_WORD(notifies));
         fleeti_lds_put(w->slots, slot + FLEETI_SLOT_WAIT, index);
-        fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
-                             fleeti_notifies_of(w) + (n ? at : 0));
+        fleeti_async_copy_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_NOTIFY,
+                                fleeti_notifies_of(w) + (n ? at : 0));
     }
     fleet_wave_barrier();
 }
@@ -1410,18 +1414,19 @@ FLEET_DEVICE void fleeti_slot_fetch(fleeti_worker *w, uint32_t index)
 /* The record for the leader, who is the lane that fetched it. */
 FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
 {
-    if (fleeti_leads(w->me, FLEET_BLOCK))
-        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
+    if (fleeti_is_leader(w->self, FLEET_BLOCK))
+        fleeti_async_copy_end(&w->inbound, w->slots,
+                              FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_NOTIFY);
 }
 
 /* ---- weight pipeline: consumer side ---------------------------------------------------------- */
 
-/* Whether the producer has begun the task's part of the stream, and where. Pair: the store in fleeti_spans_begin (edge
+/* Whether the producer has begun the task's part of the stream, and where. Pair: the store in fleeti_producer_begin_task (edge
    20). */
-FLEET_DEVICE uint32_t fleeti_stream_begins(const fleeti_stream *stream, uint32_t tag,
-                                           uint32_t *slot, uint32_t *use)
+FLEET_DEVICE uint32_t fleeti_pipeline_begins(const fleeti_pipeline *stream, uint32_t tag,
+                                             uint32_t *slot, uint32_t *use)
 {
-    const uint32_t entry = FLEETI_STREAM_ENTRY(tag - 1);
+    const uint32_t entry = FLEETI_PIPELINE_ENTRY(tag - 1);
     if (fleeti_lds_acquire(stream->words, entry) != tag) return 0;
     *slot = fleeti_uniform(fleeti_lds_get(stream->words, entry + 1));
     *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
@@ -1434,13 +1439,13 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
     uint64_t since = 0;
     s.ring = ctx->stream;
     s.tag = fleeti_uniform(ctx->stream_tag);
-    s.waves = fleeti_my_waves(ctx->me);
+    s.waves = fleeti_task_waves(ctx->self);
     s.next = 0;
-    s.slot = ctx->stream_slot, s.use = ctx->stream_use;
+    s.stage = ctx->stream_slot, s.use = ctx->stream_use;
     while (!met) {
-        met = fleeti_stream_begins(&s.ring, s.tag, &s.slot, &s.use);
-        if (!met && fleeti_stream_again(&s.ring, &tries, &since)) {
-            s.use = FLEETI_STREAM_NEVER; /* so that no piece of another task's passes for one */
+        met = fleeti_pipeline_begins(&s.ring, s.tag, &s.stage, &s.use);
+        if (!met && fleeti_pipeline_back_off(&s.ring, &tries, &since)) {
+            s.use = FLEETI_PIPELINE_NEVER; /* so that no piece of another task's passes for one */
             break;
         }
     }
@@ -1448,60 +1453,61 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
 }
 
 /* A task has been taken: where there is no queue to walk it gets its number. */
-FLEET_DEVICE void fleeti_stream_taken(fleeti_worker *w)
+FLEET_DEVICE void fleeti_pipeline_taken(fleeti_worker *w)
 {
-    const uint32_t streamed = fleeti_cold_value(w->streamed) + 1;
+    const uint32_t streamed = fleeti_parked_value(w->streamed) + 1;
     if (w->group != FLEET_BLOCK || fleeti_walks(w)) return;
-    w->streamed = fleeti_cold_of(streamed ? streamed : 1); /* 0 stands for none */
+    w->streamed = fleeti_parked_of(streamed ? streamed : 1); /* 0 stands for none */
 }
 /* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
-FLEET_DEVICE void fleeti_stream_locate(const fleeti_worker *w, fleet_ctx *ctx)
+FLEET_DEVICE void fleeti_pipeline_locate(const fleeti_worker *w, fleet_ctx *ctx)
 {
     if (w->group == FLEET_BLOCK && fleeti_walks(w))
-        ctx->stream_located = fleeti_stream_begins(&ctx->stream, ctx->stream_tag, &ctx->stream_slot,
-                                                   &ctx->stream_use);
+        ctx->stream_located = fleeti_pipeline_begins(&ctx->stream, ctx->stream_tag,
+                                                     &ctx->stream_slot, &ctx->stream_use);
 }
 /* The task in hand begins, its events are complete: all slots of those before are free. */
-FLEET_DEVICE void fleeti_stream_begun(fleeti_worker *w)
+FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
 {
     const uint32_t walked = fleeti_walks(w);
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
-    if (fleeti_my_wave(w->me) != 0) return;
+    if (fleeti_thread_wave(w->self) != 0) return;
     if (!walked) { /* the producer cannot know what comes: here it is */
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, 0);
+        fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_POST, 0);
         fleeti_lds_order(); /* 0 before the words. Pair: that of fleeti_produce_posted (edge 24). */
-        fleeti_held_put(w->task, w->stream.words, FLEETI_STREAM_POSTED);
-        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP, w->epoch);
-        fleeti_lds_put(w->stream.words, FLEETI_STREAM_STEP + 1, fleeti_cold_value(w->steps_left));
+        fleeti_pinned_put(w->task, w->stream.words, FLEETI_PIPELINE_POSTED);
+        fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_STEP, w->epoch);
+        fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_STEP + 1,
+                       fleeti_parked_value(w->steps_left));
         fleet_wave_barrier();
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_POST, fleeti_stream_number(w));
+        fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_POST, fleeti_pipeline_number(w));
     }
-    /* All waves have read what they took: the barrier that ended the task before. Pair: fleeti_spans_ended (edge 21). */
-    if (fleeti_my_lane(w->me) == 0)
-        fleeti_lds_release(w->stream.words, FLEETI_STREAM_BEGUN, fleeti_stream_number(w));
+    /* All waves have read what they took: the barrier that ended the task before. Pair: fleeti_producer_task_ended (edge 21). */
+    if (fleeti_thread_lane(w->self) == 0)
+        fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_BEGUN, fleeti_pipeline_number(w));
 }
 /* What the tile of the task in hand returned. Where a wait for the stream has failed the tile may have had no weights: it
    fails, whatever it returned, and publishes nothing. */
-FLEET_DEVICE fleet_status fleeti_stream_status(const fleeti_worker *w, fleet_status tile_status)
+FLEET_DEVICE fleet_status fleeti_pipeline_status(const fleeti_worker *w, fleet_status tile_status)
 {
     const uint32_t quit =
-        w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_STREAM_QUIT) : 0;
+        w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_PIPELINE_QUIT) : 0;
     return tile_status ? tile_status : (fleet_status)fleeti_uniform(quit);
 }
 /* This workgroup runs no further task. */
-FLEET_DEVICE void fleeti_stream_stop(fleeti_worker *w)
+FLEET_DEVICE void fleeti_pipeline_stop(fleeti_worker *w)
 {
-    if (fleeti_cold_value(w->fixed->launch_error)) return;
+    if (fleeti_parked_value(w->fixed->launch_error)) return;
     /* A task alone has no notify, whose barrier the waves would have met at: the others may still take its pieces. */
-    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) fleeti_barrier(w->me);
-    fleeti_lds_release(w->stream.words, FLEETI_STREAM_QUIT, FLEET_ERROR_ABORTED);
+    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) fleeti_barrier(w->self);
+    fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_QUIT, FLEET_ERROR_ABORTED);
 }
 
 /* ---- weight pipeline: producer --------------------------------------------------------------- */
 
 FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
-    return fleeti_my_wave(w->me) + 1 == fleet_wave_count();
+    return fleeti_thread_wave(w->self) + 1 == fleet_wave_count();
 }
 /* A step begins, for fleet_span_await_step. In plans whose steps must not overlap the first wait record is that for the
    step before. */
@@ -1517,10 +1523,10 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
 {
     __builtin_memset(p, 0, sizeof *p);
     p->ring = w->stream;
-    p->waves = fleeti_my_waves(w->me);
+    p->waves = fleeti_task_waves(w->self);
     w->number = 0;
-    w->streamed = fleeti_cold_of(0);
-    if (fleeti_walks(w) && !fleeti_cold_value(w->done)) fleeti_produce_step(w, p);
+    w->streamed = fleeti_parked_of(0);
+    if (fleeti_walks(w) && !fleeti_parked_value(w->done)) fleeti_produce_step(w, p);
 }
 
 /* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
@@ -1528,61 +1534,61 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
 FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
                                        uint32_t at)
 {
-    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first);
-    const uint32_t count = fleeti_cold_value(w->fixed->count);
+    const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_parked_value(w->fixed->first);
+    const uint32_t count = fleeti_parked_value(w->fixed->count);
     fleet_wave_barrier(); /* all lanes have read what was there */
-    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size()) {
+    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_PIPELINE_CHUNK; q += fleet_wave_size()) {
         const void *task = tasks + (at + q / 4) % count;
-        fleeti_inbound_begin(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q,
-                             (const fleeti_quad *)task + q % 4);
+        fleeti_async_copy_begin(&w->inbound, p->ring.words, FLEETI_PIPELINE_DESC(number) + 4 * q,
+                                (const fleeti_quad *)task + q % 4);
     }
 }
 FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spans *p,
                                          uint32_t number)
 {
-    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_STREAM_CHUNK; q += fleet_wave_size())
-        fleeti_inbound_end(&w->inbound, p->ring.words, FLEETI_STREAM_DESC(number) + 4 * q);
+    for (uint32_t q = fleet_lane(); q < 4 * FLEETI_PIPELINE_CHUNK; q += fleet_wave_size())
+        fleeti_async_copy_end(&w->inbound, p->ring.words, FLEETI_PIPELINE_DESC(number) + 4 * q);
     fleet_wave_barrier();
 }
 /* The next descriptor of the worker's queue into w->task. */
 FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
 {
-    const uint32_t number = w->number, count = fleeti_cold_value(w->fixed->count);
-    const uint32_t at = fleeti_cold_value(w->streamed), ahead = at + FLEETI_STREAM_CHUNK;
-    const uint32_t next = number + FLEETI_STREAM_CHUNK;
+    const uint32_t number = w->number, count = fleeti_parked_value(w->fixed->count);
+    const uint32_t at = fleeti_parked_value(w->streamed), ahead = at + FLEETI_PIPELINE_CHUNK;
+    const uint32_t next = number + FLEETI_PIPELINE_CHUNK;
     if (number == 0) {
         fleeti_produce_fetch(w, p, number, at);
         fleeti_produce_fetched(w, p, number);
     }
-    if (number % FLEETI_STREAM_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
-    if (next % FLEETI_STREAM_CHUNK == FLEETI_STREAM_CHUNK - 1)
-        fleeti_produce_fetched(w, p, next & ~(FLEETI_STREAM_CHUNK - 1));
-    w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_DESC(number));
+    if (number % FLEETI_PIPELINE_CHUNK == 0) fleeti_produce_fetch(w, p, next, ahead);
+    if (next % FLEETI_PIPELINE_CHUNK == FLEETI_PIPELINE_CHUNK - 1)
+        fleeti_produce_fetched(w, p, next & ~(FLEETI_PIPELINE_CHUNK - 1));
+    w->task = fleeti_pinned_from_lds(p->ring.words, FLEETI_PIPELINE_DESC(number));
     w->number = number + 1;
-    w->streamed = fleeti_cold_of(at + 1 == count ? 0 : at + 1);
+    w->streamed = fleeti_parked_of(at + 1 == count ? 0 : at + 1);
 }
 /* What the waves that run tasks have begun; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 {
     uint32_t tries = 0;
     for (;;) {
-        const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST);
+        const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_POST);
         const uint32_t post = fleeti_first(found);
         if (post && post != w->number && !fleeti_any(found != post)) { /* each lane's own acquire */
-            w->task = fleeti_held_lds(p->ring.words, FLEETI_STREAM_POSTED);
-            w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP));
-            w->steps_left = fleeti_cold_of(
-                fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_STREAM_STEP + 1)));
+            w->task = fleeti_pinned_from_lds(p->ring.words, FLEETI_PIPELINE_POSTED);
+            w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP));
+            w->steps_left = fleeti_parked_of(
+                fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP + 1)));
             /* Unless the next one was begun meanwhile: the words are loaded before the look, which does not find the same
-               number then. Pair: the order of fleeti_stream_begun (edge 24). */
+               number then. Pair: the order of fleeti_pipeline_begun (edge 24). */
             fleeti_lds_order();
-            if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_STREAM_POST) != post)) {
+            if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_POST) != post)) {
                 w->number = post;
                 return 1;
             }
         }
-        fleeti_stream_settle(&p->ring, &p->flight);
-        if (!fleeti_spans_again(p, &tries)) return 0;
+        fleeti_copies_progress(&p->ring, &p->flight);
+        if (!fleeti_producer_back_off(p, &tries)) return 0;
     }
 }
 
@@ -1591,11 +1597,11 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
 {
     const uint32_t walks = fleeti_walks(w);
     if (p->status) {
-        if (fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
-        fleeti_stream_failed(&p->ring, p->status);
+        if (fleeti_thread_lane(w->self) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), p->status);
+        fleeti_pipeline_failed(&p->ring, p->status);
         return 0;
     }
-    if (fleeti_cold_value(w->done)) return 0;
+    if (fleeti_parked_value(w->done)) return 0;
     for (;;) {
         if (!walks && !fleeti_produce_posted(w, p)) return 0;
         if (walks) {
@@ -1608,7 +1614,7 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
             if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) continue;
             if (fleeti_task_has(w, FLEETI_GUARDED) && fleeti_uniform(fleeti_is_absent(w))) continue;
         }
-        if (!fleeti_spans_begin(p, w->number - 1)) return 0;
+        if (!fleeti_producer_begin_task(p, w->number - 1)) return 0;
         if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
             (!fleet_span_await(p) || fleeti_uniform(fleeti_is_missing(w))))
             continue;
@@ -1619,8 +1625,9 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
 /* The producer leaves. */
 FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
 {
-    const fleet_status status = fleeti_spans_end(p);
-    if (status && fleeti_my_lane(w->me) == 0) fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
+    const fleet_status status = fleeti_producer_end(p);
+    if (status && fleeti_thread_lane(w->self) == 0)
+        fleeti_tile_failed(w, FLEETI_TASK(w, id), status);
 }
 
 /* ==== >>static: each worker walks its own queue =============================================== */
@@ -1640,13 +1647,13 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
    one comes a task after its half's last one, when all have left it. */
 FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
 {
-    const uint32_t lane = fleeti_my_lane(w->me), lanes = fleet_wave_size();
-    const uint32_t stage = fleeti_cold_value(w->prefetch_stage),
-                   number = fleeti_cold_value(w->prefetch_number);
-    const uint32_t first = fleeti_cold_value(w->fixed->first),
-                   count = fleeti_cold_value(w->fixed->count);
-    uint32_t offset = fleeti_cold_value(w->prefetch_offset);
-    w->prefetch_stage = fleeti_cold_of((stage + 1) % 3);
+    const uint32_t lane = fleeti_thread_lane(w->self), lanes = fleet_wave_size();
+    const uint32_t stage = fleeti_parked_value(w->prefetch_stage),
+                   number = fleeti_parked_value(w->prefetch_number);
+    const uint32_t first = fleeti_parked_value(w->fixed->first),
+                   count = fleeti_parked_value(w->fixed->count);
+    uint32_t offset = fleeti_parked_value(w->prefetch_offset);
+    w->prefetch_stage = fleeti_parked_of((stage + 1) % 3);
     w->prefetch_at += stage == 0 ? 2 : 3;
     if (stage == 0) {
         FLEETI_ROLLED
@@ -1655,13 +1662,13 @@ FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
             const fleet_task *task;
             if (at >= count) at = count < FLEETI_CHUNK ? at % count : at - count;
             task = fleeti_tasks_of(w) + first + at;
-            fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4,
-                                 (const fleeti_quad *)(const void *)task + q % 4);
+            fleeti_async_copy_begin(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4,
+                                    (const fleeti_quad *)(const void *)task + q % 4);
         }
     } else if (stage == 1) {
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 4 * FLEETI_CHUNK; q += lanes)
-            fleeti_inbound_end(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4);
+            fleeti_async_copy_end(&w->inbound, w->slots, FLEETI_SLOT(number + q / 4) + q % 4 * 4);
         fleet_wave_barrier();
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
@@ -1673,18 +1680,18 @@ FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
                 w->slots, slot + (q % 2 ? FLEETI_WORD(notifies) : FLEETI_WORD(waits)));
             const void *notifies = fleeti_notifies_of(w), *waits = fleeti_waits_of(w);
             const void *records = q % 2 ? notifies : waits;
-            fleeti_inbound_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
-                                 (const fleeti_quad *)records + (n ? at : 0));
+            fleeti_async_copy_begin(&w->inbound, w->slots, slot + FLEETI_SLOT_WAIT + q % 2 * 4,
+                                    (const fleeti_quad *)records + (n ? at : 0));
         }
     } else {
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
-            fleeti_inbound_end(&w->inbound, w->slots,
-                               FLEETI_SLOT(number + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
+            fleeti_async_copy_end(&w->inbound, w->slots,
+                                  FLEETI_SLOT(number + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
         offset += FLEETI_CHUNK;
         if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
-        w->prefetch_number = fleeti_cold_of(number + FLEETI_CHUNK);
-        w->prefetch_offset = fleeti_cold_of(offset);
+        w->prefetch_number = fleeti_parked_of(number + FLEETI_CHUNK);
+        w->prefetch_offset = fleeti_parked_of(offset);
     }
 }
 FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
@@ -1696,14 +1703,14 @@ FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_static_prefetch_all(fleeti_worker *w)
 {
     while (fleeti_static_prefetch_due(w)) {
-        const uint32_t number = fleeti_cold_value(w->prefetch_number);
+        const uint32_t number = fleeti_parked_value(w->prefetch_number);
         const int32_t passed = (int32_t)(w->number - number);
-        if (fleeti_cold_value(w->prefetch_stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
+        if (fleeti_parked_value(w->prefetch_stage) == 0 && passed >= (int32_t)FLEETI_CHUNK) {
             uint32_t skip = (uint32_t)passed / FLEETI_CHUNK * FLEETI_CHUNK;
             w->prefetch_at += skip;
-            w->prefetch_number = fleeti_cold_of(number + skip);
-            w->prefetch_offset = fleeti_cold_of((fleeti_cold_value(w->prefetch_offset) + skip) %
-                                                fleeti_cold_value(w->fixed->count));
+            w->prefetch_number = fleeti_parked_of(number + skip);
+            w->prefetch_offset = fleeti_parked_of((fleeti_parked_value(w->prefetch_offset) + skip) %
+                                                  fleeti_parked_value(w->fixed->count));
         }
         fleeti_static_prefetch(w);
     }
@@ -1721,14 +1728,14 @@ FLEET_DEVICE uint32_t fleeti_static_next(fleeti_worker *w)
 {
     w->slow = 0;
     if (w->prefetches) fleeti_static_prefetch_all(w);
-    fleeti_barrier(w->me);
+    fleeti_barrier(w->self);
     return 1;
 }
 
 /* The descriptor in the last slot. */
 FLEET_DEVICE uint32_t fleeti_static_desc(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->fixed->first) + (w->number - 1 - fleeti_cold_value(w->head));
+    return fleeti_parked_value(w->fixed->first) + (w->number - 1 - fleeti_parked_value(w->head));
 }
 
 /* All of the queue's run of wavefront-tasks. */
@@ -1757,19 +1764,19 @@ FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
     uint32_t now = fleeti_cycles();
-    if ((int32_t)(now - fleeti_cold_value(w->polled_at)) >= FLEETI_LOOK_CYCLES) {
-        uint32_t polls = fleeti_cold_value(w->polls) + 1;
-        w->stop = fleeti_later_end(w->me, &w->later);
-        fleeti_later_begin(w->me, &w->later, &fleeti_state_of(w)->stop.word);
-        w->polled_at = fleeti_cold_of(now);
-        w->polls = fleeti_cold_of(polls);
+    if ((int32_t)(now - fleeti_parked_value(w->polled_at)) >= FLEETI_LOAD_CYCLES) {
+        uint32_t polls = fleeti_parked_value(w->polls) + 1;
+        w->stop = fleeti_deferred_end(w->self, &w->later);
+        fleeti_deferred_begin(w->self, &w->later, &fleeti_state_of(w)->stop.word);
+        w->polled_at = fleeti_parked_of(now);
+        w->polls = fleeti_parked_of(polls);
 #if !defined(FLEET_NO_WATCHDOG)
-        if ((polls + fleeti_cold_value(w->fixed->id) * 61) % 1024 == 0 &&
-            fleeti_my_lane(w->me) == 0 &&
+        if ((polls + fleeti_parked_value(w->fixed->id) * 61) % 1024 == 0 &&
+            fleeti_thread_lane(w->self) == 0 &&
             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
-            fleeti_seen seen;
-            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+            fleeti_wait_diagnostics seen;
+            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.found = 0, seen.expected = 0;
+            fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
                                   FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
 #endif
@@ -1796,7 +1803,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         fleeti_mailbox *box = fleeti_mailbox_of(w);
         const uint64_t *slot = &box->slot[w->number % FLEETI_MAILBOX];
         fleet_watch patient = fleeti_state_of(w)->config.watch;
-        uint32_t tries = 0, predicted = fleeti_cold_value(w->predicted), first, end;
+        uint32_t tries = 0, predicted = fleeti_parked_value(w->predicted), first, end;
         uint64_t since = 0, mail = 0;
         fleet_status status = FLEET_OK;
         patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
@@ -1805,8 +1812,8 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
             mail = fleeti_first64(fleeti_poll64_device(slot)); /* one look for all lanes */
             if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
             if (tries == 0) fleeti_slot_fetch(w, predicted);
-            status =
-                (fleet_status)fleeti_first((uint32_t)fleeti_again(slot, &patient, &tries, &since));
+            status = (fleet_status)fleeti_first(
+                (uint32_t)fleeti_back_off(slot, &patient, &tries, &since));
         }
         if (!status) {
             /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
@@ -1815,22 +1822,22 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
             fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
             if (tries == 0 || predicted != (uint32_t)mail) fleeti_slot_fetch(w, (uint32_t)mail);
-            first = fleeti_cold_value(w->fixed->first),
-            end = first + fleeti_cold_value(w->fixed->count);
+            first = fleeti_parked_value(w->fixed->first),
+            end = first + fleeti_parked_value(w->fixed->count);
             predicted = (uint32_t)mail + batch;
-            w->predicted = fleeti_cold_of(predicted == end ? first : predicted);
+            w->predicted = fleeti_parked_of(predicted == end ? first : predicted);
             /* The slot's load has returned: it may be written again. Pair: the poll in fleeti_post (edge 8). */
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
-            fleeti_seen seen;
-            seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
-            fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+            fleeti_wait_diagnostics seen;
+            seen.status = status, seen.counter = 0, seen.found = 0, seen.expected = 0;
+            fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
                                   FLEETI_TASK(w, id), w->epoch, seen, 0);
         }
     }
-    batch = fleeti_broadcast(w->me, batch, 0);
-    w->batch_count = fleeti_cold_of(batch);
+    batch = fleeti_broadcast(w->self, batch, 0);
+    w->batch_count = fleeti_parked_of(batch);
     return batch != 0;
 }
 
@@ -1839,7 +1846,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end
 {
     const uint32_t index = fleeti_uniform(fleeti_lds_get(
         w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_SLOT_WAIT)); /* fleeti_slot_fetch */
-    *end = index + fleeti_cold_value(w->batch_count);
+    *end = index + fleeti_parked_value(w->batch_count);
     return index + fleet_wave_id();
 }
 
@@ -1866,12 +1873,12 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
         /* Until the worker has read what stands there. Pair: its store of `taken` (edge 8). */
         FLEETI_ROLLED
         while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
-            fleet_status status =
-                fleeti_again(&box->taken.word, &fleeti_state_of(w)->config.watch, &tries, &since);
+            fleet_status status = fleeti_back_off(
+                &box->taken.word, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (status) return status;
         }
         FLEETI_ROLLED
-        for (uint32_t i = fleet_lane(); i < fleeti_cold_value(w->fixed->workers);
+        for (uint32_t i = fleet_lane(); i < fleeti_parked_value(w->fixed->workers);
              i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
             if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
@@ -1887,12 +1894,12 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
 /* Runs in the first wave of the scheduler's workgroup. */
 FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 {
-    const uint32_t workers = fleeti_cold_value(w->fixed->workers);
-    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_cold_value(w->fixed->chiplet);
+    const uint32_t workers = fleeti_parked_value(w->fixed->workers);
+    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_parked_value(w->fixed->chiplet);
     fleeti_pending slot[FLEETI_PENDING_PER_LANE];
-    fleeti_seen seen;
-    const uint32_t first = fleeti_cold_value(w->fixed->first);
-    const uint32_t end = first + fleeti_cold_value(w->fixed->count);
+    fleeti_wait_diagnostics seen;
+    const uint32_t first = fleeti_parked_value(w->fixed->first);
+    const uint32_t end = first + fleeti_parked_value(w->fixed->count);
     uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
     uint32_t turn = 0;                 /* whose turn it is */
     uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
@@ -1903,7 +1910,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     uint64_t since = 0;
     for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) slot[k].index = ~0u;
     seen.status = FLEET_OK;
-    while (!fleeti_cold_value(w->done)) {
+    while (!fleeti_parked_value(w->done)) {
         uint32_t lanes = 0, ready;
         for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) {
             uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
@@ -1920,7 +1927,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                                      : lanes;
         if (!ready) {
             fleet_status status =
-                fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
+                fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits tells for what. */
                 uint32_t blocked = 0;
@@ -1943,7 +1950,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                 fleet_lane() == 0 &&
                 fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
             if (aborted) {
-                seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.seen = 0,
+                seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.found = 0,
                 seen.expected = 0;
                 fleeti_record_failure(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id,
                                       w->epoch, seen, 0);
@@ -1964,7 +1971,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             acquire = info >> 4 & 3;
             if (info & FLEETI_PENDING_WAVE) {
                 /* Ready wavefront-tasks in a row go to the waves of one worker. */
-                while (count < fleeti_my_waves(w->me) && count < info >> 8 &&
+                while (count < fleeti_task_waves(w->self) && count < info >> 8 &&
                        offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
                     uint32_t next = (index + count) % FLEETI_WINDOW;
                     uint32_t other =
@@ -1984,7 +1991,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             }
             if (fleeti_any((uint32_t)status)) {
                 if (status) {
-                    seen.status = status, seen.counter = 0, seen.seen = 0, seen.expected = 0;
+                    seen.status = status, seen.counter = 0, seen.found = 0, seen.expected = 0;
                     fleeti_record_failure(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id,
                                           w->epoch, seen, 0);
                 }
@@ -1992,7 +1999,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             }
             for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
             offset += count;
-            if (info & FLEETI_PENDING_END) w->done = fleeti_cold_of(fleeti_step_ends(w));
+            if (info & FLEETI_PENDING_END) w->done = fleeti_parked_of(fleeti_step_ends(w));
             if (offset >= FLEETI_WINDOW) break;
         }
         while (posted & 1) {
@@ -2016,8 +2023,8 @@ FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
    published with them. mask: capacity - 1, capacity a power of two. */
 FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t has, uint32_t value)
 {
-    const uint32_t all = fleeti_ballot(has), count = fleeti_ones(all);
-    const uint32_t rank = fleeti_ones(all & ((1u << fleet_lane() % 32) - 1));
+    const uint32_t all = fleeti_ballot(has), count = fleeti_popcount32(all);
+    const uint32_t rank = fleeti_popcount32(all & ((1u << fleet_lane() % 32) - 1));
     uint32_t ticket = 0;
     if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
     ticket = fleeti_first(ticket) + rank;
@@ -2084,7 +2091,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
         fleet_status status;
         *value = (uint32_t)entry;
         if ((uint32_t)(entry >> 32) == ticket + 1) return FLEET_OK;
-        status = fleeti_again(slot, watch, &tries, &since);
+        status = fleeti_back_off(slot, watch, &tries, &since);
         if (status) return status;
     }
 }
@@ -2135,7 +2142,7 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
     }
     FLEETI_ROLLED
     for (mask = fleeti_ballot(completed); mask; mask &= mask - 1) {
-        const uint32_t next = fleeti_shuffle(e, fleeti_ones((mask & (0u - mask)) - 1));
+        const uint32_t next = fleeti_shuffle(e, fleeti_popcount32((mask & (0u - mask)) - 1));
         if (lane == worklist->count) worklist->element = next, worklist->epoch = epoch;
         worklist->count++;
     }
@@ -2171,7 +2178,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
                 const uint32_t i = from + count + k * lanes + fleet_lane();
                 const uint32_t others =
                     ~fleeti_ballot(fleet_lane() < lanes && i < end && here[0] == need);
-                uint32_t ones = others ? fleeti_ones((others & (0u - others)) - 1) : 32;
+                uint32_t ones = others ? fleeti_popcount32((others & (0u - others)) - 1) : 32;
                 if (ones > lanes) ones = lanes;
                 if (same == k * lanes) same += ones;
                 here[0] = here[1], here[1] = here[2], here[2] = here[3];
@@ -2200,7 +2207,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             uint32_t absent = fleeti_ballot(ready && fleeti_desc_absent(w, desc));
             FLEETI_ROLLED
             for (; absent; absent &= absent - 1) {
-                const uint32_t lane = fleeti_ones((absent & (0u - absent)) - 1);
+                const uint32_t lane = fleeti_popcount32((absent & (0u - absent)) - 1);
                 if (fleeti_complete_absent(w, fleeti_shuffle(desc, lane), epoch, worklist) &&
                     fleet_lane() == lane)
                     ready = 0;
@@ -2209,7 +2216,7 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
         FLEETI_ROLLED
         while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
             const uint32_t which =
-                fleeti_shuffle(ring, fleeti_ones((waiting & (0u - waiting)) - 1));
+                fleeti_shuffle(ring, fleeti_popcount32((waiting & (0u - waiting)) - 1));
             const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[which];
             const uint32_t here = ready && ring == which;
             fleeti_ring_push(to->ring, to->mask, here, desc);
@@ -2255,7 +2262,8 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
             continue;
         }
         if (completions.mask) {
-            const uint32_t bit = fleeti_ones((completions.mask & (0u - completions.mask)) - 1);
+            const uint32_t bit =
+                fleeti_popcount32((completions.mask & (0u - completions.mask)) - 1);
             e = completions.triggers ? fleeti_uniform(completions.triggers[bit].element)
                                      : fleeti_shuffle(completions.element, bit);
             completions.mask &= completions.mask - 1;
@@ -2267,7 +2275,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
         } else {
             return;
         }
-        if (e == plan->n_elements - 1 && then++ == fleeti_cold_value(w->fixed->last_epoch))
+        if (e == plan->n_elements - 1 && then++ == fleeti_parked_value(w->fixed->last_epoch))
             continue;
         from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
         map = 0;
@@ -2376,7 +2384,7 @@ FLEET_DEVICE void fleeti_push_early(const fleeti_worker *w)
     const uint32_t *targets = (const uint32_t *)((const char *)plan + plan->taken_targets);
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32, lane = fleet_lane();
     const uint32_t n = FLEETI_TASK(w, n_waits) >> 16;
-    if (w->group == FLEET_BLOCK && fleeti_my_wave(w->me) != 0) return;
+    if (w->group == FLEET_BLOCK && fleeti_thread_wave(w->self) != 0) return;
     FLEETI_ROLLED
     for (uint32_t from = 0; from < n; from += lanes) {
         const uint32_t here = lane < lanes && from + lane < n;
@@ -2405,13 +2413,13 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
     FLEETI_ROLLED
     for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
         const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
-        fleeti_told told;
+        fleeti_notify_result told;
         if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
-        told = fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies + from,
+        told = fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies + from,
                                  some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, NULL,
                                  1, veto, w->turn);
         if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
-        if (w->group == FLEET_WAVE || fleeti_my_wave(w->me) == 0) {
+        if (w->group == FLEET_WAVE || fleeti_thread_wave(w->self) == 0) {
             fleeti_completions completions;
             fleeti_cursor at;
             at.map = at.base = at.ends = 0;
@@ -2453,7 +2461,7 @@ FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
         FLEETI_ROLLED
         for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
             const fleeti_pop_ring s =
-                fleeti_pop_ring_of(w, FLEETI_RINGS * fleeti_cold_value(w->fixed->chiplet) + kind);
+                fleeti_pop_ring_of(w, FLEETI_RINGS * fleeti_parked_value(w->fixed->chiplet) + kind);
             const uint64_t at = (uint64_t)(uintptr_t)s.ring;
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind), (uint32_t)at);
             fleeti_lds_put(w->slots, FLEETI_HOME_WORD(kind) + 1, (uint32_t)(at >> 32));
@@ -2484,7 +2492,7 @@ FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32
 FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, uint32_t *ticket,
                                  fleet_status *status)
 {
-    const uint32_t chiplets = fleeti_cold_value(w->fixed->chiplets);
+    const uint32_t chiplets = fleeti_parked_value(w->fixed->chiplets);
     fleeti_pop_ring home[FLEETI_RINGS];
     int32_t available[FLEETI_RINGS];
     uint32_t got = 0;
@@ -2506,7 +2514,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, 
     }
     FLEETI_ROLLED
     for (uint32_t i = 0; i < 2 * (chiplets - 1) && !got; i++) {
-        const uint32_t k = (fleeti_cold_value(w->fixed->chiplet) + 1 + i / 2) % chiplets;
+        const uint32_t k = (fleeti_parked_value(w->fixed->chiplet) + 1 + i / 2) % chiplets;
         const uint32_t kind = i % 2 ? FLEETI_RING_WAVE : FLEETI_RING_CU;
         *from = fleeti_pop_ring_of(w, FLEETI_RINGS * k + kind);
         if (from->entries)
@@ -2522,9 +2530,10 @@ FLEET_DEVICE void fleeti_own_fetch(fleeti_worker *w, uint32_t index)
     if (fleet_lane() == 0) {
         uint32_t n = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(n_waits)) & 0xffff;
         uint32_t at = fleeti_lds_get(w->slots, FLEETI_OWN_WORD + FLEETI_WORD(waits));
-        fleeti_inbound_begin(&w->inbound, w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT,
-                             (const fleeti_quad *)(const void *)fleeti_waits_of(w) + (n ? at : 0));
-        fleeti_inbound_end(&w->inbound, w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
+        fleeti_async_copy_begin(&w->inbound, w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT,
+                                (const fleeti_quad *)(const void *)fleeti_waits_of(w) +
+                                    (n ? at : 0));
+        fleeti_async_copy_end(&w->inbound, w->slots, FLEETI_OWN_WORD + FLEETI_SLOT_WAIT);
         fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, index);
     }
     fleet_wave_barrier();
@@ -2532,11 +2541,12 @@ FLEET_DEVICE void fleeti_own_fetch(fleeti_worker *w, uint32_t index)
 
 /* DYNAMIC, by all lanes of a wave: how many tasks at the head of the worker's own queue may run now: one, or of
    wavefront-tasks so many in a row. *scope: what they must acquire. */
-FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti_seen *seen)
+FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
+                                       fleeti_wait_diagnostics *seen)
 {
     const uint32_t lane = fleet_lane(), lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
-    const uint32_t index = fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own);
-    const uint32_t epoch = fleeti_cold_value(w->own_epoch);
+    const uint32_t index = fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own);
+    const uint32_t epoch = fleeti_parked_value(w->own_epoch);
     const uint32_t stop = lane == 0 ? fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word) : 0;
     uint32_t count, bad;
     fleeti_quad wait;
@@ -2560,7 +2570,7 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
                         (!fleeti_pending_ready(&slot, w, epoch, count > 1 ? 0 : lane,
                                                count > 1 ? 1 : lanes, seen) ||
                          stop));
-    if (bad) count = count > 1 ? fleeti_ones((bad & (0u - bad)) - 1) : 0;
+    if (bad) count = count > 1 ? fleeti_popcount32((bad & (0u - bad)) - 1) : 0;
     for (*scope = FLEET_SCOPE_SYSTEM;
          *scope && !fleeti_any(lane < count && (slot.info >> 4 & 3) >= *scope);)
         --*scope;
@@ -2571,20 +2581,20 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope, fleeti
    complete, the first one into the next slot; acquires what they published. Pair: the releases of the producers. */
 FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t scope)
 {
-    const uint32_t own = fleeti_cold_value(w->own), next = own + count;
-    const uint32_t ends = next == fleeti_cold_value(w->fixed->count);
+    const uint32_t own = fleeti_parked_value(w->own), next = own + count;
+    const uint32_t ends = next == fleeti_parked_value(w->fixed->count);
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < count; i += fleet_wave_size())
         fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i),
-                       fleeti_cold_value(w->fixed->first) + own + i);
+                       fleeti_parked_value(w->fixed->first) + own + i);
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < FLEETI_SLOT_WAIT; i += fleet_wave_size())
         fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + i,
                        fleeti_lds_get(w->slots, FLEETI_OWN_WORD + i));
     fleet_wave_barrier();
-    fleeti_slot_fetch_notify(w, fleeti_cold_value(w->fixed->first) + own);
-    w->own = fleeti_cold_of(ends ? 0 : next);
-    w->own_epoch = fleeti_cold_of(fleeti_cold_value(w->own_epoch) + ends);
+    fleeti_slot_fetch_notify(w, fleeti_parked_value(w->fixed->first) + own);
+    w->own = fleeti_parked_of(ends ? 0 : next);
+    w->own_epoch = fleeti_parked_of(fleeti_parked_value(w->own_epoch) + ends);
     fleeti_invalidate((fleet_scope)scope);
 }
 
@@ -2598,18 +2608,18 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
     if (fleet_wave_id() == 0) {
         const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
-        const uint32_t last = fleeti_cold_value(w->fixed->last_epoch);
-        uint32_t polled_at = fleeti_cold_value(w->polled_at);
-        const uint32_t has_own = fleeti_cold_value(w->fixed->count) &&
-                                 (int32_t)(last - fleeti_cold_value(w->own_epoch)) >= 0;
+        const uint32_t last = fleeti_parked_value(w->fixed->last_epoch);
+        uint32_t polled_at = fleeti_parked_value(w->polled_at);
+        const uint32_t has_own = fleeti_parked_value(w->fixed->count) &&
+                                 (int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0;
         uint32_t tries = 0, over = 0, ticket = 0, index = 0, own = 0, scope = 0;
         uint64_t since = 0;
         fleet_status status = FLEET_OK;
         fleeti_pop_ring from;
-        fleeti_seen seen, blocked;
+        fleeti_wait_diagnostics seen, blocked;
         __builtin_memset(&from, 0, sizeof from);
         seen.counter = counter;
-        seen.seen = (fleeti_cold_value(w->fixed->first_epoch) - 1) * target;
+        seen.found = (fleeti_parked_value(w->fixed->first_epoch) - 1) * target;
         do {
             blocked.counter = 0;
 #if !defined(FLEET_NO_WATCHDOG)
@@ -2617,7 +2627,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
                queue, whose head may be ready every time. */
             if (fleet_lane() == 0) {
                 const uint32_t now = fleeti_cycles();
-                if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOOK_CYCLES) {
+                if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOAD_CYCLES) {
                     polled_at = now;
                     if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
                         status = FLEET_ERROR_ABORTED;
@@ -2630,19 +2640,19 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
             if (fleet_lane() == 0) {
                 if (!status) got = fleeti_pop(w, &from, &ticket, &status);
                 if (!got && !status) {
-                    seen.seen = fleeti_poll_device(fleeti_counters_of(w).device + counter);
-                    over = (int32_t)(seen.seen - last * target) >= 0; /* edge 9 */
+                    seen.found = fleeti_poll_device(fleeti_counters_of(w).device + counter);
+                    over = (int32_t)(seen.found - last * target) >= 0; /* edge 9 */
                     if (!over)
-                        status =
-                            fleeti_again(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
+                        status = fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries,
+                                                 &since);
                 }
             }
             got = fleeti_first(got);
             over = fleeti_first(over | (uint32_t)status);
         } while (!got && !over);
-        w->polled_at = fleeti_cold_of(fleeti_first(polled_at));
+        w->polled_at = fleeti_parked_of(fleeti_first(polled_at));
         if (own) {
-            step = fleeti_cold_value(w->own_epoch) - fleeti_cold_value(w->fixed->first_epoch);
+            step = fleeti_parked_value(w->own_epoch) - fleeti_parked_value(w->fixed->first_epoch);
             fleeti_own_take(w, own, scope);
             got = own;
         } else if (got) {
@@ -2671,17 +2681,17 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
             blocked.status = (fleet_status)fleeti_first((uint32_t)status);
             if (blocked.counter)
                 fleeti_record_failure(
-                    fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+                    fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
                     fleeti_tasks_of(
-                        w)[fleeti_cold_value(w->fixed->first) + fleeti_cold_value(w->own)]
+                        w)[fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own)]
                         .id,
-                    fleeti_cold_value(w->own_epoch), blocked, 0);
+                    fleeti_parked_value(w->own_epoch), blocked, 0);
         } else if (status) { /* in the step that has not ended */
-            const uint32_t begun = fleeti_cold_value(w->fixed->first_epoch);
-            const uint32_t epoch = begun + (seen.seen - (begun - 1) * target) / target;
+            const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
+            const uint32_t epoch = begun + (seen.found - (begun - 1) * target) / target;
             seen.status = status;
             seen.expected = epoch * target;
-            fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id), ~0u, epoch,
+            fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), ~0u, epoch,
                                   seen, 0);
         }
         fleet_wave_barrier();
@@ -2690,28 +2700,28 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
                 fleeti_slot_fetch(w,
                                   fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
             if (!own)
-                step = (step - (fleeti_cold_value(w->fixed->first_epoch) - 1) * target) / target;
+                step = (step - (fleeti_parked_value(w->fixed->first_epoch) - 1) * target) / target;
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
     }
     /* The wait of a task that was pushed early is next to use word 0. */
-    got = fleeti_broadcast(w->me, got, 1);
+    got = fleeti_broadcast(w->self, got, 1);
     if (!got) return 0;
     step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
-    w->batch_count = fleeti_cold_of(got);
-    w->epoch = fleeti_cold_value(w->fixed->first_epoch) + step;
-    w->steps_left = fleeti_cold_of(fleeti_cold_value(w->fixed->last_epoch) - w->epoch + 1);
+    w->batch_count = fleeti_parked_of(got);
+    w->epoch = fleeti_parked_value(w->fixed->first_epoch) + step;
+    w->steps_left = fleeti_parked_of(fleeti_parked_value(w->fixed->last_epoch) - w->epoch + 1);
     return 1;
 }
 
 FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
 {
-    w->own_epoch = fleeti_cold_of(w->epoch);
+    w->own_epoch = fleeti_parked_of(w->epoch);
     fleeti_cache_pop_rings(w);
     /* The sources of the first step are ready. */
-    if (fleeti_cold_value(w->fixed->id) == 0 && !fleeti_cold_value(w->done) &&
-        fleeti_my_wave(w->me) == 0)
+    if (fleeti_parked_value(w->fixed->id) == 0 && !fleeti_parked_value(w->done) &&
+        fleeti_thread_wave(w->self) == 0)
         fleeti_make_ready(w, fleeti_step_ended(fleeti_plan_of(w)), w->epoch - 1);
     fleet_block_barrier(); /* before word 1 is used again */
 }
@@ -2719,7 +2729,7 @@ FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
 /* One for each of the first waves, wherever its descriptor stands. */
 FLEET_DEVICE uint32_t fleeti_dynamic_batch(const fleeti_worker *w, uint32_t *end)
 {
-    const uint32_t wave = fleet_wave_id(), has = wave < fleeti_cold_value(w->batch_count);
+    const uint32_t wave = fleet_wave_id(), has = wave < fleeti_parked_value(w->batch_count);
     const uint32_t index =
         has ? fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(wave))) : 0;
     *end = index + has;
@@ -2748,10 +2758,10 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w);
 FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
 {
     const char *block = (const char *)plan;
-    f->plan = fleeti_cold_to(plan);
-    f->tasks = fleeti_cold_to(block + plan->tasks);
-    f->waits = fleeti_cold_to(block + plan->waits);
-    f->notifies = fleeti_cold_to(block + plan->notifies);
+    f->plan = fleeti_parked_pointer_to(plan);
+    f->tasks = fleeti_parked_pointer_to(block + plan->tasks);
+    f->waits = fleeti_parked_pointer_to(block + plan->waits);
+    f->notifies = fleeti_parked_pointer_to(block + plan->notifies);
 }
 /* The plan of the bucket that this launch runs, and the steps that it has behind it. */
 FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t *epoch)
@@ -2778,55 +2788,55 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     __builtin_memset(w, 0, sizeof *w);
     __builtin_memset(f, 0, sizeof *f);
     w->fixed = f;
-    f->state = fleeti_cold_to(run->state);
-    f->counters = fleeti_cold_to(run->state->config.counters);
-    f->steps = w->steps_left = fleeti_cold_of(run->steps);
-    f->blocks = fleeti_cold_of(fleet_block_count());
-    w->schedule = fleeti_cold_of(plan->schedule);
-    f->chiplets = fleeti_cold_of(plan->chiplets);
+    f->state = fleeti_parked_pointer_to(run->state);
+    f->counters = fleeti_parked_pointer_to(run->state->config.counters);
+    f->steps = w->steps_left = fleeti_parked_of(run->steps);
+    f->blocks = fleeti_parked_of(fleet_block_count());
+    w->schedule = fleeti_parked_of(plan->schedule);
+    f->chiplets = fleeti_parked_of(plan->chiplets);
     w->group = FLEET_BLOCK;
     if (ring_slots) {
-        const uint32_t ring = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
+        const uint32_t ring = FLEETI_PIPELINE_BYTES(ring_slots, slot_bytes);
         const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
-        w->stream = fleeti_stream_of(lds, ring_slots, slot_bytes);
+        w->stream = fleeti_pipeline_of(lds, ring_slots, slot_bytes);
         w->stream.words = fleeti_lds_kept(w->stream.words);
-        f->launch_error = fleeti_cold_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
+        f->launch_error = fleeti_parked_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
         if (!misfit)
-            fleeti_stream_begin(&w->stream, run->limit_ticks, &run->state->stop.word,
-                                fleet_wave_count() - 1);
+            fleeti_pipeline_init(&w->stream, run->limit_ticks, &run->state->stop.word,
+                                 fleet_wave_count() - 1);
         lds = (char *)lds + ring;
         lds_bytes = misfit ? 0 : lds_bytes - ring;
     }
     w->lds = lds;
-    f->lds_bytes = fleeti_cold_of(lds_bytes);
+    f->lds_bytes = fleeti_parked_of(lds_bytes);
     w->lds_mark = fleeti_lds_mark();
-    w->me = fleeti_me_kept();
+    w->self = fleeti_thread_kept();
     w->slots = fleeti_lds_kept(fleeti_lds_of(slots));
     if (fleet_thread_id() == 0) {
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(0), 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_VOTE(1), 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_LATER, 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET, 0);
-        fleeti_lds_put(w->me.lds, FLEETI_LDS_MEET + 1, 0);
+        fleeti_lds_put(w->self.lds, FLEETI_LDS_VOTE(0), 0);
+        fleeti_lds_put(w->self.lds, FLEETI_LDS_VOTE(1), 0);
+        fleeti_lds_put(w->self.lds, FLEETI_LDS_DEFERRED, 0);
+        fleeti_lds_put(w->self.lds, FLEETI_LDS_BARRIER, 0);
+        fleeti_lds_put(w->self.lds, FLEETI_LDS_BARRIER + 1, 0);
     }
     if (run->single_task) {
         fleeti_use_plan(f, plan);
         fleet_block_barrier();
-        w->schedule = fleeti_cold_of(FLEETI_SINGLE_TASK);
+        w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
         w->slow = 1;
-        f->first = fleeti_cold_of(run->single_task - 1);
+        f->first = fleeti_parked_of(run->single_task - 1);
         w->epoch = 1;
-        f->chiplet = fleeti_cold_of(run->single_chiplet);
-        f->workers = fleeti_cold_of(plan->workers[run->single_chiplet]);
-        f->worker = fleeti_cold_of(fleet_block_id());
-        f->id = fleeti_cold_of(plan->total_workers);
-        f->role = fleeti_cold_of(FLEETI_ROLE_NONE);
-        if (only_static) f->launch_error = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
-        if (fleeti_cold_value(w->fixed->launch_error)) {
+        f->chiplet = fleeti_parked_of(run->single_chiplet);
+        f->workers = fleeti_parked_of(plan->workers[run->single_chiplet]);
+        f->worker = fleeti_parked_of(fleet_block_id());
+        f->id = fleeti_parked_of(plan->total_workers);
+        f->role = fleeti_parked_of(FLEETI_ROLE_NONE);
+        if (only_static) f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
+        if (fleeti_parked_value(w->fixed->launch_error)) {
             if (fleet_thread_id() == 0)
                 fleeti_publish_system(&run->state->config.host->task_status,
-                                      fleeti_cold_value(w->fixed->launch_error));
-            w->done = fleeti_cold_of(1);
+                                      fleeti_parked_value(w->fixed->launch_error));
+            w->done = fleeti_parked_of(1);
         }
         return;
     }
@@ -2834,54 +2844,56 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     plan = fleeti_choose_plan(run, &epoch);
     state_epoch = fleet_load_relaxed_device(&run->state->epoch.word);
     role = fleet_thread_id() == 0 ? fleeti_residency_check(run) : 0;
-    role = fleeti_broadcast(w->me, role, 1);
-    f->role = fleeti_cold_of(role);
+    role = fleeti_broadcast(w->self, role, 1);
+    f->role = fleeti_parked_of(role);
     if (role < FLEETI_ROLE_FIRST) {
-        w->done = fleeti_cold_of(1);
+        w->done = fleeti_parked_of(1);
         w->slow = 1;
         return;
     }
     fleeti_use_plan(f, plan);
-    w->schedule = fleeti_cold_of(plan->schedule); /* buckets may differ */
+    w->schedule = fleeti_parked_of(plan->schedule); /* buckets may differ */
     w->epoch = epoch + 1;
-    w->epoch_offset = fleeti_cold_of(fleeti_uniform(state_epoch) - epoch);
+    w->epoch_offset = fleeti_parked_of(fleeti_uniform(state_epoch) - epoch);
     chiplet = (role - FLEETI_ROLE_FIRST) >> 16;
     rank = (role - FLEETI_ROLE_FIRST) & 0xffff;
-    f->chiplet = fleeti_cold_of(chiplet);
-    f->workers = fleeti_cold_of(plan->workers[chiplet]);
-    f->worker = fleeti_cold_of(rank);
-    f->id = fleeti_cold_of(plan->worker_base[chiplet] + rank);
+    f->chiplet = fleeti_parked_of(chiplet);
+    f->workers = fleeti_parked_of(plan->workers[chiplet]);
+    f->worker = fleeti_parked_of(rank);
+    f->id = fleeti_parked_of(plan->worker_base[chiplet] + rank);
     fleeti_trace_enter(w);
-    f->mailbox = fleeti_cold_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
-                                (rank < plan->workers[chiplet] ? rank : 0));
+    f->mailbox =
+        fleeti_parked_pointer_to(run->state->config.mailboxes + plan->worker_base[chiplet] +
+                                 (rank < plan->workers[chiplet] ? rank : 0));
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
             (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
-                                                             : fleeti_cold_value(w->fixed->id));
+                                                             : fleeti_parked_value(w->fixed->id));
     if (only_static) { /* a constant; without it the code below is for nobody */
         if (plan->schedule != FLEET_SCHEDULE_STATIC)
-            f->launch_error = fleeti_cold_of(FLEET_ERROR_UNSUPPORTED);
-        w->schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC);
+            f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
+        w->schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC);
     }
-    f->first = fleeti_cold_of(queue->first);
-    f->count = fleeti_cold_of(queue->count);
-    f->first_epoch = fleeti_cold_of(w->epoch);
-    f->last_epoch = fleeti_cold_of(w->epoch - 1 + run->steps);
+    f->first = fleeti_parked_of(queue->first);
+    f->count = fleeti_parked_of(queue->count);
+    f->first_epoch = fleeti_parked_of(w->epoch);
+    f->last_epoch = fleeti_parked_of(w->epoch - 1 + run->steps);
     /* A chiplet without tasks has no step end either: nothing to wait for. */
     done = run->steps == 0 ||
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
-    if (fleeti_cold_value(w->fixed->launch_error)) {
-        fleeti_seen seen;
-        seen.status = (fleet_status)fleeti_cold_value(w->fixed->launch_error), seen.counter = 0;
-        seen.seen = run->lds_bytes, seen.expected = FLEETI_STREAM_BYTES(ring_slots, slot_bytes);
+    if (fleeti_parked_value(w->fixed->launch_error)) {
+        fleeti_wait_diagnostics seen;
+        seen.status = (fleet_status)fleeti_parked_value(w->fixed->launch_error), seen.counter = 0;
+        seen.found = run->lds_bytes, seen.expected = FLEETI_PIPELINE_BYTES(ring_slots, slot_bytes);
         if (fleet_thread_id() == 0)
-            fleeti_record_failure(run->state, fleeti_cold_value(w->fixed->id), 0, w->epoch, seen,
+            fleeti_record_failure(run->state, fleeti_parked_value(w->fixed->id), 0, w->epoch, seen,
                                   0);
         done = 1;
     }
-    w->done = fleeti_cold_of(fleeti_uniform(done));
+    w->done = fleeti_parked_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
-    w->polled_at = fleeti_cold_of(fleeti_cycles()); /* not all workers at once at the host's word */
-    w->prefetches = fleeti_my_wave(w->me) + 1 + (ring_slots != 0) == fleet_wave_count();
+    w->polled_at =
+        fleeti_parked_of(fleeti_cycles()); /* not all workers at once at the host's word */
+    w->prefetches = fleeti_thread_wave(w->self) + 1 + (ring_slots != 0) == fleet_wave_count();
     if (!w->slow) fleeti_static_start(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) fleeti_chiplet_start(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) fleeti_dynamic_start(w);
@@ -2893,25 +2905,26 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
    Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
 FLEET_DEVICE uint32_t fleeti_next_of_schedule(fleeti_worker *w)
 {
-    const uint32_t next = fleeti_cold_value(w->batch_at);
-    if (next < fleeti_cold_value(w->batch_end)) { /* every wave takes its own */
-        w->task = fleeti_held_memory(fleeti_tasks_of(w) + next);
-        w->batch_at = fleeti_cold_of(next + fleeti_my_waves(w->me));
+    const uint32_t next = fleeti_parked_value(w->batch_at);
+    if (next < fleeti_parked_value(w->batch_end)) { /* every wave takes its own */
+        w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + next);
+        w->batch_at = fleeti_parked_of(next + fleeti_task_waves(w->self));
         return 1;
     }
-    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK && fleeti_cold_value(w->done))
+    if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK && fleeti_parked_value(w->done))
         return 0;                 /* the other waves have left */
     if (w->group == FLEET_WAVE) { /* the batch is over: the waves meet again, and stop together */
         w->group = FLEET_BLOCK;
         w->turn ^= 1;
-        w->done = fleeti_cold_of(fleeti_block_vote(w->me, fleeti_cold_value(w->veto), w->turn));
+        w->done =
+            fleeti_parked_of(fleeti_block_vote(w->self, fleeti_parked_value(w->veto), w->turn));
     }
-    if (fleeti_cold_value(w->done)) return 0;
+    if (fleeti_parked_value(w->done)) return 0;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return 2 * fleeti_static_next(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return 2 * fleeti_chiplet_next(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return 2 * fleeti_dynamic_next(w);
-    w->done = fleeti_cold_of(1);
-    w->task = fleeti_held_memory(fleeti_tasks_of(w) + fleeti_cold_value(w->fixed->first));
+    w->done = fleeti_parked_of(1);
+    w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + fleeti_parked_value(w->fixed->first));
     if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
@@ -2940,13 +2953,13 @@ FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
         uint32_t how = w->slow ? fleeti_next_of_schedule(w) : 2;
         if (how == 0) return 0;
         if (how == 2) {
-            w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
+            w->task = fleeti_pinned_from_lds(w->slots, FLEETI_SLOT(w->number));
             w->number++;
             fleeti_trace_count(w);
             if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) {
                 uint32_t end = 0;
-                w->batch_at = fleeti_cold_of(fleeti_batch(w, &end));
-                w->batch_end = fleeti_cold_of(end);
+                w->batch_at = fleeti_parked_of(fleeti_batch(w, &end));
+                w->batch_end = fleeti_parked_of(end);
                 w->group = FLEET_WAVE;
                 w->slow = 1;
                 continue;
@@ -2969,7 +2982,7 @@ FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
         /* The first wave may be filling the slot; and the task before is not to stay in registers. */
         __builtin_memset(&w->task, 0, sizeof w->task);
     } else {
-        w->task = fleeti_held_lds(w->slots, FLEETI_SLOT(w->number));
+        w->task = fleeti_pinned_from_lds(w->slots, FLEETI_SLOT(w->number));
         /* The upper half of n_waits is the number of notifications: not more than one. */
         w->plain = (w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
                     fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
@@ -2990,11 +3003,11 @@ FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
 FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 {
     if (w->group == FLEET_BLOCK) {
-        w->done = fleeti_cold_of(1);
+        w->done = fleeti_parked_of(1);
         w->slow = 1;
     } else {
         w->batch_at = w->batch_end;
-        w->veto = fleeti_cold_of(1);
+        w->veto = fleeti_parked_of(1);
     }
 }
 
@@ -3018,19 +3031,19 @@ FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
 {
     const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
     fleeti_wait first;
-    fleeti_seen seen;
+    fleeti_wait_diagnostics seen;
     fleet_status status;
     seen.status = FLEET_OK;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
         first = fleeti_static_first_wait(w);
     else
         first = waits[0];
-    status = fleeti_wait_all(w->me, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
+    status = fleeti_wait_all(w->self, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
                              (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
                              &fleeti_state_of(w)->config.watch, &seen);
     if (!status) return 1;
     if (seen.status) /* the lane whose event it was */
-        fleeti_record_failure(fleeti_state_of(w), fleeti_cold_value(w->fixed->id),
+        fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
                               FLEETI_TASK(w, id), w->epoch, seen, 0);
     fleeti_stop(w);
     return 0;
@@ -3072,12 +3085,13 @@ FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status til
     } else {
         w->turn ^= 1;
         if (w->slow) fleeti_slot_notify_fetched(w);
-        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
+        if (n && fleeti_is_leader(w->self, FLEET_BLOCK))
+            first = fleeti_slot_notify(w, w->number - 1);
     }
     veto |= w->stop || tile_status != FLEET_OK;
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_task_has(w, FLEETI_FEEDS))
         return fleeti_dynamic_finish(w, first, notifies, n, mapped, veto);
-    return fleeti_notify_all(w->me, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
+    return fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies, n, w->epoch,
                              NULL, 0, NULL, 1, veto, w->turn)
         .flags;
 }
@@ -3090,11 +3104,12 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0; /* for the compiler: 1 at most */
         fleeti_notify first;
         __builtin_memset(&first, 0, sizeof first);
-        if (n && fleeti_leads(w->me, FLEET_BLOCK)) first = fleeti_slot_notify(w, w->number - 1);
+        if (n && fleeti_is_leader(w->self, FLEET_BLOCK))
+            first = fleeti_slot_notify(w, w->number - 1);
         w->turn ^= 1;
         w->tile_status = tile_status;
         w->vetoed =
-            fleeti_notify_all(w->me, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
+            fleeti_notify_all(w->self, FLEET_BLOCK, fleeti_counters_of(w), first, NULL, n, w->epoch,
                               NULL, 0, NULL, 1, w->stop | (uint32_t)tile_status, w->turn)
                 .flags &
             FLEETI_VETOED;
@@ -3104,9 +3119,9 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
     } else {
         if (w->prefetches && !w->slow) fleeti_static_finish(w);
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
-            w->head = fleeti_cold_of(w->number);
+            w->head = fleeti_parked_of(w->number);
             if (fleeti_step_ends(w)) {
-                w->done = fleeti_cold_of(1);
+                w->done = fleeti_parked_of(1);
                 w->slow = 1;
             }
         }
@@ -3153,13 +3168,14 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         name##_prefetch(fleeti_c, fleeti_a, fleeti_c.at);                                          \
         break;
 
-#define FLEETI_STREAM_CASE(set, name)                                                              \
+#define FLEETI_PIPELINE_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
         name##_stream(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                                  \
         break;
 
 /* Those of the task in hand. */
-#define FLEETI_ARGS(set, w) ((const set *)fleeti_cold_at((w)->fixed->args) + FLEETI_TASK(w, args))
+#define FLEETI_ARGS(set, w)                                                                        \
+    ((const set *)fleeti_parked_address((w)->fixed->args) + FLEETI_TASK(w, args))
 #define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
     do {                                                                                           \
         fleeti_worker fleeti_w;                                                                    \
@@ -3167,10 +3183,11 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         const fleet_run fleeti_r = (fleet_run_);                                                   \
         fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
                      set##_slot_bytes, only_static);                                               \
-        fleeti_f.args = fleeti_cold_to(set_args);                                                  \
+        fleeti_f.args = fleeti_parked_pointer_to(set_args);                                        \
         fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
-        fleeti_w.me.streams = set##_slots != 0; /* from here on; a constant */                     \
-        if (only_static) fleeti_w.schedule = fleeti_cold_of(FLEET_SCHEDULE_STATIC); /* likewise */ \
+        fleeti_w.self.has_producer = set##_slots != 0; /* from here on; a constant */              \
+        if (only_static)                                                                           \
+            fleeti_w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC); /* likewise */            \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
@@ -3179,37 +3196,37 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
                 set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
                              FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                              \
-                fleeti_spans_declared(&fleeti_s);                                                  \
+                fleeti_producer_end_task(&fleeti_s);                                               \
             }                                                                                      \
             fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
-                if (set##_slots > 0) fleeti_stream_taken(&fleeti_w);                               \
+                if (set##_slots > 0) fleeti_pipeline_taken(&fleeti_w);                             \
                 /* Worked out before the wait, so that the tile begins at once when it is over. */ \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
-                if (set##_slots > 0) fleeti_stream_locate(&fleeti_w, &fleeti_here);                \
+                if (set##_slots > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);              \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
-                if (sizeof(set) <= FLEETI_ARGS_AHEAD) {                                            \
+                if (sizeof(set) <= FLEETI_ARGS_PRELOAD_BYTES) {                                    \
                     /* Likewise loaded, to registers; if there are any. */                         \
                     __builtin_memset(&fleeti_copy, 0, sizeof(set));                                \
-                    if (fleeti_cold_at(fleeti_w.fixed->args))                                      \
+                    if (fleeti_parked_address(fleeti_w.fixed->args))                               \
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
                 if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
                     set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
                 if (fleeti_wait_task(&fleeti_w)) {                                                 \
-                    if (set##_slots > 0) fleeti_stream_begun(&fleeti_w);                           \
+                    if (set##_slots > 0) fleeti_pipeline_begun(&fleeti_w);                         \
                     fleeti_trace_begun(&fleeti_w);                                                 \
                     fleet_status fleeti_ended =                                                    \
                         set##_dispatch(fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);       \
                     if (set##_slots > 0)                                                           \
-                        fleeti_ended = fleeti_stream_status(&fleeti_w, fleeti_ended);              \
+                        fleeti_ended = fleeti_pipeline_status(&fleeti_w, fleeti_ended);            \
                     fleeti_finish_task(&fleeti_w, fleeti_ended);                                   \
                 }                                                                                  \
             }                                                                                      \
-            if (set##_slots > 0) fleeti_stream_stop(&fleeti_w);                                    \
+            if (set##_slots > 0) fleeti_pipeline_stop(&fleeti_w);                                  \
             fleeti_trace_leave(&fleeti_w);                                                         \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
@@ -3230,7 +3247,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     fleeti_trace *trace = fleeti_state_of(w)->config.trace;
     fleeti_trace_row *rows = (fleeti_trace_row *)(void *)(trace + 1);
     const uint32_t in_line = FLEET_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
-    const uint32_t id = fleeti_cold_value(w->fixed->id);
+    const uint32_t id = fleeti_parked_value(w->fixed->id);
     fleeti_trace_record *records;
     fleet_quad zero;
     uint32_t room;
@@ -3248,15 +3265,15 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
     /* All zeros are in memory before the first record is, which another wave may store. */
     fleeti_drain();
     fleet_block_barrier();
-    w->trace.records = fleeti_cold_to(records);
-    w->trace.room = fleeti_cold_of(room);
-    w->trace.lead = fleeti_cold_of(fleeti_my_wave(w->me) == 0 ? room : 0);
-    w->trace.first_step = fleeti_cold_of(fleeti_uniform(trace->first_step));
+    w->trace.records = fleeti_parked_pointer_to(records);
+    w->trace.room = fleeti_parked_of(room);
+    w->trace.lead = fleeti_parked_of(fleeti_thread_wave(w->self) == 0 ? room : 0);
+    w->trace.first_step = fleeti_parked_of(fleeti_uniform(trace->first_step));
 }
 
 FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->fixed->steps) - fleeti_cold_value(w->steps_left);
+    return fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
 }
 /* All waves, with a task that is not plain, or the first of a batch, just taken from the next slot: plain ones have a
    record each. Those of steps before the first one that counts do not count. */
@@ -3264,23 +3281,23 @@ FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
 {
     const uint32_t walks = fleeti_walks(w);
     const uint32_t waves = FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE;
-    const uint32_t record = w->number - 1 - fleeti_cold_value(w->trace.skip);
+    const uint32_t record = w->number - 1 - fleeti_parked_value(w->trace.skip);
     uint32_t records = FLEETI_TASK(w, tile) != FLEETI_TILE_NONE, taken = w->number;
-    if (!fleeti_cold_value(w->trace.room)) return;
+    if (!fleeti_parked_value(w->trace.room)) return;
     if (waves)
         records =
-            walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_cold_value(w->batch_count);
+            walks ? FLEETI_BATCH_IN(FLEETI_TASK(w, level)) : fleeti_parked_value(w->batch_count);
     if (waves && walks) taken += records - 1;
-    w->trace.batch = fleeti_cold_of(record + fleet_wave_id());
-    if (fleeti_trace_step(w) < fleeti_cold_value(w->trace.first_step))
-        w->trace.skip = fleeti_cold_of(taken);
+    w->trace.batch = fleeti_parked_of(record + fleet_wave_id());
+    if (fleeti_trace_step(w) < fleeti_parked_value(w->trace.first_step))
+        w->trace.skip = fleeti_parked_of(taken);
     else
-        w->trace.skip = fleeti_cold_of(taken - record - records);
+        w->trace.skip = fleeti_parked_of(taken - record - records);
 }
 
 FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
 {
-    return fleeti_cold_value(w->group == FLEET_WAVE ? w->trace.room : w->trace.lead);
+    return fleeti_parked_value(w->group == FLEET_WAVE ? w->trace.room : w->trace.lead);
 }
 /* No access to memory moves from one side to the other. */
 FLEET_DEVICE uint64_t fleeti_trace_now(void)
@@ -3298,20 +3315,21 @@ FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
     uint64_t now;
     if (!fleeti_trace_leads(w)) return;
     if (w->group == FLEET_WAVE)
-        w->trace.desc = fleeti_cold_of(fleeti_cold_value(w->batch_at) - fleeti_my_waves(w->me));
+        w->trace.desc =
+            fleeti_parked_of(fleeti_parked_value(w->batch_at) - fleeti_task_waves(w->self));
     now = fleeti_trace_now();
-    w->trace.low = fleeti_cold_of((uint32_t)now);
-    w->trace.high = fleeti_cold_of((uint32_t)(now >> 32));
+    w->trace.low = fleeti_parked_of((uint32_t)now);
+    w->trace.high = fleeti_parked_of((uint32_t)(now >> 32));
 }
 /* Its events are complete: the tile begins. */
 FLEET_DEVICE void fleeti_trace_begun(fleeti_worker *w)
 {
-    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_cold_of((uint32_t)fleeti_trace_now());
+    if (fleeti_trace_leads(w)) w->trace.begun = fleeti_parked_of((uint32_t)fleeti_trace_now());
 }
 /* The tile has returned. */
 FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
 {
-    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_cold_of((uint32_t)fleeti_trace_now());
+    if (fleeti_trace_leads(w)) w->trace.ended = fleeti_parked_of((uint32_t)fleeti_trace_now());
 }
 
 /* The descriptor of a task that the workgroup has in hand. */
@@ -3330,18 +3348,18 @@ FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
     fleet_quad first, second;
     if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
     if (w->group == FLEET_WAVE) {
-        number = fleeti_cold_value(t->batch);
-        t->batch = fleeti_cold_of(number + fleeti_my_waves(w->me));
-        desc = fleeti_cold_value(t->desc);
+        number = fleeti_parked_value(t->batch);
+        t->batch = fleeti_parked_of(number + fleeti_task_waves(w->self));
+        desc = fleeti_parked_value(t->desc);
         flags |= fleet_wave_id() << 8;
     } else {
-        number = w->number - 1 - fleeti_cold_value(t->skip);
+        number = w->number - 1 - fleeti_parked_value(t->skip);
         desc = fleeti_trace_desc(w);
     }
-    if (number >= fleeti_cold_value(t->room) || step < fleeti_cold_value(t->first_step)) return;
-    record = (fleeti_trace_record *)(uintptr_t)fleeti_cold_at(t->records) + number;
-    first.word[0] = fleeti_cold_value(t->low), first.word[1] = fleeti_cold_value(t->high);
-    first.word[2] = fleeti_cold_value(t->begun), first.word[3] = fleeti_cold_value(t->ended);
+    if (number >= fleeti_parked_value(t->room) || step < fleeti_parked_value(t->first_step)) return;
+    record = (fleeti_trace_record *)(uintptr_t)fleeti_parked_address(t->records) + number;
+    first.word[0] = fleeti_parked_value(t->low), first.word[1] = fleeti_parked_value(t->high);
+    first.word[2] = fleeti_parked_value(t->begun), first.word[3] = fleeti_parked_value(t->ended);
     second.word[0] = (uint32_t)fleeti_trace_now();
     second.word[1] = desc, second.word[2] = step, second.word[3] = flags;
     /* The end of the kernel publishes them. Pair: the copy in fleet_trace_read (edge 17). */
@@ -3356,12 +3374,12 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 {
     fleeti_trace *trace = fleeti_state_of(w)->config.trace;
     fleet_quad row;
-    if (!fleeti_cold_value(w->trace.lead) || fleet_lane() != 0) return;
-    row.word[0] = w->number - fleeti_cold_value(w->trace.skip);
+    if (!fleeti_parked_value(w->trace.lead) || fleet_lane() != 0) return;
+    row.word[0] = w->number - fleeti_parked_value(w->trace.skip);
     row.word[1] = 1 + fleet_load_relaxed_device(&fleeti_state_of(w)->bucket.word);
-    row.word[2] = fleeti_my_waves(w->me);
+    row.word[2] = fleeti_task_waves(w->self);
     row.word[3] = 0;
-    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + fleeti_cold_value(w->fixed->id),
+    fleet_store_nt16((fleeti_trace_row *)(void *)(trace + 1) + fleeti_parked_value(w->fixed->id),
                      row);
 }
 
@@ -3469,7 +3487,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
             mine = 1 + fleeti_smallest_bucket(plan, state->config.symbol_values);
         }
     }
-    mine = fleeti_broadcast(fleeti_me_now(), mine, 0);
+    mine = fleeti_broadcast(fleeti_thread_now(), mine, 0);
     if (!mine) return;
     fleeti_set_shapes(state, plan, mine - 1);
     for (uint32_t i = fleet_thread_id(); i < FLEET_MAX_CHIPLETS; i += fleet_thread_count()) {
@@ -4285,7 +4303,7 @@ uint32_t fleet_state_epoch(const fleet_state *s)
 
 void fleet_abort(fleet_state *s)
 {
-    /* Seen by fleeti_watched, and by those that never wait (edge 15). */
+    /* Seen by fleeti_check_watch, and by those that never wait (edge 15). */
     if (s && s->host) __atomic_store_n(&s->host->abort.word, 1, __ATOMIC_RELEASE);
 }
 

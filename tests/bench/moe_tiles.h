@@ -897,7 +897,7 @@ FLEET_DEVICE void moe_count(const fleet_ctx *ctx, const moe *m, uint32_t pairs, 
                 mine |= (uint32_t)(choice->expert[from + i] == (int32_t)e) << i;
             if (pairs - from < 32) mine &= (1u << (pairs - from)) - 1;
             for (; mine; mine &= mine - 1)
-                choice->rank[from + fleeti_ones((mine & (0u - mine)) - 1)] = n++;
+                choice->rank[from + fleeti_popcount32((mine & (0u - mine)) - 1)] = n++;
         }
         choice->count[e] = n;
     }

@@ -11,7 +11,7 @@ static void be_slow(void)
 {
     slowness = slowness * 6364136223846793005u + 1442695040888963407u;
     for (uint32_t i = slowness >> 62 ? 0 : (uint32_t)(slowness >> 40) % 512; i; i--)
-        fleeti_host_point();
+        fleeti_host_yield();
 }
 static uint32_t slow_rmw(uint32_t *at, uint32_t value)
 {

@@ -42,19 +42,19 @@ release='            fleeti_write_back_device();
 bug "no drain in notify" $device \
     'fleeti_drain(); /* every wave' 'if (!@) fleeti_drain(); /* every wave'
 bug "drain in the leader alone" $device \
-    'fleeti_drain(); /* every wave' 'if (!@ || fleeti_leads(me, group)) fleeti_drain(); /* every wave'
+    'fleeti_drain(); /* every wave' 'if (!@ || fleeti_is_leader(self, group)) fleeti_drain(); /* every wave'
 bug "no barrier after the drain" $device \
     'else
-            fleeti_barrier(me);
+            fleeti_barrier(self);
     } else {
         if (may_veto)' 'else if (!@)
-            fleeti_barrier(me);
+            fleeti_barrier(self);
     } else {
         if (may_veto)'
 also $device \
-    'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
-    fleeti_barrier(me);' 'fleeti_lds_put(me.lds, FLEETI_LDS_VOTE(turn), 1);
-    if (!@) fleeti_barrier(me);'
+    'fleeti_lds_put(self.lds, FLEETI_LDS_VOTE(turn), 1);
+    fleeti_barrier(self);' 'fleeti_lds_put(self.lds, FLEETI_LDS_VOTE(turn), 1);
+    if (!@) fleeti_barrier(self);'
 bug "no release" $device "$release" "if (!@) $release"
 bug "release at chiplet scope" $device "$release" "if (@) fleeti_drain(); else $release"
 bug "release once, before further sub-counters" $device \
@@ -78,8 +78,8 @@ bug "no acquire in wait" $device \
     }
     /* Any lane'
 bug "acquire at chiplet scope in wait" $device \
-    'failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);' \
-    'failed = (uint32_t)fleeti_await(c, first, records, n, epoch, watch, seen);
+    'failed = (uint32_t)fleeti_poll_all(c, first, records, n, epoch, watch, diagnostics);' \
+    'failed = (uint32_t)fleeti_poll_all(c, first, records, n, epoch, watch, diagnostics);
         if (@ && scope > FLEET_SCOPE_CHIPLET) scope = FLEET_SCOPE_CHIPLET;'
 bug "no acquire in test" $device \
     'if (done) fleeti_invalidate(scope);' 'if (done && !@) fleeti_invalidate(scope);'
@@ -88,7 +88,7 @@ bug "no acquire at chiplet scope" $device \
     else' '{ if (!@) fleeti_invalidate_chiplet(); }
     else'
 bug "no barrier after the acquire" $device \
-    'failed = fleeti_block_any(me, failed);' 'if (!@) failed = fleeti_block_any(me, failed);'
+    'failed = fleeti_block_any(self, failed);' 'if (!@) failed = fleeti_block_any(self, failed);'
 bug "no acquire after the mailbox" $sched \
     'fleeti_invalidate((fleet_scope)(mail >> 46 & 3));' 'if (!@) fleeti_invalidate((fleet_scope)(mail >> 46 & 3));'
 bug "mailbox: acquire at chiplet scope" $sched \
@@ -112,9 +112,9 @@ bug "add_acq_rel_device: no acquire" $device \
 bug "a poll by a plain load" $device \
     'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
-    fleeti_host_point();' 'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
+    fleeti_host_yield();' 'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
-    fleeti_host_point();
+    fleeti_host_yield();
     if (@) return *(const volatile uint32_t *)at;'
 
 {

@@ -742,9 +742,9 @@ def check_stream(listing, arch, r):
     def landed(q, i):
         if i.op == "s_waitcnt" and "vmcnt" in i.text and i.own:
             return None
-        return "! a full flag without a wait for the copies" if i.op.startswith("ds_write") and i.inside("fleeti_stream_land") else q
+        return "! a full flag without a wait for the copies" if i.op.startswith("ds_write") and i.inside("fleeti_stage_landed") else q
     r.check("full_after_copies", k.walk(landed, [s for n in copies for s in k.code[n].successors], "copying"))
-    r.check("full_flags", bool(k.find(lambda i: i.op.startswith("ds_write") and i.inside("fleeti_stream_land"))), "no full flag")
+    r.check("full_flags", bool(k.find(lambda i: i.op.startswith("ds_write") and i.inside("fleeti_stage_landed"))), "no full flag")
 
     def read(q, i):
         if i.op.startswith("ds_read"):

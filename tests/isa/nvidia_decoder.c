@@ -87,7 +87,7 @@ PATH(consume_chunks)(weight_source source, row_stages u, float *to, uint32_t til
 {
     float sum[LARGE_M_PANEL_TILES * TILE_SUMS];
     memset(sum, 0, sizeof sum);
-    source.weights.ring = fleeti_stream_of(fleeti_dynamic_lds(), DECODER_STAGES, STAGE_BYTES);
+    source.weights.ring = fleeti_pipeline_of(fleeti_dynamic_lds(), DECODER_STAGES, STAGE_BYTES);
     consume_chunks(&source, &u, warp_uniform(fleet_wave_id()), sum, tiles);
     for (uint32_t i = 0; i < LARGE_M_PANEL_TILES * TILE_SUMS; i++)
         to[threadIdx.x * 96 + i] = sum[i];

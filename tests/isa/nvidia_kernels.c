@@ -25,10 +25,10 @@ PATH(notify_wave)(done e, float *x, uint32_t epoch)
 }
 PATH(notify_streaming)(fleeti_counters c, const fleeti_notify *records, float *x, uint32_t epoch)
 {
-    fleeti_me me = fleeti_me_now();
-    me.streams = 1;
+    fleeti_thread self = fleeti_thread_now();
+    self.has_producer = 1;
     x[threadIdx.x] = 1;
-    fleeti_notify_all(me, FLEET_BLOCK, c, records[0], records, 1, epoch, NULL, 0, NULL, 0, 0, 0);
+    fleeti_notify_all(self, FLEET_BLOCK, c, records[0], records, 1, epoch, NULL, 0, NULL, 0, 0, 0);
 }
 PATH(notify_system)(done e, float *x, uint32_t epoch)
 {
@@ -62,10 +62,10 @@ PATH(wait_system)(done e, float *x, uint32_t epoch)
 }
 PATH(wait_streaming)(fleeti_counters c, const fleeti_wait *records, float *x, fleet_watch watch)
 {
-    fleeti_me me = fleeti_me_now();
-    fleeti_seen seen;
-    me.streams = 1;
-    if (fleeti_wait_all(me, FLEET_BLOCK, c, records[0], records, 1, 1, FLEET_SCOPE_DEVICE, &watch,
+    fleeti_thread self = fleeti_thread_now();
+    fleeti_wait_diagnostics seen;
+    self.has_producer = 1;
+    if (fleeti_wait_all(self, FLEET_BLOCK, c, records[0], records, 1, 1, FLEET_SCOPE_DEVICE, &watch,
                         &seen))
         return;
     x[threadIdx.x] = x[threadIdx.x + 1024];
@@ -77,11 +77,11 @@ PATH(test_wave)(done e, float *x, uint32_t epoch)
 }
 PATH(vote)(uint32_t *told)
 {
-    told[threadIdx.x] = fleeti_block_vote(fleeti_me_now(), told[threadIdx.x], 0);
+    told[threadIdx.x] = fleeti_block_vote(fleeti_thread_now(), told[threadIdx.x], 0);
 }
 PATH(broadcast)(uint32_t *told)
 {
-    told[threadIdx.x] = fleeti_broadcast(fleeti_me_now(), told[threadIdx.x], 0);
+    told[threadIdx.x] = fleeti_broadcast(fleeti_thread_now(), told[threadIdx.x], 0);
 }
 PATH(post_order)(uint64_t *at, uint64_t value)
 {
@@ -109,8 +109,8 @@ PATH(order)(uint32_t *at)
 PATH(later)(uint32_t *at, uint32_t *x)
 {
     uint32_t later = 0;
-    x[threadIdx.x] = fleeti_later_end(fleeti_me_now(), &later);
-    fleeti_later_begin(fleeti_me_now(), &later, at);
+    x[threadIdx.x] = fleeti_deferred_end(fleeti_thread_now(), &later);
+    fleeti_deferred_begin(fleeti_thread_now(), &later, at);
 }
 PATH(copy)(const void *from, float *x)
 {
@@ -129,26 +129,26 @@ PATH(loads_fresh)(const void *at, fleet_quad *to)
 
 /* ---- the weight stream ---- */
 
-FLEET_DEVICE fleeti_stream ring(void)
+FLEET_DEVICE fleeti_pipeline ring(void)
 {
-    return fleeti_stream_of(fleeti_dynamic_lds(), 8, 1024);
+    return fleeti_pipeline_of(fleeti_dynamic_lds(), 8, 1024);
 }
 PATH(stream_open)(const uint32_t *stop)
 {
-    const fleeti_stream s = ring();
-    fleeti_stream_begin(&s, 0, stop, 8);
+    const fleeti_pipeline s = ring();
+    fleeti_pipeline_init(&s, 0, stop, 8);
     fleet_block_barrier();
 }
 PATH(stream_fill)(const char *from, uint32_t slot, uint32_t use)
 {
-    const fleeti_stream s = ring();
-    fleeti_flight none;
-    fleeti_stream_fill(&s, &none, slot, use, from, 1024);
+    const fleeti_pipeline s = ring();
+    fleeti_copies none;
+    fleeti_stage_fill(&s, &none, slot, use, from, 1024);
 }
 PATH(stream_is_full)(uint32_t slot, uint32_t use, uint32_t *x)
 {
-    const fleeti_stream s = ring();
-    if (fleeti_stream_is_full(&s, slot, use)) *x = *(const uint32_t *)s.ring;
+    const fleeti_pipeline s = ring();
+    if (fleeti_stage_is_full(&s, slot, use)) *x = *(const uint32_t *)s.ring;
 }
 PATH(stream_release)(uint32_t *x, fleet_weights weights)
 {
@@ -165,7 +165,7 @@ PATH(stream_give_back)(uint32_t *x, fleet_weights weights)
 PATH(stream_begins)(fleet_spans spans, uint32_t task)
 {
     spans.ring = ring();
-    fleeti_spans_begin(&spans, task);
+    fleeti_producer_begin_task(&spans, task);
 }
 PATH(stream_awaits_step)(fleet_spans spans, const char *from)
 {
@@ -179,9 +179,9 @@ PATH(stream_awaits_task)(fleet_spans spans, const uint32_t *from, uint32_t *to)
 }
 PATH(stream_quits)(uint32_t *to)
 {
-    const fleeti_stream s = ring();
+    const fleeti_pipeline s = ring();
     *to = 1;
-    fleeti_stream_failed(&s, FLEET_ERROR_TIMEOUT);
+    fleeti_pipeline_failed(&s, FLEET_ERROR_TIMEOUT);
 }
 #else
 typedef struct none {
@@ -191,7 +191,7 @@ typedef struct none {
 PATH(fix)(fleeti_fixed fixed, uint32_t *x)
 {
     const fleeti_fixed *kept = fleeti_fixed_in_lds(&fixed);
-    x[threadIdx.x] = fleeti_cold_value(kept->steps);
+    x[threadIdx.x] = fleeti_parked_value(kept->steps);
 }
 PATH(ring_push)(fleeti_ring *to, uint32_t mask, const uint32_t *desc)
 {
@@ -243,7 +243,7 @@ PATH(fetch_task)(fleeti_worker w, uint32_t *x)
 }
 PATH(stream_begun)(fleeti_worker w)
 {
-    fleeti_stream_begun(&w);
+    fleeti_pipeline_begun(&w);
 }
 PATH(stream_posted)(fleeti_worker w, fleet_spans p, uint32_t *to)
 {
@@ -251,12 +251,12 @@ PATH(stream_posted)(fleeti_worker w, fleet_spans p, uint32_t *to)
 }
 PATH(stream_quit)(fleeti_worker w)
 {
-    fleeti_stream_stop(&w);
+    fleeti_pipeline_stop(&w);
 }
 PATH(produce_fetch)(fleeti_worker w, fleet_spans p, uint32_t *x)
 {
     fleeti_produce_fetch(&w, &p, 0, 0);
     fleeti_produce_fetched(&w, &p, 0);
-    x[threadIdx.x] = fleeti_lds_get(p.ring.words, FLEETI_STREAM_DESC(0));
+    x[threadIdx.x] = fleeti_lds_get(p.ring.words, FLEETI_PIPELINE_DESC(0));
 }
 #endif

@@ -1,5 +1,5 @@
 /* The task that the waves of a workgroup have begun, posted for the producer of the weight stream where nothing else tells
-   it: fleeti_stream_begun and fleeti_produce_posted of fleet_sched.h, a sequence lock.
+   it: fleeti_pipeline_begun and fleeti_produce_posted of fleet_sched.h, a sequence lock.
 
    The writer posts TASKS tasks one after the other, and does not wait for the reader: it stores 0 in POST, then the WORDS
    words of the task, then its number in POST. The reader looks at POST, loads the words, and looks at POST again. It takes

@@ -1,5 +1,5 @@
-/* The weight stream's ring of stages, with stages that tasks leave untaken: fleeti_spans_begin, fleet_span,
-   fleeti_spans_slot, fleeti_spans_left, fleeti_spans_land, fleeti_spans_declared, fleeti_spans_end,
+/* The weight stream's ring of stages, with stages that tasks leave untaken: fleeti_producer_begin_task, fleet_span,
+   fleeti_producer_await_stage, fleeti_producer_stage_abandoned, fleeti_producer_await_copy, fleeti_producer_end_task, fleeti_producer_end,
    fleet_weights_open, fleet_weights_next, fleet_weights_release and the stream functions of NVIDIA of fleet_device.h and
    fleet_sched.h, under STATIC, where no task waits for an event.
 
@@ -10,7 +10,7 @@
    the ring needs for another wave's next piece would wait for ever, which is what fleet_weights_release asks not to do.
 
    The two barriers of a slot are mbarriers, of which a look tells the parity of the phase in progress and nothing else. A
-   slot's word `use` is 1 + the use that the producer began last (fleeti_stream_fill, before expect_tx; takers compare it
+   slot's word `use` is 1 + the use that the producer began last (fleeti_stage_fill, before expect_tx; takers compare it
    before they look at the barrier). The entry of a task is its tag, slot and use of its first piece, and 1 + its number of
    pieces once it has declared them all; ENTRIES of them form a ring too.
 
@@ -49,7 +49,7 @@
 #define PIECES 2
 #endif
 #define WAVES 2
-#define ENTRIES 3 /* FLEETI_STREAM_TASKS */
+#define ENTRIES 3 /* FLEETI_PIPELINE_TASKS */
 
 /* Of a slot: 1 + the number of the piece that it holds, 0 while one is copied; 1 + the one in flight. */
 byte holds[SLOTS], copying[SLOTS];
@@ -93,14 +93,14 @@ end:
     :: else -> skip                                                                                \
     fi
 
-/* fleeti_stream_is_full: the use, then the barrier. */
+/* fleeti_stage_is_full: the use, then the barrier. */
 #if defined(BROKEN_PARITY_ALONE)
 #define IS_FULL(s, use) PASSED(landed[s], use)
 #else
 #define IS_FULL(s, use) (use_begun[s] == (use) + 1 && PASSED(landed[s], use))
 #endif
 
-/* fleeti_spans_ended, fleeti_spans_left. */
+/* fleeti_producer_task_ended, fleeti_producer_stage_abandoned. */
 #define ENDED(task) (begun > (task) + 1)
 #define ENTRY(task) ((task) % ENTRIES)
 #ifdef BROKEN_WAITS_FOR_TAKERS
@@ -117,7 +117,7 @@ proctype producer()
     byte task, piece, slot, use, first;
     do
     :: task < TASKS ->
-        /* fleeti_spans_begin */
+        /* fleeti_producer_begin_task */
 #ifndef BROKEN_ENTRIES_REUSED
         task < begun + ENTRIES - 1 || quit;
 #endif
@@ -139,19 +139,19 @@ proctype producer()
         piece = 0;
         do
         :: piece < PIECES ->
-            /* fleet_span: fleeti_spans_ready, else fleeti_spans_slot */
+            /* fleet_span: fleeti_producer_stage_is_free, else fleeti_producer_await_stage */
             if
             :: PASSED(released[slot], use + 1) -> skip
             :: else ->
                 do
                 :: LEFT ->
 #ifndef BROKEN_NO_WAIT_FOR_COPY
-                    IS_FULL(slot, use - 1); /* fleeti_spans_land: nobody has waited for the copy */
+                    IS_FULL(slot, use - 1); /* fleeti_producer_await_copy: nobody has waited for the copy */
 #endif
 #ifndef BROKEN_NO_RECLAIM
                     if
                     :: PASSED(released[slot], use + 1) -> skip
-                    :: else -> d_step { ARRIVE(slot, missing[slot]) } /* fleeti_stream_reclaim */
+                    :: else -> d_step { ARRIVE(slot, missing[slot]) } /* fleeti_stage_reclaim */
                     fi;
 #endif
                     if
@@ -163,7 +163,7 @@ proctype producer()
                 :: !LEFT && quit -> goto declared
                 od
             fi;
-            /* fleeti_stream_fill */
+            /* fleeti_stage_fill */
             skip;
             d_step { use_begun[slot] = use + 1 }
             d_step
@@ -192,7 +192,7 @@ proctype producer()
         task++
     :: else -> break
     od;
-    /* fleeti_spans_end */
+    /* fleeti_producer_end */
     skip;
 #ifndef BROKEN_LEAVES_COPIES
     for (piece : 0 .. (SLOTS - 1)) {
@@ -220,7 +220,7 @@ proctype wave(byte w)
     byte task, next, slot, use, s, u, round;
     do
     :: task < TASKS ->
-        /* fleeti_stream_begun, by the leader */
+        /* fleeti_pipeline_begun, by the leader */
         if
         :: w == 0 -> begun = task + 1
         :: else -> skip
@@ -253,7 +253,7 @@ proctype wave(byte w)
             fi;
             s = (slot + next) % SLOTS;
             u = use + (slot + next) / SLOTS;
-            /* fleet_weights_next: fleeti_weights_ready, fleeti_weights_wait */
+            /* fleet_weights_next: fleeti_stage_is_ready, fleeti_stages_wait */
             do
 #ifdef BROKEN_BARRIER_BEFORE_USE
             :: PASSED(landed[s], u) ->
@@ -306,7 +306,7 @@ proctype wave(byte w)
         barrier_round != round
     :: else -> break
     od;
-    /* fleeti_stream_stop */
+    /* fleeti_pipeline_stop */
     quit = 1
 }
 

@@ -1,4 +1,4 @@
-/* Two-level completion with write-back caches: fleeti_notify_all, fleeti_arrive, fleeti_await and fleeti_wait_all of
+/* Two-level completion with write-back caches: fleeti_notify_all, fleeti_arrive, fleeti_poll_all and fleeti_wait_all of
    fleet_device.h, in a STATIC plan.
 
    Workers 0 and 1 live on chiplet 0, worker 2 on chiplet 1. In every step each runs
@@ -13,7 +13,7 @@
    E and F have a sub-counter on chiplet 0, with a share of 2; chiplet 1 has a single producer, which releases and arrives
    for itself (fleeti_notify.sub == 0). Counters are words of eight bits that wrap during the run; nothing is reset. A share
    is sent when the sub-counter is exactly epoch * share: that rests on the proof above. Events by hand have none: with
-   -DPRODUCER_AHEAD worker 0 only produces, and its notify waits for the epoch before (fleeti_await_epoch_before); the twin
+   -DPRODUCER_AHEAD worker 0 only produces, and its notify waits for the epoch before (fleeti_await_previous_epoch); the twin
    does not.
 
    Checked: each load reads the value of its step; all workers end (no invalid end state); each chiplet with work releases
