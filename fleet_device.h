@@ -116,20 +116,20 @@
           red      A tensors: drain before the look, run-time maps: release
        11 claim. What the launches before left -> the launch that opens a run
           release  fleeti_leave, fleeti_residency_check: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
-          red      A claim, exit, leave: drain before the state is free, census: drain before leaving; N claim, claim
+          red      A claim, exit, leave: drain before the state is free, residency: drain before leaving; N claim, claim
                    withdrawn, leave; tests/host/claims.c under TSan; S claim
-       12 residency. Each workgroup's place -> the judge; its verdict and chiplet_index -> all workgroups
+       12 residency. Each workgroup's place -> the one that decides; its result and chiplet_index -> all workgroups
           release  fleeti_claim: drain, barrier; fleeti_residency_check: RMWs; fleeti_residency_decide: drain, RMW
-          carrier  seats, census; verdict     acquire  fleeti_residency_check: RMW of seats, poll; fleeti_residency_decide: polls
-          red      A claim: drain, barrier before the seats; word for other workgroups: drain; judge: drain before the
-                   verdict; N; tests/host/claim_orders.c; S claim
+          carrier  seats, resident; residency     acquire  fleeti_residency_check: RMW of seats, poll; fleeti_residency_decide: polls
+          red      A claim: drain, barrier before the seats; word for other workgroups: drain; residency: drain before
+                   the result; N; tests/host/claim_orders.c; S claim
        13 exit. What each workgroup stored for the one that closes the run -> that one
           release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  exited
           acquire  the same RMW of the last one     red  A leave: drain before the barrier, the count; S claim, end
        14 stop. A failure's account, and that the run ends -> all that wait, and the host
           release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory), first come
           acquire  fleeti_check_watch and who takes a task: relaxed, no data follows; the host: fleet_get_failure
-          red      A word for the host: drain, census: drain before it has failed; tests/gpu/failures.c, faults.c; S end
+          red      A word for the host: drain, residency: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
           ends     fleet_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_next, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end

@@ -13,13 +13,14 @@
        >>trace            recording, with FLEET_TRACE
        >>implementation   host code: launch, report, trace
 
-   Turns a plan (fleet.h) and your tile functions into a megakernel. Your kernel stays yours: the loop is
-   a macro that you put where the tasks shall run. STATIC plans need no scheduler: each worker walks its
-   own queue. Under CHIPLET one workgroup of each chiplet polls events and deals that chiplet's tasks.
-   Under DYNAMIC whoever completes a task's last event pushes it to a ready queue, and idle workers pop;
-   grids with queues of their own may stand beside those.
-   Symbols that the plan left open get their values before a launch (fleet_bind), run-time tensors their
-   memory (fleet_bind_tensor); both stay with the state.
+   Turns a plan (fleet.h) and your tile functions into a megakernel. The kernel stays yours: the worker loop is a
+   macro that you put where the tasks are to run. A plan names its schedule:
+       STATIC    Each worker walks its own queue. There is no scheduler.
+       CHIPLET   One workgroup of each chiplet polls events and posts ready tasks to the workers of that chiplet.
+       DYNAMIC   The arrival that completes a task's events pushes the task to a ready ring, and idle workers pop. Grids
+                 that are STATIC keep their queues beside the rings.
+   The symbols that the plan leaves open get their values before a launch (fleet_bind), and run-time tensors get their
+   memory (fleet_bind_tensor). The state keeps both.
 
    RECIPE
        In exactly one file that your GPU compiler compiles (on the CPU: any, link with -pthread):
@@ -47,26 +48,26 @@
        It allocates nothing during a launch, prints nothing, and never exits. It brings no tile code.
 
    OPTIONS (scope: every file that has device code, the same everywhere)
-       FLEET_NO_WATCHDOG   no deadline, no abort, no record of running tasks: compiled out
-       FLEET_TRACE         fleet_launch_desc.trace works: each task of a launch leaves a record of when it was taken,
-                           began, ended and had notified. Scope: the files with kernels to be traced, and the one with
-                           FLEET_IMPLEMENTATION. Without it nothing of this is compiled
+       FLEET_NO_WATCHDOG   Compiles out the deadline, the abort and the record of running tasks.
+       FLEET_TRACE         Makes fleet_launch_desc.trace work: each task of a launch leaves a record of when it was
+                           acquired, began, ended and had notified. Scope: the files whose kernels are traced, and the
+                           one with FLEET_IMPLEMENTATION. Without it no tracing code is compiled.
 
    MEMORY MODEL
-       fleet_device.h has the argument; here is what rides on it. All data between tasks goes through
-       its one notify and one wait. The plan is immutable and read without synchronisation. Roles, epoch
-       and verdict go through atomics of device scope only. A mailbox entry carries no data for its
-       reader: the worker acquires for itself after it read the entry, at the scope of the task's events.
-       An entry of a ready queue is the same: pushed after the arrival that completed the task's events,
-       popped before an acquire of device scope.
+       fleet_device.h has the argument; this is how the scheduler uses it. All data between tasks goes through one
+       notify and one wait. The plan is immutable and is read without synchronisation. The residency check and the exit
+       of a run use atomics of device scope. A mailbox entry publishes no data to the worker that reads it: the worker
+       acquires after it has read the entry, at the scope of the task's events. The same holds for an entry of a ready
+       ring: it is pushed after the arrival that completed the task's events, and an acquire of device scope follows the
+       pop. The table EDGES in fleet_device.h lists every such pair, and comments here give its numbers.
 
    ERRORS
-       A launch is asynchronous; its status is had from fleet_wait_state or fleet_state_status. A run that
-       ends early (a tile fails, a deadline passes, the host aborts) poisons the state: later launches on it
-       leave at once, until fleet_recover. fleet_report tells who waited for what.
+       A launch is asynchronous. fleet_wait_state and fleet_state_status return its status. A run that ends early (a
+       tile fails, a deadline passes, the host aborts) poisons the state: later launches on it return at once until
+       fleet_recover. fleet_report says which worker waited for which event.
 */
 
-/* Outside the guard: the implementations below it come with the second inclusion. */
+/* Outside the guard: the second inclusion brings the implementations of the headers below. */
 #include "fleet_device.h"
 
 #ifndef FLEET_SCHED_H
@@ -76,41 +77,42 @@
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* What a tile knows of where it runs. Lives in registers. */
+/* What a tile knows about its task and its place. Lives in registers. */
 typedef struct fleet_ctx {
-    int32_t at[FLEET_MAX_RANK];    /* the task's coordinate */
-    uint32_t thread, threads;      /* in the group that runs this task: a wave or the workgroup */
-    uint32_t tile_index, tile_num; /* part of a chiplet-task: which of how many; else 0, 1 */
-    /* of a device-task: slice s runs on chiplet s mod X, unless the plan is unaware; else 0, 1 */
+    int32_t at[FLEET_MAX_RANK]; /* the task's coordinate */
+    uint32_t thread, threads;   /* in the group that runs this task: a wave or the workgroup */
+    /* of a chiplet-task: this worker's part of it, and the number of parts; else 0, 1 */
+    uint32_t tile_index, tile_num;
+    /* of a device-task: slice s runs on chiplet s mod X, unless the plan is chiplet-unaware; else 0, 1 */
     uint32_t slice, slices;
     uint32_t chiplet, chiplets; /* k, X */
-    uint32_t worker, workers;   /* on this chiplet: 0..W-1, W */
-    uint32_t epoch;             /* of this step, from 1 on over all launches, wraps */
-    const int32_t *symbols;     /* their values in this launch, in the order of fleet_symbol */
+    uint32_t worker, workers;   /* number on this chiplet, 0..W-1, and W */
+    uint32_t epoch;             /* of this step; counts from 1 over all launches and wraps */
+    const int32_t *symbols;     /* values in this launch, in the order of fleet_symbol */
     uint32_t step;              /* of this launch, from 0 on */
     uint32_t task;              /* id in the graph */
     uint32_t lds_bytes;
-    void *lds;      /* dynamic LDS of the group: a wavefront-task has its share of it */
+    void *lds;      /* dynamic LDS of the group; a wavefront-task has its wave's share */
     uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
     fleeti_thread self;
     fleeti_pipeline stream;
     uint32_t stream_tag;
-    uint32_t
-        stream_located; /* 1: it is known already where the task's part of the stream begins: */
+    /* 1: the next two say where the task's stages begin; 0: not known yet */
+    uint32_t stream_located;
     uint32_t stream_slot, stream_use;
 } fleet_ctx;
 
-/* The barrier of the threads that run the task. In a workgroup with a weight stream __syncthreads and
-   fleet_block_barrier would wait for its producer, which does not come; so would an event by hand of FLEET_BLOCK. */
+/* A barrier of the threads that run the task. Use it in tiles: where the workgroup has a weight pipeline, its
+   producer wave runs no tile, so that __syncthreads, fleet_block_barrier and events by hand of FLEET_BLOCK would
+   wait for it for ever. */
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
-/* fleet_block_reduce_add among the threads that run the task; FLEET_REDUCE_BYTES(n, ctx.threads) of LDS. */
+/* fleet_block_reduce_add over the threads that run the task; needs FLEET_REDUCE_BYTES(n, ctx.threads) bytes of LDS. */
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
 
-/* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx),
-   args (const args_type *, the element that the grid's args index names; no task writes there, for they may
-   be loaded, to a copy, before the task's events are complete) and at (const int32_t *). All threads of the
-   group run it. A status other than FLEET_OK from any thread ends the run. Barriers: use
-   fleet_barrier(&ctx). */
+/* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx), at (const
+   int32_t *, the task's coordinate) and args (const args_type *, the element at the grid's args index). No task may
+   write to that element: it may be copied before the task's events are complete. All threads of the group run the
+   tile. A status other than FLEET_OK from any thread ends the run. For barriers use fleet_barrier(&ctx). */
 #define FLEET_TILE(name, args_type)                                                                \
     FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
                                                  const int32_t *at);                               \
@@ -121,25 +123,28 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
     FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
                                                  const int32_t *at)
 
-/* For tiles that need less than ctx, args and at. */
+/* For tiles that use only some of ctx, args and at. */
 #define FLEET_UNUSED(x) (void)(x)
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
+/* FLEET_DISPATCH(set, LIST) makes a set of tile functions: LIST(TILE, P) is TILE(P, name) for each of them, in any
+   order. It defines the tile numbers set_name for fleet_call_device, and the one place where each tile is called.
+   The type `set` is that of the tiles' arguments. */
 #define FLEET_DISPATCH(set, LIST)                                                                  \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
     FLEETI_NO_STREAM(set)
 
-/* Prefetch: what a tile may fetch before its events, such as its weights. FLEET_PREFETCH(name, args_type)
-   { ... } gets what the tile `name` gets and runs just before the task waits, on a worker that must: not
-   where a scheduler or a ready queue hands out tasks whose events are complete, and not in grids with
-   run-time maps, whose tasks may turn out not to exist. In a plan that has DYNAMIC grids those of STATIC
-   ones do not prefetch either: their worker looks for something else to run until their events are
-   complete. Early pushes (fleet_plan_desc) have workers wait under DYNAMIC, too. It may read only what no
-   task of this launch writes.
-   FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is FLEET_DISPATCH with PREFETCHES(TILE, P) for the
-   tiles that have one. */
+/* Prefetch: what a tile may fetch before its events are complete, such as its weights. FLEET_PREFETCH(name,
+   args_type) { ... } gets what the tile `name` gets, and runs just before the task waits. It does not run
+       - where a scheduler or a ready ring hands out tasks whose events are complete already (CHIPLET, DYNAMIC); with
+         early pushes (fleet_plan_desc) workers do wait under DYNAMIC, and prefetch;
+       - in grids with run-time maps, whose tasks may turn out to be absent;
+       - in STATIC grids of a plan that has DYNAMIC grids: their worker looks for other tasks to run until the events
+         are complete.
+   It may read only what no task of this launch writes. FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is
+   FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
     FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
 
@@ -155,20 +160,22 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
         }                                                                                          \
     }
 
-/* Weight stream: what a tile will read of memory that nobody writes, such as its weights, in the order in which it
-   will. FLEET_STREAM(name, args_type) { fleet_span(spans, at, bytes); ... } gets what the tile `name` gets, and
-   declares it. One more wave of each workgroup, the producer, runs these functions, and copies the spans through a
-   ring of slots in LDS: under STATIC for the worker's own queue, ahead of its tasks and past the events that they wait
-   for, up to the ring's size; else from the moment that the task may run. The tile takes the pieces in order:
-       fleet_weights weights = fleet_weights_open(&ctx);                        each wave its own
+/* Weight pipeline: memory that no task writes, such as weights, is copied to LDS ahead of the tile that reads it.
+   FLEET_STREAM(name, args_type) { fleet_span(spans, at, bytes); ... } gets what the tile `name` gets, and declares
+   what the tile will read, in the order in which it will. One additional wave of each workgroup, the producer, runs
+   these functions and copies the spans to a ring of stages in LDS. Under STATIC it follows the worker's own queue,
+   as far ahead of the tasks and of the events that they wait for as the ring has room; else it begins when the task
+   may run. Each wave of the tile acquires and releases the stages in order:
+       fleet_weights weights = fleet_weights_open(&ctx);
        while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
-   A stream function may read what other tasks of the launch wrote, such as run-time tensors, after fleet_span_await
-   only; what those of earlier steps wrote, after fleet_span_await_step, and then it may declare that, too.
-   Wavefront-tasks have no stream.
+   A stream function may read what other tasks of the launch wrote, such as run-time tensors, only after
+   fleet_span_await. It may read, and declare, what tasks of earlier steps wrote after fleet_span_await_step.
+   Wavefront-tasks have no pipeline.
    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
-   tiles that have one; slot_bytes: a multiple of 1024, and on NVIDIA slots are so aligned in the dynamic LDS that
-   FLEET_WORKER_LOOP gives them. A launch gives the ring its LDS and the producer its threads:
-   fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set). On the CPU a piece is the span itself, no copy. */
+   tiles that have one. slots: the number of stages. slot_bytes: bytes of a stage, a multiple of 1024; on NVIDIA the
+   stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. fleet_launch_desc.stream_bytes =
+   FLEET_STREAM_BYTES(set) has a launch add the LDS of the ring and the threads of the producer. On the CPU nothing
+   is copied: a stage is the span itself. */
 #define FLEET_STREAM(name, args_type)                                                              \
     FLEET_DEVICE void name##_stream(const fleet_ctx ctx, const args_type *args, const int32_t *at, \
                                     fleet_spans *spans)
@@ -189,7 +196,7 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
     (set##_slots > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes)    \
                      : 0u)
 
-/* This wave's place in the stream of the task in hand, before its first piece. */
+/* Opens the pipeline for this wave, before the first stage of the task in hand. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx);
 
 /* ---- kernels and the worker loop ------------------------------------------------------------- */
@@ -197,20 +204,20 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx);
 typedef struct fleeti_state fleeti_state; /* private: >>layout */
 typedef struct fleeti_host fleeti_host;
 
-/* Everything that a kernel needs to run a plan; a kernel takes it by value. Prepared by fleet_prepare. */
+/* What a kernel needs to run a plan; passed by value. fleet_prepare fills it. */
 typedef struct fleet_run {
     const fleet_plan *plan; /* in device memory */
     fleeti_state *state;
-    uint64_t limit_ticks; /* of one wait; 0: none */
+    uint64_t limit_ticks; /* limit of one wait; 0: none */
     uint32_t blocks;      /* workgroups of the launch */
     uint32_t steps;
-    uint32_t lds_bytes;   /* dynamic LDS of a worker */
-    uint32_t single_task; /* 1 + descriptor: run just this one, without events */
+    uint32_t lds_bytes;   /* dynamic LDS of a workgroup */
+    uint32_t single_task; /* 1 + descriptor: run this one alone, without events */
     uint32_t single_chiplet;
 } fleet_run;
 
-/* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } is a kernel with the parameters fleet_run run and
-   const set *args, as fleet_launch launches it. */
+/* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } defines a kernel with the parameters fleet_run run
+   and const set *args, which fleet_launch launches. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
     FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
     void name(fleet_run run, const set *args);                                                     \
@@ -219,19 +226,19 @@ typedef struct fleet_run {
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
-/* The same without the code for other schedules than STATIC: a smaller loop, which leaves tiles more registers. Launches
-   of other plans, and of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
+/* The same for STATIC plans alone: a smaller loop, which leaves tiles more registers. Launches of other plans, and
+   of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
 #define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
 
-/* The loop, for any kernel: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads of
-   the workgroup come here, the number of threads is a multiple of the wave size. lds, lds_bytes: LDS
-   that tiles get through ctx, or NULL, 0. With a weight stream the first FLEET_STREAM_BYTES(set) bytes of it,
-   aligned to 16, are the ring, and tiles get the rest. When it returns, all tasks of this workgroup are done;
-   other workgroups may still run. */
+/* The loop for a kernel of any signature: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads
+   of the workgroup must reach it, and their number must be a multiple of the wave size. lds, lds_bytes: LDS that
+   tiles get through ctx, or NULL, 0. With a weight pipeline the first FLEET_STREAM_BYTES(set) bytes, aligned to 16,
+   are its ring, and tiles get the rest. When the loop returns, all tasks of this workgroup have run; those of other
+   workgroups may still run. */
 #define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
     FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, 0)
 
-/* Bytes of static LDS that a kernel with a worker loop has on top of FLEET_LDS_BYTES. */
+/* Bytes of static LDS that a kernel with a worker loop uses in addition to FLEET_LDS_BYTES. */
 #define FLEET_LOOP_LDS_BYTES (16 * FLEETI_LOOP_QUADS + FLEETI_PARKED_BYTES(fleeti_fixed))
 
 FLEET_C_BEGIN
@@ -245,60 +252,62 @@ typedef struct fleet_image {
     uint32_t owned;
 } fleet_image;
 
-/* Copies the plan into the caller's device memory of plan->bytes (256-byte aligned), stream-ordered. */
+/* Copies the plan to the caller's device memory of plan->bytes bytes, 256-byte aligned. Stream-ordered. Returns what
+   fleet_plan_check finds wrong. */
 fleet_status fleet_image_init(fleet_image *image, const fleet_plan *plan, void *device_memory,
                               fleet_stream stream);
-/* The same in memory of its own; fleet_image_free gives it back. */
+/* The same with memory of its own, which fleet_image_free frees. */
 fleet_status fleet_upload(fleet_image *image, const fleet_plan *plan, fleet_stream stream);
 void fleet_image_free(fleet_image *image);
 
-/* Which workgroup counts to which chiplet. */
+/* How workgroups are assigned to chiplets. */
 typedef enum fleet_placement {
-    FLEET_PLACEMENT_DEFAULT,  /* the hardware's chiplet id where there is one; else LINEAR */
-    FLEET_PLACEMENT_LINEAR,   /* virtual chiplets: dealt in turn */
-    FLEET_PLACEMENT_ROTATED,  /* the same, starting elsewhere (seed) */
-    FLEET_PLACEMENT_SCRAMBLED /* in an order drawn from the seed */
+    FLEET_PLACEMENT_DEFAULT,  /* by the hardware's chiplet id where it has one; else LINEAR */
+    FLEET_PLACEMENT_LINEAR,   /* virtual chiplets: workgroups are dealt to them in turn */
+    FLEET_PLACEMENT_ROTATED,  /* the same, starting at a chiplet that the seed selects */
+    FLEET_PLACEMENT_SCRAMBLED /* in a random order that the seed selects */
 } fleet_placement;
 
 typedef struct fleet_state_desc {
-    fleet_placement
-        placement; /* default: FLEET_PLACEMENT_DEFAULT. Virtual chiplets are refused where L2s are private */
+    /* default: FLEET_PLACEMENT_DEFAULT. FLEET_ERROR_UNSUPPORTED: virtual chiplets where L2s are private */
+    fleet_placement placement;
     uint64_t seed;        /* default 1 */
-    uint32_t first_epoch; /* steps that count as done already, default 0 */
-    uint32_t
-        spare; /* workgroups launched beyond the plan's need, for hardware that deals them to its
-                             chiplets unevenly: each chiplet keeps what it needs, the rest leave at once. No
-                             more than can be resident. Default 0; virtual chiplets need none */
+    uint32_t first_epoch; /* steps that count as completed already; default 0 */
+    /* workgroups launched in addition to those that the plan needs, for hardware that assigns them to its chiplets
+       unevenly: each chiplet keeps what it needs, and the rest leave at once. All must be resident together. Default
+       0; virtual chiplets need none */
+    uint32_t spare;
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
 
-/* Counters, epoch, mailboxes and report of one run at a time. */
+/* Counters, epoch, mailboxes and failure records of one run at a time. Private fields. */
 typedef struct fleet_state {
     const fleet_image *image;
-    char *device; /* fleet_state_bytes of device memory */
-    fleeti_host *host,
-        *host_device; /* fleet_state_host_bytes of pinned memory, and its device address */
+    char *device; /* device memory of fleet_state_bytes */
+    /* pinned memory of fleet_state_host_bytes, and its device address */
+    fleeti_host *host, *host_device;
     uint32_t owned;
     uint32_t virtual_chiplets;
     uint32_t blocks; /* workgroups of a launch */
     uint32_t first_epoch;
-    uint32_t debugged; /* 1: a debugger was there when it was made */
-    uint32_t bound_symbols,
-        bound_tensors; /* the symbols that have a value, the tensors that have memory: a bit each */
+    uint32_t debugged; /* 1: it was made under a debugger */
+    /* a bit for each symbol that has a value, and for each tensor that has memory */
+    uint32_t bound_symbols, bound_tensors;
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
-    char message[160]; /* of the last fleet_bind or launch that was refused; in the report */
+    char message[160]; /* why the last fleet_bind or launch was refused; for the report */
 } fleet_state;
 
 size_t fleet_state_bytes(const fleet_plan *plan);
 size_t fleet_state_host_bytes(const fleet_plan *plan);
-/* Makes a state in the caller's memory: device memory (256-byte aligned), and pinned host memory with its device
-   address (fleet_pinned_alloc). desc may be null: defaults. Stream-ordered. */
+/* Makes a state in the caller's memory, which must outlive it: device memory of fleet_state_bytes, 256-byte aligned,
+   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). The image must
+   outlive the state, too. desc may be null: defaults. Stream-ordered. */
 fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream);
-/* The same in memory of its own; fleet_state_free gives it back. */
+/* The same with memory of its own, which fleet_state_free frees. */
 fleet_status fleet_state_create(fleet_state *state, const fleet_image *image,
                                 const fleet_state_desc *desc, fleet_stream stream);
 void fleet_state_free(fleet_state *state);
@@ -310,37 +319,40 @@ typedef struct fleet_trace fleet_trace;
 #define FLEET_LIMIT_NONE UINT64_MAX
 
 typedef struct fleet_launch_desc {
-    /* passes over the graph; default 1. Under DYNAMIC the arrivals that end its steps are at most 2^31 - 1 in all */
+    /* passes over the graph; default 1. Under DYNAMIC the arrivals at step events of all steps together are at most
+       2^31 - 1 */
     uint32_t steps;
     /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's. Default 256 */
     uint32_t threads;
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
-    /* FLEET_STREAM_BYTES(set) where tiles have weight streams: the launch adds that much LDS, and
+    /* FLEET_STREAM_BYTES(set) where tiles have weight pipelines: the launch adds that much LDS, and
        FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0 */
     uint32_t stream_bytes;
-    /* 1: never a cooperative launch: the census alone proves co-residency (an ordinary launch is quicker
-       on AMD, and all that a stream capture takes); default 0: cooperative where possible */
+    /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
+       launch is faster on AMD, and a captured launch is always ordinary. Default 0: cooperative where possible */
     uint32_t ordinary;
-    /* of one wait, not negative; default 0: 10 s, none where the state was made under a debugger; FLEET_LIMIT_NONE */
+    /* limit of one wait; at most INT64_MAX, or FLEET_LIMIT_NONE. Default 0: 10 s, and none where the state was made
+       under a debugger */
     uint64_t limit_ns;
-    /* Where each task leaves its record; made for the state's plan, and kept until the launch has ended. Needs
-       FLEET_TRACE. Default: none */
+    /* Where each task leaves its record. Made for the state's plan; must outlive the launch. Needs FLEET_TRACE.
+       Default: none */
     const fleet_trace *trace;
     fleet_stream stream;
-    fleet_host_desc host; /* how the CPU plays the device */
+    fleet_host_desc host; /* how the CPU simulates the device */
 } fleet_launch_desc;
 
 fleet_launch_desc fleet_launch_desc_default(void);
 
-/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel made by FLEET_KERNEL; args: its
-   array of arguments, in device memory. May be captured into a graph, whose every launch is then desc->steps
-   further steps. Returns what can be known now; the run's own status comes from fleet_wait_state.
-   Of launches of one state that overlap, in several streams or as executables of one graph, at most one runs. The
-   others end with FLEET_ERROR_BUSY: all of them where they meet before the first one's workgroups are all there.
-   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once;
-   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE; FLEET_ERROR_ARGUMENT: a trace of another plan.
-   args: the array of the tiles' arguments, in device memory, with an element for each index that grids name;
-   null if no tile has any. */
+/* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel defined by FLEET_KERNEL. args: the
+   array of the tiles' arguments in device memory, with an element for each index that grids name; null if no tile
+   has arguments. The call may be captured into a graph, each replay of which runs desc->steps further steps. The
+   returned status covers what is known at once; fleet_wait_state returns that of the run. Of launches of one state
+   that overlap, in several streams or as replays of one graph, at most one runs. The others end with
+   FLEET_ERROR_BUSY, and all of them do if they meet before all workgroups of the first one are resident.
+   FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once.
+   FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND: fleet_bind or fleet_bind_tensor is missing.
+   FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE. FLEET_ERROR_ARGUMENT: a field of desc is out of its range,
+   or the trace belongs to another plan. */
 fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                           const void *args);
 
@@ -350,100 +362,104 @@ fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fl
 fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
                                const fleet_run *run, fleet_kernel kernel, void **args);
 
-/* Runs one task alone with its real arguments: no event is awaited or notified, nothing else runs. For a
-   debugger or a profiler. task: from fleet_plan_task; slice: of a device-task, of which an unaware plan runs one tile
-   after the other. Waits for the end and returns the tile's status, the first that is not FLEET_OK. */
+/* Runs one task alone with its real arguments, for a debugger or a profiler: it waits for no event and notifies
+   none. task: from fleet_plan_task. slice: of a device-task; in a chiplet-unaware plan its tiles run one after
+   another. Waits for the end and returns the first status of the tile that is not FLEET_OK. */
 fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                             const void *args, uint32_t task, uint32_t slice);
 
-/* Gives a symbol its value for all launches behind it in stream order: no rebuild, no upload, no wait; a captured
-   call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch;
-   FLEET_ERROR_SYMBOL_RANGE: the value is outside its bounds. fleet_report names the symbol. */
+/* Gives a symbol its value for all later launches in stream order, without a new plan, upload or wait; a captured
+   call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch.
+   FLEET_ERROR_SYMBOL_RANGE: the value is outside the symbol's bounds; fleet_report names the symbol. */
 fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
 
-/* Gives a run-time tensor its device memory, as fleet_bind gives a symbol its value: an int32 for each value of its
-   shape, at the largest values of its symbols. FLEET_ERROR_NAME: the plan has no such tensor. */
+/* Gives a run-time tensor its device memory for all later launches in stream order: an int32 for each value of its
+   shape, at the largest values of its symbols. The memory must outlive these launches. FLEET_ERROR_NAME: the plan
+   has no such tensor. */
 fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
                                fleet_stream stream);
 
-/* What became of the launches so far, without waiting: the first failure of the run, which stays until
-   fleet_recover; or FLEET_ERROR_BUSY, _POISONED, _CENSUS for a launch that was refused, once each. */
+/* The status of the launches so far, without waiting: the first failure of the run, which stays until fleet_recover;
+   or FLEET_ERROR_BUSY, _POISONED or _CENSUS, once for each launch that was refused. */
 fleet_status fleet_state_status(fleet_state *state);
-/* Waits for the stream, then the same. */
+/* Waits for the stream, then returns the same. */
 fleet_status fleet_wait_state(fleet_state *state, fleet_stream stream);
 /* Steps completed by finished launches. */
 uint32_t fleet_state_epoch(const fleet_state *state);
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Asks the run to end: waits return, and each worker stops after at most a few tasks whose events were
-   complete already. From any thread, at any time. */
+/* Asks the run to end: waits return, and each worker stops after at most a few more tasks whose events were complete
+   already. May be called from any thread at any time. */
 void fleet_abort(fleet_state *state);
-/* Stream-ordered: makes a poisoned state usable; counters and epoch start from 0. */
+/* Makes a poisoned state usable. Counters and the epoch start from 0. Stream-ordered. */
 fleet_status fleet_recover(fleet_state *state, fleet_stream stream);
 
-/* What a worker or scheduler that gave up saw. */
+/* What a worker or scheduler found when it ended the run. */
 typedef struct fleet_failure {
-    uint32_t status;  /* fleet_status */
-    uint32_t worker;  /* number of the worker; total_workers + k: the scheduler of chiplet k */
-    uint32_t task;    /* id in the graph; see fleet_plan_task_name */
-    uint32_t counter; /* 0: no event, the tile itself failed; see fleet_plan_counter_name */
-    /* Arrivals in this step's terms: expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is
-       the run-time tensor, `seen` the index and `expected` the value that stands there; or `seen` is
-       FLEETI_TENSOR_SUM, and `expected` the sum of its values. */
+    uint32_t status; /* fleet_status */
+    /* number of the worker among all; total_workers + k: the scheduler of chiplet k */
+    uint32_t worker;
+    uint32_t task;    /* id in the graph, for fleet_plan_task_name */
+    uint32_t counter; /* for fleet_plan_counter_name; 0: the failure is not that of an event */
+    /* Arrivals in this step; expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is the
+       run-time tensor, `seen` the index and `expected` the value found there; or `seen` is FLEETI_TENSOR_SUM, and
+       `expected` the sum of the tensor's values. */
     uint32_t seen, expected;
     uint32_t epoch;
-    uint32_t tile_status;  /* what the tile returned */
-    uint32_t bucket;       /* of the plan: task is of fleet_plan_bucket(plan, bucket) */
+    uint32_t tile_status;  /* returned by the tile */
+    uint32_t bucket;       /* of the plan: task belongs to fleet_plan_bucket(plan, bucket) */
     uint32_t bucket_epoch; /* epoch among the steps of that bucket */
 } fleet_failure;
 
 #define FLEETI_TENSOR_SUM 0xffffffffu
 
-/* The first failure: who waited for what. 0 if there is none. Works while the kernel hangs. */
+/* Writes the first failure and returns 1; returns 0 if there is none. Works while the kernel hangs. */
 uint32_t fleet_get_failure(const fleet_state *state, fleet_failure *failure);
-/* The hang report in words, for everyone who gave up and every tile that is still running; as snprintf.
-   Works while the kernel hangs (it copies from the device on a stream of its own). */
+/* The hang report in words: every worker that ended the run or gave up waiting, and every tile that still runs.
+   Writes and returns as snprintf does. Works while the kernel hangs: it copies from the device on a stream of its
+   own. */
 size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
 
 /* ---- events from the host -------------------------------------------------------------------- */
 
-/* Events of system scope that fleet_event_outside declared, from the host. event: fleet_plan_event; element:
-   row-major index; epoch: fleet_state_epoch + 1 is the next step. The notify releases what this host thread
-   wrote; a wait or test that succeeds acquires. Where the element is not complete in the epoch before, a notify
-   would stand in for an arrival that is still to come: FLEET_ERROR_EPOCH, and it has not arrived; wait for that epoch
-   first. limit_ns: FLEET_LIMIT_NONE waits for ever. */
+/* External events (fleet_event_outside) from the host, at system scope. event: from fleet_plan_event. element:
+   row-major index. epoch: fleet_state_epoch + 1 is the next step. A notify releases what this host thread wrote; a
+   wait or a test that succeeds acquires. fleet_event_notify returns FLEET_ERROR_EPOCH, and makes no arrival, while
+   the element is not complete in the epoch before: the arrival would count for that epoch. limit_ns:
+   FLEET_LIMIT_NONE waits without a limit; else FLEET_ERROR_TIMEOUT after it. */
 fleet_status fleet_event_notify(fleet_state *state, int32_t event, uint32_t element,
                                 uint32_t epoch);
 fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t element,
                               uint32_t epoch, uint32_t *done);
 fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
                               uint32_t epoch, uint64_t limit_ns);
-/* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system... take it. */
+/* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system and so on take it. */
 fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
                             fleet_event *out);
 
 /* ---- trace ----------------------------------------------------------------------------------- */
 
-/* What the tasks of a launch took, where FLEET_TRACE is defined. Give the launch a trace, wait for it, read the log:
+/* When the tasks of a launch ran; needs FLEET_TRACE. Give the launch a trace, wait for it, read the log:
        fleet_trace_create(&trace, plan, NULL, stream);
        launch.trace = &trace;
        ... fleet_launch, fleet_wait_state: whether the run ended well or not ...
        fleet_trace_read(&log, &trace, stream);
        fleet_trace_report(&log, 0, 0, text, sizeof text);
-   A launch clears the trace that it is given, a captured one at each replay; one that is refused leaves it as it is.
-   The clock is the chip's own, the
-   same for all chiplets, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on other NVIDIA GPUs: cycle counters
-   are finer, but each SM has its own, whose rate changes during a launch. A record takes the first wave of a workgroup
-   a hundred to a hundred and forty instructions, most of them after the notify, and each other wave twenty to sixty. */
+   A launch clears its trace, a captured one at each replay; a launch that is refused leaves the trace as it is.
+   Times are those of a clock that all chiplets share, in steps of 10 ns on AMD, 32 ns on an H200 and up to 1 us on
+   other NVIDIA GPUs. (Cycle counters are finer, but each SM has its own, and their rate changes during a launch.) A
+   record costs the first wave of a workgroup 100 to 140 instructions, most of them after the notify, and each other
+   wave 20 to 60. examples/tools/trace_picture.h draws a log. */
 typedef struct fleet_trace_desc {
-    uint32_t records;    /* of each worker, of 32 bytes; more are counted, not kept. Default 1024 */
-    uint32_t first_step; /* of a launch, from 0 on: those before it leave no records. Default 0 */
+    /* per worker, of 32 bytes each; the log counts further tasks as dropped. Default 1024 */
+    uint32_t records;
+    uint32_t first_step; /* of a launch, from 0 on: earlier steps leave no records. Default 0 */
 } fleet_trace_desc;
 
 fleet_trace_desc fleet_trace_desc_default(void);
 
-/* Memory for what one launch at a time leaves. The plan, on the host, must outlive it and its logs. */
+/* Memory for the records of one launch at a time. The plan on the host must outlive it and its logs. */
 struct fleet_trace {
     const fleet_plan *plan;
     void *device;
@@ -451,103 +467,108 @@ struct fleet_trace {
     uint32_t owned;
 };
 
-/* desc may be null: defaults. 0 where it asks for no records. */
+/* desc may be null: defaults. Returns 0 if desc asks for no records. */
 size_t fleet_trace_bytes(const fleet_plan *plan, const fleet_trace_desc *desc);
-/* Makes a trace in the caller's device memory of fleet_trace_bytes (256-byte aligned). Stream-ordered. */
+/* Makes a trace in the caller's device memory of fleet_trace_bytes, 256-byte aligned. Stream-ordered. */
 fleet_status fleet_trace_init(fleet_trace *trace, const fleet_plan *plan,
                               const fleet_trace_desc *desc, void *device_memory,
                               fleet_stream stream);
-/* The same in memory of its own; fleet_trace_free gives it back. */
+/* The same with memory of its own, which fleet_trace_free frees. */
 fleet_status fleet_trace_create(fleet_trace *trace, const fleet_plan *plan,
                                 const fleet_trace_desc *desc, fleet_stream stream);
 void fleet_trace_free(fleet_trace *trace);
 
 #define FLEET_TRACE_NONE 0xffffffffu
 
-/* What a task did, as the first wave of its group saw it; times count from when the log's first task was taken. */
+/* One task, timed by the first wave of its group. Times count from the begin of the log's first task. */
 typedef struct fleet_traced {
-    uint64_t wait_begin_ns; /* it was taken: prefetch, and the wait for its events */
-    uint64_t run_begin_ns;  /* they are complete */
+    uint64_t wait_begin_ns; /* the worker acquired the task: prefetch, then wait */
+    uint64_t run_begin_ns;  /* its events are complete: the tile begins */
     uint64_t run_end_ns;    /* the tile has returned */
-    uint64_t notify_end_ns; /* its own are notified */
-    uint32_t worker;        /* number among all; its chiplet, and the wave of a wavefront-task */
+    uint64_t notify_end_ns; /* its own events are notified */
+    uint32_t worker;        /* worker: number among all; wave: of a wavefront-task */
     uint32_t chiplet, wave;
     uint32_t step;        /* of the launch, from 0 on */
     uint32_t task;        /* id in the graph: fleet_plan_task_name */
     uint32_t grid;        /* index of its grid in the plan */
-    uint32_t slice, part; /* of a device-task; of a chiplet-task, as ctx.tile_index */
+    uint32_t slice, part; /* slice: of a device-task; part: of a chiplet-task, as ctx.tile_index */
     uint32_t absent;      /* 1: outside its grid's shape in this launch; no tile ran */
     uint32_t desc;        /* index of its descriptor in the plan */
     uint32_t kind;        /* of its grid: fleet_trace_kind_name */
-    uint32_t share;       /* it takes 1/share of its worker: a wavefront-task one wave; else 1 */
-    /* Of its events, by the plan's arrivals: the counter of the one that was complete last (fleet_plan_counter_name),
-       0: none. What ended last before it: the task that completed that event, or the one before on its worker, an index
-       in the log; FLEET_TRACE_NONE: nothing. Arrivals by run-time maps are not in the plan: there it is the latest task
-       of the grids that notify the tensor. */
+    /* it uses 1/share of its worker: a wavefront-task one wave of all, others 1/1 */
+    uint32_t share;
+    /* awaited: the counter of the event that completed last among those that the task waited for
+       (fleet_plan_counter_name); 0: none. after: the index in the log of the task that ended last before this one
+       could run: the one that completed that event, or the previous one on this worker; FLEET_TRACE_NONE: none. The
+       plan does not list arrivals by run-time maps; there `after` is the latest task of the grids that notify the
+       tensor. */
     uint32_t awaited, after;
 } fleet_traced;
 
-/* The arrivals at one event element in one step, and what waited for them. */
+/* The arrivals at one event element in one step, and the tasks that waited for them. */
 typedef struct fleet_traced_event {
     uint32_t counter, step; /* fleet_plan_counter_name */
     uint32_t arrivals;      /* of tasks in the log */
-    uint32_t waiters;       /* tasks for which it was the last of their events */
-    uint32_t last;          /* index in the log: whose arrival came last */
+    uint32_t waiters;       /* tasks for which it was the last of their events to complete */
+    uint32_t last;          /* index in the log of the task that arrived last */
     uint64_t first_ns, last_ns;
-    uint64_t waited_ns; /* by those tasks, in sum */
+    uint64_t waited_ns; /* sum over those tasks */
 } fleet_traced_event;
 
 typedef struct fleet_trace_log {
     const fleet_plan *plan; /* of the bucket that ran */
-    fleet_traced *tasks;    /* worker after worker, each by when they were taken */
+    fleet_traced *tasks;    /* by worker, then by wait_begin_ns */
     fleet_traced_event *events;
     uint32_t n_tasks, n_events;
     uint32_t chiplets, workers;
-    uint32_t chiplet_workers[FLEET_MAX_CHIPLETS]; /* numbered chiplet after chiplet */
+    uint32_t chiplet_workers[FLEET_MAX_CHIPLETS]; /* workers are numbered chiplet after chiplet */
     uint32_t kinds;
-    uint32_t waves;   /* of a worker, that run tasks */
-    uint32_t steps;   /* 1 + the last that has records */
+    uint32_t waves;   /* per worker, without the producer */
+    uint32_t steps;   /* 1 + the last step that has records */
     uint64_t dropped; /* records for which there was no room */
 } fleet_trace_log;
 
-/* Waits for the stream, then reads what the last launch has left, also after a failed one: the tasks whose tiles had
-   returned. Memory comes from FLEET_MALLOC; fleet_trace_log_free gives it back. FLEET_ERROR_UNSUPPORTED: no worker was
-   there: nothing has run with this trace yet, or the kernel was compiled without FLEET_TRACE. */
+/* Waits for the stream, then reads what the last launch left. After a launch that failed these are the tasks whose
+   tiles had returned. Memory comes from FLEET_MALLOC; fleet_trace_log_free frees it. FLEET_ERROR_UNSUPPORTED: no
+   worker has run with this trace yet, or the kernel was compiled without FLEET_TRACE. */
 fleet_status fleet_trace_read(fleet_trace_log *log, const fleet_trace *trace, fleet_stream stream);
 void fleet_trace_log_free(fleet_trace_log *log);
 
-/* Grids whose names agree up to the first dot are of one kind, as "qkv.0" and "qkv.1". Writes the name of a kind below
-   log->kinds, as snprintf does. */
+/* Grids whose names agree up to the first dot are of one kind, such as "qkv.0" and "qkv.1". Writes the name of a
+   kind (0..log->kinds - 1), and returns, as snprintf does. */
 size_t fleet_trace_kind_name(const fleet_trace_log *log, uint32_t kind, char *text, size_t bytes);
 
-/* Both show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
-   `bytes` bytes with the final 0 and return the length that they would need without it, as snprintf does.
+/* Both functions show `steps` steps from first_step on; steps 0: the last one that has records. They write at most
+   `bytes` bytes with the final 0, and return the length that the whole text has without it, as snprintf does.
 
-   In words: what the workers did, what the tasks of each kind took, the event that was waited for longest, the one whose
-   arrivals were furthest apart, and the critical path: from the task that was done last back along `after`.
-       busy        a tile runs             wait   for events, prefetch with it
-       notify      until the task has told its events
-       scheduling  between two tasks: queues, mailboxes, and there the wait where others see to the events
+   The report says how workers spent their time, how long the tasks of each kind took, which event was waited for
+   longest, which event's arrivals were furthest apart, and what the critical path was: from the task that ended last
+   back along `after`.
+       busy        a tile runs
+       wait        for events, prefetch included
+       notify      from the end of the tile until its events are notified
+       scheduling  between two tasks: queues and mailboxes; under CHIPLET and DYNAMIC also the wait for events
        idle        before the first and after the last task of the worker
-   A wavefront-task counts for its share of the worker's waves. */
+   A wavefront-task counts for its share of the worker. */
 size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
                           char *text, size_t bytes);
-/* For Perfetto and chrome://tracing: a process is a chiplet, a thread a worker; wavefront-tasks of its further waves have
-   threads of their own. Categories: task, wait, notify. */
+/* For Perfetto and chrome://tracing: a process is a chiplet, a thread a worker. The second and further waves that
+   run wavefront-tasks have threads of their own. Categories: task, wait, notify. */
 size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_t steps, char *text,
                         size_t bytes);
 
 /* ---- topology and calibration ---------------------------------------------------------------- */
 
-/* Describes the current device: chiplets as the hardware numbers them (device attributes where the HIP version
-   has them, else a census kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets of two workers. */
+/* Describes the current device: chiplets as the hardware numbers them (from device attributes where the HIP version
+   has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets, of three and two workers.
+   FLEET_ERROR_DEVICE: there is no device, or its runtime failed. */
 fleet_status fleet_query_topology(fleet_topology *topology);
 
-/* Measures what fleet_plan_desc.costs asks for, with your kernel on this device: plans of tasks whose tile
-   does nothing, d->steps steps of each and three times as many. On an H200 20 steps take about half a
-   second, 100 about three. d as for fleet_launch, t as for your plans; args is passed on, but no tile of
-   yours is called. Waits for d->stream. Use it once for each kernel and device; plans that are built with
-   these costs choose schedules for this device. */
+/* Measures the overheads that fleet_plan_desc.costs asks for, with your kernel on this device: it times plans of
+   tasks whose tile does nothing, d->steps steps of each and three times as many. On an H200 this takes about 0.5 s
+   with 20 steps and 3 s with 100. d: as for fleet_launch; t: as for your plans; args is passed on, but none of your
+   tiles is called. Waits for d->stream. Call it once for each kernel and device; plans that are built with these
+   costs choose their schedules for this device. */
 fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
 
@@ -557,7 +578,7 @@ FLEET_C_END
 
 FLEET_C_BEGIN
 
-/* A word that takes read-modify-writes never shares its line with one that is stored to. */
+/* A word that takes read-modify-writes never shares a cache line with one that is stored to. */
 typedef struct fleeti_line {
     uint32_t word;
     uint32_t pad[FLEETI_EVENT_LINE - 1];
@@ -567,125 +588,127 @@ typedef struct fleeti_mailbox fleeti_mailbox;
 typedef struct fleeti_ring fleeti_ring;
 typedef struct fleeti_trace fleeti_trace;
 
-/* Where a ready ring is: of chiplet k FLEETI_RINGS from FLEETI_RINGS * k on. */
+/* A ready ring; those of chiplet k begin at FLEETI_RINGS * k. */
 typedef struct fleeti_ready_ring {
     fleeti_ring *ring;
     uint32_t mask; /* capacity - 1 */
     uint32_t pad;
 } fleeti_ready_ring;
 
-/* What workers look up when they need it, rather than keep it in registers. */
+/* What workers load when they need it, rather than keep in registers. */
 typedef struct fleeti_config {
     uint32_t *counters;
-    uint32_t *system;          /* the system counters */
-    fleeti_host *host;         /* as the device addresses it */
+    uint32_t *system;          /* counters of system scope */
+    fleeti_host *host;         /* device address */
     fleeti_mailbox *mailboxes; /* per worker; CHIPLET only */
-    fleeti_ready_ring
-        ready[FLEETI_RINGS * FLEET_MAX_CHIPLETS]; /* DYNAMIC; as ring_entries of the plan */
-    const uint8_t
-        *chiplet_of; /* virtual chiplet of each workgroup; null: the hardware's chiplet id counts */
-    fleet_watch watch;   /* limit_ticks is set by each launch, the rest by fleet_state_init */
-    int32_t *shapes;     /* per grid FLEETI_SHAPE words */
-    fleeti_trace *trace; /* of the launch that holds the state; null: none */
+    /* DYNAMIC; indexed as ring_entries of the plan */
+    fleeti_ready_ring ready[FLEETI_RINGS * FLEET_MAX_CHIPLETS];
+    /* virtual chiplet of each workgroup; null: the hardware's chiplet id is used */
+    const uint8_t *chiplet_of;
+    fleet_watch watch;   /* each launch sets limit_ticks, fleet_state_init the rest */
+    int32_t *shapes;     /* FLEETI_SHAPE words per grid */
+    fleeti_trace *trace; /* of the launch that owns the state; null: none */
     uint32_t pad[FLEETI_EVENT_LINE - 20];
-    int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* values of the symbols for launches to come */
+    int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
 
-/* The shape of a grid in this launch: its extents, 1 behind them, and its slices. */
+/* The shape of a grid in this launch: its extents, filled up with 1, and its slices. */
 #define FLEETI_SHAPE (FLEET_MAX_RANK + 2u)
 
-/* The state in device memory. After this header: running[total_workers + 1], mailboxes, virtual chiplets,
-   counters, rings, shapes, each on lines of its own. */
+/* The state in device memory. After this header, each part on cache lines of its own: running[total_workers + 1],
+   mailboxes, virtual chiplets, counters, rings, shapes. */
 struct fleeti_state {
-    fleeti_line due;   /* workgroups of launches, refused ones too, that have not left; 0: free */
-    fleeti_line epoch; /* steps completed; stored by the last workgroup to leave */
-    fleeti_line finished; /* launches; stored by the last workgroup to leave */
+    /* workgroups of launches, refused ones included, that have not left; 0: the state is free */
+    fleeti_line due;
+    fleeti_line epoch;    /* steps completed; stored by the last workgroup that leaves */
+    fleeti_line finished; /* launches; stored by the last workgroup that leaves */
     fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_recover */
-    fleeti_line
-        residency;     /* of the check: 0 pending, FLEETI_RESIDENT, else a fleet_status failed it */
-    fleeti_line seats; /* workgroups that the run still takes in; 0 or negative: none */
+    /* result of the residency check: 0 pending, FLEETI_RESIDENT passed, else the fleet_status of its failure */
+    fleeti_line residency;
+    fleeti_line seats; /* places for workgroups that the run still has; 0 or negative: none */
     fleeti_line exited;
-    uint32_t chiplet_index
-        [FLEETI_EVENT_LINE]; /* hardware id to chiplet number; published by the verdict */
-    /* Set by each launch before its workgroups start: which bucket of the plan runs, and the symbols. */
+    /* hardware id to chiplet number; published by `residency` */
+    uint32_t chiplet_index[FLEETI_EVENT_LINE];
+    /* Each launch sets these before its workgroups start: the bucket of the plan, and the symbols. */
     fleeti_line bucket;
     int32_t symbols[FLEET_MAX_SYMBOLS];
-    uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* the steps of each bucket; as epoch */
+    uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* steps of each bucket; as epoch */
     fleeti_config config;                     /* constant during a launch */
     fleeti_line resident[FLEET_MAX_CHIPLETS]; /* workgroups by hardware id */
 };
 
-#define FLEETI_RESIDENT 0x80000000u /* is added; with a status below it the census has failed */
-#define FLEETI_ANY_CHIPLET                                                                         \
-    0xffffffffu /* in census_chiplet: not all workgroups became resident in time */
+#define FLEETI_RESIDENT                                                                            \
+    0x80000000u /* added, so that a status in the low bits still says that the check has failed */
+/* as resident_chiplet: not all workgroups became resident in time */
+#define FLEETI_ANY_CHIPLET 0xffffffffu
 
-/* One worker's mailbox: the scheduler stores slots, the worker stores taken. */
+/* One worker's mailbox. The scheduler stores the slots, the worker stores `taken`. */
 #define FLEETI_MAILBOX 8u
 struct fleeti_mailbox {
     uint64_t
         slot[FLEETI_MAILBOX]; /* sequence << 48 | acquire scope << 46 | batch << 32 | descriptor */
     uint64_t pad[FLEET_LINE_BYTES / 8 - FLEETI_MAILBOX];
-    fleeti_line taken; /* entries taken in this launch */
+    fleeti_line taken; /* entries read in this launch */
 };
 
-/* Many push, many pop. A pop first wins one unit of `available` and only then takes a ticket, so that no ticket is
-   ever without an entry to come. Ticket t is served by slot t mod capacity, which tells t + 1 beside the value: no
-   fresh slot passes for a pushed one. Nothing is ever reset, and all counts wrap.
-   The caller's part: entry t + capacity is pushed only when entry t has been popped and what it led to has been
-   waited for. (A plan's ring has room for all tasks of a step that can be pushed to it, and a step begins when
-   the one before has ended.) Then no push finds its slot taken, and none has to look. */
+/* Many threads push and many pop. A pop first reserves one unit of `available` and only then takes a ticket, so that
+   an entry will exist for each ticket. Ticket t belongs to slot t mod capacity, which holds t + 1 beside the value:
+   a slot that was never written cannot pass for a pushed one. Nothing is ever reset, and all counts wrap. The caller
+   guarantees that entry t + capacity is pushed only after entry t has been popped and the tasks that follow from it
+   have been waited for. (The ring of a plan has room for all tasks of a step that can be pushed to it, and a step
+   begins when the one before has ended.) Then a push always finds its slot free, and need not check. */
 struct fleeti_ring {
     fleeti_line available, head, tail;
 }; /* then: uint64_t slots[capacity], (ticket + 1) << 32 | value */
 
-/* What the host sees of a run, in memory of its own: readable while the kernel hangs. */
+/* What the host sees of a run, in pinned memory: readable while the kernel hangs. */
 struct fleeti_host {
     fleeti_line abort; /* stored by the host */
-    uint32_t status;   /* sticky; first failure */
+    uint32_t status;   /* of the first failure; stays until fleet_recover */
     uint32_t finished; /* launches */
-    uint32_t busy;     /* launches refused because others had not left the state */
-    uint32_t poisoned; /* launches refused because the state is poisoned */
-    uint32_t nonresident, resident_chiplet, resident_found,
-        resident_needed; /* launches that found too few workgroups */
+    uint32_t busy;     /* launches refused: others had not left the state */
+    uint32_t poisoned; /* launches refused: the state is poisoned */
+    /* launches that failed the residency check, and why the last one did */
+    uint32_t nonresident, resident_chiplet, resident_found, resident_needed;
     uint32_t epoch;
     uint32_t task_status; /* of fleet_run_task */
-    fleet_failure first;  /* whose status is that above */
+    fleet_failure first;  /* the failure whose status this is */
     uint32_t pad[FLEETI_EVENT_LINE - 20];
-    /* then: fleet_failure per worker and scheduler, then the system counters */
+    /* After it: a fleet_failure per worker and scheduler, then the counters of system scope. */
 };
 
-/* A trace in device memory. After this header: fleeti_trace_row[workers], on lines of their own; then
-   fleeti_trace_record[workers][records]. Each worker clears its own; the launch's end publishes them. */
+/* A trace in device memory. After this header: fleeti_trace_row[workers], on cache lines of their own; then
+   fleeti_trace_record[workers][records]. Each worker clears its own part; the end of the kernel publishes them. */
 struct fleeti_trace {
-    uint32_t records; /* of each worker */
+    uint32_t records; /* per worker */
     uint32_t first_step;
     uint32_t workers;
     uint32_t pad[FLEETI_EVENT_LINE - 3];
 };
-/* What a worker says when it leaves. */
+/* Stored by a worker when it leaves. */
 typedef struct fleeti_trace_row {
-    uint32_t wanted; /* records that its tasks would have filled */
-    uint32_t bucket; /* 1 + that of the plan; 0: nobody was here */
+    uint32_t wanted; /* records that its tasks ask for, dropped ones included */
+    uint32_t bucket; /* 1 + bucket of the plan; 0: the worker was not there */
     uint32_t waves;  /* that run tasks */
     uint32_t pad;
 } fleeti_trace_row;
-/* One task. The leader of its group stores it as two quads, without a fence. */
+/* One task. One lane of its group stores it as two quads, without a fence. */
 typedef struct fleeti_trace_record {
     uint64_t taken; /* fleet_clock_ticks */
-    /* When its tile began, returned, and had notified: the low words of the clock, no two of which are 2^32 ticks apart
-       (on NVIDIA four seconds). */
+    /* When its tile began, returned, and had notified: the low words of the clock. No two of them are 2^32 ticks
+       apart (4 s on NVIDIA). */
     uint32_t begun, ended, notified;
     uint32_t desc;
     uint32_t step;  /* of the launch */
-    uint32_t flags; /* FLEETI_TRACE_... | wave << 8; 0: nothing was stored here */
+    uint32_t flags; /* FLEETI_TRACE_... | wave << 8; 0: no record */
 } fleeti_trace_record;
 #define FLEETI_TRACE_VALID 1u
 #define FLEETI_TRACE_ABSENT 2u
 
 FLEET_C_END
 
-/* Per worker: 1 + id of the last task it began. One more for a task that runs alone. */
+/* Per worker: 1 + id of the last task that it began. One more word for a task that runs alone. */
 FLEET_DEVICE uint32_t *fleeti_running(fleeti_state *state)
 {
     return (uint32_t *)(void *)(state + 1);
@@ -699,9 +722,9 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 
 /* ---- descriptors in LDS ---------------------------------------------------------------------- */
 
-/* Descriptors on their way to a workgroup: a ring of slots in LDS, each with a descriptor, its first wait and
-   its first notify record. Task number n has slot n mod FLEETI_SLOTS_AHEAD. Under STATIC the last wave fills one
-   half, FLEETI_CHUNK tasks ahead, while all work through the other. */
+/* Descriptors that are fetched ahead: a ring of slots in LDS, each with a descriptor, its first wait record and its
+   first notify record. Task number n has slot n mod FLEETI_SLOTS_AHEAD. Under STATIC the last wave fills one half,
+   FLEETI_CHUNK tasks ahead, while all waves work through the other half. */
 #define FLEETI_CHUNK 8u
 #define FLEETI_SLOTS_AHEAD (2 * FLEETI_CHUNK)
 #define FLEETI_SLOT_WORDS 24u
@@ -709,84 +732,92 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 #define FLEETI_SLOT_NOTIFY 20u /* four words */
 #define FLEETI_SLOT(number) ((number) % FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS)
 #define FLEETI_SLOT_QUADS (FLEETI_SLOTS_AHEAD * FLEETI_SLOT_WORDS / 4)
-/* Behind the slots: under DYNAMIC the numbers of the descriptors of a batch. */
+/* After the slots: under DYNAMIC the descriptor indices of a batch. */
 #define FLEETI_BATCH_LIMIT 32u
 #define FLEETI_BATCH_WORD(i) (4 * FLEETI_SLOT_QUADS + (i))
-/* Then, for who pops: what it would look up for each of its chiplet's rings, and the step event. */
+/* Then, for the wave that pops: the rings of its own chiplet, and the step event. */
 #define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_LIMIT) + 8 * (kind))
 #define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
-/* And the head of its own queue: the descriptor, its first wait record, its number. */
+/* And the head of its own queue: the descriptor, its first wait record, its index. */
 #define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
 #define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
 #define FLEETI_LOOP_QUADS (FLEETI_SLOT_QUADS + FLEETI_BATCH_LIMIT / 4 + 2 * FLEETI_RINGS + 7)
 
 /* ---- thread context -------------------------------------------------------------------------- */
 
-#define FLEETI_SINGLE_TASK 0xffu /* fleet_run_task: one task, no events */
+#define FLEETI_SINGLE_TASK 0xffu /* fleet_run_task: one task, without events */
 
-#define FLEETI_ROLE_NONE 0u  /* no part of the run: touch nothing */
-#define FLEETI_ROLE_IDLE 1u  /* counted, but nothing to do: more workgroups than needed */
-#define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | rank on it */
+#define FLEETI_ROLE_NONE 0u  /* not part of the run: touch nothing */
+#define FLEETI_ROLE_IDLE 1u  /* counted, but not needed: there are more workgroups than workers */
+#define FLEETI_ROLE_FIRST 2u /* + chiplet << 16 | number on it */
 
 #if defined(FLEET_TRACE)
-/* What a wave keeps for the records of its tasks. */
+/* What a wave keeps to record its tasks. */
 typedef struct fleeti_tracer {
     fleeti_parked_pointer records; /* of this worker */
-    fleeti_parked room;            /* for so many; 0: no trace */
-    fleeti_parked lead; /* the same in the first wave, which times the tasks of all; else 0 */
+    fleeti_parked room;            /* their number; 0: no trace */
+    /* the same in the first wave, which records the tasks of the workgroup; else 0 */
+    fleeti_parked lead;
     fleeti_parked first_step;
-    fleeti_parked skip; /* tasks taken, less the records for them: ends of steps have none */
-    fleeti_parked batch,
-        desc;                /* wavefront-tasks: record of this wave's next; desc of that in hand */
-    fleeti_parked low, high; /* when the task in hand was taken */
+    fleeti_parked skip; /* tasks acquired, less the records for them: ends of steps have none */
+    /* wavefront-tasks: the record of this wave's next one; the descriptor of that in hand */
+    fleeti_parked batch, desc;
+    fleeti_parked low, high; /* when the task in hand was acquired */
     fleeti_parked begun, ended;
 } fleeti_tracer;
 #endif
 
-/* What a worker is told when it enters, and what never changes from then on: the same for all threads of the workgroup.
-   On NVIDIA it lies in LDS, since registers are what tiles have too few of, and a spilled one is waited for longer. */
+/* What does not change while the worker runs, and is the same in all threads of the workgroup. On NVIDIA it lies in
+   LDS: tiles need the registers, and a spilled one costs more than a load from LDS. */
 typedef struct fleeti_fixed {
     fleeti_parked_pointer state;
     fleeti_parked role; /* FLEETI_ROLE_... */
     fleeti_parked_pointer counters;
-    fleeti_parked_pointer plan, tasks, waits, notifies; /* the plan and its tables: fleeti_..._of */
-    fleeti_parked_pointer
-        mailbox; /* CHIPLET: a worker's own; the scheduler's: of its chiplet's first worker */
+    /* the plan and its tables; fleeti_plan_of, fleeti_tasks_of and so on */
+    fleeti_parked_pointer plan, tasks, waits, notifies;
+    /* CHIPLET: the worker's own; of a scheduler: that of its chiplet's first worker */
+    fleeti_parked_pointer mailbox;
     fleeti_parked chiplets, steps;
-    fleeti_parked blocks;                   /* of this launch */
-    fleeti_parked chiplet, worker, workers; /* its own, its number there, and of how many */
-    fleeti_parked id;                       /* its number among all */
-    fleeti_parked first_epoch, last_epoch;  /* DYNAMIC: the launch's first and last epoch */
-    fleeti_parked first, count;             /* the worker's queue; CHIPLET: the chiplet's */
-    fleeti_parked_pointer args;             /* of the kernel's tiles */
+    fleeti_parked blocks; /* of this launch */
+    /* its chiplet, its number there, and the number of workers there */
+    fleeti_parked chiplet, worker, workers;
+    fleeti_parked id;                      /* its number among all */
+    fleeti_parked first_epoch, last_epoch; /* DYNAMIC: the launch's first and last epoch */
+    fleeti_parked first, count;            /* the worker's queue; under CHIPLET the chiplet's */
+    fleeti_parked_pointer args;            /* of the kernel's tiles */
     fleeti_parked lds_bytes;
-    fleeti_parked launch_error; /* FLEET_ERROR_...: the kernel cannot run the launch */
+    fleeti_parked launch_error; /* FLEET_ERROR_...: this kernel cannot run the launch */
 } fleeti_fixed;
 FLEETI_PARK(fleeti_fixed, fleeti_fixed_in_lds)
 
 typedef struct fleeti_worker {
     fleeti_thread self;
     const fleeti_fixed *fixed;
-    fleeti_lds slots;       /* in LDS, FLEETI_SLOT: the descriptors to come */
+    fleeti_lds slots;       /* in LDS, FLEETI_SLOT: descriptors fetched ahead */
     fleeti_parked schedule; /* fleet_schedule, or FLEETI_SINGLE_TASK */
     fleeti_parked steps_left;
-    uint32_t epoch;               /* among the steps of the bucket that runs */
-    fleeti_parked epoch_offset;   /* the state's epoch less the bucket's */
-    fleeti_parked own, own_epoch; /* DYNAMIC: the head of that queue, and its step */
-    uint32_t number; /* of the next task, counted over all steps; CHIPLET: of the next mail */
+    uint32_t epoch;             /* among the steps of the bucket that runs */
+    fleeti_parked epoch_offset; /* epoch of the state less that of the bucket */
+    /* DYNAMIC: the head of the worker's own queue, and the epoch of its step */
+    fleeti_parked own, own_epoch;
+    /* of the next task, counted over all steps; CHIPLET: of the next mailbox entry */
+    uint32_t number;
     uint32_t turn;
     fleeti_parked veto;
-    fleeti_parked head;                /* STATIC: number of this step's first task */
-    fleeti_parked batch_count;         /* CHIPLET: wavefront-tasks that the last mail brought */
-    fleeti_parked predicted;           /* CHIPLET: descriptor that the next mail may bring */
-    fleeti_parked batch_at, batch_end; /* wavefront-tasks: this wave's next, and the end */
-    uint32_t group;                    /* of the task in hand */
-    uint32_t slow;                     /* 0: STATIC, no batch, not done */
-    uint32_t plain;                    /* the task in hand */
+    fleeti_parked head;        /* STATIC: number of this step's first task */
+    fleeti_parked batch_count; /* CHIPLET, DYNAMIC: wavefront-tasks in the batch */
+    /* CHIPLET: the descriptor that the next mailbox entry probably brings */
+    fleeti_parked predicted;
+    /* wavefront-tasks: the next one of this wave, and the end of the batch */
+    fleeti_parked batch_at, batch_end;
+    uint32_t group;  /* of the task in hand */
+    uint32_t slow;   /* 0: STATIC, no batch, not done */
+    uint32_t plain;  /* the task in hand is plain: see fleeti_next_task */
     uint32_t absent; /* the task in hand is outside its grid's shape in this launch */
-    uint32_t vetoed; /* the plain task before */
+    uint32_t vetoed; /* the notify of the plain task before was vetoed */
     fleet_status tile_status;
-    /* The looking wave's: which chunk of descriptors is on its way, and what it saw of the stop word. */
+    /* In the wave that prefetches descriptors: the number of the task at which its next stage is due, and the stop
+       word as it was loaded last. */
     uint32_t prefetches, prefetch_at, stop;
     fleeti_parked prefetch_stage, prefetch_number, prefetch_offset, polled_at, polls;
     uint32_t later;
@@ -794,8 +825,9 @@ typedef struct fleeti_worker {
     fleeti_parked done;
     void *lds;
     fleeti_pipeline stream;
-    fleeti_parked streamed; /* tasks begun, but under STATIC; the producer's: place in the queue */
-    fleeti_pinned task;     /* the descriptor in hand: FLEETI_TASK reads it */
+    /* tasks begun, except under STATIC; in the producer: its place in the queue */
+    fleeti_parked streamed;
+    fleeti_pinned task; /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_TRACE)
     fleeti_tracer trace;
 #endif
@@ -815,7 +847,7 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->schedule);
 }
-/* Whether the worker walks a queue of its own, so that what comes next is known ahead. */
+/* Whether the worker walks a queue of its own, so that its next tasks are known ahead. */
 FLEET_DEVICE uint32_t fleeti_walks(const fleeti_worker *w)
 {
     return fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC;
@@ -881,7 +913,7 @@ FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t n
     return r;
 }
 
-/* Whether that was the launch's last step. */
+/* Advances by a step. Returns whether that was the last step of the launch. */
 FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
 {
     uint32_t left = fleeti_parked_value(w->steps_left) - 1;
@@ -890,8 +922,8 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
     return left == 0;
 }
 
-/* 1 + number of the task in hand, by which takers and the producer know it: its place in the worker's queue, counted
-   over all steps; where there is no queue to walk, among the tasks that this worker ran. */
+/* 1 + number of the task in hand, which consumers and the producer of the weight pipeline share: its place in the
+   worker's queue, counted over all steps; where the worker walks no queue, its place among the tasks that it ran. */
 FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 {
     return fleeti_walks(w) ? w->number : fleeti_parked_value(w->streamed);
@@ -899,7 +931,8 @@ FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 
 /* ---- failure records ------------------------------------------------------------------------- */
 
-/* One thread's account of why it gives up, in an epoch of the bucket; the first one's status ends the run for all. */
+/* Records why a thread ends the run, in an epoch of the bucket. The status of the first such record stops all
+   workers. */
 FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, uint32_t task,
                                         uint32_t epoch, fleeti_wait_diagnostics seen,
                                         uint32_t tile_status)
@@ -908,7 +941,7 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
     uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
     fleet_failure *f = first ? &host->first : fleeti_failures(host) + worker;
-    /* Several waves and threads of a worker may come here: the first one's account stays. */
+    /* Several waves and threads of a worker may fail: the first record stays. */
     if (!first && fleet_load_relaxed_system(&f->status)) return;
     fleet_store_relaxed_system(&f->worker, worker);
     fleet_store_relaxed_system(&f->task, task);
@@ -922,11 +955,11 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
                                    fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
-    /* The account before the status. Pair: fleet_get_failure (edge 14). */
+    /* Publishes the record to the host before the status. Pair: fleet_get_failure (edge 14). */
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
 }
 
-/* A tile returned this. */
+/* The tile returned this status. */
 FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
                                      fleet_status tile_status)
 {
@@ -936,7 +969,7 @@ FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
                           seen, (uint32_t)tile_status);
 }
 
-/* For the report: what this worker has in hand. */
+/* For the report: the task that this worker has in hand. */
 FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 {
 #if !defined(FLEET_NO_WATCHDOG)
@@ -951,28 +984,30 @@ FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 
 /* ---- residency check ------------------------------------------------------------------------- */
 
-/* Before the first tile every workgroup is counted by the chiplet on which it finds itself. The last to
-   arrive sees whether each chiplet has what the plan needs. Nobody runs before that, and the wait is bounded,
+/* Before the first tile every workgroup is counted on the chiplet where it runs. When all of them are counted, one
+   checks that each chiplet has as many as the plan needs. No worker runs a task before that. The wait has a limit,
    so a launch whose workgroups cannot all be resident ends with a status.
 
-   Launches of one state may overlap, and those that come of one captured launch have the same arguments, so that
-   nothing tells their workgroups apart. Therefore the state counts. Each launch, refused or not, adds its workgroups
-   to `due` when it claims, and each workgroup leaves `due` as the last thing that it does. A claim that finds 0 opens
-   a run, with a seat for each workgroup of one launch; any other claim is refused, and its workgroups take seats or
-   find none. Only who has a seat is counted on its chiplet. Who took the last one judges, when all have been counted:
-   the run begins if and only if the holders of the seats are all the workgroups that are due, and no workgroup has found
-   none since the run was opened. Then they are one launch, the one that opened the run: a workgroup of that launch
-   without a seat would be due, or would have looked for one before it left. Workgroups of later launches find no seat
-   and leave. Otherwise launches have met before the first of them was complete: none of them runs, and all end with
-   FLEET_ERROR_BUSY. No seats stand open while nothing is due. tests/model/claim.pml is this protocol. */
+   Launches of one state may overlap, and replays of one captured launch have the same arguments, so that nothing
+   tells their workgroups apart. Therefore the state counts them. Each launch, a refused one included, adds its
+   workgroups to `due` when it claims the state, and each workgroup subtracts itself as the last thing that it does.
+   A claim that finds 0 opens a run with a seat for each workgroup of one launch. Any other claim is refused, and its
+   workgroups take seats or find none. Only a workgroup with a seat is counted on its chiplet. The workgroup that
+   took the last seat decides, when all are counted: the run begins if and only if the holders of the seats are all
+   workgroups that are due, and no workgroup has found no seat since the run was opened. Then the holders belong to
+   one launch, the one that opened the run: a workgroup of that launch without a seat would still be due, or would
+   have looked for a seat before it left. Workgroups of later launches find no seat and leave. Otherwise launches
+   have met before all workgroups of the first one were there: none of them runs, and all end with FLEET_ERROR_BUSY.
+   No seats are open while no workgroup is due. tests/model/claim.pml models this protocol. */
 
-/* The census fails, unless it has a verdict already; the first one to say so reports it. */
+/* The residency check fails, unless it has a result already. The first workgroup that says so reports it. */
 FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
 {
     fleeti_host *host = state->config.host;
     if (fleet_cas_relaxed_device(&state->residency.word, 0, status)) return;
     if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_CENSUS) {
-        fleeti_drain(); /* what fleet_report says of it, before it is counted; pair: fleet_state_status */
+        /* Publishes what fleet_report says of the failure before its count. Pair: fleet_state_status. */
+        fleeti_drain();
         fleet_add_relaxed_system(status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident, 1);
     } else { /* an abort */
         fleet_cas_relaxed_device(&state->stop.word, 0, status);
@@ -980,7 +1015,7 @@ FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
     }
 }
 
-/* FLEET_OK, and there is a verdict; or why the census fails. */
+/* Decides the residency check. FLEET_OK: there is a result; else why the check fails. */
 FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
 {
     const fleet_plan *plan = run->plan;
@@ -994,7 +1029,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
         found = counted = 0, status = FLEET_OK;
         FLEETI_ROLLED
         for (uint32_t first = 0; first < ids; first += 8) {
-            uint32_t have[8]; /* all eight in flight at once */
+            uint32_t have[8]; /* eight loads in flight at once */
             for (uint32_t k = 0; k < 8; k++)
                 have[k] = fleet_load_relaxed_device(&state->resident[first + k].word);
             for (uint32_t k = 0; k < 8; k++) {
@@ -1014,7 +1049,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
             }
         }
         if (counted == run->blocks) break;
-        /* Who took a seat before this one counts itself next, unless the census has failed meanwhile. */
+        /* A workgroup that took a seat before this one is counted soon, unless the check has failed meanwhile. */
         if (fleet_load_relaxed_device(&state->residency.word)) return FLEET_OK;
         status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
         if (status) return status;
@@ -1025,20 +1060,20 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
         fleet_store_relaxed_system(&host->resident_found, 0);
         fleet_store_relaxed_system(&host->resident_needed, plan->workers[found]);
     }
-    /* `due` first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in fleeti_residency_check
-       (edge 12). */
+    /* `due` is loaded first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in
+       fleeti_residency_check (edge 12). */
     if (fleeti_poll_device(&state->due.word) != run->blocks ||
         fleeti_poll_device(&state->seats.word) != 0)
         status = FLEET_ERROR_BUSY;
     if (status) return status;
-    /* chiplet_index before the verdict that publishes it. Pair: the poll in fleeti_residency_check (edge 12). An add, since a
-       workgroup that lost patience may have failed the census: then it stays failed. */
+    /* Publishes chiplet_index to all workgroups of the run. Pair: the poll in fleeti_residency_check (edge 12). An
+       add, since the check may have failed by the time-out of a workgroup: then it stays failed. */
     fleeti_drain();
     fleeti_rmw_device(&state->residency.word, FLEETI_RESIDENT);
     return FLEET_OK;
 }
 
-/* Runs in thread 0. */
+/* The role of the workgroup. Runs in thread 0. */
 FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
 {
     fleeti_state *state = run->state;
@@ -1050,8 +1085,10 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
     const uint8_t *table = state->config.chiplet_of;
     raw = table ? table[fleet_block_id()] : fleet_chiplet_id();
     fleeti_workgroup_on(raw);
-    /* The seat before anything else: without one this is no part of the run, whose census another launch may be
-       clearing. Pairs: the seats that fleeti_claim published, after the census was clear; the judge (edge 12). */
+    /* The seat comes before anything else: a workgroup without one is not part of the run, and another launch may be
+       clearing the counts. Acquires what fleeti_claim cleared before it published the seats, and releases the count
+       to the workgroup that decides. Pairs: fleeti_publish_device in fleeti_claim; the polls in
+       fleeti_residency_decide (edge 12). */
     seats = (int32_t)fleeti_rmw_device(&state->seats.word, 0xffffffffu);
     if (seats > 0) rank = fleet_add_relaxed_device(&state->resident[raw].word, 1);
     if (seats == 1) status = fleeti_residency_decide(run);
@@ -1070,12 +1107,13 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
         status = fleeti_back_off(&state->residency.word, &state->config.watch, &tries, &since);
     }
     if (result != FLEETI_RESIDENT) {
-        /* The failure before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
+        /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
+           fleeti_claim (edge 11). */
         fleeti_drain();
         fleeti_rmw_device(&state->due.word, 0xffffffffu);
         return FLEETI_ROLE_NONE;
     }
-    /* Virtual chiplets have their numbers already. */
+    /* Virtual chiplets are numbered already. */
     chiplet = table ? raw : fleet_load_relaxed_device(&state->chiplet_index[raw]);
     if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
     if (rank >= run->plan->workers[chiplet] + (run->plan->schedule == FLEET_SCHEDULE_CHIPLET))
@@ -1083,8 +1121,8 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
     return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
 }
 
-/* The last workgroup of a run to leave closes it: it advances the epoch unless the run failed, tells the host, and
-   takes all of them off `due`, which frees the state. */
+/* The last workgroup that leaves a run closes it: it advances the epoch unless the run failed, tells the host, and
+   subtracts all workgroups from `due`, which frees the state. */
 FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
 {
     const uint32_t steps = fleeti_parked_value(w->fixed->steps);
@@ -1092,15 +1130,16 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_state *state = fleeti_state_of(w);
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
-    /* Where a wait has failed, a wave's last store (fleeti_record_running) may still be in flight: it must not come after the
-       first wave's, below, or fleet_report names a task that has ended. Publishes each wave's stores to that wave, over
-       the barrier, and through it to the workgroup that closes the run (edge 13). */
+    /* Where a wait has failed, the last store of a wave (fleeti_record_running) may still be in flight. It must not
+       follow the one below, or fleet_report names a task that has ended. Publishes each wave's stores to the first
+       wave, over the barrier, and through it to the workgroup that closes the run (edge 13). */
     fleeti_drain();
     fleet_block_barrier();
     if (fleeti_thread_index(w->self) != 0) return;
     if (role >= FLEETI_ROLE_FIRST && !fleeti_is_scheduler(w))
         fleet_store_relaxed_device(fleeti_running(state) + fleeti_parked_value(w->fixed->id), 0);
-    /* What this thread stored for the workgroup that closes the run. Pair: that one's RMW (edge 13, both ends). */
+    /* Publishes what this thread stored to the workgroup that closes the run. Pair: the RMW of that one (edge 13,
+       both ends). */
     fleeti_drain();
     if (fleeti_rmw_device(&state->exited.word, 1) + 1 != fleeti_parked_value(w->fixed->blocks))
         return;
@@ -1114,9 +1153,10 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
             fleet_store_relaxed_device(&state->epoch.word, epoch);
             fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + steps);
         }
-        fleet_store_relaxed_system(&host->epoch, epoch); /* the kernel's end publishes both */
+        fleet_store_relaxed_system(&host->epoch, epoch); /* the end of the kernel publishes both */
         fleet_store_relaxed_system(&host->finished, finished);
-        /* The epoch before the state is free. Pair: the RMW of the next fleeti_claim (edge 11). */
+        /* Publishes the epoch to the launch that claims the free state next. Pair: the RMW of `due` in fleeti_claim
+           (edge 11). */
         fleeti_drain();
         fleeti_rmw_device(&state->due.word, 0u - fleeti_parked_value(w->fixed->blocks));
     }
@@ -1180,8 +1220,8 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
     if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->self, sum, n, lds);
 }
 
-/* Whether there is no such task in this launch: it waits and notifies as ever, so that all counts are those of the
-   bucket, but no tile runs. */
+/* Whether the task is outside its grid's shape in this launch. An absent task waits and notifies as others do, so
+   that all counts are those of the bucket, but no tile runs. */
 FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
 {
     const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
@@ -1190,7 +1230,7 @@ FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
         absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
     return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK;
 }
-/* The extent of a grid's first axis in this launch, where its shape has a symbol; else as given. */
+/* The extent of a grid's first axis in this launch if its shape has a symbol; else `given`. */
 FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -1199,14 +1239,14 @@ FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, u
     return (uint32_t)fleeti_state_of(w)->config.shapes[FLEETI_SHAPE * grid];
 }
 
-/* A value of a run-time tensor (edge 10), past the L1: its writer released it before the arrival that this wave has observed, by
-   the value that its own arrival brought back or by an acquire. */
+/* A value of a run-time tensor, loaded past the L1 (edge 10): its writer released it before the arrival that this
+   wave has observed, by the old value of its own arrival or by an acquire. */
 FLEET_DEVICE uint32_t fleeti_tensor_value(const fleeti_worker *w, uint32_t tensor, uint32_t index)
 {
     return fleet_load_relaxed_device(fleeti_state_of(w)->config.tensors[tensor] + index);
 }
 
-/* The same for an index: a value that was changed since it was checked leads nowhere but inside the plan. */
+/* The same for an index. A value that was changed after it was checked stays inside the plan. */
 FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_runtime_map *m,
                                            uint32_t index)
 {
@@ -1214,8 +1254,8 @@ FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_
     return value < m->bound ? value : m->bound;
 }
 
-/* The same for tasks that a run-time tensor names, once their events are complete: those at or behind the tensor's
-   last value do not exist in this step. */
+/* The same for tasks that a run-time tensor names, once their events are complete: those from the tensor's last
+   value on are absent in this step. */
 FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -1231,13 +1271,14 @@ FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
                        fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
     return missing;
 }
-/* The tile to be called. */
+/* The tile to call. */
 FLEET_DEVICE uint32_t fleeti_tile_of(const fleeti_worker *w)
 {
     return w->absent ? FLEETI_TILE_NONE : FLEETI_TASK(w, tile);
 }
 
-/* A run-time tensor holds what its map cannot take. index: FLEETI_TENSOR_SUM where it is the sum of all values. */
+/* A run-time tensor holds a value that its map does not allow. index: FLEETI_TENSOR_SUM if the value is the sum of
+   all. */
 FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, uint32_t index,
                                        uint32_t value)
 {
@@ -1246,11 +1287,11 @@ FLEET_DEVICE void fleeti_tensor_failed(const fleeti_worker *w, uint32_t tensor, 
     seen.counter = tensor, seen.found = index, seen.expected = value;
     fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), FLEETI_TASK(w, id),
                           w->epoch, seen, 0);
-    fleeti_drain(); /* the account, before this wave makes the arrivals that are left */
+    fleeti_drain(); /* publishes the record before this wave makes the remaining arrivals */
 }
 
-/* The notifies that gather edges make at the event of a COUNTS map in this launch. ~0u: a run-time tensor tells which
-   of the gathering tasks exist, so that they are not known yet. */
+/* The notifies of gather edges at the event of a COUNTS map in this launch. ~0u: not known yet, since a run-time
+   tensor tells which of the gathering tasks exist. */
 FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runtime_map *counts)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -1270,9 +1311,10 @@ FLEET_DEVICE uint32_t fleeti_gathered(const fleeti_worker *w, const fleeti_runti
     return sum;
 }
 
-/* By all threads of the group: looks at what the task has left in run-time tensors, before anybody else does. Returns
-   1, in a thread that found it, for a value that its map cannot take. Ranges begin at 0, or the tasks below would
-   belong to no element; counts add up to the notifies that come, or some element would complete too early or never. */
+/* By all threads of the group: checks what the task has left in run-time tensors before other tasks read it. Returns
+   1, in the thread that found it, for a value that its map does not allow. Ranges must begin at 0, or the tasks
+   below would belong to no element. Counts must add up to the notifies that come, or some element would complete too
+   early or never. */
 FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -1281,8 +1323,8 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     const fleeti_runtime_map *maps =
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
     uint32_t wrong = 0;
-    /* Each wave's stores are in the L2 before the barrier. Pair: the loads, past the L1, of the wave that looks, in
-       fleeti_tensor_value (edge 10). */
+    /* Publishes the stores of each wave to the wave that checks, over the barrier: they are in the L2. Pair: the
+       loads past the L1 in fleeti_tensor_value (edge 10). */
     fleeti_drain();
     if (w->group == FLEET_BLOCK)
         fleeti_barrier(w->self);
@@ -1303,7 +1345,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
             if (m->kind == FLEETI_MAP_RANGES && i == 0) most = 0;
             if (m->kind == FLEETI_MAP_RANGES && i) least = fleeti_tensor_value(w, m->tensor, i - 1);
             sum += value;
-            /* A value over the bound before this one is named by the lane that looks at that. */
+            /* The lane that checks the value before this one reports it if that one is above the bound. */
             if (wrong || (value <= most && (value >= least || least > bound))) continue;
             fleeti_tensor_failed(w, m->tensor, row + i, value);
             wrong = 1;
@@ -1325,13 +1367,13 @@ typedef struct fleeti_pending {
     uint32_t index; /* descriptor; ~0: none */
     uint32_t waits, n_waits;
     uint32_t info;     /* FLEETI_PENDING_... | acquire << 4 | batch << 8 */
-    fleeti_wait first; /* kept, for it is mostly the only one, and every poll empties the L1 */
+    fleeti_wait first; /* kept here: it is mostly the only one, and every poll empties the L1 */
 } fleeti_pending;
 #define FLEETI_PENDING_WAVE 1u
 #define FLEETI_PENDING_CHIPLET 2u
 #define FLEETI_PENDING_END 4u
 
-/* As the words of a fleet_task tell. */
+/* From these words of a fleet_task. */
 FLEET_DEVICE uint32_t fleeti_pending_info(uint32_t level, uint32_t tile)
 {
     return (FLEETI_LEVEL_IN(level) == FLEET_LEVEL_WAVE ? FLEETI_PENDING_WAVE : 0) |
@@ -1345,14 +1387,14 @@ FLEET_DEVICE void fleeti_pending_load(fleeti_pending *slot, const fleeti_worker 
     slot->index = index;
     slot->waits = t->waits;
     slot->n_waits = t->n_waits;
-    /* A task without waits gets what stands there first, and does not look at it. */
+    /* A task without waits gets the first record of all, and does not use it. */
     slot->first = fleeti_waits_of(w)[t->n_waits ? t->waits : 0];
     slot->info =
         fleeti_pending_info(((const fleeti_any4 *)(const void *)t)[FLEETI_WORD(level)], t->tile);
 }
 
-/* One look at a task's events in this epoch, at every `step`th counter of each record from `from` on: no wait, no
-   acquire. */
+/* Polls a task's events once in this epoch, each `step`th counter of each record from `from` on. Does not wait, and
+   does not acquire. */
 FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fleeti_worker *w,
                                            uint32_t epoch, uint32_t from, uint32_t step,
                                            fleeti_wait_diagnostics *seen)
@@ -1377,7 +1419,7 @@ FLEET_DEVICE uint32_t fleeti_pending_ready(const fleeti_pending *slot, const fle
     return 1;
 }
 
-/* Descriptor `index` into LDS, from word `to` of the slots on, by all lanes of a wave. */
+/* Fetches descriptor `index` to LDS, to word `to` of the slots, by all lanes of a wave. */
 FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t index)
 {
     const fleet_task *task = fleeti_tasks_of(w) + index;
@@ -1391,8 +1433,8 @@ FLEET_DEVICE void fleeti_fetch_task(fleeti_worker *w, uint32_t to, uint32_t inde
     fleet_wave_barrier();
 }
 
-/* The first wave, when a descriptor has come into the next slot: its first notify record is still on its way when the
-   tile begins. Nobody waits for events here: the first word of the wait record tells the index. */
+/* By the first wave, when a descriptor is in the next slot: begins to fetch its first notify record, which may
+   arrive while the tile runs. The slot needs no wait record, so the first word of that holds the index. */
 FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w, uint32_t index)
 {
     const uint32_t slot = FLEETI_SLOT(w->number);
@@ -1405,13 +1447,13 @@ FLEET_DEVICE void fleeti_slot_fetch_notify(fleeti_worker *w, uint32_t index)
     }
     fleet_wave_barrier();
 }
-/* The first wave: descriptor `index` into the next slot. */
+/* By the first wave: fetches descriptor `index` to the next slot. */
 FLEET_DEVICE void fleeti_slot_fetch(fleeti_worker *w, uint32_t index)
 {
     fleeti_fetch_task(w, FLEETI_SLOT(w->number), index);
     fleeti_slot_fetch_notify(w, index);
 }
-/* The record for the leader, who is the lane that fetched it. */
+/* Completes the fetch, by the leader, which is the lane that began it. */
 FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
 {
     if (fleeti_is_leader(w->self, FLEET_BLOCK))
@@ -1421,7 +1463,7 @@ FLEET_DEVICE void fleeti_slot_notify_fetched(fleeti_worker *w)
 
 /* ---- weight pipeline: consumer side ---------------------------------------------------------- */
 
-/* Whether the producer has begun the task's part of the stream, and where. Pair: the store in fleeti_producer_begin_task (edge
+/* Whether the producer has begun the task's stages, and where. Pair: the store in fleeti_producer_begin_task (edge
    20). */
 FLEET_DEVICE uint32_t fleeti_pipeline_begins(const fleeti_pipeline *stream, uint32_t tag,
                                              uint32_t *slot, uint32_t *use)
@@ -1445,36 +1487,39 @@ FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
     while (!met) {
         met = fleeti_pipeline_begins(&s.ring, s.tag, &s.stage, &s.use);
         if (!met && fleeti_pipeline_back_off(&s.ring, &tries, &since)) {
-            s.use = FLEETI_PIPELINE_NEVER; /* so that no piece of another task's passes for one */
+            /* so that no stage of another task passes for one of this task */
+            s.use = FLEETI_PIPELINE_NEVER;
             break;
         }
     }
     return s;
 }
 
-/* A task has been taken: where there is no queue to walk it gets its number. */
+/* A task has been acquired: it gets a number where the worker walks no queue. */
 FLEET_DEVICE void fleeti_pipeline_taken(fleeti_worker *w)
 {
     const uint32_t streamed = fleeti_parked_value(w->streamed) + 1;
     if (w->group != FLEET_BLOCK || fleeti_walks(w)) return;
-    w->streamed = fleeti_parked_of(streamed ? streamed : 1); /* 0 stands for none */
+    w->streamed = fleeti_parked_of(streamed ? streamed : 1); /* 0 means none */
 }
-/* Before the wait of a task whose part of the stream the producer has mostly begun by then: the tile need not ask. */
+/* Before the wait: the producer has mostly begun the task's stages by then, so that the tile need not ask. */
 FLEET_DEVICE void fleeti_pipeline_locate(const fleeti_worker *w, fleet_ctx *ctx)
 {
     if (w->group == FLEET_BLOCK && fleeti_walks(w))
         ctx->stream_located = fleeti_pipeline_begins(&ctx->stream, ctx->stream_tag,
                                                      &ctx->stream_slot, &ctx->stream_use);
 }
-/* The task in hand begins, its events are complete: all slots of those before are free. */
+/* The task in hand begins, its events are complete: the stages of earlier tasks are free. */
 FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
 {
     const uint32_t walked = fleeti_walks(w);
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
     if (fleeti_thread_wave(w->self) != 0) return;
-    if (!walked) { /* the producer cannot know what comes: here it is */
+    if (!walked) { /* the producer cannot know the next task: post it */
         fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_POST, 0);
-        fleeti_lds_order(); /* 0 before the words. Pair: that of fleeti_produce_posted (edge 24). */
+        /* Orders 0 before the words of the task, for the producer. Pair: fleeti_lds_order in fleeti_produce_posted
+           (edge 24). */
+        fleeti_lds_order();
         fleeti_pinned_put(w->task, w->stream.words, FLEETI_PIPELINE_POSTED);
         fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_STEP, w->epoch);
         fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_STEP + 1,
@@ -1482,12 +1527,13 @@ FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
         fleet_wave_barrier();
         fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_POST, fleeti_pipeline_number(w));
     }
-    /* All waves have read what they took: the barrier that ended the task before. Pair: fleeti_producer_task_ended (edge 21). */
+    /* Releases to the producer that all waves have read the stages of the task before: the barrier that ended it is
+       past. Pair: fleeti_producer_task_ended (edge 21). */
     if (fleeti_thread_lane(w->self) == 0)
         fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_BEGUN, fleeti_pipeline_number(w));
 }
-/* What the tile of the task in hand returned. Where a wait for the stream has failed the tile may have had no weights: it
-   fails, whatever it returned, and publishes nothing. */
+/* The status of the tile in hand. If a wait for a stage has failed the tile may have had no weights: the task fails
+   whatever its tile returned, and publishes nothing. */
 FLEET_DEVICE fleet_status fleeti_pipeline_status(const fleeti_worker *w, fleet_status tile_status)
 {
     const uint32_t quit =
@@ -1498,7 +1544,7 @@ FLEET_DEVICE fleet_status fleeti_pipeline_status(const fleeti_worker *w, fleet_s
 FLEET_DEVICE void fleeti_pipeline_stop(fleeti_worker *w)
 {
     if (fleeti_parked_value(w->fixed->launch_error)) return;
-    /* A task alone has no notify, whose barrier the waves would have met at: the others may still take its pieces. */
+    /* A single task has no notify, and so no barrier at its end: other waves may still be acquiring stages. */
     if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) fleeti_barrier(w->self);
     fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_QUIT, FLEET_ERROR_ABORTED);
 }
@@ -1509,8 +1555,8 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
     return fleeti_thread_wave(w->self) + 1 == fleet_wave_count();
 }
-/* A step begins, for fleet_span_await_step. In plans whose steps must not overlap the first wait record is that for the
-   step before. */
+/* A step begins, for fleet_span_await_step. In plans whose steps must not overlap, the first wait record is the one
+   for the step before. */
 FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_spans *p)
 {
     const fleeti_wait *before = fleeti_waits_of(w);
@@ -1529,8 +1575,8 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
     if (fleeti_walks(w) && !fleeti_parked_value(w->done)) fleeti_produce_step(w, p);
 }
 
-/* The chunk of descriptors with task `number`, which stands at `at` in the queue; walked round and round. Begun long
-   before it is ended, so that the copies never wait for it. */
+/* Fetches the chunk of descriptors with task `number`, at `at` in the queue, which is walked round and round. Begun
+   long before it is completed, so that copies to the ring never wait for it. */
 FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
                                        uint32_t at)
 {
@@ -1550,7 +1596,7 @@ FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spa
         fleeti_async_copy_end(&w->inbound, p->ring.words, FLEETI_PIPELINE_DESC(number) + 4 * q);
     fleet_wave_barrier();
 }
-/* The next descriptor of the worker's queue into w->task. */
+/* Brings the next descriptor of the worker's queue into w->task. */
 FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
 {
     const uint32_t number = w->number, count = fleeti_parked_value(w->fixed->count);
@@ -1567,20 +1613,22 @@ FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
     w->number = number + 1;
     w->streamed = fleeti_parked_of(at + 1 == count ? 0 : at + 1);
 }
-/* What the waves that run tasks have begun; 0: the run ends. */
+/* Waits for a task that the consumers have begun; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 {
     uint32_t tries = 0;
     for (;;) {
         const uint32_t found = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_POST);
         const uint32_t post = fleeti_first(found);
-        if (post && post != w->number && !fleeti_any(found != post)) { /* each lane's own acquire */
+        /* each lane acquires for itself */
+        if (post && post != w->number && !fleeti_any(found != post)) {
             w->task = fleeti_pinned_from_lds(p->ring.words, FLEETI_PIPELINE_POSTED);
             w->epoch = fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP));
             w->steps_left = fleeti_parked_of(
                 fleeti_uniform(fleeti_lds_get(p->ring.words, FLEETI_PIPELINE_STEP + 1)));
-            /* Unless the next one was begun meanwhile: the words are loaded before the look, which does not find the same
-               number then. Pair: the order of fleeti_pipeline_begun (edge 24). */
+            /* If the next task was begun meanwhile, the words may be those of that task: they are loaded before the
+               number is checked again, which then differs. Pair: fleeti_lds_order in fleeti_pipeline_begun (edge
+               24). */
             fleeti_lds_order();
             if (!fleeti_any(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_POST) != post)) {
                 w->number = post;
@@ -1592,7 +1640,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
     }
 }
 
-/* The next task whose spans are wanted into w->task; 0: there is none any more. */
+/* Brings the next task that has a stream function into w->task; 0: there is none left. */
 FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
 {
     const uint32_t walks = fleeti_walks(w);
@@ -1632,19 +1680,21 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
 
 /* ==== >>static: each worker walks its own queue =============================================== */
 
-/* A schedule is a section of verbs, all inlined, so that the loop of a STATIC plan drops those of the others. The
-   worker loop calls them and names no schedule otherwise. Where a schedule has nothing to do, the verb is missing.
-       start    when the worker has entered the run
-       next     fetches the descriptor of the next task into the next slot; 0: the run is over for this worker
-       batch    for wavefront-tasks: the first descriptor of this wave, and the end of those that the waves share
-       wait     the number of wait records that the task's group must poll before the tile
-       finish   STATIC: between two tasks; DYNAMIC: the notify, which pushes what it makes ready
-   A worker that stops early does the same under each of them: fleeti_stop. */
+/* A schedule is a section of verbs, all inlined, so that the loop of a STATIC plan drops the verbs of the others.
+   The worker loop calls them. A schedule has only those verbs for which it has something to do.
+       start   after the worker has entered the run
+       next    brings the descriptor of the next task into the next slot; 0: the run is over for this worker
+       batch   of wavefront-tasks: the first descriptor of this wave, and the end of the descriptors that the waves
+               share
+       wait    returns the number of wait records that the group must poll before the tile
+       finish  STATIC: the work between two tasks; DYNAMIC: the notify, which pushes the tasks that it makes ready
+   Stopping early is the same under each schedule: fleeti_stop. */
 
-/* One step of a chunk's way, by all lanes of the looking wave between two tasks: fetch its descriptors; put them
-   into their slots and fetch their first records; put these. The steps stand two and three tasks apart, so that
-   even short tiles hide the way to memory, and after the notify: its drain would wait for the loads. The first
-   one comes a task after its half's last one, when all have left it. */
+/* One stage of the prefetch of a chunk, by all lanes of the prefetching wave between two tasks: (0) begin to fetch
+   its descriptors; (1) put them into their slots and begin to fetch their first records; (2) put these into the
+   slots. The stages are two and three tasks apart, so that even short tiles hide the latency of memory, and follow
+   the notify, whose drain would wait for the loads. Stage 0 comes one task after the last one of the half that it
+   overwrites, when all waves have left that. */
 FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
 {
     const uint32_t lane = fleeti_thread_lane(w->self), lanes = fleet_wave_size();
@@ -1672,7 +1722,7 @@ FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
         fleet_wave_barrier();
         FLEETI_ROLLED
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes) {
-            /* A task without waits or notifies gets what stands first there, and does not look at it. */
+            /* A task without waits or notifies gets the first record of all, and does not use it. */
             uint32_t slot = FLEETI_SLOT(number + q / 2);
             uint32_t counts = fleeti_lds_get(w->slots, slot + FLEETI_WORD(n_waits));
             uint32_t n = q % 2 ? counts >> 16 : counts & 0xffff;
@@ -1698,7 +1748,7 @@ FLEET_DEVICE uint32_t fleeti_static_prefetch_due(const fleeti_worker *w)
 {
     return (int32_t)(w->number - w->prefetch_at) >= 0;
 }
-/* Goes on until the next task's slot is full: at the start, and after a batch, which may have been longer than the
+/* Continues until the next task's slot is full: at the start, and after a batch, which may have been longer than the
    chunks. */
 FLEET_DEVICE void fleeti_static_prefetch_all(fleeti_worker *w)
 {
@@ -1723,7 +1773,7 @@ FLEET_DEVICE void fleeti_static_start(fleeti_worker *w)
     fleet_block_barrier();
 }
 
-/* After a batch, whose waves have met: its descriptors may have been more than the chunks ahead. */
+/* After a batch, whose waves have met again: it may have been longer than the chunks that are fetched ahead. */
 FLEET_DEVICE uint32_t fleeti_static_next(fleeti_worker *w)
 {
     w->slow = 0;
@@ -1732,13 +1782,13 @@ FLEET_DEVICE uint32_t fleeti_static_next(fleeti_worker *w)
     return 1;
 }
 
-/* The descriptor in the last slot. */
+/* The index of the descriptor in the last slot. */
 FLEET_DEVICE uint32_t fleeti_static_desc(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->fixed->first) + (w->number - 1 - fleeti_parked_value(w->head));
 }
 
-/* All of the queue's run of wavefront-tasks. */
+/* All consecutive wavefront-tasks of the queue. */
 FLEET_DEVICE uint32_t fleeti_static_batch(fleeti_worker *w, uint32_t *end)
 {
     const uint32_t index = fleeti_static_desc(w), count = FLEETI_BATCH_IN(FLEETI_TASK(w, level));
@@ -1751,16 +1801,16 @@ FLEET_DEVICE uint32_t fleeti_static_wait(const fleeti_worker *w)
 {
     return FLEETI_TASK(w, n_waits) & 0xffff;
 }
-/* The first of the records: it came with the descriptor. */
+/* The first of these records, which was fetched with the descriptor. */
 FLEET_DEVICE fleeti_wait fleeti_static_first_wait(const fleeti_worker *w)
 {
     if (w->group == FLEET_BLOCK) return fleeti_slot_wait(w, w->number - 1);
     return fleeti_waits_of(w)[FLEETI_TASK(w, waits)];
 }
 
-/* STATIC, the looking wave, between two tasks: descriptors, and whether the run has been stopped. That load is
-   looked at when it must have arrived, so that short tasks do not wait for it; nor do tasks that wait for nothing
-   look at the host's word, across the bus, but seldom, and no two workers at once. */
+/* By the prefetching wave, between two tasks: fetches descriptors, and checks whether the run was stopped. The load
+   of the stop word is used only after enough cycles for it to have arrived, so that short tasks do not wait for it.
+   The host's abort word, across the bus, is polled seldom, by each worker at another time. */
 FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
 {
     uint32_t now = fleeti_cycles();
@@ -1793,8 +1843,8 @@ FLEET_DEVICE void fleeti_chiplet_start(fleeti_worker *w)
     w->predicted = w->fixed->first;
 }
 
-/* CHIPLET: takes the next mailbox entry and puts its descriptor into the next slot; `mailed` becomes the number
-   of wavefront-tasks from it on. While there is no mail, the descriptor after the last one is fetched: in a row of
+/* Takes the next mailbox entry and brings its descriptor into the next slot; `batch_count` becomes the number of
+   wavefront-tasks from it on. While there is no entry, the descriptor after the last one is fetched: in a row of
    chiplet-tasks it is the next one. Returns 0 when the run ends. */
 FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
 {
@@ -1806,19 +1856,19 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
         uint32_t tries = 0, predicted = fleeti_parked_value(w->predicted), first, end;
         uint64_t since = 0, mail = 0;
         fleet_status status = FLEET_OK;
-        patient.limit_ticks *= 2; /* the scheduler knows for what it waits: it shall be the first to
-                                     lose patience */
+        /* The scheduler knows which event it waits for, so let it time out first. */
+        patient.limit_ticks *= 2;
         while (!status) {
-            mail = fleeti_first64(fleeti_poll64_device(slot)); /* one look for all lanes */
+            mail = fleeti_first64(fleeti_poll64_device(slot)); /* one load for all lanes */
             if (mail >> 48 == ((w->number + 1) & 0xffff)) break;
             if (tries == 0) fleeti_slot_fetch(w, predicted);
             status = (fleet_status)fleeti_first(
                 (uint32_t)fleeti_back_off(slot, &patient, &tries, &since));
         }
         if (!status) {
-            /* The scheduler's look published nothing to this CU: acquire here, before any data is read.
-               Pairs: fleeti_post_order of the scheduler (edge 7), and the release or drain in fleeti_notify_all
-               of the producers. */
+            /* The scheduler's polls published nothing to this CU, so the worker acquires, before data is read.
+               Pairs: fleeti_post_order in fleeti_scheduler (edge 7), and the release or drain of the producers in
+               fleeti_notify_all. */
             fleeti_invalidate((fleet_scope)(mail >> 46 & 3));
             batch = (uint32_t)(mail >> 32) & 0x3fff;
             if (tries == 0 || predicted != (uint32_t)mail) fleeti_slot_fetch(w, (uint32_t)mail);
@@ -1826,10 +1876,11 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
             end = first + fleeti_parked_value(w->fixed->count);
             predicted = (uint32_t)mail + batch;
             w->predicted = fleeti_parked_of(predicted == end ? first : predicted);
-            /* The slot's load has returned: it may be written again. Pair: the poll in fleeti_post (edge 8). */
+            /* Tells the scheduler that the slot may be written again: its load has returned. Pair: the poll in
+               fleeti_post (edge 8). */
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
-            /* An idle worker is nobody's reason; only a time-out of its own is worth a report. */
+            /* That a worker is idle explains nothing; only its own time-out is reported. */
             fleeti_wait_diagnostics seen;
             seen.status = status, seen.counter = 0, seen.found = 0, seen.expected = 0;
             fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
@@ -1841,7 +1892,7 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
     return batch != 0;
 }
 
-/* The wavefront-tasks that the mail named: as many in a row. */
+/* The wavefront-tasks that the mailbox entry names, consecutive ones. */
 FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end)
 {
     const uint32_t index = fleeti_uniform(fleeti_lds_get(
@@ -1852,16 +1903,16 @@ FLEET_DEVICE uint32_t fleeti_chiplet_batch(const fleeti_worker *w, uint32_t *end
 
 /* ---- scheduler ------------------------------------------------------------------------------- */
 
-/* Walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is not
-   dispatched yet, and posts those whose events are complete: a chiplet-task to every worker, others in turn.
-   Lane v looks after the descriptors with index % FLEETI_WINDOW == v. */
+/* The scheduler walks its chiplet's descriptors in plan order, at most FLEETI_WINDOW ahead of the first one that is
+   not posted yet. It posts those whose events are complete: a chiplet-task to every worker, others to the workers in
+   turn. Lane v handles the descriptors with index % FLEETI_WINDOW == v. */
 #define FLEETI_WINDOW 32u
 #define FLEETI_PENDING_PER_LANE (FLEETI_WINDOW / FLEETI_LEAST_LANES)
 
-/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Worker j
-   is looked after by lane j mod wave size; *taken is the least that the workers of this lane had taken when
-   it looked last. The store carries no data but itself, and the worker acquires for itself; what orders it
-   after the observation of the events is fleeti_post_order, once before the posts. */
+/* Posts to worker j of the chiplet as its entry number `entry`, after there is room in its mailbox. Lane j mod wave
+   size handles worker j; *taken is the least that the workers of this lane had taken when it last polled. The store
+   publishes no data, and the worker acquires for itself. fleeti_post_order, once before the posts, orders it after
+   the polls of the events. */
 FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32_t entry,
                                       uint32_t index, uint32_t acquire, uint32_t batch,
                                       uint32_t *taken)
@@ -1870,7 +1921,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
     if (entry - *taken >= FLEETI_MAILBOX) {
         uint32_t tries = 0, least = entry;
         uint64_t since = 0;
-        /* Until the worker has read what stands there. Pair: its store of `taken` (edge 8). */
+        /* Waits until the worker has read the entry that stands there. Pair: its store of `taken` (edge 8). */
         FLEETI_ROLLED
         while (entry - fleeti_poll_device(&box->taken.word) >= FLEETI_MAILBOX) {
             fleet_status status = fleeti_back_off(
@@ -1881,7 +1932,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
         for (uint32_t i = fleet_lane(); i < fleeti_parked_value(w->fixed->workers);
              i += fleet_wave_size()) {
             uint32_t n = fleet_load_relaxed_device(&fleeti_mailbox_of(w)[i].taken.word);
-            if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken one more */
+            if ((int32_t)(n - least) < 0) least = n; /* another worker may have taken fewer */
         }
         *taken = least;
     }
@@ -1891,7 +1942,7 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
     return FLEET_OK;
 }
 
-/* Runs in the first wave of the scheduler's workgroup. */
+/* By the first wave of the scheduler's workgroup. */
 FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 {
     const uint32_t workers = fleeti_parked_value(w->fixed->workers);
@@ -1900,9 +1951,10 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
     fleeti_wait_diagnostics seen;
     const uint32_t first = fleeti_parked_value(w->fixed->first);
     const uint32_t end = first + fleeti_parked_value(w->fixed->count);
-    uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o went out */
-    uint32_t turn = 0;                 /* whose turn it is */
-    uint32_t sent = 0; /* entries to each worker from that one on; one more to those before it */
+    uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o is posted */
+    uint32_t turn = 0;                 /* the worker that gets the next task */
+    /* entries posted to the workers from `turn` on; those before have one more */
+    uint32_t sent = 0;
     uint32_t taken = 0, tries = 0;
 #if !defined(FLEET_NO_WATCHDOG)
     uint32_t rounds = 0;
@@ -1921,7 +1973,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
                    fleeti_pending_ready(&slot[k], w, w->epoch, 0, 1, &seen);
             lanes |= fleeti_ballot(here) << k;
         }
-        /* From lanes to plan order: bit o is descriptor base + o. */
+        /* From the order of lanes to that of the plan: bit o is descriptor base + o. */
         ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW |
                                            lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
                                      : lanes;
@@ -1929,7 +1981,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             fleet_status status =
                 fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
-                /* The lane of the first descriptor that waits tells for what. */
+                /* The lane of the first descriptor that waits reports for which event. */
                 uint32_t blocked = 0;
                 while (posted >> blocked & 1) blocked++;
                 if (FLEETI_PENDING_PER_LANE > 1 ||
@@ -1944,7 +1996,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
         }
         tries = 0, since = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-        /* Where nobody ever waits for long, the host's word is looked at here. */
+        /* Where no wait is ever long, the host's abort word is polled here. */
         if (++rounds % 256 == 0) {
             uint32_t aborted =
                 fleet_lane() == 0 &&
@@ -1958,7 +2010,8 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             if (fleeti_any(aborted)) return;
         }
 #endif
-        /* What the lanes saw complete, before the posts. Pair: the acquire in fleeti_chiplet_next (edge 7). */
+        /* Publishes what the lanes saw complete to the workers, before the posts. Pair: the acquire in
+           fleeti_chiplet_next (edge 7). */
         fleeti_post_order();
         for (uint32_t offset = 0; ready >> offset;) {
             uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
@@ -1970,7 +2023,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             info = fleeti_shuffle(slot[v % FLEETI_PENDING_PER_LANE].info, v);
             acquire = info >> 4 & 3;
             if (info & FLEETI_PENDING_WAVE) {
-                /* Ready wavefront-tasks in a row go to the waves of one worker. */
+                /* Consecutive ready wavefront-tasks go to the waves of one worker. */
                 while (count < fleeti_task_waves(w->self) && count < info >> 8 &&
                        offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
                     uint32_t next = (index + count) % FLEETI_WINDOW;
@@ -2019,8 +2072,8 @@ FLEET_DEVICE uint64_t *fleeti_ring_slots(fleeti_ring *ring)
     return (uint64_t *)(void *)(ring + 1);
 }
 
-/* Pushes an entry for each lane with `has`, by lanes 0..31 of one wave and no others. What the wave has observed is
-   published with them. mask: capacity - 1, capacity a power of two. */
+/* Pushes an entry for each lane with `has`, by lanes 0..31 of one wave alone. Publishes what the wave has observed.
+   mask: capacity - 1, capacity a power of two. */
 FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t has, uint32_t value)
 {
     const uint32_t all = fleeti_ballot(has), count = fleeti_popcount32(all);
@@ -2028,8 +2081,8 @@ FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t ha
     uint32_t ticket = 0;
     if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
     ticket = fleeti_first(ticket) + rank;
-    /* Between the arrivals that made the entries ready and the slots. Pair: the poll and the acquire in
-       fleeti_dynamic_next (edge 6). */
+    /* Orders the slots after the arrivals that made the entries ready, for the worker that pops. Pair: the poll and
+       the acquire in fleeti_dynamic_next (edge 6). */
     fleeti_post_order();
     if (has)
         fleeti_post64_device(&fleeti_ring_slots(ring)[ticket & mask],
@@ -2037,7 +2090,7 @@ FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t ha
     if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
 }
 
-/* The same for the descriptors of `count` consumers in a row, all for this ring: one reservation for all. */
+/* The same for the descriptors of `count` consecutive consumers, all of this ring, with one reservation. */
 FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
                                        const fleeti_consumer *consumers, uint32_t count)
 {
@@ -2047,7 +2100,7 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
     fleeti_post_order(); /* as in fleeti_ring_push */
     FLEETI_ROLLED
     for (uint32_t i = fleet_lane(); i < count; i += 4 * fleet_wave_size()) {
-        uint32_t desc[4]; /* all four on their way at once */
+        uint32_t desc[4]; /* four loads in flight at once */
         for (uint32_t k = 0; k < 4; k++) {
             const uint32_t at = i + k * fleet_wave_size();
             desc[k] = consumers[at < count ? at : i].desc;
@@ -2064,8 +2117,8 @@ FLEET_DEVICE void fleeti_ring_push_run(fleeti_ring *ring, uint32_t mask,
     if (fleet_lane() == 0) fleet_add_relaxed_device(&ring->available.word, count);
 }
 
-/* Wins up to `want` entries, by one thread: returns how many, with the first one's ticket. eager: do not look first,
-   there were entries just now. */
+/* Reserves up to `want` entries, by one thread. Returns how many, with the ticket of the first. eager: do not load
+   `available` first, since there were entries a moment ago. */
 FLEET_DEVICE uint32_t fleeti_ring_reserve(fleeti_ring *ring, uint32_t want, uint32_t eager,
                                           uint32_t *ticket)
 {
@@ -2078,8 +2131,8 @@ FLEET_DEVICE uint32_t fleeti_ring_reserve(fleeti_ring *ring, uint32_t want, uint
     if (got) *ticket = fleet_add_relaxed_device(&ring->head.word, got);
     return got;
 }
-/* The entry of a ticket that was won; its push has begun, and may have to be waited for (edge 6). No acquire: the
-   caller does it before data is read. */
+/* The entry of a reserved ticket. Its push has begun, and may have to be waited for (edge 6). Does not acquire: the
+   caller does, before data is read. */
 FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uint32_t ticket,
                                            const fleet_watch *watch, uint32_t *value)
 {
@@ -2098,7 +2151,7 @@ FLEET_DEVICE fleet_status fleeti_ring_take(fleeti_ring *ring, uint32_t mask, uin
 
 /* ---- pushing ready tasks --------------------------------------------------------------------- */
 
-/* Elements that tasks outside their shape have completed, one in each lane below `count`, with its epoch. */
+/* Elements that absent tasks have completed: one in each lane below `count`, with its epoch. */
 typedef struct fleeti_worklist {
     uint32_t element, epoch, count;
 } fleeti_worklist;
@@ -2113,10 +2166,10 @@ FLEET_DEVICE uint32_t fleeti_desc_absent(const fleeti_worker *w, uint32_t desc)
     return absent && task->flags & FLEETI_GUARDED;
 }
 
-/* DYNAMIC, by all lanes of a wave: makes the arrivals of a task that does not exist in this launch, whose events are
-   complete; no worker shall see it. Returns 0 where somebody must: when it has too many, when they count on its
-   chiplet, where the last one releases, or when run-time maps make more. It published nothing, and whoever waits for it
-   and for others has their releases; what the arrivals complete goes to *worklist. */
+/* By all lanes of a wave: makes the arrivals of an absent task whose events are complete, so that no worker need run
+   it. Returns 0 where a worker must: when it has too many arrivals, when they are counted on its chiplet, where the
+   last one releases, or when run-time maps add some. The absent task published nothing, and a task that waits for it
+   and for others has their releases. The elements that its arrivals complete go to *worklist. */
 FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t desc, uint32_t epoch,
                                              fleeti_worklist *worklist)
 {
@@ -2128,7 +2181,7 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
     const uint32_t n = fleeti_uniform(task->n_notifies), here = lane < lanes && lane < n;
     fleeti_notify r;
     uint32_t completed = 0, e = 0, mask;
-    /* The arrivals of all lanes publish what the lane has observed whose arrival made the task ready. */
+    /* The arrivals of all lanes publish what the lane whose arrival made the task ready has observed. */
     fleet_wave_barrier();
     if (task->flags & FLEETI_MAPPED || plan->early || n > lanes - worklist->count) return 0;
     r.sub = 0;
@@ -2149,8 +2202,8 @@ FLEET_DEVICE uint32_t fleeti_complete_absent(const fleeti_worker *w, uint32_t de
     return 1;
 }
 
-/* DYNAMIC, by all lanes of a wave: consumers [from, end) have seen one more of their events complete in this epoch.
-   Those for which it was the last go to their rings, if they exist in this launch. */
+/* By all lanes of a wave: one more event of the consumers [from, end) is complete in this epoch. Those for which it
+   was the last go to their rings, unless they are absent in this launch. */
 FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, uint32_t end,
                                         uint32_t epoch, fleeti_worklist *worklist)
 {
@@ -2158,15 +2211,17 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     const fleeti_consumer *consumers =
         (const fleeti_consumer *)((const char *)plan + plan->consumers);
     const uint32_t lanes = fleet_wave_size() < 32 ? fleet_wave_size() : 32;
-    /* Leading runs for one ring that wait for nothing else go there in one piece: a step's sources, above all. */
+    /* A run of consumers at the front that are for one ring and wait for no other event is pushed at once: above all
+       the sources of a step. */
     FLEETI_ROLLED
     while (from < end && !plan->guarded) {
         const uint32_t need = fleeti_uniform(consumers[from].need);
         const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[FLEETI_CONSUMER_RING(need)];
         uint32_t count = 0, same = 4 * lanes;
         if ((need & FLEETI_CONSUMER_NEED) != 1) break;
+        /* the loads of a round are all in flight at once */
         FLEETI_ROLLED
-        while (same == 4 * lanes) { /* the entries of a round are all on their way at once */
+        while (same == 4 * lanes) {
             uint32_t here[4];
             for (uint32_t k = 0; k < 4; k++) {
                 const uint32_t i = from + count + k * lanes + fleet_lane();
@@ -2196,8 +2251,8 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
             const uint32_t need = consumers[i].need & FLEETI_CONSUMER_NEED;
             desc = consumers[i].desc;
             ring = FLEETI_CONSUMER_RING(consumers[i].need);
-            /* Acquire and release: the last of them pushes what all of them published (edge 5, both ends). Exact, since
-               no event of the next step completes before this step has ended. */
+            /* Acquire and release: the last arrival pushes what all of them published (edge 5, both ends). Exact,
+               since no event of the next step completes before this step has ended. */
             if (need > 1)
                 ready =
                     fleeti_rmw_device(fleeti_counters_of(w).device + plan->joins + desc, 1) + 1 ==
@@ -2213,8 +2268,9 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
                     ready = 0;
             }
         }
+        /* one ring after another; mostly there is one */
         FLEETI_ROLLED
-        while ((waiting = fleeti_ballot(ready)) != 0) { /* ring after ring; mostly there is one */
+        while ((waiting = fleeti_ballot(ready)) != 0) {
             const uint32_t which =
                 fleeti_shuffle(ring, fleeti_popcount32((waiting & (0u - waiting)) - 1));
             const fleeti_ready_ring *to = &fleeti_state_of(w)->config.ready[which];
@@ -2225,15 +2281,15 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     }
 }
 
-/* What arrivals made ready: consumers [from, end), and those of complete elements, of which `mask` has a bit each:
-   bit k is the element of triggers[k], or where that is null the one that lane k holds. */
+/* What arrivals made ready: the consumers [from, end), and those of complete elements, each a bit in `mask`: bit k
+   is the element of triggers[k], or, if that is null, the element that lane k holds. */
 typedef struct fleeti_completions {
     const fleeti_trigger *triggers;
     uint32_t mask, element, from, end;
 } fleeti_completions;
 
-/* DYNAMIC, by all lanes of a wave: makes it known. The consumers of an element are its own, and the tasks that a
-   range names. The step event begins the next step. */
+/* By all lanes of a wave: pushes it. The consumers of an element are those of its own, and the tasks that a range
+   names. The step event begins the next step. */
 FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions completions,
                                     uint32_t epoch)
 {
@@ -2247,8 +2303,8 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
     worklist.element = worklist.epoch = worklist.count = 0;
     FLEETI_ROLLED
     for (;;) {
-        /* What one lane's arrival has observed, all lanes may now read, such as run-time tensors, and publish: a ballot
-           hands over the completions, but orders no memory. */
+        /* All lanes may now read and publish what the arrival of one lane has observed, such as run-time tensors: a
+           ballot hands over the completions, but orders no memory. */
         fleet_wave_barrier();
         fleeti_push_consumers(w, from, end, then, &worklist);
         from = end = 0;
@@ -2291,13 +2347,13 @@ FLEET_DEVICE fleeti_completions fleeti_step_ended(const fleet_plan *plan)
     return completions;
 }
 
-/* Where a task is in the arrivals that run-time maps have it make. */
+/* A position among the arrivals that run-time maps add to a task. */
 typedef struct fleeti_cursor {
     uint32_t map, base, ends;
 } fleeti_cursor;
 
-/* DYNAMIC: an element has got more arrivals than its target, so that it completed too early: its count is too small
-   or, where all elements have the same, the gather names it too often. The arrival was that of map m, value number i. */
+/* An element has more arrivals than its target, so that it completed too early: its count is too small or, where all
+   elements have the same count, the gather names it too often. The arrival was that of map m, value number i. */
 FLEET_DEVICE void fleeti_count_mismatch(const fleeti_worker *w, const fleeti_runtime_map *m,
                                         uint32_t element, uint32_t i)
 {
@@ -2312,8 +2368,8 @@ FLEET_DEVICE void fleeti_count_mismatch(const fleeti_worker *w, const fleeti_run
     fleeti_tensor_failed(w, tensor, at, fleeti_tensor_value(w, tensor, at));
 }
 
-/* DYNAMIC, by all lanes of a wave, after the release: the next arrivals of the task in hand, by its run-time maps,
-   and at last the one that ends its step. Returns 1 with completions, 0 when there are no more. */
+/* By all lanes of a wave, after the release: the next arrivals of the task in hand by its run-time maps, and finally
+   the one at its step's event. Returns 1 with completions, 0 when there are no more. */
 FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor *at,
                                            fleeti_completions *completions)
 {
@@ -2326,7 +2382,8 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
     uint32_t *counters = fleeti_counters_of(w).device;
     completions->triggers = NULL;
     completions->mask = completions->from = completions->end = 0;
-    fleet_wave_barrier(); /* the arrivals of this call come after those of all lanes in the last one */
+    /* orders the arrivals of this call after those of all lanes in the last one */
+    fleet_wave_barrier();
     FLEETI_ROLLED
     while (at->map < grid->n_maps) {
         const fleeti_runtime_map *m = &maps[at->map];
@@ -2336,7 +2393,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         at->base += lanes;
         if (at->base >= m->values || m->kind >= FLEETI_MAP_RANGES) at->map++, at->base = 0;
         if (m->kind == FLEETI_MAP_EXISTS || !m->target || (by_row && w->absent)) continue;
-        if (m->kind == FLEETI_MAP_RANGES) { /* the tasks behind the last range: there are none */
+        if (m->kind == FLEETI_MAP_RANGES) { /* the tasks after the last range are absent */
             const uint32_t last = fleeti_uniform(fleeti_tensor_within(w, m, m->values - 1));
             completions->from = m->first + last * m->inner;
             completions->end = m->first + m->bound * m->inner;
@@ -2347,7 +2404,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
         here = here && add;
-        /* Published by the release of fleeti_arrive (also). Pair: the acquire in fleeti_dynamic_next (edges 6, 10). */
+        /* Published by the release of fleeti_arrive, too. Pair: the acquire in fleeti_dynamic_next (edges 6, 10). */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
         completions->element = m->first_element + value;
         if (here && (int32_t)(old + add - w->epoch * m->target) > 0)
@@ -2368,15 +2425,16 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
     return 0;
 }
 
-/* DYNAMIC: of the notify records of the task in hand. */
+/* Of the notify records of the task in hand. */
 FLEET_DEVICE const fleeti_trigger *fleeti_triggers_of(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
     return (const fleeti_trigger *)((const char *)plan + plan->triggers) + FLEETI_TASK(w, notifies);
 }
 
-/* Early pushes, by all threads of the group: the task in hand has been taken (edge 23, both ends). Who waits for its events and has no other
-   producer to come becomes ready, and will wait for them. Nothing is published by that. */
+/* Early pushes, by all threads of the group: the task in hand has been acquired (edge 23, both ends). Pushes the
+   tasks that wait for its events and for no other producer that is still to be acquired; they will wait for the
+   events. Publishes nothing. */
 FLEET_DEVICE void fleeti_push_early(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -2404,7 +2462,7 @@ FLEET_DEVICE void fleeti_push_early(const fleeti_worker *w)
     }
 }
 
-/* DYNAMIC, by all threads of the group: the notify of the task in hand, which also makes ready what it completes.
+/* By all threads of the group: the notify of the task in hand, and the pushes of the tasks that it makes ready.
    Returns FLEETI_VETOED or 0. */
 FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify first,
                                             const fleeti_notify *notifies, uint32_t n,
@@ -2436,10 +2494,10 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
 
 /* ---- popping ready tasks --------------------------------------------------------------------- */
 
-/* A ring, as who pops from it needs it. */
+/* A ready ring, as the wave that pops needs it. */
 typedef struct fleeti_pop_ring {
     fleeti_ring *ring;
-    uint32_t mask, entries; /* of a step at most, 0: nobody pushes to it */
+    uint32_t mask, entries; /* of a step at most; 0: the ring is not used */
 } fleeti_pop_ring;
 
 FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_of(const fleeti_worker *w, uint32_t which)
@@ -2451,7 +2509,7 @@ FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_of(const fleeti_worker *w, uint32_t
     source.entries = fleeti_plan_of(w)->ring_entries[which];
     return source;
 }
-/* Those of its own chiplet, and the step event, a worker keeps in LDS: every acquire empties the L1. */
+/* A worker keeps the rings of its own chiplet, and the step event, in LDS: every acquire empties the L1. */
 FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -2475,7 +2533,7 @@ FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
         fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
         fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
     }
-    fleet_wave_barrier(); /* the wave that pops is the wave of thread 0 */
+    fleet_wave_barrier(); /* the wave that pops is that of thread 0 */
 }
 FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32_t kind)
 {
@@ -2487,8 +2545,9 @@ FLEET_DEVICE fleeti_pop_ring fleeti_pop_ring_home(const fleeti_worker *w, uint32
     return source;
 }
 
-/* One try, by one thread: wins what is bound to this chiplet, what is at home here, what others have; of
-   wavefront-tasks as many as there are waves. Returns how many entries, with the first one's ticket. */
+/* Tries once, by one thread: reserves from the rings of this chiplet, first those of tasks that must run on it, then
+   from those of the others; of wavefront-tasks as many as there are waves. Returns the number of entries, with the
+   ticket of the first. */
 FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, uint32_t *ticket,
                                  fleet_status *status)
 {
@@ -2496,7 +2555,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, 
     fleeti_pop_ring home[FLEETI_RINGS];
     int32_t available[FLEETI_RINGS];
     uint32_t got = 0;
-    /* All looks at once: they take as long as one. */
+    /* All loads at once, which take as long as one. */
     uint32_t stop = fleet_load_relaxed_device(&fleeti_state_of(w)->stop.word);
     for (uint32_t kind = 0; kind < FLEETI_RINGS; kind++) {
         home[kind] = fleeti_pop_ring_home(w, kind);
@@ -2523,7 +2582,7 @@ FLEET_DEVICE uint32_t fleeti_pop(const fleeti_worker *w, fleeti_pop_ring *from, 
     return got;
 }
 
-/* The head of the worker's own queue into LDS, by all lanes of a wave. */
+/* Fetches the head of the worker's own queue to LDS, by all lanes of a wave. */
 FLEET_DEVICE void fleeti_own_fetch(fleeti_worker *w, uint32_t index)
 {
     fleeti_fetch_task(w, FLEETI_OWN_WORD, index);
@@ -2539,8 +2598,8 @@ FLEET_DEVICE void fleeti_own_fetch(fleeti_worker *w, uint32_t index)
     fleet_wave_barrier();
 }
 
-/* DYNAMIC, by all lanes of a wave: how many tasks at the head of the worker's own queue may run now: one, or of
-   wavefront-tasks so many in a row. *scope: what they must acquire. */
+/* By all lanes of a wave: how many tasks at the head of the worker's own queue may run now: one, or several
+   consecutive wavefront-tasks. *scope: what they must acquire. */
 FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
                                        fleeti_wait_diagnostics *seen)
 {
@@ -2564,7 +2623,7 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
     count = slot.info & FLEETI_PENDING_WAVE ? fleeti_uniform(slot.info >> 8) : 1;
     if (count > fleeti_batch_limit(w)) count = fleeti_batch_limit(w);
     if (count > lanes) count = lanes;
-    /* One task: all lanes share its counters. Several: each lane looks after one. */
+    /* One task: all lanes share its counters. Several: each lane polls for one. */
     if (count > 1 && lane && lane < count) fleeti_pending_load(&slot, w, index + lane);
     bad = fleeti_ballot(lane < (count > 1 ? count : lanes) &&
                         (!fleeti_pending_ready(&slot, w, epoch, count > 1 ? 0 : lane,
@@ -2577,8 +2636,9 @@ FLEET_DEVICE uint32_t fleeti_own_ready(fleeti_worker *w, uint32_t *scope,
     return count;
 }
 
-/* DYNAMIC, by the first wave: takes `count` tasks from the head of the worker's own queue, whose events it has seen
-   complete, the first one into the next slot; acquires what they published. Pair: the releases of the producers. */
+/* By the first wave: takes `count` tasks, whose events it has seen complete, from the head of the worker's own
+   queue, and brings the first one into the next slot. Acquires what they published. Pair: the releases of the
+   producers (edge 1). */
 FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t scope)
 {
     const uint32_t own = fleeti_parked_value(w->own), next = own + count;
@@ -2598,10 +2658,9 @@ FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t sco
     fleeti_invalidate((fleet_scope)scope);
 }
 
-/* DYNAMIC: puts a task that may run into the next slot, the head of the worker's own queue or one that
-   is popped; of wavefront-tasks the descriptors' numbers go to the batch words. The step event tells
-   which step that is of, and when the run ends, for which this returns 0: it counts whoever nobody waits
-   for. */
+/* Brings a task that may run into the next slot: the head of the worker's own queue, or one that is popped. The
+   descriptors of wavefront-tasks go to the batch words. The step event counts the tasks for which no other task
+   waits; it tells to which step the task belongs, and when the run ends: then this returns 0. */
 FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
 {
     uint32_t got = 0, step = 0;
@@ -2623,8 +2682,8 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
         do {
             blocked.counter = 0;
 #if !defined(FLEET_NO_WATCHDOG)
-            /* Where nobody is ever idle, the host's word is polled_at at here, every few milliseconds: before the own
-               queue, whose head may be ready every time. */
+            /* Where no wave is ever idle, the host's abort word is polled here, every few milliseconds, before the
+               worker's own queue, whose head may be ready every time. */
             if (fleet_lane() == 0) {
                 const uint32_t now = fleeti_cycles();
                 if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOAD_CYCLES) {
@@ -2663,21 +2722,22 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
             for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
                 status = fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch,
                                           &index);
-                /* Left by a step of another bucket that ended too early, as only a plan or a run-time tensor that is
-                   wrong has it end. */
+                /* Left by a step of another bucket that ended too early, which only a wrong plan or a wrong run-time
+                   tensor can cause. */
                 if (index >= fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 2) && !status)
                     status = FLEET_ERROR_IMAGE_INDEX;
                 fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
             }
             if (fleeti_any((uint32_t)status)) got = 0;
-            /* Pair: fleeti_post_order before the push (edge 6), and the releases of the producers. */
+            /* Acquires what made the task ready. Pair: fleeti_post_order before the push (edge 6), and the releases
+               of the producers. */
             if (got) fleeti_invalidate(FLEET_SCOPE_DEVICE);
-            /* A step begins when the one before has ended, and does not end without this task. Behind the acquire: the
-               count that began the step is there. */
+            /* The step began when the one before had ended, and does not end without this task. After the acquire
+               this load sees the count that began the step. */
             step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
         }
         if (fleeti_any((uint32_t)status) && fleeti_any(has_own && blocked.counter)) {
-            /* The lane whose event it is tells what the head of the own queue waits for. */
+            /* The lane that polled it reports the event for which the head of the own queue waits. */
             blocked.status = (fleet_status)fleeti_first((uint32_t)status);
             if (blocked.counter)
                 fleeti_record_failure(
@@ -2686,7 +2746,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
                         w)[fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own)]
                         .id,
                     fleeti_parked_value(w->own_epoch), blocked, 0);
-        } else if (status) { /* in the step that has not ended */
+        } else if (status) { /* reports the step that has not ended */
             const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
             const uint32_t epoch = begun + (seen.found - (begun - 1) * target) / target;
             seen.status = status;
@@ -2705,7 +2765,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }
     }
-    /* The wait of a task that was pushed early is next to use word 0. */
+    /* The wait of a task that was pushed early is the next to use word 0. */
     got = fleeti_broadcast(w->self, got, 1);
     if (!got) return 0;
     step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
@@ -2726,7 +2786,7 @@ FLEET_DEVICE void fleeti_dynamic_start(fleeti_worker *w)
     fleet_block_barrier(); /* before word 1 is used again */
 }
 
-/* One for each of the first waves, wherever its descriptor stands. */
+/* One for each of the first waves; their descriptors need not be consecutive. */
 FLEET_DEVICE uint32_t fleeti_dynamic_batch(const fleeti_worker *w, uint32_t *end)
 {
     const uint32_t wave = fleet_wave_id(), has = wave < fleeti_parked_value(w->batch_count);
@@ -2736,7 +2796,7 @@ FLEET_DEVICE uint32_t fleeti_dynamic_batch(const fleeti_worker *w, uint32_t *end
     return index;
 }
 
-/* A popped task's events are complete, unless it was pushed early. */
+/* The events of a popped task are complete, unless it was pushed early. */
 FLEET_DEVICE uint32_t fleeti_dynamic_wait(const fleeti_worker *w)
 {
     return fleeti_task_has(w, FLEETI_EARLY) ? FLEETI_TASK(w, n_waits) & 0xffff : 0;
@@ -2763,7 +2823,7 @@ FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
     f->waits = fleeti_parked_pointer_to(block + plan->waits);
     f->notifies = fleeti_parked_pointer_to(block + plan->notifies);
 }
-/* The plan of the bucket that this launch runs, and the steps that it has behind it. */
+/* The plan of the bucket that this launch runs, and the steps that the bucket has completed. */
 FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t *epoch)
 {
     const char *block = (const char *)run->plan;
@@ -2776,7 +2836,7 @@ FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t
     return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
 }
 
-/* Claims a role and prepares the worker, whose fixed part is `f`; the caller's whole workgroup comes here. */
+/* Runs the residency check and prepares the worker, whose constant part is `f`. The whole workgroup calls it. */
 FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run, void *lds,
                                uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
                                uint32_t only_static)
@@ -2840,7 +2900,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         }
         return;
     }
-    /* On their way during the census. They are this launch's, if its role is one. */
+    /* In flight during the residency check. They belong to this launch if the workgroup gets a role. */
     plan = fleeti_choose_plan(run, &epoch);
     state_epoch = fleet_load_relaxed_device(&run->state->epoch.word);
     role = fleet_thread_id() == 0 ? fleeti_residency_check(run) : 0;
@@ -2868,7 +2928,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     queue = (const fleeti_queue *)((const char *)plan + plan->queues) +
             (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET ? chiplet
                                                              : fleeti_parked_value(w->fixed->id));
-    if (only_static) { /* a constant; without it the code below is for nobody */
+    if (only_static) { /* a constant: the compiler drops the code for other schedules */
         if (plan->schedule != FLEET_SCHEDULE_STATIC)
             f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
         w->schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC);
@@ -2877,7 +2937,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     f->count = fleeti_parked_of(queue->count);
     f->first_epoch = fleeti_parked_of(w->epoch);
     f->last_epoch = fleeti_parked_of(w->epoch - 1 + run->steps);
-    /* A chiplet without tasks has no step end either: nothing to wait for. */
+    /* A chiplet without tasks has no end of a step to wait for. */
     done = run->steps == 0 ||
            (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC ? plan->n_tasks : queue->count) == 0;
     if (fleeti_parked_value(w->fixed->launch_error)) {
@@ -2891,8 +2951,8 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     }
     w->done = fleeti_parked_of(fleeti_uniform(done));
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
-    w->polled_at =
-        fleeti_parked_of(fleeti_cycles()); /* not all workers at once at the host's word */
+    /* so that workers do not poll the host's word at the same time */
+    w->polled_at = fleeti_parked_of(fleeti_cycles());
     w->prefetches = fleeti_thread_wave(w->self) + 1 + (ring_slots != 0) == fleet_wave_count();
     if (!w->slow) fleeti_static_start(w);
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) fleeti_chiplet_start(w);
@@ -2901,12 +2961,13 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
 
 /* ---- next task ------------------------------------------------------------------------------- */
 
-/* What is not STATIC, one task after the other: batches of wavefront-tasks, mailboxes, a task alone, the end.
-   Returns 1 with a task in hand, 2 when there is one in the next slot, 0 when the run is over for this worker. */
+/* The next task where it is not in the next slot already: the next one of a batch, from a mailbox or a ready ring, a
+   single task, or none. Returns 1 with a task in hand, 2 with one in the next slot, 0 when the run is over for this
+   worker. */
 FLEET_DEVICE uint32_t fleeti_next_of_schedule(fleeti_worker *w)
 {
     const uint32_t next = fleeti_parked_value(w->batch_at);
-    if (next < fleeti_parked_value(w->batch_end)) { /* every wave takes its own */
+    if (next < fleeti_parked_value(w->batch_end)) { /* each wave has its own */
         w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + next);
         w->batch_at = fleeti_parked_of(next + fleeti_task_waves(w->self));
         return 1;
@@ -2930,8 +2991,8 @@ FLEET_DEVICE uint32_t fleeti_next_of_schedule(fleeti_worker *w)
     return fleet_wave_id() == 0;
 }
 
-/* The wavefront-tasks of a batch whose first one stands in the last slot: the first descriptor of this wave; *end: of
-   them all. */
+/* The wavefront-tasks of a batch whose first descriptor is in the last slot: returns the first descriptor of this
+   wave; *end: of all of them. */
 FLEET_DEVICE uint32_t fleeti_batch(fleeti_worker *w, uint32_t *end)
 {
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_batch(w, end);
@@ -2939,10 +3000,10 @@ FLEET_DEVICE uint32_t fleeti_batch(fleeti_worker *w, uint32_t *end)
     return fleeti_dynamic_batch(w, end);
 }
 
-/* The part of fleeti_next_task for all tasks but plain ones. */
+/* The rest of fleeti_next_task, for tasks that are not plain. */
 FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
 {
-    if (w->vetoed) { /* of the plain task before this one */
+    if (w->vetoed) { /* the notify of the plain task before this one was vetoed */
         if (w->tile_status)
             fleeti_tile_failed(
                 w, fleeti_lds_get(w->slots, FLEETI_SLOT(w->number - 1) + FLEETI_WORD(id)),
@@ -2971,19 +3032,19 @@ FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
     }
 }
 
-/* The next task of this group into w->task; 0: the run is over for this worker. A plain task stands in the next slot,
-   exists, has the whole workgroup for itself and notifies one event at most; most tasks are. The end of a step is
-   not. */
+/* Brings the next task of this group into w->task; 0: the run is over for this worker. A plain task is in the next
+   slot, is not absent, uses the whole workgroup and notifies at most one event, as most tasks do. The end of a step
+   is not plain. */
 FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
 {
     fleeti_lds_reset(w->lds_mark);
     w->plain = 0;
     if (w->slow) {
-        /* The first wave may be filling the slot; and the task before is not to stay in registers. */
+        /* The first wave may be filling the slot, and the descriptor of the task before must not stay in registers. */
         __builtin_memset(&w->task, 0, sizeof w->task);
     } else {
         w->task = fleeti_pinned_from_lds(w->slots, FLEETI_SLOT(w->number));
-        /* The upper half of n_waits is the number of notifications: not more than one. */
+        /* The upper half of n_waits is the number of notify records: at most one. */
         w->plain = (w->vetoed | FLEETI_TASK(w, n_waits) >> 17 |
                     fleeti_task_has(w, FLEETI_GUARDED | FLEETI_MAPPED)) == 0 &&
                    FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE &&
@@ -2998,8 +3059,8 @@ FLEET_DEVICE uint32_t fleeti_next_task(fleeti_worker *w)
 
 /* ---- wait and notify ------------------------------------------------------------------------- */
 
-/* This worker takes no further task; in a batch, once the waves have met: a wavefront-task that did not run
-   published nothing, and the end of the step must not follow it. */
+/* This worker acquires no further task; in a batch, once its waves have met: a wavefront-task that did not run
+   published nothing, so the end of the step must not follow it. */
 FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 {
     if (w->group == FLEET_BLOCK) {
@@ -3012,7 +3073,7 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
 }
 
 /* How many wait records of the task in hand its group must poll. None under CHIPLET, whose scheduler saw its events
-   complete. */
+   complete, and for a single task. */
 FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
 {
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_wait(w);
@@ -3020,13 +3081,14 @@ FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
     return 0;
 }
 
-/* Whether it is known before the wait that there is such a task; run-time tensors tell behind it only. */
+/* Whether a prefetch may run: the task will wait, and is known to exist. Run-time tensors tell that only after the
+   wait. */
 FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
 {
     return fleeti_wait_count(w) && !w->absent && !fleeti_task_has(w, FLEETI_MAPPED);
 }
 
-/* Waits for the events of the task in hand; 0: the run ends, the tile must not run. */
+/* Waits for the events of the task in hand; 0: the run ends, and the tile must not run. */
 FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
 {
     const fleeti_wait *waits = fleeti_waits_of(w) + FLEETI_TASK(w, waits);
@@ -3042,15 +3104,15 @@ FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
                              (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
                              &fleeti_state_of(w)->config.watch, &seen);
     if (!status) return 1;
-    if (seen.status) /* the lane whose event it was */
+    if (seen.status) /* in the lane whose event it was */
         fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
                               FLEETI_TASK(w, id), w->epoch, seen, 0);
     fleeti_stop(w);
     return 0;
 }
 
-/* Waits for the events of the task in hand; 0: it must not run. Under CHIPLET the scheduler, under DYNAMIC the last
-   arrival saw them complete, and the worker has acquired; but for early pushes. */
+/* Makes the task in hand ready to run; 0: it must not run. Its events are complete already where a scheduler or the
+   last arrival saw them complete, and the worker has acquired. */
 FLEET_DEVICE uint32_t fleeti_wait_task(fleeti_worker *w)
 {
     uint32_t n;
@@ -3064,7 +3126,7 @@ FLEET_DEVICE uint32_t fleeti_wait_task(fleeti_worker *w)
     return 1;
 }
 
-/* The part of fleeti_finish_task for all tasks but plain ones. */
+/* The rest of fleeti_finish_task, for tasks that are not plain. */
 FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status tile_status)
 {
     const fleeti_notify *notifies = fleeti_notifies_of(w) + FLEETI_TASK(w, notifies);
@@ -3096,12 +3158,13 @@ FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status til
         .flags;
 }
 
-/* After the tile: publishes its data, counts steps, and looks ahead. */
+/* After the tile: publishes its data, counts steps, and fetches descriptors ahead. */
 FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 {
     fleeti_trace_ended(w);
-    if (w->plain) { /* a veto is looked at together with the next task */
-        const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0; /* for the compiler: 1 at most */
+    if (w->plain) { /* a veto is checked together with the next task */
+        /* tells the compiler that it is at most 1 */
+        const uint32_t n = FLEETI_TASK(w, n_waits) >> 16 != 0;
         fleeti_notify first;
         __builtin_memset(&first, 0, sizeof first);
         if (n && fleeti_is_leader(w->self, FLEET_BLOCK))
@@ -3131,9 +3194,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 
 /* ---- loop macros ----------------------------------------------------------------------------- */
 
-/* FLEET_DISPATCH(set, LIST): LIST(TILE, P) is TILE(P, name) for each tile of the set, in any order. Makes the
-   tile numbers set_name for fleet_call_device, and the one place where each tile is called. The type `set`
-   is what args points to. */
+/* Private parts of the macros above. */
 #define FLEETI_TILE_ENUM(set, name) set##_##name,
 #define FLEETI_TILE_CASE(set, name)                                                                \
     case set##_##name:                                                                             \
@@ -3173,7 +3234,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         name##_stream(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                                  \
         break;
 
-/* Those of the task in hand. */
+/* The arguments of the task in hand. */
 #define FLEETI_ARGS(set, w)                                                                        \
     ((const set *)fleeti_parked_address((w)->fixed->args) + FLEETI_TASK(w, args))
 #define FLEETI_LOOP(set, fleet_run_, set_args, lds, lds_bytes, only_static)                        \
@@ -3202,13 +3263,13 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         } else {                                                                                   \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
                 if (set##_slots > 0) fleeti_pipeline_taken(&fleeti_w);                             \
-                /* Worked out before the wait, so that the tile begins at once when it is over. */ \
+                /* Computed before the wait, so that the tile begins right after it. */            \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
                 if (set##_slots > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);              \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
                 if (sizeof(set) <= FLEETI_ARGS_PRELOAD_BYTES) {                                    \
-                    /* Likewise loaded, to registers; if there are any. */                         \
+                    /* Loaded before the wait, too, to registers. */                               \
                     __builtin_memset(&fleeti_copy, 0, sizeof(set));                                \
                     if (fleeti_parked_address(fleeti_w.fixed->args))                               \
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
@@ -3234,14 +3295,13 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 
 /* ==== >>trace: recording ====================================================================== */
 
-/* A task is timed by the wave that leads it, at four points of its life, by the clock that all chiplets share; one lane
-   stores the record after the notify, for which nobody then waits. Each worker has places for records of its own, and
-   each wave knows its own by counting: nobody has to ask. */
+/* The wave that leads a task times it at four points, by a clock that all chiplets share. One lane stores the record
+   after the notify, so that no other task waits for it. Each worker has a part of the trace of its own, and its
+   waves count tasks alike, so that no index is ever shared. */
 
 #if defined(FLEET_TRACE)
 
-/* The worker has its number, so the launch was not refused: it clears what earlier launches left in its places, and
-   only then has records of its own. */
+/* The worker has its number, so the launch was not refused: it clears its part before it stores records. */
 FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
 {
     fleeti_trace *trace = fleeti_state_of(w)->config.trace;
@@ -3262,7 +3322,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
         fleet_store_nt16(records + i, zero);
         fleet_store_nt16(&records[i].notified, zero);
     }
-    /* All zeros are in memory before the first record is, which another wave may store. */
+    /* Orders the zeros before the first record, which another wave may store. */
     fleeti_drain();
     fleet_block_barrier();
     w->trace.records = fleeti_parked_pointer_to(records);
@@ -3275,8 +3335,8 @@ FLEET_DEVICE uint32_t fleeti_trace_step(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
 }
-/* All waves, with a task that is not plain, or the first of a batch, just taken from the next slot: plain ones have a
-   record each. Those of steps before the first one that counts do not count. */
+/* By all waves, with the next task in hand that is not plain, or with the first one of a batch: counts its records.
+   Plain tasks have one each. Steps before the first one that is recorded have none. */
 FLEET_DEVICE void fleeti_trace_count(fleeti_worker *w)
 {
     const uint32_t walks = fleeti_walks(w);
@@ -3299,7 +3359,7 @@ FLEET_DEVICE uint32_t fleeti_trace_leads(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->group == FLEET_WAVE ? w->trace.room : w->trace.lead);
 }
-/* No access to memory moves from one side to the other. */
+/* The compiler moves no access to memory across it. */
 FLEET_DEVICE uint64_t fleeti_trace_now(void)
 {
     uint64_t now;
@@ -3309,7 +3369,7 @@ FLEET_DEVICE uint64_t fleeti_trace_now(void)
     return now;
 }
 
-/* The task in hand has been taken. */
+/* The task in hand has been acquired. */
 FLEET_DEVICE void fleeti_trace_taken(fleeti_worker *w)
 {
     uint64_t now;
@@ -3332,7 +3392,7 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w)
     if (fleeti_trace_leads(w)) w->trace.ended = fleeti_parked_of((uint32_t)fleeti_trace_now());
 }
 
-/* The descriptor of a task that the workgroup has in hand. */
+/* The descriptor of the workgroup's task in hand. */
 FLEET_DEVICE uint32_t fleeti_trace_desc(const fleeti_worker *w)
 {
     if (fleeti_walks(w)) return fleeti_static_desc(w);
@@ -3362,7 +3422,7 @@ FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
     first.word[2] = fleeti_parked_value(t->begun), first.word[3] = fleeti_parked_value(t->ended);
     second.word[0] = (uint32_t)fleeti_trace_now();
     second.word[1] = desc, second.word[2] = step, second.word[3] = flags;
-    /* The end of the kernel publishes them. Pair: the copy in fleet_trace_read (edge 17). */
+    /* The end of the kernel publishes the record to the host. Pair: the copy in fleet_trace_read (edge 17). */
     if (fleet_lane() == 0) {
         fleet_store_nt16(record, first);
         fleet_store_nt16(&record->notified, second);
@@ -3431,7 +3491,7 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 
 /* ---- launch: helper kernels ------------------------------------------------------------------ */
 
-/* The smallest bucket that serves these values. */
+/* The smallest bucket that holds these values. */
 FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32_t *values)
 {
     const uint64_t *offset = (const uint64_t *)((const char *)plan + plan->buckets);
@@ -3449,7 +3509,7 @@ FLEET_DEVICE int32_t fleeti_extent_of(fleet_dim d, const int32_t *values)
     int64_t v = d.add + (d.symbol ? d.mul * values[d.symbol - 1] : 0);
     return v < 0 ? 0 : (int32_t)(v / d.div);
 }
-/* What the launch is for: its bucket, its symbols, and the shapes that they give its grids. */
+/* Sets what the launch runs with: its bucket, its symbols, and the shapes that they give its grids. */
 FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan, uint32_t bucket)
 {
     const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
@@ -3466,9 +3526,9 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
                                  state->config.symbol_values);
 }
 
-/* One workgroup, before the run in stream order: announces the launch's workgroups and, where no others are due, opens
-   the run for them (fleeti_residency_decide). trace: where its records go; null: none. The end of this kernel publishes what it
-   wrote to the next. */
+/* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
+   the run for them (see >>worker, residency check). trace: for the records; null: none. The end of this kernel
+   publishes its stores to the next one. */
 FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
 {
     fleeti_state *state = run.state;
@@ -3476,13 +3536,13 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
     const fleet_plan *plan = run.plan;
     uint32_t mine = 0, aborted = 0, stop = 0;
     if (fleet_thread_id() == 0) {
-        /* All that the launches before left in the state, too. Pair: the RMW that closes a run, in fleeti_leave
+        /* Acquires all that earlier launches left in the state. Pair: the RMW that closes a run, in fleeti_leave
            (edge 11). */
         if (fleeti_rmw_device(&state->due.word, run.blocks)) {
             fleet_add_relaxed_system(&host->busy, 1);
         } else {
-            aborted =
-                fleet_load_relaxed_system(&host->abort.word); /* across the bus: for the end */
+            /* across the bus: used at the end */
+            aborted = fleet_load_relaxed_system(&host->abort.word);
             stop = fleet_load_relaxed_device(&state->stop.word);
             mine = 1 + fleeti_smallest_bucket(plan, state->config.symbol_values);
         }
@@ -3501,7 +3561,8 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
                              0);
         fleet_store_relaxed_device(&state->config.mailboxes[i / FLEETI_MAILBOX].taken.word, 0);
     }
-    /* All that the workgroup's threads have cleared, before thread 0 publishes seats. */
+    /* Publishes what all threads have cleared to thread 0, over the barrier, and by its seats to the workgroups
+       (edge 12). */
     fleeti_drain();
     fleet_block_barrier();
     if (fleet_thread_id() == 0) {
@@ -3511,18 +3572,19 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
         state->config.trace = trace;
         if (stop) {
             fleet_add_relaxed_system(&host->poisoned, 1);
-        } else if (aborted) { /* this launch and those to come */
+        } else if (aborted) { /* for this launch and later ones */
             fleet_cas_relaxed_device(&state->stop.word, 0, FLEET_ERROR_ABORTED);
             fleeti_publish_system(&host->status, FLEET_ERROR_ABORTED);
         }
-        /* The census is clear and the verdict pending before there are seats: workgroups of a launch that was refused
-           since may be running already. Pair: the RMW on the seats, in fleeti_residency_check (edge 12). */
+        /* Publishes to the workgroups that the counts are clear and the result is pending, before there are seats:
+           workgroups of a launch that has been refused meanwhile may be running already. Pair: the RMW of the seats
+           in fleeti_residency_check (edge 12). */
         fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
     }
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
 
-/* fleet_bind: the value is that of all launches behind it in stream order. */
+/* fleet_bind: the value for all later launches in stream order. */
 FLEET_GLOBAL(64) void fleeti_set_symbol(fleeti_state *state, uint32_t symbol, int32_t value)
 {
     if (fleet_thread_id() == 0) state->config.symbol_values[symbol] = value;
@@ -3535,19 +3597,19 @@ void fleeti_set_tensor(fleeti_state *state, uint32_t tensor, const uint32_t *mem
 }
 FLEET_THUNK3(fleeti_set_tensor, fleeti_state *, uint32_t, const uint32_t *)
 
-/* After a launch that failed on the host: its workgroups will not come. Others may wait for them on their seats. */
+/* After a launch that failed on the host: its workgroups will not come, and others may wait for them on their seats. */
 FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 {
     if (fleet_thread_id() != 0) return;
-    /* As if its workgroups had come: no seats stand open while nothing is due. */
+    /* As if its workgroups had come: no seats are open while no workgroup is due. */
     fleeti_rmw_device(&run.state->seats.word, 0u - run.blocks);
     if (fleeti_rmw_device(&run.state->due.word, 0u - run.blocks) != run.blocks)
         fleeti_residency_fail(run.state, FLEET_ERROR_BUSY);
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
-/* fleet_recover: counters, epoch, stop word and the host's copy of them back to zero. words: of the state in all,
-   less what fleet_state_init set: the config, and the table of virtual chiplets, which lies at [table, counters). */
+/* fleet_recover: clears counters, epoch, stop word and the host's copies. words: of the whole state, from which the
+   config and the table of virtual chiplets, at [table, counters), are left out: fleet_state_init set them. */
 FLEET_GLOBAL(256)
 void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t words,
                   uint32_t system_words)
@@ -3563,7 +3625,7 @@ void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t wor
 }
 FLEET_THUNK5(fleeti_reset, fleet_run, uint32_t, uint32_t, uint32_t, uint32_t)
 
-/* fleet_query_topology: how many workgroups found themselves on each chiplet. */
+/* fleet_query_topology: counts the workgroups on each chiplet. */
 FLEET_GLOBAL(64) void fleeti_count_chiplets(uint32_t *found)
 {
     if (fleet_thread_id() == 0) fleet_add_relaxed_device(found + fleet_chiplet_id(), 1);
@@ -3663,7 +3725,7 @@ static uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
     return plan->workers[chiplet] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
 }
 
-/* The power of two that holds a step's entries, in any bucket. */
+/* The power of two that holds the entries of a step, in any bucket. */
 static uint32_t fleeti_ring_capacity(const fleet_plan *plan, uint32_t ring)
 {
     uint32_t capacity = 1;
@@ -3671,7 +3733,7 @@ static uint32_t fleeti_ring_capacity(const fleet_plan *plan, uint32_t ring)
         while (capacity < fleet_plan_bucket(plan, i)->ring_entries[ring]) capacity *= 2;
     return capacity;
 }
-/* Whether some bucket is under DYNAMIC. */
+/* Whether the schedule of some bucket is DYNAMIC. */
 static uint32_t fleeti_has_rings(const fleet_plan *plan)
 {
     uint32_t has = 0;
@@ -3683,7 +3745,7 @@ static size_t fleeti_ring_bytes(const fleet_plan *plan, uint32_t ring)
 {
     return sizeof(fleeti_ring) + fleeti_lines((size_t)fleeti_ring_capacity(plan, ring) * 8);
 }
-/* Where things lie; returns the bytes of the device part. */
+/* Computes the offsets of the parts; returns the bytes of device memory. */
 static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
 {
     size_t at = sizeof(fleeti_state), blocks = 0;
@@ -3722,7 +3784,7 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
     return s.system + fleeti_lines((size_t)plan->system_words * 4);
 }
 
-/* Virtual chiplets: which workgroup counts to which. Every chiplet gets as many as it needs. */
+/* Assigns workgroups to virtual chiplets, to each as many as it needs. */
 static void fleeti_place_blocks(const fleet_plan *plan, const fleet_state_desc *d,
                                 uint8_t *chiplet_of, uint32_t blocks)
 {
@@ -3751,7 +3813,7 @@ static const fleeti_symbol *fleeti_symbols_of(const fleet_plan *plan)
     return (const fleeti_symbol *)(const void *)((const char *)plan + plan->symbols);
 }
 
-/* The counters as `epoch` steps would have left them. */
+/* Sets the counters as `epoch` steps would have left them. */
 static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, uint32_t *system,
                                     uint32_t epoch)
 {
@@ -3782,7 +3844,7 @@ static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, 
             counters[notifies[i].sub] = epoch * notifies[i].share;
 }
 
-/* Linux tells who traces a process; elsewhere nobody does. */
+/* Whether a debugger traces this process, which Linux tells. */
 static uint32_t fleeti_debugged(void)
 {
     char line[128];
@@ -3811,7 +3873,8 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     memset(s, 0, sizeof *s);
     plan = image->plan;
     bytes = fleeti_layout(s, plan);
-    /* Workgroups of different chiplets would count as neighbours, and chiplet scope would be too narrow. */
+    /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
+       would be too narrow. */
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
     if ((uint32_t)d.placement > FLEET_PLACEMENT_SCRAMBLED || d.spare > FLEETI_MAX_INDEX)
         return FLEET_ERROR_ARGUMENT;
@@ -3827,7 +3890,8 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
         if (n > most) most = n;
         s->blocks += n;
     }
-    /* The hardware deals workgroups to chiplets equally: each gets as many as the neediest, the rest leave. */
+    /* The hardware gives each chiplet the same number of workgroups: as many as the chiplet that needs most. The
+       others leave. */
     if (own_ids) s->blocks = most * plan->chiplets + d.spare;
     initial = (char *)calloc(1, bytes);
     if (!initial) return FLEET_ERROR_MEMORY;
@@ -3910,7 +3974,7 @@ fleet_trace_desc fleet_trace_desc_default(void)
     return d;
 }
 
-/* Where the records begin. */
+/* The offset of the records. */
 static size_t fleeti_trace_records_at(const fleet_plan *plan)
 {
     return sizeof(fleeti_trace) + fleeti_lines(plan->total_workers * sizeof(fleeti_trace_row));
@@ -3996,7 +4060,7 @@ static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t
     return k;
 }
 
-/* Of workgroups that run tasks. */
+/* For workgroups that run tasks. */
 static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t blocks)
 {
     fleet_kernel_desc k = fleeti_kernel_desc(d, blocks, d->threads);
@@ -4009,7 +4073,7 @@ static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t
     return k;
 }
 
-/* Says in the report why a call was refused. */
+/* Keeps the reason of a refused call for the report. */
 static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const char *format, ...)
 {
     va_list list;
@@ -4019,7 +4083,7 @@ static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const cha
     return status;
 }
 
-/* Each field of it is in its range. */
+/* Checks that each field is in its range. */
 static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc *d)
 {
     const fleet_kernel_desc worker = fleeti_worker_desc(d, s->blocks);
@@ -4045,7 +4109,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
             s, FLEET_ERROR_ARGUMENT,
             "fleet_launch_desc.limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
             (long long)d->limit_ns);
-    /* Under DYNAMIC a worker knows the step by the count of arrivals that end steps (fleeti_dynamic_next). */
+    /* Under DYNAMIC a worker finds the step in the count of arrivals at the step event (fleeti_dynamic_next). */
     for (uint32_t i = 0; i < s->image->plan->n_buckets; i++) {
         const fleet_plan *plan = fleet_plan_bucket(s->image->plan, i);
         const uint32_t *targets =
@@ -4205,7 +4269,7 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     if ((status = fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_claim), claim_args, &claim)))
         return status;
     status = fleet_kernel_launch(kernel, args, &main);
-    if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU plays the device */
+    if (status == FLEET_ERROR_DEADLOCK) { /* known at once where the CPU simulates the device */
         if (!s->host->status) s->host->status = FLEET_ERROR_DEADLOCK;
         status = FLEET_OK;
     }
@@ -4279,7 +4343,7 @@ fleet_status fleet_state_status(fleet_state *s)
     if (!s || !s->host) return FLEET_ERROR_NULL;
     status = __atomic_load_n(&s->host->status, __ATOMIC_ACQUIRE);
     if (status) {
-        __atomic_store_n(&s->host->poisoned, 0, __ATOMIC_RELAXED); /* the reason says more */
+        __atomic_store_n(&s->host->poisoned, 0, __ATOMIC_RELAXED); /* the first failure says more */
         return (fleet_status)status;
     }
     if (fleeti_take_count(&s->host->busy)) return FLEET_ERROR_BUSY;
@@ -4303,7 +4367,7 @@ uint32_t fleet_state_epoch(const fleet_state *s)
 
 void fleet_abort(fleet_state *s)
 {
-    /* Seen by fleeti_check_watch, and by those that never wait (edge 15). */
+    /* Polled by fleeti_check_watch, and by workers that never wait (edge 15). */
     if (s && s->host) __atomic_store_n(&s->host->abort.word, 1, __ATOMIC_RELEASE);
 }
 
@@ -4387,7 +4451,7 @@ fleet_status fleet_event_test(const fleet_state *s, int32_t event, uint32_t elem
     uint32_t *at = NULL, target = 0;
     fleet_status status = fleeti_external_host(s, event, element, &at, &target);
     if (!done) return FLEET_ERROR_NULL;
-    /* Pair: fleeti_write_back_system before the arrival (edge 16). */
+    /* Acquires what the notifying workgroup published. Pair: fleeti_write_back_system before its arrival (edge 16). */
     if (!status) *done = (int32_t)(__atomic_load_n(at, __ATOMIC_ACQUIRE) - epoch * target) >= 0;
     return status;
 }
@@ -4428,8 +4492,8 @@ fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t elemen
 
 #define FLEETI_EMPTY_GRIDS 9u
 
-/* A chain of grids of empty tasks, so many for each worker: each waits for `group` tasks of the grid before it, and as
-   many wait for each. mixed: and one DYNAMIC task. */
+/* A chain of grids of empty tasks, `per_worker` for each worker: each task waits for `group` tasks of the grid
+   before it, and as many wait for it. mixed: with one DYNAMIC task more. */
 static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule schedule,
                                       uint32_t mixed, uint32_t per_worker, fleet_plan **plan)
 {
@@ -4468,7 +4532,7 @@ static fleet_status fleeti_empty_plan(const fleet_topology *t, fleet_schedule sc
     return status;
 }
 
-/* Nanoseconds of a step: the least of five times of 3 n steps less the least of n. */
+/* Nanoseconds of a step: the least of five times of 3 n steps, less the least of n steps. */
 static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_desc *d,
                                    fleet_kernel kernel, const void *args, double *ns)
 {
@@ -4479,7 +4543,7 @@ static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_de
     uint64_t least[2] = {~0ull, ~0ull};
     fleet_status status = fleet_upload(&image, plan, d->stream);
     if (status) return status;
-    launch.trace = NULL; /* that is of another plan */
+    launch.trace = NULL; /* it belongs to another plan */
     status = fleet_state_create(&state, &image, NULL, d->stream);
     for (uint32_t i = 0; i < 10 && !status; i++) {
         const uint64_t begun = fleeti_now_ns();
@@ -4527,7 +4591,7 @@ fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
 
 /* ---- report ---------------------------------------------------------------------------------- */
 
-/* Target of the element whose counter this is; 0: not a counter of the plan. */
+/* The target of the element whose counter this is; 0: it is no counter of the plan. */
 static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
 {
     const fleeti_event *events =
@@ -4561,9 +4625,8 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     f.tile_status = fleeti_host_word(&from->tile_status);
     f.bucket = fleeti_host_word(&from->bucket);
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
-    if (f.counter &&
-        f.status !=
-            FLEET_ERROR_TENSOR_VALUE) { /* from the counter's own terms to those of the step */
+    /* From the counter's value to arrivals in this step. */
+    if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE) {
         uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image->plan, f.bucket), f.counter);
         uint32_t base = (f.bucket_epoch - 1) * target;
         if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
@@ -4576,7 +4639,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
 uint32_t fleet_get_failure(const fleet_state *s, fleet_failure *failure)
 {
     if (!s || !s->host || !failure) return 0;
-    /* Acquire. Pair: fleeti_publish_system in fleeti_record_failure (edge 14). */
+    /* Acquires the record. Pair: fleeti_publish_system in fleeti_record_failure (edge 14). */
     if (!fleeti_host_word(&s->host->status)) return 0;
     *failure = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
     failure->status = fleeti_host_word(&s->host->status);
@@ -4613,11 +4676,11 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     if (fleeti_host_word(&s->host->resident_needed)) {
         uint32_t k = fleeti_host_word(&s->host->resident_chiplet);
         if (k == FLEETI_ANY_CHIPLET)
-            fleeti_put(&t, "census: %u of %u workgroups became resident in time\n",
+            fleeti_put(&t, "residency check: %u of %u workgroups became resident in time\n",
                        fleeti_host_word(&s->host->resident_found),
                        fleeti_host_word(&s->host->resident_needed));
         else
-            fleeti_put(&t, "census: chiplet %u has %u workgroups, the plan needs %u there\n", k,
+            fleeti_put(&t, "residency check: chiplet %u has %u workgroups, the plan needs %u\n", k,
                        fleeti_host_word(&s->host->resident_found),
                        fleeti_host_word(&s->host->resident_needed));
     }
@@ -4634,12 +4697,13 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         if (f.status == FLEET_ERROR_TENSOR_VALUE && f.counter < plan->n_tensors) {
             if (f.seen == FLEETI_TENSOR_SUM)
                 fleeti_put(&t,
-                           "it left run-time tensor %s with values that add up to %u, not to the "
-                           "notifies of the gather edges\n",
+                           "its values in run-time tensor %s add up to %u, not to the notifies of "
+                           "the gather edges\n",
                            fleeti_tensor_name(plan, f.counter), f.expected);
             else
-                fleeti_put(&t, "it found run-time tensor %s with %d at index %u\n",
-                           fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
+                fleeti_put(
+                    &t, "run-time tensor %s holds %d at index %u, which its map does not allow\n",
+                    fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
         } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);
@@ -4649,14 +4713,14 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
         } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
-            fleeti_put(&t,
-                       "its kernel has a FLEET_STATIC_LOOP, and runs STATIC plans only: build the "
-                       "plan with FLEET_SCHEDULE_STATIC, or give the kernel a "
-                       "FLEET_WORKER_LOOP\n");
+            fleeti_put(
+                &t, "its kernel has a FLEET_STATIC_LOOP, which runs STATIC plans only: build the "
+                    "plan with FLEET_SCHEDULE_STATIC, or give the kernel a "
+                    "FLEET_WORKER_LOOP\n");
         } else if (f.status == FLEET_ERROR_LAUNCH) {
             fleeti_put(&t,
-                       "no room for the weight stream: its ring needs %u bytes of LDS, of which "
-                       "there are %u, and its producer a wave; set "
+                       "no room for the weight pipeline: its ring needs %u bytes of LDS, of "
+                       "which there are %u, and its producer needs a wave; set "
                        "fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set)\n",
                        f.expected, f.seen);
         } else {
@@ -4673,9 +4737,9 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
                 continue;
             fleet_plan_task_name(fleet_plan_bucket(plan, bucket), running[w] - 1, name,
                                  sizeof name);
-            fleeti_put(&t, "still: ");
+            fleeti_put(&t, "now:   ");
             fleeti_put_worker(&t, plan, w);
-            fleeti_put(&t, " has not come back from %s\n", name);
+            fleeti_put(&t, " still runs %s\n", name);
         }
     free(running);
     return t.length;
@@ -4683,10 +4747,10 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
 
 /* ---- trace: the log -------------------------------------------------------------------------- */
 
-/* What a log is made from. */
+/* The arrivals from which a log is made. */
 typedef struct fleeti_log_arrival {
     uint32_t step, counter;
-    uint32_t by_map; /* 1: at any element of the event whose first counter this is */
+    uint32_t by_map; /* 1: at some element of the event whose first counter this is */
     uint32_t task;   /* index in the log */
     uint64_t at_ns;
 } fleeti_log_arrival;
@@ -4710,7 +4774,7 @@ static uint32_t fleeti_chiplet_of_worker(const fleet_plan *plan, uint32_t worker
     return k;
 }
 
-/* Grids of one kind are shown as one: those whose names agree up to the first dot, such as "qkv.0" and "qkv.1". */
+/* Grids whose names agree up to the first dot are of one kind, such as "qkv.0" and "qkv.1". */
 static uint32_t fleeti_kind_length(const fleet_plan *plan, uint32_t grid)
 {
     return (uint32_t)strcspn(fleeti_plan_text(plan, fleeti_plan_grids(plan)[grid].name), ".");
@@ -4722,14 +4786,14 @@ static uint32_t fleeti_same_kind(const fleet_plan *plan, uint32_t a, uint32_t b)
                       !memcmp(fleeti_plan_text(plan, fleeti_plan_grids(plan)[a].name),
                               fleeti_plan_text(plan, fleeti_plan_grids(plan)[b].name), length));
 }
-/* The first grid of a kind stands for it. */
+/* The first grid of the kind of a grid. */
 static uint32_t fleeti_kind_of(const fleet_plan *plan, uint32_t grid)
 {
     uint32_t first = 0;
     while (!fleeti_same_kind(plan, first, grid)) first++;
     return first;
 }
-/* How many kinds come before that of a grid; of n_grids: how many there are. */
+/* The number of kinds before that of a grid; of n_grids: the number of all kinds. */
 static uint32_t fleeti_kind_number(const fleet_plan *plan, uint32_t grid)
 {
     const uint32_t end = grid < plan->n_grids ? fleeti_kind_of(plan, grid) : grid;
@@ -4787,7 +4851,7 @@ static int fleeti_compare_arrivals(const void *a_, const void *b_)
     return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
 }
 
-/* The records that were kept, as tasks; `memory` is the trace. */
+/* Makes tasks of the valid records. memory: the trace. */
 static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *trace,
                                      const char *memory)
 {
@@ -4849,7 +4913,7 @@ static void fleeti_add_arrival(fleeti_log_arrivals *out, const fleet_trace_log *
     }
     out->count++;
 }
-/* Counts them, where there is no list yet; else lists them. Every task also counts for the end of its step. */
+/* Counts the arrivals while there is no list; else lists them. Every task also arrives at its step's event. */
 static void fleeti_list_arrivals(fleeti_log_arrivals *out, const fleet_trace_log *log)
 {
     const fleet_plan *plan = log->plan;
@@ -4870,7 +4934,7 @@ static void fleeti_list_arrivals(fleeti_log_arrivals *out, const fleet_trace_log
     }
 }
 
-/* Arrivals that the plan knows, sorted, as events. */
+/* Makes events of the sorted arrivals that the plan knows. */
 static fleet_status fleeti_log_events(fleet_trace_log *log, const fleeti_log_arrivals *arrivals)
 {
     log->events = (fleet_traced_event *)FLEET_MALLOC((arrivals->count + 1) * sizeof *log->events);
@@ -4909,7 +4973,8 @@ static fleet_traced_event *fleeti_find_event(const fleet_trace_log *log, uint32_
         return NULL;
     return &log->events[low];
 }
-/* Who may have completed an element by a run-time map: the latest such arrival at its tensor before that time. */
+/* The task that may have completed an element by a run-time map: that of the latest such arrival at its tensor
+   before this time. */
 static uint32_t fleeti_find_mapped(const fleet_trace_log *log, const fleeti_log_arrivals *arrivals,
                                    uint32_t step, uint32_t counter, uint64_t before_ns)
 {
@@ -4937,12 +5002,12 @@ static uint32_t fleeti_find_mapped(const fleet_trace_log *log, const fleeti_log_
     return found;
 }
 
-/* The task before it on its worker: of those that were over when it was taken the last. */
+/* The task before it on its worker: of those that had ended when it was acquired, the last one. */
 static uint32_t fleeti_before_it(const fleet_trace_log *log, uint32_t i)
 {
     const fleet_traced *t = &log->tasks[i];
     uint32_t best = FLEET_TRACE_NONE;
-    /* Of those that the other waves had in hand some may be over, and some not. */
+    /* Tasks of other waves may still have run then. */
     for (uint32_t j = i; j-- > 0 && log->tasks[j].worker == t->worker;) {
         if (best != FLEET_TRACE_NONE && i - j > 2 * log->waves) break;
         if (log->tasks[j].notify_end_ns > t->wait_begin_ns) continue;
@@ -4953,7 +5018,7 @@ static uint32_t fleeti_before_it(const fleet_trace_log *log, uint32_t i)
     return best;
 }
 
-/* For what a task waited, and after what it came. */
+/* Finds the event that a task waited for last, and the task after which it ran. */
 static void fleeti_link_task(fleet_trace_log *log, const fleeti_log_arrivals *arrivals, uint32_t i)
 {
     const fleet_plan *plan = log->plan;
@@ -4985,11 +5050,12 @@ static void fleeti_link_task(fleet_trace_log *log, const fleeti_log_arrivals *ar
     awaited->waited_ns += t->run_begin_ns - t->wait_begin_ns;
 }
 
-/* Where a plan has a task wait for arrivals that cannot have come before it, as a forged one may, `after` may lead in a
-   circle: it is cut, for whoever follows it to its end. */
+/* Where a plan has a task wait for arrivals that cannot precede it, as a forged one may, `after` may lead in a
+   circle. It is cut here, so that the path always ends. */
 static fleet_status fleeti_cut_circles(fleet_trace_log *log)
 {
-    uint32_t *seen = (uint32_t *)FLEET_MALLOC((log->n_tasks + 1u) * sizeof *seen); /* 1 + by whom */
+    /* 1 + the task that found it */
+    uint32_t *seen = (uint32_t *)FLEET_MALLOC((log->n_tasks + 1u) * sizeof *seen);
     if (!seen) return FLEET_ERROR_MEMORY;
     memset(seen, 0, (log->n_tasks + 1u) * sizeof *seen);
     for (uint32_t i = 0; i < log->n_tasks; i++) {
@@ -5066,7 +5132,7 @@ typedef struct fleeti_view {
     const fleet_plan *plan;
     uint32_t first_step, last_step;
     uint32_t count; /* tasks whose tile ran */
-    uint32_t last;  /* the one that was done last; FLEET_TRACE_NONE: there are none */
+    uint32_t last;  /* the task that ended last; FLEET_TRACE_NONE: there is none */
     uint64_t begin_ns, end_ns;
 } fleeti_view;
 
@@ -5107,7 +5173,7 @@ static uint32_t fleeti_path_back(const fleeti_view *v, uint32_t i)
                : FLEET_TRACE_NONE;
 }
 
-/* "final(3)", with its slice where there are several. */
+/* "final(3)", with its slice if there are several. */
 static void fleeti_traced_name(const fleeti_view *v, const fleet_traced *t, char *text,
                                size_t bytes)
 {
@@ -5141,7 +5207,7 @@ static fleeti_shares fleeti_shares_of(const fleeti_view *v)
             notify += (double)(t->notify_end_ns - t->run_end_ns) / t->share;
         }
         s.busy += busy, s.wait += wait, s.notify += notify;
-        /* Other waves may have a next task while the first one still notifies. */
+        /* Another wave may have begun its next task while the first one still notifies. */
         if (last >= first && (double)(last - first) > busy + wait + notify)
             s.between += (double)(last - first) - busy - wait - notify;
         s.idle += last >= first ? all - (double)(last - first) : all;
@@ -5161,7 +5227,7 @@ static void fleeti_report_shares(const fleeti_view *v, fleeti_text *out)
                s.notify * part, s.between * part, s.idle * part);
 }
 
-/* The sums of a kind of grids. */
+/* Sums over the tasks of a kind. */
 typedef struct fleeti_grid_times {
     uint32_t tasks;
     uint64_t run_ns, most_ns, wait_ns;
@@ -5186,7 +5252,7 @@ static fleeti_grid_times fleeti_times_of_grid(const fleeti_view *v, uint32_t gri
             fleeti_add_times(&sum, &v->log->tasks[i]);
     return sum;
 }
-/* Of the tasks on the critical path; FLEET_TRACE_NONE: of all kinds. */
+/* Over the tasks on the critical path; FLEET_TRACE_NONE: of all kinds. */
 static fleeti_grid_times fleeti_times_on_path(const fleeti_view *v, uint32_t grid)
 {
     fleeti_grid_times sum;
@@ -5294,7 +5360,7 @@ size_t fleet_trace_report(const fleet_trace_log *log, uint32_t first_step, uint3
 
 /* ---- trace: JSON ----------------------------------------------------------------------------- */
 
-/* Text between quotes: printable ASCII, escaped. */
+/* Puts text between quotes: printable ASCII, escaped. */
 static void fleeti_put_json(fleeti_text *out, const char *text)
 {
     for (; *text; text++) {
@@ -5303,7 +5369,7 @@ static void fleeti_put_json(fleeti_text *out, const char *text)
     }
 }
 
-/* An event of the trace up to its arguments; times in microseconds. */
+/* Puts an event of the trace without its arguments; times in microseconds. */
 static void fleeti_put_span(fleeti_text *out, const fleeti_view *v, const fleet_traced *t,
                             const char *name, const char *category, uint64_t begin, uint64_t end)
 {

@@ -88,7 +88,7 @@ static void hang_once(test_run *t, const setting *s, uint64_t *rng)
         if (!rig_odd(t, &r, ODD_HANG, task, ODD_EVERY, random_below(rng, 3))) return;
         r.launch.limit_ns = SHORT_NS;
         fleet_plan_task_name(r.plan, task, text, sizeof text);
-        snprintf(still, sizeof still, "has not come back from %.60s", text);
+        snprintf(still, sizeof still, "still runs %.60s", text);
         rig_start(&r, 5);
         since = now_ns();
         do {
