@@ -871,12 +871,12 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
 /* Before a stage is filled: waits until so many cycles have passed since the one before. */
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles);
 /* Starts to copy `bytes` to the stage, by the producer. */
-FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes);
 /* One step of a producer that waits: what is on its way gets its full flags, in order. */
-FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight);
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies);
 /* Tells the compiler that all lanes of the producer agree on its copies in flight. */
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight);
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies);
 /* After an acquire: the copies read what it has shown to the producer. */
 FLEET_DEVICE void fleeti_copies_order(void);
 /* Whether the bytes of this very use are there. */
@@ -1627,14 +1627,14 @@ FLEET_DEVICE void fleet_copy_wait(void)
 
 struct fleeti_copies {
     uint32_t stage, use, pending; /* the first of so many stages that wait for their full flags */
-    uint32_t behind;              /* units begun after those of the first one */
+    uint32_t units_after;        /* units begun after those of the first one */
 };
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight)
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 {
-    flight->stage = fleeti_uniform(flight->stage);
-    flight->use = fleeti_uniform(flight->use);
-    flight->pending = fleeti_uniform(flight->pending);
-    flight->behind = fleeti_uniform(flight->behind);
+    copies->stage = fleeti_uniform(copies->stage);
+    copies->use = fleeti_uniform(copies->use);
+    copies->pending = fleeti_uniform(copies->pending);
+    copies->units_after = fleeti_uniform(copies->units_after);
 }
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
@@ -1643,12 +1643,13 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
     fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
 }
 /* The first stage's copies have landed: its full flag. Pair: fleeti_stage_is_full in the takers (edge 18). */
-FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *flight)
+FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *copies)
 {
-    fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(flight->stage), flight->use + 1);
-    flight->pending--;
-    flight->behind = flight->pending ? flight->behind - s->stage_bytes / FLEETI_COPY_UNIT : 0;
-    if (++flight->stage == s->stages) flight->stage = 0, flight->use++;
+    fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(copies->stage), copies->use + 1);
+    copies->pending--;
+    copies->units_after =
+        copies->pending ? copies->units_after - s->stage_bytes / FLEETI_COPY_UNIT : 0;
+    if (++copies->stage == s->stages) copies->stage = 0, copies->use++;
 }
 /* The first stage's copies have landed when no more are on their way than were begun behind it. */
 FLEET_DEVICE void fleeti_copies_wait_oldest(void)
@@ -1656,19 +1657,19 @@ FLEET_DEVICE void fleeti_copies_wait_oldest(void)
     __asm__ volatile(FLEETI_COPY_WAIT ::: "memory");
 }
 /* Waits for the first stage only, or a little longer: the others keep flowing while the caller looks about. */
-FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight)
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
 {
-    const uint32_t copies = flight->behind * FLEETI_COPY_UNIT_LOADS;
-    if (!flight->pending) return;
+    const uint32_t loads = copies->units_after * FLEETI_COPY_UNIT_LOADS;
+    if (!copies->pending) return;
     __asm__ volatile("s_waitcnt vmcnt(32)" ::: "memory");
-    if (copies < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
-    if (copies < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
-    if (copies < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
-    if (copies < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
-    fleeti_stage_landed(s, flight);
+    if (loads < 32) __asm__ volatile("s_waitcnt vmcnt(16)" ::: "memory");
+    if (loads < 16) __asm__ volatile("s_waitcnt vmcnt(8)" ::: "memory");
+    if (loads < 8) __asm__ volatile("s_waitcnt vmcnt(4)" ::: "memory");
+    if (loads < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
+    fleeti_stage_landed(s, copies);
 }
 /* Each stage is as many units: a short piece is copied with its last bytes again. */
-FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
 {
     const uint32_t mine = fleet_lane() * FLEETI_LANE_BYTES;
@@ -1698,12 +1699,12 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *fli
                                  : "memory");
             }
         }
-        if (flight->pending && ++flight->behind == FLEETI_COPY_UNITS_AHEAD) {
+        if (copies->pending && ++copies->units_after == FLEETI_COPY_UNITS_AHEAD) {
             fleeti_copies_wait_oldest();
-            fleeti_stage_landed(s, flight);
+            fleeti_stage_landed(s, copies);
         }
     }
-    if (!flight->pending++) flight->stage = stage, flight->use = use, flight->behind = 0;
+    if (!copies->pending++) copies->stage = stage, copies->use = use, copies->units_after = 0;
 }
 /* Copies are loads like others: the acquire is enough. */
 FLEET_DEVICE void fleeti_copies_order(void) {}
@@ -2356,9 +2357,9 @@ FLEET_DEVICE void fleet_copy_wait(void)
 struct fleeti_copies {
     uint32_t unused;
 };
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight)
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 {
-    (void)flight;
+    (void)copies;
 }
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
@@ -2374,7 +2375,7 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
 {
     const uint32_t full = s->words + 4 * FLEETI_PIPELINE_FULL(stage);
@@ -2382,7 +2383,7 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *fli
 #if FLEETI_BULK
     uint32_t lead;
 #endif
-    (void)flight;
+    (void)copies;
 #if !FLEETI_BULK
     /* As below. */
     if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
@@ -2409,9 +2410,9 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *fli
         : "memory");
 #endif
 }
-FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight)
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
 {
-    (void)s, (void)flight;
+    (void)s, (void)copies;
 }
 FLEET_DEVICE void fleeti_copies_order(void)
 {
@@ -3093,9 +3094,9 @@ FLEET_DEVICE void fleet_copy_wait(void) {}
 struct fleeti_copies {
     uint32_t unused;
 };
-FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *flight)
+FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 {
-    (void)flight;
+    (void)copies;
 }
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
@@ -3103,18 +3104,18 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
     fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), 0);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
 }
-FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *flight, uint32_t stage,
+FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
 {
-    (void)flight, (void)bytes;
+    (void)copies, (void)bytes;
     fleeti_lds_put(s->words, FLEETI_PIPELINE_AT(stage), (uint32_t)(uintptr_t)from);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_AT(stage) + 1,
                    (uint32_t)((uint64_t)(uintptr_t)from >> 32));
     fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(stage), use + 1);
 }
-FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *flight)
+FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
 {
-    (void)s, (void)flight;
+    (void)s, (void)copies;
 }
 FLEET_DEVICE void fleeti_copies_order(void) {}
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
@@ -3789,7 +3790,7 @@ FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, ui
 /* The producer's side. */
 struct fleet_spans {
     fleeti_pipeline ring;
-    fleeti_copies flight;
+    fleeti_copies copies;
     uint32_t stage, use;             /* of the next piece */
     uint32_t first_stage, first_use; /* of its first piece */
     uint32_t task;                   /* number of the task in hand */
@@ -3809,7 +3810,7 @@ FLEET_DEVICE void fleeti_producer_uniform(fleet_spans *p)
     p->stage = fleeti_uniform(p->stage), p->use = fleeti_uniform(p->use);
     p->over = fleeti_uniform(p->over);
     p->step_known = fleeti_uniform(p->step_known);
-    fleeti_copies_uniform(&p->flight);
+    fleeti_copies_uniform(&p->copies);
 }
 
 /* Whether the task in hand has ended without what is still to come. Pair: fleeti_pipeline_begun (edge 21). As all that the producer goes on by, it counts when
@@ -3845,7 +3846,7 @@ FLEET_DEVICE void fleeti_producer_await_copy(fleet_spans *p, uint32_t stage, uin
 {
     uint64_t since = 0;
     while (!p->status && fleeti_any(!fleeti_stage_is_full(&p->ring, stage, use))) {
-        fleeti_copies_progress(&p->ring, &p->flight);
+        fleeti_copies_progress(&p->ring, &p->copies);
         if (fleeti_any(fleeti_pipeline_timed_out(&p->ring, &since)))
             p->status = FLEET_ERROR_TIMEOUT;
     }
@@ -3864,7 +3865,7 @@ FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_spans *p)
     const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
     do {
-        fleeti_copies_progress(s, &p->flight);
+        fleeti_copies_progress(s, &p->copies);
         if (fleeti_producer_stage_abandoned(p)) {
             fleeti_producer_await_copy(p, p->stage,
                                        p->use - 1); /* no wave has waited for the copy */
@@ -3894,7 +3895,7 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
             return;
         }
         fleeti_copies_throttle(&p->begun, p->pace);
-        fleeti_stage_fill(&p->ring, &p->flight, p->stage, p->use, from, piece);
+        fleeti_stage_fill(&p->ring, &p->copies, p->stage, p->use, from, piece);
         from += piece, bytes -= piece;
         if (++p->stage == p->ring.stages) p->stage = 0, p->use++;
     }
@@ -3919,7 +3920,7 @@ FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_spans *p, uint32_t task)
     /* The entry is that of a task before, until that has ended. */
     while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_PIPELINE_BEGUN)) >=
                       (int32_t)FLEETI_PIPELINE_TASKS - 1)) {
-        fleeti_copies_progress(s, &p->flight);
+        fleeti_copies_progress(s, &p->copies);
         if (!fleeti_producer_back_off(p, &tries)) return 0;
     }
     p->task = task;
@@ -3946,7 +3947,7 @@ FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
     fleeti_producer_uniform(p);
     while (fleeti_any(
         (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN) - (p->task + 1)) < 0)) {
-        fleeti_copies_progress(&p->ring, &p->flight);
+        fleeti_copies_progress(&p->ring, &p->copies);
         if (!fleeti_producer_back_off(p, &tries)) {
             p->over = 1;
             break;
@@ -3971,7 +3972,7 @@ FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
             fleeti_copies_order();
             p->step_known = 1;
         } else {
-            fleeti_copies_progress(&p->ring, &p->flight);
+            fleeti_copies_progress(&p->ring, &p->copies);
             p->over = !fleeti_producer_back_off(p, &tries);
         }
     }

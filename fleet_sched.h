@@ -1635,7 +1635,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
                 return 1;
             }
         }
-        fleeti_copies_progress(&p->ring, &p->flight);
+        fleeti_copies_progress(&p->ring, &p->copies);
         if (!fleeti_producer_back_off(p, &tries)) return 0;
     }
 }
