@@ -361,7 +361,8 @@ def attempt(m, work):
         write_decoder(folder, lambda header, text: m.apply(text) if header == m.header else text)
     else:
         mutants.write(m, TOP, folder)
-    paths = compile_paths(folder, work, *UNITS[QWEN3 if m.path() else m.header], m.path())
+    unit = QWEN3 if m.path() else SCHED if m.old == PARKED else m.header  # whose paths show it
+    paths = compile_paths(folder, work, *UNITS[unit], m.path())
     if isinstance(paths, str):
         return m, {}, paths
     return m, red(paths, [n for n in PATHS if n in paths]), "no check notices"
