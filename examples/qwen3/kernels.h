@@ -45,6 +45,17 @@ FLEET_KERNEL(decode_large_m, large_m, THREADS)
 {
     FLEET_STATIC_LOOP(large_m);
 }
+#define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_large_m)
+#else
+#define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_static)
 #endif
+
+/* The kernel for a schedule, and for models that were loaded for large batches, which implies
+   STATIC. All kernels have the same ring. */
+static inline fleet_kernel decode_kernel(fleet_schedule schedule, uint32_t for_large_m)
+{
+    if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
+    return for_large_m ? LARGE_M_KERNEL : FLEET_KERNEL_OF(decode_static);
+}
 
 #endif /* QWEN3_KERNELS_H */

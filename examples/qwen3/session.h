@@ -363,17 +363,6 @@ static int session_open(session *s, const model *m, const session_desc *desc,
     return s->refused ? RUN_REFUSED : RUN_FAILED;
 }
 
-/* All kernels have the same ring. */
-static fleet_kernel decode_kernel_of(const model *m, fleet_schedule schedule)
-{
-    if (schedule != FLEET_SCHEDULE_STATIC) return FLEET_KERNEL_OF(decode);
-#if defined(FLEET_CUDA)
-    if (m->large_m) return FLEET_KERNEL_OF(decode_large_m);
-#endif
-    FLEET_UNUSED(m);
-    return FLEET_KERNEL_OF(decode_static);
-}
-
 /* Runs all steps in one launch, which ends when all sequences have, and waits for it. 0, or -1 and
    s->error. */
 static int session_run(session *s)
@@ -384,7 +373,8 @@ static int session_run(session *s)
     d.lds_bytes = LDS_BYTES, d.stream_bytes = FLEET_STREAM_BYTES(task_args);
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
-    status = fleet_launch(&s->state, &d, decode_kernel_of(s->m, s->desc.schedule), s->device_tasks);
+    status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
+                          s->device_tasks);
     if (!status) status = fleet_wait_state(&s->state, NULL);
     if ((!status || status == FLEET_ERROR_TILE) &&
         fleet_to_host(&s->last, s->d.b, sizeof s->last, NULL))

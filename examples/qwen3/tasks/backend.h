@@ -1,10 +1,12 @@
-/* tasks/backend.h: the interface between tasks and backends. All that a backend defines is listed here; a definition that
-   differs from its prototype does not compile.
+/* tasks/backend.h: the interface between tasks and backends. All that a backend defines is listed here. As C, a definition
+   that differs from its prototype does not compile (the CPU's; NVIDIA's in tests/qwen3/emulated.c).
 
    A backend consists of
        platform.h           its section: sizes and number formats
        backend_NAME.h       the functions and constants below
-       attention tasks      tasks/attention.h, for which it defines dot and add_scaled_vector, or its own
+       attention tasks      tasks/attention.h, for which it defines dot and add_scaled_vector; or its own, which define
+                            ATTENTION_TASKS(TILE_, P), their list, and COMBINE_TASK, the task that combines KV splits
+                            where `attend` does not, or NO_TASK
        kernels.h            versions of tasks that only it has
 
    Constants (macros):
