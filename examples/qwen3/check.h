@@ -61,14 +61,14 @@ static void check_logits(checked *c, const qwen3_case *e, const float *logits, u
 {
     for (uint32_t k = 0; k < e->check_count; k++) {
         const float *is = logits + (size_t)e->checks[k].step * vocab;
-        double most = -INFINITY, sum = 0;
+        double max = -INFINITY, sum = 0;
         for (uint32_t v = 0; v < QWEN3_CHECKED_LOGITS && v < vocab; v++) {
             check_difference(c, (double)is[v], e->checks[k].logits[v]);
             c->logits++;
         }
-        for (uint32_t v = 0; v < vocab; v++) most = fmax(most, (double)is[v]);
-        for (uint32_t v = 0; v < vocab; v++) sum += exp((double)is[v] - most);
-        check_difference(c, most + log(sum), e->checks[k].logsumexp);
+        for (uint32_t v = 0; v < vocab; v++) max = fmax(max, (double)is[v]);
+        for (uint32_t v = 0; v < vocab; v++) sum += exp((double)is[v] - max);
+        check_difference(c, max + log(sum), e->checks[k].logsumexp);
     }
 }
 

@@ -64,14 +64,14 @@ static int memory_refused(const qwen3_config *config, const qwen3_checkpoint *fr
     bytes_needed bytes;
     char context[64] = "", batch[64] = "";
     const uint64_t room = left - left / 64;
-    uint32_t most;
+    uint32_t largest;
     int bad = count_bytes(config, from, desc, n, &bytes, error);
     if (bad || bytes.weights + bytes.session <= room) return bad;
-    most = largest_that_fits(config, from, *desc, n, room, FIT_CONTEXT, shortest, desc->context,
-                             error);
-    if (most) snprintf(context, sizeof context, "--context %u would fit", most);
-    most = largest_that_fits(config, from, *desc, n, room, FIT_SEQUENCES, 1, n, error);
-    if (most) snprintf(batch, sizeof batch, "--batch %u would fit", most);
+    largest = largest_that_fits(config, from, *desc, n, room, FIT_CONTEXT, shortest, desc->context,
+                                error);
+    if (largest) snprintf(context, sizeof context, "--context %u would fit", largest);
+    largest = largest_that_fits(config, from, *desc, n, room, FIT_SEQUENCES, 1, n, error);
+    if (largest) snprintf(batch, sizeof batch, "--batch %u would fit", largest);
     snprintf(error, ERROR_BYTES,
              "%.3f GB of memory are needed (weights %.3f, %u sequences of up to %u tokens %.3f), "
              "and %.3f are free: %s%s%s",

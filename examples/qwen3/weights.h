@@ -114,8 +114,8 @@ static void *pack_panels(void *user)
     packing *p = (packing *)user;
     const layout *as = p->as;
     const uint32_t k = padded(as->k, K_ALIGN), last = panels_of(as) - 1;
-    const uint32_t words = panel_bytes_of(as) / 2, most = PACK_BYTES / 2 / words + 1;
-    bf16 *stage = (bf16 *)malloc((size_t)most * words * 2), *line = (bf16 *)calloc(k, 2);
+    const uint32_t words = panel_bytes_of(as) / 2, max_staged = PACK_BYTES / 2 / words + 1;
+    bf16 *stage = (bf16 *)malloc((size_t)max_staged * words * 2), *line = (bf16 *)calloc(k, 2);
     uint32_t staged = 0;
     if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
     for (uint32_t tile = p->first; tile < p->end && !p->error[0]; tile++) {
@@ -136,7 +136,7 @@ static void *pack_panels(void *user)
                     block[pack_at(c % TILE_N, i, as->inner_k)] = line[at + i];
             }
         }
-        if (++staged < most && tile + 1 < p->end) continue;
+        if (++staged < max_staged && tile + 1 < p->end) continue;
         if (!p->error[0] &&
             fleet_to_device(p->to + (size_t)(tile + 1 - staged) * words, stage,
                             ((size_t)(staged - 1) * words + (size_t)panel_tiles * TILE_N * k) * 2,
@@ -199,8 +199,9 @@ static uint32_t panel_tiles_of(const model *m, uint32_t n)
     if (m->large_m && 2 * ceil_div(n, max_panel_tiles * TILE_N) <= m->workers)
         return max_panel_tiles;
     for (uint32_t panel_tiles = 1; panel_tiles <= max_panel_tiles; panel_tiles++) {
-        const uint32_t most = ceil_div(ceil_div(n, panel_tiles * TILE_N), m->workers) * panel_tiles;
-        if (most <= least) best = panel_tiles, least = most;
+        const uint32_t busiest =
+            ceil_div(ceil_div(n, panel_tiles * TILE_N), m->workers) * panel_tiles;
+        if (busiest <= least) best = panel_tiles, least = busiest;
     }
     return best;
 }

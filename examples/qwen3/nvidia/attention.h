@@ -113,13 +113,13 @@ typedef struct attention_lds {
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t query_sets)
 {
     attention_lds l;
-    char *behind;
+    char *after;
     l.sum = (float *)(void *)(task_lds(ctx) + sizeof(split_list));
     l.row_max = l.sum + WAVE_QUERIES * MAX_HEAD_DIM, l.denominator = l.row_max + WAVE_QUERIES;
-    behind = (char *)(l.denominator + WAVE_QUERIES);
+    after = (char *)(l.denominator + WAVE_QUERIES);
     l.q_is_separate =
-        behind + query_sets * FRAGMENT_ROWS * QUERY_STRIDE * 2 <= (char *)ctx->lds + LDS_BYTES;
-    l.q = l.q_is_separate ? (kv_t *)(void *)behind : (kv_t *)(void *)l.sum;
+        after + query_sets * FRAGMENT_ROWS * QUERY_STRIDE * 2 <= (char *)ctx->lds + LDS_BYTES;
+    l.q = l.q_is_separate ? (kv_t *)(void *)after : (kv_t *)(void *)l.sum;
     return l;
 }
 
@@ -165,7 +165,7 @@ FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const 
     /* all loads at once */
     const vec2 low = load_vec2(from + j), high = load_vec2(from + half + j);
     const vec2 low_norm = load_vec2(norm + j), high_norm = load_vec2(norm + half + j);
-    const vec4 turn = load_vec4(d->rope + ((size_t)position * half + j) * 2);
+    const vec4 cos_sin = load_vec4(d->rope + ((size_t)position * half + j) * 2);
     roped_head t;
     float squares = 0, scale;
     for (uint32_t n = 0; n < 2 && mine; n++)
@@ -175,7 +175,7 @@ FLEET_DEVICE roped_head rmsnorm_rope(const decoder *d, const float *from, const 
     for (uint32_t n = 0; n < 2; n++) {
         const float a = low.value[n] * scale * low_norm.value[n],
                     b = high.value[n] * scale * high_norm.value[n];
-        const float c = turn.value[2 * n], s = turn.value[2 * n + 1];
+        const float c = cos_sin.value[2 * n], s = cos_sin.value[2 * n + 1];
         t.low[n] = a * c - b * s, t.high[n] = b * c + a * s;
     }
     return t;
@@ -414,10 +414,10 @@ FLEET_DEVICE void store_wave_sums(const attention_state *a, const attention_lds 
         UNROLLED
         for (uint32_t m = 0; m < HEAD_TILES; m += 4) {
             const uint32_t at = i / 2 * (MAX_HEAD_DIM / 8) + lane / 4 * 2 + m / 4;
-            vec4 some;
+            vec4 four;
             UNROLLED
-            for (uint32_t j = 0; j < 4; j++) some.value[j] = a->sum[m + j][i];
-            store_vec4(l->sum + sum_vec4_at(rows + i % 2, at), some);
+            for (uint32_t j = 0; j < 4; j++) four.value[j] = a->sum[m + j][i];
+            store_vec4(l->sum + sum_vec4_at(rows + i % 2, at), four);
         }
     }
     if (lane >= 4) return;
@@ -444,12 +444,12 @@ FLEET_DEVICE void store_kv_partial(const decoder *d, const kv_split *p, uint32_t
 {
     /* a denominator of 0: the query's row sees none of these keys */
     const float scale = denominator > 0 ? 1 / denominator : 0;
-    fleet_quad left;
-    left.word[0] = pack_f16(sum.value[0] * scale, sum.value[1] * scale);
-    left.word[1] = pack_f16(sum.value[2] * scale, sum.value[3] * scale);
+    fleet_quad quad;
+    quad.word[0] = pack_f16(sum.value[0] * scale, sum.value[1] * scale);
+    quad.word[1] = pack_f16(sum.value[2] * scale, sum.value[3] * scale);
     /* One 16-byte store publishes values and tag. Pair: the loads in combine_kv_splits (edge 22). */
-    left.word[2] = word_of_float(row_max + fast_log2(denominator)), left.word[3] = tag;
-    store_b128(kv_partial_at(d, p, query, p->split), left);
+    quad.word[2] = word_of_float(row_max + fast_log2(denominator)), quad.word[3] = tag;
+    store_b128(kv_partial_at(d, p, query, p->split), quad);
 }
 /* Counts the split as done; returns whether all splits of the query are. */
 FLEET_DEVICE uint32_t is_last_split(const decoder *d, const kv_split *p, uint32_t query)

@@ -129,7 +129,7 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
         taken = (chunk + 1) * panel_tiles;
         ROLLED
         for (uint32_t first = 0; first < units; first += window) {
-            const uint32_t behind =
+            const uint32_t later =
                 before + (first + window < units ? chunk * chunk_units + first + window
                                                  : next * chunk_units);
             UNROLLED
@@ -144,7 +144,7 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
                         mma_bf16(sum[t][i % groups], weights[i / groups],
                                  source->acts[u * groups + i % groups].word + i / groups * 2);
                 }
-                load_acts(source->acts + u * groups, &from, behind + u, groups);
+                load_acts(source->acts + u * groups, &from, later + u, groups);
             }
         }
         fleet_weights_give_back(&source->weights, panel_tiles, 2);

@@ -220,9 +220,9 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 #define SUMS_96 SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
 #define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
 #define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
-/* 64 rows by 192 columns, 16 k's at an offset of `behind` times 16 bytes. */
-#define WGMMA_K16(behind)                                                                          \
-    "add.s64 rows,%96," #behind ";\nadd.s64 columns,%97," #behind ";\n"                            \
+/* 64 rows by 192 columns, 16 k's at an offset of `offset` times 16 bytes. */
+#define WGMMA_K16(offset)                                                                          \
+    "add.s64 rows,%96," #offset ";\nadd.s64 columns,%97," #offset ";\n"                            \
     "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_90                             \
     "%90,%91,%92,%93,%94,%95},rows,columns,1,1,1,0,0;\n"
 /* d += 64 rows by 192 columns, 64 k's: two atoms of 512 bytes with 32 k's each. One statement,
