@@ -1,14 +1,13 @@
 /* fleet_device.h - v0.1 - scoped notify and wait for kernels on chiplet GPUs - MIT licence
 
-   What one workgroup needs to tell another that data is ready, on AMD (gfx90a, gfx942, gfx950; others
-   through agent scope), NVIDIA (sm_80 and later) and the plain CPU: one notify, one wait, event
-   tensors by hand, the chiplet's id, scoped atomics, and the few block and wave primitives that make
-   tile code portable. And how to read what: loads and stores by cache policy, walks over the tiles of
-   a matrix product, the ring of a weight stream. Knows no queue, no graph and no plan: useful alone,
-   in any kernel.
+   How one workgroup tells others that data is ready, on AMD (gfx90a, gfx942, gfx950; others through agent scope), NVIDIA
+   (sm_80 and later) and the CPU: one notify and one wait, event tensors, the chiplet's id, scoped atomics, and the few
+   block and wave primitives that make tile code portable. Also loads and stores by cache policy, iteration over the tiles
+   of a matrix product, and the stages of a weight pipeline. It knows no queue, no graph and no plan, so it is useful
+   alone, in any kernel.
 
    CONTENTS
-       >>manual          what this comment holds: options, memory model, edges, errors
+       >>manual          this comment: options, memory model, edges, errors
        >>platform        what each compiler brings
        >>public          what kernels and hosts call
        >>layout          LDS words and types that the backends and the core share
@@ -20,9 +19,9 @@
        >>implementation  GPU runtimes and CPU engines, where FLEET_IMPLEMENTATION is defined
 
    RECIPE
-       One source, three ways to build it: hipcc -x hip, nvcc -x cu, cc -x c (C11) or c++ (C++17).
-       In exactly one file, before the include: #define FLEET_IMPLEMENTATION. It must be a file that
-       your GPU compiler compiles (on the CPU: any; link with -pthread).
+       One source builds in three ways: hipcc -x hip, nvcc -x cu, cc -x c (C11) or c++ (C++17). In exactly one file, define
+       FLEET_IMPLEMENTATION before the include. Your GPU compiler must compile that file (on the CPU: any compiler; link
+       with -pthread).
 
    THE SMALLEST KERNEL
            FLEET_EVENT_TENSOR1(rows_done, rows)
@@ -36,133 +35,134 @@
            FLEET_THUNK4(half, rows_done, const float *, float *, uint32_t)
 
    WHAT IT DOES NOT DO
-       It does not queue, schedule or balance (fleet_sched.h does) and brings no tile code.
+       It does not queue, schedule or balance (fleet_sched.h does), and brings no tile code.
 
    OPTIONS (scope: every file that has device code, the same everywhere)
-       FLEET_NO_WATCHDOG          waits look at no clock and no abort word: nothing of it is compiled
-       FLEET_MEMORY_MODEL         the CPU: fleet_host_desc.memory_model works. examples/tools/memory_model.sh compiles
-                                  a program so, and links the instrument
-       FLEET_CHIPLET_ACQUIRE_L1   gfx942, gfx950: acquire at chiplet scope drops the reader's L1 only
-                                  (buffer_inv sc0). Seen to do so on MI300X, but LLVM's documentation
-                                  promises it in threadgroup-split mode only: justify it on your chip
-                                  with tests/gpu first. Default: buffer_inv sc1, which is certain.
+       FLEET_NO_WATCHDOG          waits check no clock and no abort word; that code is not compiled
+       FLEET_MEMORY_MODEL         the CPU: fleet_host_desc.memory_model works. examples/tools/memory_model.sh compiles a
+                                  program with it and links the instrument
+       FLEET_CHIPLET_ACQUIRE_L1   gfx942, gfx950: an acquire at chiplet scope drops the reader's L1 only (buffer_inv sc0).
+                                  MI300X was seen to do so, but LLVM's documentation promises it in threadgroup-split mode
+                                  only: verify it on your chip with tests/gpu first. Default: buffer_inv sc1, which is
+                                  certain.
 
    MEMORY MODEL (the whole argument; each backend section says which instruction does what)
        notify, by all threads of a group:
          1. drain: every wave waits until its own stores are in the L2 of its chiplet;
          2. barrier of the group, so that the leader comes after all drains;
-         3. the leader arrives: at block and chiplet scope one RMW, nothing else, for the readers share
-            that L2. At device scope, where several producers of the element sit on one chiplet, an RMW
-            on the chiplet's sub-counter; who brings it to the chiplet's share releases once, for all,
-            and adds the share to the element's counter. A lone producer releases and adds.
-       wait, by all threads of a group: lanes of the leading wave poll one counter each with loads of the
-         counter's scope; then one acquire at the widest scope; then the barrier of the group.
-       Pairs: the release of (3) pairs with that acquire; the RMW and the poll are what carries it.
-       Counters only grow; epoch e is complete when counter - e * target >= 0 in 32-bit arithmetic that
-       wraps. Nothing is ever reset.
+         3. the leader arrives. At block and chiplet scope this is one RMW and nothing else, since the readers share that
+            L2. At device scope, where several producers of the element run on one chiplet, it is an RMW on the chiplet's
+            sub-counter; the arrival that completes the chiplet's share releases once, for all of them, and adds the share
+            to the element's counter. A lone producer releases and adds.
+       wait, by all threads of a group: lanes of the leading wave poll one counter each with loads of the counter's scope;
+         then comes one acquire at the widest scope; then the barrier of the group.
+       The release of (3) pairs with that acquire; the RMW and the poll carry it.
+       Counters only grow. Epoch e is complete when counter - e * target >= 0 in 32-bit arithmetic that wraps. Counters are
+       never reset.
 
    EDGES
        What one worker tells another, the host, or another wave of its workgroup. The number of an edge stands at both of
-       its ends in the code ("edge 4"). AMD: orders are fences around relaxed atomics (write-back before, invalidate
-       after, each with a wait of its own). NVIDIA, CPU: orders are in the operations, acq_rel RMWs, release stores and
-       acquire loads; write-back and invalidate are nothing there. The names that both kinds share say what a step does
-       (drain, write back, invalidate, look, add an arrival), not an order that only one of them has.
-       Last line of an edge: what goes red without it. A: tests/isa/mutants.py, by the name of the mutant. M: the bugs of
-       tests/host/memory_model.sh. N: tests/isa/nvidia.py. S: the broken twins of tests/model.
+       its ends in the code ("edge 4"). On AMD orders are fences around relaxed atomics: a write-back before, an invalidate
+       after, each with its own wait. On NVIDIA and the CPU orders are part of the operations: acq_rel RMWs, release stores
+       and acquire loads; write-back and invalidate do nothing there. Names that both kinds share say what a step does
+       (drain, write back, invalidate, poll, add an arrival), not an order that only one of them has.
+       The last line of an edge lists what fails without it. A: tests/isa/mutants.py, by the name of the mutant. M: the bugs
+       of tests/host/memory_model.sh. N: tests/isa/nvidia.py. S: the broken twins of tests/model.
 
         1 event, device or system scope. The group's stores -> every group that waits
-          release  fleeti_notify_all: each wave drains, barrier; fleeti_arrive: AMD write-back; NVIDIA, CPU in the add
+          release  fleeti_notify_all: each wave drains, barrier; fleeti_arrive: AMD write-back; NVIDIA, CPU: the add
           carrier  the element's counter
           acquire  fleeti_wait_all: polls, invalidate (NVIDIA: fence after relaxed polls), barrier; fleeti_event_test
           red      A drain, barrier between drain and arrival, device release, acquire in the wait; M all; N; S two_level
-        2 share of a chiplet. Stores of the chiplet's other producers -> the last one, which writes back for all
-          release  fleeti_arrive: the drain (one L2 holds them all); NVIDIA, CPU acq_rel RMW of each
+        2 share of a chiplet. Stores of the chiplet's other producers -> the last to arrive, which writes back for all
+          release  fleeti_arrive: the drain (one L2 holds all stores); NVIDIA, CPU: acq_rel RMW of each
           carrier  the chiplet's sub-counter; exact: old + 1 == epoch * share
-          acquire  the same RMW of the last one; its write-back comes after
+          acquire  the last arrival's RMW; its write-back comes after
           red      A last of the chiplet; M release before the sub-counter; S two_level
-        3 event, block or chiplet scope. As 1, among readers that share the producers' L2
-          release  fleeti_notify_all: drain, barrier; NVIDIA, CPU the add
+        3 event, block or chiplet scope. As 1, for readers that share the producers' L2
+          release  fleeti_notify_all: drain, barrier; NVIDIA, CPU: the add
           carrier  the element's counter
           acquire  fleeti_wait_all: AMD fleeti_invalidate_chiplet
           red      A chiplet acquire; M no acquire at chiplet scope; N
-        4 the epoch before, of an event by hand. All arrivals of epoch e - 1 -> who arrives for e
+        4 previous epoch, of an event by hand. All arrivals of epoch e - 1 -> an arrival of epoch e
           release  edge 1 or 3     carrier  the element's counter
           acquire  fleeti_arrive: fleeti_await_previous_epoch, by the leader, before any counter of epoch e changes
           red      tests/gpu/events.c, producers_run_ahead
-        5 join, DYNAMIC. What the producers of a task with several events published -> who pushes the task
+        5 join, DYNAMIC. What the producers of a task with several events published -> the worker that pushes it
           release  edge 1, then fleeti_push_consumers: RMW     carrier  the join counter; exact: old + 1 == epoch * need
-          acquire  the same RMW of the last one
+          acquire  the RMW that completes the count
           red      A join: one too early; S ring
-        6 ready ring, DYNAMIC. What made the task ready -> who pops it
+        6 ready ring, DYNAMIC. What made the task ready -> the worker that pops it
           release  fleeti_ring_push, fleeti_ring_push_run: fleeti_post_order (AMD: the RMW's value has come back)
-          carrier  the slot, with its ticket; `available` says that it will come
+          carrier  the slot, with its ticket; `available` promises it
           acquire  fleeti_dynamic_next: fleeti_ring_take polls the slot, then invalidate at device scope
           red      A ready ring: acquire, a ticket without an entry; N; S ring
-        7 mailbox, CHIPLET. What the scheduler saw complete -> the worker that it posts to
+        7 mailbox, CHIPLET. What the scheduler observed complete -> the worker that it posts to
           release  fleeti_scheduler: fleeti_post_order, once before the posts
           carrier  the mailbox's slot: sequence, scope, batch and descriptor in one 64-bit store
           acquire  fleeti_chiplet_next: poll, invalidate at the scope that the mail names
           red      A mailbox: acquire, a plain store, poll; M no acquire after the mailbox; N
-        8 room in a mailbox. The worker has read the slot -> the scheduler, which writes it again
+        8 room in a mailbox. The worker's read of the slot -> the scheduler, which overwrites it
           release  fleeti_chiplet_next: the slot's load has returned     carrier  taken     acquire  fleeti_post: poll
           red      A mailbox: room (a slot is overwritten: tasks are lost)
         9 end of a step. All of step s -> sources of step s + 1, and the end of the run
           release  edge 1, at the step event     carrier  its counter
           acquire  edge 1, in the first source of a queue; DYNAMIC edges 5 and 6; fleeti_dynamic_next: over
           red      tests/plan/check.h, each plan; tests/gpu/random.c; S end
-       10 run-time tensor. The writer's values -> who reads its map
-          release  fleeti_tensors_wrong: drain, barrier (for the wave that checks); edge 1 for others
+       10 run-time tensor. The writer's values -> the workers that read its map
+          release  fleeti_tensors_wrong: drain, barrier (to the wave that checks); edge 1 to others
           carrier  the counters of its events     acquire  loads past the L1: fleeti_tensor_value
           red      A tensors: drain before the look, run-time maps: release
-       11 claim. What the launches before left -> the launch that opens a run
+       11 claim. What earlier launches left -> the launch that opens a run
           release  fleeti_leave, fleeti_residency_check: drain, RMW     carrier  due     acquire  fleeti_claim: RMW of due
           red      A claim, exit, leave: drain before the state is free, residency: drain before leaving; N claim, claim
                    withdrawn, leave; tests/host/claims.c under TSan; S claim
        12 residency. Each workgroup's place -> the one that decides; its result and chiplet_index -> all workgroups
           release  fleeti_claim: drain, barrier; fleeti_residency_check: RMWs; fleeti_residency_decide: drain, RMW
-          carrier  seats, resident; residency     acquire  fleeti_residency_check: RMW of seats, poll; fleeti_residency_decide: polls
+          carrier  seats, resident; residency
+          acquire  fleeti_residency_check: RMW of seats, poll; fleeti_residency_decide: polls
           red      A claim: drain, barrier before the seats; word for other workgroups: drain; residency: drain before
                    the result; N; tests/host/claim_orders.c; S claim
-       13 exit. What each workgroup stored for the one that closes the run -> that one
+       13 exit. What each workgroup stored -> the workgroup that closes the run
           release  fleeti_leave: each wave drains, barrier; drain, RMW     carrier  exited
-          acquire  the same RMW of the last one     red  A leave: drain before the barrier, the count; S claim, end
-       14 stop. A failure's account, and that the run ends -> all that wait, and the host
-          release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory), first come
-          acquire  fleeti_check_watch and who takes a task: relaxed, no data follows; the host: fleet_get_failure
+          acquire  the last one's RMW     red  A leave: drain before the barrier, the count; S claim, end
+       14 stop. A failure's report, and the end of the run -> all waits, and the host
+          release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory)
+          acquire  fleeti_check_watch and workers between tasks: relaxed, no data follows; the host: fleet_get_failure
           red      A word for the host: drain, residency: drain before it has failed; tests/gpu/failures.c, faults.c; S end
-       15 abort. The host's wish -> the workers     carrier  abort, relaxed both ways: no data follows
+       15 abort. The host's request -> the workers     carrier  abort, relaxed both ways: no data follows
           ends     fleet_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_next, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end
-       16 host to device and back, system scope. As 1, with a thread of the host at one end
+       16 host to device and back, system scope. As 1, with a host thread at one end
           release  fleet_event_notify: RMW; fleeti_arrive: system write-back     carrier  the counter in host memory
           acquire  fleeti_wait_all: system invalidate; fleet_event_test: load
           red      A system release, system acquire, system poll; N
        17 trace. Records -> the host     release  the end of the kernel     carrier  stream order
           ends     fleeti_trace_notified; fleet_trace_read     red  tests/gpu/trace.c
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
-       18 a stage is full. The copy -> waves of the tile     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
+       18 a stage is full. The copy -> the consumer waves     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
           acquire  fleeti_stage_is_full: NVIDIA the use first, then the phase     red  A stream; N; S stages
-       19 a stage is free. The waves' reads -> the producer, which fills it again     carrier  released
+       19 a stage is free. The consumers' reads -> the producer, which fills it again     carrier  released
           release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stream; S stages
-       20 a task's place in the ring. The producer -> the waves     carrier  the entry's tag
+       20 a task's place in the ring. The producer -> the consumers     carrier  the entry's tag
           release  fleeti_producer_begin_task: store     acquire  fleeti_pipeline_begins     red  tests/gpu/stream.c
-       21 the task in hand ended. The tile's reads -> the producer     carrier  begun
+       21 the current task has ended. The tile's reads -> the producer     carrier  begun
           release  fleeti_pipeline_begun, after the barrier that ends the task     acquire  fleeti_producer_task_ended
           red      tests/gpu/stream.c, pieces_left_behind; S stages
-       22 flagged data: results with the task's tag in the same 16-byte store, which is read whole. Nothing is ordered;
-          the reader polls until the tag is its own. In the headers none; examples/qwen3:
+       22 flagged data: results with the task's tag in the same 16-byte store, which is read as a whole. It orders nothing;
+          the reader polls until the tag is its own. Not in the headers; examples/qwen3:
           store_kv_partial, store_split_k, share_scales -> combine_kv_splits, add_partials, load_scales
           red      N flagged store, flagged load, KV partial, KV splits, split-K sums, scales, tag (the tags by emulated.c)
-       23 early push. All producers of an element have been taken -> who pushes its consumers: no data is published,
-          the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_push_early, twice
-       24 posted task, CHIPLET and DYNAMIC. Its words -> the producer, which the waves do not wait for
+       23 early push. All producers of an element have started -> the worker that pushes its consumers: publishes no data,
+          since the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_push_early, twice
+       24 posted task, CHIPLET and DYNAMIC. Its words -> the producer; the waves do not wait for it
           release  fleeti_pipeline_begun: 0, order, the words, then the number     carrier  post, a sequence lock
           acquire  fleeti_produce_posted: the number, the words, order, the same number
           red      A posted task: order; N posted task; S post
 
    ERRORS
-       wait and test return a fleet_status to every thread of the group; host functions return one.
+       wait and test return a fleet_status to every thread of the group. Host functions return one.
 */
 /* Outside the guard: the implementation below it comes with the second inclusion. */
 #include "fleet.h"
@@ -227,7 +227,7 @@ typedef void (*fleet_kernel)(void **args);
     {                                                                                              \
         kernel call;                                                                               \
     }
-typedef void *fleet_stream; /* null: kernels on the CPU have run when the launch returns */
+typedef void *fleet_stream; /* null: a kernel on the CPU has finished when its launch returns */
 typedef uint32_t *fleeti_lds;
 
 #endif
@@ -236,8 +236,8 @@ typedef uint32_t *fleeti_lds;
 
 /* ---- kernels and launches, from the host ---- */
 
-/* Each kernel has one FLEET_THUNKn line with its n parameter types: on the CPU it unpacks the argument array, on a
-   GPU it is empty. */
+/* Each kernel needs one FLEET_THUNKn line with its n parameter types. On the CPU it unpacks the argument array; on a
+   GPU it expands to nothing. */
 #define FLEETI_ARG(type, i) *(type *)a[i]
 #define FLEET_THUNK1(k, A) FLEETI_THUNK(k, (FLEETI_ARG(A, 0)))
 #define FLEET_THUNK2(k, A, B) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1)))
@@ -266,43 +266,45 @@ void fleet_device_free(void *memory);
 /* Host memory that the device reads and writes coherently; *device is its address there. */
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes);
 void fleet_pinned_free(void *memory);
-/* Stream-ordered; `from` may be reused when it returns. */
+/* Stream-ordered; the caller may reuse `from` on return. */
 fleet_status fleet_to_device(void *to, const void *from, size_t bytes, fleet_stream stream);
 /* Waits for the stream, then copies. */
 fleet_status fleet_to_host(void *to, const void *from, size_t bytes, fleet_stream stream);
 fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream);
 fleet_status fleet_stream_wait(fleet_stream stream);
 
-/* How the CPU plays the device; GPUs ignore it. */
+/* How the CPU runs kernels; GPUs ignore it. */
 typedef enum fleet_host_engine {
-    FLEET_ENGINE_THREADS,      /* an OS thread per wave: real concurrency, for sanitizers */
-    FLEET_ENGINE_DETERMINISTIC /* coroutines, switched at the kit's synchronisation points only, in an
-                                  order drawn from the seed; a deadlock is known at once */
+    /* An OS thread per wave: real concurrency, for sanitizers. */
+    FLEET_ENGINE_THREADS,
+    /* Coroutines, which switch at the kit's synchronisation points only, in an order drawn from the seed; it detects
+       a deadlock at once. */
+    FLEET_ENGINE_DETERMINISTIC
 } fleet_host_engine;
 
 typedef struct fleet_host_stats {
     uint64_t switches; /* of coroutines */
     uint64_t rmws;     /* atomic read-modify-writes of the kit */
-    uint64_t polls;    /* loads that waited for something */
+    uint64_t polls;    /* failed polls */
     uint64_t releases; /* at device or system scope: L2 write-backs where L2s are private */
     uint64_t acquires; /* at device or system scope */
     uint64_t chiplet_acquires;
-    uint64_t fingerprint; /* of the order in which agents ran: equal runs have equal ones */
-    uint64_t findings;    /* of the memory model: reads of data that they may not rely on */
+    uint64_t fingerprint; /* of the order in which waves ran: equal runs have equal fingerprints */
+    uint64_t findings;    /* reports of the memory model */
 } fleet_host_stats;
 
 typedef struct fleet_host_desc {
     fleet_host_engine engine; /* default: FLEET_ENGINE_THREADS */
     uint64_t seed;            /* of the deterministic engine; default 1 */
-    uint32_t waves; /* waves per workgroup, at most 64; default 0: 1. A wave has one lane */
-    uint32_t
-        chiplets; /* of an ordinary kernel: workgroup k sits on chiplet k mod this; default 0: 1 */
-    uint32_t
-        stack_bytes; /* of a coroutine, at least 16 KB, before a guard page; default 0: 256 KB */
-    uint32_t
-        memory_model; /* 1: device memory lies behind modelled caches, and accesses that lack a wait, a
-                              drain, a release or an acquire are reported (examples/tools/memory_model.c);
-                              deterministic engine, FLEET_MEMORY_MODEL builds; default 0 */
+    uint32_t waves;           /* per workgroup, at most 64; default 0: 1. A wave has one lane */
+    /* Of an ordinary kernel: workgroup k runs on chiplet k mod this; default 0: 1. */
+    uint32_t chiplets;
+    /* Of a coroutine, at least 16 KB, beyond a guard page; default 0: 256 KB. */
+    uint32_t stack_bytes;
+    /* 1: device memory has modelled caches, and accesses that lack a wait, a drain, a release or an acquire are
+       reported (examples/tools/memory_model.c). It needs the deterministic engine and a FLEET_MEMORY_MODEL build.
+       Default 0. */
+    uint32_t memory_model;
     fleet_host_stats *stats; /* filled at the end of a launch; default: none */
 } fleet_host_desc;
 
@@ -335,17 +337,17 @@ FLEET_DEVICE uint32_t fleet_lane(void); /* in its wave */
 FLEET_DEVICE uint32_t fleet_wave_size(void);
 FLEET_DEVICE uint32_t fleet_wave_id(void); /* in its workgroup */
 FLEET_DEVICE uint32_t fleet_wave_count(void);
-/* The chiplet that this workgroup runs on: XCC_ID on gfx942 and gfx950, virtual on the CPU, else 0. */
+/* The chiplet that this workgroup runs on: XCC_ID on gfx942 and gfx950, a virtual one on the CPU, else 0. */
 FLEET_DEVICE uint32_t fleet_chiplet_id(void);
 
-/* Barriers. They order LDS; neither waits until stores to device memory have arrived: notify does. */
+/* Barriers order LDS. They do not wait until stores to device memory have arrived; notify does. */
 FLEET_DEVICE void fleet_block_barrier(void);
 FLEET_DEVICE void fleet_wave_barrier(void);
 
 /* ---- atomics with their order in the name, time ---- */
 
-/* Relaxed: atomic at the scope in the name, and orders nothing. add and cas return the value that was there; cas
-   stores `value` if that was `expected`. */
+/* Relaxed operations are atomic at the scope in the name and order nothing. add and cas return the old value; cas
+   stores `value` if the old value was `expected`. */
 FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at);
 FLEET_DEVICE uint32_t fleet_load_relaxed_system(const uint32_t *at);
 FLEET_DEVICE void fleet_store_relaxed_device(uint32_t *at, uint32_t value);
@@ -354,23 +356,23 @@ FLEET_DEVICE uint32_t fleet_add_relaxed_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value);
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value);
 
-/* Release: publishes everything that this thread wrote or, after a barrier, that its workgroup drained.
-   Acquire: what the release that it pairs with has published may be read now. */
+/* A release publishes everything that this thread wrote before it, and what its workgroup drained before a barrier.
+   After an acquire, a thread may read what the paired release published. */
 FLEET_DEVICE uint32_t fleet_load_acquire_device(const uint32_t *at);
 FLEET_DEVICE uint32_t fleet_load_acquire_system(const uint32_t *at);
 FLEET_DEVICE uint32_t fleet_add_acq_rel_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE uint32_t fleet_add_acq_rel_system(uint32_t *at, uint32_t value);
 
-/* One step of a spin loop of your own on a word that others change through this header; *tries begins at 0. Not
-   FLEET_OK: give up (the deterministic engine found a deadlock). */
+/* One step of a spin loop of your own, on a word that others change through this header; *tries begins at 0. Returns
+   FLEET_ERROR_DEADLOCK when the deterministic engine finds that no wave can continue, else FLEET_OK. */
 FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries);
 
-/* A clock that all CUs or SMs share: 100 MHz on AMD, nanoseconds elsewhere. */
+/* A clock that all CUs or SMs share. It counts at 100 MHz on AMD and in nanoseconds elsewhere. */
 FLEET_DEVICE uint64_t fleet_clock_ticks(void);
 
 /* ---- cache policy ---- */
 
-/* Sixteen bytes as one access. */
+/* Sixteen bytes that are read or written as one access. */
 typedef struct __attribute__((aligned(16))) fleet_quad {
     uint32_t word[4];
 } fleet_quad;
@@ -380,27 +382,27 @@ typedef struct fleet_view {
     const void *base;
 } fleet_view;
 
-/* Loads and stores that tell the caches what the data is for. 4, 8 or 16 bytes (uint32_t, uint64_t, fleet_quad) at an
-   address of the same alignment in device memory; the memory may be of any type.
+/* Loads and stores that tell the caches how the data is used. They take 4, 8 or 16 bytes (uint32_t, uint64_t,
+   fleet_quad) at an address of the same alignment in device memory, which may hold any type.
 
      function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
      fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
      fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
-     fleet_load_fresh      what changes meanwhile  sc1             glc      ld.relaxed.gpu             relaxed atomic
+     fleet_load_fresh      words that change       sc1             glc      ld.relaxed.gpu             relaxed atomic
 
-   Streaming: a line stays in the L2 for the other workers of the chiplet that read it at about the same time, and
-   then is the first to leave; the L1 keeps none of it. For what this launch writes it is no better than a plain load.
-   Fresh: is never answered by an L1, nor by a copy in the L2 of what another chiplet wrote (LLVM's AMDGPU memory model:
-   a monotonic load of agent scope; PTX: a strong one of gpu scope). It orders nothing: that the data is there a wait
-   has to tell. After a wait plain loads are right as well, for its acquire drops what is stale; these are for words
-   that change while the task runs. 16 bytes are read in parts, each of them whole.
-   Stores are ordered as plain ones are: notify publishes them.
+   Streaming: the line stays in the L2 for the other workers of the chiplet that read it at about the same time, and is
+   the first to be evicted; the L1 does not keep it. For data that this launch writes, it is no better than a plain load.
+   Fresh: neither an L1 nor an L2 copy of data that another chiplet wrote answers the load (LLVM's AMDGPU memory model:
+   a monotonic load of agent scope; PTX: a strong load of gpu scope). It orders nothing: only a wait tells that the data
+   has been written. After a wait plain loads are right as well, since its acquire drops stale copies; fresh loads are
+   for words that change while the task runs. 16 bytes are read in parts, each of them atomic.
+   Stores are ordered like plain stores: notify publishes them.
 
-   fleet_load_streaming4/8/16 wait for their own load on gfx942 and gfx950, one at a time for the wave. Two ways to have
-   more on their way, which bandwidth needs where few waves run:
-     fleet_load_streaming64  four quads, one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
+   On gfx942 and gfx950 fleet_load_streaming4/8/16 wait for their own load, so a wave has one of them in flight. Where few
+   waves run, bandwidth needs more, in one of two ways:
+     fleet_load_streaming64  four quads with one wait: quads[i] = sixteen bytes at `at` + i * stride_bytes
      fleet_view              a base address, the same in all lanes of a wave, and an offset in bytes per lane, below
-                             4 GB; the compiler counts these loads as it does plain ones, and waits where it must */
+                             4 GB; the compiler counts these loads like plain ones, and waits where it must */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at);
 FLEET_DEVICE uint64_t fleet_load_streaming8(const void *at);
 FLEET_DEVICE fleet_quad fleet_load_streaming16(const void *at);
@@ -416,130 +418,132 @@ FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offse
 FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes);
 FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t offset_bytes);
 
-/* fleet_copy_to_lds begins to copy `bytes` bytes, a multiple of 16, from global memory to LDS, both 16-byte aligned, past
-   the registers and with the policy of streaming loads: by the `threads` threads of a group, of which the caller is
-   number `thread`. For a prefetch: the copy is under way while the task waits for its events; so it must be of memory
-   that nobody writes while the launch runs. After fleet_copy_wait the calling thread's copies are there, and after the
-   group's barrier behind it everybody's. */
+/* fleet_copy_to_lds starts to copy `bytes` bytes, a multiple of 16, from global memory to LDS, both 16-byte aligned,
+   without registers in between and with the policy of streaming loads. The `threads` threads of a group call it; the
+   caller is number `thread`. It is meant for prefetches: the copy runs while the task waits for its events, so the
+   source must not change while the launch runs. After fleet_copy_wait the calling thread's copies have landed; after
+   a barrier of the group that follows, all copies have. */
 FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
                                     uint32_t threads);
 FLEET_DEVICE void fleet_copy_wait(void);
 
 /* ---- tiles of a matrix product ---- */
 
-/* The walk of one worker over its share of a slice (fleet.h, linear layers). All threads give the same arguments. */
+/* The tiles of one worker's share of a slice (fleet.h, linear layers). All threads pass the same arguments. */
 FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
                                          uint32_t slices, uint32_t worker, uint32_t workers);
 
-/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task: once for each output tile that
-   this worker computes, with a fleet_walk of that name. ctx: the tile's fleet_ctx, by name. */
+/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task runs its body once for each
+   output tile that this worker computes, with a fleet_walk of that name. ctx is the tile's fleet_ctx, by name. */
 #define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
     for (fleet_walk walk = fleet_walk_slice(linear, (ctx).slice, (ctx).slices, (ctx).tile_index,   \
                                             (ctx).tile_num);                                       \
          walk.more; fleet_walk_next(&walk))
 
-/* The share of wave `wave` of `waves` of a walk's k, where the waves of a workgroup divide it: whole tiles of tile_k. */
+/* The share of a wave where the waves of a workgroup divide a tile's k: whole tiles of tile_k. */
 FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wave, uint32_t waves);
 
-/* Bytes of LDS for fleet_block_reduce_add of n sums in a workgroup of that many threads. */
+/* Bytes of LDS that fleet_block_reduce_add takes for n sums in a workgroup of that many threads. */
 #define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
 
-/* Adds up n sums of each lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of
-   the lanes l of all waves, added in the order of the waves: the same bits in every run. The other waves keep theirs.
-   sum is in registers, n a constant; `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the first and the
-   last barrier of the call. All threads call it; in tiles fleet_reduce_add (fleet_sched.h). */
+/* Adds n sums per lane over the waves of the workgroup: sum[i] of lane l in wave 0 becomes the sum of sum[i] of lane
+   l in all waves. It adds in the order of the waves, so every run gives the same bits; the other waves' sums do not
+   change. sum is in registers and n a constant. `lds`, FLEET_REDUCE_BYTES(n, threads) long, is used between the
+   first and the last barrier of the call. All threads call it; in tiles use fleet_reduce_add (fleet_sched.h). */
 FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds);
 
 /* ---- weight pipeline ---- */
 
-/* Weights need no event, so their copies should never pause: the last wave of each workgroup, the producer, copies
-   them through a ring of stages in LDS, ahead of the tasks that will use them, and the other waves take the stages in
-   order. fleet_sched.h runs the producer: it calls a task's stream function, which declares what the task's tile is
-   going to read. Section >>core has the protocol. */
+/* Weights need no event, so their copies should never pause. The last wave of each workgroup, the producer, copies
+   them into a ring of stages in LDS, ahead of the tasks that use them; the other waves acquire the stages in order.
+   fleet_sched.h runs the producer, which calls a task's stream function: it declares the spans of weights that the
+   task's tile is going to read. Each span is cut into parts of a stage's size. Section >>layout describes the
+   protocol. */
 typedef struct fleet_weights fleet_weights; /* the tile's side */
 typedef struct fleet_spans fleet_spans;     /* the stream function's side */
 
 /* In a tile. */
-/* The next piece of the task's spans for this wave: at most the stage's bytes, and what is left of the span at its
-   end. All lanes of the wave call it and may read the piece until they release it. Null: the run ends, or the task
-   declared no more; return what fleet_weights_status says, but not past a barrier: other waves may have got a piece,
-   and wait there. */
+
+/* Acquires the task's next stage for this wave. It holds a whole stage's bytes, or what is left at the end of a
+   span. All lanes of the wave call it, and may read the stage until they release it. It returns null when the run
+   ends, or when the task declared no more; then return what fleet_weights_status says, but not past a barrier, since
+   other waves may have acquired the stage and wait there. */
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s);
-/* The next n pieces at once, n from 1 to the ring's stages: where the first one is. The others are in the stages behind it,
-   and on GPUs a stage's bytes further on each; behind the ring's last stage comes its first. Null as above, and then the wave
-   has taken none of them. */
+/* Acquires the next n stages at once, n from 1 to the number of stages, and returns the address of the first. On
+   GPUs the others follow at intervals of a stage's size; after the last stage of the ring comes its first. It
+   returns null as above, and then has acquired none. */
 FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n);
-/* The number of the stage in which the next piece is. */
+/* The index of the stage that is acquired next. */
 FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s);
-/* Why there was no next piece: FLEET_ERROR_ARGUMENT where the task takes more than it declared. */
+/* Why there was no next stage: FLEET_ERROR_ARGUMENT where the task acquires more than it declared. */
 FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s);
-/* One step of a spin of the tile's own, on what the tile of another worker writes meanwhile: of a part of the same task that
-   surely runs. tries and since begin as 0. Not FLEET_OK: the run ends, or it took longer than waits may. */
+/* One step of a spin loop of a tile that waits for data of another part of the same task, which must be running.
+   tries and since begin at 0. Not FLEET_OK: the run ends, or the wait took longer than the launch allows. */
 FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
                                               uint64_t *since);
-/* Passes over n pieces, which are other waves'. The next one may be any number of pieces ahead of those that other waves
-   of the task have yet to give back: it comes when the ring has room for it. */
+/* Skips n stages, which other waves acquire. The stage after them may be any number of stages ahead of those that
+   other waves have yet to release; it is filled when the ring has room. */
 FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n);
-/* Gives back the piece that fleet_weights_next gave last, which `sharers` waves of the task take: 1, all, or a number
-   that divides their number. Each of them calls this once. Where a task takes fewer pieces than it declared, or
-   releases fewer, the rest is free when the next task begins. */
+/* Releases the stage that fleet_weights_next returned last. `sharers` is the number of the task's waves that acquire
+   this stage: 1, all, or a divisor of their number. Each of them calls this once. The stages that a task declared
+   but did not acquire or release are free when the next task begins. */
 FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers);
-/* The same of the last n pieces, which fleet_weights_take gave at once. */
+/* Releases the last n stages, which fleet_weights_take acquired at once. */
 FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers);
 
 /* In a stream function. */
-/* Declares the next span that the task in hand will read: `bytes` bytes from `at` on, both multiples of 16, in device
-   memory that nobody writes while the launch runs, or that fleet_span_await_step has made safe to read. It comes in
-   pieces of the stages' size. All lanes that run a stream function call it. */
+
+/* Declares the next span that the current task reads: `bytes` bytes from `at`, both multiples of 16. The memory must
+   not change while the launch runs, unless fleet_span_await_step has made it safe to read. All lanes that run a
+   stream function call it. */
 FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes);
-/* From here on, for the tasks that follow too, this workgroup's pieces begin at least so many cycles of the GPU's clock
-   apart: from 0, as at first, as soon as there is a stage, to 65,535. Where pieces of all workgroups come in bursts some get
-   theirs late, and all wait for these at the next event. What pays is above a workgroup's share of the bandwidth, and has
-   to be measured: on an H200 at 1.98 GHz the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2%
-   less than that with 285 or 340. On NVIDIA only: AMD's copies are paced by its counter of loads, and on the CPU there are
-   none. */
+/* Throttles the producer from here on, for the tasks that follow as well: the workgroup's copies start at least
+   `cycles` cycles of the GPU's clock apart, 0 (the default: as soon as a stage is free) to 65,535. Where all
+   workgroups copy in bursts, some get their data late, and all wait for these at the next event. The best interval
+   is longer than a workgroup's share of the bandwidth would ask for, and has to be measured: on an H200 at 1.98 GHz
+   the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2% less with 285 or 340. It works
+   on NVIDIA only: on AMD the counter of loads limits the copies, and the CPU makes none. */
 FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles);
-/* The number of the stage that the next piece comes to. Where pieces have to be neighbours in LDS, a stream function
-   passes over some stages with pieces that nobody needs. */
+/* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its stream function first
+   fills some with data that no wave reads. */
 FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p);
-/* Waits until the events of the task in hand are complete, so that the stream function may read what other tasks of
-   this launch wrote, such as run-time tensors. 0: there is no need for the task's spans any more. */
+/* Waits until the current task's events are complete, so that the stream function may read what other tasks of this
+   launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p);
-/* Waits until the step before that of the task in hand has ended, all its tasks on all workers, so that the stream
-   function may read, and the stream may copy, what tasks of earlier steps of this launch wrote; what the task's own
-   step writes is not covered. Nothing is waited for in a launch's first step. Where the producer gets only tasks that
-   may run, and where declared buffers let steps run ahead, the task's own events say so: then it waits for these.
-   A task may end before its stream function has read, unless it takes a piece that was declared behind the read: only
-   then may later steps write there again. 0: there is no need for the task's spans any more. */
+/* Waits until all tasks of the previous step have ended on all workers, so that the stream function may read, and
+   the producer may copy, what tasks of earlier steps of this launch wrote. It does not cover what the task's own
+   step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
+   declared buffers let steps run ahead, it waits for the task's own events instead, which cover the step. A task may
+   end before its stream function has read, unless it acquires a stage that was declared after the read: only then
+   may later steps overwrite what it read. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p);
 
 /* ---- event tensors by hand ---- */
 
 /* What ends a wait early. */
 typedef struct fleet_watch {
-    const uint32_t *stop; /* device word: not 0 is a fleet_status that ends the wait; null: none */
-    const uint32_t
-        *host_abort;      /* host word that the device reads, seldom: not 0 aborts; null: none */
-    uint64_t limit_ticks; /* of fleet_clock_ticks; 0: no limit */
+    const uint32_t *stop; /* device word: a fleet_status other than 0 ends the wait; null: none */
+    const uint32_t *host_abort; /* host word, seldom read: not 0 aborts; null: none */
+    uint64_t limit_ticks;       /* of fleet_clock_ticks; 0: no limit */
 } fleet_watch;
 
-/* One element of an event tensor, as FLEET_EVENT_TENSORn's ..._at gives it. */
+/* One element of an event tensor, as the function ..._at of FLEET_EVENT_TENSORn returns it. */
 typedef struct fleet_event {
     uint32_t *words;   /* the tensor's memory */
-    uint32_t counter;  /* word of the element's counter */
+    uint32_t counter;  /* index of the word of the element's counter */
     uint32_t chiplets; /* sub-counters per element, 0: none */
-    uint32_t target;   /* arrivals per epoch: of groups, or with share of groups too */
-    uint32_t share;    /* arrivals per chiplet and epoch, where chiplets count first */
+    uint32_t target;   /* arrivals per epoch, of groups, or of `share` groups at once */
+    uint32_t share;    /* arrivals per chiplet and epoch, where each chiplet counts first */
     fleet_watch watch;
 } fleet_event;
 
-/* Memory and counting of an event tensor: FLEET_EVENT_TENSORn adds the named extents. */
+/* The memory of an event tensor and how it counts; FLEET_EVENT_TENSORn adds the named extents. */
 typedef struct fleet_events {
     uint32_t *words; /* caller's device memory, ..._bytes() long, zeroed once */
     uint32_t target; /* arrivals that complete an element, per epoch */
-    uint32_t
-        chiplets; /* 0: every arrival at device scope goes to the element's counter; else the number of
-                          chiplets, each of which counts `share` arrivals and sends one */
+    /* 0: every arrival at device scope goes to the element's counter. Else the number of chiplets: each counts `share`
+       arrivals, then adds them at once. */
+    uint32_t chiplets;
     uint32_t share;
     fleet_watch watch; /* default: no stop word, no limit */
 } fleet_events;
@@ -559,19 +563,19 @@ typedef struct fleet_events {
                         (i * t->b + j) * t->c + k)
 
 /* For each scope (block, chiplet, device, system):
-     notify   one arrival of the group at the element in this epoch (epochs count from 1, wrap allowed); all
-              threads of the group call it. A group may be an epoch ahead of the others: where the element is
-              not complete in the epoch before, the arrival waits until it is. Returns, in the leader alone, 1
-              if this arrival issued the release of its chiplet (an L2 write-back on AMD), 0 if not, and
-              -status, not having arrived, where the element's watch ended that wait.
-     wait     returns to all threads when the element is complete in this epoch: FLEET_OK and an acquire; or
-              what its watch says.
-     test     1 and an acquire when it is complete, 0 otherwise; does not block.
-     trigger  notify; returns 1, to all threads of exactly one arriving group per epoch, the one whose arrival
-              completed the element: it makes the consumers ready. No acquire: test or wait before reading. 0
-              also where the watch ended its wait for the epoch before.
-   Block scope: producers and waiters are waves of one workgroup. Chiplet scope: workgroups of one chiplet
-   (fleet_chiplet_id). System scope: memory and counters that the host reaches (fleet_pinned_alloc). */
+     notify   One arrival of the group at the element in this epoch. Epochs count from 1 and may wrap. All threads of the
+              group call it. If the element is not complete in the previous epoch, because the group is ahead of others,
+              the arrival waits until it is. Returns, in the leader alone, 1 if this arrival released for its chiplet
+              (an L2 write-back on AMD), 0 if not, or -status, without an arrival, where the element's watch ended the
+              wait.
+     wait     Returns to all threads when the element is complete in this epoch: FLEET_OK, with an acquire; or what its
+              watch says.
+     test     Returns 1, with an acquire, if the element is complete, else 0; does not block.
+     trigger  notify, which returns 1 to all threads of exactly one group per epoch: the group whose arrival completed
+              the element, and which so makes the consumers ready. It does not acquire: test or wait before reading.
+              Returns 0 as well where the watch ended the wait for the previous epoch.
+   Block scope: producers and waiters are waves of one workgroup. Chiplet scope: they are workgroups of one chiplet
+   (fleet_chiplet_id). System scope: memory and counters must be visible to the host (fleet_pinned_alloc). */
 
 FLEET_DEVICE int32_t fleet_notify_block(uint32_t group, fleet_event e, uint32_t epoch);
 FLEET_DEVICE int32_t fleet_notify_chiplet(uint32_t group, fleet_event e, uint32_t epoch);
@@ -595,8 +599,7 @@ FLEET_DEVICE uint32_t fleet_trigger_system(uint32_t group, fleet_event e, uint32
 
 /* ==== >>layout: LDS words and types that the backends and the core share ==================================== */
 
-/* Memory of any type, by words. */
-/* Memory of any type, by words. */
+/* Words of memory that may hold any type. */
 typedef uint32_t __attribute__((may_alias)) fleeti_any4;
 typedef uint64_t __attribute__((may_alias)) fleeti_any8;
 typedef fleet_quad fleeti_quad;
@@ -608,61 +611,59 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
     return quad;
 }
 
-/* The kit's own words of LDS. */
+/* The words of LDS that the kit itself uses. */
 #define FLEETI_LDS_WORDS 12u
 #define FLEETI_LDS_VOTE(turn) (turn)       /* turn: 0, 1 */
 #define FLEETI_LDS_BROADCAST(n) (2u + (n)) /* n: 0, 1 */
 #define FLEETI_LDS_DEFERRED 4u             /* four words */
 #define FLEETI_LDS_BARRIER 8u              /* two words */
 
-/* Sixteen words that a whole group has in hand, from LDS (of the workgroup) or from memory that nobody changes. */
+/* Words of a fleeti_pinned: from LDS of the workgroup, or from memory that does not change. */
 #define FLEETI_PINNED_WORDS 16u
 
 /* ---- a workgroup's ring of stages ---- */
 
-/* Weights need no event, so nothing should stop their flow: the last wave of each workgroup, the producer, copies
-   them through a ring of stages in LDS, ahead of the tasks that will use them, and the other waves take the stages
-   in order. fleet_sched.h runs the producer; here is the ring.
+/* The protocol of the weight pipeline. The producer fills stages in order, over and over; each round is a use of a stage,
+   and uses count from 0. Number n of the stages that a worker has filled in all is use n / stages of stage n % stages.
+   Per stage:
+     full      which use of the stage has landed (NVIDIA: an mbarrier, which counts the bytes itself)
+     released  which waves of the task have released it in each use (NVIDIA: an mbarrier; else a count that grows by
+               the number of waves with each use)
+     use       NVIDIA: 1 + the use that was started last
+     at        the CPU: the address of the data, since nothing is copied there
+   Per workgroup:
+     begun     1 + number of the current task: all stages of the tasks before it are free, whatever they acquired
+     quit      not 0: there are no more tasks
+     entry     of task n, at n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first stage; and 1 + the
+               number of its stages, written before a stage of the next task is filled: a task that acquires more than
+               it declared does not get the next task's stages
 
-   A stage has a use, counted from 0 on; stage and use are the quotient of a piece's number in the stream. Per stage:
-     full      says of which use the stage's bytes are there (NVIDIA: an mbarrier, which counts the bytes itself)
-     released  the waves of the task that have given it back, in each use (NVIDIA: an mbarrier; else a count that
-               grows by the number of waves with each use)
-     use       NVIDIA: 1 + the use that was begun last
-     at        the CPU: where the span is; nothing is copied there
-   and for the workgroup:
-     begun     1 + number of the task in hand: the stages of all tasks before it are free, whatever they took
-     quit      not 0: the tasks end here
-     entry     of task n, n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first piece; and, before a
-               piece of the next task is filled, 1 + how many it has: a task that takes more than it declared gets none
-               of the next one's
+   Order. The producer fills a stage and then sets its full flag with a release, which pairs with the consumer's acquire
+   (edge 18); on NVIDIA the copy itself completes the mbarrier (complete_tx), and the wait for it acquires. A consumer
+   reads and then releases the stage, which pairs with the producer's acquire before it fills the stage again (edge 19).
+   The leader releases `begun` after the barrier that ends the previous task: no wave reads that task's stages any more
+   (edge 21).
 
-   Order. The producer fills a stage, then says so with a release that the taker acquires; on NVIDIA the copy itself
-   completes the mbarrier (complete_tx), whose wait acquires. Takers read, then release the stage; the producer acquires
-   that before it fills it again. begun is released by the leader after the barrier that ends the task before: no wave
-   reads that task's stages any more.
-
-   NVIDIA's barriers tell odd uses from even ones only, so a look at the barrier alone would take a use for the one two
-   before it, where the use between has not landed yet: after a task that left pieces untaken, or one that skipped a whole
-   ring. So the producer stores in `use`, a word of each stage, which use it begins, and takers compare that first. The
-   producer begins a use when it has seen the one before it land, so a taker that finds its own use there can see no older
-   phase of the barrier than that of the use before, and its parity decides. AMD and the CPU keep the whole number of the
-   use in `full`, and compare it. */
+   NVIDIA's mbarriers tell only odd uses from even ones. The mbarrier alone would take a use for the one two before it
+   while the use between has not landed, after a task that left stages unacquired or skipped a whole ring. So the producer
+   stores in the stage's word `use` which use it starts, and consumers compare that first. The producer starts a use only
+   after it has seen the previous one land. A consumer that finds its own use in the word can therefore see no phase of the
+   mbarrier older than the previous use's, and the parity decides. AMD and the CPU keep the whole number in `full`. */
 typedef struct fleeti_pipeline {
     char *ring;
-    fleeti_lds words;             /* behind the stages */
+    fleeti_lds words;             /* after the stages */
     uint32_t stages, stage_bytes; /* constants of a set of tiles */
 } fleeti_pipeline;
 
-#define FLEETI_PIPELINE_TASKS 16u /* how many tasks the producer may be ahead */
-#define FLEETI_PIPELINE_CHUNK 8u  /* descriptors that it fetches at once */
+#define FLEETI_PIPELINE_TASKS 16u /* tasks that the producer may be ahead */
+#define FLEETI_PIPELINE_CHUNK 8u  /* descriptors that it loads at once */
 #define FLEETI_PIPELINE_BEGUN 0u
 #define FLEETI_PIPELINE_QUIT 1u
-#define FLEETI_PIPELINE_LIMIT 2u /* two words: ticks that a taker waits at most, 0: any time */
-#define FLEETI_PIPELINE_POST                                                                       \
-    4u /* 1 + number of the task whose descriptor was posted; 0 meanwhile */
+#define FLEETI_PIPELINE_LIMIT 2u /* two words: ticks that a consumer waits at most; 0: no limit */
+/* 1 + number of the task whose descriptor was posted; 0 while it is written. */
+#define FLEETI_PIPELINE_POST 4u
 #define FLEETI_PIPELINE_STEP 5u /* two words: epoch and steps left of that task */
-#define FLEETI_PIPELINE_STOP 8u /* two words: where the state's stop word is */
+#define FLEETI_PIPELINE_STOP 8u /* two words: address of the state's stop word */
 #define FLEETI_PIPELINE_POSTED 12u
 #define FLEETI_PIPELINE_QUEUE (FLEETI_PIPELINE_POSTED + 16u) /* two chunks of descriptors */
 #define FLEETI_PIPELINE_DESC(task)                                                                 \
@@ -695,26 +696,26 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
 
 /* Nothing else stands between the core and the hardware: a new backend is a section that defines all of this, and a
    branch of >>platform. Constants:
-     FLEETI_CLOCK_NS       nanoseconds of a tick of fleet_clock_ticks
-     FLEETI_ARGS_PRELOAD_BYTES     arguments of up to so many bytes are loaded before the task waits
-     FLEETI_SPIN           polls in a row before it backs off
-     FLEETI_POLL_ALL_LANES  1: all lanes poll a lone counter; 0: one lane does
-     FLEETI_ROLLED         before a loop that mostly runs once: keeps its code small
-     FLEETI_UNROLLED       before a loop over registers
-     FLEETI_LOAD_CYCLES    of fleeti_cycles: a load has returned after so many
-     FLEETI_LEAST_LANES    lanes of a wave at least
+     FLEETI_CLOCK_NS            nanoseconds per tick of fleet_clock_ticks
+     FLEETI_ARGS_PRELOAD_BYTES  arguments of up to this size are loaded before the task waits
+     FLEETI_SPIN                polls in a row before a wait backs off
+     FLEETI_POLL_ALL_LANES      1: all lanes poll a lone counter; 0: one lane does
+     FLEETI_ROLLED              before a loop that mostly runs once: keeps its code small
+     FLEETI_UNROLLED            before a loop over registers
+     FLEETI_LOAD_CYCLES         a load has returned after so many of fleeti_cycles
+     FLEETI_LEAST_LANES         the smallest wave
    Macros:
-     FLEETI_PARK           (type, name): defines const type *name(const type *), which the whole workgroup calls with equal
-                           values: it keeps them where they cost no registers
-     FLEETI_PARKED_BYTES   (type): bytes of static LDS that this takes
+     FLEETI_PARK                (type, name): defines const type *name(const type *), which the whole workgroup calls with
+                                equal values; it keeps them where they take no registers
+     FLEETI_PARKED_BYTES        (type): bytes of static LDS that this takes
    Types:
-     fleeti_thread             the calling thread in its workgroup, passed from function to function. `has_producer`, a constant, is
-                           1 where the last wave is the producer of a weight pipeline and belongs to no group
-     fleeti_parked           a uniform value that is seldom looked at
-     fleeti_parked_pointer   the same of a pointer to device memory
-     fleeti_pinned           sixteen words that a whole group has in hand
-     fleeti_async_copy        a copy of 16 bytes to LDS in flight
-     fleeti_copies         the producer's copies in flight
+     fleeti_thread              the calling thread in its workgroup, passed from function to function. `has_producer`, a
+                                constant, is 1 where the last wave is a weight pipeline's producer and in no group
+     fleeti_parked              a uniform value that is seldom read
+     fleeti_parked_pointer      the same for a pointer to device memory
+     fleeti_pinned              sixteen words that a whole group holds
+     fleeti_async_copy          a copy of 16 bytes to LDS in flight
+     fleeti_copies              the producer's copies in flight
    Public functions (declared above):
      fleet_thread_id
      fleet_thread_count
@@ -754,7 +755,7 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
 
 /* ---- lanes of a wave ---- */
 
-/* Tells the compiler that all lanes have the same value. */
+/* Tells the compiler that the value is the same in all lanes. */
 FLEET_DEVICE uint32_t fleeti_uniform(uint32_t value);
 /* Lane 0's value. */
 FLEET_DEVICE uint32_t fleeti_first(uint32_t value);
@@ -772,24 +773,24 @@ FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at);
 
 /* ---- the calling thread ---- */
 
-/* The workgroup counts to this chiplet, where it has no place of its own. */
+/* The workgroup belongs to this chiplet from now on, where hardware does not decide it. */
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet);
 FLEET_DEVICE fleeti_thread fleeti_thread_now(void);
-/* The same, to be kept for a long time. All lanes call it. */
+/* The same, for a value that is kept for a long time. All lanes call it. */
 FLEET_DEVICE fleeti_thread fleeti_thread_kept(void);
 FLEET_DEVICE uint32_t fleeti_thread_index(fleeti_thread self);
 FLEET_DEVICE uint32_t fleeti_thread_wave(fleeti_thread self);
 FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self);
-/* Added to the leader's counter addresses; 0 in every leader. */
+/* An offset added to the leader's counter addresses; 0 in every leader. */
 FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self);
-/* Waves that run tasks. */
+/* The number of waves that run tasks. */
 FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self);
 /* The wave that polls for its workgroup. */
 FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self);
-/* The barrier of all waves but the last one, where that is a producer. */
+/* The barrier of all waves but the last one, where the last one is a producer. */
 FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self);
-/* A barrier of the waves that run tasks; returns whether `value` was not 0 in any lane of the polling wave. Between two
-   of them stands another barrier, or fleeti_block_any_rearm. */
+/* A barrier of the waves that run tasks, which returns whether `value` was not 0 in any lane of the polling wave.
+   Between two of these stands another barrier, or fleeti_block_any_rearm. */
 FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value);
 FLEET_DEVICE void fleeti_block_any_rearm(void);
 
@@ -799,32 +800,33 @@ FLEET_DEVICE void fleeti_block_any_rearm(void);
 FLEET_DEVICE void *fleeti_dynamic_lds(void);
 FLEET_DEVICE fleeti_lds fleeti_lds_begin(void);
 FLEET_DEVICE fleeti_lds fleeti_lds_of(fleeti_quad *quads);
-/* For code that declares FLEET_LDS again and again, where that is allocated as it runs: reset frees what came after mark. */
+/* For loops over code that declares FLEET_LDS, where that allocates at run time: reset frees what was allocated
+   after mark. */
 FLEET_DEVICE size_t fleeti_lds_mark(void);
 FLEET_DEVICE void fleeti_lds_reset(size_t mark);
 FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds);
-/* LDS that the kit's own functions use, word by word or by four. */
+/* Words of LDS, one or four at a time. */
 FLEET_DEVICE uint32_t fleeti_lds_get(fleeti_lds lds, uint32_t word);
 FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value);
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word);
-/* Words by which the waves of a workgroup hand things to each other without a barrier: a release by one wave, an
-   acquire by another, at block scope. order: what this wave does to LDS before and after it is in that order for every
-   wave of the workgroup. pause: one step of a spin on such a word. */
+/* Synchronisation within a workgroup, without a barrier: a release by one wave pairs with an acquire by another, at
+   block scope. order: every wave of the workgroup sees what this wave does to LDS before it and after it in that
+   order. pause: one step of a spin on such a word. */
 FLEET_DEVICE uint32_t fleeti_lds_acquire(fleeti_lds lds, uint32_t word);
 FLEET_DEVICE void fleeti_lds_release(fleeti_lds lds, uint32_t word, uint32_t value);
 FLEET_DEVICE void fleeti_lds_order(void);
 FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries);
-/* A copy of 16 bytes from global memory to LDS, by one lane, to aligned addresses: it is there when the same lane has
-   ended it. */
+/* A copy of 16 bytes from global memory to LDS, by one lane, between aligned addresses. It has landed when the same
+   lane has called end. */
 FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
                                           const void *from);
 FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_lds lds,
                                         uint32_t word);
-/* A look at a word of device memory whose answer is wanted much later, by all lanes of a wave, the same one each
-   time. The word is the first of sixteen aligned bytes. */
+/* A load of a word of device memory whose value is needed much later, by all lanes of a wave, each time the same
+   word. The word is the first of sixteen aligned bytes. */
 FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at);
 FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later);
-/* Sixteen words for a whole group, from LDS (of the workgroup) or from memory that does not change. put: by one wave. */
+/* Sixteen words for a whole group, from LDS of the workgroup or from memory that does not change. put: by one wave. */
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word);
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from);
 FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i);
@@ -832,31 +834,31 @@ FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t
 
 /* ---- order and counters ---- */
 
-/* This wave's stores are in the L2 of its chiplet. */
+/* Waits until this wave's stores are in the L2 of its chiplet. */
 FLEET_DEVICE void fleeti_drain(void);
 /* Publishes what is in this chiplet's L2. */
 FLEET_DEVICE void fleeti_write_back_device(void);
 FLEET_DEVICE void fleeti_write_back_system(void);
-/* Drops what this CU, and at device scope its L2, may hold stale. */
+/* Drops what this CU and, from device scope on, its L2 may hold stale. */
 FLEET_DEVICE void fleeti_invalidate_chiplet(void);
 FLEET_DEVICE void fleeti_invalidate_device(void);
 FLEET_DEVICE void fleeti_invalidate_system(void);
-/* Polls of a counter; those of a wait are look, with look_done after the last one. */
+/* Loads that poll. A wait polls with spin_load, and calls spin_acquire after the last one. */
 FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at);
 FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at);
 FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at);
 FLEET_DEVICE void fleeti_spin_acquire(void);
 FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at);
-/* An arrival, with the old value, and without. */
+/* An arrival: with the old value returned, or without. */
 FLEET_DEVICE uint32_t fleeti_rmw_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_add_arrival_system(uint32_t *at, uint32_t value);
-/* A word for other workgroups, or for the host, after everything that this thread stored for them with
+/* Stores a word for other workgroups, or for the host, after everything that this thread stored for them with
    fleet_store_relaxed_device or _system. */
 FLEET_DEVICE void fleeti_publish_device(uint32_t *at, uint32_t value);
 FLEET_DEVICE void fleeti_publish_system(uint32_t *at, uint32_t value);
-/* Between what a scheduler observed and what it posts. */
+/* Orders what a scheduler observed before what it posts next. */
 FLEET_DEVICE void fleeti_post_order(void);
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
 FLEET_DEVICE uint32_t fleeti_cycles(void);
@@ -865,37 +867,37 @@ FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries);
 
 /* ---- weight pipeline: copies and stages ---- */
 
-/* Copies are 16-byte aligned, in multiples of 16 bytes, and read once: they leave the caches first.
-   A stage that was never used, by one thread, before a barrier. */
+/* Copies are 16-byte aligned, in multiples of 16 bytes. The data is read once, so it is the first to be evicted.
+   init: prepares a stage before its first use, by one thread, before a barrier. */
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
-/* Before a stage is filled: waits until so many cycles have passed since the one before. */
+/* Waits until so many cycles have passed since the previous stage was filled. */
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles);
-/* Starts to copy `bytes` to the stage, by the producer. */
+/* Starts to copy `bytes` bytes to the stage; the producer calls it. */
 FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes);
-/* One step of a producer that waits: what is on its way gets its full flags, in order. */
+/* One step of a producer that waits: sets the full flags of copies that have landed, in order. */
 FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies);
 /* Tells the compiler that all lanes of the producer agree on its copies in flight. */
 FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies);
-/* After an acquire: the copies read what it has shown to the producer. */
+/* After an acquire: the copies that start next read what the acquire made visible. */
 FLEET_DEVICE void fleeti_copies_order(void);
-/* Whether the bytes of this very use are there. */
+/* Whether this very use of the stage has landed. */
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use);
-/* Whether n pieces are there, from stage `at` on, counted from one in use `use`. */
+/* Whether n stages have landed, from stage `at` on, which counts from a stage in use `use`. */
 FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n);
-/* What the taker reads, if it is there; else null. */
+/* The stage's address for a consumer if `there`; else null. */
 FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
                                               uint32_t there);
-/* So many of the task's waves give the stage back. */
+/* So many of the task's waves release the stage. */
 FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves);
-/* Whether all have given back the use before this one; a look. */
+/* Whether all waves have released the previous use; does not block. */
 FLEET_DEVICE uint32_t fleeti_stage_is_free(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
                                            uint32_t waves);
-/* The same, but it may wait for a while itself. */
+/* The same, but it may block for a while. */
 FLEET_DEVICE uint32_t fleeti_stage_try_wait_free(const fleeti_pipeline *s, uint32_t stage,
                                                  uint32_t use, uint32_t waves);
-/* Makes it so, where takers have left without: nobody touches the stage any more. */
+/* Marks it as released, where the consumers have ended without it: no wave reads the stage any more. */
 FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage, uint32_t use,
                                        uint32_t waves);
 
@@ -915,12 +917,12 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #define FLEETI_ARGS_PRELOAD_BYTES 0u
 #define FLEETI_SPIN 1u          /* polls in a row before fleeti_back_off */
 #define FLEETI_POLL_ALL_LANES 0 /* 1: a lone counter is polled by all lanes at once */
-/* Before a loop that mostly runs once: its code stays small, for the instruction cache is. */
+/* Before a loop that mostly runs once: keeps its code small, since the instruction cache is small. */
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
-#define FLEETI_LOAD_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+#define FLEETI_LOAD_CYCLES 8000 /* a load has returned by then, and the wait costs little */
 #define FLEETI_LEAST_LANES 32u
-/* Scalar registers and the stack have room for it. */
+/* Scalar registers or the stack have room for it. */
 #define FLEETI_PARK(type, name)                                                                    \
     FLEET_DEVICE const type *name(const type *value)                                               \
     {                                                                                              \
@@ -950,8 +952,8 @@ FLEET_DEVICE uint32_t fleet_wave_size(void)
 {
     return (uint32_t)__builtin_amdgcn_wavefrontsize();
 }
-/* The thread's number, worked out anew at each use: masks of lanes that the compiler keeps for later cost
-   more scalar registers than a comparison costs time. */
+/* The thread's index, recomputed at each use: masks of lanes that the compiler would keep cost more scalar registers
+   than a comparison costs time. */
 FLEET_DEVICE uint32_t fleeti_thread_recomputed(void)
 {
     uint32_t thread = threadIdx.x;
@@ -963,9 +965,9 @@ FLEET_DEVICE uint32_t fleet_lane(void)
     return fleeti_thread_recomputed() & (fleet_wave_size() - 1);
 }
 
-/* The same value in every lane: lets the compiler keep it in a scalar register. As an operand of inline assembly it is
-   the builtin itself: without optimisation a function's result lies in memory, and comes from there in a vector register,
-   which no scalar operand takes. */
+/* A value that is the same in every lane, so that the compiler may keep it in a scalar register. Operands of inline
+   assembly use the builtin itself: without optimisation the result of a function comes from memory in a vector
+   register, which no scalar operand takes. */
 #define FLEETI_SCALAR(value) __builtin_amdgcn_readfirstlane((int)(value))
 #define FLEETI_SCALAR64(value)                                                                     \
     ((uint64_t)FLEETI_SCALAR((uint64_t)(value) >> 32) << 32 | (uint32_t)FLEETI_SCALAR(value))
@@ -982,7 +984,7 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 {
     return (uint32_t)__builtin_popcount(bits);
 }
-/* In a vector register, for the scalar ones are few. */
+/* It lies in a vector register, since scalar registers are few. */
 struct fleeti_parked {
     uint32_t value;
 };
@@ -1093,7 +1095,7 @@ FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
 FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 {
     uint32_t waves = fleeti_uniform(fleet_wave_count() - self.has_producer);
-    /* Worked out anew, as fleeti_thread_recomputed. */
+    /* Recomputed, as fleeti_thread_recomputed is. */
     if (self.has_producer) __asm__("" : "=s"(waves) : "0"(FLEETI_SCALAR(waves)));
     return waves;
 }
@@ -1105,8 +1107,8 @@ FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 
 /* ---- amd: order and counters ---- */
 
-/* Drain: this wave's stores are in the chiplet's L2 (L1 is write-through). Neither s_barrier nor a
-   workgroup fence waits for vector stores, so this does. */
+/* Neither s_barrier nor a workgroup fence waits for vector stores, so this does. The L1 is write-through: after the
+   wait the stores are in the chiplet's L2. */
 FLEET_DEVICE void fleeti_drain(void)
 {
 #if defined(FLEETI_GFX9)
@@ -1116,11 +1118,10 @@ FLEET_DEVICE void fleeti_drain(void)
 #endif
 }
 
-/* Write-backs publish what is in this chiplet's L2, every workgroup's drained stores, to all chiplets of
-   the device (buffer_wbl2 sc1) or to the host too (sc0 sc1). The wait after the write-back is written
-   out: compilers drop theirs when they believe that nothing is outstanding, and the arrival that
-   follows would then be seen before the data. Pair: fleeti_invalidate_device, _system in the waiter
-   (edges 1, 2, 16). */
+/* A write-back publishes what is in this chiplet's L2, which includes every workgroup's drained stores, to all
+   chiplets of the device (buffer_wbl2 sc1) or also to the host (sc0 sc1). The wait after it is written out:
+   compilers drop theirs when they believe that nothing is outstanding, and then the arrival that follows would be
+   seen before the data. Pair: fleeti_invalidate_device or _system in the waiter (edges 1, 2, 16). */
 FLEET_DEVICE void fleeti_write_back_device(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
@@ -1132,9 +1133,9 @@ FLEET_DEVICE void fleeti_write_back_system(void)
     fleeti_drain();
 }
 
-/* Invalidates drop what this CU (and, at device scope, this L2's copies of others' lines) may hold stale.
-   They stand after the poll that observed the arrivals (edges 1, 3, 6, 7, 16). The wait lets the other waves of the workgroup,
-   released by the barrier that follows, rely on it. */
+/* An invalidate drops the lines of this CU's L1 and, from device scope on, this L2's copies of other chiplets'
+   lines. It follows the poll that observed the arrivals (edges 1, 3, 6, 7, 16). The wait after it lets the other
+   waves of the workgroup rely on it once they have passed the barrier that follows. */
 FLEET_DEVICE void fleeti_invalidate_device(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
@@ -1154,12 +1155,12 @@ FLEET_DEVICE void fleeti_invalidate_chiplet(void)
 #endif
 }
 
-/* Counters and flags lie in global memory: a pointer that comes from memory would not tell, and the flat
-   instructions for such ones hold up the LDS too. */
+/* Counters and flags lie in global memory. A pointer that was itself loaded does not tell the compiler so, and the
+   flat instructions that it would use also occupy the LDS. */
 #define FLEETI_GLOBAL(at) ((__attribute__((address_space(1))) __typeof__(*(at)) *)(at))
 
-/* Polls are relaxed atomic loads of the counter's scope (sc1: past both caches); the acquire is a fence
-   of its own, once, outside the loop. RMWs are relaxed too: their release is written out before them. */
+/* Polls are relaxed atomic loads of the counter's scope (sc1: they bypass both caches); the acquire is a separate
+   fence, once, after the loop. RMWs are relaxed too: their release is written out before them. */
 FLEET_DEVICE uint32_t fleet_load_relaxed_device(const uint32_t *at)
 {
     return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -1210,7 +1211,7 @@ FLEET_DEVICE uint32_t fleeti_poll_system(const uint32_t *at)
 {
     return fleet_load_relaxed_system(at);
 }
-/* The polls of a wait, and what follows the last one. Here fleeti_invalidate orders all that comes after. */
+/* The acquire of a wait is fleeti_invalidate, which orders everything after it. */
 FLEET_DEVICE uint32_t fleeti_spin_load_device(const uint32_t *at)
 {
     return fleeti_poll_device(at);
@@ -1224,7 +1225,7 @@ FLEET_DEVICE uint32_t fleeti_rmw_system(uint32_t *at, uint32_t value)
 {
     return fleet_add_relaxed_system(at, value);
 }
-/* The last step of an arrival whose old value is not needed. The write-back was written out before. */
+/* An arrival whose old value is not needed. The write-back came before it. */
 FLEET_DEVICE void fleeti_add_arrival_device(uint32_t *at, uint32_t value)
 {
     fleet_add_relaxed_device(at, value);
@@ -1237,7 +1238,7 @@ FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
 {
     return __hip_atomic_load(FLEETI_GLOBAL(at), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-/* Between what a scheduler observed and what it posts. Here the load of the observation has returned. */
+/* Nothing to do: the load of the observation has returned. */
 FLEET_DEVICE void fleeti_post_order(void) {}
 FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value)
 {
@@ -1253,7 +1254,7 @@ FLEET_DEVICE uint32_t fleeti_cycles(void)
     return (uint32_t)__builtin_readcyclecounter();
 }
 
-/* Between two polls: s_sleep is in units of 64 clocks. */
+/* s_sleep counts in units of 64 clocks. */
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 {
     (void)at;
@@ -1267,7 +1268,6 @@ FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 
 /* ---- amd: cache policy ---- */
 
-/* Cache policy. Pointers to any type, in global memory. */
 typedef uint32_t fleeti_vector __attribute__((ext_vector_type(4), may_alias));
 #define FLEETI_AT(type, at) ((__attribute__((address_space(1))) type *)(at))
 
@@ -1277,8 +1277,8 @@ FLEET_DEVICE fleet_quad fleeti_quad_of(fleeti_vector v)
     return quad;
 }
 
-/* sc1 nt has no builtin for an address of each lane's own. The wait stands in the same assembly: the compiler does
-   not count such a load, and could use or move its result too early. On gfx90a the builtin's glc slc is meant. */
+/* There is no builtin for sc1 nt with an address per lane. The wait is part of the same assembly, since the compiler
+   does not count such a load, and could use or move its result too early. On gfx90a the builtin means glc slc. */
 #if defined(FLEETI_GFX_CHIPLETS)
 #define FLEETI_LOAD_STREAMING(v, at, width)                                                        \
     __asm__ volatile("global_load_" width " %0, %1, off sc1 nt\n\ts_waitcnt vmcnt(0)"              \
@@ -1359,14 +1359,14 @@ FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
     return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
 }
 
-/* The buffer instructions, of one address for the wave and an offset per lane, have a builtin that takes the policy:
-   bit 1 is nt, bit 4 is sc1 (LLVM, CPol). So the compiler counts these loads, and many can be in flight. */
+/* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the policy: bit 1 is
+   nt, bit 4 is sc1 (LLVM, CPol). The compiler counts these loads, so many can be in flight. */
 #if defined(FLEETI_GFX_CHIPLETS)
 #if __has_builtin(__builtin_amdgcn_raw_buffer_load_b128)
 #define FLEETI_BUFFER_LOADS 1
 #endif
 #endif
-/* Raw, without a stride, up to 4 GB: CDNA3 ISA, buffer resource. */
+/* A raw buffer without a stride, of up to 4 GB (CDNA3 ISA, buffer resource). */
 #define FLEETI_BUFFER_AT(at)                                                                       \
     __builtin_amdgcn_make_buffer_rsrc((void *)(uintptr_t)(at), 0, -1, 0x00027000)
 #define FLEETI_BUFFER(view) FLEETI_BUFFER_AT((view).base)
@@ -1446,7 +1446,7 @@ FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 {
     return lds;
 }
-/* In registers on the way. */
+/* The bytes pass through registers. */
 struct fleeti_async_copy {
     uint32_t __attribute__((ext_vector_type(4))) words;
 };
@@ -1471,8 +1471,8 @@ FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *la
     (void)self;
     return fleeti_uniform(*later);
 }
-/* One vector register per wave, lane l holding word l mod 16; a word becomes a scalar where it is used. Sixteen
-   scalar registers all along would be too many. */
+/* One vector register per wave: lane l holds word l mod 16, and a word becomes a scalar where it is used. Sixteen
+   scalar registers would be too many to hold for long. */
 struct fleeti_pinned {
     uint32_t word;
 };
@@ -1500,8 +1500,8 @@ FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t
 /* ---- amd: order within a workgroup ---- */
 
 #define FLEETI_LDS_AT(lds, word) ((__attribute__((address_space(3))) uint32_t *)((lds) + (word)))
-/* What this wave read of LDS it has, and what it wrote is there: written out, as all orders are, before relaxed
-   atomics. Pair: fleeti_lds_acquire in another wave of the workgroup. */
+/* Waits until this wave's reads of LDS have returned and its writes are done; written out before a relaxed atomic,
+   as all releases are. Pair: fleeti_lds_acquire in another wave of the workgroup. */
 FLEET_DEVICE void fleeti_lds_drain(void)
 {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
@@ -1538,15 +1538,15 @@ FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
     *tries += 1;
     return FLEET_OK;
 }
-/* s_barrier counts every wave of the workgroup, so the waves but the producer's meet in LDS: the last one to come
-   opens the next round. As a barrier, it orders what waves do to LDS. */
+/* s_barrier counts every wave of the workgroup, so the waves other than the producer count their arrivals in LDS;
+   the last one opens the next round. Like a barrier, it orders what waves do to LDS. */
 FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
 {
     const uint32_t round = fleeti_lds_acquire(self.lds, FLEETI_LDS_BARRIER + 1);
     uint32_t before = 0;
     if (fleet_lane() == 0) before = fleeti_lds_add_release(self.lds, FLEETI_LDS_BARRIER, 1);
     before = fleeti_uniform(before);
-    /* For the last one, of what the others wrote before they came. Pair: fleeti_lds_drain in their add. */
+    /* Acquires, for the last wave, what the others wrote before they arrived. Pair: fleeti_lds_drain in their add. */
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
     if (before + 2 == fleet_wave_count()) {
         if (fleet_lane() == 0) {
@@ -1571,14 +1571,14 @@ FLEET_DEVICE void fleeti_block_any_rearm(void)
 
 /* ---- amd: copies to LDS, weight pipeline ---- */
 
-/* Copies go to LDS past the registers, FLEETI_COPY_UNIT bytes at a time: four instructions that move a word for each lane, or
-   one that moves four (gfx950). M0 holds the address in LDS; the offset of an instruction counts on both sides. The
-   assembly keeps from the compiler that LDS is written, for it would wait for all copies before each look at a word of
-   LDS; the waits that matter are those before a stage's full flag. They need no more than a count, because copies land in
-   the order in which they began.
-   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency are 14 KB on the way in each CU. A stage is waited for
-   when 14 units were begun behind it: 56 instructions or 14 KB stay on the way, of 63 that the counter holds. A unit is
-   some ten instructions of the producer, 50 cycles or 20 bytes per cycle: twice what a CU's share of the memory brings.
+/* Copies go to LDS without registers in between, FLEETI_COPY_UNIT bytes at a time: by four instructions that move a word
+   per lane, or one that moves four (gfx950). M0 holds the address in LDS; the offset of an instruction counts on both sides.
+   Inline assembly hides from the compiler that LDS is written; else it would wait for all copies before each access to a
+   word of LDS. The waits that matter are those before a stage's full flag. A count is enough there, since copies land in
+   the order in which they started.
+   Prediction. MI300X: 5.3 TB/s over 304 CUs at 800 ns of latency need 14 KB in flight in each CU. The producer waits for
+   a stage when it has started 14 units after it: 56 instructions or 14 KB stay in flight, of 63 that the counter holds.
+   A unit takes the producer some ten instructions, 50 cycles, or 20 bytes per cycle: twice a CU's share of the bandwidth.
    MI355X: 8 TB/s over 256 CUs, 25 KB; 32 units, 32 KB. MI250X: 1.6 TB/s over 110 CUs, 12 KB; 14 units. */
 #define FLEETI_COPY_UNIT 1024u
 #if defined(__gfx950__)
@@ -1588,12 +1588,13 @@ FLEET_DEVICE void fleeti_block_any_rearm(void)
 #define FLEETI_COPY_WAIT "s_waitcnt vmcnt(32)"
 #else
 #define FLEETI_LANE_BYTES 4u
-#if defined(__gfx90a__) /* has it for buffers only */
+#if defined(__gfx90a__) /* has the instruction for buffers only */
 #define FLEETI_LANE_COPY "buffer_load_dword %1, %2, 0 offen"
 #else
 #define FLEETI_LANE_COPY "global_load_lds_dword %1, %2"
 #endif
-#define FLEETI_COPY_UNITS_AHEAD 14u /* units that begin behind a stage before it is waited for */
+#define FLEETI_COPY_UNITS_AHEAD                                                                    \
+    14u /* units that start after a stage before the producer waits for it */
 #define FLEETI_COPY_WAIT "s_waitcnt vmcnt(56)"
 #endif
 #if defined(__gfx90a__)
@@ -1604,7 +1605,7 @@ FLEET_DEVICE void fleeti_block_any_rearm(void)
 #define FLEETI_LANE_SOURCE(from) FLEETI_SCALAR64((uintptr_t)(from))
 #endif
 #define FLEETI_COPY_UNIT_LOADS (FLEETI_COPY_UNIT / (64 * FLEETI_LANE_BYTES))
-/* Each wave copies a run of as many bytes as one instruction does, in turn. */
+/* The waves take turns; each copies as many bytes as one instruction does. */
 FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes, uint32_t thread,
                                     uint32_t threads)
 {
@@ -1626,8 +1627,8 @@ FLEET_DEVICE void fleet_copy_wait(void)
 }
 
 struct fleeti_copies {
-    uint32_t stage, use, pending; /* the first of so many stages that wait for their full flags */
-    uint32_t units_after;        /* units begun after those of the first one */
+    uint32_t stage, use, pending; /* the first of `pending` stages whose full flags are not set */
+    uint32_t units_after;         /* units started after those of the first stage */
 };
 FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 {
@@ -1642,7 +1643,7 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
     fleeti_lds_put(s->words, FLEETI_PIPELINE_FULL(stage), 0);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_RELEASED(stage), 0);
 }
-/* The first stage's copies have landed: its full flag. Pair: fleeti_stage_is_full in the takers (edge 18). */
+/* The first stage's copies have landed: sets its full flag. Pair: fleeti_stage_is_full in the consumers (edge 18). */
 FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *copies)
 {
     fleeti_lds_release(s->words, FLEETI_PIPELINE_FULL(copies->stage), copies->use + 1);
@@ -1651,12 +1652,13 @@ FLEET_DEVICE void fleeti_stage_landed(const fleeti_pipeline *s, fleeti_copies *c
         copies->pending ? copies->units_after - s->stage_bytes / FLEETI_COPY_UNIT : 0;
     if (++copies->stage == s->stages) copies->stage = 0, copies->use++;
 }
-/* The first stage's copies have landed when no more are on their way than were begun behind it. */
+/* Waits until no more copies are in flight than were started after the first stage's: then these have landed. */
 FLEET_DEVICE void fleeti_copies_wait_oldest(void)
 {
     __asm__ volatile(FLEETI_COPY_WAIT ::: "memory");
 }
-/* Waits for the first stage only, or a little longer: the others keep flowing while the caller looks about. */
+/* Waits for the first stage only, or a little longer: the other copies stay in flight while the caller does
+   something else. */
 FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
 {
     const uint32_t loads = copies->units_after * FLEETI_COPY_UNIT_LOADS;
@@ -1668,7 +1670,7 @@ FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies
     if (loads < 4) __asm__ volatile("s_waitcnt vmcnt(0)" ::: "memory");
     fleeti_stage_landed(s, copies);
 }
-/* Each stage is as many units: a short piece is copied with its last bytes again. */
+/* Each stage is the same number of units; where it is not full, the last bytes are copied again. */
 FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
 {
@@ -1706,9 +1708,9 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
     }
     if (!copies->pending++) copies->stage = stage, copies->use = use, copies->units_after = 0;
 }
-/* Copies are loads like others: the acquire is enough. */
+/* Copies are ordinary loads here, so the acquire is enough. */
 FLEET_DEVICE void fleeti_copies_order(void) {}
-/* The counter of loads paces them. */
+/* The counter of loads limits the copies. */
 FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
@@ -1725,8 +1727,8 @@ FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t 
         full = fleeti_stage_is_full(s, i % s->stages, use + i / s->stages);
     return full;
 }
-/* Chosen among pointers to LDS, so that the compiler knows what the taker's pointer is: flat loads would take longer.
-   Among them it is -1 that becomes null. */
+/* A choice between two LDS pointers, so that the compiler knows the consumer's pointer to be one: flat loads would
+   take longer. The LDS pointer -1 converts to null. */
 FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t stage,
                                               uint32_t there)
 {
@@ -1734,7 +1736,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
     const in_lds none = (in_lds)(uintptr_t)0xffffffffu;
     return (const char *)(there ? (in_lds)s->ring + stage * s->stage_bytes : none);
 }
-/* After the wave's reads of the stage. Pair: fleeti_stage_is_free (edge 19). */
+/* Comes after the wave's reads of the stage. Pair: the acquire in fleeti_stage_is_free (edge 19). */
 FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     fleeti_lds_add_release(s->words, FLEETI_PIPELINE_RELEASED(stage), waves);
@@ -1776,7 +1778,7 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 #else
 #define FLEETI_RT_CHIPLETS(count, device) ((void)(device), *(count) = 0, hipSuccess)
 #endif
-/* Coherent: fine-grained, so that system-scope atomics and polls see it at once. */
+/* Coherent means fine-grained: system-scope atomics and polls see each other at once. */
 #define FLEETI_RT_PINNED(memory, bytes)                                                            \
     hipHostMalloc(memory, bytes, hipHostMallocMapped | hipHostMallocCoherent)
 #define FLEETI_RT_PINNED_FREE(memory) hipHostFree(memory)
@@ -1787,20 +1789,19 @@ FLEET_DEVICE void fleeti_stage_reclaim(const fleeti_pipeline *s, uint32_t stage,
 
 #if defined(FLEET_CUDA)
 
-/* For operands of tensor cores that swizzle 128 bytes: a ring's stages are aligned, too. */
+/* For operands of tensor cores that swizzle 128 bytes; stages are aligned alike. */
 #define FLEETI_DYNAMIC_ALIGN 1024
 #define FLEETI_CLOCK_NS 1u /* %globaltimer counts nanoseconds */
-/* Arguments of up to so many bytes are loaded before the task waits: a trip to the L2 less behind it. */
+/* Saves a trip to the L2 after the wait. */
 #define FLEETI_ARGS_PRELOAD_BYTES 64u
 #define FLEETI_SPIN 8u /* polls in a row before fleeti_back_off */
-/* A lone counter is polled by all lanes at once: one request, and the wave does not diverge, which would take
-   longer than the code around a poll. */
+/* One request for the wave, which does not diverge; divergence would cost more than the rest of a poll. */
 #define FLEETI_POLL_ALL_LANES 1
 #define FLEETI_ROLLED _Pragma("unroll 1")
 #define FLEETI_UNROLLED _Pragma("unroll") /* before a loop over registers */
-#define FLEETI_LOAD_CYCLES 8000 /* of fleeti_cycles: a load has arrived by then, for little */
+#define FLEETI_LOAD_CYCLES 8000 /* a load has returned by then, and the wait costs little */
 #define FLEETI_LEAST_LANES 32u
-/* Each thread would keep it in registers of its own. */
+/* Each thread would keep it in its own registers. */
 #define FLEETI_PARK(type, name)                                                                    \
     FLEET_DEVICE const type *name(const type *value)                                               \
     {                                                                                              \
@@ -1912,8 +1913,8 @@ FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane)
 
 /* ---- nvidia: order and counters ---- */
 
-/* The ordering is in the RMWs (acq_rel) and the polls (acquire; those of a wait: fleeti_spin_acquire), both cumulative
-   over the barrier of the group (PTX memory model, causality order); so these are nothing here. */
+/* Order is in the RMWs (acq_rel) and in the polls (acquire; those of a wait: fleeti_spin_acquire). Both are
+   cumulative over the barrier of the group (PTX memory model, causality order), so these functions do nothing. */
 FLEET_DEVICE void fleeti_drain(void) {}
 FLEET_DEVICE void fleeti_write_back_device(void) {}
 FLEET_DEVICE void fleeti_write_back_system(void) {}
@@ -1956,7 +1957,7 @@ FLEETI_PTX_LOAD(fleeti_poll_device, "ld.acquire.gpu.global.u32")
 FLEETI_PTX_LOAD(fleeti_poll_system, "ld.acquire.sys.global.u32")
 FLEETI_PTX_ADD(fleeti_rmw_device, "atom.add.acq_rel.gpu.global.u32")
 FLEETI_PTX_ADD(fleeti_rmw_system, "atom.add.acq_rel.sys.global.u32")
-/* Without the old value there is nothing to wait for. */
+/* Without the old value the thread does not wait for the operation. */
 FLEETI_PTX_STORE(fleeti_add_arrival_device, "red.release.gpu.global.add.u32")
 FLEETI_PTX_STORE(fleeti_add_arrival_system, "red.release.sys.global.add.u32")
 
@@ -1978,16 +1979,17 @@ FLEET_DEVICE uint64_t fleeti_poll64_device(const uint64_t *at)
                      : "memory");
     return v;
 }
-/* Called by all lanes of a wave. What one lane has observed is to be published by what another one posts: a ballot or a
-   shuffle hands over the value but orders no memory, so the lanes synchronise first, and each has its fence then. */
+/* All lanes of a wave call it. What one lane has observed is published by what another lane posts. A ballot or a
+   shuffle passes the value on but orders no memory, so the lanes first synchronise, and then each executes the
+   fence. */
 FLEET_DEVICE void fleeti_post_order(void)
 {
     __syncwarp();
     __asm__ volatile("fence.acq_rel.gpu;" ::: "memory");
 }
-/* The polls of a wait, and what follows the last one: the acquire of what the arrivals published. It stands once after
-   the polls, since each acquire empties the L1. Pair: the release in fleeti_arrive (edges 1, 3). Older compilers have no
-   fence for acquires alone; the other one waits for this thread's stores too. */
+/* A wait polls with relaxed loads and acquires once after the last one, since each acquire empties the L1. The fence
+   acquires what the arrivals published. Pair: the release in fleeti_arrive (edges 1, 3). Older compilers have no
+   acquire fence, and an acq_rel fence would also wait for this thread's stores, so there each poll acquires. */
 #if __CUDACC_VER_MAJOR__ >= 13
 FLEETI_PTX_LOAD(fleeti_spin_load_device, "ld.relaxed.gpu.global.u32")
 FLEET_DEVICE void fleeti_spin_acquire(void)
@@ -2020,15 +2022,15 @@ FLEET_DEVICE uint32_t fleeti_cycles(void)
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 {
     (void)at;
-    if (*tries >= 1024) __nanosleep(100); /* an idle SM's polls cost nobody anything before that */
+    if (*tries >= 1024) __nanosleep(100); /* until then an idle SM's polls do no harm */
     *tries += 1;
     return FLEET_OK;
 }
 
 /* ---- nvidia: cache policy ---- */
 
-/* Cache policy. Pointers to any type, in global memory. ptxas counts these loads: many can be in flight. PTX takes
-   .L2::evict_first in the instruction for 32 bytes only; other widths name a policy, which ptxas makes a constant. */
+/* ptxas counts these loads, so many can be in flight. PTX takes .L2::evict_first in the instruction for 32 bytes
+   only; other widths name a policy, which ptxas makes a constant. */
 FLEET_DEVICE uint64_t fleeti_evict_first(void)
 {
     uint64_t policy;
@@ -2084,7 +2086,7 @@ FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
                      "r"(value.word[0]), "r"(value.word[1]), "r"(value.word[2]), "r"(value.word[3])
                      : "memory");
 }
-/* Strong loads of device scope: .cg and .cv are hints, which the PTX memory model gives no meaning. */
+/* Strong loads of device scope; .cg and .cv are hints without a meaning in the PTX memory model. */
 FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
 {
     return fleet_load_relaxed_device((const uint32_t *)at);
@@ -2153,7 +2155,7 @@ FLEET_DEVICE void fleeti_lds_put(fleeti_lds lds, uint32_t word, uint32_t value)
 {
     __asm__ volatile("st.shared.u32 [%0],%1;" ::"r"(lds + word * 4), "r"(value) : "memory");
 }
-/* Plain loads: what the caller does not look at is not loaded. */
+/* Plain loads: the compiler drops words that the caller does not use. */
 FLEET_DEVICE fleeti_quad fleeti_lds_get4(fleeti_lds lds, uint32_t word)
 {
     return *(const fleeti_quad *)__cvta_shared_to_generic(lds + word * 4);
@@ -2163,7 +2165,7 @@ FLEET_DEVICE fleeti_lds fleeti_lds_begin(void)
     FLEET_LDS(fleeti_quad, quads, FLEETI_LDS_WORDS / 4);
     return fleeti_lds_of(quads);
 }
-/* Past the registers. */
+/* The bytes do not pass through registers. */
 struct fleeti_async_copy {
     uint32_t unused;
 };
@@ -2197,9 +2199,9 @@ FLEET_DEVICE fleeti_thread fleeti_thread_now(void)
     self.has_producer = 0;
     return self;
 }
-/* The same in registers for a long time: through a shuffle, or the compiler would ask the special registers
-   again at every use, which takes longer than most of what the worker loop does. It also sees through a shuffle of what
-   all lanes agree on. All lanes call it. */
+/* A shuffle keeps the value in a register: else the compiler reads the special registers at every use, which takes
+   longer than most of what the worker loop does. The lanes' values differ on purpose, since the compiler sees
+   through a shuffle of a uniform value. All lanes call it. */
 FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 {
     return __shfl_sync(0xffffffffu, lds + (threadIdx.x & 31), 0);
@@ -2223,8 +2225,8 @@ FLEET_DEVICE uint32_t fleeti_thread_lane(fleeti_thread self)
 {
     return self.thread & 31;
 }
-/* Added to the leader's counter addresses: ptxas cannot know that only one lane arrives, and would first sum
-   over the lanes if it saw that all have one address. */
+/* ptxas cannot know that only one lane arrives; it would sum over the lanes if it saw that all have the same
+   address. */
 FLEET_DEVICE uint32_t fleeti_leader_offset(fleeti_thread self)
 {
     return self.thread & 31;
@@ -2233,14 +2235,14 @@ FLEET_DEVICE uint32_t fleeti_task_waves(fleeti_thread self)
 {
     return fleet_wave_count() - self.has_producer;
 }
-/* A release keeps thread 0 busy for almost a microsecond, and the next wait should begin meanwhile. */
+/* Thread 0 is busy with a release for almost a microsecond; meanwhile another wave can start the next wait. */
 FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 {
     return fleeti_task_waves(self) > 1;
 }
 
-/* Through LDS: a register that waits for its load would be moved about, and so waited for, at the joins of the
-   caller's loop. Past the L1. */
+/* Through LDS and past the L1: the compiler would move a register that waits for its load at the joins of the
+   caller's loop, and so wait for the load there. */
 FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
 {
     fleeti_async_copy none;
@@ -2308,7 +2310,7 @@ FLEET_DEVICE fleet_status fleeti_lds_pause(uint32_t *tries)
     *tries += 1;
     return FLEET_OK;
 }
-/* Barrier 1; the whole workgroup has barrier 0. */
+/* Barrier 1; barrier 0 is that of the whole workgroup. */
 FLEET_DEVICE void fleeti_task_barrier(fleeti_thread self)
 {
     (void)self;
@@ -2324,8 +2326,8 @@ FLEET_DEVICE uint32_t fleeti_task_barrier_or(uint32_t value)
                      : "memory");
     return any;
 }
-/* The vote among lanes that agree already tells the compiler that they do: it then prepares no divergence in the
-   caller's loop. */
+/* The lanes agree already; the vote tells the compiler so, which then emits no code for divergence in the caller's
+   loop. */
 FLEET_DEVICE uint32_t fleeti_block_any(fleeti_thread self, uint32_t value)
 {
     return fleeti_any(self.has_producer ? fleeti_task_barrier_or(value)
@@ -2370,8 +2372,8 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
                      : "memory");
     fleeti_lds_put(s->words, FLEETI_PIPELINE_USE(stage), 0);
 #if FLEETI_BULK
-    /* Publishes the new barriers to the copies, which complete them from another proxy; to the waves that wait for them
-       the caller's barrier does. */
+    /* Publishes the new mbarriers to the copies, which complete them from the async proxy. The caller's barrier
+       publishes them to the waves that wait. */
     __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
@@ -2385,7 +2387,7 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
 #endif
     (void)copies;
 #if !FLEETI_BULK
-    /* As below. */
+    /* Pair as below. */
     if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
         __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
@@ -2393,16 +2395,16 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
                          : "memory");
     __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
 #else
-    /* One lane, elected by the instruction that tells the compiler so. */
+    /* One lane, elected by an instruction that tells the compiler so. */
     __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
                      : "=r"(lead));
     if (!lead) return;
-    /* Publishes that the use before has landed, as this lane has seen, to who looks for this one. Pair: the acquire in
-       fleeti_stage_is_full. */
+    /* Publishes to consumers of this use that the previous use has landed, as this lane has observed. Pair: the
+       acquire in fleeti_stage_is_full (edge 18). */
     fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
     __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
                      : "memory");
-    /* The last operand is the policy evict_first, as createpolicy.fractional makes it. */
+    /* The last operand is the policy evict_first, as createpolicy.fractional encodes it. */
     __asm__ volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
         "[%0],[%1],%2,[%3],%4;" ::"r"(to),
@@ -2417,19 +2419,19 @@ FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies
 FLEET_DEVICE void fleeti_copies_order(void)
 {
 #if FLEETI_BULK
-    /* Copies read by the async proxy what others wrote by the generic one. Orders their stores, released by them and
-       acquired by this thread before, before the copies that it begins next. */
+    /* The async proxy reads what other threads wrote through the generic proxy. Orders those writes, which this
+       thread has acquired, before the copies that it starts next. */
     __asm__ volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 #if FLEETI_BULK
-#define FLEETI_PTX_WAIT "mbarrier.try_wait.parity.shared.b64" /* may wait for a while itself */
+#define FLEETI_PTX_WAIT "mbarrier.try_wait.parity.shared.b64" /* may block for a while */
 #else
 #define FLEETI_PTX_WAIT "mbarrier.test_wait.parity.shared.b64"
 #endif
-/* The acquire of the use comes first, then that of the bytes: the other way round the barrier may have been looked at
-   before the use before landed. It is looked at whatever the use is, so that nothing waits for that word on the way. Pairs:
-   the release in fleeti_stage_fill, and complete_tx of its copy (edge 18). */
+/* Acquires the use first and the bytes second: the other way round, the mbarrier might be read before the previous
+   use has landed. It is read whatever the use is, so that it does not wait for the first load. Pairs: the release in
+   fleeti_stage_fill, and complete_tx of its copy (edge 18). */
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
     uint32_t full;
@@ -2442,8 +2444,8 @@ FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t st
                      : "memory");
     return full;
 }
-/* The last one is mostly the last to come, and waited for alone: looks at barriers take turns, among them the producer's.
-   Then a lane looks for each. */
+/* The last stage mostly lands last, so all lanes wait for it alone: accesses to mbarriers take turns, and the
+   producer's are among them. Then each lane looks at one stage. */
 FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
                                              uint32_t n)
 {
@@ -2456,15 +2458,15 @@ FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
     uint32_t now;
     if (!cycles) return;
     now = (uint32_t)clock();
-    /* Sleeps, for a loop would take the turns of the waves that compute. It sleeps up to twice as many ns as it is told: at
-       clocks of up to 2 GHz a quarter of the cycles that are left is never too long. */
+    /* Sleeps, since a loop would take issue slots from the waves that compute. A sleep lasts up to twice the
+       requested time; at clocks of up to 2 GHz a quarter of the remaining cycles, in ns, never lasts too long. */
     while (now - *begun < cycles) {
         __nanosleep((cycles - (now - *begun)) / 4);
         now = (uint32_t)clock();
     }
     *begun = now;
 }
-/* After the wave's reads of the stage. Pair: fleeti_stage_is_free (edge 19). */
+/* Comes after the wave's reads of the stage. Pair: the acquire in fleeti_stage_is_free (edge 19). */
 FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     const uint32_t released = s->words + 4 * FLEETI_PIPELINE_RELEASED(stage);
@@ -2478,8 +2480,8 @@ FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage,
             : "memory");
 #endif
 }
-/* Looks for the phase of the use before, of the same parity as the use after; a barrier that is new passes for the phase
-   before its first. Only the producer looks, who has seen all phases before that one end: so the parity is exact. */
+/* Tests for the phase of the previous use, which has the parity of the next one; a new mbarrier counts as past the
+   phase before its first. Only the producer tests, and it has seen all earlier phases end, so the parity is exact. */
 #define FLEETI_PTX_FREE(name, op)                                                                  \
     FLEET_DEVICE uint32_t name(const fleeti_pipeline *s, uint32_t stage, uint32_t use,             \
                                uint32_t waves)                                                     \
@@ -2538,7 +2540,7 @@ FLEET_C_BEGIN
 
 /* ---- host: an instrument of the deterministic engine ---- */
 
-/* What the engine tells it, on the launch's own thread: examples/tools/memory_model.c is one. */
+/* What the engine reports to it, on the thread of the launch. examples/tools/memory_model.c is one. */
 typedef struct fleet_host_instrument {
     void (*allocated)(void *memory, size_t bytes); /* device memory */
     void (*freed)(void *memory);
@@ -2548,9 +2550,10 @@ typedef struct fleet_host_instrument {
     void (*placed)(uint32_t block, uint32_t chiplet); /* the workgroup runs there from now on */
     void (*runs)(uint32_t block, uint32_t wave);      /* this wave runs from now on */
     void (*publish)(
-        const void *object); /* the running wave: who observes the object later, comes after it */
+        const void *
+            object); /* by the running wave; a wave that observes the object later is ordered after it */
     void (*observe)(const void *object);
-    void (*drain)(void); /* the running wave, and so the next two */
+    void (*drain)(void); /* by the running wave, as are the next two */
     void (*release)(fleet_scope scope);
     void (*acquire)(fleet_scope scope);
 } fleet_host_instrument;
@@ -2566,23 +2569,25 @@ uint32_t fleeti_host_threads(void); /* waves per workgroup */
 uint32_t fleeti_host_block(void);
 uint32_t fleeti_host_blocks(void);
 uint32_t fleeti_host_chiplet(void);
-void fleeti_host_set_chiplet(uint32_t chiplet); /* the workgroup sits on this one */
-void *fleeti_host_lds(size_t bytes); /* the same address for all waves that ask in the same order */
+void fleeti_host_set_chiplet(uint32_t chiplet); /* the workgroup runs on this one from now on */
+void *
+fleeti_host_lds(size_t bytes); /* the same address for all waves that allocate in the same order */
 size_t fleeti_host_lds_mark(void);
 void fleeti_host_lds_reset(size_t mark);
 void *fleeti_host_dynamic_lds(void);
 void fleeti_host_barrier(uint32_t waves); /* of the first so many waves of the workgroup */
 uint32_t *fleeti_host_words(void);        /* the kit's own LDS, FLEETI_LDS_WORDS */
-void fleeti_host_yield(void);             /* a place where another agent may go on */
-void fleeti_host_wake(const void *at);    /* a counter or flag changed: wakes who waits for it */
-/* A failed poll of `at` (null: of anything); returns when it may have changed, or FLEET_ERROR_DEADLOCK. */
+void fleeti_host_yield(void);             /* another agent may run here */
+void fleeti_host_wake(
+    const void *at); /* a counter or flag has changed: wakes the agents that poll it */
+/* After a failed poll of `at` (null: of any word). Returns when the word may have changed, or FLEET_ERROR_DEADLOCK. */
 fleet_status fleeti_host_park(const void *at, uint32_t *tries);
 uint64_t fleeti_host_clock(void);
 void fleeti_host_drain(void);
 void fleeti_host_release(fleet_scope scope);
 void fleeti_host_acquire(fleet_scope scope);
 void fleeti_host_count_rmw(void);
-void fleeti_host_order(void); /* of all that the agent loads and stores */
+void fleeti_host_order(void); /* a fence for all loads and stores of the agent */
 
 FLEET_C_END
 
@@ -2594,7 +2599,7 @@ FLEET_C_END
 #define FLEETI_UNROLLED
 #define FLEETI_LOAD_CYCLES 0
 #define FLEETI_LEAST_LANES 1u
-/* Scalar registers and the stack have room for it. */
+/* Scalar registers or the stack have room for it. */
 #define FLEETI_PARK(type, name)                                                                    \
     FLEET_DEVICE const type *name(const type *value)                                               \
     {                                                                                              \
@@ -2747,8 +2752,8 @@ FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 
 /* ---- host: order and counters ---- */
 
-/* The ordering is in acquire-release RMWs and acquire polls, which thread sanitizers understand; these
-   drive the chiplet-memory model and the counts. */
+/* Order is in acquire-release RMWs and acquire polls, which thread sanitizers understand. These functions drive the
+   memory model and the counts. */
 FLEET_DEVICE void fleeti_drain(void)
 {
     fleeti_host_drain();
@@ -2884,7 +2889,7 @@ FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 
 /* ---- host: cache policy ---- */
 
-/* Cache policy. Pointers to any type. Plain accesses, but that what is fresh comes from where atomics act. */
+/* Plain accesses, except that fresh loads are atomic. */
 FLEET_DEVICE uint32_t fleet_load_streaming4(const void *at)
 {
     return *(const fleeti_any4 *)at;
@@ -2949,7 +2954,7 @@ FLEET_DEVICE void *fleeti_dynamic_lds(void)
 {
     return fleeti_host_dynamic_lds();
 }
-/* Several waves may write one word at once, the same value. */
+/* Relaxed atomics, since several waves may write the same value to one word at once. */
 FLEET_DEVICE void fleeti_workgroup_on(uint32_t chiplet)
 {
     fleeti_host_set_chiplet(chiplet);
@@ -2988,7 +2993,7 @@ FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 {
     return lds;
 }
-/* At once. */
+/* The copy is complete when begin returns. */
 struct fleeti_async_copy {
     uint32_t unused;
 };
@@ -3090,7 +3095,7 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
 }
 FLEET_DEVICE void fleet_copy_wait(void) {}
 
-/* A stage is the span itself: nothing is copied. */
+/* A stage is the source itself: nothing is copied. */
 struct fleeti_copies {
     uint32_t unused;
 };
@@ -3143,7 +3148,7 @@ FLEET_DEVICE const char *fleeti_stage_address(const fleeti_pipeline *s, uint32_t
     return (const char *)(uintptr_t)(high << 32 |
                                      fleeti_lds_get(s->words, FLEETI_PIPELINE_AT(stage)));
 }
-/* After the wave's reads of the stage. Pair: fleeti_stage_is_free (edge 19). */
+/* Comes after the wave's reads of the stage. Pair: the acquire in fleeti_stage_is_free (edge 19). */
 FLEET_DEVICE void fleeti_stage_release(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
     fleeti_lds_add_release(s->words, FLEETI_PIPELINE_RELEASED(stage), waves);
@@ -3207,8 +3212,8 @@ FLEET_DEVICE void fleeti_barrier(fleeti_thread self)
         fleet_block_barrier();
 }
 
-/* Thread 0's value, to all threads of the workgroup: a barrier. One word per use; the caller has a
-   barrier between two broadcasts of one word. */
+/* Passes thread 0's value to all threads of the workgroup, with a barrier. The caller has another barrier between
+   two broadcasts of the same word. */
 FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint32_t word)
 {
     if (fleeti_thread_index(self) == 0) fleeti_lds_put(self.lds, FLEETI_LDS_BROADCAST(word), value);
@@ -3216,8 +3221,8 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
     return fleeti_uniform(fleeti_lds_get(self.lds, FLEETI_LDS_BROADCAST(word)));
 }
 
-/* A barrier that tells every thread whether any thread vetoes. The callers take turns 0 and 1; a veto stays, and
-   is the last one. */
+/* A barrier that returns to every thread whether any thread vetoes. Callers alternate between turns 0 and 1. A veto
+   stays set: no vote follows it. */
 FLEET_DEVICE uint32_t fleeti_block_vote(fleeti_thread self, uint32_t veto, uint32_t turn)
 {
     if (veto) fleeti_lds_put(self.lds, FLEETI_LDS_VOTE(turn), 1);
@@ -3312,20 +3317,20 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
 
 /* ---- polls ---- */
 
-/* Where the word indices of wait and notify records count from. */
+/* The bases of the word indices in wait and notify records. */
 typedef struct fleeti_counters {
     uint32_t *device;
-    uint32_t *const *
-        system; /* where the base of the system counters stands, in fine-grained memory: seldom read */
+    /* Address of the base of the system counters, in fine-grained memory: seldom read. */
+    uint32_t *const *system;
 } fleeti_counters;
 
-/* What a failed wait saw. */
+/* Why a wait failed: which counter, its value, and the value that it waited for. */
 typedef struct fleeti_wait_diagnostics {
     fleet_status status;
     uint32_t counter, found, expected;
 } fleeti_wait_diagnostics;
 
-/* Is it time to give up? Called after every 64 failed polls. */
+/* Whether the wait has to end: the status to return, or FLEET_OK. Called after every 64 failed polls. */
 FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t tries,
                                              uint64_t *since)
 {
@@ -3341,7 +3346,7 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t 
     now = fleet_clock_ticks();
     if (*since == 0) *since = now;
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
-    /* The host's word is across a bus: every 4096 polls, and before the wait is said to have taken too long. Pair:
+    /* The host's word is across a bus, so it is read every 4096 polls, and before a time-out is reported. Pair:
        fleet_abort (edge 15). */
     if ((late || tries % 4096 == 0) && watch->host_abort &&
         fleet_load_relaxed_system(watch->host_abort))
@@ -3351,7 +3356,7 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t 
     return FLEET_OK;
 }
 
-/* After a failed poll of `at`: backs off, and now and then looks whether to give up. */
+/* After a failed poll of `at`: backs off, and now and then checks the watch. */
 FLEET_DEVICE fleet_status fleeti_back_off(const void *at, const fleet_watch *watch, uint32_t *tries,
                                           uint64_t *since)
 {
@@ -3360,7 +3365,7 @@ FLEET_DEVICE fleet_status fleeti_back_off(const void *at, const fleet_watch *wat
     return status;
 }
 
-/* Polls one counter until it has `want`. */
+/* Polls one counter until it reaches `want`. */
 FLEET_DEVICE fleet_status fleeti_poll_until(fleeti_counters c, uint32_t counter, uint32_t want,
                                             const fleet_watch *watch,
                                             fleeti_wait_diagnostics *diagnostics)
@@ -3397,24 +3402,24 @@ FLEET_DEVICE uint32_t fleeti_is_leader(fleeti_thread self, uint32_t group)
 }
 
 #define FLEETI_RELEASED 1u /* this arrival released for its chiplet */
-#define FLEETI_VETOED 2u   /* nobody arrived */
+#define FLEETI_VETOED 2u   /* vetoed: the group did not arrive */
 
-/* What a notify tells its group: FLEETI_... flags, and a bit for each record whose arrival completed its element,
-   where that was asked for; status: of the wait for the epoch before, after which nothing has arrived. Only the
-   leader knows of more than a veto. */
+/* What a notify returns: FLEETI_... flags; a bit for each record whose arrival completed its element, where the
+   caller asked for it; and the status of the wait for the previous epoch, without which there is no arrival. Threads
+   other than the leader get the veto alone. */
 typedef struct fleeti_notify_result {
     uint32_t flags, completed;
     fleet_status status;
 } fleeti_notify_result;
 
-/* Counters are sums over all epochs: what completes epoch e, and which arrival completes it (== epoch * target,
-   == epoch * share below), can be read from them only if no arrival for epoch e + 1 comes before epoch e is complete.
-   A plan guarantees that: sources of a step wait for the step before, and where they may run ahead the builder has
-   proved it for every element with several arrivals (fleet.h, pass "overlap"). For events by hand nothing has proved
-   it, so their notify waits for it (edge 4): this is what it looks at. Null: a plan's arrival. */
+/* Counters are sums over all epochs. What completes epoch e, and which arrival completes it (== epoch * target, ==
+   epoch * share below), can be told from them only if no arrival for epoch e + 1 comes before epoch e is complete.
+   In a plan that holds: sources of a step wait for the previous step, and where they may run ahead the builder has
+   proved it for every element with several arrivals (fleet.h, pass "overlap"). Events by hand have no such proof, so
+   their notify waits for the previous epoch (edge 4), with the values below. Null: an arrival of a plan. */
 typedef struct fleeti_previous_epoch {
-    uint32_t value,
-        want; /* of the element's counter: when the notify began, and when it is complete */
+    uint32_t value; /* of the counter, when the notify began */
+    uint32_t want;  /* its value when that epoch is complete */
     const fleet_watch *watch;
 } fleeti_previous_epoch;
 
@@ -3426,11 +3431,11 @@ FLEET_DEVICE fleet_status fleeti_await_previous_epoch(fleeti_counters c, uint32_
     return fleeti_poll_until(c, counter, before->want, before->watch, &diagnostics);
 }
 
-/* The leader's part: arrives at n events in this epoch. First all sub-counters, then at most one release,
-   which so comes after every RMW that observed other workgroups' arrivals, then the counters. The first
-   record comes by value, since it is mostly the only one. triggers: for each record what completes its element,
-   n at most 32; or null. also: release whatever the records say, for arrivals that the caller makes next.
-   before: with one record, or null. */
+/* The leader's part of a notify: arrives at n events in this epoch. It adds to all sub-counters first, then releases
+   at most once, so that the release comes after every RMW that observed other workgroups' arrivals, and then adds to
+   the counters. The first record is passed by value, since there is mostly only one. triggers: for each record the
+   target that completes its element, n at most 32; or null. also: release in any case, for arrivals that the caller
+   makes next. before: with one record, or null. */
 FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify first,
                                                 const fleeti_notify *records, uint32_t n,
                                                 uint32_t epoch, const fleeti_trigger *triggers,
@@ -3439,12 +3444,12 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
     fleeti_notify_result result;
     result.flags = result.completed = 0;
     result.status = FLEET_OK;
-    /* Before any counter changes. A lone arrival looks when it has released: until then the load is in flight. */
+    /* Before any counter changes. A lone arrival checks after its release: until then its load is in flight. */
     if (before && first.sub) {
         result.status = fleeti_await_previous_epoch(c, first.counter, before);
         if (result.status) return result;
-        /* The look before the sub-counter's RMW: that of the last to arrive in the epoch before comes first there.
-           Pair: the release below (edge 4). Where look and RMW are of one counter, coherence orders them. */
+        /* Acquires, before the sub-counter's RMW, the RMW of the last arrival in the previous epoch. Pair: the
+           release below (edge 4). Where the load and the RMW are of one counter, coherence orders them. */
         if (!(first.sub & FLEETI_LOCAL)) fleeti_spin_acquire();
     }
     FLEETI_ROLLED
@@ -3455,7 +3460,8 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
         for (uint32_t i = 0; i < end; i++) {
             fleeti_notify r = from + i ? records[from + i] : first;
             if (r.sub & FLEETI_LOCAL) {
-                /* Block and chiplet scope: producers' drained stores and the readers share one L2 (edge 3). */
+                /* Block and chiplet scope: the readers share the L2 that holds the producers' drained stores (edge
+                   3). */
                 if (!triggers)
                     fleeti_add_arrival_device(c.device + r.counter, r.weight);
                 else if (fleeti_rmw_device(c.device + r.counter, r.weight) + r.weight ==
@@ -3463,15 +3469,17 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
                     result.completed |= 1u << i;
                 continue;
             }
-            /* Not the last of its chiplet (edge 2): the last one releases for this workgroup too, since its drained
-               stores are in the L2 that the write-back covers. Exact, on the precondition above. */
+            /* Unless this is the last arrival of its chiplet (edge 2): the last one releases for this workgroup too,
+               since its drained stores are in the L2 that the write-back covers. The count is exact, as
+               said at fleeti_previous_epoch. */
             if (r.sub && fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share) continue;
             due |= 1u << i;
             system |= r.counter & FLEETI_SYSTEM;
         }
         if (!due && !also) continue;
         result.flags = FLEETI_RELEASED;
-        /* Publishes this chiplet's L2 to every waiter. Pair: the acquire in fleeti_wait_all (edges 1, 2, 16). */
+        /* Publishes the drained stores of this chiplet's producers to every waiter. Pair: the acquire in
+           fleeti_wait_all (edges 1, 2, 16). */
         if (system)
             fleeti_write_back_system();
         else
@@ -3503,11 +3511,11 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
     return result;
 }
 
-/* The one notify. Every thread of the group calls it; its stores before the call are published to whoever
-   waits for these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that
-   there is nothing to publish: nobody arrives, and all threads get FLEETI_VETOED; blocks take turns 0
-   and 1. Records, triggers, also and before as in fleeti_arrive, read by the leader alone, who alone gets the
-   rest of the answer. */
+/* The one notify. Every thread of the group calls it; it publishes the group's stores to the groups that wait for
+   these events. Where may_veto (a constant) is 1, a veto in any thread of the group means that there is nothing to
+   publish: the group does not arrive, and all threads get FLEETI_VETOED; blocks alternate between turns 0 and 1.
+   Records, triggers, also and before are those of fleeti_arrive. Only the leader reads them, and only the leader
+   gets the rest of the result. */
 FLEET_DEVICE fleeti_notify_result fleeti_notify_all(fleeti_thread self, uint32_t group,
                                                     fleeti_counters c, fleeti_notify first,
                                                     const fleeti_notify *records, uint32_t n,
@@ -3519,7 +3527,7 @@ FLEET_DEVICE fleeti_notify_result fleeti_notify_all(fleeti_thread self, uint32_t
     fleeti_notify_result result;
     result.flags = result.completed = 0;
     result.status = FLEET_OK;
-    fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves passed a barrier ... */
+    fleeti_drain(); /* every wave: its own stores are in the chiplet's L2, and all waves pass a barrier ... */
     if (group == FLEET_BLOCK) {
         if (may_veto)
             veto = fleeti_block_vote(self, veto, turn);
@@ -3538,13 +3546,13 @@ FLEET_DEVICE fleeti_notify_result fleeti_notify_all(fleeti_thread self, uint32_t
 
 /* ---- wait ---- */
 
-/* What the counters of a record have once its events are complete. */
+/* The value that the counters of a record reach when its events are complete. */
 FLEET_DEVICE uint32_t fleeti_wait_target(fleeti_wait r, uint32_t epoch)
 {
     return (r.count & FLEETI_PREVIOUS ? epoch - 1 : epoch) * r.target;
 }
-/* The polling part of the wait, by the lanes of one wave: each counter has one lane, or a lone one all of them.
-   The first record comes by value, since it is mostly the only one. */
+/* The polling part of a wait, by the lanes of one wave: each lane polls some of the counters, or all lanes a lone
+   one. The first record is passed by value, since there is mostly only one. */
 FLEET_DEVICE fleet_status fleeti_poll_all(fleeti_counters c, fleeti_wait first,
                                           const fleeti_wait *records, uint32_t n, uint32_t epoch,
                                           const fleet_watch *watch,
@@ -3570,9 +3578,9 @@ FLEET_DEVICE fleet_status fleeti_poll_all(fleeti_counters c, fleeti_wait first,
     return FLEET_OK;
 }
 
-/* One acquire for the group, at the widest scope of its events: after it, and the barrier that follows,
-   the group's loads see what the arrivals published. Pair: the release (device, system: edges 1, 9, 16) or the
-   drain (block, chiplet: edge 3) in fleeti_notify_all. On NVIDIA the acquire is in the polls. */
+/* One acquire for the group, at the widest scope of its events: after it, and the barrier that follows, the group's
+   loads see what the arrivals published. Pair: the release (device, system: edges 1, 9, 16) or the drain (block,
+   chiplet: edge 3) in fleeti_notify_all. On NVIDIA the polls have acquired already. */
 FLEET_DEVICE void fleeti_invalidate(fleet_scope scope)
 {
     if (scope == FLEET_SCOPE_DEVICE)
@@ -3583,9 +3591,9 @@ FLEET_DEVICE void fleeti_invalidate(fleet_scope scope)
         fleeti_invalidate_system();
 }
 
-/* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED.
-   The lane that failed finds the reason in `seen`. Records as in fleeti_poll_all, read by the waiting wave alone.
-   Two waits of a block have a barrier between them (a notify is one). */
+/* The one wait. Every thread of the group calls it and gets the same status, FLEET_OK or FLEET_ERROR_ABORTED. The
+   lane that failed finds the reason in `diagnostics`. Records are those of fleeti_poll_all; only the waiting wave
+   reads them. Between two waits of a block stands a barrier (a notify is one). */
 FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_thread self, uint32_t group, fleeti_counters c,
                                           fleeti_wait first, const fleeti_wait *records, uint32_t n,
                                           uint32_t epoch, fleet_scope scope,
@@ -3597,7 +3605,7 @@ FLEET_DEVICE fleet_status fleeti_wait_all(fleeti_thread self, uint32_t group, fl
         failed = (uint32_t)fleeti_poll_all(c, first, records, n, epoch, watch, diagnostics);
         fleeti_invalidate(scope);
     }
-    /* Any lane's failure is the group's; its reason stands in that lane's `seen`. */
+    /* Any lane's failure is the group's; the reason is in that lane's `diagnostics`. */
     if (group == FLEET_BLOCK) {
         failed = fleeti_block_any(self, failed);
     } else {
@@ -3618,7 +3626,7 @@ FLEET_DEVICE fleeti_pipeline fleeti_pipeline_of(void *ring, uint32_t stages, uin
     s.stage_bytes = stage_bytes;
     return s;
 }
-/* By all threads of the workgroup, before a barrier. */
+/* All threads of the workgroup call it, before a barrier. */
 FLEET_DEVICE void fleeti_pipeline_init(const fleeti_pipeline *s, uint64_t limit_ticks,
                                        const uint32_t *stop, uint32_t waves)
 {
@@ -3635,7 +3643,7 @@ FLEET_DEVICE void fleeti_pipeline_init(const fleeti_pipeline *s, uint64_t limit_
         fleeti_stage_init(s, i, waves);
 }
 
-/* Gives up: nobody may take anything any more. */
+/* Ends the pipeline: no wave may acquire a stage any more. Pair: the acquires of `quit`. */
 FLEET_DEVICE fleet_status fleeti_pipeline_failed(const fleeti_pipeline *s, fleet_status status)
 {
     fleeti_lds_release(s->words, FLEETI_PIPELINE_QUIT, (uint32_t)status);
@@ -3646,7 +3654,7 @@ FLEET_DEVICE uint64_t fleeti_pipeline_word64(const fleeti_pipeline *s, uint32_t 
     const uint64_t high = fleeti_lds_get(s->words, at + 1);
     return high << 32 | fleeti_lds_get(s->words, at);
 }
-/* What the launch's stop word says. */
+/* The launch's stop word. */
 FLEET_DEVICE uint32_t fleeti_pipeline_stopped(const fleeti_pipeline *s)
 {
 #if defined(FLEET_NO_WATCHDOG)
@@ -3657,7 +3665,7 @@ FLEET_DEVICE uint32_t fleeti_pipeline_stopped(const fleeti_pipeline *s)
         (const uint32_t *)(uintptr_t)fleeti_pipeline_word64(s, FLEETI_PIPELINE_STOP));
 #endif
 }
-/* Whether a wait that began at *since, 0 at first, has passed the launch's limit. */
+/* Whether a wait that began at *since (0 at first) has exceeded the launch's limit. */
 FLEET_DEVICE uint32_t fleeti_pipeline_timed_out(const fleeti_pipeline *s, uint64_t *since)
 {
 #if defined(FLEET_NO_WATCHDOG)
@@ -3670,7 +3678,7 @@ FLEET_DEVICE uint32_t fleeti_pipeline_timed_out(const fleeti_pipeline *s, uint64
     return limit && now - *since > limit;
 #endif
 }
-/* One step of a taker's spin; not FLEET_OK: the run ends. */
+/* One step of a consumer's spin; not FLEET_OK: the run ends. */
 FLEET_DEVICE fleet_status fleeti_pipeline_back_off(const fleeti_pipeline *s, uint32_t *tries,
                                                    uint64_t *since)
 {
@@ -3690,30 +3698,30 @@ FLEET_DEVICE fleet_status fleeti_pipeline_back_off(const fleeti_pipeline *s, uin
 
 /* ---- weight pipeline: in a tile ---- */
 
-/* Where one wave is in its task's part of the stream. */
+/* Where one wave is in its task's stages. */
 struct fleet_weights {
     fleeti_pipeline ring;
-    uint32_t stage, use; /* of the task's first piece */
-    uint32_t next;       /* piece of the task */
+    uint32_t stage, use; /* of the task's first stage */
+    uint32_t next;       /* number of the task's next stage */
     uint32_t tag;        /* of the task */
     uint32_t waves;      /* of the task */
 };
 
-/* Whether the next piece is there and the task's own. One look: what it finds is asked for together. */
+/* Whether the next stage has landed and is the task's own. Both words are loaded together. */
 FLEET_DEVICE uint32_t fleeti_stage_is_ready(const fleet_weights *s, uint32_t stage, uint32_t use)
 {
     const uint32_t full = fleeti_stage_is_full(&s->ring, stage, use);
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
     return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
-/* The same of the next n pieces. */
+/* The same for the next n stages. */
 FLEET_DEVICE uint32_t fleeti_stages_are_ready(const fleet_weights *s, uint32_t n)
 {
     const uint32_t full = fleeti_stages_are_full(&s->ring, s->stage + s->next, s->use, n);
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
     return full && s->next + n - 1 < fleeti_uniform(end) - 1;
 }
-/* Waits for them; not FLEET_OK: they will not come. */
+/* Waits for them; not FLEET_OK: they will not be filled. */
 FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_weights *s, uint32_t n)
 {
     uint32_t tries = 0;
@@ -3731,7 +3739,7 @@ FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_weights *s, uint32_t n)
 FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
 {
     uint32_t at, stage, use, there;
-    s->next = fleeti_uniform(s->next); /* whatever branches the wave came by */
+    s->next = fleeti_uniform(s->next); /* after whatever branches the wave took */
     at = s->stage + s->next;
     stage = at % s->ring.stages, use = s->use + at / s->ring.stages;
     there = fleeti_stage_is_ready(s, stage, use) || !fleeti_stages_wait(s, 1);
@@ -3791,20 +3799,21 @@ FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, ui
 struct fleet_spans {
     fleeti_pipeline ring;
     fleeti_copies copies;
-    uint32_t stage, use;             /* of the next piece */
-    uint32_t first_stage, first_use; /* of its first piece */
-    uint32_t task;                   /* number of the task in hand */
+    uint32_t stage, use;             /* of the next stage to fill */
+    uint32_t first_stage, first_use; /* of the task's first stage */
+    uint32_t task;                   /* number of the current task */
     uint32_t waves;                  /* that run tasks */
-    uint32_t over;                   /* the task in hand takes nothing more, or the run ends */
-    uint32_t pace, begun;            /* cycles between two pieces, and when the last one began */
-    const uint32_t *step;            /* counter of the step event; null: fleet_span_await will do */
-    uint32_t step_want;              /* what it has when the step before has ended */
-    uint32_t step_known;             /* the producer has seen that in this step */
-    fleet_status status;             /* what is wrong with the task's spans */
+    uint32_t over;                   /* the current task acquires no more, or the run ends */
+    uint32_t pace, begun; /* cycles between two stages, and when the last one was started */
+    const uint32_t *step; /* counter of the step event; null: fleet_span_await is enough */
+    uint32_t step_want;   /* its value when the previous step has ended */
+    uint32_t step_known;  /* the producer has observed that in this step */
+    fleet_status status;  /* an error in the task's spans */
 };
 
-/* The producer's lanes stay together: what they read is the same for all, and any() tells the compiler so. What a
-   stream function declares is made so; this tells the compiler again, wherever a stream function made it doubt. */
+/* The producer's lanes stay together: they read the same values, and any() tells the compiler so. What a stream
+   function declares is made uniform as well; this tells the compiler again, where a stream function has made it lose
+   that. */
 FLEET_DEVICE void fleeti_producer_uniform(fleet_spans *p)
 {
     p->stage = fleeti_uniform(p->stage), p->use = fleeti_uniform(p->use);
@@ -3813,14 +3822,15 @@ FLEET_DEVICE void fleeti_producer_uniform(fleet_spans *p)
     fleeti_copies_uniform(&p->copies);
 }
 
-/* Whether the task in hand has ended without what is still to come. Pair: fleeti_pipeline_begun (edge 21). As all that the producer goes on by, it counts when
-   every lane has seen it: a vote tells the others, but orders nothing. */
+/* Whether the current task has ended without the stages that are still to come. Pair: the release in
+   fleeti_pipeline_begun (edge 21). Every lane has to observe it, as everything that the producer acts on: a vote
+   passes the answer on, but orders nothing. */
 FLEET_DEVICE uint32_t fleeti_producer_task_ended(const fleet_spans *p)
 {
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
     return !fleeti_any((int32_t)(begun - (p->task + 1)) <= 0);
 }
-/* Whether nobody reads the next stage any more, for the task in hand of the other waves began behind it. */
+/* Whether no wave reads the next stage any more, since the current task of the other waves began after it. */
 FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_spans *p)
 {
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
@@ -3831,8 +3841,8 @@ FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_spans *p)
     return !fleeti_any(!begun || (int32_t)(use * p->ring.stages + stage -
                                            ((p->use - 1) * p->ring.stages + p->stage)) <= 0);
 }
-/* One step of the producer's spin on what other waves of its workgroup do; 0: the run ends. No clock: these waves run
-   tiles, which may take their time, or wait, within the launch's limit, and say so in `quit` when they end. */
+/* One step of the producer's spin on other waves of its workgroup; 0: the run ends. It looks at no clock: these
+   waves run tiles, which may take any time, or wait within the launch's limit and set `quit` when they fail. */
 FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_spans *p, uint32_t *tries)
 {
     uint32_t ends =
@@ -3840,8 +3850,8 @@ FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_spans *p, uint32_t *t
     if (*tries % 64 == 0) ends |= fleeti_pipeline_stopped(&p->ring);
     return !fleeti_any(ends);
 }
-/* Waits until the copy of a stage's last use is through, whatever ends the run: it must not arrive in LDS that is somebody
-   else's by then. Nor can it end otherwise, but by the launch's limit. */
+/* Waits until the copy of a stage's last use has landed, even if the run ends: else it could land in LDS that
+   already has another owner. Only the launch's limit ends this wait early. */
 FLEET_DEVICE void fleeti_producer_await_copy(fleet_spans *p, uint32_t stage, uint32_t use)
 {
     uint64_t since = 0;
@@ -3852,14 +3862,14 @@ FLEET_DEVICE void fleeti_producer_await_copy(fleet_spans *p, uint32_t stage, uin
     }
 }
 
-/* Whether the next stage may be filled. What it asks for each stage must be little: the stage waits for it. Every lane has
-   to see it, for one of them fills the stage. */
+/* Whether the next stage may be filled. It is on the path of every stage, so it has to be short. Every lane has to
+   observe it, since one of them fills the stage. */
 FLEET_DEVICE uint32_t fleeti_producer_stage_is_free(const fleet_spans *p)
 {
     return !fleeti_any(!fleeti_stage_is_free(&p->ring, p->stage, p->use, p->waves));
 }
-/* Waits until it may; 0: there is no need for it any more. A stage that was left is reclaimed at once: nobody gives it
-   back, and a wait for that would take its whole time, some microseconds for each. */
+/* Waits until it may; 0: the copy is not needed any more. An abandoned stage is reclaimed at once: no wave releases
+   it, and a wait for that would take its full time, some microseconds each. */
 FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_spans *p)
 {
     const fleeti_pipeline *s = &p->ring;
@@ -3911,13 +3921,13 @@ FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p)
     return fleeti_uniform(p->stage);
 }
 
-/* Begins a task's part of the stream; 0: the run ends. */
+/* Begins a task's stages; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_spans *p, uint32_t task)
 {
     const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
-    /* The entry is that of a task before, until that has ended. */
+    /* The entry belongs to an earlier task until that has ended. */
     while (fleeti_any((int32_t)(task - fleeti_lds_acquire(s->words, FLEETI_PIPELINE_BEGUN)) >=
                       (int32_t)FLEETI_PIPELINE_TASKS - 1)) {
         fleeti_copies_progress(s, &p->copies);
@@ -3929,12 +3939,12 @@ FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_spans *p, uint32_t task)
     fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 1, p->stage);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 2, p->use);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 3, 0);
-    /* The place before the tag. Pair: fleeti_pipeline_begins (edge 20). */
+    /* Publishes stage and use, with the tag. Pair: the acquire in fleeti_pipeline_begins (edge 20). */
     fleeti_lds_release(s->words, FLEETI_PIPELINE_ENTRY(task), task + 1);
     return 1;
 }
 
-/* The task in hand has declared all. */
+/* The current task has declared all of its spans. */
 FLEET_DEVICE void fleeti_producer_end_task(const fleet_spans *p)
 {
     fleeti_lds_put(p->ring.words, FLEETI_PIPELINE_ENTRY(p->task) + 3,
@@ -3967,7 +3977,8 @@ FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
     }
     while (!p->step_known && !p->over) {
         if (!fleeti_any((int32_t)(fleeti_poll_device(p->step) - p->step_want) < 0)) {
-            /* Of what all tasks of the step before published. Pair: the release in fleeti_notify_all at their ends. */
+            /* Acquires what all tasks of the previous step published. Pair: the release in fleeti_notify_all at
+               their ends (edge 9). */
             fleeti_invalidate_device();
             fleeti_copies_order();
             p->step_known = 1;
@@ -3979,7 +3990,7 @@ FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
     return !p->over;
 }
 
-/* Before the producer leaves; not FLEET_OK: copies did not end in time. */
+/* Before the producer ends; not FLEET_OK: copies did not land in time. */
 FLEET_DEVICE fleet_status fleeti_producer_end(fleet_spans *p)
 {
     p->status = FLEET_OK;
@@ -3994,7 +4005,7 @@ FLEET_DEVICE fleet_status fleeti_producer_end(fleet_spans *p)
 
 #define FLEETI_EVENT_LINE (FLEET_LINE_BYTES / 4u) /* words */
 
-/* Every counter has a line of its own: the element's, then one per chiplet. */
+/* Each counter has a cache line of its own: the element's, then one per chiplet. */
 #define FLEETI_EVENT_LINES(events) (1u + (events).chiplets)
 static inline __attribute__((unused)) size_t fleeti_events_bytes(const fleet_events *events,
                                                                  size_t elements)
@@ -4028,7 +4039,7 @@ FLEET_DEVICE fleet_event fleeti_event_ref(const fleet_events *events, uint32_t e
     }
 #define FLEETI_COMMA ,
 
-/* Masked although it is in range, so that the compiler knows the scope's bit and drops the other branch. */
+/* The mask changes nothing, but it tells the compiler the scope's bit, so that it drops the other branch. */
 FLEET_DEVICE uint32_t fleeti_event_word(fleet_event e, fleet_scope scope)
 {
     return (e.counter & ~FLEETI_SYSTEM) | (scope == FLEET_SCOPE_SYSTEM ? FLEETI_SYSTEM : 0);
@@ -4047,18 +4058,19 @@ FLEET_DEVICE fleeti_notify_result fleeti_event_notify(uint32_t group, fleet_even
     r.sub = 0, r.share = 0, r.weight = 1;
     if (scope <= FLEET_SCOPE_CHIPLET)
         r.sub = FLEETI_LOCAL;
-    else if (fleet_chiplet_id() < e.chiplets) { /* any other releases and arrives for itself */
+    else if (fleet_chiplet_id() <
+             e.chiplets) { /* on other chiplets each group releases and arrives for itself */
         r.sub = (e.counter + (1 + fleet_chiplet_id()) * FLEETI_EVENT_LINE) &
                 ~FLEETI_LOCAL; /* masked as in fleeti_event_word */
         r.share = e.share;
         r.weight = e.share;
     }
-    /* With the old value, which nobody may need: a caller that waits at once then polls no earlier than its
-       own arrival is through, which leaves the counter to the others. */
+    /* Asks for the old value even if no caller needs it: a caller that waits at once then polls only after its own
+       arrival is through, which leaves the counter to the others. */
     trigger.element = 0, trigger.target = e.target;
     before.watch = &e.watch;
     before.value = before.want = (epoch - 1) * e.target;
-    /* An element with one arrival per epoch has none to mistake for it. The load is in flight during the drain. */
+    /* An element with one arrival per epoch cannot confuse two epochs. The load is in flight during the drain. */
     if (e.target != 1 && fleeti_is_leader(self, group))
         before.value = scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(e.words + e.counter)
                                                    : fleeti_spin_load_device(e.words + e.counter);
@@ -4088,7 +4100,7 @@ FLEET_DEVICE uint32_t fleeti_event_test(uint32_t group, fleet_event e, uint32_t 
         uint32_t value =
             scope == FLEET_SCOPE_SYSTEM ? fleeti_poll_system(at) : fleeti_poll_device(at);
         done = fleeti_first((int32_t)(value - epoch * e.target) >= 0);
-        /* As in the wait: what the arrivals published may be read now. */
+        /* As in a wait: what the arrivals published may be read now. Pair: the release in fleeti_arrive (edge 1). */
         if (done) fleeti_invalidate(scope);
         fleet_wave_barrier();
     }
@@ -4198,14 +4210,14 @@ fleet_kernel_desc fleet_kernel_desc_default(void)
 
 /* ---- GPU runtimes ---- */
 
-/* The runtime of a GPU, or else the CPU plays the device. */
+/* Either the runtime of a GPU, or the engines that run kernels on the CPU. */
 #if !defined(FLEET_HOST)
 
 static fleet_status fleeti_rt(FLEETI_RT_ERROR error)
 {
     if (error == FLEETI_RT_OK) return FLEET_OK;
     (void)FLEETI_RT(
-        GetLastError)(); /* the caller has it now: do not leave it for an innocent call */
+        GetLastError)(); /* the caller has it: a later, innocent call must not return it again */
     return FLEET_ERROR_DEVICE;
 }
 
@@ -4251,7 +4263,7 @@ fleet_status fleet_device_clear(void *memory, size_t bytes, fleet_stream stream)
     if (bytes && !memory) return FLEET_ERROR_NULL;
     return fleeti_rt(FLEETI_RT(MemsetAsync)(memory, 0, bytes, stream));
 }
-/* The field of it that is out of its range; null: none. A GPU ignores it. */
+/* Names a field that is out of range; null: none. A GPU ignores the description. */
 static __attribute__((unused)) const char *fleeti_bad_host_desc(const fleet_host_desc *d)
 {
     (void)d;
@@ -4269,7 +4281,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
     blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
     threads.x = d->threads, threads.y = 1, threads.z = 1;
-    if (d->lds_bytes && /* beside static LDS it may be too much without, whatever its size */
+    if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
@@ -4282,7 +4294,7 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
 }
 
 /* What a launch asks of the device; fleet_sched.h uses these. */
-/* 1: each chiplet tells its id, so that virtual chiplets must not be. */
+/* 1: chiplets have hardware ids, so virtual ones are not possible */
 static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
 {
     int device = 0;
@@ -4292,7 +4304,7 @@ static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
         return 0;
     return FLEETI_RT_HAS_CHIPLET_IDS(p);
 }
-/* Threads of which a workgroup has a multiple. The producer is one wave. */
+/* A workgroup's threads are a multiple of this. The producer is one wave. */
 static __attribute__((unused)) uint32_t fleeti_launch_wave(uint32_t planned)
 {
     (void)planned;
@@ -4310,7 +4322,7 @@ static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
                                                         const fleet_kernel_desc *d)
 {
     int per_unit = 0, device = 0, units = 0;
-    if (d->lds_bytes && /* beside static LDS it may be too much without, whatever its size */
+    if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
             kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
@@ -4383,7 +4395,7 @@ static __attribute__((unused)) uint32_t fleeti_has_chiplet_ids(void)
 {
     return 0;
 }
-/* Of the GPU that the plan is for: the CPU refuses what that one would. */
+/* Those of the plan's GPU: the CPU refuses what that one would refuse. */
 static __attribute__((unused)) uint32_t fleeti_launch_wave(uint32_t planned)
 {
     return planned;
@@ -4494,14 +4506,14 @@ static const char *fleeti_bad_host_desc(const fleet_host_desc *d)
     return NULL;
 }
 
-typedef struct fleeti_barrier_state { /* a barrier */
+typedef struct fleeti_barrier_state { /* a barrier of the first waves of a workgroup */
     uint32_t arrived, generation;
 } fleeti_barrier_state;
 
 typedef struct fleeti_workgroup {
     pthread_mutex_t lock;
     pthread_cond_t all_here;
-    fleeti_barrier_state meeting[2]; /* of all its waves, and of the first ones */
+    fleeti_barrier_state meeting[2]; /* of all its waves, and of those that run tasks */
     uint32_t chiplet;
     uint32_t words[FLEETI_LDS_WORDS]; /* the kit's own LDS */
     char *lds; /* FLEETI_STATIC_LDS bytes for FLEET_LDS, then the dynamic ones */
@@ -4520,8 +4532,8 @@ typedef struct fleeti_agent {
     char *stack;            /* null: none yet */
     const void *parked_at;  /* deterministic: the word it polls; null: any change */
     uint32_t position;      /* in engine->runnable or engine->parked */
-    uint32_t woken_to_look; /* its watch should be looked at: nobody else can run */
-    uint32_t idle_parks;    /* parks since a deadlock was declared */
+    uint32_t woken_to_look; /* no other agent can run: it should check its watch */
+    uint32_t idle_parks;    /* parks since the deadlock was detected */
 } fleeti_agent;
 
 struct fleeti_engine {
@@ -4533,23 +4545,23 @@ struct fleeti_engine {
     fleeti_workgroup *groups;
     fleet_host_stats stats;
     /* threads engine */
-    pthread_mutex_t start; /* held until all threads are there */
-    uint32_t cancelled;    /* they are not: none of them runs the kernel */
+    pthread_mutex_t start; /* held until all threads exist */
+    uint32_t cancelled;    /* not all threads could be created: none of them runs the kernel */
     /* deterministic engine */
     ucontext_t home;
     uint64_t rng, clock;
     fleeti_agent **runnable, **parked;
     uint32_t n_runnable, n_parked;
-    uint32_t
-        looked; /* everybody parked was woken to look at its watch, and nothing changed since */
-    uint32_t deadlock;                       /* declared */
+    /* All parked agents were woken to check their watches, and nothing has changed since. */
+    uint32_t looked;
+    uint32_t deadlock;                       /* detected */
     const fleet_host_instrument *instrument; /* null: none */
 };
 
-/* Stands for the registers in which hardware keeps a wave's identity. */
+/* Takes the place of the registers in which hardware keeps a wave's identity. */
 static __thread fleeti_agent *fleeti_self;
 
-/* Its name is hidden where a strict C11 was asked for. */
+/* In strict C11 the headers do not declare its name. */
 #if defined(MAP_ANONYMOUS)
 #define FLEETI_MAP_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS)
 #elif defined(__linux__)
@@ -4592,7 +4604,7 @@ void *fleeti_host_lds(size_t bytes)
     fleeti_agent *a = fleeti_self;
     void *at = a->group->lds + a->lds_used;
     a->lds_used += (bytes + 63) / 64 * 64;
-    if (a->lds_used > FLEETI_STATIC_LDS) abort(); /* as a GPU compiler refuses such a kernel */
+    if (a->lds_used > FLEETI_STATIC_LDS) abort(); /* a GPU compiler refuses such a kernel */
     return at;
 }
 size_t fleeti_host_lds_mark(void)
@@ -4643,8 +4655,8 @@ static void fleeti_wake(fleeti_engine *e, fleeti_agent *a)
     fleeti_list_add(e->runnable, &e->n_runnable, a);
 }
 
-/* Chooses who goes on. When nobody can, everyone parked gets one look at its watch (an abort may have come
-   from outside); when that changed nothing it is a deadlock, and every wait returns so. */
+/* Chooses the agent that runs next. When none can run, each parked agent gets one chance to check its watch, since
+   an abort may have come from outside. If that changes nothing it is a deadlock, and every wait returns it. */
 static fleeti_agent *fleeti_next_agent(fleeti_engine *e)
 {
     fleeti_agent *next;
@@ -4704,15 +4716,15 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
     if (!fleeti_deterministic(e)) {
         if (*tries % 64 < 48) {
             sched_yield();
-        } else { /* more waves than cores: let those run that have work */
+        } else { /* more waves than cores: leave the cores to waves that have work */
             struct timeval pause;
-            pause.tv_sec = 0, pause.tv_usec = *tries < 256 ? 20 : 200; /* from some 5 ms on */
+            pause.tv_sec = 0, pause.tv_usec = *tries < 256 ? 20 : 200; /* after some 5 ms */
             select(0, NULL, NULL, NULL, &pause);
         }
         return FLEET_OK;
     }
     if (e->deadlock) {
-        /* A spin of the user's own that takes no answer: leave the coroutine where it is. */
+        /* A spin loop that ignores the status: leave the coroutine where it is. */
         if (++a->idle_parks > 1000) fleeti_list_remove(e->runnable, &e->n_runnable, a);
         fleeti_switch(a);
         return FLEET_ERROR_DEADLOCK;
@@ -4742,8 +4754,8 @@ static void fleeti_coroutine(void)
     setcontext(&e->home);
 }
 
-/* A stack grows down: below it lies a page that nothing may touch, so that one which is too small ends the program there
-   and does not write into other memory. */
+/* A stack grows down. Below it lies a guard page, so that an overflow ends the program there and does not overwrite
+   other memory. */
 static fleet_status fleeti_make_coroutine(fleeti_agent *a, size_t stack, size_t page)
 {
     void *memory = mmap(NULL, page + stack, PROT_READ | PROT_WRITE, FLEETI_MAP_FLAGS, -1, 0);
@@ -4798,8 +4810,8 @@ static void *fleeti_thread_main(void *agent)
     return NULL;
 }
 
-/* The calling thread is the first wave, so that a kernel of one wave can always run. The others begin when all of them
-   are there: with fewer workgroups than it was launched with a kernel could wait for ever. */
+/* The calling thread is the first wave, so that a kernel of one wave can always run. The others begin when all of
+   them exist: with fewer workgroups than it was launched with, a kernel could wait for ever. */
 static fleet_status fleeti_run_threads(fleeti_engine *e)
 {
     fleeti_agent *outside = fleeti_self;
@@ -4829,8 +4841,8 @@ void fleeti_host_barrier(uint32_t waves)
     fleeti_workgroup *g = a->group;
     fleeti_barrier_state *m = &g->meeting[waves != a->engine->waves];
     const fleet_host_instrument *i = a->engine->instrument;
-    const void
-        *round; /* of the barrier: the next one may begin before all waves have left this one */
+    const void *
+        round; /* this round of the barrier: the next one may begin before all waves have left it */
     uint32_t generation;
     if (fleeti_deterministic(a->engine)) {
         fleeti_host_yield();
@@ -4844,7 +4856,7 @@ void fleeti_host_barrier(uint32_t waves)
             fleeti_host_wake(m);
         } else {
             uint32_t tries = 0;
-            /* In a deadlock, too: who waits for events gives up, and comes. */
+            /* In a deadlock too: waits for events return, and those waves arrive here. */
             while (m->generation == generation) (void)fleeti_host_park(m, &tries);
             a->idle_parks = 0;
         }
@@ -4853,18 +4865,18 @@ void fleeti_host_barrier(uint32_t waves)
     }
     if (waves == 1) return;
     generation = __atomic_load_n(&m->generation, __ATOMIC_RELAXED);
-    /* Publishes this wave's stores to the one that arrives last. Pair: that one's own addition. */
+    /* Publishes this wave's stores to the last arrival. Pair: that one's own addition. */
     if (__atomic_add_fetch(&m->arrived, 1, __ATOMIC_ACQ_REL) == waves) {
-        /* The others come again only after they have seen the generation. */
+        /* The others arrive again only after they have seen the new generation. */
         __atomic_store_n(&m->arrived, 0, __ATOMIC_RELAXED);
         pthread_mutex_lock(&g->lock);
-        /* Publishes the stores of all to the others. Pair: their loads below. */
+        /* Publishes the stores of all waves to the others. Pair: their acquire loads below. */
         __atomic_store_n(&m->generation, generation + 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&g->all_here);
         pthread_mutex_unlock(&g->lock);
         return;
     }
-    /* Mostly the others are not far: to fall asleep and be woken takes longer than to let them run. */
+    /* Mostly the others arrive soon: to sleep and be woken takes longer than to yield a few times. */
     for (uint32_t looks = 0; looks < 8; looks++) {
         if (__atomic_load_n(&m->generation, __ATOMIC_ACQUIRE) != generation) return;
         sched_yield();
@@ -4893,7 +4905,7 @@ void fleeti_host_drain(void)
     fleeti_host_yield();
     if (fleeti_self->engine->instrument) fleeti_self->engine->instrument->drain();
 }
-/* A fence, which thread sanitizers do not know: there the atomics that it orders do without. */
+/* Thread sanitizers do not know fences; in their builds the atomics that it orders do without. */
 void fleeti_host_order(void)
 {
     fleeti_host_yield();
