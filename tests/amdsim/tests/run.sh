@@ -38,5 +38,6 @@ for v in plain waitvm relwait broken noacq; do
     run pass "barrier/$v/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./barrier_$v
     run fail "barrier/$v/must_fail" AMDSIM_DELAY=3 ./barrier_$v
 done
+run pass gfx950 AMDSIM_ARCH=gfx950 ./gfx950
 run pass perf ./perf
 exit $failed
