@@ -3,9 +3,11 @@
 //   (none)     fence by one thread, but other waves' stores may be in flight
 //   WAITVM     every wave waits for its own stores before the workgroup barrier
 //   RELWAIT    the releasing thread waits for its write-back
-//   FENCEALL   agent-scope release by every arriving workgroup
+//   ACQWAIT    the acquiring thread waits for its invalidation before the workgroup barrier (fences.hip shows what for)
+//   FENCEALL   agent-scope release by one thread of every arriving workgroup
+//   FENCEWAVE  agent-scope release by every wave before the workgroup barrier
 //   BROKEN     no release, NOACQ: no acquire
-// Correct: FENCEALL, or WAITVM + RELWAIT.
+// Correct: ACQWAIT with FENCEWAVE, or with WAITVM and RELWAIT.
 #include "check.h"
 #define AGENT __HIP_MEMORY_SCOPE_AGENT
 
@@ -36,6 +38,9 @@ __device__ __forceinline__ void gbar(Bar* b, unsigned xcc, unsigned per, unsigne
 #ifdef WAITVM
   asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
 #endif
+#ifdef FENCEWAVE
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
+#endif
   __syncthreads();
   if (threadIdx.x == 0) {
 #ifdef FENCEALL
@@ -51,6 +56,9 @@ __device__ __forceinline__ void gbar(Bar* b, unsigned xcc, unsigned per, unsigne
     while (__hip_atomic_load(&b->glob, __ATOMIC_RELAXED, AGENT) < 8u * (round + 1)) __builtin_amdgcn_s_sleep(1);
 #ifndef NOACQ
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "agent");
+#ifdef ACQWAIT
+    asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#endif
 #endif
   }
   __syncthreads();

@@ -30,14 +30,22 @@ run pass vadd/random_placement AMDSIM_XCD_MAP=random ./vadd
 run pass vadd/one_xcd AMDSIM_XCDS=1 AMDSIM_CUS=4 ./vadd
 for f in oob lds misaligned trap; do run pass "fault/$f" ./faults $f; done
 run pass fault/deadlock AMDSIM_MAX_INSTS=200000 ./faults spin
-for v in correct fenceall; do
+for v in correct fencewave; do
     for s in 1 2 3; do run pass "barrier/$v/seed_$s" AMDSIM_SEED=$s ./barrier_$v; done
     run pass "barrier/$v/stress" AMDSIM_DELAY=10 AMDSIM_EVICT=200 AMDSIM_STALL=300 AMDSIM_SKEW=500 ./barrier_$v
 done
-for v in plain waitvm relwait broken noacq; do
+run pass barrier/correct/strict AMDSIM_STRICT=1 ./barrier_correct
+for v in plain waitvm relwait fenceall broken noacq; do
     run pass "barrier/$v/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./barrier_$v
     run fail "barrier/$v/must_fail" AMDSIM_DELAY=3 ./barrier_$v
 done
+for d in 3 20; do
+    for c in all_waits own_store own_load; do run pass "fences/$c/delay_$d" AMDSIM_DELAY=$d ./fences $c; done
+    for c in other_store no_wait_wb other_load; do run fail "fences/$c/delay_$d/must_fail" AMDSIM_DELAY=$d ./fences $c; done
+    run pass "fences/all_waits/strict/delay_$d" AMDSIM_STRICT=1 AMDSIM_DELAY=$d ./fences all_waits
+    for c in own_store own_load; do run fail "fences/$c/strict/delay_$d/must_fail" AMDSIM_STRICT=1 AMDSIM_DELAY=$d ./fences $c; done
+done
+for c in all_waits other_load; do run pass "fences/$c/coherent" AMDSIM_MODE=coherent AMDSIM_DELAY=0 ./fences $c; done
 run pass gfx950 AMDSIM_ARCH=gfx950 ./gfx950
 run pass perf ./perf
 exit $failed

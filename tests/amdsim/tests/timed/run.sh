@@ -21,7 +21,7 @@ run() { # NAME COMMAND...
 for t in vadd ops device host graph runtime print perf; do run "timed/$t" "./$t"; done
 for f in oob lds misaligned trap; do run "timed/fault/$f" ./faults $f; done
 run timed/fault/deadlock env AMDSIM_MAX_INSTS=200000 ./faults spin
-for v in correct fenceall; do run "timed/barrier/$v" ./barrier_$v; done
+for v in correct fencewave; do run "timed/barrier/$v" ./barrier_$v; done
 run timed/vadd/one_xcd env AMDSIM_XCDS=1 AMDSIM_CUS=4 ./vadd
 # The simulated figure of each line. Addresses that the allocator gives differ from run to run, and with them the channels.
 figures() { awk '{ for (i = 1; i < NF; i++) if ($i ~ /^[0-9.]+$/ && $(i + 1) ~ /^(us|ns|cycles|M\/s)$/) { print $i; next } }'; }
