@@ -21,13 +21,12 @@ OTHERS = [("/* ==== >>nvidia", "#endif /* FLEET_CUDA */"), ("/* ==== >>host", "#
 
 # Why the simulator cannot see some of them.
 OWN_WAIT = "clang 21 still writes its own wait after the fence's buffer_wbl2"
-INV_AT_ONCE = "it lets buffer_inv act at once"
-OLDER_STORES = "it lets buffer_wbl2 cover the workgroup's older stores, in flight or not"
 ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and nobody looks between"
+FENCE_WAITS = "clang 21 waits for all loads before the barrier that follows in the litmus programs"
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
 LONG_WAY = "from the stores to the look it is longer than its stores are in flight"
-FEWER_LOADS = "it lets no wave have more than 48 loads on their way, and this waits for all but 56"
+FEWER_LOADS = "the stream of the litmus program has 16 copies in flight, and this waits for all but 56"
 LDS_IN_ORDER = "LDS operations act in order and at once there"
 SAME_L2 = "both sides share one L2"
 EITHER_SCOPE = "no cache there keeps the host's memory, so that both scopes do the same"
@@ -128,13 +127,13 @@ MUTANTS = [
     M("acquire in the test", DEVICE, "fleeti_event_test", "fleeti_invalidate(scope);", ";", sim="test"),
     M("device acquire: buffer_inv", DEVICE, "fleeti_invalidate_device", FENCE_ACQUIRE % "agent", sim="device1"),
     M("device acquire: of workgroup scope", DEVICE, "fleeti_invalidate_device", '"agent"', '"workgroup"', sim="device1"),
-    M("device acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_device", "fleeti_drain();", sim=None, why=INV_AT_ONCE),
+    M("device acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_device", "fleeti_drain();", sim="order", shared=False),
     M("system acquire: buffer_inv", DEVICE, "fleeti_invalidate_system", FENCE_ACQUIRE % "", sim="system"),
     M("system acquire: from the device only", DEVICE, "fleeti_invalidate", "fleeti_invalidate_system();", "fleeti_invalidate_device();", sim=None, why=EITHER_SCOPE),
-    M("system acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_system", "fleeti_drain();", sim=None, why=INV_AT_ONCE),
+    M("system acquire: wait after the invalidate", DEVICE, "fleeti_invalidate_system", "fleeti_drain();", sim="system"),
     M("chiplet acquire", DEVICE, "fleeti_invalidate_chiplet", "fleeti_invalidate_device();", sim="chiplet"),
     M("chiplet acquire of L1: buffer_inv sc0", DEVICE, "fleeti_invalidate_chiplet", "buffer_inv sc0\\n\\t", sim="chiplet", flags=L1),
-    M("chiplet acquire of L1: wait after it", DEVICE, "fleeti_invalidate_chiplet", "\\n\\ts_waitcnt vmcnt(0)", sim=None, why=INV_AT_ONCE, flags=L1),
+    M("chiplet acquire of L1: wait after it", DEVICE, "fleeti_invalidate_chiplet", "\\n\\ts_waitcnt vmcnt(0)", sim=None, why=FENCE_WAITS, flags=L1),
     M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleeti_barrier(self);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_rearm();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_rearm();", ";", sim="test"),
@@ -151,11 +150,11 @@ MUTANTS = [
     M("sums over waves: the barriers", DEVICE, "fleeti_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
-    M("add_acq_rel_device: drain", DEVICE, "fleet_add_acq_rel_device", "fleeti_drain();", sim=None, why=OLDER_STORES),
+    M("add_acq_rel_device: drain", DEVICE, "fleet_add_acq_rel_device", "fleeti_drain();", sim="order"),
     M("add_acq_rel_device: release", DEVICE, "fleet_add_acq_rel_device", "fleeti_write_back_device();", sim="order"),
     M("add_acq_rel_device: acquire", DEVICE, "fleet_add_acq_rel_device", "fleeti_invalidate_device();", sim="order"),
     M("load_acquire_device: acquire", DEVICE, "fleet_load_acquire_device", "fleeti_invalidate_device();", sim="order"),
-    M("add_acq_rel_system: drain", DEVICE, "fleet_add_acq_rel_system", "fleeti_drain();", sim=None, why=OLDER_STORES),
+    M("add_acq_rel_system: drain", DEVICE, "fleet_add_acq_rel_system", "fleeti_drain();", sim="order_system"),
     M("add_acq_rel_system: release", DEVICE, "fleet_add_acq_rel_system", "fleeti_write_back_system();", sim="order_system"),
     M("add_acq_rel_system: acquire", DEVICE, "fleet_add_acq_rel_system", "fleeti_invalidate_system();", sim="order_system"),
     M("load_acquire_system: acquire", DEVICE, "fleet_load_acquire_system", "fleeti_invalidate_system();", sim="order_system"),

@@ -78,7 +78,7 @@ def build_shared(folder):
 def run(folder, words, setting, extra=()):
     """What was wrong; None when the program passed. And its output."""
     limit = LIMIT_WITH_HOST if words.split()[0] in WITH_HOST else LIMIT
-    env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=limit)
+    env = dict(os.environ, LD_LIBRARY_PATH=RUNTIME, AMDSIM_MAX_INSTS=limit, AMDSIM_STRICT="1")
     env.update(pair.split("=", 1) for pair in [*setting.split(), *extra])
     try:
         done = subprocess.run([os.path.join(folder, "litmus"), *words.split()], env=env, timeout=60, capture_output=True, text=True, check=False)
