@@ -677,7 +677,8 @@ hip_seeds() { # FILE NAME
 # Seeds 1 to 20, each with stores that stay in flight for a long and for a short time; by turns (in
 # deep runs: each) with 1, 2 and 8 XCDs, in another placement, and every fourth seed with early
 # evictions, stalls and late starts. Each seed runs one half of a program's settings with the one delay
-# and the other half with the other (deep runs: all with both). Programs of which a run takes seconds have
+# and the other half with the other (deep runs: all with both). Every fifth seed runs programs that are built
+# for gfx950 too as such. Only s_waitcnt orders cache operations (AMDSIM_STRICT). Programs of which a run takes seconds have
 # six runs: each number of XCDs with each delay once, and with each half.
 hip_settings() { # FILE
     local seed delay n xcds more part seeds=20 short=
@@ -690,7 +691,8 @@ hip_settings() { # FILE
     [ -n "$hip_runtime" ] || seeds=3
     for seed in $(seq $seeds); do
         more=
-        [ $((seed % 4)) != 2 ] || more=" AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
+        if [ $((seed % 5)) = 0 ] && everywhere "$1"; then more=" AMDSIM_ARCH=gfx950"; fi
+        [ $((seed % 4)) != 2 ] || more="$more AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
         for delay in 3 20; do
             [ -z "$short" ] || [ $(((seed + delay) % 2)) = 0 ] || continue
             for n in 0 1 2; do
@@ -698,7 +700,7 @@ hip_settings() { # FILE
                 case $n in 0) xcds="1 AMDSIM_CUS=7" ;; 1) xcds="2 AMDSIM_CUS=4" ;; 2) xcds="8 AMDSIM_CUS=3" ;; esac
                 part=
                 [ -n "${FLEET_DEEP:-}" ] || part=" FLEET_TEST_PART=$(((seed / 2 + seed + delay) % 2))"
-                echo "AMDSIM_SEED=$seed AMDSIM_DELAY=$delay AMDSIM_XCDS=$xcds AMDSIM_XCD_MAP=rotate:$((seed % 8))$more$part"
+                echo "AMDSIM_STRICT=1 AMDSIM_SEED=$seed AMDSIM_DELAY=$delay AMDSIM_XCDS=$xcds AMDSIM_XCD_MAP=rotate:$((seed % 8))$more$part"
             done
         done
     done
