@@ -9,23 +9,22 @@
        qwen3_close(&c);
 
    A tensor is a view of a mapped file. Nothing is read before it is converted, and no view outlives qwen3_close. The
-   bytes may lie at any address: they are copied out, never dereferenced as numbers. A file that is cut short by somebody
-   while it is mapped ends the program, as with every mapping.
+   bytes may have any alignment: they are copied out, never dereferenced as numbers. Truncating a file while it is mapped
+   ends the program, as with every mapping.
 
    Functions return 0, or -1 and a message that begins with the file and the field or tensor:
 
        model.safetensors: model.layers.3.mlp.up_proj.weight: shape [384, 127], expected [384, 128]
        config.json: num_attention_heads: 7 is not a multiple of num_key_value_heads, 2
 
-   WHAT IS REFUSED. A model whose results this decoder would get wrong: another model_type, a scaled RoPE, sliding
-   windows, biases, another activation, a quantization_config, weights of another type than BF16, F16 or F32.
-   A file that contradicts itself: keys given twice, ranges of bytes that overlap, leave bytes to no tensor or do not
-   have the size that shape and dtype ask for, as the format of safetensors demands; tied embeddings beside an
-   lm_head.weight that differs from them.
+   REFUSED are models whose results this decoder would get wrong: another model_type, a scaled RoPE, sliding windows, biases,
+   another activation, a quantization_config, weights of another type than BF16, F16 or F32; and files that contradict
+   themselves: keys given twice; byte ranges that overlap, leave bytes to no tensor or have another size than shape and dtype
+   imply, against the format of safetensors; tied embeddings beside an lm_head.weight that differs from them.
 
-   WHAT IS LET PASS, since files that work elsewhere have it: tensors in any order; tensors that are not needed, of any
-   dtype, where one that is unknown here may have any size; white space around the header; an eos_token_id of null;
-   fields of config.json that change no result.
+   ACCEPTED, since files that work elsewhere have it, are tensors in any order; unused tensors of any dtype, of any size if
+   the dtype is unknown here; white space around the header; an eos_token_id of null; fields of config.json that change no
+   result.
 
    Needs jansson (Debian: libjansson-dev, -ljansson) and POSIX. Reads as C11 and as C++17, and needs nothing of fleet. */
 #ifndef QWEN3_CHECKPOINT_H
@@ -118,7 +117,7 @@ typedef struct qwen3_entry {
 typedef struct qwen3_header {
     qwen3_entry *entries; /* by name */
     size_t count;
-    uint64_t data_at; /* bytes from the file's begin, where there is a file */
+    uint64_t data_at; /* bytes from the beginning of the file, if there is one */
 } qwen3_header;
 
 /* model.safetensors.index.json: which tensor lies in which file. */
@@ -217,7 +216,8 @@ static inline qwen3_source qwen3_source_of(const char *file, char *error, size_t
     return s;
 }
 
-/* Returns -1. Names come from the file: what would steer a terminal is not passed on. */
+/* Returns -1. Names come from the file: control characters are replaced, so that they cannot steer
+   a terminal. */
 static inline __attribute__((format(printf, 2, 3))) int qwen3_fail(const qwen3_source *s,
                                                                    const char *format, ...)
 {
@@ -249,7 +249,7 @@ static inline char *qwen3_copy_text(const char *text)
 
 /* ---- qwen3: JSON values, checked ------------------------------------------------------------------- */
 
-/* How deep arrays and objects lie in one another; the parser below recurses as deep. */
+/* How deep arrays and objects are nested; the parser below recurses as deep. */
 static inline size_t qwen3_depth(const char *text, size_t size)
 {
     size_t depth = 0, deepest = 0, i;
@@ -294,7 +294,7 @@ static inline const char *qwen3_kind(const json_t *v)
     return "null";
 }
 
-/* The text's object; NULL: it is none, and the error is set. */
+/* Parses the text's object; NULL, with an error, if it is none. */
 static inline json_t *qwen3_json(const qwen3_source *s, const char *text, size_t size)
 {
     json_error_t e;
@@ -344,7 +344,7 @@ static inline qwen3_value qwen3_item(const qwen3_value *array, size_t i)
     return v;
 }
 
-/* Null says as little as no field at all. */
+/* A null counts as a missing field. */
 static inline int qwen3_given(const qwen3_value *v)
 {
     return v->json && !json_is_null(v->json);
@@ -412,7 +412,7 @@ static inline int qwen3_object(const qwen3_source *s, const qwen3_value *v)
     return json_is_object(v->json) ? 0 : qwen3_wrong_kind(s, v, "an object");
 }
 
-/* The text is the JSON value's own, and lives as long. */
+/* The text belongs to the JSON value and lives as long. */
 static inline int qwen3_text(const qwen3_source *s, const qwen3_value *v, const char **out)
 {
     if (!json_is_string(v->json)) return qwen3_wrong_kind(s, v, "a string");
@@ -429,7 +429,7 @@ static inline int qwen3_size(const qwen3_source *s, json_t *o, const char *name,
     return qwen3_count(s, &v, 1, most, out);
 }
 
-/* A text that, where it is given, can only be this one. */
+/* A text that has only one allowed value, if it is given. */
 static inline int qwen3_only(const qwen3_source *s, const qwen3_value *v, const char *only)
 {
     const char *text = NULL;
@@ -495,7 +495,7 @@ static inline int qwen3_config_sizes(qwen3_config *c, const qwen3_source *s, jso
     return 0;
 }
 
-/* Where windows could still be: the types of the layers. */
+/* The types of the layers, which might still name windows. */
 static inline int qwen3_config_layer_types(const qwen3_config *c, const qwen3_source *s, json_t *o)
 {
     const qwen3_value types = qwen3_field(o, "layer_types");
@@ -529,7 +529,7 @@ static inline int qwen3_config_rope(qwen3_config *c, qwen3_source s, json_t *o)
     double theta = 0;
     if (qwen3_config_rope_type(s, &scaling) || qwen3_config_rope_type(s, &parameters)) return -1;
     const qwen3_value inner =
-        qwen3_field(parameters.json, "rope_theta"); /* none of null: missing */
+        qwen3_field(parameters.json, "rope_theta"); /* a null parameters object: missing */
     if (qwen3_given(&outer) || !qwen3_given(&inner)) {
         if (qwen3_number(&s, &outer, 1, 1e15, &c->rope_theta)) return -1;
         if (!qwen3_given(&inner)) return 0;
@@ -564,7 +564,7 @@ static inline int qwen3_config_eos(qwen3_config *c, const qwen3_source *s, json_
     return 0;
 }
 
-/* num_experts has two names; where both are given they agree. */
+/* num_experts has two names; if both are given, they must agree. */
 static inline int qwen3_config_expert_count(qwen3_config *c, const qwen3_source *s, json_t *o)
 {
     const qwen3_value one = qwen3_field(o, "num_experts"),
@@ -754,7 +754,8 @@ static inline int qwen3_by_name(const void *a, const void *b)
     return strcmp(((const qwen3_entry *)a)->name, ((const qwen3_entry *)b)->name);
 }
 
-/* Each byte belongs to one tensor: what is read as a weight is nothing else, and nothing is hidden between. */
+/* Each byte must belong to exactly one tensor, so that no weight overlaps another and no data is
+   hidden between them. */
 static inline int qwen3_check_cover(const qwen3_header *h, qwen3_source s, uint64_t data_size)
 {
     uint64_t at = 0;
@@ -851,7 +852,8 @@ static inline int qwen3_parse_safetensors(qwen3_header *h, const unsigned char *
 
 /* ---- qwen3: the index of the shards ---------------------------------------------------------------- */
 
-/* The number of a file in index->files, where it is new: the next. `numbers` is an object, file to number. */
+/* The number of a file in index->files; a new file gets the next one. `numbers` is an object from
+   file names to numbers. */
 static inline int qwen3_file_number(qwen3_index *index, const qwen3_source *s, json_t *numbers,
                                     const char *file, uint32_t *number)
 {
@@ -935,7 +937,8 @@ static inline char *qwen3_path(const char *dir, const char *name)
     return path;
 }
 
-/* Maps a file for reading, the empty one as no bytes; a pipe or a folder is an error and not waited for. */
+/* Maps a file for reading; an empty one has no bytes. A pipe or a folder is an error, without
+   waiting for it. */
 static inline int qwen3_map(qwen3_bytes *bytes, const char *path, char *error, size_t error_size)
 {
     const qwen3_source s = qwen3_source_of(path, error, error_size);
@@ -1056,7 +1059,7 @@ static inline int qwen3_open_index(qwen3_checkpoint *c, const char *path)
     return failed;
 }
 
-/* One file where there is one; the shards of the index else. */
+/* Opens the single file, or the shards of the index. */
 static inline int qwen3_open_shards(qwen3_checkpoint *c, const char *dir)
 {
     const qwen3_source s = qwen3_source_of(dir, c->error, sizeof c->error);
@@ -1148,7 +1151,7 @@ static inline const qwen3_entry *qwen3_find(const qwen3_checkpoint *c, qwen3_sou
     return NULL;
 }
 
-/* The tensor of that name as `out`; a vector is asked for with no rows. */
+/* Finds the tensor of that name; rows 0: a vector. */
 static inline int qwen3_take(qwen3_checkpoint *c, qwen3_tensor *out, const char *name,
                              uint32_t rows, uint32_t columns)
 {
@@ -1233,7 +1236,8 @@ static inline int qwen3_bind_layer(qwen3_checkpoint *c, uint32_t layer)
     return qwen3_take_in_layer(c, layer, &w->down, "mlp.down_proj", hidden, ffn);
 }
 
-/* Where embeddings are tied, some files have an lm_head.weight nevertheless. It is the embedding, or the config is wrong. */
+/* If embeddings are tied, some files have an lm_head.weight nevertheless. It must equal the
+   embedding, or the config is wrong. */
 static inline int qwen3_check_tied(qwen3_checkpoint *c)
 {
     qwen3_source s = qwen3_source_of("", c->error, sizeof c->error);
@@ -1274,8 +1278,8 @@ static inline int qwen3_bind(qwen3_checkpoint *c)
 
 /* ---- qwen3: numbers -------------------------------------------------------------------------------- */
 
-/* Elements at a time. Blocks are always worked on whole, the last one with zeros behind: loops of constant
-   length are those that compilers turn into vector code at -O2. */
+/* Elements of a block. Work is always done on whole blocks, the last one padded with zeros: loops
+   of constant length are those that compilers vectorise at -O2. */
 #define QWEN3_BLOCK 1024u
 
 static inline uint32_t qwen3_dtype_bytes(qwen3_dtype dtype)
@@ -1283,7 +1287,7 @@ static inline uint32_t qwen3_dtype_bytes(qwen3_dtype dtype)
     return dtype == QWEN3_F32 ? 4 : 2;
 }
 
-/* The first n of a block from a file, as they lie there, and zeros. */
+/* Loads the first n elements of a block, and zeros. */
 static inline void qwen3_load(void *block, const unsigned char *at, size_t n, size_t bytes)
 {
     memcpy(block, at, n * bytes);
@@ -1312,13 +1316,13 @@ static inline void qwen3_widen_f16(uint32_t *bits, const uint16_t *halves)
     }
 }
 
-/* Nearest, ties to even; overflow gives infinity. NaN is not looked after. */
+/* Rounds to nearest, ties to even; overflow gives infinity. NaN is not handled. */
 static inline uint32_t qwen3_round_bf16(uint32_t bits)
 {
     return bits + 0x7fffu + (bits >> 16 & 1u);
 }
 
-/* A block as bits of floats. Returns whether all are finite. */
+/* Converts a block to bits of floats. Returns whether all are finite. */
 static inline int qwen3_block_f32(uint32_t *bits, qwen3_dtype dtype, const unsigned char *at,
                                   size_t n)
 {
@@ -1337,12 +1341,12 @@ static inline int qwen3_block_f32(uint32_t *bits, qwen3_dtype dtype, const unsig
     return worst < 0x80000000u;
 }
 
-/* A block as bf16. Returns whether all are finite. */
+/* Converts a block to bf16. Returns whether all are finite. */
 static inline int qwen3_block_bf16(uint16_t *out, qwen3_dtype dtype, const unsigned char *at,
                                    size_t n)
 {
     uint32_t bits[QWEN3_BLOCK], i, worst = 0;
-    if (dtype == QWEN3_BF16) { /* as it is: half as many bytes to look at */
+    if (dtype == QWEN3_BF16) { /* no conversion: half as many bytes to check */
         uint16_t mask = 0;
         qwen3_load(out, at, n, 2);
         for (i = 0; i < QWEN3_BLOCK; i++) mask = (uint16_t)(mask | ((out[i] & 0x7f80u) + 0x80u));
@@ -1362,7 +1366,7 @@ static inline const unsigned char *qwen3_element(const qwen3_tensor *t, uint64_t
     return t->data + i * qwen3_dtype_bytes(t->dtype);
 }
 
-/* Names the first bad one among n elements, of which one is bad. */
+/* Names the first bad element; one of the n is bad. */
 static inline int qwen3_bad_element(const qwen3_source *s, const qwen3_tensor *t, uint64_t first,
                                     size_t n)
 {
