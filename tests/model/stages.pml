@@ -9,10 +9,11 @@
    have slots of their own; else (-DTOGETHER) both take as many: a wave that waits at the barrier with a piece untaken that
    the ring needs for another wave's next piece would wait for ever, which is what fleet_weights_release asks not to do.
 
-   The two barriers of a slot are mbarriers, of which a look tells the parity of the phase in progress and nothing else. A
-   slot's word `use` is 1 + the use that the producer began last (fleeti_stage_fill, before expect_tx; takers compare it
-   before they look at the barrier). The entry of a task is its tag, slot and use of its first piece, and 1 + its number of
-   pieces once it has declared them all; ENTRIES of them form a ring too.
+   The barriers of a slot are mbarriers, of which a look tells the parity of the phase in progress and nothing else: one for
+   `released`, and two for `landed`, of even and of odd uses. The word `turn` is the use that the producer has begun in slot
+   0 last (fleeti_stage_fill; takers compare it before they look at the barrier). The entry of a task is its tag, slot and
+   use of its first piece, and 1 + its number of pieces once it has declared them all; ENTRIES of them form a ring too.
+   -DAPART: the first wave has all pieces but the last, the second wave has that one alone: it skips whole rings.
 
    Checked: a wave that gets a piece has that very piece, from the look to the release, while nothing is copied over it; a
    wave that asks for more than was declared gets none; no copy begins while one is in flight there; the producer and both
@@ -26,11 +27,13 @@
      holds three_of_two -DPIECES=3 -DTASKS=3 -DTOGETHER
      holds two_of_three -DSLOTS=3 -DTASKS=3
      holds one_of_two -DPIECES=1 -DTASKS=5
+     holds last_of_four -DPIECES=4 -DSLOTS=1 -DTASKS=2 -DAPART
      deep two_of_two_6 -DTASKS=6
      deep three_of_three -DSLOTS=3 -DPIECES=3 -DTASKS=4
      deep two_of_one -DSLOTS=1 -DTASKS=6 -DTOGETHER
-     twin parity_alone -DBROKEN_PARITY_ALONE: assertion violated
-     twin barrier_before_use -DBROKEN_BARRIER_BEFORE_USE: assertion violated
+     twin one_barrier -DBROKEN_ONE_BARRIER: assertion violated
+     twin no_turn -DBROKEN_NO_TURN -DPIECES=4 -DSLOTS=1 -DTASKS=2 -DAPART: assertion violated
+     twin barrier_before_turn -DBROKEN_BARRIER_BEFORE_TURN -DPIECES=4 -DSLOTS=1 -DTASKS=2 -DAPART: assertion violated
      twin no_wait_for_copy -DBROKEN_NO_WAIT_FOR_COPY: assertion violated
      twin no_reclaim -DBROKEN_NO_RECLAIM: invalid end state
      twin waits_for_takers -DBROKEN_WAITS_FOR_TAKERS: invalid end state
@@ -53,10 +56,10 @@
 
 /* Of a slot: 1 + the number of the piece that it holds, 0 while one is copied; 1 + the one in flight. */
 byte holds[SLOTS], copying[SLOTS];
-bit landed[SLOTS];   /* parity of the phase in progress */
-bit released[SLOTS];  /* likewise */
+bit landed[2 * SLOTS]; /* parity of the phase in progress */
+bit released[SLOTS];   /* likewise */
 byte missing[SLOTS] = WAVES; /* arrivals until the phase ends */
-byte use_begun[SLOTS];
+byte turn;
 byte reading[SLOTS]; /* waves that read it */
 
 byte entry_tag[ENTRIES], entry_slot[ENTRIES], entry_use[ENTRIES], entry_end[ENTRIES];
@@ -64,7 +67,16 @@ byte begun;
 bit quit, producer_left;
 byte at_barrier, barrier_round;
 
-#define PASSED(barrier, use) (barrier != ((use) & 1))
+#define PASSED(barrier, phase) (barrier != ((phase) & 1))
+
+/* The barrier of a use, and its phase there. */
+#ifdef BROKEN_ONE_BARRIER
+#define LANDED(s, use) (s)
+#define HAS_LANDED(s, use) PASSED(landed[s], use)
+#else
+#define LANDED(s, use) (2 * (s) + ((use) & 1))
+#define HAS_LANDED(s, use) PASSED(landed[LANDED(s, use)], (use) >> 1)
+#endif
 
 /* The copy engine: complete_tx ends the phase. */
 active [SLOTS] proctype copies()
@@ -77,8 +89,8 @@ end:
             assert(!producer_left);
             assert(!reading[s]);
             holds[s] = copying[s];
-            copying[s] = 0;
-            landed[s] = 1 - landed[s]
+            landed[LANDED(s, (copying[s] - 1) / SLOTS)] = 1 - landed[LANDED(s, (copying[s] - 1) / SLOTS)];
+            copying[s] = 0
     }
     od
 }
@@ -93,11 +105,11 @@ end:
     :: else -> skip                                                                                \
     fi
 
-/* fleeti_stage_is_full: the use, then the barrier. */
-#if defined(BROKEN_PARITY_ALONE)
-#define IS_FULL(s, use) PASSED(landed[s], use)
+/* fleeti_stage_is_full: the turn, then the barrier. */
+#ifdef BROKEN_NO_TURN
+#define IS_FULL(s, use) HAS_LANDED(s, use)
 #else
-#define IS_FULL(s, use) (use_begun[s] == (use) + 1 && PASSED(landed[s], use))
+#define IS_FULL(s, use) (turn >= (use) && HAS_LANDED(s, use))
 #endif
 
 /* fleeti_producer_task_ended, fleeti_producer_stage_abandoned. */
@@ -165,7 +177,10 @@ proctype producer()
             fi;
             /* fleeti_stage_fill */
             skip;
-            d_step { use_begun[slot] = use + 1 }
+            if
+            :: slot == 0 -> turn = use
+            :: else -> skip
+            fi;
             d_step
             {
                 assert(!copying[slot]);
@@ -206,6 +221,9 @@ proctype producer()
     producer_left = 1
 }
 
+#if defined(APART) && !defined(TOGETHER)
+#define TOGETHER
+#endif
 #ifdef TOGETHER
 byte takes, chosen;
 #define MORE (next < takes)
@@ -217,7 +235,7 @@ byte takes, chosen;
 
 proctype wave(byte w)
 {
-    byte task, next, slot, use, s, u, round;
+    byte task, next, slot, use = 255, s, u, round; /* use 255: not opened */
     do
     :: task < TASKS ->
         /* fleeti_pipeline_begun, by the leader */
@@ -233,9 +251,11 @@ proctype wave(byte w)
             {
                 if
                 :: takes = 0
-                :: takes = 1
                 :: takes = PIECES
+#ifndef APART
+                :: takes = 1
                 :: takes = PIECES + 1
+#endif
                 fi;
                 chosen = task + 1
             }
@@ -243,9 +263,14 @@ proctype wave(byte w)
         fi;
 #endif
         do
+#ifdef APART
+        :: MORE && (next == PIECES - 1) != w -> d_step { next++ } /* fleet_weights_skip */
+        :: MORE && (next == PIECES - 1) == w ->
+#else
         :: MORE ->
+#endif
             if
-            :: next == 0 ->
+            :: use == 255 ->
                 entry_tag[ENTRY(task)] == task + 1;
                 slot = entry_slot[ENTRY(task)];
                 use = entry_use[ENTRY(task)]
@@ -255,9 +280,9 @@ proctype wave(byte w)
             u = use + (slot + next) / SLOTS;
             /* fleet_weights_next: fleeti_stage_is_ready, fleeti_stages_wait */
             do
-#ifdef BROKEN_BARRIER_BEFORE_USE
-            :: PASSED(landed[s], u) ->
-                use_begun[s] == u + 1; /* a look at the barrier that is older than that at the use */
+#ifdef BROKEN_BARRIER_BEFORE_TURN
+            :: HAS_LANDED(s, u) ->
+                turn >= u; /* a look at the barrier that is older than that at the turn */
 #else
             :: IS_FULL(s, u) ->
 #endif
@@ -280,13 +305,17 @@ proctype wave(byte w)
             {
                 assert(holds[s] == 1 + u * SLOTS + s);
                 reading[s]--;
+#ifdef APART
+                ARRIVE(s, WAVES) /* no other wave has the piece */
+#else
                 ARRIVE(s, 1)
+#endif
             }
         :: ENOUGH -> break /* takes no more */
         od;
     ended:
         skip;
-        d_step { next = 0; slot = 0; use = 0; s = 0; u = 0; task++ }
+        d_step { next = 0; slot = 0; use = 255; s = 0; u = 0; task++ }
         /* The barrier of fleeti_notify_all. */
 #ifdef BROKEN_BEGUN_BEFORE_BARRIER
         if
