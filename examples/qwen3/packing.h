@@ -1,0 +1,160 @@
+/* packing.h: packs matrices of a checkpoint for a backend's matrix units, panel after panel, into device memory. */
+#ifndef QWEN3_PACKING_H
+#define QWEN3_PACKING_H
+
+#include "checkpoint.h"
+#include "device_memory.h"
+#include "tasks/backend.h"
+
+#include <pthread.h>
+
+static uint32_t padded(uint32_t n, uint32_t to)
+{
+    return ceil_div(n, to) * to;
+}
+
+/* The rows of checkpoint tensors that become the columns of a packed matrix. */
+typedef struct matrix_part {
+    const qwen3_tensor *tensor; /* null: zeros */
+    uint32_t rows;
+} matrix_part;
+typedef struct matrix_source {
+    matrix_part part[3]; /* concatenated, */
+    uint32_t parts;
+    uint32_t alternate; /* or 1: TILE_N / 2 rows of the first and second part alternate */
+} matrix_source;
+
+static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, const qwen3_tensor *c,
+                               uint32_t alternate)
+{
+    matrix_source s;
+    const qwen3_tensor *t[3];
+    t[0] = a, t[1] = b, t[2] = c;
+    memset(&s, 0, sizeof s);
+    s.alternate = alternate;
+    for (uint32_t i = 0; i < 3 && t[i]; i++)
+        s.part[s.parts].tensor = t[i], s.part[s.parts++].rows = t[i]->rows;
+    return s;
+}
+
+/* Finds the tensor and row that column n comes from; null: padding. */
+static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
+{
+    if (s->alternate) {
+        const matrix_part *p = &s->part[n % TILE_N >= TILE_N / 2];
+        *row = n / TILE_N * (TILE_N / 2) + n % (TILE_N / 2);
+        return *row < p->rows ? p->tensor : NULL;
+    }
+    for (uint32_t i = 0; i < s->parts; n -= s->part[i++].rows)
+        if (n < s->part[i].rows) {
+            *row = n;
+            return s->part[i].tensor;
+        }
+    return NULL;
+}
+
+/* How a matrix is packed: n columns of k weights, panel after panel. */
+typedef struct layout {
+    uint32_t n, k;
+    uint32_t panel_tiles, last_panel_tiles; /* tiles of a panel; of the last panel */
+    uint32_t inner_k;                       /* see weight_at */
+} layout;
+static uint32_t panels_of(const layout *l)
+{
+    return ceil_div(l->n, l->panel_tiles * TILE_N);
+}
+/* Bytes of a packed panel, and of the whole matrix. */
+static uint32_t panel_bytes_of(const layout *l)
+{
+    return l->panel_tiles * TILE_N * padded(l->k, K_ALIGN) * 2;
+}
+static uint64_t bytes_of(const layout *l)
+{
+    const uint64_t tiles = (uint64_t)(panels_of(l) - 1) * l->panel_tiles + l->last_panel_tiles;
+    return tiles * (panel_bytes_of(l) / l->panel_tiles);
+}
+
+/* Packs some panels, padded with zeros, and copies them to `to` on the device. Several threads run
+   this. */
+typedef struct packing {
+    const matrix_source *from;
+    const layout *as;
+    uint32_t first, end; /* panels */
+    bf16 *to;
+    uint32_t refused;
+    char error[ERROR_BYTES];
+} packing;
+
+#define PACK_BYTES (4u << 20)
+#define MAX_PACKERS 16u
+
+static void *pack_panels(void *user)
+{
+    packing *p = (packing *)user;
+    const layout *as = p->as;
+    const uint32_t k = padded(as->k, K_ALIGN), last = panels_of(as) - 1;
+    const uint32_t words = panel_bytes_of(as) / 2, max_staged = PACK_BYTES / 2 / words + 1;
+    bf16 *stage = (bf16 *)malloc((size_t)max_staged * words * 2), *line = (bf16 *)calloc(k, 2);
+    uint32_t staged = 0;
+    if (!stage || !line) snprintf(p->error, sizeof p->error, "out of memory");
+    for (uint32_t panel = p->first; panel < p->end && !p->error[0]; panel++) {
+        const uint32_t panel_tiles = panel == last ? as->last_panel_tiles : as->panel_tiles;
+        bf16 *packed = stage + (size_t)staged * words;
+        for (uint32_t c = 0; c < panel_tiles * TILE_N && !p->error[0]; c++) {
+            uint32_t row = 0;
+            const qwen3_tensor *t = source_row(p->from, panel * as->panel_tiles * TILE_N + c, &row);
+            const uint32_t columns = t ? t->columns : 0;
+            memset(line + columns, 0, (size_t)(k - columns) * 2);
+            if (t && qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
+                                          sizeof p->error))
+                p->refused = 1;
+            for (uint32_t at = 0; at < k; at += BLOCK_K) {
+                /* pack_at counts from here */
+                bf16 *block = packed + weight_at(c / TILE_N * TILE_N, at, panel_tiles, as->inner_k);
+                for (uint32_t i = 0; i < BLOCK_K; i++)
+                    block[pack_at(c % TILE_N, i, as->inner_k)] = line[at + i];
+            }
+        }
+        if (++staged < max_staged && panel + 1 < p->end) continue;
+        if (!p->error[0] &&
+            fleet_to_device(p->to + (size_t)(panel + 1 - staged) * words, stage,
+                            ((size_t)(staged - 1) * words + (size_t)panel_tiles * TILE_N * k) * 2,
+                            NULL))
+            snprintf(p->error, sizeof p->error, "weights cannot be copied to the device");
+        staged = 0;
+    }
+    free(stage);
+    free(line);
+    return NULL;
+}
+
+/* Packs a matrix, with several threads. Nonzero: the error says why not, and `refused` is 1 if the
+   checkpoint is at fault. */
+static int pack(const matrix_source *from, const layout *as, bf16 *to, char *error,
+                uint32_t *refused)
+{
+    /* A thread pays off from 4 MB on. */
+    const uint32_t share = (4u << 20) / panel_bytes_of(as) + 1, panels = panels_of(as);
+    uint32_t threads = cpus() < MAX_PACKERS ? cpus() : MAX_PACKERS;
+    packing job[MAX_PACKERS];
+    pthread_t thread[MAX_PACKERS];
+    uint32_t started[MAX_PACKERS];
+    if (threads > ceil_div(panels, share)) threads = ceil_div(panels, share);
+    for (uint32_t i = 0; i < threads; i++) {
+        job[i].from = from, job[i].as = as, job[i].to = to;
+        job[i].first = (uint32_t)((uint64_t)panels * i / threads),
+        job[i].end = (uint32_t)((uint64_t)panels * (i + 1) / threads);
+        job[i].error[0] = 0, job[i].refused = 0;
+        started[i] = i + 1 < threads && !pthread_create(&thread[i], NULL, pack_panels, &job[i]);
+        if (!started[i]) pack_panels(&job[i]);
+    }
+    for (uint32_t i = 0; i < threads; i++) {
+        if (started[i]) pthread_join(thread[i], NULL);
+        if (!job[i].error[0] || error[0]) continue;
+        memcpy(error, job[i].error, sizeof job[i].error);
+        *refused = job[i].refused;
+    }
+    return error[0] != 0;
+}
+
+#endif /* QWEN3_PACKING_H */
