@@ -141,8 +141,8 @@
           ends     fleeti_trace_notified; fleet_trace_read     red  tests/gpu/trace.c
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> the consumer waves     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
-          release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and `use` before expect_tx
-          acquire  fleeti_stage_is_full: NVIDIA the use first, then the phase     red  A stream; N; S stages
+          release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and fleeti_stage_fill: `turn`
+          acquire  fleeti_stage_is_full: NVIDIA the turn first, then the phase     red  A stream; N; S stages
        19 a stage is free. The consumers' reads -> the producer, which fills it again     carrier  released
           release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stream; S stages
        20 a task's place in the ring. The producer -> the consumers     carrier  the entry's tag
@@ -626,14 +626,15 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
 /* The protocol of the weight pipeline. The producer fills stages in order, over and over; each round is a use of a stage,
    and uses count from 0. Number n of the stages that a worker has filled in all is use n / stages of stage n % stages.
    Per stage:
-     full      which use of the stage has landed (NVIDIA: an mbarrier, which counts the bytes itself)
+     full      which use of the stage has landed (NVIDIA: two mbarriers, which count the bytes themselves, one for even
+               uses and one for odd uses)
      released  which waves of the task have released it in each use (NVIDIA: an mbarrier; else a count that grows by
                the number of waves with each use)
-     use       NVIDIA: 1 + the use that was started last
      at        the CPU: the address of the data, since nothing is copied there
    Per workgroup:
      begun     1 + number of the current task: all stages of the tasks before it are free, whatever they acquired
      quit      not 0: there are no more tasks
+     turn      NVIDIA: the use that the producer has begun last in stage 0
      entry     of task n, at n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first stage; and 1 + the
                number of its stages, written before a stage of the next task is filled: a task that acquires more than
                it declared does not get the next task's stages
@@ -644,11 +645,12 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
    The leader releases `begun` after the barrier that ends the previous task: no wave reads that task's stages any more
    (edge 21).
 
-   NVIDIA's mbarriers tell only odd uses from even ones. The mbarrier alone would take a use for the one two before it
-   while the use between has not landed, after a task that left stages unacquired or skipped a whole ring. So the producer
-   stores in the stage's word `use` which use it starts, and consumers compare that first. The producer starts a use only
-   after it has seen the previous one land. A consumer that finds its own use in the word can therefore see no phase of the
-   mbarrier older than the previous use's, and the parity decides. AMD and the CPU keep the whole number in `full`. */
+   An mbarrier tells only whether its current phase is even or odd. With one mbarrier for all uses of a stage, a test for use
+   u would also pass while use u - 1 is still landing: after a task that left stages unconsumed, or for a wave that skipped
+   a whole ring. With one mbarrier for even uses and one for odd uses, a test for use u is exact once use u - 2 has landed.
+   The word `turn` tells that: the producer stores u there when all stages have begun use u - 1, and it begins a use of a
+   stage only after it has observed that the previous one has landed. So consumers check turn >= u, then test the mbarrier.
+   AMD and the CPU keep the whole number of the use in `full` and compare it. */
 typedef struct fleeti_pipeline {
     char *ring;
     fleeti_lds words;             /* after the stages */
@@ -663,6 +665,7 @@ typedef struct fleeti_pipeline {
 /* 1 + number of the task whose descriptor was posted; 0 while it is written. */
 #define FLEETI_PIPELINE_POST 4u
 #define FLEETI_PIPELINE_STEP 5u /* two words: epoch and steps left of that task */
+#define FLEETI_PIPELINE_TURN 7u
 #define FLEETI_PIPELINE_STOP 8u /* two words: address of the state's stop word */
 #define FLEETI_PIPELINE_POSTED 12u
 #define FLEETI_PIPELINE_QUEUE (FLEETI_PIPELINE_POSTED + 16u) /* two chunks of descriptors */
@@ -672,10 +675,9 @@ typedef struct fleeti_pipeline {
     (FLEETI_PIPELINE_QUEUE + 32u * FLEETI_PIPELINE_CHUNK + 4u * ((task) % FLEETI_PIPELINE_TASKS))
 #define FLEETI_PIPELINE_STAGE(stage)                                                               \
     (FLEETI_PIPELINE_ENTRY(0) + 4u * FLEETI_PIPELINE_TASKS + 6u * (stage))
-#define FLEETI_PIPELINE_FULL(stage) FLEETI_PIPELINE_STAGE(stage)            /* two words */
-#define FLEETI_PIPELINE_RELEASED(stage) (FLEETI_PIPELINE_STAGE(stage) + 2u) /* two words */
-#define FLEETI_PIPELINE_AT(stage) (FLEETI_PIPELINE_STAGE(stage) + 4u)       /* two words */
-#define FLEETI_PIPELINE_USE(stage) FLEETI_PIPELINE_AT(stage)
+#define FLEETI_PIPELINE_FULL(stage) FLEETI_PIPELINE_STAGE(stage)            /* NVIDIA: four words */
+#define FLEETI_PIPELINE_AT(stage) (FLEETI_PIPELINE_STAGE(stage) + 2u)       /* the CPU: two words */
+#define FLEETI_PIPELINE_RELEASED(stage) (FLEETI_PIPELINE_STAGE(stage) + 4u) /* two words */
 #define FLEETI_PIPELINE_NEVER 0x80000000u /* a use that no stage ever has */
 #define FLEETI_PIPELINE_BYTES(stages, stage_bytes)                                                 \
     ((stages) * (stage_bytes) + (4u * FLEETI_PIPELINE_STAGE(stages) + 15u) / 16u * 16u)
@@ -2363,14 +2365,19 @@ FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies)
 {
     (void)copies;
 }
+/* The mbarrier of a use, in bytes of LDS. Its phases are every other use. */
+FLEET_DEVICE uint32_t fleeti_stage_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
+{
+    return s->words + 4 * FLEETI_PIPELINE_FULL(stage) + (use & 1) * 8;
+}
 FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, uint32_t waves)
 {
-    __asm__ volatile("mbarrier.init.shared.b64 [%0],%1;\nmbarrier.init.shared.b64 [%2],%3;" ::"r"(
-                         s->words + 4 * FLEETI_PIPELINE_FULL(stage)),
-                     "r"(FLEETI_BULK ? 1u : 32u),
+    __asm__ volatile("mbarrier.init.shared.b64 [%0],%2;\nmbarrier.init.shared.b64 [%1],%2;\n"
+                     "mbarrier.init.shared.b64 [%3],%4;" ::"r"(fleeti_stage_full(s, stage, 0)),
+                     "r"(fleeti_stage_full(s, stage, 1)), "r"(FLEETI_BULK ? 1u : 32u),
                      "r"(s->words + 4 * FLEETI_PIPELINE_RELEASED(stage)), "r"(waves)
                      : "memory");
-    fleeti_lds_put(s->words, FLEETI_PIPELINE_USE(stage), 0);
+    if (stage == 0) fleeti_lds_put(s->words, FLEETI_PIPELINE_TURN, 0);
 #if FLEETI_BULK
     /* Publishes the new mbarriers to the copies, which complete them from the async proxy. The caller's barrier
        publishes them to the waves that wait. */
@@ -2380,36 +2387,31 @@ FLEET_DEVICE void fleeti_stage_init(const fleeti_pipeline *s, uint32_t stage, ui
 FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *copies, uint32_t stage,
                                     uint32_t use, const char *from, uint32_t bytes)
 {
-    const uint32_t full = s->words + 4 * FLEETI_PIPELINE_FULL(stage);
+    const uint32_t full = fleeti_stage_full(s, stage, use);
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + stage * s->stage_bytes;
-#if FLEETI_BULK
-    uint32_t lead;
-#endif
     (void)copies;
-#if !FLEETI_BULK
-    /* Pair as below. */
-    if ((threadIdx.x & 31) == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
+    /* The turn publishes to consumers of this use that all stages have landed their uses up to use - 2, as every lane of
+       the producer has observed. Pair: the acquire in fleeti_stage_is_full (edge 18). */
+#if FLEETI_BULK
+    /* One lane, elected by an instruction that tells the compiler so. The instructions are predicated: at the end of a
+       branch the warp would wait until the copy unit has accepted the copy. The copy's last operand is the policy
+       evict_first, as createpolicy.fractional encodes it. */
+    __asm__ volatile(
+        "{\n.reg .pred lead,turn;\nelect.sync _|lead,0xffffffff;\nsetp.eq.and.u32 turn,%0,0,lead;\n"
+        "@turn st.release.cta.shared.u32 [%1],%2;\n"
+        "@lead mbarrier.arrive.expect_tx.shared.b64 _,[%3],%4;\n"
+        "@lead cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%5],[%6],%4,[%3],%7;\n}" ::"r"(stage),
+        "r"(s->words + 4 * FLEETI_PIPELINE_TURN), "r"(use), "r"(full), "r"(bytes), "r"(to),
+        "l"(__cvta_generic_to_global(from)), "l"(0x12f0000000000000ull)
+        : "memory");
+#else
+    if (stage == 0 && fleet_lane() == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
         __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
                          "l"(__cvta_generic_to_global(from + i))
                          : "memory");
     __asm__ volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(full) : "memory");
-#else
-    /* One lane, elected by an instruction that tells the compiler so. */
-    __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
-                     : "=r"(lead));
-    if (!lead) return;
-    /* Publishes to consumers of this use that the previous use has landed, as this lane has observed. Pair: the
-       acquire in fleeti_stage_is_full (edge 18). */
-    fleeti_lds_release(s->words, FLEETI_PIPELINE_USE(stage), use + 1);
-    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
-                     : "memory");
-    /* The last operand is the policy evict_first, as createpolicy.fractional encodes it. */
-    __asm__ volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%0],[%1],%2,[%3],%4;" ::"r"(to),
-        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(full), "l"(0x12f0000000000000ull)
-        : "memory");
 #endif
 }
 FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies *copies)
@@ -2429,18 +2431,22 @@ FLEET_DEVICE void fleeti_copies_order(void)
 #else
 #define FLEETI_PTX_WAIT "mbarrier.test_wait.parity.shared.b64"
 #endif
-/* Acquires the use first and the bytes second: the other way round, the mbarrier might be read before the previous
-   use has landed. It is read whatever the use is, so that it does not wait for the first load. Pairs: the release in
-   fleeti_stage_fill, and complete_tx of its copy (edge 18). */
+/* The turn is acquired first, then the bytes: a phase that was read before the turn may be older than use - 2. The mbarrier
+   is tested whatever the turn is, so that the test does not wait for that load. A wave that releases a stage and at once
+   waits for its next use mostly sees the bytes land while it holds an older turn; it then looks a second time here, which
+   is much shorter than the general wait. Pairs: the release in fleeti_stage_fill, and complete_tx of its copy (edge 18). */
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
     uint32_t full;
-    __asm__ volatile("{\n.reg .pred p;\n.reg .u32 begun;\nld.acquire.cta.shared.u32 "
-                     "begun,[%1];\n" FLEETI_PTX_WAIT
-                     " p,[%3],%4;\nsetp.eq.and.u32 p,begun,%2,p;\nselp.u32 %0,1,0,p;\n}"
+    __asm__ volatile("{\n.reg .pred p,again;\n.reg .s32 turn;\n"
+                     "ld.acquire.cta.shared.s32 turn,[%1];\n" FLEETI_PTX_WAIT " p,[%3],%4;\n"
+                     "sub.s32 turn,turn,%2;\nsetp.lt.and.s32 again,turn,0,p;\n"
+                     "@again ld.acquire.cta.shared.s32 turn,[%1];\n"
+                     "@again " FLEETI_PTX_WAIT " p,[%3],%4;\n@again sub.s32 turn,turn,%2;\n"
+                     "setp.ge.and.s32 p,turn,0,p;\nselp.u32 %0,1,0,p;\n}"
                      : "=r"(full)
-                     : "r"(s->words + 4 * FLEETI_PIPELINE_USE(stage)), "r"(use + 1),
-                       "r"(s->words + 4 * FLEETI_PIPELINE_FULL(stage)), "r"(use & 1)
+                     : "r"(s->words + 4 * FLEETI_PIPELINE_TURN), "r"(use),
+                       "r"(fleeti_stage_full(s, stage, use)), "r"(use >> 1 & 1)
                      : "memory");
     return full;
 }
