@@ -708,6 +708,17 @@ typedef struct fleeti_trace_record {
 
 FLEET_C_END
 
+/* Workgroups of a chiplet that run no tasks: under CHIPLET its scheduler. */
+FLEET_BOTH uint32_t fleeti_schedulers(const fleet_plan *plan)
+{
+    return plan->schedule == FLEET_SCHEDULE_CHIPLET;
+}
+/* Workgroups that the plan needs on a chiplet. */
+FLEET_BOTH uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
+{
+    return plan->workers[chiplet] + fleeti_schedulers(plan);
+}
+
 /* Per worker: 1 + id of the last task that it began. One more word for a task that runs alone. */
 FLEET_DEVICE uint32_t *fleeti_running(fleeti_state *state)
 {
@@ -1037,8 +1048,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
                 uint32_t need = 0;
                 if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
                 counted += have[k];
-                if (found < plan->chiplets)
-                    need = plan->workers[found] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
+                if (found < plan->chiplets) need = fleeti_blocks_of(plan, found);
                 if (have[k] < need && !status) {
                     status = FLEET_ERROR_CENSUS;
                     fleet_store_relaxed_system(&host->resident_chiplet, found);
@@ -1116,8 +1126,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
     /* Virtual chiplets are numbered already. */
     chiplet = table ? raw : fleet_load_relaxed_device(&state->chiplet_index[raw]);
     if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
-    if (rank >= run->plan->workers[chiplet] + (run->plan->schedule == FLEET_SCHEDULE_CHIPLET))
-        return FLEETI_ROLE_IDLE;
+    if (rank >= fleeti_blocks_of(run->plan, chiplet)) return FLEETI_ROLE_IDLE;
     return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
 }
 
@@ -1170,12 +1179,12 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     const uint32_t level = FLEETI_TASK(w, level), slices = FLEETI_TASK(w, slices);
     const uint32_t parts = FLEETI_LEVEL_IN(level) >= FLEET_LEVEL_CHIPLET;
     const uint32_t alone = FLEETI_LEVEL_IN(level) == FLEETI_LEVEL_PART;
-    const uint32_t told = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
+    const uint32_t in_descriptor = alone || fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC;
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
         ctx.at[i] = (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i);
-    ctx.tile_index = !parts ? 0
-                     : told ? FLEETI_BATCH_IN(level)
-                            : fleeti_parked_value(w->fixed->worker);
+    ctx.tile_index = !parts          ? 0
+                     : in_descriptor ? FLEETI_BATCH_IN(level)
+                                     : fleeti_parked_value(w->fixed->worker);
     ctx.tile_num = alone ? slices >> 16 : parts ? fleeti_parked_value(w->fixed->workers) : 1;
     ctx.slice = FLEETI_TASK(w, slice);
     ctx.slices = alone ? slices & 0xffff : slices;
@@ -2471,18 +2480,18 @@ FLEET_DEVICE uint32_t fleeti_dynamic_finish(fleeti_worker *w, fleeti_notify firs
     FLEETI_ROLLED
     for (uint32_t from = 0; from == 0 || from < n; from += 32) { /* mostly once */
         const uint32_t some = n - from < 32 ? n - from : 32, last = from + 32 >= n;
-        fleeti_notify_result told;
+        fleeti_notify_result result;
         if (from) first = notifies[from], w->turn ^= w->group == FLEET_BLOCK;
-        told = fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies + from,
-                                 some, w->epoch, fleeti_triggers_of(w) + from, mapped && last, NULL,
-                                 1, veto, w->turn);
-        if (told.flags & FLEETI_VETOED) return FLEETI_VETOED;
+        result = fleeti_notify_all(w->self, w->group, fleeti_counters_of(w), first, notifies + from,
+                                   some, w->epoch, fleeti_triggers_of(w) + from, mapped && last,
+                                   NULL, 1, veto, w->turn);
+        if (result.flags & FLEETI_VETOED) return FLEETI_VETOED;
         if (w->group == FLEET_WAVE || fleeti_thread_wave(w->self) == 0) {
             fleeti_completions completions;
             fleeti_cursor at;
             at.map = at.base = at.ends = 0;
             completions.triggers = fleeti_triggers_of(w) + from;
-            completions.mask = fleeti_first(told.completed);
+            completions.mask = fleeti_first(result.completed);
             completions.element = completions.from = completions.end = 0;
             FLEETI_ROLLED
             do fleeti_make_ready(w, completions, w->epoch);
@@ -2813,6 +2822,40 @@ FLEET_DEVICE void fleeti_trace_ended(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w);
 FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w);
 
+/* ---- verbs of the worker's schedule ---------------------------------------------------------- */
+
+FLEET_DEVICE void fleeti_start(fleeti_worker *w)
+{
+    if (!w->slow) fleeti_static_start(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) fleeti_chiplet_start(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) fleeti_dynamic_start(w);
+}
+
+FLEET_DEVICE uint32_t fleeti_next(fleeti_worker *w)
+{
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_next(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_chiplet_next(w);
+    return fleeti_dynamic_next(w);
+}
+
+/* The wavefront-tasks of a batch whose first descriptor is in the last slot: returns the first descriptor of this
+   wave; *end: of all of them. */
+FLEET_DEVICE uint32_t fleeti_batch(fleeti_worker *w, uint32_t *end)
+{
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_batch(w, end);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_chiplet_batch(w, end);
+    return fleeti_dynamic_batch(w, end);
+}
+
+/* How many wait records of the task in hand its group must poll. None under CHIPLET, whose scheduler saw its events
+   complete, and for a single task. */
+FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
+{
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_wait(w);
+    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_dynamic_wait(w);
+    return 0;
+}
+
 /* ---- worker start ---------------------------------------------------------------------------- */
 
 FLEET_DEVICE void fleeti_use_plan(fleeti_fixed *f, const fleet_plan *plan)
@@ -2836,6 +2879,48 @@ FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t
     return (const fleet_plan *)(block + ((const uint64_t *)(block + run->plan->buckets))[bucket]);
 }
 
+/* The weight pipeline takes the first part of the LDS; tiles get the rest. */
+FLEET_DEVICE void fleeti_enter_pipeline(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run,
+                                        uint32_t ring_slots, uint32_t slot_bytes, void **lds,
+                                        uint32_t *lds_bytes)
+{
+    const uint32_t ring = FLEETI_PIPELINE_BYTES(ring_slots, slot_bytes);
+    const uint32_t misfit = *lds_bytes < ring || fleet_wave_count() < 2;
+    w->stream = fleeti_pipeline_of(*lds, ring_slots, slot_bytes);
+    w->stream.words = fleeti_lds_kept(w->stream.words);
+    f->launch_error = fleeti_parked_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
+    if (!misfit)
+        fleeti_pipeline_init(&w->stream, run->limit_ticks, &run->state->stop.word,
+                             fleet_wave_count() - 1);
+    *lds = (char *)*lds + ring;
+    *lds_bytes = misfit ? 0 : *lds_bytes - ring;
+}
+
+/* fleet_run_task: no residency check, no schedule, and no record in the state. */
+FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run,
+                                           uint32_t only_static)
+{
+    const fleet_plan *plan = run->plan;
+    fleeti_use_plan(f, plan);
+    fleet_block_barrier();
+    w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
+    w->slow = 1;
+    f->first = fleeti_parked_of(run->single_task - 1);
+    w->epoch = 1;
+    f->chiplet = fleeti_parked_of(run->single_chiplet);
+    f->workers = fleeti_parked_of(plan->workers[run->single_chiplet]);
+    f->worker = fleeti_parked_of(fleet_block_id());
+    f->id = fleeti_parked_of(plan->total_workers);
+    f->role = fleeti_parked_of(FLEETI_ROLE_NONE);
+    if (only_static) f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
+    if (fleeti_parked_value(w->fixed->launch_error)) {
+        if (fleet_thread_id() == 0)
+            fleeti_publish_system(&run->state->config.host->task_status,
+                                  fleeti_parked_value(w->fixed->launch_error));
+        w->done = fleeti_parked_of(1);
+    }
+}
+
 /* Runs the residency check and prepares the worker, whose constant part is `f`. The whole workgroup calls it. */
 FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run, void *lds,
                                uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
@@ -2855,18 +2940,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     w->schedule = fleeti_parked_of(plan->schedule);
     f->chiplets = fleeti_parked_of(plan->chiplets);
     w->group = FLEET_BLOCK;
-    if (ring_slots) {
-        const uint32_t ring = FLEETI_PIPELINE_BYTES(ring_slots, slot_bytes);
-        const uint32_t misfit = lds_bytes < ring || fleet_wave_count() < 2;
-        w->stream = fleeti_pipeline_of(lds, ring_slots, slot_bytes);
-        w->stream.words = fleeti_lds_kept(w->stream.words);
-        f->launch_error = fleeti_parked_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
-        if (!misfit)
-            fleeti_pipeline_init(&w->stream, run->limit_ticks, &run->state->stop.word,
-                                 fleet_wave_count() - 1);
-        lds = (char *)lds + ring;
-        lds_bytes = misfit ? 0 : lds_bytes - ring;
-    }
+    if (ring_slots) fleeti_enter_pipeline(w, f, run, ring_slots, slot_bytes, &lds, &lds_bytes);
     w->lds = lds;
     f->lds_bytes = fleeti_parked_of(lds_bytes);
     w->lds_mark = fleeti_lds_mark();
@@ -2880,24 +2954,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
         fleeti_lds_put(w->self.lds, FLEETI_LDS_BARRIER + 1, 0);
     }
     if (run->single_task) {
-        fleeti_use_plan(f, plan);
-        fleet_block_barrier();
-        w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
-        w->slow = 1;
-        f->first = fleeti_parked_of(run->single_task - 1);
-        w->epoch = 1;
-        f->chiplet = fleeti_parked_of(run->single_chiplet);
-        f->workers = fleeti_parked_of(plan->workers[run->single_chiplet]);
-        f->worker = fleeti_parked_of(fleet_block_id());
-        f->id = fleeti_parked_of(plan->total_workers);
-        f->role = fleeti_parked_of(FLEETI_ROLE_NONE);
-        if (only_static) f->launch_error = fleeti_parked_of(FLEET_ERROR_UNSUPPORTED);
-        if (fleeti_parked_value(w->fixed->launch_error)) {
-            if (fleet_thread_id() == 0)
-                fleeti_publish_system(&run->state->config.host->task_status,
-                                      fleeti_parked_value(w->fixed->launch_error));
-            w->done = fleeti_parked_of(1);
-        }
+        fleeti_enter_single_task(w, f, run, only_static);
         return;
     }
     /* In flight during the residency check. They belong to this launch if the workgroup gets a role. */
@@ -2954,9 +3011,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     /* so that workers do not poll the host's word at the same time */
     w->polled_at = fleeti_parked_of(fleeti_cycles());
     w->prefetches = fleeti_thread_wave(w->self) + 1 + (ring_slots != 0) == fleet_wave_count();
-    if (!w->slow) fleeti_static_start(w);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) fleeti_chiplet_start(w);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) fleeti_dynamic_start(w);
+    fleeti_start(w);
 }
 
 /* ---- next task ------------------------------------------------------------------------------- */
@@ -2981,23 +3036,12 @@ FLEET_DEVICE uint32_t fleeti_next_of_schedule(fleeti_worker *w)
             fleeti_parked_of(fleeti_block_vote(w->self, fleeti_parked_value(w->veto), w->turn));
     }
     if (fleeti_parked_value(w->done)) return 0;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return 2 * fleeti_static_next(w);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return 2 * fleeti_chiplet_next(w);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return 2 * fleeti_dynamic_next(w);
+    if (fleeti_schedule_of(w) != FLEETI_SINGLE_TASK) return 2 * fleeti_next(w);
     w->done = fleeti_parked_of(1);
     w->task = fleeti_pinned_from_memory(fleeti_tasks_of(w) + fleeti_parked_value(w->fixed->first));
     if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) != FLEET_LEVEL_WAVE) return 1;
     w->group = FLEET_WAVE;
     return fleet_wave_id() == 0;
-}
-
-/* The wavefront-tasks of a batch whose first descriptor is in the last slot: returns the first descriptor of this
-   wave; *end: of all of them. */
-FLEET_DEVICE uint32_t fleeti_batch(fleeti_worker *w, uint32_t *end)
-{
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_batch(w, end);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_CHIPLET) return fleeti_chiplet_batch(w, end);
-    return fleeti_dynamic_batch(w, end);
 }
 
 /* The rest of fleeti_next_task, for tasks that are not plain. */
@@ -3072,15 +3116,6 @@ FLEET_DEVICE void fleeti_stop(fleeti_worker *w)
     }
 }
 
-/* How many wait records of the task in hand its group must poll. None under CHIPLET, whose scheduler saw its events
-   complete, and for a single task. */
-FLEET_DEVICE uint32_t fleeti_wait_count(const fleeti_worker *w)
-{
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC) return fleeti_static_wait(w);
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC) return fleeti_dynamic_wait(w);
-    return 0;
-}
-
 /* Whether a prefetch may run: the task will wait, and is known to exist. Run-time tensors tell that only after the
    wait. */
 FLEET_DEVICE uint32_t fleeti_may_prefetch(const fleeti_worker *w)
@@ -3096,10 +3131,7 @@ FLEET_DEVICE uint32_t fleeti_wait_events(fleeti_worker *w, uint32_t n)
     fleeti_wait_diagnostics seen;
     fleet_status status;
     seen.status = FLEET_OK;
-    if (fleeti_schedule_of(w) == FLEET_SCHEDULE_STATIC)
-        first = fleeti_static_first_wait(w);
-    else
-        first = waits[0];
+    first = fleeti_walks(w) ? fleeti_static_first_wait(w) : waits[0];
     status = fleeti_wait_all(w->self, w->group, fleeti_counters_of(w), first, waits, n, w->epoch,
                              (fleet_scope)FLEETI_ACQUIRE_IN(FLEETI_TASK(w, level)),
                              &fleeti_state_of(w)->config.watch, &seen);
@@ -3555,7 +3587,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
         fleet_store_relaxed_device(&state->chiplet_index[i], 0);
     }
     for (uint32_t i = fleet_thread_id();
-         plan->schedule == FLEET_SCHEDULE_CHIPLET && i < plan->total_workers * FLEETI_MAILBOX;
+         fleeti_schedulers(plan) && i < plan->total_workers * FLEETI_MAILBOX;
          i += fleet_thread_count()) {
         fleeti_post64_device(&state->config.mailboxes[i / FLEETI_MAILBOX].slot[i % FLEETI_MAILBOX],
                              0);
@@ -3720,11 +3752,6 @@ static size_t fleeti_lines(size_t bytes)
     return (bytes + FLEET_LINE_BYTES - 1) / FLEET_LINE_BYTES * FLEET_LINE_BYTES;
 }
 
-static uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
-{
-    return plan->workers[chiplet] + (plan->schedule == FLEET_SCHEDULE_CHIPLET);
-}
-
 /* The power of two that holds the entries of a step, in any bucket. */
 static uint32_t fleeti_ring_capacity(const fleet_plan *plan, uint32_t ring)
 {
@@ -3753,8 +3780,7 @@ static size_t fleeti_layout(fleet_state *s, const fleet_plan *plan)
     s->running = at;
     at += fleeti_lines((plan->total_workers + 1u) * sizeof(uint32_t));
     s->mailboxes = at;
-    if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
-        at += plan->total_workers * sizeof(fleeti_mailbox);
+    if (fleeti_schedulers(plan)) at += plan->total_workers * sizeof(fleeti_mailbox);
     s->chiplet_of = at;
     at += fleeti_lines(blocks);
     s->counters = at;
