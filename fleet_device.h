@@ -95,7 +95,7 @@
         6 ready ring, DYNAMIC. What made the task ready -> the worker that pops it
           release  fleeti_ring_push, fleeti_ring_push_run: fleeti_post_order (AMD: the RMW's value has come back)
           carrier  the slot, with its ticket; `available` promises it
-          acquire  fleeti_dynamic_next: fleeti_ring_take polls the slot, then invalidate at device scope
+          acquire  fleeti_dynamic_take: fleeti_ring_take polls the slot, then invalidate at device scope
           red      A ready ring: acquire, a ticket without an entry; N; S ring
         7 mailbox, CHIPLET. What the scheduler observed complete -> the worker that it posts to
           release  fleeti_scheduler: fleeti_post_order, once before the posts
@@ -107,7 +107,7 @@
           red      A mailbox: room (a slot is overwritten: tasks are lost)
         9 end of a step. All of step s -> sources of step s + 1, and the end of the run
           release  edge 1, at the step event     carrier  its counter
-          acquire  edge 1, in the first source of a queue; DYNAMIC edges 5 and 6; fleeti_dynamic_next: over
+          acquire  edge 1, in the first source of a queue; DYNAMIC edges 5 and 6; fleeti_dynamic_poll: over
           red      tests/plan/check.h, each plan; tests/gpu/random.c; S end
        10 run-time tensor. The writer's values -> the workers that read its map
           release  fleeti_tensors_wrong: drain, barrier (to the wave that checks); edge 1 to others
@@ -131,7 +131,7 @@
           acquire  fleeti_check_watch and workers between tasks: relaxed, no data follows; the host: fleet_get_failure
           red      A word for the host: drain, residency: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's request -> the workers     carrier  abort, relaxed both ways: no data follows
-          ends     fleet_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_next, fleeti_scheduler
+          ends     fleet_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_poll, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end
        16 host to device and back, system scope. As 1, with a host thread at one end
           release  fleet_event_notify: RMW; fleeti_arrive: system write-back     carrier  the counter in host memory

@@ -970,14 +970,21 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
 }
 
+/* Of a failure that is not that of an event. */
+FLEET_DEVICE fleeti_wait_diagnostics fleeti_no_event(fleet_status status)
+{
+    fleeti_wait_diagnostics seen;
+    seen.status = status;
+    seen.counter = seen.found = seen.expected = 0;
+    return seen;
+}
+
 /* The tile returned this status. */
 FLEET_DEVICE void fleeti_tile_failed(const fleeti_worker *w, uint32_t task,
                                      fleet_status tile_status)
 {
-    fleeti_wait_diagnostics seen;
-    seen.status = FLEET_ERROR_TILE, seen.counter = 0, seen.found = 0, seen.expected = 0;
     fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), task, w->epoch,
-                          seen, (uint32_t)tile_status);
+                          fleeti_no_event(FLEET_ERROR_TILE), (uint32_t)tile_status);
 }
 
 /* For the report: the task that this worker has in hand. */
@@ -1833,10 +1840,9 @@ FLEET_DEVICE void fleeti_static_finish(fleeti_worker *w)
         if ((polls + fleeti_parked_value(w->fixed->id) * 61) % 1024 == 0 &&
             fleeti_thread_lane(w->self) == 0 &&
             fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort)) {
-            fleeti_wait_diagnostics seen;
-            seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.found = 0, seen.expected = 0;
             fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                                  FLEETI_TASK(w, id), w->epoch, seen, 0);
+                                  FLEETI_TASK(w, id), w->epoch,
+                                  fleeti_no_event(FLEET_ERROR_ABORTED), 0);
         }
 #endif
     }
@@ -1890,10 +1896,8 @@ FLEET_DEVICE uint32_t fleeti_chiplet_next(fleeti_worker *w)
             if (fleet_lane() == 0) fleet_store_relaxed_device(&box->taken.word, w->number + 1);
         } else if (fleet_lane() == 0 && status == FLEET_ERROR_TIMEOUT) {
             /* That a worker is idle explains nothing; only its own time-out is reported. */
-            fleeti_wait_diagnostics seen;
-            seen.status = status, seen.counter = 0, seen.found = 0, seen.expected = 0;
             fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                                  FLEETI_TASK(w, id), w->epoch, seen, 0);
+                                  FLEETI_TASK(w, id), w->epoch, fleeti_no_event(status), 0);
         }
     }
     batch = fleeti_broadcast(w->self, batch, 0);
@@ -1951,54 +1955,108 @@ FLEET_DEVICE fleet_status fleeti_post(const fleeti_worker *w, uint32_t j, uint32
     return FLEET_OK;
 }
 
+/* Where a scheduler is in the descriptors of its chiplet, and in the mailboxes. */
+typedef struct fleeti_schedule_window {
+    uint32_t number;     /* of the scheduler, for failures */
+    uint32_t first, end; /* descriptors of the chiplet */
+    uint32_t base;       /* the first one that is not posted */
+    uint32_t posted;     /* bit o: descriptor base + o is posted */
+    uint32_t turn;       /* the worker that gets the next task */
+    uint32_t sent,
+        taken; /* entries posted to the workers from `turn` on, one more to those before; see fleeti_post */
+    fleeti_pending pending[FLEETI_PENDING_PER_LANE];
+} fleeti_schedule_window;
+
+FLEET_DEVICE void fleeti_scheduler_failed(const fleeti_worker *w, const fleeti_schedule_window *s,
+                                          uint32_t index, fleeti_wait_diagnostics seen)
+{
+    fleeti_record_failure(fleeti_state_of(w), s->number, fleeti_tasks_of(w)[index].id, w->epoch,
+                          seen, 0);
+}
+
+/* The descriptors whose events are complete: bit o is descriptor base + o. */
+FLEET_DEVICE uint32_t fleeti_scheduler_poll(const fleeti_worker *w, fleeti_schedule_window *s,
+                                            fleeti_wait_diagnostics *seen)
+{
+    const uint32_t turned = s->base % FLEETI_WINDOW;
+    uint32_t lanes = 0;
+    for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) {
+        fleeti_pending *task = &s->pending[k];
+        uint32_t v = k + fleet_lane(), offset = (v - s->base) % FLEETI_WINDOW,
+                 index = s->base + offset;
+        uint32_t here = v < FLEETI_WINDOW && index < s->end && !(s->posted >> offset & 1);
+        if (here && task->index != index) fleeti_pending_load(task, w, index);
+        here = here && (!(task->info & FLEETI_PENDING_END) || offset == 0) &&
+               fleeti_pending_ready(task, w, w->epoch, 0, 1, seen);
+        lanes |= fleeti_ballot(here) << k;
+    }
+    /* From the order of lanes to that of the plan. */
+    return turned ? lanes >> turned | lanes << (FLEETI_WINDOW - turned) : lanes;
+}
+
+/* Posts descriptor base + offset, and with a wavefront-task the ready ones that follow it, for the waves of one worker.
+   Returns their number; *ends: it is the end of the step. */
+FLEET_DEVICE uint32_t fleeti_scheduler_post(const fleeti_worker *w, fleeti_schedule_window *s,
+                                            uint32_t ready, uint32_t offset, uint32_t *ends,
+                                            fleet_status *status)
+{
+    const uint32_t workers = fleeti_parked_value(w->fixed->workers);
+    const uint32_t index = s->base + offset, v = index % FLEETI_WINDOW;
+    const uint32_t info = fleeti_shuffle(s->pending[v % FLEETI_PENDING_PER_LANE].info, v);
+    uint32_t acquire = info >> 4 & 3, count = 1;
+    *ends = info & FLEETI_PENDING_END;
+    if (info & FLEETI_PENDING_WAVE) {
+        while (count < fleeti_task_waves(w->self) && count < info >> 8 &&
+               offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
+            uint32_t next = (index + count) % FLEETI_WINDOW;
+            uint32_t other =
+                fleeti_shuffle(s->pending[next % FLEETI_PENDING_PER_LANE].info, next) >> 4 & 3;
+            acquire = other > acquire ? other : acquire;
+            count++;
+        }
+    }
+    if (info & FLEETI_PENDING_CHIPLET) {
+        for (uint32_t j = fleet_lane(); j < workers && !*status; j += fleet_wave_size())
+            *status = fleeti_post(w, j, s->sent + (j < s->turn), index, acquire, 1, &s->taken);
+        s->sent++;
+    } else {
+        if (fleet_lane() == s->turn % fleet_wave_size())
+            *status = fleeti_post(w, s->turn, s->sent, index, acquire, count, &s->taken);
+        if (++s->turn == workers) s->turn = 0, s->sent++;
+    }
+    for (uint32_t c = 0; c < count; c++) s->posted |= 1u << (offset + c);
+    return count;
+}
+
 /* By the first wave of the scheduler's workgroup. */
 FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
 {
-    const uint32_t workers = fleeti_parked_value(w->fixed->workers);
-    const uint32_t self = fleeti_plan_of(w)->total_workers + fleeti_parked_value(w->fixed->chiplet);
-    fleeti_pending slot[FLEETI_PENDING_PER_LANE];
+    fleeti_schedule_window s;
     fleeti_wait_diagnostics seen;
-    const uint32_t first = fleeti_parked_value(w->fixed->first);
-    const uint32_t end = first + fleeti_parked_value(w->fixed->count);
-    uint32_t base = first, posted = 0; /* bit o of posted: descriptor base + o is posted */
-    uint32_t turn = 0;                 /* the worker that gets the next task */
-    /* entries posted to the workers from `turn` on; those before have one more */
-    uint32_t sent = 0;
-    uint32_t taken = 0, tries = 0;
+    uint32_t tries = 0;
 #if !defined(FLEET_NO_WATCHDOG)
     uint32_t rounds = 0;
 #endif
     uint64_t since = 0;
-    for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) slot[k].index = ~0u;
+    s.number = fleeti_plan_of(w)->total_workers + fleeti_parked_value(w->fixed->chiplet);
+    s.first = s.base = fleeti_parked_value(w->fixed->first);
+    s.end = s.first + fleeti_parked_value(w->fixed->count);
+    s.posted = s.turn = s.sent = s.taken = 0;
+    for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) s.pending[k].index = ~0u;
     seen.status = FLEET_OK;
     while (!fleeti_parked_value(w->done)) {
-        uint32_t lanes = 0, ready;
-        for (uint32_t k = 0; k < FLEETI_PENDING_PER_LANE; k++) {
-            uint32_t v = k + fleet_lane(), offset = (v - base) % FLEETI_WINDOW,
-                     index = base + offset;
-            uint32_t here = v < FLEETI_WINDOW && index < end && !(posted >> offset & 1);
-            if (here && slot[k].index != index) fleeti_pending_load(&slot[k], w, index);
-            here = here && (!(slot[k].info & FLEETI_PENDING_END) || offset == 0) &&
-                   fleeti_pending_ready(&slot[k], w, w->epoch, 0, 1, &seen);
-            lanes |= fleeti_ballot(here) << k;
-        }
-        /* From the order of lanes to that of the plan: bit o is descriptor base + o. */
-        ready = base % FLEETI_WINDOW ? lanes >> base % FLEETI_WINDOW |
-                                           lanes << (FLEETI_WINDOW - base % FLEETI_WINDOW)
-                                     : lanes;
+        const uint32_t ready = fleeti_scheduler_poll(w, &s, &seen);
+        uint32_t offset = 0;
         if (!ready) {
             fleet_status status =
                 fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
             if (fleeti_any((uint32_t)status)) {
                 /* The lane of the first descriptor that waits reports for which event. */
-                uint32_t blocked = 0;
-                while (posted >> blocked & 1) blocked++;
-                if (FLEETI_PENDING_PER_LANE > 1 ||
-                    fleet_lane() == (base + blocked) % FLEETI_WINDOW) {
-                    seen.status = status ? status : FLEET_ERROR_ABORTED;
-                    fleeti_record_failure(fleeti_state_of(w), self,
-                                          fleeti_tasks_of(w)[base + blocked].id, w->epoch, seen, 0);
-                }
+                uint32_t blocked = s.base;
+                while (s.posted >> (blocked - s.base) & 1) blocked++;
+                seen.status = status ? status : FLEET_ERROR_ABORTED;
+                if (FLEETI_PENDING_PER_LANE > 1 || fleet_lane() == blocked % FLEETI_WINDOW)
+                    fleeti_scheduler_failed(w, &s, blocked, seen);
                 return;
             }
             continue;
@@ -2010,65 +2068,32 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             uint32_t aborted =
                 fleet_lane() == 0 &&
                 fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort);
-            if (aborted) {
-                seen.status = FLEET_ERROR_ABORTED, seen.counter = 0, seen.found = 0,
-                seen.expected = 0;
-                fleeti_record_failure(fleeti_state_of(w), self, fleeti_tasks_of(w)[base].id,
-                                      w->epoch, seen, 0);
-            }
+            if (aborted)
+                fleeti_scheduler_failed(w, &s, s.base, fleeti_no_event(FLEET_ERROR_ABORTED));
             if (fleeti_any(aborted)) return;
         }
 #endif
         /* Publishes what the lanes saw complete to the workers, before the posts. Pair: the acquire in
            fleeti_chiplet_next (edge 7). */
         fleeti_post_order();
-        for (uint32_t offset = 0; ready >> offset;) {
-            uint32_t index = base + offset, v = index % FLEETI_WINDOW, count = 1, info, acquire;
+        while (offset < FLEETI_WINDOW && ready >> offset) {
+            const uint32_t index = s.base + offset;
             fleet_status status = FLEET_OK;
+            uint32_t ends = 0;
             if (!(ready >> offset & 1)) {
                 offset++;
                 continue;
             }
-            info = fleeti_shuffle(slot[v % FLEETI_PENDING_PER_LANE].info, v);
-            acquire = info >> 4 & 3;
-            if (info & FLEETI_PENDING_WAVE) {
-                /* Consecutive ready wavefront-tasks go to the waves of one worker. */
-                while (count < fleeti_task_waves(w->self) && count < info >> 8 &&
-                       offset + count < FLEETI_WINDOW && ready >> (offset + count) & 1) {
-                    uint32_t next = (index + count) % FLEETI_WINDOW;
-                    uint32_t other =
-                        fleeti_shuffle(slot[next % FLEETI_PENDING_PER_LANE].info, next) >> 4 & 3;
-                    acquire = other > acquire ? other : acquire;
-                    count++;
-                }
-            }
-            if (info & FLEETI_PENDING_CHIPLET) {
-                for (uint32_t j = fleet_lane(); j < workers && !status; j += fleet_wave_size())
-                    status = fleeti_post(w, j, sent + (j < turn), index, acquire, 1, &taken);
-                sent++;
-            } else {
-                if (fleet_lane() == turn % fleet_wave_size())
-                    status = fleeti_post(w, turn, sent, index, acquire, count, &taken);
-                if (++turn == workers) turn = 0, sent++;
-            }
-            if (fleeti_any((uint32_t)status)) {
-                if (status) {
-                    seen.status = status, seen.counter = 0, seen.found = 0, seen.expected = 0;
-                    fleeti_record_failure(fleeti_state_of(w), self, fleeti_tasks_of(w)[index].id,
-                                          w->epoch, seen, 0);
-                }
-                return;
-            }
-            for (uint32_t c = 0; c < count; c++) posted |= 1u << (offset + c);
-            offset += count;
-            if (info & FLEETI_PENDING_END) w->done = fleeti_parked_of(fleeti_step_ends(w));
-            if (offset >= FLEETI_WINDOW) break;
+            offset += fleeti_scheduler_post(w, &s, ready, offset, &ends, &status);
+            if (status) fleeti_scheduler_failed(w, &s, index, fleeti_no_event(status));
+            if (fleeti_any((uint32_t)status)) return;
+            if (ends) w->done = fleeti_parked_of(fleeti_step_ends(w));
         }
-        while (posted & 1) {
-            posted >>= 1;
-            base++;
+        while (s.posted & 1) {
+            s.posted >>= 1;
+            s.base++;
         }
-        if (base == end) base = first;
+        if (s.base == s.end) s.base = s.first;
     }
 }
 
@@ -2091,7 +2116,7 @@ FLEET_DEVICE void fleeti_ring_push(fleeti_ring *ring, uint32_t mask, uint32_t ha
     if (fleet_lane() == 0) ticket = fleet_add_relaxed_device(&ring->tail.word, count);
     ticket = fleeti_first(ticket) + rank;
     /* Orders the slots after the arrivals that made the entries ready, for the worker that pops. Pair: the poll and
-       the acquire in fleeti_dynamic_next (edge 6). */
+       the acquire in fleeti_dynamic_take (edge 6). */
     fleeti_post_order();
     if (has)
         fleeti_post64_device(&fleeti_ring_slots(ring)[ticket & mask],
@@ -2413,7 +2438,7 @@ FLEET_DEVICE uint32_t fleeti_next_arrivals(const fleeti_worker *w, fleeti_cursor
         add = by_row ? 1 : m->target - value;
         value = by_row ? value : i;
         here = here && add;
-        /* Published by the release of fleeti_arrive, too. Pair: the acquire in fleeti_dynamic_next (edges 6, 10). */
+        /* Published by the release of fleeti_arrive, too. Pair: the acquire in fleeti_dynamic_take (edges 6, 10). */
         if (here) old = fleeti_rmw_device(counters + m->counter + value * m->stride, add);
         completions->element = m->first_element + value;
         if (here && (int32_t)(old + add - w->epoch * m->target) > 0)
@@ -2667,6 +2692,109 @@ FLEET_DEVICE void fleeti_own_take(fleeti_worker *w, uint32_t count, uint32_t sco
     fleeti_invalidate((fleet_scope)scope);
 }
 
+/* What a worker has found to run, and why it stopped looking. */
+typedef struct fleeti_ready_tasks {
+    uint32_t own, scope; /* tasks at the head of its own queue, and what they must acquire */
+    uint32_t popped, ticket;
+    fleeti_pop_ring from;
+    fleet_status status;
+    fleeti_wait_diagnostics step; /* the step event */
+    fleeti_wait_diagnostics
+        blocked; /* the event for which the head of its queue waits; counter 0: none */
+} fleeti_ready_tasks;
+
+/* Whether the worker's own queue has tasks left in this launch. */
+FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
+{
+    return fleeti_parked_value(w->fixed->count) &&
+           (int32_t)(fleeti_parked_value(w->fixed->last_epoch) -
+                     fleeti_parked_value(w->own_epoch)) >= 0;
+}
+
+/* By the first wave: polls the own queue and the rings until there is a task, the run ends, or the wait fails. */
+FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
+{
+    const uint32_t last = fleeti_parked_value(w->fixed->last_epoch), has_own = fleeti_own_left(w);
+    uint32_t tries = 0, over = 0, polled_at = fleeti_parked_value(w->polled_at);
+    uint64_t since = 0;
+    do {
+        r->blocked.counter = 0;
+#if !defined(FLEET_NO_WATCHDOG)
+        /* Where no wave is ever idle, the host's abort word is polled here, every few milliseconds, before the
+           worker's own queue, whose head may be ready every time. */
+        if (fleet_lane() == 0) {
+            const uint32_t now = fleeti_cycles();
+            if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOAD_CYCLES) {
+                polled_at = now;
+                if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
+                    r->status = FLEET_ERROR_ABORTED;
+            }
+        }
+#endif
+        if (has_own && !fleeti_any((uint32_t)r->status))
+            r->own = fleeti_own_ready(w, &r->scope, &r->blocked);
+        if (r->own) break;
+        if (fleet_lane() == 0) {
+            if (!r->status) r->popped = fleeti_pop(w, &r->from, &r->ticket, &r->status);
+            if (!r->popped && !r->status) {
+                r->step.found = fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
+                over = (int32_t)(r->step.found - last * target) >= 0; /* edge 9 */
+                if (!over)
+                    r->status =
+                        fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
+            }
+        }
+        r->popped = fleeti_first(r->popped);
+        over = fleeti_first(over | (uint32_t)r->status);
+    } while (!r->popped && !over);
+    w->polled_at = fleeti_parked_of(fleeti_first(polled_at));
+}
+
+/* By the first wave: reads the popped entries to the batch words, and acquires. Returns the count of the step event. */
+FLEET_DEVICE uint32_t fleeti_dynamic_take(fleeti_worker *w, fleeti_ready_tasks *r)
+{
+    const uint32_t mask = fleeti_first(r->from.mask), first = fleeti_first(r->ticket);
+    fleeti_ring *ring = (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)r->from.ring);
+    uint32_t index = 0;
+    FLEETI_ROLLED
+    for (uint32_t i = fleet_lane(); i < r->popped && !r->status; i += fleet_wave_size()) {
+        r->status =
+            fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch, &index);
+        /* Left by a step of another bucket that ended too early, which only a wrong plan or a wrong run-time tensor can
+           cause. */
+        if (index >= fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 2) && !r->status)
+            r->status = FLEET_ERROR_IMAGE_INDEX;
+        fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
+    }
+    if (fleeti_any((uint32_t)r->status)) r->popped = 0;
+    /* Acquires what made the task ready. Pair: fleeti_post_order before the push (edge 6), and the releases of the
+       producers. */
+    if (r->popped) fleeti_invalidate(FLEET_SCOPE_DEVICE);
+    /* The step began when the one before had ended, and does not end without this task. After the acquire this load
+       sees the count that began the step. */
+    return fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
+}
+
+/* By all lanes of the first wave: a lane whose status is not FLEET_OK records it. */
+FLEET_DEVICE void fleeti_dynamic_failed(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
+{
+    const uint32_t worker = fleeti_parked_value(w->fixed->id);
+    if (fleeti_any((uint32_t)r->status) && fleeti_any(fleeti_own_left(w) && r->blocked.counter)) {
+        /* The lane that polled it reports the event for which the head of the own queue waits. */
+        const uint32_t head = fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own);
+        r->blocked.status = (fleet_status)fleeti_first((uint32_t)r->status);
+        if (r->blocked.counter)
+            fleeti_record_failure(fleeti_state_of(w), worker, fleeti_tasks_of(w)[head].id,
+                                  fleeti_parked_value(w->own_epoch), r->blocked, 0);
+    } else if (r->status) { /* reports the step that has not ended */
+        const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
+        const uint32_t epoch = begun + (r->step.found - (begun - 1) * target) / target;
+        r->step.status = r->status;
+        r->step.expected = epoch * target;
+        fleeti_record_failure(fleeti_state_of(w), worker, ~0u, epoch, r->step, 0);
+    }
+}
+
 /* Brings a task that may run into the next slot: the head of the worker's own queue, or one that is popped. The
    descriptors of wavefront-tasks go to the batch words. The step event counts the tasks for which no other task
    waits; it tells to which step the task belongs, and when the run ends: then this returns 0. */
@@ -2674,102 +2802,27 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
 {
     uint32_t got = 0, step = 0;
     if (fleet_wave_id() == 0) {
-        const uint32_t counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
-        const uint32_t last = fleeti_parked_value(w->fixed->last_epoch);
-        uint32_t polled_at = fleeti_parked_value(w->polled_at);
-        const uint32_t has_own = fleeti_parked_value(w->fixed->count) &&
-                                 (int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0;
-        uint32_t tries = 0, over = 0, ticket = 0, index = 0, own = 0, scope = 0;
-        uint64_t since = 0;
-        fleet_status status = FLEET_OK;
-        fleeti_pop_ring from;
-        fleeti_wait_diagnostics seen, blocked;
-        __builtin_memset(&from, 0, sizeof from);
-        seen.counter = counter;
-        seen.found = (fleeti_parked_value(w->fixed->first_epoch) - 1) * target;
-        do {
-            blocked.counter = 0;
-#if !defined(FLEET_NO_WATCHDOG)
-            /* Where no wave is ever idle, the host's abort word is polled here, every few milliseconds, before the
-               worker's own queue, whose head may be ready every time. */
-            if (fleet_lane() == 0) {
-                const uint32_t now = fleeti_cycles();
-                if ((int32_t)(now - polled_at) >= 2048 * FLEETI_LOAD_CYCLES) {
-                    polled_at = now;
-                    if (fleet_load_relaxed_system(fleeti_state_of(w)->config.watch.host_abort))
-                        status = FLEET_ERROR_ABORTED;
-                }
-            }
-#endif
-            if (has_own && !fleeti_any((uint32_t)status))
-                own = fleeti_own_ready(w, &scope, &blocked);
-            if (own) break;
-            if (fleet_lane() == 0) {
-                if (!status) got = fleeti_pop(w, &from, &ticket, &status);
-                if (!got && !status) {
-                    seen.found = fleeti_poll_device(fleeti_counters_of(w).device + counter);
-                    over = (int32_t)(seen.found - last * target) >= 0; /* edge 9 */
-                    if (!over)
-                        status = fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries,
-                                                 &since);
-                }
-            }
-            got = fleeti_first(got);
-            over = fleeti_first(over | (uint32_t)status);
-        } while (!got && !over);
-        w->polled_at = fleeti_parked_of(fleeti_first(polled_at));
-        if (own) {
-            step = fleeti_parked_value(w->own_epoch) - fleeti_parked_value(w->fixed->first_epoch);
-            fleeti_own_take(w, own, scope);
-            got = own;
-        } else if (got) {
-            const uint32_t mask = fleeti_first(from.mask), first = fleeti_first(ticket);
-            fleeti_ring *ring =
-                (fleeti_ring *)(uintptr_t)fleeti_first64((uint64_t)(uintptr_t)from.ring);
-            FLEETI_ROLLED
-            for (uint32_t i = fleet_lane(); i < got && !status; i += fleet_wave_size()) {
-                status = fleeti_ring_take(ring, mask, first + i, &fleeti_state_of(w)->config.watch,
-                                          &index);
-                /* Left by a step of another bucket that ended too early, which only a wrong plan or a wrong run-time
-                   tensor can cause. */
-                if (index >= fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 2) && !status)
-                    status = FLEET_ERROR_IMAGE_INDEX;
-                fleeti_lds_put(w->slots, FLEETI_BATCH_WORD(i), index);
-            }
-            if (fleeti_any((uint32_t)status)) got = 0;
-            /* Acquires what made the task ready. Pair: fleeti_post_order before the push (edge 6), and the releases
-               of the producers. */
-            if (got) fleeti_invalidate(FLEET_SCOPE_DEVICE);
-            /* The step began when the one before had ended, and does not end without this task. After the acquire
-               this load sees the count that began the step. */
-            step = fleeti_poll_device(fleeti_counters_of(w).device + counter);
+        const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
+        fleeti_ready_tasks r;
+        __builtin_memset(&r, 0, sizeof r);
+        r.step.counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
+        r.step.found = (begun - 1) * target;
+        fleeti_dynamic_poll(w, &r, target);
+        got = r.own;
+        if (r.own) {
+            step = fleeti_parked_value(w->own_epoch) - begun;
+            fleeti_own_take(w, r.own, r.scope);
+        } else if (r.popped) {
+            step = (fleeti_dynamic_take(w, &r) - (begun - 1) * target) / target;
+            got = r.popped;
         }
-        if (fleeti_any((uint32_t)status) && fleeti_any(has_own && blocked.counter)) {
-            /* The lane that polled it reports the event for which the head of the own queue waits. */
-            blocked.status = (fleet_status)fleeti_first((uint32_t)status);
-            if (blocked.counter)
-                fleeti_record_failure(
-                    fleeti_state_of(w), fleeti_parked_value(w->fixed->id),
-                    fleeti_tasks_of(
-                        w)[fleeti_parked_value(w->fixed->first) + fleeti_parked_value(w->own)]
-                        .id,
-                    fleeti_parked_value(w->own_epoch), blocked, 0);
-        } else if (status) { /* reports the step that has not ended */
-            const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
-            const uint32_t epoch = begun + (seen.found - (begun - 1) * target) / target;
-            seen.status = status;
-            seen.expected = epoch * target;
-            fleeti_record_failure(fleeti_state_of(w), fleeti_parked_value(w->fixed->id), ~0u, epoch,
-                                  seen, 0);
-        }
+        fleeti_dynamic_failed(w, &r, target);
         fleet_wave_barrier();
         if (got) {
-            if (!own)
+            if (!r.own)
                 fleeti_slot_fetch(w,
                                   fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
-            if (!own)
-                step = (step - (fleeti_parked_value(w->fixed->first_epoch) - 1) * target) / target;
             if (fleet_lane() == 0)
                 fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
         }

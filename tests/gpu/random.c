@@ -558,7 +558,7 @@ static void run_broken(test_run *t, plain_rig *r, uint64_t *seed)
     /* Order is that of the tensors as they should be; what tiles find does not count. */
     status = plain_launch(t, r, &values, steps, tensors, fine);
     fleet_report(&r->state, report, sizeof report);
-    snprintf(name, sizeof name, "t%u with ", tensor);
+    snprintf(name, sizeof name, "tensor t%u ", tensor);
     /* Events that have collapsed do not go by counts. */
     if ((fault == COUNT_SMALL || fault == COUNT_LARGE) && !followed && !status) {
         plain_check(t, r);

@@ -1,5 +1,5 @@
 /* The ready rings of DYNAMIC, with stealing and join counters: fleeti_ring_push, fleeti_ring_reserve, fleeti_ring_take,
-   fleeti_pop, fleeti_dynamic_next, fleeti_dynamic_finish, fleeti_make_ready and fleeti_push_consumers of fleet_sched.h, on AMD.
+   fleeti_pop, fleeti_dynamic_take, fleeti_dynamic_finish, fleeti_make_ready and fleeti_push_consumers of fleet_sched.h, on AMD.
 
    Worker 0 (and 2, with -DWORKERS=3) lives on chiplet 0, worker 1 on chiplet 1. A step has these tasks, at home on
    these chiplets' rings:
