@@ -142,9 +142,9 @@
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> the consumer waves     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and fleeti_stage_fill: `turn`
-          acquire  fleeti_stage_is_full: NVIDIA the turn first, then the phase     red  A stream; N; S stages
+          acquire  fleeti_stage_is_full: NVIDIA the turn first, then the phase     red  A stage; N; S stages
        19 a stage is free. The consumers' reads -> the producer, which fills it again     carrier  released
-          release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stream; S stages
+          release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stage; S stages
        20 a task's place in the ring. The producer -> the consumers     carrier  the entry's tag
           release  fleeti_producer_begin_task: store     acquire  fleeti_pipeline_begins     red  tests/gpu/stream.c
        21 the current task has ended. The tile's reads -> the producer     carrier  begun
@@ -768,9 +768,9 @@ FLEET_DEVICE uint32_t fleeti_ballot(uint32_t value);
 FLEET_DEVICE uint32_t fleeti_shuffle(uint32_t value, uint32_t lane);
 /* The number of bits that are set. */
 FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits);
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold);
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked);
 FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value);
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold);
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked);
 FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at);
 
 /* ---- the calling thread ---- */
@@ -826,13 +826,13 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
                                         uint32_t word);
 /* A load of a word of device memory whose value is needed much later, by all lanes of a wave, each time the same
    word. The word is the first of sixteen aligned bytes. */
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at);
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later);
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at);
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred);
 /* Sixteen words for a whole group, from LDS of the workgroup or from memory that does not change. put: by one wave. */
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word);
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from);
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i);
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word);
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i);
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word);
 
 /* ---- order and counters ---- */
 
@@ -990,31 +990,31 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 struct fleeti_parked {
     uint32_t value;
 };
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold)
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
 {
-    return fleeti_uniform(cold.value);
+    return fleeti_uniform(parked.value);
 }
 FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
-    fleeti_parked cold;
-    __asm__("v_mov_b32_e32 %0, %1" : "=v"(cold.value) : "s"(FLEETI_SCALAR(value)));
-    return cold;
+    fleeti_parked parked;
+    __asm__("v_mov_b32_e32 %0, %1" : "=v"(parked.value) : "s"(FLEETI_SCALAR(value)));
+    return parked;
 }
 struct fleeti_parked_pointer {
     fleeti_parked low, high;
 };
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold)
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked)
 {
-    uint64_t high = fleeti_parked_value(cold.high);
-    uintptr_t at = (uintptr_t)(high << 32 | fleeti_parked_value(cold.low));
+    uint64_t high = fleeti_parked_value(parked.high);
+    uintptr_t at = (uintptr_t)(high << 32 | fleeti_parked_value(parked.low));
     return (const void *)(__attribute__((address_space(1))) const void *)at;
 }
 FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
 {
-    fleeti_parked_pointer cold;
-    cold.low = fleeti_parked_of((uint32_t)(uintptr_t)at);
-    cold.high = fleeti_parked_of((uint32_t)((uint64_t)(uintptr_t)at >> 32));
-    return cold;
+    fleeti_parked_pointer parked;
+    parked.low = fleeti_parked_of((uint32_t)(uintptr_t)at);
+    parked.high = fleeti_parked_of((uint32_t)((uint64_t)(uintptr_t)at >> 32));
+    return parked;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -1463,15 +1463,15 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
 {
     ((fleeti_async_copy *)(lds + word))->words = copy->words;
 }
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at)
 {
     (void)self;
-    *later = fleet_load_relaxed_device(at);
+    *deferred = fleet_load_relaxed_device(at);
 }
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later)
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred)
 {
     (void)self;
-    return fleeti_uniform(*later);
+    return fleeti_uniform(*deferred);
 }
 /* One vector register per wave: lane l holds word l mod 16, and a word becomes a scalar where it is used. Sixteen
    scalar registers would be too many to hold for long. */
@@ -1480,23 +1480,23 @@ struct fleeti_pinned {
 };
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
 {
-    fleeti_pinned held;
-    held.word = fleeti_lds_get(lds, word + fleet_lane() % FLEETI_PINNED_WORDS);
-    return held;
+    fleeti_pinned pinned;
+    pinned.word = fleeti_lds_get(lds, word + fleet_lane() % FLEETI_PINNED_WORDS);
+    return pinned;
 }
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
 {
-    fleeti_pinned held;
-    held.word = ((const uint32_t *)from)[fleet_lane() % FLEETI_PINNED_WORDS];
-    return held;
+    fleeti_pinned pinned;
+    pinned.word = ((const uint32_t *)from)[fleet_lane() % FLEETI_PINNED_WORDS];
+    return pinned;
 }
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i)
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i)
 {
-    return fleeti_shuffle(held.word, i);
+    return fleeti_shuffle(pinned.word, i);
 }
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word)
 {
-    if (fleet_lane() < FLEETI_PINNED_WORDS) fleeti_lds_put(lds, word + fleet_lane(), held.word);
+    if (fleet_lane() < FLEETI_PINNED_WORDS) fleeti_lds_put(lds, word + fleet_lane(), pinned.word);
 }
 
 /* ---- amd: order within a workgroup ---- */
@@ -1856,28 +1856,28 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 struct fleeti_parked {
     uint32_t value;
 };
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold)
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
 {
-    return cold.value;
+    return parked.value;
 }
 FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
-    fleeti_parked cold;
-    cold.value = value;
-    return cold;
+    fleeti_parked parked;
+    parked.value = value;
+    return parked;
 }
 struct fleeti_parked_pointer {
     const void *at;
 };
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold)
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked)
 {
-    return cold.at;
+    return parked.at;
 }
 FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
 {
-    fleeti_parked_pointer cold;
-    cold.at = at;
-    return cold;
+    fleeti_parked_pointer parked;
+    parked.at = at;
+    return parked;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -2245,18 +2245,18 @@ FLEET_DEVICE uint32_t fleeti_polling_wave(fleeti_thread self)
 
 /* Through LDS and past the L1: the compiler would move a register that waits for its load at the joins of the
    caller's loop, and so wait for the load there. */
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at)
 {
     fleeti_async_copy none;
-    (void)later;
+    (void)deferred;
     fleet_wave_barrier(); /* all lanes have read the word that was there */
     if (fleeti_thread_lane(self) == 0)
         fleeti_async_copy_begin(&none, self.lds, FLEETI_LDS_DEFERRED, at);
 }
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later)
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred)
 {
     fleeti_async_copy none;
-    (void)later;
+    (void)deferred;
     fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);
     fleet_wave_barrier();
     return fleeti_lds_get(self.lds, FLEETI_LDS_DEFERRED);
@@ -2266,25 +2266,25 @@ struct fleeti_pinned {
     fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
 };
 /* By one wave. */
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word)
 {
     for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
-        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, held.quad[i / 4].word[i % 4]);
+        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, pinned.quad[i / 4].word[i % 4]);
 }
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
 {
-    fleeti_pinned held;
+    fleeti_pinned pinned;
     for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
-        held.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
-    return held;
+        pinned.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
+    return pinned;
 }
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
 {
     return *(const fleeti_pinned *)from;
 }
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i)
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i)
 {
-    return held.quad[i / 4].word[i % 4];
+    return pinned.quad[i / 4].word[i % 4];
 }
 
 /* ---- nvidia: order within a workgroup ---- */
@@ -2654,28 +2654,28 @@ FLEET_DEVICE uint32_t fleeti_popcount32(uint32_t bits)
 struct fleeti_parked {
     uint32_t value;
 };
-FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked cold)
+FLEET_DEVICE uint32_t fleeti_parked_value(fleeti_parked parked)
 {
-    return cold.value;
+    return parked.value;
 }
 FLEET_DEVICE fleeti_parked fleeti_parked_of(uint32_t value)
 {
-    fleeti_parked cold;
-    cold.value = value;
-    return cold;
+    fleeti_parked parked;
+    parked.value = value;
+    return parked;
 }
 struct fleeti_parked_pointer {
     const void *at;
 };
-FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer cold)
+FLEET_DEVICE const void *fleeti_parked_address(fleeti_parked_pointer parked)
 {
-    return cold.at;
+    return parked.at;
 }
 FLEET_DEVICE fleeti_parked_pointer fleeti_parked_pointer_to(const void *at)
 {
-    fleeti_parked_pointer cold;
-    cold.at = at;
-    return cold;
+    fleeti_parked_pointer parked;
+    parked.at = at;
+    return parked;
 }
 FLEET_DEVICE uint32_t fleet_wave_id(void)
 {
@@ -3014,39 +3014,39 @@ FLEET_DEVICE void fleeti_async_copy_end(const fleeti_async_copy *copy, fleeti_ld
 {
     (void)copy, (void)lds, (void)word;
 }
-FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *later, const uint32_t *at)
+FLEET_DEVICE void fleeti_deferred_begin(fleeti_thread self, uint32_t *deferred, const uint32_t *at)
 {
     (void)self;
-    *later = fleet_load_relaxed_device(at);
+    *deferred = fleet_load_relaxed_device(at);
 }
-FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *later)
+FLEET_DEVICE uint32_t fleeti_deferred_end(fleeti_thread self, const uint32_t *deferred)
 {
     (void)self;
-    return fleeti_uniform(*later);
+    return fleeti_uniform(*deferred);
 }
 struct fleeti_pinned {
     fleeti_quad quad[FLEETI_PINNED_WORDS / 4];
 };
 /* By one wave. */
-FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned held, fleeti_lds lds, uint32_t word)
+FLEET_DEVICE void fleeti_pinned_put(fleeti_pinned pinned, fleeti_lds lds, uint32_t word)
 {
     for (uint32_t i = 0; i < FLEETI_PINNED_WORDS; i++)
-        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, held.quad[i / 4].word[i % 4]);
+        if (fleet_lane() == 0) fleeti_lds_put(lds, word + i, pinned.quad[i / 4].word[i % 4]);
 }
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_lds(fleeti_lds lds, uint32_t word)
 {
-    fleeti_pinned held;
+    fleeti_pinned pinned;
     for (uint32_t i = 0; i < FLEETI_PINNED_WORDS / 4; i++)
-        held.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
-    return held;
+        pinned.quad[i] = fleeti_lds_get4(lds, word + 4 * i);
+    return pinned;
 }
 FLEET_DEVICE fleeti_pinned fleeti_pinned_from_memory(const void *from)
 {
     return *(const fleeti_pinned *)from;
 }
-FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned held, uint32_t i)
+FLEET_DEVICE uint32_t fleeti_pinned_word(fleeti_pinned pinned, uint32_t i)
 {
-    return held.quad[i / 4].word[i % 4];
+    return pinned.quad[i / 4].word[i % 4];
 }
 
 /* ---- host: order within a workgroup ---- */

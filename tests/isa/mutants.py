@@ -51,7 +51,7 @@ class Mutant:
         self.isa, self.sim, self.why, self.flags = isa, sim, why, list(flags)
         self.first, self.seeds = first, seeds
         self.shared = bool(sim and not flags and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
-        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stream:"))  # seen in the worker loop alone
+        self.loop = header == SCHED or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -162,8 +162,8 @@ MUTANTS = [
     M("word for other workgroups: drain", DEVICE, "fleeti_publish_device", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
     # weight stream
     M("posted task: order", DEVICE, "fleeti_lds_order", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");', sim=None, why=LDS_IN_ORDER),
-    M("stream: the wait for a slot's copies", DEVICE, "fleeti_copies_wait_oldest", '__asm__ volatile(FLEETI_COPY_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),
-    M("stream: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),
+    M("stage: the wait for its copies", DEVICE, "fleeti_copies_wait_oldest", '__asm__ volatile(FLEETI_COPY_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),
+    M("stage: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),
     # worker loop and scheduler
     M("residency: drain before the result", SCHED, "fleeti_residency_decide", "fleeti_drain();", sim=None, why=LOADS_WAIT),
     M("judge: plain stores", DEVICE, "fleet_store_relaxed_device",
@@ -233,9 +233,9 @@ MUTANTS = [
     L("failure: a wait does not look at the stop word", DEVICE, "fleeti_check_watch", "if (stop) return (fleet_status)stop;", "", "fails"),
     L("failure: a tile runs after a wait that was ended", SCHED, "fleeti_wait_events", "if (!status) return 1;", "return 1;", "fails"),
     L("abort: a wait does not look at the host's word", DEVICE, "fleeti_check_watch", "fleet_load_relaxed_system(watch->host_abort)", "0", "aborts"),
-    L("stream: a piece before it is there", DEVICE, "fleeti_stage_is_ready", "fleeti_stage_is_full(&s->ring, stage, use)", "1", "flow"),
-    L("stream: a slot is filled while it is read", DEVICE, "fleeti_producer_stage_is_free", "!fleeti_any(!fleeti_stage_is_free(&p->ring, p->stage, p->use, p->waves))", "1", "flow"),
-    L("stream: releases count for one wave", DEVICE, "fleet_weights_release", "s->waves / sharers", "s->waves", "flow"),
+    L("stage: acquired before it is full", DEVICE, "fleeti_stage_is_ready", "fleeti_stage_is_full(&s->ring, stage, use)", "1", "flow"),
+    L("stage: filled while it is read", DEVICE, "fleeti_producer_stage_is_free", "!fleeti_any(!fleeti_stage_is_free(&p->ring, p->stage, p->use, p->waves))", "1", "flow"),
+    L("stage: releases count for one wave", DEVICE, "fleet_weights_release", "s->waves / sharers", "s->waves", "flow"),
 ]
 
 
