@@ -394,7 +394,7 @@ compile_otherwise() {
         esac
         case ${FLEET_DEEP:+deep}:$name in deep:* | :01_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
     done
-    # The weight stream and copies to LDS.
+    # The weight pipeline and copies to LDS.
     for file in tests/gpu/stream.c tests/gpu/prefetch.c; do
         check "hipcc/O0/$(stem "$file")" hip_device_only "$file" -O0 -g -DFLEET_TEST_LINKED
     done

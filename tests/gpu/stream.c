@@ -1,4 +1,4 @@
-/* Weight streams: each piece of each task's spans arrives once and whole, in order, whatever tasks take of them. */
+/* Weight pipelines: each part of each task's spans arrives once, complete and in order, whatever tasks acquire of them. */
 // run: asan engine=both timeout=120
 // run: tsan timeout=120
 #include "settings.h"

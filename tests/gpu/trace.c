@@ -785,7 +785,7 @@ static void the_critical_path_is_the_chain(test_run *t)
     in_settings(t, 4, run_chain, NULL);
 }
 
-/* ---- weight streams, and tasks outside the launch's shape ---- */
+/* ---- weight pipelines, and tasks outside the launch's shape ---- */
 
 typedef struct rows { /* what every tile sees */
     const uint32_t *weights;

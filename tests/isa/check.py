@@ -717,7 +717,7 @@ def check_claim(listing, r):
 
 
 def check_stream(listing, arch, r):
-    """A weight stream: the copies' policy, how many stay on the way, what is waited for before a slot's full flag and
+    """A weight pipeline: the copies' policy, how many stay in flight, what is waited for before a stage's full flag and
     before it is given back, and no barrier of the workgroup while tasks run."""
     k = listing.kernels["stream_loop"]
     check_registers(listing, "stream_loop", r)

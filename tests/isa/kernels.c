@@ -280,7 +280,7 @@ KERNEL worker_loop(fleet_run run, const tiles *args)
     FLEET_WORKER_LOOP(tiles);
 }
 
-/* ---- a weight stream --------------------------------------------------------------------------------- */
+/* ---- a weight pipeline --------------------------------------------------------------------------------- */
 
 typedef struct flows {
     const float *weights;

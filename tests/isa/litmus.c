@@ -27,7 +27,7 @@
      fails, fails_dealt a tile fails in the second step, under STATIC and CHIPLET: no task that depends on it runs; then
                         recovery, and a run that is right
      aborts             the host aborts a launch that waits for what never comes
-     flow               a weight stream, of which some tasks leave pieces untaken
+     flow               a weight pipeline; some tasks leave stages unacquired
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
      census             only the device-task under STATIC, in many launches */
 #define LITMUS_MAIN /* where mutants are chosen by a run: litmus_host, litmus_device (mutants.py) */
@@ -486,7 +486,7 @@ FLEET_KERNEL(run_tiles, tiles, THREADS)
 #endif
 }
 
-/* A weight stream: waves read their share of a piece late, and every third task leaves half of its pieces. */
+/* A weight pipeline: waves read their share of a stage late, and every third task leaves half of its stages. */
 #define PIECES 10
 #define PIECE 256 /* words */
 typedef struct flows {

@@ -160,7 +160,7 @@ MUTANTS = [
     M("load_acquire_system: acquire", DEVICE, "fleet_load_acquire_system", "fleeti_invalidate_system();", sim="order_system"),
     M("word for the host: drain", DEVICE, "fleeti_publish_system", "fleeti_drain();", sim="publish 100", first="AMDSIM_DELAY=3 AMDSIM_XCDS=1 AMDSIM_CUS=2 AMDSIM_SEED=5", seeds=10),
     M("word for other workgroups: drain", DEVICE, "fleeti_publish_device", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
-    # weight stream
+    # weight pipeline
     M("posted task: order", DEVICE, "fleeti_lds_order", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "workgroup");', sim=None, why=LDS_IN_ORDER),
     M("stage: the wait for its copies", DEVICE, "fleeti_copies_wait_oldest", '__asm__ volatile(FLEETI_COPY_WAIT ::: "memory");', sim=None, why=FEWER_LOADS),
     M("stage: the wait before a release", DEVICE, "fleeti_lds_drain", '__asm__ volatile("s_waitcnt lgkmcnt(0)" ::: "memory");', sim=None, why=LDS_IN_ORDER),

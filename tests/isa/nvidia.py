@@ -190,7 +190,7 @@ MUTANTS = [
     M("later word: barrier", DEVICE, None, "    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);\n    fleet_wave_barrier();\n", "    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);\n"),
     M("inbound copy: wait", DEVICE, None, '    (void)copy, (void)lds, (void)word;\n    __asm__ volatile("cp.async.wait_all;" ::: "memory");', "    (void)copy, (void)lds, (void)word;"),
     M("copy to LDS: wait", DEVICE, None, 'fleet_copy_wait(void)\n{\n    __asm__ volatile("cp.async.wait_all;" ::: "memory");', "fleet_copy_wait(void)\n{"),
-    # weight stream
+    # weight pipeline
     M("words of LDS: acquire", DEVICE, None, '"ld.acquire.cta.shared.u32 %0,[%1];"', '"ld.relaxed.cta.shared.u32 %0,[%1];"'),
     M("words of LDS: release", DEVICE, None, '"st.release.cta.shared.u32 [%0],%1;"', '"st.relaxed.cta.shared.u32 [%0],%1;"'),
     M("words of LDS: order", DEVICE, None, '"fence.acq_rel.cta;"', '""'),

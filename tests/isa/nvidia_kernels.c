@@ -127,7 +127,7 @@ PATH(loads_fresh)(const void *at, fleet_quad *to)
     *(uint64_t *)to[2].word = fleet_load_fresh8(at);
 }
 
-/* ---- the weight stream ---- */
+/* ---- the weight pipeline ---- */
 
 FLEET_DEVICE fleeti_pipeline ring(void)
 {

@@ -1,4 +1,4 @@
-/* The task that the waves of a workgroup have begun, posted for the producer of the weight stream where nothing else tells
+/* The task that the waves of a workgroup have begun, posted for the producer of the weight pipeline where nothing else tells
    it: fleeti_pipeline_begun and fleeti_produce_posted of fleet_sched.h, a sequence lock.
 
    The writer posts TASKS tasks one after the other, and does not wait for the reader: it stores 0 in POST, then the WORDS

@@ -1,4 +1,4 @@
-/* The weight stream's ring of stages, with stages that tasks leave untaken: fleeti_producer_begin_task, fleet_span,
+/* The weight pipeline's ring of stages, some of which tasks never acquire: fleeti_producer_begin_task, fleet_span,
    fleeti_producer_await_stage, fleeti_producer_stage_abandoned, fleeti_producer_await_copy, fleeti_producer_end_task, fleeti_producer_end,
    fleet_weights_open, fleet_weights_next, fleet_weights_release and the stream functions of NVIDIA of fleet_device.h and
    fleet_sched.h, under STATIC, where no task waits for an event.
