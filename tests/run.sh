@@ -28,7 +28,7 @@ passed=0 failed=0 skipped=0 strict=
 # verdicts come when all of its jobs have ended.
 
 # start NAME COMMAND...: runs it in the background; output and status go to $out/NAME.log and .rc, a line with its
-# seconds to $out/times.
+# seconds, those of the clock and those of processors, to $out/times.
 start() {
     local name=$1 log=$out/$1.log
     shift
@@ -37,9 +37,15 @@ start() {
     (
         rc=0 begun=$SECONDS
         "$@" >"$log" 2>&1 </dev/null || rc=$?
-        echo "$((SECONDS - begun)) $name" >>"$out/times"
+        times >"${log%.log}.cpu" # of this shell and of its children
+        echo "$((SECONDS - begun)) $(processor_seconds <"${log%.log}.cpu") $name" >>"$out/times"
         echo "$rc" >"${log%.log}.rc" # last, for it says that the job has ended
     ) &
+}
+
+# The seconds that the children of a shell have taken of processors, from what `times` printed there.
+processor_seconds() {
+    awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); sum += t[1] * 60 + t[2] } printf "%.0f", sum }'
 }
 
 # check NAME COMMAND...: a test that passes when the command succeeds.
@@ -103,7 +109,7 @@ finish() {
     done <"$out/list"
     [ "$passed $failed $skipped" != "$before" ] || fail "$group" "holds no test"
     printf '%-12s %5d pass %5d FAIL %5d s\n' "$group" $((passed - group_passed)) \
-        $((failed - group_failed)) "$(awk '{ sum += $1 } END { print sum + 0 }' "$out/times")"
+        $((failed - group_failed)) "$(awk '{ sum += $2 } END { print sum + 0 }' "$out/times")"
 }
 
 pass() { passed=$((passed + 1)); }
