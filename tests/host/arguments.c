@@ -371,7 +371,7 @@ static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
     CHECK(LINE_OF(fleeti_host, status) != LINE_OF(fleeti_host, abort));
     CHECK(LINE_OF(fleeti_mailbox, slot) != LINE_OF(fleeti_mailbox, taken));
     lines[0] = LINE_OF(fleeti_state, due), lines[1] = LINE_OF(fleeti_state, epoch);
-    lines[2] = LINE_OF(fleeti_state, stop), lines[3] = LINE_OF(fleeti_state, verdict);
+    lines[2] = LINE_OF(fleeti_state, stop), lines[3] = LINE_OF(fleeti_state, residency);
     lines[4] = LINE_OF(fleeti_state, seats), lines[5] = LINE_OF(fleeti_state, exited);
     lines[6] = LINE_OF(fleeti_state, chiplet_index), lines[7] = LINE_OF(fleeti_state, config);
     for (i = 0; i < 8; i++)
