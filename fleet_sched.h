@@ -2805,7 +2805,10 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
         const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
         fleeti_ready_tasks r;
-        __builtin_memset(&r, 0, sizeof r);
+        /* Field by field: cleared as a whole it stays whole in registers of AMD, and 07_linear_layer spills. */
+        r.own = r.scope = r.popped = r.ticket = 0;
+        r.status = FLEET_OK;
+        __builtin_memset(&r.from, 0, sizeof r.from);
         r.step.counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
         r.step.found = (begun - 1) * target;
         fleeti_dynamic_poll(w, &r, target);
