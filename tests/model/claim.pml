@@ -1,5 +1,5 @@
-/* Claim, residency check and exit, with launches of one state that overlap: fleeti_claim, fleeti_residency_check, fleeti_residency_decide,
-   fleeti_residency_fail, fleeti_leave and fleeti_unclaim of fleet_sched.h.
+/* Claim, residency check and exit, with launches of one state that overlap: fleeti_claim, fleeti_residency_check,
+   fleeti_residency_decide, fleeti_residency_fail, fleeti_leave and fleeti_unclaim of fleet_sched.h.
 
    Every stream launches LAUNCHES times: the claim, one workgroup; then BLOCKS workgroups, which begin at any moments; it
    goes on when all have left. Nothing tells the launches apart: they may be executables of one captured graph. `due` counts

@@ -1,6 +1,6 @@
 /* How a run ends: its last step, a tile that fails, a deadline that passes, an abort by the host, at any moment.
-   fleeti_wait_all, fleeti_back_off and fleeti_block_vote of fleet_device.h; fleeti_wait_events, fleeti_finish_task, fleeti_next_task_slow,
-   fleeti_record_failure, fleeti_static_finish and fleeti_leave of fleet_sched.h, under STATIC.
+   fleeti_wait_all, fleeti_back_off and fleeti_block_vote of fleet_device.h; fleeti_wait_events, fleeti_finish_task,
+   fleeti_next_task_slow, fleeti_record_failure, fleeti_static_finish and fleeti_leave of fleet_sched.h, under STATIC.
 
    Two workgroups of two waves. In each step each runs
      P    waits for the step before; produces                  notifies E
