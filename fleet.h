@@ -227,6 +227,14 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
 /* Appends an axis, for shapes of five and six axes. */
 fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
 
+/* The same for constant extents: fleet_shape2_of(8, 4) is fleet_shape2(fleet_dim_of(8), fleet_dim_of(4)). A shape of
+   both kinds: fleet_shape_and_of(fleet_shape1(n), 4). */
+fleet_shape fleet_shape1_of(int64_t a);
+fleet_shape fleet_shape2_of(int64_t a, int64_t b);
+fleet_shape fleet_shape3_of(int64_t a, int64_t b, int64_t c);
+fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d);
+fleet_shape fleet_shape_and_of(fleet_shape s, int64_t a);
+
 /* ---- graph ----------------------------------------------------------------------------------- */
 
 /* Handles. 0 is no object; once the graph has an error, every call accepts it and does nothing. The low half is a
@@ -285,7 +293,7 @@ fleet_status fleet_graph_status(const fleet_graph *g);
 
 /* Adds an event tensor: an array of event counters. count: the notifies that complete each element, one for each task
    that notifies it, or FLEET_COUNT_DERIVED; a given count is checked against the maps. The name "step" is reserved
-   for the implicit event that ends a step. */
+   for the implicit event that ends a step, and names that contain " after " for fleet_after. */
 fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape shape,
                                   int64_t count, const char *file, int line);
 #define fleet_event_tensor(g, name, shape, count)                                                  \
@@ -394,6 +402,12 @@ void fleeti_out_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, f
 void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fleet_map map,
                         const char *file, int line);
 #define fleet_in_edge_map(g, grid, event, map) fleeti_in_edge_map(g, grid, event, map, FLEETI_HERE)
+
+/* Runs all tasks of grid `later` after all tasks of grid `earlier`: adds an event tensor of one element, named "LATER
+   after EARLIER", which `earlier` notifies and for which `later` waits. A second call for the same grids adds nothing.
+   Names of that form are reserved for it. */
+void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *file, int line);
+#define fleet_after(g, later, earlier) fleeti_after(g, later, earlier, FLEETI_HERE)
 
 /* ---- run-time maps --------------------------------------------------------------------------- */
 
@@ -1514,6 +1528,31 @@ fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d)
     return fleet_shape_and(fleet_shape3(a, b, c), d);
 }
 
+fleet_shape fleet_shape_and_of(fleet_shape s, int64_t a)
+{
+    return fleet_shape_and(s, fleet_dim_of(a));
+}
+
+fleet_shape fleet_shape1_of(int64_t a)
+{
+    return fleet_shape_and_of(fleet_shape0(), a);
+}
+
+fleet_shape fleet_shape2_of(int64_t a, int64_t b)
+{
+    return fleet_shape_and_of(fleet_shape1_of(a), b);
+}
+
+fleet_shape fleet_shape3_of(int64_t a, int64_t b, int64_t c)
+{
+    return fleet_shape_and_of(fleet_shape2_of(a, b), c);
+}
+
+fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return fleet_shape_and_of(fleet_shape3_of(a, b, c), d);
+}
+
 /* ---- coordinate maps by hand ----------------------------------------------------------------- */
 
 /* A task axis past FLEET_MAX_RANK leaves a map without width, which every call rejects. */
@@ -1695,6 +1734,12 @@ static int fleeti_check_room(fleet_graph *g, size_t bytes)
     return 1;
 }
 
+/* The same for one more entry of the map of names. */
+static int fleeti_check_room_for_name(fleet_graph *g)
+{
+    return fleeti_check_room(g, 1024 + 8 * stbds_shlenu(g->names) * sizeof *g->names);
+}
+
 /* Appends to an array of the graph; 0 if there is no memory. Evaluates `array` several times. */
 #define FLEETI_PUSH(g, array, value)                                                               \
     (stbds_arrlenu(array) < stbds_arrcap(array) ||                                                 \
@@ -1793,6 +1838,8 @@ static uint32_t fleeti_symbol_number(const fleet_graph *g, uint32_t symbol)
                : 0;
 }
 
+#define FLEETI_AFTER " after " /* in the names of the event tensors that fleet_after adds */
+
 /* Claims a name within its kind; 0 and an error if it is invalid or taken. */
 static int fleeti_claim_name(fleet_graph *g, const char *kind, const char *name, uint32_t id,
                              fleeti_site site)
@@ -1816,11 +1863,18 @@ static int fleeti_claim_name(fleet_graph *g, const char *kind, const char *name,
                     "event tensor step: the name belongs to the implicit step event");
         return 0;
     }
+    if (kind[0] == 'e' && strstr(name, FLEETI_AFTER)) {
+        fleeti_fail(g, FLEET_ERROR_NAME, site,
+                    "event tensor %s: names that contain \"%s\" belong to fleet_after: choose "
+                    "another one",
+                    name, FLEETI_AFTER);
+        return 0;
+    }
     if (stbds_shgeti(g->names, key) >= 0) {
         fleeti_fail(g, FLEET_ERROR_NAME, site, "%s %s: the name is taken", kind, name);
         return 0;
     }
-    if (!fleeti_check_room(g, 1024 + 8 * stbds_shlenu(g->names) * sizeof *g->names)) return 0;
+    if (!fleeti_check_room_for_name(g)) return 0;
     stbds_shput(g->names, key, id);
     return 1;
 }
@@ -2195,6 +2249,37 @@ void fleeti_in_edge_map(fleet_graph *g, fleet_grid grid, fleet_etensor event, fl
                         const char *file, int line)
 {
     fleeti_add_edge(g, grid, event, &map, NULL, 0, fleeti_site_at(file, line));
+}
+
+/* The key of a pair of grids in the map of names cannot be that of an object, because no kind begins with '>'. The
+   name of the event tensor may be cut, in which case two may be alike: it is for reports only. */
+void fleeti_after(fleet_graph *g, fleet_grid later, fleet_grid earlier, const char *file, int line)
+{
+    const fleeti_site site = fleeti_site_at(file, line);
+    const fleeti_grid_def *second = fleeti_grid_of(g, later, site);
+    const fleeti_grid_def *first = fleeti_grid_of(g, earlier, site);
+    const fleet_map map = fleet_map0();
+    fleeti_event_def def;
+    fleet_etensor event;
+    fleeti_text name;
+    char key[32];
+    if (!second || !first) return;
+    if (first == second) {
+        fleeti_fail(g, FLEET_ERROR_CYCLE, site,
+                    "fleet_after: grid %s cannot run after itself: name two grids", first->name);
+        return;
+    }
+    snprintf(key, sizeof key, ">%u %u", fleeti_number(later.id), fleeti_number(earlier.id));
+    if (stbds_shgeti(g->names, key) >= 0 || !fleeti_check_room_for_name(g)) return;
+    stbds_shput(g->names, key, FLEETI_LEN(g->events));
+    memset(&def, 0, sizeof def);
+    name = fleeti_text_at(def.name, sizeof def.name);
+    fleeti_put(&name, "%s%s%s", second->name, FLEETI_AFTER, first->name);
+    def.site = site;
+    if (!FLEETI_PUSH(g, g->events, def)) return;
+    event.id = fleeti_handle(g, def.name, FLEETI_LEN(g->events));
+    fleeti_add_edge(g, earlier, event, &map, NULL, 1, site);
+    fleeti_add_edge(g, later, event, &map, NULL, 0, site);
 }
 
 fleet_tensor fleeti_runtime_tensor(fleet_graph *g, const char *name, fleet_shape shape,
