@@ -356,14 +356,17 @@ void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_
 
 /* One axis of the target as a function of the task's coordinate c. With v = offset + sum of stride[k] * c[k], the
    axis takes every value from floor(v / div) to floor((v + width - 1) / div). If limit is set, v + width is cut at
-   limit first: the last tile may be partial, and a task that begins at or after the limit reaches nothing. */
+   limit first: the last tile may be partial, and a task that begins at or after the limit reaches nothing. If clipped
+   is set, v is cut at lower too, and both limits count whatever their values are. */
 typedef struct fleet_axis_map {
     int64_t stride[FLEET_MAX_RANK];
     int64_t offset;
-    int64_t div;     /* > 0 */
-    int64_t width;   /* > 0; 1: a single unit */
-    fleet_dim limit; /* total number of units; constant 0: no limit */
-    uint32_t every;  /* 1: every value of the axis; the other fields are ignored */
+    int64_t div;      /* > 0 */
+    int64_t width;    /* > 0; 1: a single unit */
+    fleet_dim limit;  /* total number of units; constant 0: no limit, unless clipped */
+    uint32_t every;   /* 1: every value of the axis; the other fields are ignored */
+    uint32_t clipped; /* 1: only units in [lower, limit) count */
+    fleet_dim lower;  /* first unit, if clipped */
 } fleet_axis_map;
 
 typedef struct fleet_map {
@@ -376,11 +379,22 @@ fleet_axis_map fleet_axis(uint32_t task_axis, int64_t stride, int64_t offset, in
 /* From one tiling to another: the tiles of `to` units that task c[task_axis], a tile of `from` units, touches. limit:
    total number of units. */
 fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, fleet_dim limit);
+/* fleet_axis whose value before the division must be in [lo, hi): a task whose value is outside reaches no element by
+   this edge. "i - 1, none for i = 0" is fleet_axis_clipped(0, 1, -1, 1, fleet_dim_of(0), n). A five-point stencil that
+   sweeps `sweeps` times over n x m tiles needs one event tensor, `done` [sweeps, n, m], which grid(t, i, j) notifies by
+   "tij->tij", and an in edge for the tile itself and each neighbour. At borders, where neighbours are missing, tasks
+   wait for fewer elements:
+       fleet_axis_map before = fleet_axis_clipped(0, 1, -1, 1, fleet_dim_of(0), sweeps);      t - 1, none for t = 0
+       fleet_axis_map up = fleet_axis_clipped(1, 1, -1, 1, fleet_dim_of(0), n);               i - 1, none for i = 0
+       fleet_in_edge_map(g, grid, done, fleet_map3(before, up, fleet_axis(2, 1, 0, 1)));      and so on */
+fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div,
+                                  fleet_dim lo, fleet_dim hi);
 fleet_axis_map fleet_axis_every(void);
 fleet_map fleet_map0(void); /* no axis: one event for all tasks */
 fleet_map fleet_map1(fleet_axis_map a);
 fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b);
-/* Appends an axis, for maps of three axes and more. */
+fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c);
+/* Appends an axis, for maps of four axes and more. */
 fleet_map fleet_map_and(fleet_map m, fleet_axis_map a);
 
 /* Adds an edge by an einsum string: the tasks of the grid notify (out) or wait for (in) elements of the event tensor.
@@ -1269,6 +1283,7 @@ FLEET_C_BEGIN
 #define FLEETI_NAME_BYTES 64        /* a name and its final 0 */
 #define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4u)
 #define FLEETI_NO_LIMIT INT64_MAX
+#define FLEETI_NO_LOWER INT64_MIN
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
@@ -1575,6 +1590,16 @@ fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, f
     return a;
 }
 
+fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div,
+                                  fleet_dim lo, fleet_dim hi)
+{
+    fleet_axis_map a = fleet_axis(task_axis, stride, offset, div);
+    a.clipped = 1;
+    a.lower = lo;
+    a.limit = hi;
+    return a;
+}
+
 fleet_axis_map fleet_axis_every(void)
 {
     fleet_axis_map a = fleet_axis(0, 0, 0, 1);
@@ -1604,6 +1629,11 @@ fleet_map fleet_map1(fleet_axis_map a)
 fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b)
 {
     return fleet_map_and(fleet_map1(a), b);
+}
+
+fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c)
+{
+    return fleet_map_and(fleet_map2(a, b), c);
 }
 
 /* ==== >>graph: the calls that build a graph =================================================== */
@@ -2151,7 +2181,7 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
 static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, const char *owner,
                             fleeti_site site)
 {
-    char field[32];
+    char field[40];
     uint32_t j, k;
     for (j = 0; j < map->rank; j++) {
         fleet_axis_map *a = &map->axis[j];
@@ -2171,10 +2201,12 @@ static int fleeti_check_map(fleet_graph *g, fleet_map *map, uint32_t grid_rank, 
                         owner, j, (long long)a->div, (long long)a->width);
             return 0;
         }
+        snprintf(field, sizeof field, "lower limit of map axis %u", j);
+        if (a->clipped && !fleeti_check_dim(g, &a->lower, owner, field, site)) return 0;
         snprintf(field, sizeof field, "limit of map axis %u", j);
-        if (!a->limit.add && !a->limit.symbol) continue;
+        if (!a->clipped && !a->limit.add && !a->limit.symbol) continue;
         if (!fleeti_check_dim(g, &a->limit, owner, field, site)) return 0;
-        if (!a->limit.symbol && a->limit.add < 0) {
+        if (!a->clipped && !a->limit.symbol && a->limit.add < 0) {
             fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                         "%s: %s is %lld, but must be at least 0 (0: no limit)", owner, field,
                         (long long)a->limit.add);
@@ -2513,7 +2545,7 @@ typedef struct fleeti_box {
 
 /* An axis of a map as numbers. */
 typedef struct fleeti_axis {
-    int64_t stride[FLEET_MAX_RANK], offset, div, width, limit;
+    int64_t stride[FLEET_MAX_RANK], offset, div, width, lower, limit;
     int64_t extent; /* extent of the event tensor's axis */
     int64_t row;    /* elements between two adjacent values of the axis */
     uint32_t every;
@@ -3640,6 +3672,7 @@ static int64_t fleeti_axis_span(const fleeti_axis *a, uint32_t rank, const int32
     if (a->every) return a->extent;
     v = fleeti_axis_value(a, rank, at);
     end = v + a->width < a->limit ? v + a->width : a->limit;
+    if (v < a->lower) v = a->lower;
     if (end <= v) return 0;
     *low = fleeti_floor_div(v, a->div);
     return fleeti_floor_div(end - 1, a->div) - *low + 1;
@@ -3750,8 +3783,10 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
         axis[j].div = from->div;
         axis[j].width = from->width;
         axis[j].limit = FLEETI_NO_LIMIT;
-        if (from->limit.add || from->limit.symbol) axis[j].limit = fleeti_evaluate(b, from->limit);
-        if (axis[j].limit < 0)
+        if (from->clipped || from->limit.add || from->limit.symbol)
+            axis[j].limit = fleeti_evaluate(b, from->limit);
+        axis[j].lower = from->clipped ? fleeti_evaluate(b, from->lower) : FLEETI_NO_LOWER;
+        if (axis[j].limit < 0 && !from->clipped)
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, site,
                                  "%s of grid %s: limit of map axis %u is %lld, below 0", what,
                                  grid->def->name, j, (long long)axis[j].limit);
@@ -3768,7 +3803,7 @@ static fleet_status fleeti_bind_map(fleeti_build *b, const fleet_map *map,
 }
 
 /* Whether all tasks of the grid stay inside the event tensor, by the corners of the grid: a linear form has its
-   extremes there. A map with a limit may fail this test and be valid. */
+   extremes there. A map with limits may fail this test and be valid. */
 static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_grid *grid)
 {
     uint32_t j, k;
@@ -3784,6 +3819,7 @@ static int fleeti_corners_inside(const fleeti_edge *edge, const fleeti_bound_gri
                 max += far;
         }
         end = max + a->width < a->limit ? max + a->width : a->limit;
+        if (min < a->lower) min = a->lower;
         if (min < 0 || fleeti_floor_div(end - 1, a->div) >= a->extent) return 0;
     }
     return 1;
@@ -3840,7 +3876,8 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
         a->extent = event->extent[j];
         a->row = row;
         row *= a->extent;
-        if (!a->every && (a->div != 1 || a->width != 1 || a->limit != FLEETI_NO_LIMIT))
+        if (!a->every && (a->div != 1 || a->width != 1 || a->limit != FLEETI_NO_LIMIT ||
+                          a->lower != FLEETI_NO_LOWER))
             edge->affine = 0;
     }
     status = fleeti_check_range(b, edge);
