@@ -191,9 +191,9 @@
     static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
 #define FLEET_PRODUCER_THREADS 64
-typedef const void *fleet_kernel;
-#define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
-#define FLEETI_THUNK(kernel, call)
+typedef const void *fleeti_kernel_address;
+#define FLEETI_ADDRESS_OF(kernel) ((fleeti_kernel_address)(kernel))
+#define FLEETI_UNPACK(kernel, call)
 typedef hipStream_t fleet_stream;
 typedef uint32_t *fleeti_lds;
 
@@ -206,9 +206,9 @@ typedef uint32_t *fleeti_lds;
     static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
 #define FLEET_PRODUCER_THREADS 32
-typedef const void *fleet_kernel;
-#define FLEET_KERNEL_OF(kernel) ((fleet_kernel)(kernel))
-#define FLEETI_THUNK(kernel, call)
+typedef const void *fleeti_kernel_address;
+#define FLEETI_ADDRESS_OF(kernel) ((fleeti_kernel_address)(kernel))
+#define FLEETI_UNPACK(kernel, call)
 typedef cudaStream_t fleet_stream;
 typedef uint32_t fleeti_lds; /* an address in shared memory */
 
@@ -220,9 +220,9 @@ typedef uint32_t fleeti_lds; /* an address in shared memory */
 #define FLEET_LDS(type, name, count)                                                               \
     type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))
 #define FLEET_PRODUCER_THREADS 1
-typedef void (*fleet_kernel)(void **args);
-#define FLEET_KERNEL_OF(kernel) kernel##_thunk
-#define FLEETI_THUNK(kernel, call)                                                                 \
+typedef void (*fleeti_kernel_address)(void **args);
+#define FLEETI_ADDRESS_OF(kernel) kernel##_thunk
+#define FLEETI_UNPACK(kernel, call)                                                                \
     static __attribute__((unused)) void kernel##_thunk(void **a)                                   \
     {                                                                                              \
         kernel call;                                                                               \
@@ -236,9 +236,35 @@ typedef uint32_t *fleeti_lds;
 
 /* ---- kernels and launches, from the host ---- */
 
-/* Each kernel needs one FLEET_THUNKn line with its n parameter types. On the CPU it unpacks the argument array; on a
-   GPU it expands to nothing. */
+/* What a kernel's declaration says of it. FLEET_KERNEL of fleet_sched.h knows all of it; else 0. */
+typedef struct fleeti_kernel_traits {
+    uint32_t threads;      /* of a workgroup, without the producer */
+    uint32_t stream_bytes; /* LDS of its weight pipeline */
+    uint32_t args_bytes;   /* of an element of its arguments */
+    uint32_t tiles;        /* tile functions of its set */
+} fleeti_kernel_traits;
+
+/* A kernel, as the launch functions take it. FLEET_KERNEL_OF(kernel) makes one; the name alone does not compile. */
+typedef struct fleet_kernel {
+    fleeti_kernel_address address;
+    const fleeti_kernel_traits *traits;
+} fleet_kernel;
+static inline __attribute__((unused)) fleet_kernel
+fleeti_kernel_of(fleeti_kernel_address address, const fleeti_kernel_traits *traits)
+{
+    fleet_kernel kernel;
+    kernel.address = address;
+    kernel.traits = traits;
+    return kernel;
+}
+#define FLEET_KERNEL_OF(kernel) fleeti_kernel_of(FLEETI_ADDRESS_OF(kernel), &kernel##_traits)
+
+/* Each kernel needs one FLEET_THUNKn line with its n parameter types, for FLEET_KERNEL_OF. On the CPU it also unpacks
+   the argument array. */
 #define FLEETI_ARG(type, i) *(type *)a[i]
+#define FLEETI_TRAITS(kernel, ...)                                                                 \
+    static const fleeti_kernel_traits kernel##_traits __attribute__((unused)) = {__VA_ARGS__};
+#define FLEETI_THUNK(kernel, call) FLEETI_UNPACK(kernel, call) FLEETI_TRAITS(kernel, 0, 0, 0, 0)
 #define FLEET_THUNK1(k, A) FLEETI_THUNK(k, (FLEETI_ARG(A, 0)))
 #define FLEET_THUNK2(k, A, B) FLEETI_THUNK(k, (FLEETI_ARG(A, 0), FLEETI_ARG(B, 1)))
 #define FLEET_THUNK3(k, A, B, C)                                                                   \
@@ -4283,18 +4309,19 @@ fleet_status fleet_stream_wait(fleet_stream stream)
 fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_kernel_desc *d)
 {
     dim3 blocks, threads;
-    if (!kernel || !args || !d) return FLEET_ERROR_NULL;
+    if (!kernel.address || !args || !d) return FLEET_ERROR_NULL;
     if (!d->blocks || !d->threads) return FLEET_ERROR_ARGUMENT;
     blocks.x = d->blocks, blocks.y = 1, blocks.z = 1;
     threads.x = d->threads, threads.y = 1, threads.z = 1;
     if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
-            kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+            kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
-    return fleeti_rt(d->cooperative ? FLEETI_RT(LaunchCooperativeKernel)(
-                                          kernel, blocks, threads, args, d->lds_bytes, d->stream)
-                                    : FLEETI_RT(LaunchKernel)(kernel, blocks, threads, args,
-                                                              d->lds_bytes, d->stream))
+    return fleeti_rt(d->cooperative
+                         ? FLEETI_RT(LaunchCooperativeKernel)(kernel.address, blocks, threads, args,
+                                                              d->lds_bytes, d->stream)
+                         : FLEETI_RT(LaunchKernel)(kernel.address, blocks, threads, args,
+                                                   d->lds_bytes, d->stream))
                ? FLEET_ERROR_LAUNCH
                : FLEET_OK;
 }
@@ -4330,10 +4357,10 @@ static __attribute__((unused)) fleet_status fleeti_fits(fleet_kernel kernel,
     int per_unit = 0, device = 0, units = 0;
     if (d->lds_bytes && /* together with static LDS it may exceed the default limit, whatever its size */
         fleeti_rt(FLEETI_RT(FuncSetAttribute)(
-            kernel, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
+            kernel.address, FLEETI_RT(FuncAttributeMaxDynamicSharedMemorySize), (int)d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
     if (fleeti_rt(FLEETI_RT(OccupancyMaxActiveBlocksPerMultiprocessor)(
-            &per_unit, kernel, (int)d->threads, d->lds_bytes)))
+            &per_unit, kernel.address, (int)d->threads, d->lds_bytes)))
         return FLEET_ERROR_LAUNCH;
     if (fleeti_rt(FLEETI_RT(GetDevice)(&device)) ||
         fleeti_rt(FLEETI_RT(DeviceGetAttribute)(&units, FLEETI_RT_UNITS, device)))
@@ -4544,7 +4571,7 @@ typedef struct fleeti_agent {
 
 struct fleeti_engine {
     const fleet_kernel_desc *desc;
-    fleet_kernel kernel;
+    fleeti_kernel_address kernel;
     void **args;
     uint32_t waves, n_agents;
     fleeti_agent *agents;
@@ -4938,12 +4965,12 @@ fleet_status fleet_kernel_launch(fleet_kernel kernel, void **args, const fleet_k
     fleeti_engine e;
     fleet_status status = FLEET_OK;
     uint32_t n_groups = 0;
-    if (!kernel || !args || !d) return FLEET_ERROR_NULL;
+    if (!kernel.address || !args || !d) return FLEET_ERROR_NULL;
     if (!d->blocks || fleeti_bad_host_desc(&d->host)) return FLEET_ERROR_ARGUMENT;
     if (d->blocks > UINT32_MAX / FLEETI_MAX_WAVES) return FLEET_ERROR_TOO_MANY_WORKERS;
     memset(&e, 0, sizeof e);
     e.desc = d;
-    e.kernel = kernel;
+    e.kernel = kernel.address;
     e.args = args;
     e.waves = d->host.waves ? d->host.waves : 1;
     e.n_agents = d->blocks * e.waves;

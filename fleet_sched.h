@@ -2,7 +2,7 @@
 
    CONTENTS (search for the tag)
        >>manual           this page
-       >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures,
+       >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures, sessions,
                           events from the host, trace, topology and calibration
        >>layout           what a state and a trace hold in memory
        >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
@@ -34,15 +34,16 @@
            FLEET_TILE(partial_sum, row_sum) { ... ctx, args and at are in scope ... return FLEET_OK; }
            FLEET_TILE(final_sum, row_sum)   { ... }
            #define ROW_SUM_TILES(TILE, P) TILE(P, partial_sum) TILE(P, final_sum)
-           FLEET_DISPATCH(row_sum, ROW_SUM_TILES)
-           FLEET_KERNEL(row_sum_kernel, row_sum, 256)
-           ... build a plan as in fleet.h, with tile numbers row_sum_partial_sum, row_sum_final_sum ...
-           fleet_image image; fleet_state state;
-           fleet_upload(&image, plan, stream);
-           fleet_state_create(&state, &image, NULL, stream);
-           fleet_launch_desc d = fleet_launch_desc_default();
-           fleet_launch(&state, &d, FLEET_KERNEL_OF(row_sum_kernel), device_args);
-           status = fleet_wait_state(&state, stream);
+           FLEET_MEGAKERNEL(row_sum, ROW_SUM_TILES, 256)
+           ... describe a graph as in fleet.h, with tile numbers row_sum_partial_sum, row_sum_final_sum ...
+           fleet_session s;
+           fleet_session_open(&s, graph, NULL, FLEET_KERNEL_OF(row_sum_kernel));
+           ... fleet_session_alloc, fleet_to_device: data in device memory ...
+           fleet_session_run(&s, &args, sizeof args);
+           status = fleet_session_wait(&s);
+       A session makes one plan, image and state and launches on its stream. To build these apart, share them, or keep
+       them in memory of one's own: fleet_plan_build, fleet_upload, fleet_state_create, fleet_launch
+       (examples/04_your_kernel.c).
 
    WHAT IT DOES NOT DO
        It allocates nothing during a launch, prints nothing, and never exits. It brings no tile code.
@@ -109,21 +110,24 @@ FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
 /* fleet_block_reduce_add over the threads that run the task; needs FLEET_REDUCE_BYTES(n, ctx.threads) bytes of LDS. */
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
 
+/* A tile may ignore some of them. */
+#define FLEETI_TILE_PARAMETERS(args_type)                                                          \
+    const fleet_ctx ctx __attribute__((unused)), const args_type *args __attribute__((unused)),    \
+        const int32_t *at __attribute__((unused))
+
 /* FLEET_TILE(name, args_type) { ... return FLEET_OK; } defines a tile function. In scope: ctx (fleet_ctx), at (const
    int32_t *, the task's coordinate) and args (const args_type *, the element at the grid's args index). No task may
    write to that element: it may be copied before the task's events are complete. All threads of the group run the
    tile. A status other than FLEET_OK from any thread ends the run. For barriers use fleet_barrier(&ctx). */
 #define FLEET_TILE(name, args_type)                                                                \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
-                                                 const int32_t *at);                               \
+    FLEET_DEVICE fleet_status fleeti_tile_##name(FLEETI_TILE_PARAMETERS(args_type));               \
     FLEET_DEVICE fleet_status name(const fleet_ctx ctx, const args_type *args)                     \
     {                                                                                              \
         return fleeti_tile_##name(ctx, args, ctx.at);                                              \
     }                                                                                              \
-    FLEET_DEVICE fleet_status fleeti_tile_##name(const fleet_ctx ctx, const args_type *args,       \
-                                                 const int32_t *at)
+    FLEET_DEVICE fleet_status fleeti_tile_##name(FLEETI_TILE_PARAMETERS(args_type))
 
-/* For tiles that use only some of ctx, args and at. */
+/* For other variables that a function does not use. */
 #define FLEET_UNUSED(x) (void)(x)
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
@@ -146,14 +150,14 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
    It may read only what no task of this launch writes. FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES) is
    FLEET_DISPATCH with PREFETCHES(TILE, P) for the tiles that have one. */
 #define FLEET_PREFETCH(name, args_type)                                                            \
-    FLEET_DEVICE void name##_prefetch(const fleet_ctx ctx, const args_type *args, const int32_t *at)
+    FLEET_DEVICE void fleeti_prefetch_##name(FLEETI_TILE_PARAMETERS(args_type))
 
 #define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_STREAM(set)                                                                          \
-    enum { set##_prefetches = 1 };                                                                 \
-    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
-                                     const set *fleeti_a)                                          \
+    enum { fleeti_##set##_prefetches = 1 };                                                        \
+    FLEET_DEVICE void fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,         \
+                                              const set *fleeti_a)                                 \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
@@ -173,28 +177,28 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
    Wavefront-tasks have no pipeline.
    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
    tiles that have one. slots: the number of stages. slot_bytes: bytes of a stage, a multiple of 1024; on NVIDIA the
-   stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. fleet_launch_desc.stream_bytes =
-   FLEET_STREAM_BYTES(set) has a launch add the LDS of the ring and the threads of the producer. On the CPU nothing
-   is copied: a stage is the span itself. */
+   stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_STREAM_BYTES(set), the LDS
+   of the ring, and the threads of the producer. On the CPU nothing is copied: a stage is the span itself. */
 #define FLEET_STREAM(name, args_type)                                                              \
-    FLEET_DEVICE void name##_stream(const fleet_ctx ctx, const args_type *args, const int32_t *at, \
-                                    fleet_spans *spans)
+    FLEET_DEVICE void fleeti_stream_##name(FLEETI_TILE_PARAMETERS(args_type), fleet_spans *spans)
 
 #define FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes)                          \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
-    typedef char set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
-    enum { set##_slots = (slots), set##_slot_bytes = (slot_bytes) };                               \
-    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
-                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
+    typedef char                                                                                   \
+        fleeti_##set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
+    enum { fleeti_##set##_slots = (slots), fleeti_##set##_slot_bytes = (slot_bytes) };             \
+    FLEET_DEVICE void fleeti_##set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,           \
+                                            const set *fleeti_a, fleet_spans *fleeti_s)            \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             STREAMS(FLEETI_PIPELINE_CASE, set)                                                     \
         }                                                                                          \
     }
 #define FLEET_STREAM_BYTES(set)                                                                    \
-    (set##_slots > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)set##_slots, (uint32_t)set##_slot_bytes)    \
-                     : 0u)
+    (fleeti_##set##_slots > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_##set##_slots,              \
+                                                      (uint32_t)fleeti_##set##_slot_bytes)         \
+                              : 0u)
 
 /* Opens the pipeline for this wave, before the first stage of the task in hand. */
 FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx);
@@ -217,18 +221,29 @@ typedef struct fleet_run {
 } fleet_run;
 
 /* FLEET_KERNEL(name, set, threads) { FLEET_WORKER_LOOP(set); } defines a kernel with the parameters fleet_run run
-   and const set *args, which fleet_launch launches. */
+   and const set *args, which fleet_launch launches. threads: of a workgroup on a GPU, without the producer.
+   FLEET_KERNEL_OF(name) knows them, and the LDS of the set's weight pipeline: a launch need not say them again. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
+    FLEET_GLOBAL((threads) + (fleeti_##set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))              \
     void name(fleet_run run, const set *args);                                                     \
-    FLEET_THUNK2(name, fleet_run, const set *)                                                     \
-    FLEET_GLOBAL((threads) + (set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))                       \
+    FLEETI_UNPACK(name, (FLEETI_ARG(fleet_run, 0), FLEETI_ARG(const set *, 1)))                    \
+    FLEETI_TRAITS(name, threads, FLEET_STREAM_BYTES(set), sizeof(set), fleeti_##set##_tiles)       \
+    FLEET_GLOBAL((threads) + (fleeti_##set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))              \
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
 /* The same for STATIC plans alone: a smaller loop, which leaves tiles more registers. Launches of other plans, and
    of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
 #define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
+
+/* FLEET_MEGAKERNEL(set, LIST, threads) is FLEET_DISPATCH(set, LIST) and the kernel set_kernel with its worker loop:
+   all that a set needs without prefetches, weight pipelines and parameters of the kernel's own. */
+#define FLEET_MEGAKERNEL(set, LIST, threads)                                                       \
+    FLEET_DISPATCH(set, LIST)                                                                      \
+    FLEET_KERNEL(set##_kernel, set, threads)                                                       \
+    {                                                                                              \
+        FLEET_WORKER_LOOP(set);                                                                    \
+    }
 
 /* The loop for a kernel of any signature: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads
    of the workgroup must reach it, and their number must be a multiple of the wave size. lds, lds_bytes: LDS that
@@ -245,7 +260,8 @@ FLEET_C_BEGIN
 
 /* ---- images and states ----------------------------------------------------------------------- */
 
-/* A plan in device memory. The plan on the host must outlive it. */
+/* A plan in device memory. The plan on the host must outlive it. A handle, which may be copied and moved; one copy is
+   to be freed. */
 typedef struct fleet_image {
     const fleet_plan *plan;
     void *device;
@@ -281,10 +297,11 @@ typedef struct fleet_state_desc {
 
 fleet_state_desc fleet_state_desc_default(void);
 
-/* Counters, epoch, mailboxes and failure records of one run at a time. Private fields. */
+/* Counters, epoch, mailboxes and failure records of one run at a time. Private fields. Like an image it is a handle
+   without pointers to itself, and may be moved or returned by value; only one copy of it may be used and freed. */
 typedef struct fleet_state {
-    const fleet_image *image;
-    char *device; /* device memory of fleet_state_bytes */
+    fleet_image image; /* a copy, which owns nothing */
+    char *device;      /* device memory of fleet_state_bytes */
     /* pinned memory of fleet_state_host_bytes, and its device address */
     fleeti_host *host, *host_device;
     uint32_t owned;
@@ -302,8 +319,8 @@ typedef struct fleet_state {
 size_t fleet_state_bytes(const fleet_plan *plan);
 size_t fleet_state_host_bytes(const fleet_plan *plan);
 /* Makes a state in the caller's memory, which must outlive it: device memory of fleet_state_bytes, 256-byte aligned,
-   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). The image must
-   outlive the state, too. desc may be null: defaults. Stream-ordered. */
+   and pinned host memory of fleet_state_host_bytes with its device address (fleet_pinned_alloc). The image's memory
+   must outlive the state, too. desc may be null: defaults. Stream-ordered. */
 fleet_status fleet_state_init(fleet_state *state, const fleet_image *image,
                               const fleet_state_desc *desc, void *device_memory, void *pinned,
                               void *pinned_device, fleet_stream stream);
@@ -322,11 +339,13 @@ typedef struct fleet_launch_desc {
     /* passes over the graph; default 1. Under DYNAMIC the arrivals at step events of all steps together are at most
        2^31 - 1 */
     uint32_t steps;
-    /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's. Default 256 */
+    /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's, and at most those of the
+       kernel's declaration. Default 0: those of FLEET_KERNEL; 256 for kernels that are declared otherwise */
     uint32_t threads;
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
     /* FLEET_STREAM_BYTES(set) where tiles have weight pipelines: the launch adds that much LDS, and
-       FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0 */
+       FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0: what FLEET_KERNEL declares; none for
+       kernels that are declared otherwise */
     uint32_t stream_bytes;
     /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
        launch is faster on AMD, and a captured launch is always ordinary. Default 0: cooperative where possible */
@@ -420,6 +439,66 @@ uint32_t fleet_get_failure(const fleet_state *state, fleet_failure *failure);
    Writes and returns as snprintf does. Works while the kernel hangs: it copies from the device on a stream of its
    own. */
 size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+/* A session makes the calls above one by one: it holds the plan of a graph, its image and state, and a copy of the
+   arguments.
+       fleet_session s;
+       fleet_session_open(&s, graph, NULL, FLEET_KERNEL_OF(sum_kernel));
+       args.total = (float *)fleet_session_alloc(&s, sizeof(float));
+       fleet_session_run(&s, &args, sizeof args);
+       if (fleet_session_wait(&s)) fleet_session_report(&s, text, sizeof text);
+       fleet_session_close(&s);
+   The first failure is kept. Calls do nothing after it and return its status, so that only the last one needs a
+   check. fleet_session_wait returns it too and forgets it, unless the session could not be opened.
+   On the CPU `launch.host` of the descriptor chooses the engine, such as FLEET_ENGINE_DETERMINISTIC with a seed of
+   the order in which waves run. */
+typedef struct fleet_session_desc {
+    fleet_plan_desc
+        plan; /* default: as for fleet_plan_build, but with the topology of this device */
+    fleet_state_desc state; /* default: as for fleet_state_create */
+    fleet_launch_desc
+        launch; /* of each run; its stream is that of all calls. Default: as for fleet_launch */
+} fleet_session_desc;
+
+fleet_session_desc fleet_session_desc_default(void);
+
+typedef struct fleeti_session_memory fleeti_session_memory;
+
+/* A handle, which may be moved. The parts may be used by the calls above, for fleet_bind(&s.state, ...),
+   fleet_abort(&s.state), fleet_plan_report and so on; `launch` may be changed between runs, apart from its stream. */
+typedef struct fleet_session {
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    fleet_launch_desc launch;
+    fleet_kernel kernel;
+    void *args;           /* device memory for the arguments */
+    uint32_t args_bytes;  /* of the elements that the graph's grids name */
+    fleet_status failure; /* the one that is kept */
+    fleeti_session_memory *memory;
+    char message[512]; /* of the failure that was kept last, for the report */
+} fleet_session;
+
+/* Builds the plan, and makes image and state. kernel: defined by FLEET_KERNEL or FLEET_MEGAKERNEL. desc: null for the
+   defaults. The session does not use the graph later. Whatever the status, the session may be closed. */
+fleet_status fleet_session_open(fleet_session *session, fleet_graph *graph,
+                                const fleet_session_desc *desc, fleet_kernel kernel);
+/* Device memory that lives as long as the session; null if there is none, or after a failure. */
+void *fleet_session_alloc(fleet_session *session, size_t bytes);
+/* Copies the arguments to the device, and launches `launch.steps` steps, both in stream order. args: an element of the
+   kernel's set for each index that grids name, `bytes` in all, which the caller may reuse on return; or null, 0 if no
+   tile has arguments. FLEET_ERROR_ARGUMENT: `bytes` is not a multiple of the element's size, or too few. To capture a
+   launch, call fleet_launch with the session's parts: a replay would copy from `args` again. */
+fleet_status fleet_session_run(fleet_session *session, const void *args, size_t bytes);
+/* Waits for the stream. Returns the first failure since the last wait, or that of the runs. A run that ended early has
+   poisoned the state: fleet_recover(&session->state, ...). */
+fleet_status fleet_session_wait(fleet_session *session);
+/* fleet_report, or why there is nothing to run. */
+size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
+/* Waits for the stream, and frees all that the session holds. Closing it again does nothing. */
+void fleet_session_close(fleet_session *session);
 
 /* ---- events from the host -------------------------------------------------------------------- */
 
@@ -3288,9 +3367,9 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
     case set##_##name:                                                                             \
         return name(fleeti_c, fleeti_a);
 #define FLEETI_DISPATCH(set, LIST)                                                                 \
-    enum { LIST(FLEETI_TILE_ENUM, set) set##_tile_count };                                         \
-    FLEET_DEVICE fleet_status set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
-                                             const set *fleeti_a)                                  \
+    enum { LIST(FLEETI_TILE_ENUM, set) fleeti_##set##_tiles };                                     \
+    FLEET_DEVICE fleet_status fleeti_##set##_dispatch(uint32_t fleeti_t, const fleet_ctx fleeti_c, \
+                                                      const set *fleeti_a)                         \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             LIST(FLEETI_TILE_CASE, set)                                                            \
@@ -3298,28 +3377,28 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         return fleeti_t >= FLEETI_TILE_EMPTY ? FLEET_OK : FLEET_ERROR_ARGUMENT;                    \
     }
 #define FLEETI_NO_PREFETCH(set)                                                                    \
-    enum { set##_prefetches = 0 };                                                                 \
-    FLEET_DEVICE void set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,                  \
-                                     const set *fleeti_a)                                          \
+    enum { fleeti_##set##_prefetches = 0 };                                                        \
+    FLEET_DEVICE void fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,         \
+                                              const set *fleeti_a)                                 \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
     }
 #define FLEETI_NO_STREAM(set)                                                                      \
-    enum { set##_slots = 0, set##_slot_bytes = 16 };                                               \
-    FLEET_DEVICE void set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,                    \
-                                   const set *fleeti_a, fleet_spans *fleeti_s)                     \
+    enum { fleeti_##set##_slots = 0, fleeti_##set##_slot_bytes = 16 };                             \
+    FLEET_DEVICE void fleeti_##set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,           \
+                                            const set *fleeti_a, fleet_spans *fleeti_s)            \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
     }
 
 #define FLEETI_PREFETCH_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
-        name##_prefetch(fleeti_c, fleeti_a, fleeti_c.at);                                          \
+        fleeti_prefetch_##name(fleeti_c, fleeti_a, fleeti_c.at);                                   \
         break;
 
 #define FLEETI_PIPELINE_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
-        name##_stream(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                                  \
+        fleeti_stream_##name(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                           \
         break;
 
 /* The arguments of the task in hand. */
@@ -3330,30 +3409,30 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         fleeti_worker fleeti_w;                                                                    \
         fleeti_fixed fleeti_f;                                                                     \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
-        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), set##_slots,             \
-                     set##_slot_bytes, only_static);                                               \
+        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), fleeti_##set##_slots,    \
+                     fleeti_##set##_slot_bytes, only_static);                                      \
         fleeti_f.args = fleeti_parked_pointer_to(set_args);                                        \
         fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
-        fleeti_w.self.has_producer = set##_slots != 0; /* from here on; a constant */              \
+        fleeti_w.self.has_producer = fleeti_##set##_slots != 0; /* from here on; a constant */     \
         if (only_static)                                                                           \
             fleeti_w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC); /* likewise */            \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
-        } else if (set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                             \
+        } else if (fleeti_##set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                    \
             fleet_spans fleeti_s;                                                                  \
             fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
-                set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),              \
-                             FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                              \
+                fleeti_##set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),     \
+                                      FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                     \
                 fleeti_producer_end_task(&fleeti_s);                                               \
             }                                                                                      \
             fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
-                if (set##_slots > 0) fleeti_pipeline_taken(&fleeti_w);                             \
+                if (fleeti_##set##_slots > 0) fleeti_pipeline_taken(&fleeti_w);                    \
                 /* Computed before the wait, so that the tile begins right after it. */            \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
-                if (set##_slots > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);              \
+                if (fleeti_##set##_slots > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);     \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
                 if (sizeof(set) <= FLEETI_ARGS_PRELOAD_BYTES) {                                    \
@@ -3363,19 +3442,20 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
-                if (set##_prefetches && fleeti_may_prefetch(&fleeti_w))                            \
-                    set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);        \
+                if (fleeti_##set##_prefetches && fleeti_may_prefetch(&fleeti_w))                   \
+                    fleeti_##set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here,             \
+                                            fleeti_mine);                                          \
                 if (fleeti_wait_task(&fleeti_w)) {                                                 \
-                    if (set##_slots > 0) fleeti_pipeline_begun(&fleeti_w);                         \
+                    if (fleeti_##set##_slots > 0) fleeti_pipeline_begun(&fleeti_w);                \
                     fleeti_trace_begun(&fleeti_w);                                                 \
-                    fleet_status fleeti_ended =                                                    \
-                        set##_dispatch(fleeti_tile_of(&fleeti_w), fleeti_here, fleeti_mine);       \
-                    if (set##_slots > 0)                                                           \
+                    fleet_status fleeti_ended = fleeti_##set##_dispatch(fleeti_tile_of(&fleeti_w), \
+                                                                        fleeti_here, fleeti_mine); \
+                    if (fleeti_##set##_slots > 0)                                                  \
                         fleeti_ended = fleeti_pipeline_status(&fleeti_w, fleeti_ended);            \
                     fleeti_finish_task(&fleeti_w, fleeti_ended);                                   \
                 }                                                                                  \
             }                                                                                      \
-            if (set##_slots > 0) fleeti_pipeline_stop(&fleeti_w);                                  \
+            if (fleeti_##set##_slots > 0) fleeti_pipeline_stop(&fleeti_w);                         \
             fleeti_trace_leave(&fleeti_w);                                                         \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \
@@ -3960,7 +4040,8 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
     if ((uint32_t)d.placement > FLEET_PLACEMENT_SCRAMBLED || d.spare > FLEETI_MAX_INDEX)
         return FLEET_ERROR_ARGUMENT;
-    s->image = image;
+    s->image = *image;
+    s->image.owned = 0;
     s->device = (char *)device_memory;
     s->host = (fleeti_host *)pinned;
     s->host_device = (fleeti_host *)pinned_device;
@@ -4128,7 +4209,6 @@ fleet_launch_desc fleet_launch_desc_default(void)
     fleet_launch_desc d;
     memset(&d, 0, sizeof d);
     d.steps = 1;
-    d.threads = 256;
     return d;
 }
 
@@ -4165,19 +4245,41 @@ static fleet_status fleeti_refuse(fleet_state *s, fleet_status status, const cha
     return status;
 }
 
-/* Checks that each field is in its range. */
+#define FLEETI_DEFAULT_THREADS 256u
+
+/* What the descriptor leaves to the kernel. */
+static fleet_launch_desc fleeti_complete_desc(const fleet_launch_desc *d,
+                                              const fleeti_kernel_traits *traits)
+{
+    fleet_launch_desc complete = *d;
+    if (!d->threads) complete.threads = traits->threads ? traits->threads : FLEETI_DEFAULT_THREADS;
+    if (!d->stream_bytes) complete.stream_bytes = traits->stream_bytes;
+    return complete;
+}
+
+/* Checks that the kernel can run the launch; d is complete. */
+static fleet_status fleeti_check_kernel(fleet_state *s, const fleet_launch_desc *d,
+                                        const fleeti_kernel_traits *traits)
+{
+    if (traits->threads && d->threads > traits->threads)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_launch_desc.threads is %u, but FLEET_KERNEL declares %u",
+                             d->threads, traits->threads);
+    return FLEET_OK;
+}
+
+/* Checks that each field is in its range. threads: 0 is the kernel's. */
 static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc *d)
 {
     const fleet_kernel_desc worker = fleeti_worker_desc(d, s->blocks);
     const char *host = fleeti_bad_host_desc(&worker.host);
-    const uint32_t wave = fleeti_launch_wave(s->image->plan->topology.wave_size);
+    const uint32_t wave = fleeti_launch_wave(s->image.plan->topology.wave_size);
     const uint32_t most = FLEETI_MOST_THREADS - (d->stream_bytes ? FLEET_PRODUCER_THREADS : 0);
     if (host) return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.host: %s", host);
-    if (!d->threads || d->threads % wave)
-        return fleeti_refuse(
-            s, FLEET_ERROR_ARGUMENT,
-            "fleet_launch_desc.threads is %u, not a positive multiple of the wave size %u",
-            d->threads, wave);
+    if (d->threads % wave)
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_launch_desc.threads is %u, not a multiple of the wave size %u",
+                             d->threads, wave);
     if (d->threads > most)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_launch_desc.threads is %u: at most %u%s", d->threads, most,
@@ -4192,8 +4294,8 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
             "fleet_launch_desc.limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
             (long long)d->limit_ns);
     /* Under DYNAMIC a worker finds the step in the count of arrivals at the step event (fleeti_dynamic_next). */
-    for (uint32_t i = 0; i < s->image->plan->n_buckets; i++) {
-        const fleet_plan *plan = fleet_plan_bucket(s->image->plan, i);
+    for (uint32_t i = 0; i < s->image.plan->n_buckets; i++) {
+        const fleet_plan *plan = fleet_plan_bucket(s->image.plan, i);
         const uint32_t *targets =
             (const uint32_t *)(const void *)((const char *)plan + plan->targets);
         const uint32_t target = plan->n_elements ? targets[plan->n_elements - 1] : 0;
@@ -4211,10 +4313,10 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
 {
     uint64_t limit;
     fleet_status status;
-    if (!s || !d || !run || !s->image) return FLEET_ERROR_NULL;
+    if (!s || !d || !run || !s->image.plan) return FLEET_ERROR_NULL;
     if ((status = fleeti_check_launch(s, d))) return status;
     memset(run, 0, sizeof *run);
-    run->plan = (const fleet_plan *)s->image->device;
+    run->plan = (const fleet_plan *)s->image.device;
     run->state = (fleeti_state *)(void *)s->device;
     limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
@@ -4237,8 +4339,8 @@ static const char *fleeti_tensor_name(const fleet_plan *plan, uint32_t tensor)
 static fleet_status fleeti_check_bound(fleet_state *s)
 {
     const fleet_plan *plan;
-    if (!s || !s->image) return FLEET_ERROR_NULL;
-    plan = s->image->plan;
+    if (!s || !s->image.plan) return FLEET_ERROR_NULL;
+    plan = s->image.plan;
     for (uint32_t i = 0; i < plan->n_symbols; i++)
         if (!(s->bound_symbols >> i & 1))
             return fleeti_refuse(s, FLEET_ERROR_SYMBOL_UNBOUND,
@@ -4261,8 +4363,8 @@ fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memo
     fleeti_state *device;
     uint32_t i = 0;
     void *args[3];
-    if (!s || !s->image || !tensor || !memory) return FLEET_ERROR_NULL;
-    plan = s->image->plan;
+    if (!s || !s->image.plan || !tensor || !memory) return FLEET_ERROR_NULL;
+    plan = s->image.plan;
     while (i < plan->n_tensors && strcmp(fleeti_tensor_name(plan, i), tensor) != 0) i++;
     if (i == plan->n_tensors)
         return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
@@ -4285,8 +4387,8 @@ fleet_status fleet_bind(fleet_state *s, const char *symbol, int64_t value, fleet
     uint32_t i = 0;
     int32_t word = (int32_t)value;
     void *args[3];
-    if (!s || !s->image || !symbol) return FLEET_ERROR_NULL;
-    plan = s->image->plan;
+    if (!s || !s->image.plan || !symbol) return FLEET_ERROR_NULL;
+    plan = s->image.plan;
     while (i < plan->n_symbols && strcmp(fleeti_symbol_name(plan, i), symbol) != 0) i++;
     found = fleeti_symbols_of(plan) + i;
     if (i == plan->n_symbols || !found->at_launch)
@@ -4313,7 +4415,7 @@ static fleet_status fleeti_check_trace(fleet_state *s, const fleet_launch_desc *
                          "fleet_launch_desc.trace needs FLEET_TRACE, defined where the kernels are "
                          "and where FLEET_IMPLEMENTATION is");
 #else
-    if (d->trace->plan == s->image->plan) return FLEET_OK;
+    if (d->trace->plan == s->image.plan) return FLEET_OK;
     return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                          "fleet_launch_desc.trace was made for another plan");
 #endif
@@ -4323,13 +4425,18 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
                                fleet_kernel kernel, void **args)
 {
     fleet_kernel_desc claim, main;
+    fleet_launch_desc complete;
     void *claim_args[2];
     fleet_run copy;
     fleeti_trace *trace = NULL;
     fleet_status status = fleeti_check_bound(s);
     if (status) return status;
-    if (!s || !d || !run || !kernel || !args || !s->image) return FLEET_ERROR_NULL;
+    if (!s || !d || !run || !kernel.address || !args || !s->image.plan) return FLEET_ERROR_NULL;
+    complete = fleeti_complete_desc(d, kernel.traits);
+    complete.stream_bytes = d->stream_bytes; /* as fleet_prepare counted it */
+    d = &complete;
     if ((status = fleeti_check_launch(s, d))) return status;
+    if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
     if ((status = fleeti_check_trace(s, d))) return status;
     if (run->state != (fleeti_state *)(void *)s->device)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_run was prepared for another state");
@@ -4362,13 +4469,16 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
 fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
                           const void *args)
 {
+    fleet_launch_desc complete;
     fleet_run run;
     void *kernel_args[2];
-    fleet_status status = fleet_prepare(s, d, &run);
-    if (status) return status;
+    fleet_status status;
+    if (!d || !kernel.address) return FLEET_ERROR_NULL;
+    complete = fleeti_complete_desc(d, kernel.traits);
+    if ((status = fleet_prepare(s, &complete, &run))) return status;
     kernel_args[0] = &run;
     kernel_args[1] = &args;
-    return fleet_launch_args(s, d, &run, kernel, kernel_args);
+    return fleet_launch_args(s, &complete, &run, kernel, kernel_args);
 }
 
 fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
@@ -4380,10 +4490,14 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     const fleet_plan *plan;
     const fleeti_queue *queues;
     const fleet_task *tasks;
-    fleet_status status = fleet_prepare(s, d, &run);
-    if (status) return status;
-    if (!kernel) return FLEET_ERROR_NULL;
-    plan = s->image->plan;
+    fleet_launch_desc complete;
+    fleet_status status;
+    if (!d || !kernel.address) return FLEET_ERROR_NULL;
+    complete = fleeti_complete_desc(d, kernel.traits);
+    d = &complete;
+    if ((status = fleet_prepare(s, d, &run))) return status;
+    if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
+    plan = s->image.plan;
     queues = (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
     tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
     kernel_args[0] = &run;
@@ -4465,8 +4579,8 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     if ((status = fleet_prepare(s, &d, &run))) return status;
     table = (uint32_t)(s->chiplet_of / 4);
     counters = (uint32_t)(s->counters / 4);
-    words = (uint32_t)(fleet_state_bytes(s->image->plan) / 4);
-    system_words = (uint32_t)(fleet_state_host_bytes(s->image->plan) / 4);
+    words = (uint32_t)(fleet_state_bytes(s->image.plan) / 4);
+    system_words = (uint32_t)(fleet_state_host_bytes(s->image.plan) / 4);
     args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words,
     args[4] = &system_words;
     k = fleeti_kernel_desc(&d, 1, 256);
@@ -4491,16 +4605,14 @@ static fleet_status fleeti_external(const fleet_state *s, int32_t event, uint32_
                                     uint32_t *word, uint32_t *target)
 {
     const fleeti_event *v;
-    if (!s || !s->image) return FLEET_ERROR_NULL;
-    if (event < 0 || (uint32_t)event >= s->image->plan->n_events) return FLEET_ERROR_HANDLE;
-    v = (const fleeti_event *)(const void *)((const char *)s->image->plan +
-                                             s->image->plan->events) +
+    if (!s || !s->image.plan) return FLEET_ERROR_NULL;
+    if (event < 0 || (uint32_t)event >= s->image.plan->n_events) return FLEET_ERROR_HANDLE;
+    v = (const fleeti_event *)(const void *)((const char *)s->image.plan + s->image.plan->events) +
         event;
     if (element >= v->elements) return FLEET_ERROR_ARGUMENT;
     *word = v->counter + element * v->stride;
-    *target =
-        ((const uint32_t *)(const void *)((const char *)s->image->plan +
-                                          s->image->plan->targets))[v->first_target + element];
+    *target = ((const uint32_t *)(const void *)((const char *)s->image.plan +
+                                                s->image.plan->targets))[v->first_target + element];
     return FLEET_OK;
 }
 
@@ -4647,7 +4759,7 @@ fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
 {
     static const uint32_t per_worker[3] = {4, 12, 1};
     float *out[3][2];
-    if (!costs || !t || !d || !kernel) return FLEET_ERROR_NULL;
+    if (!costs || !t || !d || !kernel.address) return FLEET_ERROR_NULL;
     if (d->steps > UINT32_MAX / 3) return FLEET_ERROR_ARGUMENT;
     out[0][0] = &costs->static_task, out[0][1] = &costs->static_hop;
     out[1][0] = &costs->mixed_task, out[1][1] = &costs->mixed_hop;
@@ -4709,7 +4821,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
     /* From the counter's value to arrivals in this step. */
     if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE) {
-        uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image->plan, f.bucket), f.counter);
+        uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image.plan, f.bucket), f.counter);
         uint32_t base = (f.bucket_epoch - 1) * target;
         if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
         f.seen -= base;
@@ -4748,8 +4860,8 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
     fleet_failure first;
     uint32_t *running, status, bucket = 0;
     t = fleeti_text_at(text, bytes);
-    if (!s || !s->host || !s->image) return 0;
-    plan = s->image->plan;
+    if (!s || !s->host || !s->image.plan) return 0;
+    plan = s->image.plan;
     status = fleeti_host_word(&s->host->status);
     fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
                fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
@@ -4825,6 +4937,157 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
         }
     free(running);
     return t.length;
+}
+
+/* ---- launch: sessions ------------------------------------------------------------------------ */
+
+/* Before memory that fleet_session_alloc has returned. */
+struct fleeti_session_memory {
+    fleeti_session_memory *next;
+    void *device;
+};
+
+fleet_session_desc fleet_session_desc_default(void)
+{
+    fleet_session_desc d;
+    memset(&d, 0, sizeof d);
+    d.plan = fleet_plan_desc_default();
+    memset(&d.plan.topology, 0, sizeof d.plan.topology);
+    d.state = fleet_state_desc_default();
+    d.launch = fleet_launch_desc_default();
+    return d;
+}
+
+/* Keeps the first failure, and why. */
+static fleet_status fleeti_session_fail(fleet_session *s, fleet_status status, const char *format,
+                                        ...)
+{
+    fleeti_text t;
+    va_list list;
+    if (s->failure || !status) return s->failure;
+    t = fleeti_text_at(s->message, sizeof s->message);
+    fleeti_put(&t, "%s: ", fleet_status_name(status));
+    va_start(list, format);
+    fleeti_put_list(&t, format, list);
+    va_end(list);
+    return s->failure = status;
+}
+
+/* Bytes of the elements that grids name. */
+static uint64_t fleeti_session_args_bytes(const fleet_session *s)
+{
+    const fleeti_grid *grids =
+        (const fleeti_grid *)(const void *)((const char *)s->plan + s->plan->grids);
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < s->plan->n_grids; i++)
+        if (grids[i].args >= elements) elements = grids[i].args + 1ull;
+    return elements * s->kernel.traits->args_bytes;
+}
+
+fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_session_desc *desc,
+                                fleet_kernel kernel)
+{
+    fleet_session_desc d = desc ? *desc : fleet_session_desc_default();
+    const fleet_stream stream = d.launch.stream;
+    uint64_t args_bytes;
+    fleet_status status = FLEET_OK;
+    if (!s) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    s->kernel = kernel;
+    s->launch = d.launch;
+    if (!g || !kernel.address)
+        return fleeti_session_fail(s, FLEET_ERROR_NULL, "the graph or the kernel is null");
+    if (!kernel.traits->args_bytes)
+        return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT,
+                                   "the kernel was not defined by FLEET_KERNEL");
+    if (!d.plan.topology.chiplets) status = fleet_query_topology(&d.plan.topology);
+    if (status) return fleeti_session_fail(s, status, "the device cannot be described");
+    status = fleet_plan_build(g, &d.plan, &s->plan);
+    if (status) return fleeti_session_fail(s, status, "%s", fleet_graph_error(g));
+    args_bytes = fleeti_session_args_bytes(s);
+    if (args_bytes > UINT32_MAX)
+        return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT, "the arguments take %llu bytes",
+                                   (unsigned long long)args_bytes);
+    s->args_bytes = (uint32_t)args_bytes;
+    status = fleet_device_alloc(&s->args, s->args_bytes);
+    if (!status) status = fleet_upload(&s->image, s->plan, stream);
+    if (!status) status = fleet_state_create(&s->state, &s->image, &d.state, stream);
+    return fleeti_session_fail(s, status, "image and state cannot be made");
+}
+
+void *fleet_session_alloc(fleet_session *s, size_t bytes)
+{
+    fleeti_session_memory *memory;
+    fleet_status status;
+    if (!s || s->failure || !s->plan) return NULL;
+    memory = (fleeti_session_memory *)FLEET_MALLOC(sizeof *memory);
+    status = memory ? fleet_device_alloc(&memory->device, bytes) : FLEET_ERROR_MEMORY;
+    if (status) {
+        if (memory) FLEET_FREE(memory);
+        fleeti_session_fail(s, status, "%llu bytes of device memory", (unsigned long long)bytes);
+        return NULL;
+    }
+    memory->next = s->memory;
+    s->memory = memory;
+    return memory->device;
+}
+
+fleet_status fleet_session_run(fleet_session *s, const void *args, size_t bytes)
+{
+    fleet_status status = FLEET_OK;
+    if (!s) return FLEET_ERROR_NULL;
+    if (s->failure) return s->failure;
+    if (!s->plan) return FLEET_ERROR_NULL;
+    s->message[0] = 0;
+    if (!args != !bytes || (args && bytes < s->args_bytes) || bytes % s->kernel.traits->args_bytes)
+        return fleeti_session_fail(
+            s, FLEET_ERROR_ARGUMENT,
+            "the arguments are %llu bytes: at least %u, and a multiple of %u",
+            (unsigned long long)bytes, s->args_bytes, s->kernel.traits->args_bytes);
+    if (args) status = fleet_to_device(s->args, args, s->args_bytes, s->launch.stream);
+    if (!status) status = fleet_launch(&s->state, &s->launch, s->kernel, args ? s->args : NULL);
+    return fleeti_session_fail(s, status, "%s", fleet_status_text(status));
+}
+
+fleet_status fleet_session_wait(fleet_session *s)
+{
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
+    if (!s->state.host) return s->failure ? s->failure : FLEET_ERROR_NULL;
+    status = s->failure;
+    s->failure = FLEET_OK;
+    if (status) {
+        fleet_stream_wait(s->launch.stream);
+        return status;
+    }
+    return fleet_wait_state(&s->state, s->launch.stream);
+}
+
+size_t fleet_session_report(const fleet_session *s, char *text, size_t bytes)
+{
+    fleeti_text t = fleeti_text_at(text, bytes);
+    if (s && s->message[0]) fleeti_put(&t, "%s\n", s->message);
+    if (!s || !s->state.host) return t.length;
+    if (t.length >= bytes) text = NULL;
+    return t.length +
+           fleet_report(&s->state, text ? text + t.length : NULL, text ? bytes - t.length : 0);
+}
+
+void fleet_session_close(fleet_session *s)
+{
+    if (!s) return;
+    if (s->state.host) fleet_stream_wait(s->launch.stream);
+    fleet_state_free(&s->state);
+    fleet_image_free(&s->image);
+    fleet_device_free(s->args);
+    while (s->memory) {
+        fleeti_session_memory *memory = s->memory;
+        s->memory = memory->next;
+        fleet_device_free(memory->device);
+        FLEET_FREE(memory);
+    }
+    fleet_plan_free(s->plan);
+    memset(s, 0, sizeof *s);
 }
 
 /* ---- trace: the log -------------------------------------------------------------------------- */

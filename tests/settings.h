@@ -166,7 +166,7 @@ static inline fleet_plan_desc setting_plan_desc(const setting *s)
 static inline fleet_launch_desc setting_launch_desc(const setting *s)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
-    d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
+    d.threads = TEST_THREADS > 1 ? TEST_THREADS : 0;
     d.host.engine = s->engine;
     d.host.seed = s->seed;
     d.host.waves = s->waves;

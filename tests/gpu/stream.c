@@ -545,8 +545,9 @@ static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t 
     o->seen.recalled = o->seen.parts + MOST_TASKS;
     o->seen.left = (uint32_t *)o->left;
     o->seen.bad = bad;
-    o->seen.slots = is_wide ? (uint32_t)wide_slots : (uint32_t)takes_slots;
-    o->seen.slot_bytes = is_wide ? (uint32_t)wide_slot_bytes : (uint32_t)takes_slot_bytes;
+    o->seen.slots = is_wide ? (uint32_t)fleeti_wide_slots : (uint32_t)fleeti_takes_slots;
+    o->seen.slot_bytes =
+        is_wide ? (uint32_t)fleeti_wide_slot_bytes : (uint32_t)fleeti_takes_slot_bytes;
     o->kernel = is_wide ? FLEET_KERNEL_OF(wide_kernel) : FLEET_KERNEL_OF(takes_kernel);
     NEED_STATUS(fleet_device_alloc(&o->args, sizeof o->seen), FLEET_OK);
     NEED_STATUS(fleet_to_device(o->args, &o->seen, sizeof o->seen, NULL), FLEET_OK);
@@ -554,7 +555,6 @@ static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t 
     NEED_STATUS(fleet_state_create(&o->state, &o->image, &state_desc, NULL), FLEET_OK);
     NEED_STATUS(fleet_bind(&o->state, "n", tasks, NULL), FLEET_OK);
     o->launch = setting_launch_desc(s);
-    o->launch.stream_bytes = is_wide ? FLEET_STREAM_BYTES(wide) : FLEET_STREAM_BYTES(takes);
     return 1;
 }
 
@@ -703,14 +703,14 @@ static void misuse_ends_the_run(test_run *t)
         in_settings(t, 3, run_bad, &bad);
 }
 
-/* A launch that forgets the ring. */
+/* A launch with less LDS than the ring needs. */
 static void run_misfit(test_run *t, const setting *s, void *unused)
 {
     static char report[8192];
     stand o;
     (void)unused;
     if (!stand_begin(t, s, GRAPH_OF_ALL, 24, BAD_NOTHING, &o)) return;
-    o.launch.stream_bytes = 0;
+    o.launch.stream_bytes = 16;
     CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
     if (!ended_with(t, &o.state, FLEET_ERROR_LAUNCH)) return;
     fleet_report(&o.state, report, sizeof report);
@@ -747,9 +747,9 @@ static void a_task_alone(test_run *t)
 
 typedef struct queue_ring {
     fleet_kernel kernel;
-    uint32_t slots, stream_bytes;
+    uint32_t slots;
 } queue_ring;
-#define QUEUE_RING(n) FLEET_KERNEL_OF(ring##n##_kernel), n, FLEET_STREAM_BYTES(ring##n)
+#define QUEUE_RING(n) FLEET_KERNEL_OF(ring##n##_kernel), n
 
 /* A queue of three device-tasks for each worker, no event between them; with `late`, of two. `far`: the weights lie in the
    host's memory, from which copies take long. */
@@ -794,7 +794,6 @@ static void run_queue(test_run *t, const setting *s, const queue_ring *ring, con
     fleet_graph_destroy(g);
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
     CHECK_STATUS(fleet_state_create(&state, &image, NULL, NULL), FLEET_OK);
-    launch.stream_bytes = ring->stream_bytes;
     launch.steps = late ? 1 : 3;
     if (late) launch.limit_ns = SHORT_NS;
     CHECK_STATUS(fleet_launch(&state, &launch, ring->kernel, device_args), FLEET_OK);

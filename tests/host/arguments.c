@@ -27,6 +27,7 @@ static void null_arguments(test_run *t)
     fleet_state_desc sd = fleet_state_desc_default();
     fleet_image image;
     fleet_state state, none;
+    fleet_kernel no_kernel;
     fleet_run run;
     fleet_event event;
     fleet_failure failure;
@@ -37,6 +38,7 @@ static void null_arguments(test_run *t)
     rig r;
     setting s;
     memset(&none, 0, sizeof none);
+    memset(&no_kernel, 0, sizeof no_kernel);
     memset(&image, 0, sizeof image);
     CHECK(setting_get(0, 1, &s));
     model_split_row_sum(&m, 2, 2);
@@ -59,7 +61,7 @@ static void null_arguments(test_run *t)
     CHECK_STATUS(fleet_device_clear(NULL, 0, NULL), FLEET_OK);
     CHECK_STATUS(fleet_device_alloc(&a, SIZE_MAX), FLEET_ERROR_MEMORY);
     CHECK_STATUS(fleet_pinned_alloc(&a, &b, SIZE_MAX), FLEET_ERROR_MEMORY);
-    CHECK_STATUS(fleet_kernel_launch(NULL, args, &k), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_kernel_launch(no_kernel, args, &k), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), NULL, &k), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, NULL), FLEET_ERROR_NULL);
     k.blocks = 0;
@@ -99,14 +101,10 @@ static void null_arguments(test_run *t)
                  FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_launch(&r.state, NULL, FLEET_KERNEL_OF(world_kernel), r.device),
                  FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_launch(&r.state, &d, NULL, r.device), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch(&r.state, &d, no_kernel, r.device), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_prepare(NULL, &d, &run), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_prepare(&r.state, NULL, &run), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_prepare(&r.state, &d, NULL), FLEET_ERROR_NULL);
-    d.threads = 0;
-    CHECK_STATUS(fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device),
-                 FLEET_ERROR_ARGUMENT);
-    d.threads = 256;
     CHECK_STATUS(fleet_prepare(&r.state, &d, &run), FLEET_OK);
     CHECK_STATUS(fleet_launch_args(NULL, &d, &run, FLEET_KERNEL_OF(world_kernel), args),
                  FLEET_ERROR_NULL);
@@ -114,12 +112,12 @@ static void null_arguments(test_run *t)
                  FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_launch_args(&r.state, &d, NULL, FLEET_KERNEL_OF(world_kernel), args),
                  FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, NULL, args), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, no_kernel, args), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, FLEET_KERNEL_OF(world_kernel), NULL),
                  FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_run_task(NULL, &d, FLEET_KERNEL_OF(world_kernel), r.device, 0, 0),
                  FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_run_task(&r.state, &d, NULL, r.device, 0, 0), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_task(&r.state, &d, no_kernel, r.device, 0, 0), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_run_task(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device, 999, 0),
                  FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_state_status(NULL), FLEET_ERROR_NULL);
@@ -196,12 +194,9 @@ static void fields_out_of_range(test_run *t)
     refused(t, &r, &d, "fleet_launch_desc.host: waves");
     d = r.launch, d.host.stack_bytes = 1;
     refused(t, &r, &d, "fleet_launch_desc.host: stack_bytes");
-    d = r.launch, d.threads = 0;
-    refused(t, &r, &d, "fleet_launch_desc.threads");
     /* The plan's topology has waves of 64 lanes. */
     d = r.launch, d.threads = 96;
-    refused(t, &r, &d,
-            "fleet_launch_desc.threads is 96, not a positive multiple of the wave size 64");
+    refused(t, &r, &d, "fleet_launch_desc.threads is 96, not a multiple of the wave size 64");
     d = r.launch, d.threads = 1024 + 64;
     refused(t, &r, &d, "fleet_launch_desc.threads is 1088: at most 1024");
     d = r.launch, d.threads = 1024, d.stream_bytes = 256;
@@ -252,6 +247,14 @@ static void fields_out_of_range(test_run *t)
                  FLEET_ERROR_ARGUMENT);
     fleet_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_run.lds_bytes is 512, but fleet_launch_desc has 0");
+    /* The kernel knows how many threads it was declared with. */
+    d = fleet_launch_desc_default();
+    CHECK_INT(d.threads, 0);
+    d.threads = 256 + 64;
+    CHECK_STATUS(fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device),
+                 FLEET_ERROR_ARGUMENT);
+    fleet_report(&r.state, text, sizeof text);
+    CHECK_TEXT(text, "fleet_launch_desc.threads is 320, but FLEET_KERNEL declares 256");
     tracing.records = UINT32_MAX;
     CHECK_STATUS(fleet_trace_create(&trace, r.plan, &tracing, NULL), FLEET_ERROR_ARGUMENT);
     tracing.records = 0;

@@ -578,6 +578,18 @@ static uint32_t errors_of_plan(const litmus *l, uint32_t tasks)
     return errors_of(l) || count != tasks;
 }
 
+FLEET_THUNK1(meet_chiplet, litmus)
+FLEET_THUNK1(meet_lone, litmus)
+FLEET_THUNK1(order_device, litmus)
+FLEET_THUNK1(order_system, litmus)
+FLEET_THUNK1(agree_on_tests, litmus)
+FLEET_THUNK1(agree_on_waits, litmus)
+FLEET_THUNK1(lanes, litmus)
+FLEET_THUNK1(race_for_entries, litmus)
+FLEET_THUNK1(publish, litmus)
+FLEET_THUNK1(meet_host, litmus)
+FLEET_THUNK1(meet, litmus)
+
 static void launch(fleet_kernel kernel, litmus *l, uint32_t blocks, uint32_t threads)
 {
     void *args[1];

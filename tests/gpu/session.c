@@ -1,0 +1,263 @@
+/* Sessions: a graph that is opened, run several times and closed; failures are kept, and nothing leaks. And what the
+   declaration of a kernel saves its launches. */
+// run: asan engine=both
+// run: tsan
+#include "settings.h"
+
+#define MOST 64
+
+typedef struct sum { /* what every tile sees */
+    uint32_t *squares, *total;
+    uint32_t add, fails;
+} sum;
+
+FLEET_TILE(square, sum)
+{
+#if !defined(FLEET_HOST)
+    if (ctx.threads != 64) return FLEET_ERROR_LAUNCH;
+#endif
+    if (ctx.thread == 0) args->squares[at[0]] = (uint32_t)(at[0] * at[0]);
+    return args->fails ? FLEET_ERROR_TILE : FLEET_OK;
+}
+FLEET_TILE(add, sum)
+{
+    uint32_t total = args->add;
+    for (int32_t i = 0; i < ctx.symbols[0]; i++) total += args->squares[i];
+    if (ctx.thread == 0) *args->total = total;
+    return FLEET_OK;
+}
+#define SUM_TILES(TILE, P) TILE(P, square) TILE(P, add)
+FLEET_MEGAKERNEL(sum, SUM_TILES, 64)
+
+/* No name of a tile is taken by the kit, and a tile may ignore what it gets. */
+typedef struct odd {
+    uint32_t *runs;
+} odd;
+FLEET_TILE(prefetch, odd)
+{
+    return FLEET_OK;
+}
+FLEET_TILE(stream, odd)
+{
+    return FLEET_OK;
+}
+FLEET_TILE(dispatch, odd)
+{
+    return FLEET_OK;
+}
+FLEET_TILE(tile_count, odd)
+{
+    return FLEET_OK;
+}
+FLEET_TILE(slots, odd)
+{
+    if (ctx.thread == 0) fleet_add_relaxed_device(args->runs, 1);
+    return FLEET_OK;
+}
+FLEET_PREFETCH(slots, odd) {}
+FLEET_TILE(slots_prefetch, odd)
+{
+    return FLEET_OK;
+}
+#define ODD_TILES(TILE, P)                                                                         \
+    TILE(P, prefetch)                                                                              \
+    TILE(P, stream) TILE(P, dispatch) TILE(P, tile_count) TILE(P, slots) TILE(P, slots_prefetch)
+#define ODD_PREFETCHES(TILE, P) TILE(P, slots)
+FLEET_DISPATCH_WITH_PREFETCH(odd, ODD_TILES, ODD_PREFETCHES)
+FLEET_KERNEL(odd_kernel, odd, 64)
+{
+    FLEET_WORKER_LOOP(odd);
+}
+
+FLEET_GLOBAL(64) void ordinary(uint32_t *word)
+{
+    *word = 1;
+}
+FLEET_THUNK1(ordinary, uint32_t *)
+
+static fleet_graph *graph_of_sum(void)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_dim n = fleet_symbol(g, "n", 1, MOST);
+    const fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), FLEET_COUNT_DERIVED);
+    const fleet_grid squares = fleet_call_device(g, "square", sum_square, fleet_shape1(n), 0);
+    const fleet_grid total = fleet_call_device(g, "add", sum_add, fleet_shape0(), 0);
+    fleet_out_edge(g, squares, done, "i->");
+    fleet_in_edge(g, total, done, "->");
+    return g;
+}
+static uint32_t sum_of(uint32_t n)
+{
+    return (n - 1) * n * (2 * n - 1) / 6;
+}
+static sum args_of(fleet_session *s)
+{
+    sum args;
+    args.squares = (uint32_t *)fleet_session_alloc(s, (MOST + 1) * sizeof(uint32_t));
+    args.total = args.squares + (args.squares ? MOST : 0);
+    args.add = args.fails = 0;
+    return args;
+}
+static fleet_session_desc desc_of(const setting *s)
+{
+    fleet_session_desc d = fleet_session_desc_default();
+    d.plan = setting_plan_desc(s);
+    d.state = setting_state_desc(s);
+    d.launch = setting_launch_desc(s);
+    d.launch.threads = 0;
+    return d;
+}
+
+/* Runs in stream order: the caller's arguments may change as soon as a call has returned. */
+static void run_twice(test_run *t, const setting *setting, void *unused)
+{
+    const fleet_session_desc d = desc_of(setting);
+    fleet_graph *g = graph_of_sum();
+    fleet_session s;
+    uint32_t total;
+    sum args;
+    (void)unused;
+    CHECK_STATUS(fleet_session_open(&s, g, &d, FLEET_KERNEL_OF(sum_kernel)), FLEET_OK);
+    fleet_graph_destroy(g);
+    args = args_of(&s);
+    CHECK_STATUS(fleet_bind(&s.state, "n", 9, s.launch.stream), FLEET_OK);
+    args.add = 5;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    args.add = 7;
+    CHECK_STATUS(fleet_bind(&s.state, "n", 20, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    args.add = 9;
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&total, args.total, sizeof total, s.launch.stream), FLEET_OK);
+    CHECK_INT(total, sum_of(20) + 7);
+    CHECK_INT(fleet_state_epoch(&s.state), 2);
+    fleet_session_close(&s);
+    fleet_session_close(&s);
+}
+static void a_session_runs_several_times(test_run *t)
+{
+    in_settings(t, 3, run_twice, NULL);
+}
+
+/* The first failure is kept, and calls after it do nothing. */
+static void a_session_that_cannot_be_opened_says_why(test_run *t)
+{
+    char text[1024];
+    fleet_session s;
+    fleet_graph *g = graph_of_sum();
+    sum args;
+    CHECK_STATUS(fleet_session_open(NULL, g, NULL, FLEET_KERNEL_OF(sum_kernel)), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_session_open(&s, NULL, NULL, FLEET_KERNEL_OF(sum_kernel)), FLEET_ERROR_NULL);
+    fleet_session_close(&s);
+    CHECK_STATUS(fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(ordinary)), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "was not defined by FLEET_KERNEL");
+    fleet_session_close(&s);
+    fleet_in_edge(g, fleet_call_device(g, "add", sum_add, fleet_shape0(), 0),
+                  fleet_event_tensor(g, "done", fleet_shape0(), FLEET_COUNT_DERIVED), "x->x");
+    CHECK(fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(sum_kernel)) != FLEET_OK);
+    args = args_of(&s);
+    CHECK(!args.squares);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), s.failure);
+    CHECK_STATUS(fleet_session_wait(&s), s.failure);
+    CHECK_STATUS(fleet_session_wait(&s), fleet_graph_status(g));
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, fleet_graph_error(g));
+    fleet_graph_destroy(g);
+    fleet_session_close(&s);
+}
+
+static void a_session_goes_on_after_a_refused_run(test_run *t)
+{
+    char text[1024];
+    fleet_session s;
+    fleet_graph *g = graph_of_sum();
+    uint32_t total;
+    sum args;
+    CHECK_STATUS(fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(sum_kernel)), FLEET_OK);
+    fleet_graph_destroy(g);
+    args = args_of(&s);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_ERROR_SYMBOL_UNBOUND);
+    CHECK_STATUS(fleet_bind(&s.state, "n", 9, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_ERROR_SYMBOL_UNBOUND);
+    CHECK(!fleet_session_alloc(&s, 4));
+    CHECK_INT(fleet_state_epoch(&s.state), 0);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_SYMBOL_UNBOUND);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args - 4), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "FLEET_ERROR_ARGUMENT: the arguments are ");
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&total, args.total, sizeof total, s.launch.stream), FLEET_OK);
+    CHECK_INT(total, sum_of(9));
+    /* A tile that fails poisons the state, and the session may be closed or used again. */
+    args.fails = 1;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "square");
+    CHECK_STATUS(fleet_recover(&s.state, s.launch.stream), FLEET_OK);
+    args.fails = 0;
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    fleet_session_close(&s);
+}
+
+/* Nothing points into a session, an image or a state: they may be returned by value. */
+static fleet_session opened_elsewhere(fleet_graph *g)
+{
+    fleet_session s, moved;
+    fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(sum_kernel));
+    moved = s;
+    memset(&s, 0xff, sizeof s);
+    return moved;
+}
+static void a_session_may_be_moved(test_run *t)
+{
+    fleet_graph *g = graph_of_sum();
+    fleet_session s = opened_elsewhere(g);
+    fleet_image image = s.image;
+    uint32_t total;
+    sum args = args_of(&s);
+    memset(&s.image, 0, sizeof s.image); /* a state holds what it needs of its image */
+    CHECK_STATUS(fleet_bind(&s.state, "n", 12, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&total, args.total, sizeof total, s.launch.stream), FLEET_OK);
+    CHECK_INT(total, sum_of(12));
+    s.image = image;
+    fleet_session_close(&s);
+    fleet_graph_destroy(g);
+}
+
+static void tiles_may_have_any_name(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_session s;
+    uint32_t runs = 0;
+    odd args;
+    for (uint32_t i = 0; i <= odd_slots_prefetch; i++) {
+        char name[2] = {(char)('a' + i), 0};
+        fleet_call_device(g, name, i, fleet_shape1(fleet_dim_of(3)), 0);
+    }
+    CHECK_STATUS(fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(odd_kernel)), FLEET_OK);
+    args.runs = (uint32_t *)fleet_session_alloc(&s, sizeof(uint32_t));
+    CHECK_STATUS(fleet_to_device(args.runs, &runs, sizeof runs, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&runs, args.runs, sizeof runs, s.launch.stream), FLEET_OK);
+    CHECK_INT(runs, 3);
+    fleet_session_close(&s);
+    fleet_graph_destroy(g);
+}
+
+static void all(test_run *t)
+{
+    TEST(a_session_runs_several_times);
+    TEST(a_session_that_cannot_be_opened_says_why);
+    TEST(a_session_goes_on_after_a_refused_run);
+    TEST(a_session_may_be_moved);
+    TEST(tiles_may_have_any_name);
+}
+TEST_MAIN(all)
