@@ -45,18 +45,7 @@ FLEET_TILE(final_sum, row_sum)
 }
 
 #define ROW_SUM_TILES(TILE, P) TILE(P, partial_sum) TILE(P, final_sum)
-FLEET_DISPATCH(row_sum, ROW_SUM_TILES)
-
-FLEET_KERNEL(row_sum_kernel, row_sum, 256)
-{
-    FLEET_WORKER_LOOP(row_sum);
-}
-
-static int failed(const char *what, fleet_status status)
-{
-    if (status) fprintf(stderr, "%s: %s\n", what, fleet_status_text(status));
-    return status != FLEET_OK;
-}
+FLEET_MEGAKERNEL(row_sum, ROW_SUM_TILES, 256)
 
 int main(void)
 {
@@ -74,51 +63,30 @@ int main(void)
     fleet_out_edge(g, partial, E, "ij->i");
     fleet_in_edge(g, final, E, "i->i");
 
-    /* The plan: the graph bound to this device. */
-    fleet_plan_desc desc = fleet_plan_desc_default();
-    fleet_plan *plan = NULL;
-    if (failed("query", fleet_query_topology(&desc.topology))) return 1;
-    fleet_bind_at_build(&desc, blocks, n);
-    if (failed("plan", fleet_plan_build(g, &desc, &plan))) {
-        fprintf(stderr, "%s\n", fleet_graph_error(g));
-        return 1;
-    }
+    /* A session: the plan of the graph for this device, its memory, and launches. It keeps the first failure. */
+    fleet_session_desc desc = fleet_session_desc_default();
+    fleet_bind_at_build(&desc.plan, blocks, n);
+    fleet_session s;
+    fleet_session_open(&s, g, &desc, FLEET_KERNEL_OF(row_sum_kernel));
 
-    /* Data, image and state in device memory. */
+    /* Data in device memory. */
     float *a = (float *)malloc(a_bytes), *c = (float *)malloc(c_bytes);
     for (uint32_t i = 0; i < rows * COLUMNS; i++) a[i] = (float)(i * 7 % 31) - 15.0f;
-    void *device_a, *device_partial, *device_c, *device_args;
-    fleet_stream stream = NULL;
-    if (failed("memory", fleet_device_alloc(&device_a, a_bytes)) ||
-        failed("memory", fleet_device_alloc(&device_partial, c_bytes * PARTS)) ||
-        failed("memory", fleet_device_alloc(&device_c, c_bytes)) ||
-        failed("memory", fleet_device_alloc(&device_args, sizeof(row_sum))))
-        return 1;
+    void *device_a = fleet_session_alloc(&s, a_bytes);
     row_sum args;
     args.a = (const float *)device_a;
-    args.partial = (float *)device_partial;
-    args.c = (float *)device_c;
-    fleet_image image;
-    fleet_state state;
-    if (failed("copy", fleet_to_device(device_a, a, a_bytes, stream)) ||
-        failed("copy", fleet_to_device(device_args, &args, sizeof args, stream)) ||
-        failed("upload", fleet_upload(&image, plan, stream)) ||
-        failed("state", fleet_state_create(&state, &image, NULL, stream)))
-        return 1;
+    args.partial = (float *)fleet_session_alloc(&s, c_bytes * PARTS);
+    args.c = (float *)fleet_session_alloc(&s, c_bytes);
+    if (!s.failure) fleet_to_device(device_a, a, a_bytes, s.launch.stream);
 
     /* One launch: all 5 n tasks. */
-    fleet_launch_desc launch = fleet_launch_desc_default();
-    launch.stream = stream;
-    if (failed("launch",
-               fleet_launch(&state, &launch, FLEET_KERNEL_OF(row_sum_kernel), device_args)))
-        return 1;
-    if (failed("run", fleet_wait_state(&state, stream))) {
+    fleet_session_run(&s, &args, sizeof args);
+    if (fleet_session_wait(&s) || fleet_to_host(c, args.c, c_bytes, s.launch.stream)) {
         static char report[4096];
-        fleet_report(&state, report, sizeof report);
+        fleet_session_report(&s, report, sizeof report);
         fputs(report, stderr);
         return 1;
     }
-    if (failed("copy", fleet_to_host(c, device_c, c_bytes, stream))) return 1;
 
     /* The plain reference: small integers, so that float sums are exact in any order. */
     uint32_t wrong = 0;
@@ -130,16 +98,10 @@ int main(void)
     if (wrong)
         printf("wrong: %u of %u rows\n", wrong, rows);
     else
-        printf("ok: %u rows summed by %u tasks on %u workers of %u chiplets\n", rows, plan->n_tasks,
-               plan->total_workers, plan->chiplets);
+        printf("ok: %u rows summed by %u tasks on %u workers of %u chiplets\n", rows,
+               s.plan->n_tasks, s.plan->total_workers, s.plan->chiplets);
 
-    fleet_state_free(&state);
-    fleet_image_free(&image);
-    fleet_device_free(device_a);
-    fleet_device_free(device_partial);
-    fleet_device_free(device_c);
-    fleet_device_free(device_args);
-    fleet_plan_free(plan);
+    fleet_session_close(&s);
     fleet_graph_destroy(g);
     free(a);
     free(c);
