@@ -224,7 +224,10 @@ static inline fleet_shape spec_shape(const spec *sp, const fleet_dim *extent, ui
 static inline fleet_map spec_map(const spec *sp, fleet_map map)
 {
     uint32_t k;
-    for (k = 0; k < map.rank; k++) map.axis[k].limit = spec_dim(sp, map.axis[k].limit);
+    for (k = 0; k < map.rank; k++) {
+        map.axis[k].limit = spec_dim(sp, map.axis[k].limit);
+        map.axis[k].lower = spec_dim(sp, map.axis[k].lower);
+    }
     return map;
 }
 
@@ -428,8 +431,10 @@ static inline int sets_meet(const uint64_t *a, const uint64_t *b)
 static inline fleet_map oracle_map(fleet_map map, const spec_values *values)
 {
     uint32_t k;
-    for (k = 0; k < map.rank; k++)
+    for (k = 0; k < map.rank; k++) {
         if (map.axis[k].limit.symbol) map.axis[k].limit.add = oracle_dim(map.axis[k].limit, values);
+        if (map.axis[k].lower.symbol) map.axis[k].lower.add = oracle_dim(map.axis[k].lower, values);
+    }
     return map;
 }
 

@@ -117,6 +117,9 @@ static fleet_map random_map(const spec *sp, uint32_t grid, uint32_t event, uint6
                 a.width = 1 + draw(seed, 3);
                 a.limit = to;
             }
+            if (same && draw(seed, 6) == 0) /* a neighbour, which tasks at a border do not have */
+                a = fleet_axis_clipped(k, 1, (int64_t)draw(seed, 5) - 2, 1,
+                                       fleet_dim_of(draw(seed, 2)), to);
             if (!a.every && draw(seed, 6) == 0) { /* the last tasks reach nothing */
                 const uint32_t cut = draw(seed, 3);
                 a.limit =
@@ -636,6 +639,7 @@ static void print_spec(const spec *sp)
             for (j = 0; j < sp->grids[e->grid].rank; j++)
                 if (a->stride[j]) printf(" + %lld c%u", (long long)a->stride[j], j);
             printf(" width %lld)/%lld", (long long)a->width, (long long)a->div);
+            if (a->clipped) printf(" lower "), print_dim(a->lower);
             if (ref_has_limit(a)) printf(" limit "), print_dim(a->limit);
         }
         printf("\n");

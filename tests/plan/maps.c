@@ -133,6 +133,11 @@ static void affine_maps(test_run *t)
                 if (draw(&seed, 2)) a.stride[k] = (int64_t)draw(&seed, 6) - 2;
             a.width = 1 + draw(&seed, 4) * draw(&seed, 2);
             if (!draw(&seed, 3)) a.limit = fleet_dim_of(1 + draw(&seed, 12));
+            if (!draw(&seed, 3)) {
+                a.clipped = 1;
+                a.lower = fleet_dim_of((int64_t)draw(&seed, 8) - 3);
+                a.limit = fleet_dim_of((int64_t)draw(&seed, 16) - 3);
+            }
             if (!draw(&seed, 4)) a = fleet_axis_every();
             event[j] = 1 + (int32_t)draw(&seed, 14);
             map = fleet_map_and(map, a);
@@ -197,6 +202,70 @@ static void retiling_by_symbol(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* Both limits may be symbolic, and are limits whatever their values are: task i reaches i - 1 in [lo, hi). */
+static void clipping_by_symbols(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim lo = fleet_symbol(g, "lo", 0, 20), hi = fleet_symbol(g, "hi", 0, 20);
+    fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape1_of(8), 0);
+    fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1_of(9), 0);
+    int64_t low, high;
+    fleet_out_edge_map(g, p, E,
+                       fleet_map1(fleet_axis_clipped(0, 1, -1, 1, fleet_dim_plus(lo, -3), hi)));
+    for (low = 0; low < 14; low++) {
+        for (high = 0; high < 10; high++) {
+            fleet_plan_desc desc = fleet_plan_desc_default();
+            fleet_plan *plan = NULL;
+            uint32_t e;
+            desc.topology = fleet_topology_make(1, 1);
+            fleet_bind_at_build(&desc, lo, low);
+            fleet_bind_at_build(&desc, hi, high);
+            if (low < 3) { /* task 0 reaches -1 */
+                CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_MAP_RANGE);
+                CHECK_TEXT(fleet_graph_error(g), "task p(0) reaches -1 on axis 0");
+                continue;
+            }
+            CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+            for (e = 0; e < 8; e++)
+                CHECK_INT(targets_of(plan)[e], (int64_t)e >= low - 3 && (int64_t)e < high);
+            fleet_plan_free(plan);
+        }
+    }
+    fleet_graph_destroy(g);
+}
+
+/* Each task notifies its neighbours: at borders elements have fewer notifies. */
+static void neighbours(test_run *t)
+{
+    int32_t n, m, i, j;
+    for (n = 1; n < 5; n++) {
+        for (m = 1; m < 5; m++) {
+            fleet_graph *g = fleet_graph_create(NULL);
+            const fleet_dim none = fleet_dim_of(0), rows = fleet_dim_of(n),
+                            columns = fleet_dim_of(m);
+            const fleet_axis_map row = fleet_axis(0, 1, 0, 1), column = fleet_axis(1, 1, 0, 1);
+            fleet_etensor E = fleet_event_tensor(g, "E", fleet_shape2_of(n, m), 0);
+            fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape2_of(n, m), 0);
+            fleet_plan_desc desc = fleet_plan_desc_default();
+            fleet_plan *plan = NULL;
+            for (i = -1; i <= 1; i += 2) {
+                const fleet_axis_map above = fleet_axis_clipped(0, 1, i, 1, none, rows);
+                const fleet_axis_map beside = fleet_axis_clipped(1, 1, i, 1, none, columns);
+                fleet_out_edge_map(g, p, E, fleet_map2(above, column));
+                fleet_out_edge_map(g, p, E, fleet_map2(row, beside));
+            }
+            desc.topology = fleet_topology_make(1, 1);
+            CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+            for (i = 0; i < n; i++)
+                for (j = 0; j < m; j++)
+                    CHECK_INT(targets_of(plan)[i * m + j],
+                              (i > 0) + (i + 1 < n) + (j > 0) + (j + 1 < m));
+            fleet_plan_free(plan);
+            fleet_graph_destroy(g);
+        }
+    }
+}
+
 static void extents(test_run *t)
 {
     int64_t m, a, q, k, s;
@@ -232,6 +301,8 @@ static void list(test_run *t)
     TEST(affine_maps);
     TEST(retiling);
     TEST(retiling_by_symbol);
+    TEST(clipping_by_symbols);
+    TEST(neighbours);
     TEST(extents);
 }
 

@@ -660,6 +660,82 @@ static void many_plans_from_one_graph(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* fleet_after: all of one grid before all of another, whatever their shapes and names; once for each pair. */
+static void grids_after_grids(test_run *t)
+{
+    static const fleet_schedule schedules[] = {FLEET_SCHEDULE_STATIC, FLEET_SCHEDULE_CHIPLET,
+                                               FLEET_SCHEDULE_DYNAMIC};
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim n = fleet_symbol(g, "n", 0, 9);
+    char name[64];
+    fleet_grid a, b, c;
+    uint32_t i, k;
+    memset(name, 'n', sizeof name);
+    name[63] = 0;
+    a = fleet_call_device(g, "a", 0, fleet_shape_and_of(fleet_shape1(n), 3), 0);
+    b = fleet_call_device(g, name, 0, fleet_shape1_of(5), 0);
+    c = fleet_call_device(g, "c", 0, fleet_shape0(), 0);
+    fleet_event_tensor(g, "a", fleet_shape0(), 0); /* the names of grids are no names of events */
+    fleet_after(g, b, a);
+    fleet_after(g, c, a);
+    fleet_after(g, c, b);
+    fleet_after(g, b, a);
+    for (k = 0; k < 3; k++) {
+        for (i = 0; i < 10; i++) {
+            fleet_plan_desc desc = fleet_plan_desc_default();
+            fleet_plan *plan;
+            uint32_t d;
+            desc.topology = fleet_topology_make(1, 2);
+            desc.schedule = schedules[k];
+            desc.counter_levels = 1;
+            fleet_bind_at_build(&desc, n, i);
+            CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+            CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+            CHECK_INT(plan->n_events, 5); /* one of its own, three pairs, the step event */
+            CHECK_INT(targets_of(plan)[1], 3 * i);
+            CHECK_INT(targets_of(plan)[2], 3 * i);
+            CHECK_INT(targets_of(plan)[3], 5);
+            CHECK_INT(fleet_plan_event(plan, "c after a"), 2);
+            for (d = 0; d < plan->n_descs && k < 2; d++) {
+                const fleet_task *task = &tasks_of(plan)[d];
+                uint32_t w, waits = 0;
+                if (task->tile == FLEETI_TILE_NONE) continue;
+                for (w = task->waits; w < task->waits + task->n_waits; w++)
+                    if (!(waits_of(plan)[w].count & FLEETI_PREVIOUS))
+                        waits += waits_of(plan)[w].count;
+                CHECK_INT(waits, task->grid == 0 ? 0u : i ? task->grid : task->grid - 1);
+            }
+            fleet_plan_free(plan);
+        }
+    }
+    fleet_graph_destroy(g);
+}
+
+static void constant_extents(test_run *t)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_dim n = fleet_symbol(g, "n", 0, 9);
+    const fleet_dim d[4] = {fleet_dim_of(7), fleet_dim_of(-2), fleet_dim_of((int64_t)1 << 40),
+                            fleet_dim_of(0)};
+    const fleet_shape want[5] = {fleet_shape1(d[0]), fleet_shape2(d[0], d[1]),
+                                 fleet_shape3(d[0], d[1], d[2]),
+                                 fleet_shape4(d[0], d[1], d[2], d[3]), fleet_shape2(n, d[0])};
+    const fleet_shape got[5] = {
+        fleet_shape1_of(7), fleet_shape2_of(7, -2), fleet_shape3_of(7, -2, (int64_t)1 << 40),
+        fleet_shape4_of(7, -2, (int64_t)1 << 40, 0), fleet_shape_and_of(fleet_shape1(n), 7)};
+    uint32_t i, k;
+    for (i = 0; i < 5; i++) {
+        CHECK_INT(got[i].rank, want[i].rank);
+        for (k = 0; k < FLEET_MAX_RANK; k++) {
+            CHECK_INT(got[i].extent[k].add, want[i].extent[k].add);
+            CHECK_INT(got[i].extent[k].mul, want[i].extent[k].mul);
+            CHECK_INT(got[i].extent[k].div, want[i].extent[k].div);
+            CHECK_INT(got[i].extent[k].symbol, want[i].extent[k].symbol);
+        }
+    }
+    fleet_graph_destroy(g);
+}
+
 static void presets(test_run *t)
 {
     fleet_topology m = fleet_topology_preset(FLEET_MI350X), h = fleet_topology_preset(FLEET_H200);
@@ -891,6 +967,8 @@ static void list(test_run *t)
     TEST(merged_and_shared_records);
     TEST(zero_extents);
     TEST(many_plans_from_one_graph);
+    TEST(grids_after_grids);
+    TEST(constant_extents);
     TEST(presets);
     TEST(report);
     TEST(chosen_schedules);

@@ -110,6 +110,10 @@ static void names(test_run *t)
     fleet_event_tensor(g, "step", ONE, 0);
     BROKEN(g, j, FLEET_ERROR_NAME, "implicit step event");
     g = graph(&j);
+    fleet_event_tensor(g, "x after y", ONE, 0);
+    BROKEN(g, j, FLEET_ERROR_NAME,
+           "event tensor x after y: names that contain \" after \" belong to fleet_after");
+    g = graph(&j);
     fleet_symbol(g, "n", 0, 1);
     fleet_symbol(g, "n", 0, 1);
     BROKEN(g, j, FLEET_ERROR_NAME, "symbol n: the name is taken");
@@ -854,6 +858,34 @@ static void static_orders(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) is before makes_");
 }
 
+static void grids_after_grids(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j), *other = fleet_graph_create(NULL);
+    fleet_grid x = fleet_call_device(g, "x", 0, ONE, 0), y;
+    fleet_grid foreign = fleet_call_device(other, "foreign", 0, ONE, 0);
+    char place[64];
+    snprintf(place, sizeof place, "plan_errors.c:%d: fleet_after: grid x cannot", __LINE__ + 1);
+    fleet_after(g, x, x);
+    BROKEN(g, j, FLEET_ERROR_CYCLE, place);
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_after(g, x, foreign);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "grid handle 1 is of another graph");
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    fleet_after(g, foreign, x);
+    BROKEN(g, j, FLEET_ERROR_HANDLE, "grid handle 1 is of another graph");
+    fleet_graph_destroy(other);
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, ONE, 0);
+    y = fleet_call_device(g, "y", 0, ONE, 0);
+    fleet_after(g, x, y);
+    fleet_after(g, y, x);
+    REFUSED(g, NULL, FLEET_ERROR_CYCLE, "the graph has a cycle: x(0) waits for y(0)");
+    fleet_after(NULL, x, y);
+}
+
 /* Two grids whose tasks wait for one another in turn: ping(0), pong(0), ping(1), pong(1) ... One worker has them all. */
 static fleet_graph *ping_pong(int pong_first, fleet_schedule ping_is)
 {
@@ -1393,6 +1425,7 @@ static void list(test_run *t)
     TEST(unaware);
     TEST(cycles);
     TEST(static_orders);
+    TEST(grids_after_grids);
     TEST(advice_on_orders);
     TEST(auto_untangles);
     TEST(limits);

@@ -71,19 +71,30 @@ static inline int64_t ref_floor(int64_t a, int64_t b)
 /* Limits are numbers here: a limit with a symbol has its value in .add. */
 static inline int ref_has_limit(const fleet_axis_map *a)
 {
-    return a->limit.add || a->limit.symbol;
+    return a->clipped || a->limit.add || a->limit.symbol;
+}
+
+/* The units of an axis that a task has: [*first, returned end). */
+static inline int64_t ref_axis_units(const fleet_axis_map *a, int rank, const int32_t *at,
+                                     int64_t *first)
+{
+    int64_t end;
+    int k;
+    *first = a->offset;
+    for (k = 0; k < rank; k++) *first += a->stride[k] * at[k];
+    end = *first + a->width;
+    if (ref_has_limit(a) && a->limit.add < end) end = a->limit.add;
+    if (a->clipped && a->lower.add > *first) *first = a->lower.add;
+    return end;
 }
 
 /* Whether an axis of a map takes a value for a task. Sets *outside if it takes one outside the axis. */
 static inline int ref_axis_takes(const fleet_axis_map *a, int rank, const int32_t *at,
                                  int64_t value, int64_t extent, int *outside)
 {
-    int64_t v = a->offset, end, low, high;
-    int k;
+    int64_t v, end, low, high;
     if (a->every) return 1;
-    for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
-    end = v + a->width;
-    if (ref_has_limit(a) && a->limit.add < end) end = a->limit.add;
+    end = ref_axis_units(a, rank, at, &v);
     if (end <= v) return 0;
     low = ref_floor(v, a->div);
     high = ref_floor(end - 1, a->div);
@@ -93,11 +104,8 @@ static inline int ref_axis_takes(const fleet_axis_map *a, int rank, const int32_
 
 static inline int ref_axis_is_empty(const fleet_axis_map *a, int rank, const int32_t *at)
 {
-    int64_t v = a->offset;
-    int k;
-    if (a->every || !ref_has_limit(a)) return 0;
-    for (k = 0; k < rank; k++) v += a->stride[k] * at[k];
-    return v >= a->limit.add;
+    int64_t v;
+    return !a->every && ref_axis_units(a, rank, at, &v) <= v;
 }
 
 /* An einsum string as the map that it describes. */
