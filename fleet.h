@@ -301,7 +301,8 @@ fleet_etensor fleeti_event_tensor(fleet_graph *g, const char *name, fleet_shape 
 
 /* Adds a task grid: one task per coordinate of shape, in row-major order. tile: the number by which your kernel's
    dispatch finds the tile function (FLEET_DISPATCH numbers them). args: index into the caller's array of arguments,
-   so that one tile serves many layers. Static queues follow the order in which grids are added. */
+   so that one tile serves many layers. Static queues follow the order in which grids are added, unless
+   fleet_grid_order says otherwise. */
 fleet_grid fleeti_call_device(fleet_graph *g, const char *name, uint32_t tile, fleet_shape shape,
                               uint32_t args, const char *file, int line);
 #define fleet_call_device(g, name, tile, shape, args)                                              \
@@ -343,6 +344,26 @@ typedef enum fleet_schedule {
 void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedule,
                           const char *file, int line);
 #define fleet_grid_schedule(g, grid, schedule) fleeti_grid_schedule(g, grid, schedule, FLEETI_HERE)
+
+/* The place of a task among those of its queue: constant + the sum of weight[k] * c[k] for the task's coordinate c. */
+typedef struct fleet_key {
+    int64_t constant, weight[FLEET_MAX_RANK];
+} fleet_key;
+
+fleet_key fleet_key_of(int64_t constant);
+/* Adds weight * c[task_axis]. */
+fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight);
+
+/* Orders the tasks of fixed queues (STATIC, CHIPLET) by keys, smallest first. Tasks with equal keys are in the order in
+   which their grids were added, and row-major in a grid. A grid without a key has, for all its tasks, the largest key
+   of the grids added before it: it comes after them. Needed where the tasks of two grids wait for one another in
+   turn, as in the steps k of a factorisation, or if a stage of a pipeline waits until the next stage has emptied a
+   buffer: with all tasks of one grid before those of the other, a queue would deadlock (FLEET_ERROR_ORDER).
+       fleet_grid_order(g, panel, fleet_key_plus(fleet_key_of(0), 0, 2));      panel(k, ...) has key 2 k
+       fleet_grid_order(g, update, fleet_key_plus(fleet_key_of(1), 0, 2));     update(k, ...) has key 2 k + 1
+   Ready queues (DYNAMIC) and unfused plans ignore keys. */
+void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *file, int line);
+#define fleet_grid_order(g, grid, key) fleeti_grid_order(g, grid, key, FLEETI_HERE)
 
 /* Tells AUTO how long a grid's tiles run. mean_ns: of one tile, in nanoseconds. variation_percent: standard deviation
    from tile to tile, in percent of the mean. tasks: how many tasks have a tile to run, the first ones; 0: all.
@@ -873,13 +894,16 @@ struct fleet_plan {
     uint64_t maps;    /* fleeti_runtime_map entries, by grid */
     uint64_t tensors; /* fleeti_tensor_info entries */
     uint32_t n_maps, n_tensors;
-    uint64_t guards;                  /* a fleeti_guard per grid, if a symbol is bound at launch */
+    uint64_t guards; /* a fleeti_guard per grid, if a symbol is bound at launch */
+    uint64_t keys;   /* a fleet_key per grid, if keys order the fixed queues */
+    uint32_t keyed;  /* 1: they do */
+    uint32_t pad;
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
     fleet_topology topology;
 };
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
-#define FLEET_PLAN_VERSION 2u
+#define FLEET_PLAN_VERSION 3u
 
 typedef struct fleeti_symbol {
     uint64_t name; /* offset in the block */
@@ -1221,7 +1245,7 @@ FLEET_C_END
     X(overlap) /* edges, slots, buffers     whether sources wait for the previous step */          \
     X(tensors) /* edges, run-time maps      the proof that tensors are written in time */          \
     X(records) /* edges, counters           the wait and notify records of each task */            \
-    X(emit)    /* all of these              the block of the plan */                               \
+    X(emit)    /* all of these              the block of the plan, its queues sorted by keys */    \
     X(order)   /* the block                 the proof that no order deadlocks */
 
 #include <stdarg.h>
@@ -1568,6 +1592,35 @@ fleet_shape fleet_shape4_of(int64_t a, int64_t b, int64_t c, int64_t d)
     return fleet_shape_and_of(fleet_shape3_of(a, b, c), d);
 }
 
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+fleet_key fleet_key_of(int64_t constant)
+{
+    fleet_key key;
+    memset(&key, 0, sizeof key);
+    key.constant = constant;
+    return key;
+}
+
+/* A task axis past FLEET_MAX_RANK leaves a key that fleet_grid_order rejects. */
+fleet_key fleet_key_plus(fleet_key key, uint32_t task_axis, int64_t weight)
+{
+    if (task_axis < FLEET_MAX_RANK)
+        key.weight[task_axis] = fleeti_add(key.weight[task_axis], weight);
+    else
+        key.constant = FLEETI_HUGE;
+    return key;
+}
+
+/* The key of the task at a coordinate of FLEET_MAX_RANK axes. */
+static int64_t fleeti_key_at(const fleet_key *key, const int32_t *at)
+{
+    int64_t v = key->constant;
+    uint32_t k;
+    for (k = 0; k < FLEET_MAX_RANK; k++) v = fleeti_add(v, fleeti_mul(key->weight[k], at[k]));
+    return v;
+}
+
 /* ---- coordinate maps by hand ----------------------------------------------------------------- */
 
 /* A task axis past FLEET_MAX_RANK leaves a map without width, which every call rejects. */
@@ -1683,6 +1736,8 @@ typedef struct fleeti_grid_def {
     fleet_map place;
     uint32_t scheduled; /* 1: schedule is given */
     fleet_schedule schedule;
+    uint32_t keyed; /* 1: key is given */
+    fleet_key key;
     uint32_t timed; /* 1: the next three are given */
     uint32_t variation_percent, expected;
     uint64_t mean_ns;
@@ -2093,6 +2148,30 @@ void fleeti_grid_schedule(fleet_graph *g, fleet_grid grid, fleet_schedule schedu
     }
     def->scheduled = 1;
     def->schedule = schedule;
+}
+
+void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const char *file, int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    uint32_t k;
+    if (!def) return;
+    if (fleeti_is_huge(key.constant)) {
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "order of grid %s: the constant of the key is over 2^61, or the key names a "
+                    "task axis past FLEET_MAX_RANK",
+                    def->name);
+        return;
+    }
+    for (k = def->shape.rank; k < FLEET_MAX_RANK; k++)
+        if (key.weight[k]) {
+            fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                        "order of grid %s: the key names task axis %u, but the grid has %u axes",
+                        def->name, k, def->shape.rank);
+            return;
+        }
+    def->keyed = 1;
+    def->key = key;
 }
 
 void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
@@ -2575,6 +2654,7 @@ typedef struct fleeti_bound_grid {
     uint32_t first_slot; /* its first entry in `slot`, which has one per task (unaware: per part) */
     uint32_t first_out, n_outs, first_in, n_ins; /* its edges in outs and ins */
     uint32_t first_map, n_maps;
+    fleet_key key; /* if keys order the plan */
     fleet_schedule schedule;
     uint32_t chosen; /* FLEETI_CHOSEN_..., by AUTO from these estimates */
     double static_ns, dynamic_ns;
@@ -2663,6 +2743,7 @@ typedef struct fleeti_build {
     fleet_schedule schedule;              /* of the plan: DYNAMIC if any grid is */
     uint32_t is_static, is_dynamic;       /* the plan's schedule is STATIC; is DYNAMIC */
     uint32_t unfused, unaware, levels, early;
+    uint32_t keyed;          /* 1: keys order the fixed queues */
     uint32_t avoid_deadlock; /* 1: fixed queues would deadlock, so that AUTO chooses DYNAMIC */
     fleet_costs costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
@@ -3472,11 +3553,42 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     return FLEET_OK;
 }
 
+/* Finds the key of each grid, if some grid has one. */
+static fleet_status fleeti_bind_keys(fleeti_build *b)
+{
+    int64_t largest = -FLEETI_HUGE;
+    uint32_t i, k;
+    for (i = 0; i < b->n_grids && !b->unfused; i++) b->keyed |= b->grids[i].def->keyed;
+    for (i = 0; i < b->n_grids && b->keyed; i++) {
+        fleeti_bound_grid *grid = &b->grids[i];
+        const fleet_key *key = &grid->def->key;
+        int64_t size = key->constant < 0 ? -key->constant : key->constant, most = key->constant;
+        if (!grid->def->keyed) {
+            grid->key = fleet_key_of(largest);
+            continue;
+        }
+        grid->key = *key;
+        if (!grid->count) continue;
+        for (k = 0; k < grid->rank; k++) {
+            const int64_t far = fleeti_mul(key->weight[k], grid->extent[k] - 1);
+            size = fleeti_add(size, far < 0 ? -far : far);
+            if (far > 0) most = fleeti_add(most, far);
+        }
+        if (fleeti_is_huge(size))
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, grid->def->site,
+                                 "order of grid %s: a key is over 2^61: use smaller weights",
+                                 grid->def->name);
+        if (most > largest) largest = most;
+    }
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_pass_bind(fleeti_build *b)
 {
     fleet_status status = fleeti_bind_desc(b);
     if (status == FLEET_OK) status = fleeti_bind_topology(b);
     if (status == FLEET_OK) status = fleeti_bind_grids(b);
+    if (status == FLEET_OK) status = fleeti_bind_keys(b);
     return status;
 }
 
@@ -5485,6 +5597,7 @@ static void fleeti_lay_out_block(fleet_plan *head)
     }
     head->symbols = fleeti_section(&bytes, head->n_symbols, sizeof(fleeti_symbol));
     head->guards = fleeti_section(&bytes, head->guarded ? head->n_grids : 0, sizeof(fleeti_guard));
+    head->keys = fleeti_section(&bytes, head->keyed ? head->n_grids : 0, sizeof(fleet_key));
     head->maps = fleeti_section(&bytes, head->n_maps, sizeof(fleeti_runtime_map));
     head->tensors = fleeti_section(&bytes, head->n_tensors, sizeof(fleeti_tensor_info));
     head->names = fleeti_section(&bytes, 0, 1);
@@ -5532,6 +5645,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.topology = b->desc->topology;
     head.topology.name[sizeof head.topology.name - 1] = 0;
     head.guarded = b->n_at_launch != 0;
+    head.keyed = b->keyed;
     if (b->is_dynamic) {
         head.n_consumers = (uint32_t)b->n_consumers;
         head.joins = b->joins;
@@ -5655,7 +5769,46 @@ static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint3
     }
 }
 
-static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t *end)
+typedef struct fleeti_place_in_queue {
+    int64_t key;
+    uint32_t at; /* place by ids */
+} fleeti_place_in_queue;
+
+static int fleeti_compare_places(const void *a, const void *b)
+{
+    const fleeti_place_in_queue *x = (const fleeti_place_in_queue *)a;
+    const fleeti_place_in_queue *y = (const fleeti_place_in_queue *)b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->at < y->at ? -1 : 1;
+}
+
+/* Sorts the tasks of fixed queues, which are in the order of ids, by their keys. */
+static fleet_status fleeti_sort_queues(fleeti_build *b, fleet_task *tasks)
+{
+    const uint32_t n_queues = b->is_dynamic ? b->chiplet_queues : b->n_queues;
+    fleeti_place_in_queue *place;
+    fleet_task *copy;
+    uint32_t longest = 0, q, i;
+    for (q = 0; q < n_queues; q++)
+        if (b->queue[q].count > longest) longest = b->queue[q].count;
+    place = (fleeti_place_in_queue *)fleeti_alloc(b, longest, sizeof *place);
+    copy = (fleet_task *)fleeti_alloc(b, longest, sizeof *copy);
+    if (!place || !copy) return fleeti_no_memory(b);
+    for (q = 0; q < n_queues; q++) {
+        const uint32_t n = b->queue[q].count - (b->queue[q].count && !b->is_dynamic);
+        fleet_task *first = tasks + b->queue[q].first;
+        for (i = 0; i < n; i++) {
+            place[i].key = fleeti_key_at(&b->grids[first[i].grid].key, first[i].at);
+            place[i].at = i;
+        }
+        if (n) qsort(place, n, sizeof *place, fleeti_compare_places);
+        for (i = 0; i < n; i++) copy[i] = first[place[i].at];
+        if (n) memcpy(first, copy, n * sizeof *copy);
+    }
+    return FLEET_OK;
+}
+
+static fleet_status fleeti_emit_queues(fleeti_build *b, fleet_plan *plan, uint32_t *end)
 {
     fleeti_queue *queues = (fleeti_queue *)fleeti_at(plan, plan->queues);
     fleet_task *tasks = (fleet_task *)fleeti_at(plan, plan->tasks);
@@ -5665,6 +5818,7 @@ static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t
         queues[i].count = b->queue[i].count;
     }
     for (i = 0; i < b->n_grids; i++) fleeti_emit_grid(b, i, tasks, end);
+    if (b->keyed && fleeti_sort_queues(b, tasks) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < b->n_queues; i++) {
         uint32_t n = queues[i].count;
         fleet_task *first = tasks + queues[i].first;
@@ -5673,6 +5827,7 @@ static void fleeti_emit_queues(const fleeti_build *b, fleet_plan *plan, uint32_t
         fleeti_set_batches(first, n);
         if (b->step_wait != FLEETI_NONE) fleeti_wait_for_step(b, first, n);
     }
+    return FLEET_OK;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
@@ -5769,6 +5924,8 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->first_map = from->first_map;
         grid->n_maps = from->n_maps;
     }
+    for (i = 0; b->keyed && i < b->n_grids; i++)
+        ((fleet_key *)fleeti_at(plan, plan->keys))[i] = b->grids[i].key;
     for (i = 0; i < plan->n_maps; i++) fleeti_emit_map(b, plan, i);
     for (i = 0; i < plan->n_tensors; i++)
         ((fleeti_tensor_info *)fleeti_at(plan, plan->tensors))[i].name =
@@ -5983,7 +6140,8 @@ static fleet_status fleeti_pass_emit(fleeti_build *b)
     if (status != FLEET_OK) return status;
     b->plan = end ? fleeti_new_block(b) : NULL;
     if (!b->plan) return fleeti_no_memory(b);
-    fleeti_emit_queues(b, b->plan, end);
+    status = fleeti_emit_queues(b, b->plan, end);
+    if (status != FLEET_OK) return status;
     fleeti_emit_tables(b, b->plan);
     if (!b->is_dynamic) return FLEET_OK;
     status = fleeti_emit_consumers(b, b->plan);
@@ -5994,7 +6152,7 @@ static fleet_status fleeti_pass_emit(fleeti_build *b)
 
 /* ==== >>order: neither a queue order nor a cycle can deadlock ================================= */
 
-/* Queues follow the order of ids. If the producers of every element have smaller ids than its waiters, the order of
+/* Without keys, queues follow the order of ids. If the producers of every element have smaller ids than its waiters, the order of
    ids extends all event edges and all queue edges, and nothing can deadlock. Nearly all graphs are like that. For the
    others this pass executes the plan on paper: by events alone, which finds cycles, then also by queues. */
 static int fleeti_ids_are_ordered(const fleeti_build *b)
@@ -6305,25 +6463,31 @@ static fleet_status fleeti_advise_order(fleeti_build *b, uint32_t early, uint32_
     uint32_t leads = early == late;
     fleet_status status = leads ? FLEET_OK : fleeti_leads_to(b, early, late, &leads);
     if (status != FLEET_OK) return status;
-    if (!leads)
+    if (b->keyed)
+        snprintf(advice, bytes, "change the key of grid %s or of grid %s (fleet_grid_order)", first,
+                 then);
+    else if (!leads)
         snprintf(advice, bytes, "add grid %s before grid %s", first, then);
     else if (b->desc->schedule == FLEET_SCHEDULE_CHIPLET)
-        snprintf(advice, bytes, "no order of the grids helps: build the plan under DYNAMIC");
+        snprintf(advice, bytes,
+                 "no order of the grids helps: order their tasks by keys (fleet_grid_order), or "
+                 "build the plan under DYNAMIC");
     else if (fleeti_may_be_dynamic(b, early) || fleeti_may_be_dynamic(b, late))
         snprintf(advice, bytes,
-                 "no order of the grids helps: make grid %s DYNAMIC (fleet_grid_schedule)",
+                 "no order of the grids helps: order their tasks by keys (fleet_grid_order), or "
+                 "make grid %s DYNAMIC (fleet_grid_schedule)",
                  fleeti_may_be_dynamic(b, early) ? then : first);
     else
         snprintf(advice, bytes,
-                 "no order of the grids helps, and neither can be DYNAMIC: place them on different "
-                 "workers, or split one of them");
+                 "no order of the grids helps, and neither can be DYNAMIC: order their tasks by "
+                 "keys (fleet_grid_order), place them on different workers, or split one of them");
     return FLEET_OK;
 }
 
 static fleet_status fleeti_report_order(fleeti_build *b, fleeti_dry_run *run)
 {
     fleeti_blocked blocked;
-    char late[FLEETI_POINT_BYTES], early[FLEETI_POINT_BYTES], queue[64], advice[256];
+    char late[FLEETI_POINT_BYTES], early[FLEETI_POINT_BYTES], queue[64], advice[320];
     uint32_t i, q, before, after;
     fleet_status status = fleeti_find_cycle(b, run, &blocked);
     if (status != FLEET_OK) return status;
@@ -6360,7 +6524,7 @@ static fleet_status fleeti_pass_order(fleeti_build *b)
 {
     fleeti_dry_run run;
     fleet_status status;
-    if (fleeti_ids_are_ordered(b)) return FLEET_OK;
+    if (!b->keyed && fleeti_ids_are_ordered(b)) return FLEET_OK;
     status = fleeti_run_dry(b, b->plan, &run, 0);
     if (status != FLEET_OK) return status;
     if (run.n_done < run.n_nodes) return fleeti_report_cycle(b, &run);
@@ -6462,11 +6626,11 @@ static int fleeti_check_layout(fleeti_check *c)
     const fleet_plan *plan = c->plan;
     fleet_plan head;
     memcpy(&head, plan, sizeof head);
-    if (plan->early > 1 || plan->guarded > 1 || plan->n_tasks > FLEETI_MAX_INDEX ||
-        plan->n_descs > FLEETI_MAX_INDEX || plan->n_waits > FLEETI_MAX_INDEX ||
-        plan->n_notifies > FLEETI_MAX_INDEX || plan->n_elements > FLEETI_MAX_INDEX ||
-        plan->n_consumers > FLEETI_MAX_INDEX || plan->n_maps > FLEETI_MAX_INDEX ||
-        !plan->n_events || plan->n_symbols > FLEET_MAX_SYMBOLS ||
+    if (plan->early > 1 || plan->guarded > 1 || plan->keyed > 1 ||
+        plan->n_tasks > FLEETI_MAX_INDEX || plan->n_descs > FLEETI_MAX_INDEX ||
+        plan->n_waits > FLEETI_MAX_INDEX || plan->n_notifies > FLEETI_MAX_INDEX ||
+        plan->n_elements > FLEETI_MAX_INDEX || plan->n_consumers > FLEETI_MAX_INDEX ||
+        plan->n_maps > FLEETI_MAX_INDEX || !plan->n_events || plan->n_symbols > FLEET_MAX_SYMBOLS ||
         plan->n_tensors > FLEET_MAX_TENSORS)
         return 0;
     fleeti_lay_out_block(&head);
@@ -6884,15 +7048,19 @@ static int fleeti_check_batch(const fleeti_check *c, const fleet_task *task, uin
            task[1].batch == task->batch - 1;
 }
 
-/* Checks the queues, which are contiguous. In each of them tasks are in order, followed by a step end unless the plan
-   is DYNAMIC. In a DYNAMIC plan, tasks of DYNAMIC grids are in the queues of chiplets, others in those of workers. */
+/* Checks the queues, which are contiguous. In each of them tasks are in order, fixed queues by keys first, followed by
+   a step end unless the plan is DYNAMIC. In a DYNAMIC plan, tasks of DYNAMIC grids are in the queues of chiplets, others in those of workers. */
 static int fleeti_check_queues(const fleeti_check *c)
 {
     const fleet_plan *plan = c->plan;
     uint32_t q, i, descs = 0, chiplet = 0;
     for (q = 0; q < plan->n_queues; q++) {
         const uint32_t own = q < fleeti_chiplet_queues(plan);
+        const fleet_key *keys = plan->keyed && (own || !c->dynamic)
+                                    ? (const fleet_key *)fleeti_at(plan, plan->keys)
+                                    : NULL;
         uint64_t order = 0, before = 0;
+        int64_t key = 0, key_before = 0;
         if (!own)
             chiplet = q - fleeti_chiplet_queues(plan);
         else if (chiplet + 1 < plan->chiplets && q >= plan->worker_base[chiplet + 1])
@@ -6914,14 +7082,16 @@ static int fleeti_check_queues(const fleeti_check *c)
                 (task->level != FLEETI_LEVEL_PART &&
                  !fleeti_check_batch(c, task, q, chiplet, last)))
                 return 0;
+            if (keys) key = fleeti_key_at(&keys[task->grid], task->at);
             if (i == descs - c->queues[q].count)
                 ; /* the first one of its queue */
             else if (c->dynamic && !own && task->level == FLEET_LEVEL_CHIPLET && task->batch) {
                 if (order != before || task->batch != task[-1].batch + 1) return 0;
-            } else if (order <= before) {
+            } else if (key < key_before || (key == key_before && order <= before)) {
                 return 0;
             }
             before = order;
+            key_before = key;
         }
     }
     return descs == plan->n_descs;

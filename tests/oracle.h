@@ -173,7 +173,9 @@ typedef struct spec_grid { /* dims: .symbol counts from 1 */
     fleet_map place;
     fleet_schedule schedule;
     uint64_t mean_ns; /* 0: not given */
-    uint32_t reads;   /* a bit for each grid whose buffer it declares to read */
+    uint32_t has_key;
+    fleet_key key;
+    uint32_t reads; /* a bit for each grid whose buffer it declares to read */
     fleet_grid handle;
 } spec_grid;
 
@@ -264,6 +266,7 @@ static inline fleet_graph *spec_graph(spec *sp)
         if (d->has_tiles) fleet_grid_tiles(g, d->handle, spec_dim(sp, d->tiles));
         if (d->is_placed) fleet_place(g, d->handle, d->place);
         if (d->has_schedule) fleet_grid_schedule(g, d->handle, d->schedule);
+        if (d->has_key) fleet_grid_order(g, d->handle, d->key);
         if (d->mean_ns) fleet_grid_time(g, d->handle, d->mean_ns, 50, 0);
         for (k = 0; sp->declared && k < sp->n_grids; k++)
             if (d->reads >> k & 1) fleet_reads(g, d->handle, buffer[k]);
@@ -560,6 +563,8 @@ static inline uint64_t oracle_reasons(const spec *sp, const view *v, order *o, u
     }
     if (order_has_cycle(o, v->n_tasks)) /* by run-time tensors there may be one */
         *(sp->n_tensors ? may : &must) |= REASON(FLEET_ERROR_CYCLE);
+    for (i = 0; i < sp->n_grids; i++)
+        if (sp->grids[i].has_key) *may |= REASON(FLEET_ERROR_ORDER);
     for (c = 0; c < v->n_tasks; c++)
         for (p = c; p < v->n_tasks; p++)
             if (order_depends(o, c, p)) *may |= REASON(FLEET_ERROR_ORDER);

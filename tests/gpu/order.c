@@ -99,9 +99,116 @@ FLEET_TILE(node, order)
     return FLEET_OK;
 }
 
+/* ---- tiles of grids that wait for one another in turn ---- */
+
+#define SIDE 3 /* of a tile */
+#define TILES 4
+#define STRIDE (SIDE * TILES)
+
+/* Tile (i, j) of a matrix. */
+FLEET_DEVICE int32_t *tile_of(int32_t *matrix, int32_t i, int32_t j)
+{
+    return matrix + i * SIDE * STRIDE + j * SIDE;
+}
+FLEET_BOTH int32_t scale_of(uint32_t epoch)
+{
+    return 1 + (int32_t)(epoch & 1);
+}
+/* The root of a square; 1 of what an error leaves. */
+FLEET_DEVICE int32_t root_of(int32_t square)
+{
+    int32_t root = 1;
+    while (root < 1000 && root * root < square) root++;
+    return root;
+}
+FLEET_DEVICE int32_t dot(const int32_t *x, const int32_t *y, int32_t n)
+{
+    int32_t sum = 0, k;
+    for (k = 0; k < n; k++) sum += x[k] * y[k];
+    return sum;
+}
+
+FLEET_TILE(load, order) /* (i, j): a = b, scaled */
+{
+    const int32_t scale = scale_of(ctx.epoch);
+    const int32_t *from = tile_of(args->b, at[0], at[1]);
+    int32_t *to = tile_of(args->a, at[0], at[1]), r, c;
+    for (r = 0; r < SIDE && ctx.thread == 0; r++)
+        for (c = 0; c < SIDE; c++) to[r * STRIDE + c] = from[r * STRIDE + c] * scale * scale;
+    return FLEET_OK;
+}
+FLEET_TILE(potrf, order) /* (k): factors the tile on the diagonal */
+{
+    int32_t *a = tile_of(args->a, at[0], at[0]), r, c;
+    for (c = 0; c < SIDE && ctx.thread == 0; c++) {
+        int32_t *row = a + c * STRIDE;
+        row[c] = root_of(row[c] - dot(row, row, c));
+        for (r = c + 1; r < SIDE; r++)
+            a[r * STRIDE + c] = (a[r * STRIDE + c] - dot(a + r * STRIDE, row, c)) / row[c];
+    }
+    return FLEET_OK;
+}
+FLEET_TILE(trsm, order) /* (k, i): a tile below it */
+{
+    const int32_t *diagonal = tile_of(args->a, at[0], at[0]);
+    int32_t *a = tile_of(args->a, at[1], at[0]), r, c;
+    for (c = 0; c < SIDE && at[1] > at[0] && ctx.thread == 0; c++) {
+        const int32_t *row = diagonal + c * STRIDE;
+        if (!row[c]) return FLEET_ERROR_TILE;
+        for (r = 0; r < SIDE; r++)
+            a[r * STRIDE + c] = (a[r * STRIDE + c] - dot(a + r * STRIDE, row, c)) / row[c];
+    }
+    return FLEET_OK;
+}
+/* Tile (i, j) less the product of tiles (i, k) and (j, k). */
+FLEET_DEVICE void subtract_product(int32_t *matrix, int32_t k, int32_t i, int32_t j)
+{
+    const int32_t *x = tile_of(matrix, i, k), *y = tile_of(matrix, j, k);
+    int32_t *a = tile_of(matrix, i, j), r, c;
+    for (r = 0; r < SIDE; r++)
+        for (c = 0; c < SIDE; c++) a[r * STRIDE + c] -= dot(x + r * STRIDE, y + c * STRIDE, SIDE);
+}
+FLEET_TILE(syrk, order) /* (k, i): a tile on the diagonal after it */
+{
+    if (at[1] > at[0] && ctx.thread == 0) subtract_product(args->a, at[0], at[1], at[1]);
+    return FLEET_OK;
+}
+FLEET_TILE(gemm, order) /* (k, i, j): the others */
+{
+    if (at[1] > at[2] && at[2] > at[0] && ctx.thread == 0)
+        subtract_product(args->a, at[0], at[1], at[2]);
+    return FLEET_OK;
+}
+FLEET_TILE(store, order) /* (i, j): c = the lower triangle of a */
+{
+    const int32_t *from = tile_of(args->a, at[0], at[1]);
+    int32_t *to = tile_of(args->c, at[0], at[1]), r, c;
+    for (r = 0; r < SIDE && ctx.thread == 0; r++)
+        for (c = 0; c < SIDE; c++)
+            to[r * STRIDE + c] = at[0] * SIDE + r >= at[1] * SIDE + c ? from[r * STRIDE + c] : 0;
+    return FLEET_OK;
+}
+
+/* A pipeline: stage n reads item i from the ring before it, and writes it to its own ring; the last stage to c. */
+#define STAGES 3
+#define ITEMS 9
+#define DEPTH 2
+
+FLEET_TILE(stage, order) /* (item) */
+{
+    const int32_t s = args->n, slot = at[0] % DEPTH;
+    const int32_t v =
+        s ? args->a[(s - 1) * DEPTH + slot] * 3 + s : mixed(at[0], (int32_t)ctx.epoch);
+    if (ctx.thread == 0) *(s + 1 < STAGES ? &args->a[s * DEPTH + slot] : &args->c[at[0]]) = v;
+    return FLEET_OK;
+}
+
+#define AFTER_TILES(TILE, P) TILE(P, fill) TILE(P, sum) TILE(P, total)
+#define CLIPPED_TILES(TILE, P) TILE(P, stencil) TILE(P, align) TILE(P, leaf) TILE(P, node)
+#define STEP_TILES(TILE, P) TILE(P, potrf) TILE(P, trsm) TILE(P, syrk) TILE(P, gemm)
+#define OTHER_TILES(TILE, P) TILE(P, load) TILE(P, store) TILE(P, stage)
 #define ORDER_TILES(TILE, P)                                                                       \
-    TILE(P, fill)                                                                                  \
-    TILE(P, sum) TILE(P, total) TILE(P, stencil) TILE(P, align) TILE(P, leaf) TILE(P, node)
+    AFTER_TILES(TILE, P) CLIPPED_TILES(TILE, P) STEP_TILES(TILE, P) OTHER_TILES(TILE, P)
 FLEET_DISPATCH(order, ORDER_TILES)
 FLEET_KERNEL(order_kernel, order, 256)
 {
@@ -277,7 +384,7 @@ static void five_point_stencil(test_run *t)
 #define ALIGN_N 7
 #define ALIGN_M 5
 
-static void run_wavefront(test_run *t, const setting *s, void *unused)
+static void run_wavefront(test_run *t, const setting *s, void *keyed)
 {
     static rig r;
     static int32_t want[ALIGN_N * ALIGN_M];
@@ -289,7 +396,8 @@ static void run_wavefront(test_run *t, const setting *s, void *unused)
     const fleet_axis_map up = fleet_axis_clipped(0, 1, -1, 1, none, n);
     const fleet_axis_map left = fleet_axis_clipped(1, 1, -1, 1, none, m);
     int32_t epoch, i, j;
-    (void)unused;
+    if (keyed) /* diagonal after diagonal */
+        fleet_grid_order(g, grid, fleet_key_plus(fleet_key_plus(fleet_key_of(0), 0, 1), 1, 1));
     fleet_out_edge(g, grid, done, "ij->ij");
     fleet_in_edge_map(g, grid, done, fleet_map2(up, fleet_axis(1, 1, 0, 1)));
     fleet_in_edge_map(g, grid, done, fleet_map2(fleet_axis(0, 1, 0, 1), left));
@@ -310,23 +418,25 @@ static void run_wavefront(test_run *t, const setting *s, void *unused)
 
 static void smith_waterman(test_run *t)
 {
-    in_settings(t, 8, run_wavefront, NULL);
+    int keyed = 1;
+    in_settings(t, 6, run_wavefront, NULL);
+    in_settings(t, 6, run_wavefront, &keyed);
 }
 
 #define LEAVES 13
 #define LEVELS 5 /* 13, 7, 4, 2, 1 */
 
-static void run_tree(test_run *t, const setting *s, void *unused)
+static void run_tree(test_run *t, const setting *s, void *keyed)
 {
     static rig r;
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_etensor below = fleet_event_tensor(g, "level 0", fleet_shape1_of(LEAVES), 0);
+    const fleet_grid leaves = fleet_call_device(g, "leaf", order_leaf, fleet_shape1_of(LEAVES), 0);
     int32_t count = LEAVES, first = 0, level, i, want = 0;
     char name[24];
-    (void)unused;
     memset(&r, 0, sizeof r);
-    fleet_out_edge(g, fleet_call_device(g, "leaf", order_leaf, fleet_shape1_of(LEAVES), 0), below,
-                   "i->i");
+    fleet_out_edge(g, leaves, below, "i->i");
+    if (keyed) fleet_grid_order(g, leaves, fleet_key_plus(fleet_key_of(0), 0, 1));
     for (level = 1; level < LEVELS; level++) {
         const int32_t nodes = (count + 1) / 2;
         fleet_etensor done;
@@ -337,6 +447,9 @@ static void run_tree(test_run *t, const setting *s, void *unused)
         fleet_in_edge_map(g, grid, below,
                           fleet_map1(fleet_axis_retile(0, 2, 1, fleet_dim_of(count))));
         fleet_out_edge(g, grid, done, "i->i");
+        if (keyed) /* depth first: after the last leaf below it */
+            fleet_grid_order(
+                g, grid, fleet_key_plus(fleet_key_of((1 << level) - 1), 0, (int64_t)1 << level));
         r.grid[level].m = first, r.grid[level].k = count;
         r.grid[level].n = first + count;
         first += count, count = nodes, below = done;
@@ -351,7 +464,140 @@ static void run_tree(test_run *t, const setting *s, void *unused)
 
 static void tree_reduction(test_run *t)
 {
-    in_settings(t, 8, run_tree, NULL);
+    int keyed = 1;
+    in_settings(t, 6, run_tree, NULL);
+    in_settings(t, 6, run_tree, &keyed);
+}
+
+/* ---- grids that wait for one another in turn ---- */
+
+/* Without keys the queue of a single worker deadlocks, which the builder sees. */
+static int needs_keys(test_run *t, fleet_graph *g)
+{
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_plan *plan;
+    desc.topology = fleet_topology_make(1, 1);
+    NEED_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
+    NEED(strstr(fleet_graph_error(g), "order their tasks by keys (fleet_grid_order)"));
+    fleet_graph_destroy(g);
+    return 1;
+}
+
+/* potrf, trsm, syrk and gemm as grids over the steps k, between grids that load and store the matrix. */
+static fleet_graph *cholesky_graph(int keyed)
+{
+    static const char *const names[4] = {"potrf", "trsm", "syrk", "gemm"};
+    static const char *const einsum[4] = {"k->k", "ki->ki", "ki->ki", "kij->kij"};
+    static const uint32_t tiles[4] = {order_potrf, order_trsm, order_syrk, order_gemm};
+    const fleet_shape shape[4] = {fleet_shape1_of(TILES), fleet_shape2_of(TILES, TILES),
+                                  fleet_shape2_of(TILES, TILES),
+                                  fleet_shape3_of(TILES, TILES, TILES)};
+    const fleet_axis_map before =
+        fleet_axis_clipped(0, 1, -1, 1, fleet_dim_of(0), fleet_dim_of(TILES));
+    const fleet_axis_map k = fleet_axis(0, 1, 0, 1), i = fleet_axis(1, 1, 0, 1);
+    const fleet_axis_map j = fleet_axis(2, 1, 0, 1);
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid load = fleet_call_device(g, "load", order_load, shape[1], 0), store, grid[4];
+    fleet_etensor done[4];
+    uint32_t n;
+    for (n = 0; n < 4; n++) {
+        grid[n] = fleet_call_device(g, names[n], tiles[n], shape[n], 0);
+        done[n] = fleet_event_tensor(g, names[n], shape[n], FLEET_COUNT_DERIVED);
+        fleet_out_edge(g, grid[n], done[n], einsum[n]);
+        fleet_after(g, grid[n], load);
+        if (keyed) fleet_grid_order(g, grid[n], fleet_key_plus(fleet_key_of(n), 0, 4));
+    }
+    store = fleet_call_device(g, "store", order_store, shape[1], 0);
+    for (n = 0; n < 4; n++) fleet_after(g, store, grid[n]);
+    fleet_in_edge_map(g, grid[0], done[2], fleet_map2(before, k)); /* syrk(k - 1, k) */
+    fleet_in_edge(g, grid[1], done[0], "ki->k");
+    fleet_in_edge_map(g, grid[1], done[3], fleet_map3(before, i, k)); /* gemm(k - 1, i, k) */
+    fleet_in_edge(g, grid[2], done[1], "ki->ki");
+    fleet_in_edge_map(g, grid[2], done[2], fleet_map2(before, i));
+    fleet_in_edge(g, grid[3], done[1], "kij->ki");
+    fleet_in_edge(g, grid[3], done[1], "kij->kj");
+    fleet_in_edge_map(g, grid[3], done[3], fleet_map3(before, i, j));
+    return g;
+}
+
+/* The matrix is the product of a known factor and its transpose. All numbers are whole. */
+static void run_cholesky(test_run *t, const setting *s, void *unused)
+{
+    static rig r;
+    static int32_t factor[STRIDE][STRIDE];
+    fleet_graph *g = cholesky_graph(1);
+    int32_t i, j, k;
+    uint32_t epoch;
+    (void)unused;
+    memset(&r, 0, sizeof r);
+    for (i = 0; i < STRIDE; i++)
+        for (j = 0; j <= i; j++) factor[i][j] = i == j ? 1 + mixed(i, 0) % 2 : mixed(i, j) % 5 - 2;
+    for (i = 0; i < STRIDE; i++)
+        for (j = 0; j < STRIDE; j++)
+            for (k = 0; k < STRIDE; k++)
+                r.host[AT_B + i * STRIDE + j] += factor[i][k] * factor[j][k];
+    if (!rig_open(t, &r, g, s)) return;
+    for (epoch = 1; epoch <= 3; epoch++) {
+        if (!rig_run(t, &r, 1)) return;
+        for (i = 0; i < STRIDE; i++)
+            for (j = 0; j < STRIDE; j++)
+                CHECK_INT(r.host[AT_C + i * STRIDE + j], factor[i][j] * scale_of(epoch));
+    }
+    rig_close(&r);
+    fleet_graph_destroy(g);
+}
+
+static void cholesky(test_run *t)
+{
+    if (needs_keys(t, cholesky_graph(0))) in_settings(t, 6, run_cholesky, NULL);
+}
+
+/* A stage waits for the one before it, and until the one after it has emptied a slot of the ring between them. */
+static fleet_graph *pipeline_graph(int keyed)
+{
+    const fleet_shape items = fleet_shape1_of(ITEMS);
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_grid grid[STAGES];
+    fleet_etensor done[STAGES];
+    uint32_t s;
+    char name[24];
+    for (s = 0; s < STAGES; s++) {
+        snprintf(name, sizeof name, "stage %u", s);
+        grid[s] = fleet_call_device(g, name, order_stage, items, s);
+        done[s] = fleet_event_tensor(g, name, items, FLEET_COUNT_DERIVED);
+        fleet_out_edge(g, grid[s], done[s], "i->i");
+        if (s) fleet_in_edge(g, grid[s], done[s - 1], "i->i");
+        if (s)
+            fleet_in_edge_map(g, grid[s - 1], done[s],
+                              fleet_map1(fleet_axis_clipped(0, 1, -DEPTH, 1, fleet_dim_of(0),
+                                                            fleet_dim_of(ITEMS))));
+        if (keyed) fleet_grid_order(g, grid[s], fleet_key_plus(fleet_key_of(s), 0, STAGES));
+    }
+    return g;
+}
+
+static void run_pipeline(test_run *t, const setting *s, void *unused)
+{
+    static rig r;
+    fleet_graph *g = pipeline_graph(1);
+    int32_t i, k;
+    (void)unused;
+    memset(&r, 0, sizeof r);
+    for (k = 0; k < STAGES; k++) r.grid[k].n = k;
+    if (!rig_open(t, &r, g, s)) return;
+    if (!rig_run(t, &r, 3)) return;
+    for (i = 0; i < ITEMS; i++) {
+        int32_t want = mixed(i, 3);
+        for (k = 1; k < STAGES; k++) want = want * 3 + k;
+        CHECK_INT(r.host[AT_C + i], want);
+    }
+    rig_close(&r);
+    fleet_graph_destroy(g);
+}
+
+static void pipeline_with_back_pressure(test_run *t)
+{
+    if (needs_keys(t, pipeline_graph(0))) in_settings(t, 8, run_pipeline, NULL);
 }
 
 static void list(test_run *t)
@@ -359,6 +605,8 @@ static void list(test_run *t)
     TEST(five_point_stencil);
     TEST(smith_waterman);
     TEST(tree_reduction);
+    TEST(cholesky);
+    TEST(pipeline_with_back_pressure);
     TEST(grids_after_grids);
 }
 TEST_MAIN(list)

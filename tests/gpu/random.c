@@ -91,6 +91,13 @@ static void random_grid(spec *sp, uint64_t *seed, uint32_t *tasks, const setting
         g->schedule = schedules[draw(seed, 4)];
     }
     if (draw(seed, 4) == 0) g->mean_ns = 100 + draw(seed, 100000);
+    if (draw(seed, 12) == 0) {
+        /* Mostly keys that grow with the grids, which have the tasks of neighbours in turn. */
+        g->has_key = 1;
+        g->key = fleet_key_of(draw(seed, 8) ? sp->n_grids : (int64_t)draw(seed, 20) - 10);
+        for (k = 0; k < g->rank; k++)
+            g->key = fleet_key_plus(g->key, k, (int64_t)draw(seed, 4) - (draw(seed, 8) == 0));
+    }
 }
 
 /* A map that mostly stays inside, of each kind: one to one, every, several to one and one to several, with widths and
@@ -613,6 +620,9 @@ static void print_spec(const spec *sp)
         if (g->has_tiles) printf(" tiles "), print_dim(g->tiles);
         if (g->is_placed) printf(" placed");
         if (g->has_schedule) printf(" schedule %d", (int)g->schedule);
+        if (g->has_key) printf(" key %lld", (long long)g->key.constant);
+        for (k = 0; g->has_key && k < g->rank; k++)
+            printf(" + %lld c%u", (long long)g->key.weight[k], k);
         if (sp->declared) printf(" reads %#x", g->reads);
         printf("\n");
     }

@@ -130,6 +130,7 @@ static void check_placement(test_run *t, const fleet_plan *plan)
     for (q = 0; q < plan->n_queues; q++) {
         const fleeti_queue *queue = &queues_of(plan)[q];
         uint32_t last = 0;
+        int64_t key = INT64_MIN;
         for (d = queue->first; d < queue->first + queue->count; d++) {
             const fleet_task *task = &tasks_of(plan)[d];
             const fleeti_grid *grid;
@@ -138,8 +139,10 @@ static void check_placement(test_run *t, const fleet_plan *plan)
                 step_ends[q]++;
                 continue;
             }
-            CHECK(task->id >= last); /* the order of ids, which is that of the calls */
+            /* The order of ids, which is that of the calls, unless keys say otherwise. */
+            CHECK(key_of(plan, task) > key || (key_of(plan, task) == key && task->id >= last));
             last = task->id;
+            key = key_of(plan, task);
             grid = &grids_of(plan)[task->grid];
             CHECK_INT(task->slices, grid->slices + (grid->tiles << 16));
             node = first[task->grid] + (task->id - grid->first_id) * parts_of(grid) +

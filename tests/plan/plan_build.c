@@ -711,6 +711,58 @@ static void grids_after_grids(test_run *t)
     fleet_graph_destroy(g);
 }
 
+/* Fixed queues are in the order of keys; grids without one come after those before them, or first. */
+static void queues_by_keys(test_run *t)
+{
+    static const char *const want =
+        "load(0) load(1) b(0) a(0) c(0) b(1) a(1) c(1) b(2) a(2) c(2) store(0) store(1) ";
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    const fleet_key key = fleet_key_plus(fleet_key_of(-1), 0, 5);
+    fleet_grid a, b, c;
+    uint32_t k;
+    fleet_call_device(g, "load", 0, fleet_shape1_of(2), 0);
+    a = fleet_call_device(g, "a", 0, fleet_shape1_of(3), 0);
+    b = fleet_call_device(g, "b", 0, fleet_shape1_of(3), 0);
+    c = fleet_call_device(g, "c", 0, fleet_shape1_of(3), 0);
+    fleet_call_device(g, "store", 0, fleet_shape1_of(2), 0);
+    fleet_grid_order(g, a, key);
+    fleet_grid_order(g, b, fleet_key_plus(fleet_key_of(-2), 0, 5));
+    fleet_grid_order(g, c, key); /* as a: after it */
+    for (k = 0; k < 2; k++) {
+        fleet_plan *plan;
+        fleet_task *tasks;
+        char text[256], name[64];
+        size_t bytes = 0;
+        uint32_t d;
+        desc.schedule = k ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
+        desc.topology = fleet_topology_make(1, 1 + k);
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+        check_plan(t, plan);
+        for (d = 0; d + 1 < plan->n_descs; d++) {
+            fleet_plan_task_name(plan, tasks_of(plan)[d].id, name, sizeof name);
+            bytes += (size_t)snprintf(text + bytes, sizeof text - bytes, "%s ", name);
+        }
+        CHECK_INT(strcmp(text, want), 0);
+        /* A block whose queue is in another order is refused. */
+        tasks = (fleet_task *)(uintptr_t)tasks_of(plan);
+        tasks[2].id++, tasks[2].at[0]++, tasks[5].id--, tasks[5].at[0]--; /* b(1) before b(0) */
+        plan->checksum = fleeti_checksum(plan);
+        CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_ERROR_IMAGE_INDEX);
+        fleet_plan_free(plan);
+    }
+    desc.schedule = FLEET_SCHEDULE_STATIC;
+    desc.unfused = 1; /* its barriers are in the order of the grids */
+    {
+        fleet_plan *plan;
+        CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+        CHECK_INT(plan->keyed, 0);
+        fleet_plan_free(plan);
+    }
+    fleet_graph_destroy(g);
+}
+
 static void constant_extents(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -968,6 +1020,7 @@ static void list(test_run *t)
     TEST(zero_extents);
     TEST(many_plans_from_one_graph);
     TEST(grids_after_grids);
+    TEST(queues_by_keys);
     TEST(constant_extents);
     TEST(presets);
     TEST(report);

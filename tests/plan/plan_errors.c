@@ -886,6 +886,45 @@ static void grids_after_grids(test_run *t)
     fleet_after(NULL, x, y);
 }
 
+static void orders_by_keys(test_run *t)
+{
+    journal j;
+    fleet_graph *g = graph(&j);
+    fleet_shape four = fleet_shape1_of(4);
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_etensor E;
+    fleet_grid x, y;
+    x = fleet_call_device(g, "x", 0, four, 0);
+    fleet_grid_order(g, x, fleet_key_plus(fleet_key_of(0), 1, 1));
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT,
+           "order of grid x: the key names task axis 1, but the grid has 1 axes");
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, four, 0);
+    fleet_grid_order(g, x, fleet_key_plus(fleet_key_of(0), FLEET_MAX_RANK, 1));
+    BROKEN(g, j, FLEET_ERROR_ARGUMENT, "order of grid x: the constant of the key is over 2^61");
+    g = graph(&j);
+    x = fleet_call_device(g, "x", 0, four, 0);
+    fleet_grid_order(g, x, fleet_key_plus(fleet_key_of(-1), 0, INT64_MAX / 8));
+    REFUSED(g, NULL, FLEET_ERROR_ARGUMENT,
+            "order of grid x: a key is over 2^61: use smaller weights");
+    x.id = 1;
+    fleet_grid_order(NULL, x, fleet_key_of(0));
+    /* Keys that turn a good order round. */
+    g = graph(&j);
+    E = fleet_event_tensor(g, "E", four, 0);
+    x = fleet_call_device(g, "x", 0, four, 0);
+    y = fleet_call_device(g, "y", 0, four, 0);
+    fleet_out_edge(g, x, E, "i->i");
+    fleet_in_edge(g, y, E, "i->i");
+    fleet_grid_order(g, x, fleet_key_of(1));
+    fleet_grid_order(g, y, fleet_key_of(0));
+    desc.topology = fleet_topology_make(1, 1);
+    REFUSED(
+        g, &desc, FLEET_ERROR_ORDER,
+        "in the queue of worker 0 of chiplet 0 task y(0) is before x(0), but can run only after "
+        "it: change the key of grid x or of grid y (fleet_grid_order)");
+}
+
 /* Two grids whose tasks wait for one another in turn: ping(0), pong(0), ping(1), pong(1) ... One worker has them all. */
 static fleet_graph *ping_pong(int pong_first, fleet_schedule ping_is)
 {
@@ -917,13 +956,16 @@ static void advice_on_orders(test_run *t)
         desc.topology = fleet_topology_make(1, 1);
         CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
         CHECK_TEXT(fleet_graph_error(g),
-                   pong_first ? "no order of the grids helps: make grid pong DYNAMIC"
-                              : "no order of the grids helps: make grid ping DYNAMIC");
+                   pong_first ? "no order of the grids helps: order their tasks by keys "
+                                "(fleet_grid_order), or make grid pong DYNAMIC"
+                              : "no order of the grids helps: order their tasks by keys "
+                                "(fleet_grid_order), or make grid ping DYNAMIC");
         desc.schedule = FLEET_SCHEDULE_CHIPLET;
         desc.topology = fleet_topology_make(1, 2);
         /* A scheduler looks ahead, but its queue is one. */
         REFUSED(g, &desc, FLEET_ERROR_ORDER,
-                "no order of the grids helps: build the plan under DYNAMIC");
+                "no order of the grids helps: order their tasks by keys "
+                "(fleet_grid_order), or build the plan under DYNAMIC");
         g = ping_pong(pong_first, FLEET_SCHEDULE_STATIC);
         desc.schedule = FLEET_SCHEDULE_STATIC;
         desc.unfused = 1;
@@ -1426,6 +1468,7 @@ static void list(test_run *t)
     TEST(cycles);
     TEST(static_orders);
     TEST(grids_after_grids);
+    TEST(orders_by_keys);
     TEST(advice_on_orders);
     TEST(auto_untangles);
     TEST(limits);

@@ -41,6 +41,17 @@ static inline const uint32_t *targets_of(const fleet_plan *plan)
     return (const uint32_t *)section(plan, plan->targets);
 }
 
+/* The key of a task by which fixed queues are ordered; 0 if the plan has no keys. */
+static inline int64_t key_of(const fleet_plan *plan, const fleet_task *task)
+{
+    const fleet_key *keys = (const fleet_key *)section(plan, plan->keys);
+    int64_t key = 0;
+    int k;
+    if (!plan->keyed) return 0;
+    for (k = 0; k < FLEET_MAX_RANK; k++) key += keys[task->grid].weight[k] * task->at[k];
+    return key + keys[task->grid].constant;
+}
+
 /* The chiplet to which a queue belongs. */
 static inline uint32_t chiplet_of_queue(const fleet_plan *plan, uint32_t queue)
 {
