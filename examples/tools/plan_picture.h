@@ -149,7 +149,7 @@ static inline void plan_picture_head(svg_text *out, const fleet_linear_plan *pla
             height, height);
     svg_put_xml(out, name ? name : "linear layer", SIZE_MAX);
     svg_put(out, "</title>\n<style>.n{font-size:9px;text-anchor:middle}"
-                 ".e{font-size:9px;text-anchor:end}</style>\n");
+                 ".e{font-size:9px;text-anchor:end}" SVG_DARK "</style>\n");
     svg_put(out, "<rect width=\"760\" height=\"%u\" fill=\"#fbfbfb\"/>\n", height);
     svg_put(out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
     svg_put_xml(out, name ? name : "linear layer", 40);

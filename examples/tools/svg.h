@@ -49,6 +49,12 @@ static inline void svg_put_xml(svg_text *out, const char *text, size_t limit)
     }
 }
 
+/* A style for dark themes: what the tools draw in greys, in other greys. */
+#define SVG_DARK                                                                                   \
+    "@media (prefers-color-scheme: dark){svg{fill:#e6edf3}[fill=\"#fbfbfb\"]{fill:#0d1117}"        \
+    "[fill=\"#eee\"],[fill=\"#e4e4e4\"]{fill:#21262d}[fill=\"#c4c4c4\"]{fill:#6e7681}"             \
+    "[fill=\"#555\"]{fill:#f0f6fc}[stroke=\"#d00000\"]{stroke:#ff5c5c}.n{fill:inherit}}"
+
 #define SVG_COLOURS 12u
 
 /* A fill colour; numbers from SVG_COLOURS on repeat the first ones. */

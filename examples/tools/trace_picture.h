@@ -5,6 +5,8 @@
        char *svg = malloc(bytes);
        trace_picture(&log, 0, 0, svg, bytes);
 
+   trace_pictures draws several logs, one below the other and on one scale of time.
+
    The picture is SVG, without scripts and fonts of its own. Time runs to the right; each worker has a row, and rows are
    grouped by chiplet. Tiles have the colour of their kind, waits are grey, notifies are dark, and a red line is the
    critical path. Where several intervals fall on one point, the longest is drawn. examples/qwen3 writes it with
@@ -17,9 +19,13 @@
 
 #include <string.h>
 
-#define TRACE_PICTURE_LEFT 72u     /* of the rows, in pixels */
-#define TRACE_PICTURE_POINTS 1200u /* of time, side by side */
-#define TRACE_PICTURE_LEGEND 24u   /* kinds named at most */
+#define TRACE_PICTURE_LEFT 72u /* of the rows, in pixels */
+#ifndef TRACE_PICTURE_POINTS
+#define TRACE_PICTURE_POINTS 1200u /* of time, side by side; default 1200, at least 600 */
+#endif
+#define TRACE_PICTURE_WIDTH (TRACE_PICTURE_LEFT + TRACE_PICTURE_POINTS + 36u)
+#define TRACE_PICTURE_LEGEND 24u                            /* kinds named at most */
+#define TRACE_PICTURE_COLUMNS (TRACE_PICTURE_POINTS / 300u) /* of the legend */
 #define TRACE_PICTURE_WAIT SVG_COLOURS
 #define TRACE_PICTURE_NOTIFY (SVG_COLOURS + 1u)
 #define TRACE_PICTURE_FILLS (SVG_COLOURS + 2u)
@@ -77,7 +83,7 @@ static inline trace_picture_view trace_picture_view_of(const fleet_trace_log *lo
     if (v.last == FLEET_TRACE_NONE) v.begin_ns = 0;
     v.points_per_ns =
         TRACE_PICTURE_POINTS / (double)(v.end_ns > v.begin_ns ? v.end_ns - v.begin_ns : 1);
-    v.top = 60 + (named + 2) / 4 * 18;
+    v.top = 60 + (named + 2) / TRACE_PICTURE_COLUMNS * 18;
     v.height = log->workers <= 16 ? 20 : log->workers <= 64 ? 12 : 7;
     return v;
 }
@@ -189,7 +195,8 @@ static inline void trace_picture_put_path(svg_text *out, const trace_picture_vie
 
 static inline void trace_picture_put_legend_entry(svg_text *out, uint32_t number, uint32_t fill)
 {
-    const uint32_t x = 16 + number % 4 * 310, y = 42 + number / 4 * 18;
+    const uint32_t x = 16 + number % TRACE_PICTURE_COLUMNS * 310;
+    const uint32_t y = 42 + number / TRACE_PICTURE_COLUMNS * 18;
     svg_put(out, "<rect x=\"%u\" y=\"%u\" width=\"12\" height=\"12\" fill=\"%s\"/>", x, y,
             trace_picture_colour(fill));
     svg_put(out, "<text x=\"%u\" y=\"%u\">", x + 18, y + 10);
@@ -228,7 +235,45 @@ static inline void trace_picture_put_legend(svg_text *out, const trace_picture_v
     svg_put(out, "notify: %.2f us</text>\n", notify_ns / 1e3);
     if (kinds > named)
         svg_put(out, "<text x=\"%u\" y=\"%u\">and %u kinds more, in the same colours</text>\n",
-                16 + (named + 2) % 4 * 310, 52 + (named + 2) / 4 * 18, kinds - named);
+                16 + (named + 2) % TRACE_PICTURE_COLUMNS * 310,
+                52 + (named + 2) / TRACE_PICTURE_COLUMNS * 18, kinds - named);
+}
+
+static inline uint32_t trace_picture_bottom(const trace_picture_view *v)
+{
+    return trace_picture_row_top(v, v->log->workers - 1) + v->height;
+}
+
+static inline void trace_picture_put_head(svg_text *out, uint32_t height, const char *title)
+{
+    svg_put(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
+            "viewBox=\"0 0 %u %u\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" "
+            "fill=\"#222\">\n<title>",
+            TRACE_PICTURE_WIDTH, height, TRACE_PICTURE_WIDTH, height);
+    svg_put_xml(out, title, SIZE_MAX);
+    svg_put(out,
+            "</title>\n<style>.e{font-size:9px;text-anchor:end}"
+            ".n{font-size:9px;text-anchor:middle}%s</style>\n"
+            "<rect width=\"%u\" height=\"%u\" fill=\"#fbfbfb\"/>\n",
+            SVG_DARK, TRACE_PICTURE_WIDTH, height);
+}
+
+/* A log with its title, its legend and the scale of time. */
+static inline void trace_picture_put_log(svg_text *out, const trace_picture_view *v,
+                                         const char *title)
+{
+    const uint32_t bottom = trace_picture_bottom(v);
+    svg_put(out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
+    svg_put_xml(out, title, SIZE_MAX);
+    svg_put(out, "; red: the critical path</text>\n");
+    trace_picture_put_legend(out, v);
+    trace_picture_put_rows(out, v);
+    trace_picture_put_path(out, v);
+    for (uint32_t i = 0; i <= 8; i++)
+        svg_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%.2f us</text>\n",
+                TRACE_PICTURE_LEFT + i * (TRACE_PICTURE_POINTS / 8), bottom + 14,
+                TRACE_PICTURE_POINTS / v->points_per_ns * i / 8e3);
 }
 
 /* Draws `steps` steps from first_step on; steps 0: the last one that has records. Writes at most `bytes` bytes with the
@@ -236,34 +281,44 @@ static inline void trace_picture_put_legend(svg_text *out, const trace_picture_v
 static inline size_t trace_picture(const fleet_trace_log *log, uint32_t first_step, uint32_t steps,
                                    char *text, size_t bytes)
 {
-    const uint32_t width = TRACE_PICTURE_LEFT + TRACE_PICTURE_POINTS + 36;
     svg_text out = svg_text_in(text, bytes);
     trace_picture_view v;
     char title[256];
-    uint32_t bottom;
     if (!log || !log->workers) return 0;
     v = trace_picture_view_of(log, first_step, steps);
-    bottom = trace_picture_row_top(&v, log->workers - 1) + v.height;
     fleet_trace_report(log, first_step, steps, title, sizeof title);
     title[strcspn(title, "\n")] = 0; /* its first line */
-    svg_put(&out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
-            "viewBox=\"0 0 %u %u\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" "
-            "fill=\"#222\">\n<title>%s</title>\n"
-            "<style>.e{font-size:9px;text-anchor:end}.n{font-size:9px;text-anchor:middle}</style>\n"
-            "<rect width=\"%u\" height=\"%u\" fill=\"#fbfbfb\"/>\n",
-            width, bottom + 28, width, bottom + 28, title, width, bottom + 28);
-    svg_put(&out,
-            "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">%s; red: the critical "
-            "path</text>\n",
-            title);
-    trace_picture_put_legend(&out, &v);
-    trace_picture_put_rows(&out, &v);
-    trace_picture_put_path(&out, &v);
-    for (uint32_t i = 0; i <= 8; i++)
-        svg_put(&out, "<text class=\"n\" x=\"%u\" y=\"%u\">%.2f us</text>\n",
-                TRACE_PICTURE_LEFT + i * (TRACE_PICTURE_POINTS / 8), bottom + 14,
-                (double)(v.end_ns - v.begin_ns) * i / 8e3);
+    trace_picture_put_head(&out, trace_picture_bottom(&v) + 28, title);
+    trace_picture_put_log(&out, &v, title);
+    svg_put(&out, "</svg>\n");
+    return out.length;
+}
+
+/* Draws the last step of `count` logs under their titles, one below the other and on one scale of time. Writes and
+   returns as trace_picture does; 0: there is no log. */
+static inline size_t trace_pictures(const fleet_trace_log *logs, const char *const *titles,
+                                    uint32_t count, const char *title, char *text, size_t bytes)
+{
+    svg_text out = svg_text_in(text, bytes);
+    trace_picture_view v;
+    double points_per_ns = 0;
+    uint32_t height = 0, top = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!logs[i].workers) return 0;
+        v = trace_picture_view_of(&logs[i], 0, 0);
+        if (!i || v.points_per_ns < points_per_ns) points_per_ns = v.points_per_ns;
+        height += trace_picture_bottom(&v) + 28;
+    }
+    if (!count) return 0;
+    trace_picture_put_head(&out, height, title);
+    for (uint32_t i = 0; i < count; i++) {
+        v = trace_picture_view_of(&logs[i], 0, 0);
+        v.points_per_ns = points_per_ns;
+        svg_put(&out, "<g transform=\"translate(0 %u)\">\n", top);
+        trace_picture_put_log(&out, &v, titles[i]);
+        svg_put(&out, "</g>\n");
+        top += trace_picture_bottom(&v) + 28;
+    }
     svg_put(&out, "</svg>\n");
     return out.length;
 }

@@ -553,6 +553,23 @@ static void check_svg(test_run *t, const traced *o, uint32_t first, uint32_t ste
     for (uint32_t g = 0; g < o->r.m->n_grids; g++) CHECK_TEXT(text, o->r.m->grids[g].name);
 }
 
+/* Two logs in one picture. */
+static void check_two(test_run *t, const traced *o)
+{
+    static const char *const titles[2] = {"one & two", "three"};
+    fleet_trace_log logs[2];
+    size_t length;
+    logs[0] = logs[1] = o->log;
+    length = trace_pictures(logs, titles, 2, "both", text, sizeof text);
+    CHECK(length < sizeof text && strlen(text) == length);
+    CHECK(xml_is_well(text));
+    CHECK_INT(times_in(text, ">chiplet "), 2 * o->log.plan->chiplets);
+    CHECK_INT(times_in(text, "<polyline"), 2);
+    CHECK_TEXT(text, "one &#38; two");
+    CHECK_TEXT(text, "three");
+    CHECK_INT(trace_pictures(logs, titles, 0, "none", text, sizeof text), 0);
+}
+
 static void run_written(test_run *t, const setting *s_, void *model_)
 {
     setting s = *s_;
@@ -563,6 +580,7 @@ static void run_written(test_run *t, const setting *s_, void *model_)
     check_report(t, &o, 0, 2);
     if (!t->failed_here) check_json(t, &o, 1, 1);
     if (!t->failed_here) check_svg(t, &o, 0, 3);
+    if (!t->failed_here) check_two(t, &o);
     /* Without steps: the last one. */
     if (t->failed_here) return;
     CHECK(fleet_trace_report(&o.log, 0, 0, text, sizeof text) > 0);
@@ -637,6 +655,16 @@ static void a_made_log(test_run *t)
     snprintf(want, sizeof want, "points=\"1272.0,%.1f 772.0,%.1f 472.0,%.1f 172.0,%.1f \"",
              78 + high / 2.0, 78 + high / 2.0, 78 + high / 2.0, 78 + high / 2.0);
     CHECK_TEXT(text, want);
+    /* Beside a shorter log, whose only tile ends after 400 us: both are drawn on the scale of the longer one. */
+    {
+        static const char *const titles[2] = {"long", "short"};
+        fleet_trace_log logs[2];
+        logs[0] = logs[1] = o.log;
+        logs[1].n_tasks = 1;
+        CHECK(trace_pictures(logs, titles, 2, "both", text, sizeof text) < sizeof text);
+        snprintf(want, sizeof want, "#7fb2e5\" d=\"M172 78h300v%uh-300z\"/>", high);
+        CHECK_INT(times_in(text, want), 2);
+    }
     CHECK(fleet_trace_json(&o.log, 0, 0, text, sizeof text) < sizeof text);
     CHECK_TEXT(text, "\"name\":\"g1(0)\",\"cat\":\"task\",\"pid\":0,\"tid\":0,\"ts\":700.000,"
                      "\"dur\":500.000");
