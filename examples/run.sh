@@ -106,7 +106,7 @@ END
 }
 
 mkdir -p build
-good=0 bad=0
+good=0 bad=0 skipped=0
 for file in [0-9][0-9]_*.c; do
     name=${file%.c}
     wanted "$name" "$@" || continue
@@ -115,9 +115,18 @@ for file in [0-9][0-9]_*.c; do
     echo "== $name ($on)"
     if $how "$file" "build/$name" && "build/$name"; then good=$((good + 1)); else bad=$((bad + 1)); fi
 done
+if wanted 09_torch_extension "$@"; then
+    if [ "$platform" = cuda ] && python3 -c 'import torch' 2>/dev/null; then
+        echo "== 09_torch_extension (cuda)"
+        if python3 09_torch_extension.py; then good=$((good + 1)); else bad=$((bad + 1)); fi
+    else
+        echo "== 09_torch_extension is skipped: it needs an NVIDIA GPU and a python3 that has torch"
+        skipped=1
+    fi
+fi
 if wanted qwen3 "$@"; then
     echo "== qwen3 ($platform)"
     if decoder; then good=$((good + 1)); else bad=$((bad + 1)); fi
 fi
 echo "$good examples ok, $bad failed"
-[ $bad = 0 ] && [ $good -gt 0 ]
+[ $bad = 0 ] && [ $((good + skipped)) -gt 0 ]
