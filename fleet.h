@@ -650,10 +650,13 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
    which run on different chiplets, and in which order the workers of a chiplet take the tiles of a slice. Plain data:
    it may be part of a tile's arguments. After FLEET (arXiv 2604.15379). */
 typedef enum fleet_split {
-    FLEET_SPLIT_N, /* a slice has a run of columns, and all rows ("M-tile") */
+    /* a slice has a run of columns, and all rows ("M-tile"): each weight is read by one chiplet */
+    FLEET_SPLIT_N,
     FLEET_SPLIT_M, /* slice s of S has the rows of tiles m = s mod S; if there are fewer than S rows, the slices that
-                      have the same row share its columns */
-    FLEET_SPLIT_K /* a slice has a run of k, and all tiles: partial sums, which a second grid adds in order */
+                      have the same row share its columns. For many rows and few columns */
+    /* a slice has a run of k, and all tiles: partial sums, which a second grid adds in order. For fewer tiles than
+       workers */
+    FLEET_SPLIT_K
 } fleet_split;
 
 typedef enum fleet_traversal {
