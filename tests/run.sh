@@ -845,14 +845,15 @@ amalgamate_twice() {
         cmp "$out/fleet_all.h" "$out/again.h" && ! grep -E '^#include "fleet|^#.*__has_include.*stb_ds' "$out/fleet_all.h"
 }
 
-# Each block "```c" of README.md: a program where it has a main, which must run and exit with 0;
+# Links, pictures and the CMake project of the pages. Each block "```c" of README.md: a program where it has a main, which must run and exit with 0;
 # otherwise declarations that must compile after the headers. A block that begins with the line
 # "/* fragment */" is neither.
 group_readme() {
     local file name
-    setup_packages gcc:gcc
+    setup_packages gcc:gcc g++:g++ cmake:cmake make:make python3:python3
     setup_stb
-    [ -e README.md ] || return 0
+    check pages python3 -B tests/pages.py
+    program cmake env OUT="$out/cmake" timeout -k 5 "$(stretched 300)" bash tests/cmake.sh
     awk -v dir="$out" '
         /^```c$/ { n++; file = sprintf("%s/%02d.c", dir, n); next }
         /^```/ { file = "" }

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Configures and builds README.md's CMake project with its smallest program, for the CPU, and runs it; for CUDA where nvcc
+# is, and for HIP where a native hipcc is. Prints lines as test programs do; products go to $OUT.
+set -eu
+cd "$(dirname "$0")/.."
+out=${OUT:?}
+top=$PWD
+
+# block LANGUAGE WORD: the first block of that language which contains the word.
+block() {
+    awk -v open="\`\`\`$1" -v word="$2" '
+        $0 == open { inside = 1; text = ""; next }
+        /^```/ { if (inside && index(text, word)) { printf "%s", text; exit } inside = 0 }
+        inside { text = text $0 "\n" }' README.md
+}
+
+rm -rf "$out/app"
+mkdir -p "$out/app/src" "$out/app/third_party/fleet"
+block cmake add_executable >"$out/app/CMakeLists.txt"
+block c 'int main(' >"$out/app/src/megakernel.c"
+[ -s "$out/app/CMakeLists.txt" ] && [ -s "$out/app/src/megakernel.c" ]
+cp fleet.h fleet_device.h fleet_sched.h "$out/app/third_party/fleet"
+[ -z "${STB_DS:-}" ] || cp "$STB_DS" "$out/app/third_party/fleet"
+
+built() { # LANGUAGE
+    rm -rf "$out/$1"
+    if (cd "$out" && cmake -S app -B "$1" -DCMAKE_BUILD_TYPE=Release "-DFLEET_LANGUAGE=$1" && cmake --build "$1") >"$out/$1.log" 2>&1; then
+        return 0
+    fi
+    tail -n 20 "$out/$1.log"
+    echo "FAIL $1: does not build ($top/$out/$1.log)"
+    return 1
+}
+run() { # LANGUAGE
+    if "$out/$1/app"; then echo "pass $1"; else echo "FAIL $1: ended with status $?"; fi
+}
+
+! built C || run C
+PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
+if ! command -v nvcc >/dev/null; then
+    echo "skip CUDA: needs nvcc"
+elif built CUDA; then
+    if nvidia-smi -L >/dev/null 2>&1; then run CUDA; else echo "pass CUDA"; fi
+fi
+# CMake asks for the ROCm installation of a native hipcc; that of the tests' own root is not one.
+if ! command -v hipcc >/dev/null; then
+    echo "skip HIP: needs a native hipcc, as on a machine with an AMD GPU"
+elif built HIP; then
+    if [ -e /dev/kfd ]; then run HIP; else echo "pass HIP"; fi
+fi
