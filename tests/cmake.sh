@@ -23,7 +23,7 @@ cp fleet.h fleet_device.h fleet_sched.h "$out/app/third_party/fleet"
 [ -z "${STB_DS:-}" ] || cp "$STB_DS" "$out/app/third_party/fleet"
 
 built() { # LANGUAGE
-    rm -rf "$out/$1"
+    rm -rf "${out:?}/$1"
     if (cd "$out" && cmake -S app -B "$1" -DCMAKE_BUILD_TYPE=Release "-DFLEET_LANGUAGE=$1" && cmake --build "$1") >"$out/$1.log" 2>&1; then
         return 0
     fi
