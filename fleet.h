@@ -104,7 +104,7 @@ FLEET_C_BEGIN
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
 #define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
-#define FLEET_MAX_TENSORS 16  /* run-time tensors of one graph */
+#define FLEET_MAX_TENSORS 256 /* run-time tensors of one graph; a state has a pointer for each */
 #define FLEET_MAX_BUCKETS 64  /* buckets of one plan: sets of queues, for values of its symbols */
 #define FLEET_LINE_BYTES 128  /* of a cache line; counters share none with other data */
 
@@ -571,7 +571,10 @@ typedef struct fleet_plan_desc {
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
     fleet_buckets buckets[FLEET_MAX_SYMBOLS];
-    uint32_t n_buckets; /* default 0: powers of two, and the symbol's max */
+    /* default 0: powers of two, and the symbol's max. If the buckets of all symbols together were more than
+       FLEET_MAX_BUCKETS, every second one is left out of those by default, from the longest list first, until they fit:
+       1, 4, 16 ... */
+    uint32_t n_buckets;
 } fleet_plan_desc;
 
 /* The defaults, for a caller that changes single fields. */
@@ -3150,11 +3153,35 @@ static fleet_status fleeti_add_bucket(fleeti_build *b, fleeti_bucketing *all, ui
     return FLEET_OK;
 }
 
+/* The number of all buckets; saturated. */
+static uint64_t fleeti_count_buckets(const fleeti_bucketing *all, uint32_t n)
+{
+    uint64_t total = 1;
+    uint32_t s;
+    for (s = 0; s < n && total <= FLEET_MAX_BUCKETS; s++) total *= all->count[s];
+    return total;
+}
+
+/* Leaves every second bucket out of the longest list that is by default, but never the largest value. Returns 0 if
+   no list can be shorter. */
+static int fleeti_thin_buckets(fleeti_bucketing *all, const uint8_t *by_default, uint32_t n)
+{
+    uint32_t longest = n, s, i, kept;
+    for (s = 0; s < n; s++)
+        if (by_default[s] && all->count[s] > (longest < n ? all->count[longest] : 1)) longest = s;
+    if (longest == n) return 0;
+    kept = (all->count[longest] + 1) / 2;
+    for (i = 0; i < kept; i++)
+        all->value[longest][i] = all->value[longest][2 * i + (all->count[longest] % 2 ? 0 : 1)];
+    all->count[longest] = kept;
+    return 1;
+}
+
 static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
 {
     const fleet_plan_desc *desc = b->desc;
     uint32_t n = FLEETI_LEN(b->g->symbols), i, s, k;
-    uint64_t total = 1;
+    uint8_t by_default[FLEET_MAX_SYMBOLS];
     int64_t value;
     fleet_status status = FLEET_OK;
     if (desc->n_buckets > FLEET_MAX_SYMBOLS)
@@ -3181,22 +3208,27 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
         if (status != FLEET_OK) return status;
     }
+    memset(by_default, 0, sizeof by_default);
     for (s = 0; s < n && status == FLEET_OK; s++) {
         const fleeti_symbol_def *def = &b->g->symbols[s];
-        if (!all->count[s]) {
-            for (value = 1; value < def->max && status == FLEET_OK; value *= 2)
-                if (value >= def->min) status = fleeti_add_bucket(b, all, s, value);
-            if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
-        }
-        total *= all->count[s];
-        if (total > FLEET_MAX_BUCKETS)
+        if (all->count[s]) continue;
+        by_default[s] = 1;
+        for (value = 1; value < def->max && status == FLEET_OK; value *= 2)
+            if (value >= def->min) status = fleeti_add_bucket(b, all, s, value);
+        if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
+    }
+    if (status != FLEET_OK) return status;
+    while (fleeti_count_buckets(all, n) > FLEET_MAX_BUCKETS)
+        if (!fleeti_thin_buckets(all, by_default, n)) {
+            for (s = 0; fleeti_count_buckets(all, s + 1) <= FLEET_MAX_BUCKETS; s++) {
+            }
             return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                                  "plan: over %d buckets in all, with those of symbol %s: name "
                                  "fewer with fleet_buckets_at_build",
-                                 FLEET_MAX_BUCKETS, def->name);
-    }
-    all->total = (uint32_t)total;
-    return status;
+                                 FLEET_MAX_BUCKETS, b->g->symbols[s].name);
+        }
+    all->total = (uint32_t)fleeti_count_buckets(all, n);
+    return FLEET_OK;
 }
 
 /* Sets the symbols to bucket i of all. The last symbol changes fastest. */

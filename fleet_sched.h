@@ -310,7 +310,7 @@ typedef struct fleet_state {
     uint32_t first_epoch;
     uint32_t debugged; /* 1: it was made under a debugger */
     /* a bit for each symbol that has a value, and for each tensor that has memory */
-    uint32_t bound_symbols, bound_tensors;
+    uint32_t bound_symbols, bound_tensors[(FLEET_MAX_TENSORS + 31) / 32];
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
     char message[160]; /* why the last fleet_bind or launch was refused; for the report */
@@ -4347,7 +4347,7 @@ static fleet_status fleeti_check_bound(fleet_state *s)
                                  "symbol %s has no value: fleet_bind before the first launch",
                                  fleeti_symbol_name(plan, i));
     for (uint32_t i = 0; i < plan->n_tensors; i++)
-        if (!(s->bound_tensors >> i & 1))
+        if (!(s->bound_tensors[i / 32] >> i % 32 & 1))
             return fleeti_refuse(s, FLEET_ERROR_TENSOR_UNBOUND,
                                  "run-time tensor %s has no memory: fleet_bind_tensor before the "
                                  "first launch",
@@ -4369,7 +4369,7 @@ fleet_status fleet_bind_tensor(fleet_state *s, const char *tensor, int32_t *memo
     if (i == plan->n_tensors)
         return fleeti_refuse(s, FLEET_ERROR_NAME, "run-time tensor %s is not one of the plan",
                              tensor);
-    s->bound_tensors |= 1u << i;
+    s->bound_tensors[i / 32] |= 1u << i % 32;
     s->message[0] = 0;
     device = (fleeti_state *)(void *)s->device;
     args[0] = &device, args[1] = &i, args[2] = &memory;

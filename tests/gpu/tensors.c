@@ -12,6 +12,7 @@
 #define HALVES 2
 enum { RAN_ROUTE, RAN_GROUP, RAN_SCATTER, RAN_TILE, RAN_COMBINE, GRIDS };
 #define CELLS 64
+#define LAYERS 48
 
 /* How the writers go wrong. */
 enum {
@@ -133,31 +134,57 @@ typedef struct moe_rig {
     fleet_image image;
     fleet_state state;
     fleet_launch_desc launch;
-    moe m;
+    uint32_t layers;
+    moe m;             /* of the first layer */
+    moe layer[LAYERS]; /* of all of them, but the first one */
     void *memory, *args;
     int32_t choice[MOST * K];
     uint32_t want[GRIDS * CELLS];
 } moe_rig;
 
-static fleet_graph *moe_graph(const setting *s)
+/* The name of a layer's object: "topk" in the first layer, "topk 3". */
+static const char *moe_name(char *text, const char *base, uint32_t layer)
 {
-    fleet_graph *g = fleet_graph_create(NULL);
-    fleet_dim n = fleet_symbol(g, "tokens", 0, MOST), experts = fleet_dim_of(EXPERTS);
+    if (layer)
+        snprintf(text, 32, "%s %u", base, layer);
+    else
+        snprintf(text, 32, "%s", base);
+    return text;
+}
+
+/* A layer, which comes after grid *last; leaves its own last grid there. */
+static void moe_add_layer(fleet_graph *g, const setting *s, fleet_dim n, uint32_t layer,
+                          fleet_grid *last)
+{
+    fleet_dim experts = fleet_dim_of(EXPERTS);
     fleet_dim tiles = fleet_dim_plus(fleet_dim_ceil_div(fleet_dim_times(n, K), ROWS), EXPERTS);
-    fleet_etensor routed = fleet_event_tensor(g, "routed", fleet_shape0(), FLEET_COUNT_DERIVED);
-    fleet_etensor grouped = fleet_event_tensor(g, "grouped", fleet_shape0(), FLEET_COUNT_DERIVED);
-    fleet_etensor filled = fleet_event_tensor(g, "filled", fleet_shape1(experts), MOST);
-    fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), FLEET_COUNT_DERIVED);
-    fleet_grid route = fleet_call_device(g, "route", moe_route, fleet_shape1(n), 0);
-    fleet_grid group = fleet_call_device(g, "group", moe_group, fleet_shape0(), 0);
-    fleet_grid scatter = fleet_call_device(g, "scatter", moe_scatter, fleet_shape1(n), 0);
-    fleet_grid tile =
-        fleet_call_device(g, "tile", moe_tile, fleet_shape2(tiles, fleet_dim_of(HALVES)), 0);
-    fleet_grid combine = fleet_call_device(g, "combine", moe_combine, fleet_shape1(n), 0);
-    fleet_tensor topk = fleet_runtime_tensor(g, "topk", fleet_shape2(n, fleet_dim_of(K)), route);
-    fleet_tensor counts = fleet_runtime_tensor(g, "counts", fleet_shape1(experts), group);
-    fleet_tensor indptr =
-        fleet_runtime_tensor(g, "indptr", fleet_shape1(fleet_dim_plus(experts, 1)), group);
+    char name[32];
+    fleet_etensor routed =
+        fleet_event_tensor(g, moe_name(name, "routed", layer), fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_etensor grouped = fleet_event_tensor(g, moe_name(name, "grouped", layer), fleet_shape0(),
+                                               FLEET_COUNT_DERIVED);
+    fleet_etensor filled =
+        fleet_event_tensor(g, moe_name(name, "filled", layer), fleet_shape1(experts), MOST);
+    fleet_etensor done =
+        fleet_event_tensor(g, moe_name(name, "done", layer), fleet_shape0(), FLEET_COUNT_DERIVED);
+    fleet_grid route =
+        fleet_call_device(g, moe_name(name, "route", layer), moe_route, fleet_shape1(n), layer);
+    fleet_grid group =
+        fleet_call_device(g, moe_name(name, "group", layer), moe_group, fleet_shape0(), layer);
+    fleet_grid scatter =
+        fleet_call_device(g, moe_name(name, "scatter", layer), moe_scatter, fleet_shape1(n), layer);
+    fleet_grid tile = fleet_call_device(g, moe_name(name, "tile", layer), moe_tile,
+                                        fleet_shape2(tiles, fleet_dim_of(HALVES)), layer);
+    fleet_grid combine =
+        fleet_call_device(g, moe_name(name, "combine", layer), moe_combine, fleet_shape1(n), layer);
+    fleet_tensor topk = fleet_runtime_tensor(g, moe_name(name, "topk", layer),
+                                             fleet_shape2(n, fleet_dim_of(K)), route);
+    fleet_tensor counts =
+        fleet_runtime_tensor(g, moe_name(name, "counts", layer), fleet_shape1(experts), group);
+    fleet_tensor indptr = fleet_runtime_tensor(g, moe_name(name, "indptr", layer),
+                                               fleet_shape1(fleet_dim_plus(experts, 1)), group);
+    if (layer) fleet_after(g, route, *last);
+    *last = combine;
     if (s->seed % 2) fleet_grid_level(g, scatter, FLEET_LEVEL_WAVE);
     if (s->seed % 3 == 0) fleet_grid_level(g, tile, FLEET_LEVEL_WAVE);
     setting_mix(s, g, route, 0), setting_mix(s, g, group, 1), setting_mix(s, g, scatter, 2);
@@ -171,17 +198,40 @@ static fleet_graph *moe_graph(const setting *s)
     fleet_in_edge_range(g, tile, filled, indptr);
     fleet_out_edge(g, tile, done, "th->");
     fleet_in_edge(g, combine, done, "i->");
+}
+
+static fleet_graph *moe_graph(const setting *s, uint32_t layers)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_dim n = fleet_symbol(g, "tokens", 0, MOST);
+    fleet_grid last;
+    uint32_t i;
+    for (i = 0; i < layers; i++) moe_add_layer(g, s, n, i, &last);
     return g;
 }
 
-static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch)
+/* The memory of a layer, from `at` on; returns its end. What ran is counted for all layers together. */
+static uint32_t *moe_memory(const moe_rig *r, moe *m, uint32_t *at)
+{
+    *m = r->m;
+    m->topk = (int32_t *)at, at += MOST * K;
+    m->counts = (int32_t *)at, at += EXPERTS;
+    m->indptr = (int32_t *)at, at += EXPERTS + 1;
+    m->scattered = at, at += MOST;
+    m->tiled = at, at += TILES * HALVES;
+    return at;
+}
+
+static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch, uint32_t layers)
 {
     fleet_plan_desc desc = setting_plan_desc(s);
     fleet_state_desc state = setting_state_desc(s);
-    const size_t words = GRIDS * CELLS + 2 * MOST * K + EXPERTS + (EXPERTS + 1) + MOST + TILES * 2;
-    uint32_t *at;
+    const size_t each = MOST * K + EXPERTS + (EXPERTS + 1) + MOST + TILES * HALVES;
+    const size_t words = GRIDS * CELLS + MOST * K + layers * each;
+    uint32_t *at, i;
     memset(r, 0, sizeof *r);
-    r->g = moe_graph(s);
+    r->layers = layers;
+    r->g = moe_graph(s, layers);
     if (fleet_plan_build(r->g, &desc, &r->plan)) {
         test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(r->g));
         return 0;
@@ -192,12 +242,9 @@ static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch)
     at = (uint32_t *)r->memory;
     r->m.ran = at, at += GRIDS * CELLS;
     r->m.choice = (const int32_t *)at, at += MOST * K;
-    r->m.topk = (int32_t *)at, at += MOST * K;
-    r->m.counts = (int32_t *)at, at += EXPERTS;
-    r->m.indptr = (int32_t *)at, at += EXPERTS + 1;
-    r->m.scattered = at, at += MOST;
-    r->m.tiled = at;
-    NEED_STATUS(fleet_device_alloc(&r->args, sizeof r->m), FLEET_OK);
+    at = moe_memory(r, &r->m, at);
+    for (i = 1; i < layers; i++) at = moe_memory(r, &r->layer[i], at);
+    NEED_STATUS(fleet_device_alloc(&r->args, layers * sizeof r->m), FLEET_OK);
     NEED_STATUS(fleet_upload(&r->image, r->plan, NULL), FLEET_OK);
     state.first_epoch = epoch;
     NEED_STATUS(fleet_state_create(&r->state, &r->image, &state, NULL), FLEET_OK);
@@ -207,9 +254,17 @@ static int moe_open(test_run *t, moe_rig *r, const setting *s, uint32_t epoch)
 
 static int moe_lend(test_run *t, moe_rig *r)
 {
-    NEED_STATUS(fleet_bind_tensor(&r->state, "topk", r->m.topk, NULL), FLEET_OK);
-    NEED_STATUS(fleet_bind_tensor(&r->state, "counts", r->m.counts, NULL), FLEET_OK);
-    NEED_STATUS(fleet_bind_tensor(&r->state, "indptr", r->m.indptr, NULL), FLEET_OK);
+    char name[32];
+    uint32_t i;
+    for (i = 0; i < r->layers; i++) {
+        const moe *m = i ? &r->layer[i] : &r->m;
+        NEED_STATUS(fleet_bind_tensor(&r->state, moe_name(name, "topk", i), m->topk, NULL),
+                    FLEET_OK);
+        NEED_STATUS(fleet_bind_tensor(&r->state, moe_name(name, "counts", i), m->counts, NULL),
+                    FLEET_OK);
+        NEED_STATUS(fleet_bind_tensor(&r->state, moe_name(name, "indptr", i), m->indptr, NULL),
+                    FLEET_OK);
+    }
     return 1;
 }
 
@@ -265,7 +320,8 @@ static int moe_run(test_run *t, moe_rig *r, uint32_t tokens, uint32_t steps, fle
 {
     NEED_STATUS(fleet_to_device((void *)(uintptr_t)r->m.choice, r->choice, sizeof r->choice, NULL),
                 FLEET_OK);
-    NEED_STATUS(fleet_to_device(r->args, &r->m, sizeof r->m, NULL), FLEET_OK);
+    r->layer[0] = r->m;
+    NEED_STATUS(fleet_to_device(r->args, r->layer, r->layers * sizeof r->m, NULL), FLEET_OK);
     NEED_STATUS(fleet_bind(&r->state, "tokens", tokens, NULL), FLEET_OK);
     r->launch.steps = steps;
     r->launch.host.seed++;
@@ -280,7 +336,7 @@ static void run_routing(test_run *t, const setting *s, void *epoch)
     static const uint32_t sizes[] = {3, 0, 12, 1, 8, 5, 12, 2, 7};
     moe_rig r;
     uint64_t rng = s->seed;
-    if (!moe_open(t, &r, s, *(const uint32_t *)epoch) || !moe_lend(t, &r)) return;
+    if (!moe_open(t, &r, s, *(const uint32_t *)epoch, 1) || !moe_lend(t, &r)) return;
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const uint32_t steps = 1 + i % 3;
         moe_choose(&r, i % 3, &rng);
@@ -294,6 +350,37 @@ static void routing_on_the_device(test_run *t)
 {
     uint32_t epoch = 0;
     in_settings(t, 12, run_routing, &epoch);
+}
+
+/* As many layers as large mixtures of experts have, each with run-time tensors of its own. */
+static void run_layers(test_run *t, const setting *s, void *unused)
+{
+    static moe_rig r;
+    static char report[4096];
+    uint64_t rng = s->seed;
+    uint32_t i;
+    (void)unused;
+    if (!moe_open(t, &r, s, 0, LAYERS)) return;
+    r.layers--; /* the last layer has no memory yet */
+    if (!moe_lend(t, &r)) return;
+    r.layers++;
+    CHECK_STATUS(fleet_bind(&r.state, "tokens", 1, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_launch(&r.state, &r.launch, FLEET_KERNEL_OF(moe_kernel), r.args),
+                 FLEET_ERROR_TENSOR_UNBOUND);
+    fleet_report(&r.state, report, sizeof report);
+    CHECK_TEXT(report, "run-time tensor topk 47 has no memory");
+    if (!moe_lend(t, &r)) return;
+    for (i = 0; i < 2; i++) {
+        moe_choose(&r, 2 * i, &rng);
+        moe_expect(&r, 4 - i, (1 + i) * LAYERS);
+        if (!moe_run(t, &r, 4 - i, 1 + i, FLEET_OK)) return;
+    }
+    moe_close(&r);
+}
+
+static void forty_eight_layers(test_run *t)
+{
+    in_settings(t, 1, run_layers, NULL);
 }
 
 /* A device-wide event between grids does as well. */
@@ -357,7 +444,7 @@ static void run_broken(test_run *t, const setting *s, void *unused)
     char report[4096];
     uint64_t rng = s->seed;
     (void)unused;
-    if (!moe_open(t, &r, s, 0)) return;
+    if (!moe_open(t, &r, s, 0, 1)) return;
     CHECK_STATUS(fleet_bind(&r.state, "tokens", 1, NULL), FLEET_OK);
     CHECK_STATUS(fleet_launch(&r.state, &r.launch, FLEET_KERNEL_OF(moe_kernel), r.args),
                  FLEET_ERROR_TENSOR_UNBOUND);
@@ -406,7 +493,7 @@ static void run_any(test_run *t, const setting *s, void *unused)
     char report[4096], says[64];
     uint64_t rng = s->seed;
     (void)unused;
-    if (!moe_open(t, &r, s, 0) || !moe_lend(t, &r)) return;
+    if (!moe_open(t, &r, s, 0, 1) || !moe_lend(t, &r)) return;
     for (uint32_t i = 0; i < ANY_FAULTS; i++) {
         const uint32_t tensor = moe_random(&rng, 3), large = moe_random(&rng, 2);
         const uint32_t sizes[] = {MOST * K, EXPERTS, EXPERTS + 1};
@@ -446,6 +533,7 @@ static void any_wrong_value_is_named(test_run *t)
 static void all(test_run *t)
 {
     TEST(routing_on_the_device);
+    TEST(forty_eight_layers);
     TEST(unfused_routing);
     TEST(mixed_routing);
     TEST(run_time_counts_wrap);

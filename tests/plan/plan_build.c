@@ -973,6 +973,62 @@ static void buckets(test_run *t)
 }
 
 /* Buckets have counters of their own at system scope, too: each counts its own steps. */
+/* Checks that a symbol's buckets, in a plan of which it is one of several symbols, are these and its max. */
+static void check_values(test_run *t, const fleet_plan *plan, uint32_t symbol,
+                         const int32_t *values, uint32_t count)
+{
+    uint32_t i, k, seen = 0;
+    for (i = 0; i < plan->n_buckets; i++) {
+        const int32_t value = fleet_plan_bucket(plan, i)->bound[symbol];
+        for (k = 0; k < count && values[k] != value; k++) {
+        }
+        CHECK(k < count);
+        seen |= 1u << k;
+    }
+    CHECK_INT(seen, (1u << count) - 1u);
+}
+
+/* The default buckets of several symbols are thinned out until a plan can have them. Given ones stay. */
+static void buckets_of_several_symbols(test_run *t)
+{
+    static const int32_t batch_values[] = {1, 2, 4, 8, 16, 32, 64};
+    static const int32_t seq_values[] = {1, 4, 16, 64, 256, 1024, 4096};
+    static const int32_t sixteenth[] = {1, 16, 256, 4096}, even[] = {2, 8, 32, 100};
+    static const int64_t given[] = {3, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20};
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_dim batch = fleet_symbol(g, "batch", 1, 64), seq = fleet_symbol(g, "seq", 1, 4096);
+    fleet_plan *plan;
+    desc.topology = fleet_topology_make(1, 1);
+    fleet_call_device(g, "x", 0, fleet_shape2(batch, fleet_dim_ceil_div(seq, 512)), 0);
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->n_buckets, 49);
+    check_values(t, plan, 0, batch_values, 7);
+    check_values(t, plan, 1, seq_values, 7);
+    CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
+    fleet_plan_free(plan);
+    fleet_buckets_at_build(&desc, batch, given, 15); /* and 64 */
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->n_buckets, 64);
+    check_values(t, plan, 1, sixteenth, 4);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+    g = fleet_graph_create(NULL); /* as many as fit stay: 8 * 8 */
+    batch = fleet_symbol(g, "batch", 1, 100), seq = fleet_symbol(g, "seq", 1, 128);
+    fleet_call_device(g, "x", 0, fleet_shape2(batch, seq), 0);
+    desc.n_buckets = 0;
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->n_buckets, 64);
+    fleet_plan_free(plan);
+    fleet_symbol(g, "third", 1,
+                 2); /* twice as many: the longest list, which is the first one, is halved */
+    CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
+    CHECK_INT(plan->n_buckets, 64);
+    check_values(t, plan, 0, even, 4);
+    fleet_plan_free(plan);
+    fleet_graph_destroy(g);
+}
+
 static void buckets_of_system_scope(test_run *t)
 {
     fleet_graph *g = fleet_graph_create(NULL);
@@ -1027,6 +1083,7 @@ static void list(test_run *t)
     TEST(chosen_schedules);
     TEST(consumer_added_first);
     TEST(buckets);
+    TEST(buckets_of_several_symbols);
     TEST(buckets_of_system_scope);
     TEST(unfused);
 }

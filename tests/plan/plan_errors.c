@@ -462,6 +462,8 @@ static void symbols(test_run *t)
 static void symbols_at_launch(test_run *t)
 {
     static const int64_t down[2] = {4, 2}, far[2] = {4, 9}, near[3] = {2, 3, 5};
+    int64_t many[16];
+    uint32_t i;
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_dim n = fleet_symbol(g, "batch", 2, 8), less = n, m;
     fleet_dim large = fleet_symbol(g, "large", 1, (int64_t)1 << 33);
@@ -501,6 +503,8 @@ static void symbols_at_launch(test_run *t)
                "event tensor E: external notifies and waits cannot know the bucket");
     m = fleet_symbol(g, "many", 1, 1 << 20);
     fleet_call_device(g, "y", 0, fleet_shape1(m), 0);
+    for (i = 0; i < 16; i++) many[i] = 1 + i;
+    fleet_buckets_at_build(&desc, m, many, 16);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ARGUMENT);
     CHECK_TEXT(fleet_graph_error(g), "plan: over 64 buckets in all, with those of symbol many");
     fleet_graph_destroy(g);
