@@ -768,7 +768,7 @@ group_cuda() {
             case $name:$file in
             *:examples/0*) sanitized "$name" "$(stem "$file")" ;;
             racecheck:*/ring.c | racecheck:*/events.c) sanitized "$name" "$(stem "$file")" ;;
-            racecheck:*) ;; # knows barriers alone (README.md)
+            racecheck:*) ;; # knows barriers alone (tests/README.md)
             *:*/stream.c) sanitized "$name" stream pieces_left_behind ;;
             esac
         done
@@ -779,7 +779,7 @@ sanitized() { # TOOL PROGRAM [TEST]
         check "$1/$2" timeout -k 5 "$(stretched 180)" compute-sanitizer --tool "$1" --launch-count 400 --error-exitcode 99 "$out/$2" "${@:3}"
 }
 
-# The decoder's kernels for STATIC plans keep everything in registers (README.md, weight stream), and ptxas makes no wgmma
+# The decoder's kernels for STATIC plans keep everything in registers, and ptxas makes no wgmma
 # wait for the one before.
 cuda_registers() { # LOG
     local kernel
@@ -845,9 +845,9 @@ amalgamate_twice() {
         cmp "$out/fleet_all.h" "$out/again.h" && ! grep -E '^#include "fleet|^#.*__has_include.*stb_ds' "$out/fleet_all.h"
 }
 
-# Links, pictures and the CMake project of the pages. Each block "```c" of README.md: a program where it has a main, which must run and exit with 0;
-# otherwise declarations that must compile after the headers. A block that begins with the line
-# "/* fragment */" is neither.
+# Links, pictures and the CMake project of the pages. Each block "```c" of README.md: a program where it has a main,
+# which must run and exit with 0; otherwise declarations that must compile after the headers. A block that begins with
+# the line "/* fragment */" is neither.
 group_readme() {
     local file name
     setup_packages gcc:gcc g++:g++ cmake:cmake make:make python3:python3

@@ -112,7 +112,7 @@ static inline void plan_picture_panel(svg_text *out, const fleet_linear_plan *pl
                     "stroke=\"#fff\"/>",
                     x + step * v->width, y + worker * v->height, v->width,
                     (next - worker) * v->height, svg_colour(n));
-            svg_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%u</text>\n",
+            svg_put(out, "<text class=\"c\" x=\"%u\" y=\"%u\">%u</text>\n",
                     x + step * v->width + v->width / 2, y + (worker + next) * v->height / 2 + 3, n);
         }
         svg_put(out, "<text class=\"n\" x=\"%u\" y=\"%u\">%u</text>\n",
@@ -148,7 +148,7 @@ static inline void plan_picture_head(svg_text *out, const fleet_linear_plan *pla
             "fill=\"#222\">\n<title>",
             height, height);
     svg_put_xml(out, name ? name : "linear layer", SIZE_MAX);
-    svg_put(out, "</title>\n<style>.n{font-size:9px;text-anchor:middle}"
+    svg_put(out, "</title>\n<style>.n,.c{font-size:9px;text-anchor:middle}.c{fill:#222}"
                  ".e{font-size:9px;text-anchor:end}" SVG_DARK "</style>\n");
     svg_put(out, "<rect width=\"760\" height=\"%u\" fill=\"#fbfbfb\"/>\n", height);
     svg_put(out, "<text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">");
@@ -171,7 +171,7 @@ static inline void plan_picture_head(svg_text *out, const fleet_linear_plan *pla
     for (i = 0; i < shown; i++)
         svg_put(out,
                 "<rect x=\"%u\" y=\"69\" width=\"14\" height=\"14\" fill=\"%s\"/>"
-                "<text class=\"n\" x=\"%u\" y=\"79\">%u</text>\n",
+                "<text class=\"c\" x=\"%u\" y=\"79\">%u</text>\n",
                 110 + i * 18, svg_colour(i), 117 + i * 18, i);
     if (plan->n_tiles > shown)
         svg_put(out, "<text x=\"%u\" y=\"80\">and on to %u in the same colours</text>\n",

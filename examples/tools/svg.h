@@ -53,7 +53,7 @@ static inline void svg_put_xml(svg_text *out, const char *text, size_t limit)
 #define SVG_DARK                                                                                   \
     "@media (prefers-color-scheme: dark){svg{fill:#e6edf3}[fill=\"#fbfbfb\"]{fill:#0d1117}"        \
     "[fill=\"#eee\"],[fill=\"#e4e4e4\"]{fill:#21262d}[fill=\"#c4c4c4\"]{fill:#6e7681}"             \
-    "[fill=\"#555\"]{fill:#f0f6fc}[stroke=\"#d00000\"]{stroke:#ff5c5c}.n{fill:inherit}}"
+    "[fill=\"#555\"]{fill:#f0f6fc}[stroke=\"#d00000\"]{stroke:#ff5c5c}}"
 
 #define SVG_COLOURS 12u
 
