@@ -6,7 +6,7 @@
 y = relu(x w1) w2 for a few rows, in one launch: `up` computes a block of columns of h = relu(x w1) per task, `down` a block
 of columns of y = h w2 after all of h. torch.utils.cpp_extension compiles the kernel, which then runs on PyTorch's current
 stream, on PyTorch's tensors, and in a CUDA graph. The sources are those of any fleet program; only the functions at their
-end know PyTorch. Needs PyTorch for CUDA, nvcc and an NVIDIA GPU; the first run compiles for a minute or two.
+end know PyTorch. Needs PyTorch for CUDA, ninja, nvcc and an NVIDIA GPU; the first run compiles for a minute or two.
 """
 import os
 import sys
@@ -52,11 +52,11 @@ FLEET_TILE(down, mlp)
 FLEET_MEGAKERNEL(mlp, MLP_TILES, 256)
 
 /* Owns all that launches need but x, w1, w2 and y, whose memory must stay. */
-typedef struct module {
+typedef struct bound_mlp {
     fleet_session session;
     void *args;
     torch::Tensor h;
-} module;
+} bound_mlp;
 
 static void check(fleet_status status)
 {
@@ -66,7 +66,7 @@ static void check(fleet_status status)
 int64_t mlp_open(torch::Tensor x, torch::Tensor w1, torch::Tensor w2, torch::Tensor y)
 {
     const int64_t hidden = w1.size(1), out = w2.size(1);
-    module *m = new module();
+    bound_mlp *m = new bound_mlp();
     fleet_graph *g = fleet_graph_create(NULL);
     fleet_grid ups = fleet_call_device(g, "up", mlp_up, fleet_shape1_of((hidden + COLUMNS - 1) / COLUMNS), 0);
     fleet_grid downs = fleet_call_device(g, "down", mlp_down, fleet_shape1_of((out + COLUMNS - 1) / COLUMNS), 0);
@@ -93,7 +93,7 @@ int64_t mlp_open(torch::Tensor x, torch::Tensor w1, torch::Tensor w2, torch::Ten
 /* Only enqueues, so that it can be captured. */
 void mlp_launch(int64_t handle)
 {
-    module *m = (module *)(uintptr_t)handle;
+    bound_mlp *m = (bound_mlp *)(uintptr_t)handle;
     fleet_launch_desc launch = m->session.launch;
     launch.stream = at::cuda::getCurrentCUDAStream();
     check(fleet_launch(&m->session.state, &launch, FLEET_KERNEL_OF(mlp_kernel), m->args));
@@ -101,12 +101,12 @@ void mlp_launch(int64_t handle)
 
 void mlp_wait(int64_t handle)
 {
-    check(fleet_session_wait(&((module *)(uintptr_t)handle)->session));
+    check(fleet_session_wait(&((bound_mlp *)(uintptr_t)handle)->session));
 }
 
 void mlp_close(int64_t handle)
 {
-    module *m = (module *)(uintptr_t)handle;
+    bound_mlp *m = (bound_mlp *)(uintptr_t)handle;
     fleet_session_close(&m->session);
     delete m;
 }
@@ -135,6 +135,8 @@ def main():
         skip("no NVIDIA GPU that torch can use")
     if not cpp_extension.CUDA_HOME:
         skip("no CUDA toolkit")
+    if not cpp_extension.is_ninja_available():
+        skip("no ninja")
     headers = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     stb = [os.path.dirname(os.environ["STB_DS"])] if os.environ.get("STB_DS") else []
     fleet = cpp_extension.load_inline("fleet_mlp", CPP, CUDA, functions=["mlp_open", "mlp_launch", "mlp_wait", "mlp_close"],
