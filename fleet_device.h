@@ -160,6 +160,10 @@
           release  fleeti_pipeline_begun: 0, order, the words, then the number     carrier  post, a sequence lock
           acquire  fleeti_produce_posted: the number, the words, order, the same number
           red      A posted task: order; N posted task; S post
+       25 early end of a run. A tile's decision -> all workers, before the next step
+          release  fleet_finish: store, then edges 1 and 9 of its step     carrier  finish; epochs only grow
+          acquire  fleeti_finishes, fleeti_last_epoch: after the step event, invalidate, load
+          red      tests/gpu/finish.c
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -3877,8 +3881,9 @@ FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_spans *p)
    waves run tiles, which may take any time, or wait within the launch's limit and set `quit` when they fail. */
 FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_spans *p, uint32_t *tries)
 {
+    /* A producer whose consumers have left must not pause: nothing would wake it on the CPU. */
     uint32_t ends =
-        fleeti_lds_pause(tries) || fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_QUIT);
+        fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_QUIT) || fleeti_lds_pause(tries);
     if (*tries % 64 == 0) ends |= fleeti_pipeline_stopped(&p->ring);
     return !fleeti_any(ends);
 }

@@ -110,6 +110,12 @@ FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
 /* fleet_block_reduce_add over the threads that run the task; needs FLEET_REDUCE_BYTES(n, ctx.threads) bytes of LDS. */
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
 
+/* Ends the run successfully after this step: the other steps of the launch do not run, and fleet_state_epoch tells how
+   many did. The state stays usable, and a captured launch may be replayed. Any thread of any tile may call it, for
+   loops that run until something converges. FLEET_ERROR_UNSUPPORTED: fleet_launch_desc.finish is 0. In
+   fleet_run_task it has no effect. */
+FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
+
 /* A tile may ignore some of them. */
 #define FLEETI_TILE_PARAMETERS(args_type)                                                          \
     const fleet_ctx ctx __attribute__((unused)), const args_type *args __attribute__((unused)),    \
@@ -216,6 +222,7 @@ typedef struct fleet_run {
     uint32_t blocks;      /* workgroups of the launch */
     uint32_t steps;
     uint32_t lds_bytes;   /* dynamic LDS of a workgroup */
+    uint32_t finish;      /* 1: tiles may call fleet_finish */
     uint32_t single_task; /* 1 + descriptor: run this one alone, without events */
     uint32_t single_chiplet;
 } fleet_run;
@@ -350,6 +357,9 @@ typedef struct fleet_launch_desc {
     /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
        launch is faster on AMD, and a captured launch is always ordinary. Default 0: cooperative where possible */
     uint32_t ordinary;
+    /* 1: tiles may call fleet_finish. No worker begins a step before all of them have ended the one before, so that the
+       prefetches and weight copies of different steps overlap less. Default 0 */
+    uint32_t finish;
     /* limit of one wait; at most INT64_MAX, or FLEET_LIMIT_NONE. Default 0: 10 s, and none where the state was made
        under a debugger */
     uint64_t limit_ns;
@@ -687,7 +697,8 @@ typedef struct fleeti_config {
     fleet_watch watch;   /* each launch sets limit_ticks, fleet_state_init the rest */
     int32_t *shapes;     /* FLEETI_SHAPE words per grid */
     fleeti_trace *trace; /* of the launch that owns the state; null: none */
-    uint32_t pad[FLEETI_EVENT_LINE - 20];
+    uint32_t finish;     /* as in its fleet_run */
+    uint32_t pad[FLEETI_EVENT_LINE - 21];
     int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
@@ -707,6 +718,8 @@ struct fleeti_state {
     fleeti_line residency;
     fleeti_line seats; /* places for workgroups that the run still has; 0 or negative: none */
     fleeti_line exited;
+    /* epoch of the state's last step in this run if a tile has called fleet_finish in it; else no epoch of the run */
+    fleeti_line finish;
     /* hardware id to chiplet number; published by `residency` */
     uint32_t chiplet_index[FLEETI_EVENT_LINE];
     /* Each launch sets these before its workgroups start: the bucket of the plan, and the symbols. */
@@ -1079,6 +1092,55 @@ FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
 #endif
 }
 
+/* ---- early end of the run -------------------------------------------------------------------- */
+
+/* A tile stores the epoch of its step before it notifies. A wave that has seen the step event complete in an epoch knows
+   whether the run ends there, and no task of the next step begins before: all workers agree on the last step. */
+FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx)
+{
+    fleeti_state *state =
+        (fleeti_state *)(uintptr_t)((const char *)ctx->symbols - offsetof(fleeti_state, symbols));
+    if (!state->config.finish) return FLEET_ERROR_UNSUPPORTED;
+    /* Published to all workers by the notify of the task. Pairs: fleeti_finishes, fleeti_last_epoch (edge 25). */
+    fleet_store_relaxed_device(&state->finish.word, ctx->epoch);
+    return FLEET_OK;
+}
+
+/* What the end of a step decides about the run. */
+#define FLEETI_STEP_GOES_ON 0u
+#define FLEETI_STEP_IS_LAST 1u
+#define FLEETI_STEP_FAILED 2u /* the wait for it has failed */
+
+/* By all lanes of a wave, where a launch may end early, and before the next step: waits until all workers have ended
+   this one. worker: of a failure. */
+FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    fleeti_state *state = fleeti_state_of(w);
+    const fleeti_event *step =
+        (const fleeti_event *)((const char *)plan + plan->events) + plan->step_event;
+    const uint32_t target =
+        ((const uint32_t *)((const char *)plan + plan->targets))[step->first_target];
+    fleeti_wait_diagnostics seen;
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    seen.counter = step->counter, seen.expected = w->epoch * target;
+    for (;;) {
+        seen.found = fleeti_poll_device(fleeti_counters_of(w).device + step->counter);
+        if (!fleeti_any((int32_t)(seen.found - seen.expected) < 0)) break;
+        seen.status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
+        if (!fleeti_any((uint32_t)seen.status)) continue;
+        if (seen.status) fleeti_record_failure(state, worker, ~0u, w->epoch, seen, 0);
+        return FLEETI_STEP_FAILED;
+    }
+    /* Acquires what the tiles of the step have stored. Pair: fleet_finish (edge 25). */
+    fleeti_invalidate_device();
+    return fleeti_any(fleet_load_relaxed_device(&state->finish.word) ==
+                      w->epoch + fleeti_parked_value(w->epoch_offset))
+               ? FLEETI_STEP_IS_LAST
+               : FLEETI_STEP_GOES_ON;
+}
+
 /* ---- residency check ------------------------------------------------------------------------- */
 
 /* Before the first tile every workgroup is counted on the chiplet where it runs. When all of them are counted, one
@@ -1241,12 +1303,14 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     {
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
         uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
+        const uint32_t early = fleet_load_relaxed_device(&state->finish.word) - epoch;
+        const uint32_t ran = early - 1 < steps ? early : steps;
         fleet_store_relaxed_device(&state->finished.word, finished);
         if (!fleet_load_relaxed_device(&state->stop.word)) {
             uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
-            epoch += steps;
+            epoch += ran;
             fleet_store_relaxed_device(&state->epoch.word, epoch);
-            fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + steps);
+            fleet_store_relaxed_device(bucket, fleet_load_relaxed_device(bucket) + ran);
         }
         fleet_store_relaxed_system(&host->epoch, epoch); /* the end of the kernel publishes both */
         fleet_store_relaxed_system(&host->finished, finished);
@@ -2166,7 +2230,13 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             offset += fleeti_scheduler_post(w, &s, ready, offset, &ends, &status);
             if (status) fleeti_scheduler_failed(w, &s, index, fleeti_no_event(status));
             if (fleeti_any((uint32_t)status)) return;
-            if (ends) w->done = fleeti_parked_of(fleeti_step_ends(w));
+            if (ends) {
+                const uint32_t decides =
+                    fleeti_parked_value(w->steps_left) > 1 && fleeti_state_of(w)->config.finish;
+                const uint32_t last = decides ? fleeti_finishes(w, s.number) : 0;
+                if (last == FLEETI_STEP_FAILED) return;
+                w->done = fleeti_parked_of(fleeti_step_ends(w) | last);
+            }
         }
         while (s.posted & 1) {
             s.posted >>= 1;
@@ -2394,6 +2464,20 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     }
 }
 
+/* The last epoch of the run: that of the launch, unless a tile has ended the run in an earlier one. It is final for an
+   epoch whose step event this wave has seen complete. */
+FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t of_launch)
+{
+    const uint32_t first = fleeti_parked_value(w->fixed->first_epoch);
+    fleeti_state *state = fleeti_state_of(w);
+    uint32_t finish;
+    if (!state->config.finish) return of_launch;
+    /* Acquires what the tiles of that step have stored. Pair: fleet_finish (edge 25). */
+    fleeti_invalidate_device();
+    finish = fleet_load_relaxed_device(&state->finish.word) - fleeti_parked_value(w->epoch_offset);
+    return finish - first <= of_launch - first ? finish : of_launch;
+}
+
 /* What arrivals made ready: the consumers [from, end), and those of complete elements, each a bit in `mask`: bit k
    is the element of triggers[k], or, if that is null, the element that lane k holds. */
 typedef struct fleeti_completions {
@@ -2444,7 +2528,8 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
         } else {
             return;
         }
-        if (e == plan->n_elements - 1 && then++ == fleeti_parked_value(w->fixed->last_epoch))
+        if (e == plan->n_elements - 1 &&
+            then++ == fleeti_first(fleeti_last_epoch(w, fleeti_parked_value(w->fixed->last_epoch))))
             continue;
         from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
         map = 0;
@@ -2789,6 +2874,12 @@ FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
            (int32_t)(fleeti_parked_value(w->fixed->last_epoch) -
                      fleeti_parked_value(w->own_epoch)) >= 0;
 }
+/* By all lanes of a wave, when the events of its head are complete: whether its step runs. */
+FLEET_DEVICE uint32_t fleeti_own_runs(const fleeti_worker *w)
+{
+    const uint32_t last = fleeti_last_epoch(w, fleeti_parked_value(w->fixed->last_epoch));
+    return fleeti_first((int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0);
+}
 
 /* By the first wave: polls the own queue and the rings until there is a task, the run ends, or the wait fails. */
 FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
@@ -2812,12 +2903,15 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
 #endif
         if (has_own && !fleeti_any((uint32_t)r->status))
             r->own = fleeti_own_ready(w, &r->scope, &r->blocked);
-        if (r->own) break;
+        /* The events of a head may be complete although its step does not run. */
+        if (r->own && fleeti_own_runs(w)) break;
+        r->own = 0;
         if (fleet_lane() == 0) {
             if (!r->status) r->popped = fleeti_pop(w, &r->from, &r->ticket, &r->status);
             if (!r->popped && !r->status) {
                 r->step.found = fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
-                over = (int32_t)(r->step.found - last * target) >= 0; /* edge 9 */
+                over = (int32_t)(r->step.found - fleeti_last_epoch(w, last) * target) >=
+                       0; /* edge 9 */
                 if (!over)
                     r->status =
                         fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
@@ -3037,6 +3131,8 @@ FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, co
 {
     const fleet_plan *plan = run->plan;
     fleeti_use_plan(f, plan);
+    /* for fleet_finish, whose word the next run clears */
+    if (fleet_thread_id() == 0) run->state->config.finish = run->finish;
     fleet_block_barrier();
     w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
     w->slow = 1;
@@ -3325,6 +3421,15 @@ FLEET_DEVICE uint32_t fleeti_finish_task_slow(fleeti_worker *w, fleet_status til
         .flags;
 }
 
+/* fleeti_finishes, by all threads of the workgroup. No other broadcast of word 1 is near. */
+FLEET_DEVICE uint32_t fleeti_finishes_block(const fleeti_worker *w)
+{
+    uint32_t last = 0;
+    if (fleeti_thread_wave(w->self) == 0)
+        last = fleeti_finishes(w, fleeti_parked_value(w->fixed->id));
+    return fleeti_broadcast(w->self, last, 1);
+}
+
 /* After the tile: publishes its data, counts steps, and fetches descriptors ahead. */
 FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 {
@@ -3349,8 +3454,11 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
     } else {
         if (w->prefetches && !w->slow) fleeti_static_finish(w);
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
+            uint32_t last = 0;
             w->head = fleeti_parked_of(w->number);
-            if (fleeti_step_ends(w)) {
+            if (fleeti_parked_value(w->steps_left) > 1 && fleeti_state_of(w)->config.finish)
+                last = fleeti_finishes_block(w);
+            if (fleeti_step_ends(w) | last) {
                 w->done = fleeti_parked_of(1);
                 w->slow = 1;
             }
@@ -3738,6 +3846,9 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
         fleet_store_relaxed_device(&state->exited.word, 0);
         state->config.watch.limit_ticks = run.limit_ticks;
         state->config.trace = trace;
+        state->config.finish = run.finish;
+        fleet_store_relaxed_device(&state->finish.word,
+                                   fleet_load_relaxed_device(&state->epoch.word));
         if (stop) {
             fleet_add_relaxed_system(&host->poisoned, 1);
         } else if (aborted) { /* for this launch and later ones */
@@ -4323,6 +4434,7 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     run->blocks = s->blocks;
     run->steps = d->steps;
     run->lds_bytes = d->lds_bytes + d->stream_bytes;
+    run->finish = d->finish;
     return FLEET_OK;
 }
 
