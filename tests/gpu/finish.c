@@ -126,10 +126,11 @@ static void run_stencil(test_run *t, const setting *s, void *variant_)
     uint32_t peak, have[MOST];
     fleet_graph *g = fleet_graph_create(NULL);
     const fleet_etensor done = fleet_event_tensor(g, "done", fleet_shape0(), FLEET_COUNT_DERIVED);
-    const fleet_grid cells = fleet_call_device(g, "relax", v->ahead ? flow_relax_ahead : mesh_relax,
-                                               fleet_shape1(fleet_dim_of((int32_t)n)), 0);
-    const fleet_grid judge =
-        fleet_call_device(g, "judge", v->ahead ? flow_judge : mesh_judge, fleet_shape0(), 0);
+    const fleet_grid cells =
+        fleet_call_device(g, "relax", v->ahead ? (uint32_t)flow_relax_ahead : (uint32_t)mesh_relax,
+                          fleet_shape1(fleet_dim_of((int32_t)n)), 0);
+    const fleet_grid judge = fleet_call_device(
+        g, "judge", v->ahead ? (uint32_t)flow_judge : (uint32_t)mesh_judge, fleet_shape0(), 0);
     stand o;
     fleet_grid_level(g, cells, v->level);
     setting_mix(s, g, cells, 0);
