@@ -95,6 +95,7 @@ typedef struct fleet_ctx {
     uint32_t lds_bytes;
     void *lds;      /* dynamic LDS of the group; a wavefront-task has its wave's share */
     uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
+    uint32_t grid;  /* index in the plan */
     fleeti_thread self;
     fleeti_pipeline stream;
     uint32_t stream_tag;
@@ -109,6 +110,9 @@ typedef struct fleet_ctx {
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
 /* fleet_block_reduce_add over the threads that run the task; needs FLEET_REDUCE_BYTES(n, ctx.threads) bytes of LDS. */
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
+
+/* The extent of an axis of the task's grid in this launch; at[axis] is less. Tiles that do not call it pay nothing. */
+FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis);
 
 /* Ends the run successfully after this step: the other steps of the launch do not run, and fleet_state_epoch tells how
    many did. The state stays usable, and a captured launch may be replayed. Any thread of any tile may call it, for
@@ -318,6 +322,8 @@ typedef struct fleet_state {
     uint32_t debugged; /* 1: it was made under a debugger */
     /* a bit for each symbol that has a value, and for each tensor that has memory */
     uint32_t bound_symbols, bound_tensors[(FLEET_MAX_TENSORS + 31) / 32];
+    /* 1 + the largest tile number of the plan, and a grid that has it */
+    uint32_t tiles, tiles_grid;
     size_t running, mailboxes, chiplet_of, counters, rings, shapes; /* offsets in device */
     size_t failures, system;                                        /* offsets in host */
     char message[160]; /* why the last fleet_bind or launch was refused; for the report */
@@ -381,7 +387,7 @@ fleet_launch_desc fleet_launch_desc_default(void);
    FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once.
    FLEET_ERROR_SYMBOL_UNBOUND, FLEET_ERROR_TENSOR_UNBOUND: fleet_bind or fleet_bind_tensor is missing.
    FLEET_ERROR_UNSUPPORTED: a trace without FLEET_TRACE. FLEET_ERROR_ARGUMENT: a field of desc is out of its range,
-   or the trace belongs to another plan. */
+   the trace belongs to another plan, or a grid's tile number is not one of the kernel's set. */
 fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                           const void *args);
 
@@ -950,6 +956,12 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->schedule);
 }
+/* The context of a tile points to the symbols of its state. */
+FLEET_DEVICE fleeti_state *fleeti_state_of_ctx(const fleet_ctx *ctx)
+{
+    return (fleeti_state *)(uintptr_t)((const char *)ctx->symbols -
+                                       offsetof(fleeti_state, symbols));
+}
 /* Whether the worker walks a queue of its own, so that its next tasks are known ahead. */
 FLEET_DEVICE uint32_t fleeti_walks(const fleeti_worker *w)
 {
@@ -1098,8 +1110,7 @@ FLEET_DEVICE void fleeti_record_running(const fleeti_worker *w, uint32_t group)
    whether the run ends there, and no task of the next step begins before: all workers agree on the last step. */
 FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx)
 {
-    fleeti_state *state =
-        (fleeti_state *)(uintptr_t)((const char *)ctx->symbols - offsetof(fleeti_state, symbols));
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
     if (!state->config.finish) return FLEET_ERROR_UNSUPPORTED;
     /* Published to all workers by the notify of the task. Pairs: fleeti_finishes, fleeti_last_epoch (edge 25). */
     fleet_store_relaxed_device(&state->finish.word, ctx->epoch);
@@ -1346,6 +1357,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.symbols = fleeti_state_of(w)->symbols;
     ctx.step = fleeti_parked_value(w->fixed->steps) - fleeti_parked_value(w->steps_left);
     ctx.task = FLEETI_TASK(w, id);
+    ctx.grid = FLEETI_TASK(w, grid);
     ctx.group = w->group;
     ctx.self = w->self;
     ctx.stream = w->stream;
@@ -1364,6 +1376,11 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
         ctx.lds = (char *)w->lds + fleet_wave_id() * ctx.lds_bytes;
     }
     return ctx;
+}
+
+FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis)
+{
+    return fleeti_state_of_ctx(ctx)->config.shapes[FLEETI_SHAPE * ctx->grid + axis];
 }
 
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
@@ -3887,8 +3904,8 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
-/* fleet_recover: clears counters, epoch, stop word and the host's copies. words: of the whole state, from which the
-   config and the table of virtual chiplets, at [table, counters), are left out: fleet_state_init set them. */
+/* fleet_recover: clears counters, epoch, stop word and the host's copies. words: of the state without its shapes, from
+   which the config and the table of virtual chiplets, at [table, counters), are left out: fleet_state_init set them. */
 FLEET_GLOBAL(256)
 void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t words,
                   uint32_t system_words)
@@ -4086,6 +4103,20 @@ static const fleeti_symbol *fleeti_symbols_of(const fleet_plan *plan)
     return (const fleeti_symbol *)(const void *)((const char *)plan + plan->symbols);
 }
 
+/* The grids' shapes, which launches change only if symbols are bound at launch, and their largest tile number. */
+static void fleeti_init_grids(fleet_state *s, const fleet_plan *plan, int32_t *shapes)
+{
+    const fleeti_grid *grids =
+        (const fleeti_grid *)(const void *)((const char *)plan + plan->grids);
+    for (uint32_t g = 0; g < plan->n_grids; g++) {
+        memcpy(shapes + FLEETI_SHAPE * g, grids[g].extent, sizeof grids[g].extent);
+        shapes[FLEETI_SHAPE * g + FLEET_MAX_RANK] = (int32_t)grids[g].slices;
+        if (grids[g].tile < s->tiles || grids[g].tile == FLEETI_TILE_EMPTY) continue;
+        s->tiles = grids[g].tile + 1;
+        s->tiles_grid = g;
+    }
+}
+
 /* Sets the counters as `epoch` steps would have left them. */
 static void fleeti_advance_counters(const fleet_plan *plan, uint32_t *counters, uint32_t *system,
                                     uint32_t epoch)
@@ -4178,6 +4209,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     header->config.host = s->host_device;
     header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
     header->config.shapes = (int32_t *)(void *)(s->device + s->shapes);
+    fleeti_init_grids(s, plan, (int32_t *)(void *)(initial + s->shapes));
     for (uint32_t i = 0; i < plan->n_symbols; i++) {
         if (fleeti_symbols_of(plan)[i].at_launch) continue;
         header->config.symbol_values[i] = plan->bound[i];
@@ -4376,6 +4408,14 @@ static fleet_status fleeti_check_kernel(fleet_state *s, const fleet_launch_desc 
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_launch_desc.threads is %u, but FLEET_KERNEL declares %u",
                              d->threads, traits->threads);
+    if (traits->tiles && s->tiles > traits->tiles) {
+        const fleet_plan *plan = s->image.plan;
+        const fleeti_grid *grids =
+            (const fleeti_grid *)(const void *)((const char *)plan + plan->grids);
+        return fleeti_refuse(
+            s, FLEET_ERROR_ARGUMENT, "grid %s has tile %u, but the kernel's set has %u tiles",
+            (const char *)plan + grids[s->tiles_grid].name, s->tiles - 1, traits->tiles);
+    }
     return FLEET_OK;
 }
 
@@ -4691,7 +4731,7 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     if ((status = fleet_prepare(s, &d, &run))) return status;
     table = (uint32_t)(s->chiplet_of / 4);
     counters = (uint32_t)(s->counters / 4);
-    words = (uint32_t)(fleet_state_bytes(s->image.plan) / 4);
+    words = (uint32_t)(s->shapes / 4); /* the shapes come last, and stay */
     system_words = (uint32_t)(fleet_state_host_bytes(s->image.plan) / 4);
     args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words,
     args[4] = &system_words;
@@ -5085,17 +5125,6 @@ static fleet_status fleeti_session_fail(fleet_session *s, fleet_status status, c
     return s->failure = status;
 }
 
-/* Bytes of the elements that grids name. */
-static uint64_t fleeti_session_args_bytes(const fleet_session *s)
-{
-    const fleeti_grid *grids =
-        (const fleeti_grid *)(const void *)((const char *)s->plan + s->plan->grids);
-    uint64_t elements = 0;
-    for (uint32_t i = 0; i < s->plan->n_grids; i++)
-        if (grids[i].args >= elements) elements = grids[i].args + 1ull;
-    return elements * s->kernel.traits->args_bytes;
-}
-
 fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_session_desc *desc,
                                 fleet_kernel kernel)
 {
@@ -5116,7 +5145,7 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
     if (status) return fleeti_session_fail(s, status, "the device cannot be described");
     status = fleet_plan_build(g, &d.plan, &s->plan);
     if (status) return fleeti_session_fail(s, status, "%s", fleet_graph_error(g));
-    args_bytes = fleeti_session_args_bytes(s);
+    args_bytes = fleet_plan_args(s->plan) * kernel.traits->args_bytes;
     if (args_bytes > UINT32_MAX)
         return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT, "the arguments take %llu bytes",
                                    (unsigned long long)args_bytes);

@@ -16,6 +16,7 @@ FLEET_TILE(square, sum)
 #if !defined(FLEET_HOST)
     if (ctx.threads != 64) return FLEET_ERROR_LAUNCH;
 #endif
+    if (fleet_extent(&ctx, 0) != ctx.symbols[0]) return FLEET_ERROR_ARGUMENT;
     if (ctx.thread == 0) args->squares[at[0]] = (uint32_t)(at[0] * at[0]);
     return args->fails ? FLEET_ERROR_TILE : FLEET_OK;
 }
@@ -52,7 +53,7 @@ FLEET_TILE(tile_count, odd)
 FLEET_TILE(slots, odd)
 {
     if (ctx.thread == 0) fleet_add_relaxed_device(args->runs, 1);
-    return FLEET_OK;
+    return fleet_extent(&ctx, 0) == 3 && fleet_extent(&ctx, 1) == 2 ? FLEET_OK : FLEET_ERROR_TILE;
 }
 FLEET_PREFETCH(slots, odd) {}
 FLEET_TILE(slots_prefetch, odd)
@@ -239,7 +240,7 @@ static void tiles_may_have_any_name(test_run *t)
     odd args;
     for (uint32_t i = 0; i <= odd_slots_prefetch; i++) {
         char name[2] = {(char)('a' + i), 0};
-        fleet_call_device(g, name, i, fleet_shape1(fleet_dim_of(3)), 0);
+        fleet_call_device(g, name, i, fleet_shape2(fleet_dim_of(3), fleet_dim_of(2)), 0);
     }
     CHECK_STATUS(fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(odd_kernel)), FLEET_OK);
     args.runs = (uint32_t *)fleet_session_alloc(&s, sizeof(uint32_t));
@@ -247,7 +248,28 @@ static void tiles_may_have_any_name(test_run *t)
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
     CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
     CHECK_STATUS(fleet_to_host(&runs, args.runs, sizeof runs, s.launch.stream), FLEET_OK);
-    CHECK_INT(runs, 3);
+    CHECK_INT(runs, 6);
+    /* Shapes that no launch changes outlive a recovery. */
+    CHECK_STATUS(fleet_recover(&s.state, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
+    fleet_session_close(&s);
+    fleet_graph_destroy(g);
+}
+
+static void tiles_that_the_kernel_lacks_are_refused(test_run *t)
+{
+    char text[1024];
+    fleet_graph *g = graph_of_sum();
+    fleet_session s;
+    sum args;
+    fleet_call_device(g, "unknown", 2, fleet_shape0(), 0);
+    CHECK_STATUS(fleet_session_open(&s, g, NULL, FLEET_KERNEL_OF(sum_kernel)), FLEET_OK);
+    args = args_of(&s);
+    CHECK_STATUS(fleet_bind(&s.state, "n", 9, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "grid unknown has tile 2, but the kernel's set has 2 tiles");
     fleet_session_close(&s);
     fleet_graph_destroy(g);
 }
@@ -259,5 +281,6 @@ static void all(test_run *t)
     TEST(a_session_goes_on_after_a_refused_run);
     TEST(a_session_may_be_moved);
     TEST(tiles_may_have_any_name);
+    TEST(tiles_that_the_kernel_lacks_are_refused);
 }
 TEST_MAIN(all)
