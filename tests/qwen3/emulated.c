@@ -1004,9 +1004,9 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     for (declaring = 0; declaring < a->workers; declaring++) {
         set_worker(&ctx, declaring, a->workers);
         if (large_m)
-            linear_large_m_stream(ctx, &o, ctx.at, &spans);
+            fleeti_stream_linear_large_m(ctx, &o, ctx.at, &spans);
         else
-            linear_stream(ctx, &o, ctx.at, &spans);
+            fleeti_stream_linear(ctx, &o, ctx.at, &spans);
     }
     declaring = 0;
     launch(run_linear, &o, 0, a->workers, a->workers);
@@ -1306,7 +1306,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         streams_clear(STAGE_BYTES);
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
         copy.d.b = &copy.b, copy.o.d = copy.d;
-        attend_stream(ctx, &copy.o, ctx.at, &spans);
+        fleeti_stream_attend(ctx, &copy.o, ctx.at, &spans);
         for (size_t h = 0; h < heads; h++) {
             const int32_t position = d->b->sequence[h / d->kv_heads].position;
             memset(a->o.cache + h * size, 0xff,
