@@ -2926,9 +2926,9 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
         if (fleet_lane() == 0) {
             if (!r->status) r->popped = fleeti_pop(w, &r->from, &r->ticket, &r->status);
             if (!r->popped && !r->status) {
+                const uint32_t end = fleeti_last_epoch(w, last) * target;
                 r->step.found = fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
-                over = (int32_t)(r->step.found - fleeti_last_epoch(w, last) * target) >=
-                       0; /* edge 9 */
+                over = (int32_t)(r->step.found - end) >= 0; /* edge 9 */
                 if (!over)
                     r->status =
                         fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
