@@ -3148,8 +3148,9 @@ FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, co
 {
     const fleet_plan *plan = run->plan;
     fleeti_use_plan(f, plan);
-    /* for fleet_finish, whose word the next run clears */
+    /* For fleet_finish, whose word the next run clears. The drain and the barrier publish it to the other waves. */
     if (fleet_thread_id() == 0) run->state->config.finish = run->finish;
+    fleeti_drain();
     fleet_block_barrier();
     w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
     w->slow = 1;
