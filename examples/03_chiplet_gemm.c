@@ -204,7 +204,6 @@ int main(void)
     fleet_image image;
     fleet_state state;
     fleet_launch_desc launch = fleet_launch_desc_default();
-    launch.threads = THREADS;
     launch.stream = stream;
     check("upload", fleet_upload(&image, plan, stream));
     check("state", fleet_state_create(&state, &image, NULL, stream));

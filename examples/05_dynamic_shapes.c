@@ -129,7 +129,6 @@ int main(void)
         m.hidden = (float *)device_copy(hidden, sizeof hidden);
         m.out = (float *)device_copy(out, sizeof out);
         args = device_copy(&m, sizeof m);
-        d.threads = THREADS;
         check("upload", fleet_upload(&image, plan, NULL));
         check("state", fleet_state_create(&state, &image, NULL, NULL));
 

@@ -326,7 +326,6 @@ static uint32_t run(const layer *l, fleet_schedule schedule, const uint32_t *tok
     check("topk", fleet_bind_tensor(&state, "topk", m.topk, NULL));
     check("counts", fleet_bind_tensor(&state, "counts", m.counts, NULL));
     check("indptr", fleet_bind_tensor(&state, "indptr", m.indptr, NULL));
-    d.threads = THREADS;
     d.lds_bytes = MOST_EXPERTS * sizeof(float);
     for (uint32_t i = 0; i < n; i++) {
         double worst = 0;

@@ -587,7 +587,6 @@ static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_d
     check("upload", fleet_upload(&image, plan, NULL));
     check("state", fleet_state_create(&state, &image, NULL, NULL));
     memset(&stats, 0, sizeof stats);
-    launch.threads = THREADS;
     launch.host.stats = &stats;
     for (uint32_t i = 0; i < (steps ? 3u : 1u); i++) {
         const double begun = now_us();
