@@ -1,6 +1,7 @@
 /* A tile ends the run after its step: a stencil that converges, under all schedules; steps that could overlap; a weight
    pipeline that runs ahead; and what the state is good for afterwards. */
 // run: asan engine=both timeout=120
+// run: model engine=deterministic timeout=120
 // run: tsan timeout=120
 #include "settings.h"
 
@@ -85,6 +86,10 @@ static int stand_open(test_run *t, stand *o, const setting *setting, fleet_graph
     d.launch = setting_launch_desc(setting);
     d.launch.steps = steps;
     d.launch.finish = finish;
+#if defined(FLEET_MEMORY_MODEL)
+    d.launch.host.engine = FLEET_ENGINE_DETERMINISTIC;
+    d.launch.host.memory_model = 1;
+#endif
     NEED_STATUS(fleet_session_open(&o->s, g, &d, kernel), FLEET_OK);
     fleet_graph_destroy(g);
     o->args.x = (uint32_t *)fleet_session_alloc(&o->s, (3 * MOST + 1) * 4);
