@@ -601,7 +601,7 @@ typedef struct plain_rig {
     uint32_t *want;    /* runs by cell */
     uint32_t *earlier; /* cells of the last step */
     uint32_t n_earlier;
-    order *order; /* of one step */
+    order *must; /* of one step */
 } plain_rig;
 
 static inline uint32_t plain_workers(const setting *s, uint32_t chiplet)
@@ -746,9 +746,8 @@ static inline int plain_open(test_run *t, plain_rig *r, uint32_t first_epoch)
     r->now = (uint32_t *)malloc(at * 4);
     r->seen.began = (uint32_t *)malloc(n * 4 + 4), r->seen.ended = (uint32_t *)malloc(n * 4 + 4);
     r->want = (uint32_t *)malloc(n * 4 + 4), r->earlier = (uint32_t *)malloc(n * 4 + 4);
-    r->order = (order *)malloc(sizeof *r->order);
-    if (!r->now || !r->seen.began || !r->seen.ended || !r->want || !r->earlier || !r->order)
-        abort();
+    r->must = (order *)malloc(sizeof *r->must);
+    if (!r->now || !r->seen.began || !r->seen.ended || !r->want || !r->earlier || !r->must) abort();
     state.first_epoch = first_epoch;
     NEED_STATUS(fleet_device_alloc(&r->memory, at * 4), FLEET_OK);
     NEED_STATUS(fleet_device_alloc(&r->args, SPEC_GRIDS * sizeof r->w), FLEET_OK);
@@ -775,7 +774,7 @@ static inline void plain_close(plain_rig *r)
     fleet_device_free(r->memory);
     fleet_device_free(r->args);
     free(r->now), free(r->seen.began), free(r->seen.ended);
-    free(r->want), free(r->earlier), free(r->order);
+    free(r->want), free(r->earlier), free(r->must);
 }
 
 /* Some of a list, without order. */
@@ -821,8 +820,8 @@ static inline void plain_tables(plain_rig *r, const view *v, const view *asked, 
         cell_of[c] = plain_cell_of(r, v, g, c - v->first[g]);
     }
     for (step = 0; step < steps; step++) {
-        oracle_order(r->sp, v, asked, r->sp->n_tensors ? &tensors[step] : NULL, r->order);
-        order_close(r->order, v->n_tasks, r->deep, before);
+        oracle_order(r->sp, v, asked, r->sp->n_tensors ? &tensors[step] : NULL, r->must);
+        order_close(r->must, v->n_tasks, r->deep, before);
         for (c = 0; c < v->n_tasks; c++) {
             uint32_t *entry = first + 2 * (step * v->n_tasks + c);
             for (n = 0, p = 0; p < v->n_tasks; p++) {
@@ -844,7 +843,7 @@ static inline void plain_tables(plain_rig *r, const view *v, const view *asked, 
         }
         for (r->n_earlier = 0, c = 0; c < v->n_tasks; c++) {
             const uint32_t g = view_grid_of(v, c);
-            if (!r->order->exists[c]) continue;
+            if (!r->must->exists[c]) continue;
             for (s = 0; s < plain_slices(r, asked, g); s++)
                 for (k = 0; k < plain_parts(r, v, g, c - v->first[g], s); k++) {
                     const uint32_t cell = cell_of[c] + s * r->w.parts + k;
