@@ -1480,7 +1480,7 @@ FLEET_DEVICE fleeti_lds fleeti_lds_kept(fleeti_lds lds)
 }
 /* The bytes pass through registers. */
 struct fleeti_async_copy {
-    uint32_t __attribute__((ext_vector_type(4))) words;
+    fleeti_vector words;
 };
 FLEET_DEVICE void fleeti_async_copy_begin(fleeti_async_copy *copy, fleeti_lds lds, uint32_t word,
                                           const void *from)

@@ -3148,9 +3148,6 @@ FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, co
 {
     const fleet_plan *plan = run->plan;
     fleeti_use_plan(f, plan);
-    /* For fleet_finish, whose word the next run clears. The drain and the barrier publish it to the other waves. */
-    if (fleet_thread_id() == 0) run->state->config.finish = run->finish;
-    fleeti_drain();
     fleet_block_barrier();
     w->schedule = fleeti_parked_of(FLEETI_SINGLE_TASK);
     w->slow = 1;
@@ -4650,6 +4647,10 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     d = &complete;
     if ((status = fleet_prepare(s, d, &run))) return status;
     if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
+    /* For fleet_finish, whose word the next run clears: no claim sets it here. */
+    if ((status = fleet_to_device(s->device + offsetof(fleeti_state, config.finish), &run.finish,
+                                  sizeof run.finish, d->stream)))
+        return status;
     plan = s->image.plan;
     queues = (const fleeti_queue *)(const void *)((const char *)plan + plan->queues);
     tasks = (const fleet_task *)(const void *)((const char *)plan + plan->tasks);
