@@ -644,10 +644,12 @@ hip_build() { # FILE BINARY
     esac
 }
 
-# The decoder on a small checkpoint: each schedule, in another setting of the emulator.
+# The decoder on a small checkpoint: schedules of which each has its own kernel or scheduler (deep runs: all), in another
+# setting of the simulator each.
 hip_decoder() { # CHECKPOINT
-    local schedule settings n=0
-    for schedule in $schedules; do
+    local schedule settings n=0 some="static chiplet dynamic"
+    [ -z "${FLEET_DEEP:-}" ] || some=$schedules
+    for schedule in $some; do
         settings=$(hip_settings "$1" | sed -n "$((n += 1))p")
         # shellcheck disable=SC2086
         decoder_verdict "$schedule" hip_run env $settings ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} \
@@ -690,7 +692,7 @@ hip_settings() { # FILE
     local seed delay n xcds more part seeds=20 short=
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | */baseline.c | */failures.c | */faults.c | */linear.c | */order.c | */papers.c | */plain.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c)
+    *:examples/0[5-9]_* | */baseline.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */shapes.c | */steps.c | */stream.c | */tensors.c | */trace.c)
         seeds=6 short=yes
         ;;
     esac
