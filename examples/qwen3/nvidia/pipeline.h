@@ -114,14 +114,18 @@ typedef char lds_has_room[ARGS_BYTES + LDS_ALIGNED + LINEAR_LDS_BYTES +
 #define ISSUE_INTERVAL 300u
 #endif
 
-FLEET_STREAM(linear, task_args)
+/* The weights of a product: the task arguments, then the worker's panels. */
+FLEET_DEVICE void declare_panels(const fleet_ctx *ctx, const task_args *args, fleet_spans *spans)
 {
-    const panel_range tiles = panels_of_worker(args, &ctx);
-    FLEET_UNUSED(at);
+    const panel_range tiles = panels_of_worker(args, ctx);
     fleet_span_pace(spans, ISSUE_INTERVAL);
     fleet_span(spans, args, ARGS_BYTES);
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
         fleet_span(spans, panel_weights(args, n), args->panel_bytes);
+}
+FLEET_STREAM(linear, task_args)
+{
+    declare_panels(&ctx, args, spans);
 }
 FLEET_STREAM(expert, task_args)
 {

@@ -597,7 +597,7 @@ FLEET_TILE(linear_large_m, task_args)
 #else
 FLEET_STREAM(linear_large_m, task_args)
 {
-    linear_stream(ctx, args, at, spans);
+    declare_panels(&ctx, args, spans);
 }
 FLEET_TILE(linear_large_m, task_args)
 {
