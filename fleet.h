@@ -2849,7 +2849,7 @@ static int fleeti_reserve(fleeti_records *r, uint64_t n)
     return 1;
 }
 
-/* Appends a record, for which fleeti_reserve has made room. */
+/* Appends a record. fleeti_reserve has made room for it. */
 static void fleeti_append(fleeti_records *r, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     uint32_t *item = r->item[r->count++];
@@ -2859,7 +2859,7 @@ static void fleeti_append(fleeti_records *r, uint32_t a, uint32_t b, uint32_t c,
     item[3] = d;
 }
 
-/* Appends a copy of record `index`, for which fleeti_reserve has made room. */
+/* Appends a copy of record `index`. fleeti_reserve has made room for it. */
 static void fleeti_append_copy(fleeti_records *r, uint32_t index)
 {
     const uint32_t *item = r->item[index];

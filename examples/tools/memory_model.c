@@ -374,7 +374,7 @@ static uint32_t overlap(uintptr_t a, size_t a_size, uintptr_t b, size_t b_size)
 {
     return a < b + b_size && b < a + a_size;
 }
-/* Store i of those in flight reaches the L2, and on its way the L1. Stores to the same bytes stay in order. */
+/* Store i of those in flight reaches the L1 and then the L2. Stores to the same bytes stay in order. */
 static void arrive(model *m, group *g, uint32_t i)
 {
     const store s = g->stores[i];
