@@ -1,4 +1,4 @@
-/* fleet.h - v0.1 - graphs, event tensors and plans for megakernels on chiplet GPUs - MIT licence
+/* fleet.h - v0.2 - graphs, event tensors and plans for megakernels on chiplet GPUs - MIT licence
 
    A megakernel is one persistent kernel in which many tile functions run as tasks, ordered by event counters. This
    header holds what is decided on the host. You describe task grids, event tensors and the maps between them as a
@@ -77,7 +77,7 @@
 #include <stdint.h>
 
 #define FLEET_VERSION_MAJOR 0
-#define FLEET_VERSION_MINOR 1
+#define FLEET_VERSION_MINOR 2
 
 #ifdef __cplusplus
 #define FLEET_C_BEGIN extern "C" {
@@ -89,10 +89,10 @@
 
 /* Functions that both the host and tiles call. */
 #if defined(__CUDACC__) || defined(__HIP__)
-#define FLEET_BOTH                                                                                 \
+#define FLEET_HOST_DEVICE                                                                          \
     static __attribute__((host)) __attribute__((device)) inline __attribute__((unused))
 #else
-#define FLEET_BOTH static inline __attribute__((unused))
+#define FLEET_HOST_DEVICE static inline __attribute__((unused))
 #endif
 
 FLEET_C_BEGIN
@@ -106,7 +106,7 @@ FLEET_C_BEGIN
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
 #define FLEET_MAX_TENSORS 256 /* run-time tensors of one graph; a state has a pointer for each */
 #define FLEET_MAX_BUCKETS 64  /* buckets of one plan: sets of queues, for values of its symbols */
-#define FLEET_LINE_BYTES 128  /* of a cache line; counters share none with other data */
+#define FLEET_CACHE_LINE_BYTES 128 /* of a cache line; counters share none with other data */
 
 /* ---- statuses -------------------------------------------------------------------------------- */
 
@@ -137,8 +137,8 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_IMAGE_VERSION, "the plan was built by another version of fleet")                 \
     X(FLEET_ERROR_IMAGE_SIZE, "the plan is truncated or its sizes disagree")                       \
     X(FLEET_ERROR_BUSY, "the state is in use by another launch")                                   \
-    X(FLEET_ERROR_POISONED, "an earlier launch on this state failed: call fleet_recover")          \
-    X(FLEET_ERROR_CENSUS, "a chiplet has fewer workgroups than the plan needs")                    \
+    X(FLEET_ERROR_POISONED, "an earlier launch on this state failed: call fleet_state_recover")    \
+    X(FLEET_ERROR_RESIDENCY, "a chiplet has fewer workgroups than the plan needs")                 \
     X(FLEET_ERROR_ABORTED, "the host asked to abort")                                              \
     X(FLEET_ERROR_TIMEOUT, "a wait passed its deadline")                                           \
     X(FLEET_ERROR_DEADLOCK, "no task can run: every worker waits")                                 \
@@ -225,7 +225,7 @@ fleet_shape fleet_shape2(fleet_dim a, fleet_dim b);
 fleet_shape fleet_shape3(fleet_dim a, fleet_dim b, fleet_dim c);
 fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d);
 /* Appends an axis, for shapes of five and six axes. */
-fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a);
+fleet_shape fleet_shape_append(fleet_shape s, fleet_dim a);
 
 /* The same for constant extents: fleet_shape2_of(8, 4) is fleet_shape2(fleet_dim_of(8), fleet_dim_of(4)). A shape of
    both kinds: fleet_shape_and_of(fleet_shape1(n), 4). */
@@ -335,7 +335,7 @@ typedef enum fleet_schedule {
        chiplet. Idle workers pop there, then steal from other chiplets, but never a chiplet-task. As a task may run
        anywhere, its events have device scope. It cannot wait for an event that is notified from outside. */
     FLEET_SCHEDULE_DYNAMIC,
-    FLEET_SCHEDULE_AUTO /* STATIC or DYNAMIC, by fleet_grid_time and fleet_costs; the report says why */
+    FLEET_SCHEDULE_AUTO /* STATIC or DYNAMIC, by fleet_grid_cost and fleet_overheads; the report says why */
 } fleet_schedule;
 
 /* Sets the schedule of one grid to STATIC, DYNAMIC or AUTO (default: the plan's). In a plan with STATIC and DYNAMIC
@@ -368,10 +368,10 @@ void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const cha
 /* Tells AUTO how long a grid's tiles run. mean_ns: of one tile, in nanoseconds. variation_percent: standard deviation
    from tile to tile, in percent of the mean. tasks: how many tasks have a tile to run, the first ones; 0: all.
    Measured or estimated. Default: 5000 ns, 0%, all; where run-time maps name the tasks, 50% and half of them. */
-void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
+void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
                       uint32_t tasks, const char *file, int line);
-#define fleet_grid_time(g, grid, mean_ns, variation_percent, tasks)                                \
-    fleeti_grid_time(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
+#define fleet_grid_cost(g, grid, mean_ns, variation_percent, tasks)                                \
+    fleeti_grid_cost(g, grid, mean_ns, variation_percent, tasks, FLEETI_HERE)
 
 /* ---- coordinate maps ------------------------------------------------------------------------- */
 
@@ -410,13 +410,13 @@ fleet_axis_map fleet_axis_retile(uint32_t task_axis, int64_t from, int64_t to, f
        fleet_in_edge_map(g, grid, done, fleet_map3(before, up, fleet_axis(2, 1, 0, 1)));      and so on */
 fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t offset, int64_t div,
                                   fleet_dim lo, fleet_dim hi);
-fleet_axis_map fleet_axis_every(void);
+fleet_axis_map fleet_axis_all(void);
 fleet_map fleet_map0(void); /* no axis: one event for all tasks */
 fleet_map fleet_map1(fleet_axis_map a);
 fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b);
 fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c);
 /* Appends an axis, for maps of four axes and more. */
-fleet_map fleet_map_and(fleet_map m, fleet_axis_map a);
+fleet_map fleet_map_append(fleet_map m, fleet_axis_map a);
 
 /* Adds an edge by an einsum string: the tasks of the grid notify (out) or wait for (in) elements of the event tensor.
    On the left of "->" stands a letter for each axis of the grid, on the right a letter for each axis of the event
@@ -489,45 +489,46 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
    does not wrap around. Default: a grid's tasks go to the chiplets in contiguous runs of equal length, or in turn if
    a launch may leave tasks out (symbols, run-time tensors), and to a chiplet's workers in turn; chiplet-task k goes
    to chiplet k mod X. */
-void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
-#define fleet_place(g, grid, map) fleeti_place(g, grid, map, FLEETI_HERE)
+void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
+#define fleet_grid_place(g, grid, map) fleeti_grid_place(g, grid, map, FLEETI_HERE)
 
 /* Sets the scope of an event tensor. It may be wider than the inferred one; a narrower one is an error. */
 void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
                         int line);
 #define fleet_event_scope(g, event, scope) fleeti_event_scope(g, event, scope, FLEETI_HERE)
 
-/* Declares that something outside the kernel takes part in an event. roles: FLEET_OUTSIDE_NOTIFIES (it adds
-   `notifies` arrivals to each element in each step), FLEET_OUTSIDE_WAITS (it waits for it), or both. scope:
+/* Declares that something outside the kernel takes part in an event. roles: FLEET_EXTERNAL_NOTIFIES (it adds
+   `notifies` arrivals to each element in each step), FLEET_EXTERNAL_WAITS (it waits for it), or both. scope:
    FLEET_SCOPE_DEVICE for kernels and copies on this device; FLEET_SCOPE_SYSTEM for the host and other devices: the
    counters are then in host memory that the device can access. */
-#define FLEET_OUTSIDE_NOTIFIES 1u
-#define FLEET_OUTSIDE_WAITS 2u
-void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
-                          fleet_scope scope, const char *file, int line);
-#define fleet_event_outside(g, event, roles, notifies, scope)                                      \
-    fleeti_event_outside(g, event, roles, notifies, scope, FLEETI_HERE)
+#define FLEET_EXTERNAL_NOTIFIES 1u
+#define FLEET_EXTERNAL_WAITS 2u
+void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
+                           fleet_scope scope, const char *file, int line);
+#define fleet_event_external(g, event, roles, notifies, scope)                                     \
+    fleeti_event_external(g, event, roles, notifies, scope, FLEETI_HERE)
 
 /* Declares buffers, and the grids that read and write them. If every grid declares what it uses, the builder tries to
    prove that sources may start before the previous step has ended. */
 fleet_buffer fleeti_buffer(fleet_graph *g, const char *name, const char *file, int line);
-#define fleet_buffer_named(g, name) fleeti_buffer(g, name, FLEETI_HERE)
-void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line);
-#define fleet_reads(g, grid, buffer) fleeti_reads(g, grid, buffer, FLEETI_HERE)
-void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
-                   int line);
-#define fleet_writes(g, grid, buffer) fleeti_writes(g, grid, buffer, FLEETI_HERE)
+#define fleet_declare_buffer(g, name) fleeti_buffer(g, name, FLEETI_HERE)
+void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
+                       int line);
+#define fleet_grid_reads(g, grid, buffer) fleeti_grid_reads(g, grid, buffer, FLEETI_HERE)
+void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
+                        int line);
+#define fleet_grid_writes(g, grid, buffer) fleeti_grid_writes(g, grid, buffer, FLEETI_HERE)
 
 /* ---- plan ------------------------------------------------------------------------------------ */
 
 /* The kit's overhead in nanoseconds, for AUTO. task: of a task that waits for one event and notifies another. hop:
    from the end of a grid to the start of the next, which waits for all of it. fleet_calibrate (fleet_sched.h)
    measures them. */
-typedef struct fleet_costs {
+typedef struct fleet_overheads {
     float static_task, static_hop;   /* from a worker's queue, in a plan that is STATIC */
     float mixed_task, mixed_hop;     /* the same, in a plan with DYNAMIC grids */
     float dynamic_task, dynamic_hop; /* from a ready queue */
-} fleet_costs;
+} fleet_overheads;
 
 typedef struct fleet_binding {
     uint32_t symbol;
@@ -562,12 +563,12 @@ typedef struct fleet_plan_desc {
        A placement of chiplet-tasks is ignored, and a given scope is widened if it must be. With counter_levels = 1
        this is the baseline of the FLEET paper (standard decomposition, direct signals). Works under every schedule
        and with unfused. Default 0 */
-    uint32_t unaware;
+    uint32_t chiplet_unaware;
     /* 1: pushes a task to its ready queue as soon as all its producers have been started, instead of when they have
        ended. The worker that pops it runs its prefetch, waits for its events and runs its tile. Costs two more
        atomics for each task and event. Default 0 */
     uint32_t early_push;
-    fleet_costs costs; /* for AUTO; default: as measured on an H200 */
+    fleet_overheads costs; /* for AUTO; default: as measured on an H200 */
     fleet_binding bindings[FLEET_MAX_SYMBOLS];
     uint32_t n_bindings; /* default 0 */
     fleet_buckets buckets[FLEET_MAX_SYMBOLS];
@@ -680,11 +681,11 @@ typedef struct fleet_linear {
 
 /* What one slice computes: rows of tiles first_m + i * step_m for i < m_tiles, columns of tiles first_n + j for
    j < n_tiles, over k elements of K from first_k on. Empty if m_tiles * n_tiles == 0 or k == 0. */
-typedef struct fleet_part {
+typedef struct fleet_partition {
     uint32_t first_m, step_m, m_tiles;
     uint32_t first_n, n_tiles;
     uint32_t first_k, k;
-} fleet_part;
+} fleet_partition;
 
 /* Elements of k, from `first` on. */
 typedef struct fleet_k_range {
@@ -692,14 +693,16 @@ typedef struct fleet_k_range {
 } fleet_k_range;
 
 /* Part i of n of a range, in whole tiles of tile_k except at its end. Empty if there are more parts than tiles. */
-FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n);
+FLEET_HOST_DEVICE fleet_k_range fleet_split_k(fleet_k_range k, uint32_t tile_k, uint32_t i,
+                                              uint32_t n);
 
 /* Rows and columns of tiles of the output. */
-FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l);
-FLEET_BOTH uint32_t fleet_linear_n_tiles(const fleet_linear *l);
+FLEET_HOST_DEVICE uint32_t fleet_linear_m_tiles(const fleet_linear *l);
+FLEET_HOST_DEVICE uint32_t fleet_linear_n_tiles(const fleet_linear *l);
 
 /* The part of slice `slice` of `slices`. */
-FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, uint32_t slices);
+FLEET_HOST_DEVICE fleet_partition fleet_linear_partition(const fleet_linear *l, uint32_t slice,
+                                                         uint32_t slices);
 
 /* A tile's row and column among the tiles of the output. */
 typedef struct fleet_tile {
@@ -708,9 +711,9 @@ typedef struct fleet_tile {
 
 /* An iterator over the tiles of a part: tile `first` and every `stride`-th one after it, in the order of the linear's
    traversal. An empty part has none.
-       for (fleet_walk w = fleet_walk_begin(&linear, &part, worker, workers); w.more; fleet_walk_next(&w)) ...
-   Only fleet_walk_begin divides, and one step into a last window that is narrower than the others. */
-typedef struct fleet_walk {
+       for (fleet_tile_iterator w = fleet_tile_begin(&linear, &part, worker, workers); w.more; fleet_tile_next(&w)) ...
+   Only fleet_tile_begin divides, and one step into a last window that is narrower than the others. */
+typedef struct fleet_tile_iterator {
     uint32_t more;          /* 0: there is no further tile, and the other fields are undefined */
     uint32_t m, n;          /* the tile's row and column among the tiles of the output */
     uint32_t row, column;   /* its first element: m * tile_m, n * tile_n */
@@ -725,16 +728,18 @@ typedef struct fleet_walk {
     uint32_t line, place;   /* in this window */
     uint32_t stride;        /* tiles, which are */
     uint32_t by_places, by_lines, by_places_of_windows;
-} fleet_walk;
+} fleet_tile_iterator;
 
 /* Starts at tile `first` of a part, with a stride of `stride` > 0 tiles. */
-FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
-                                       uint32_t stride);
+FLEET_HOST_DEVICE fleet_tile_iterator fleet_tile_begin(const fleet_linear *l,
+                                                       const fleet_partition *p, uint32_t first,
+                                                       uint32_t stride);
 /* Goes to the next tile; clears w->more if there is none. */
-FLEET_BOTH void fleet_walk_next(fleet_walk *w);
+FLEET_HOST_DEVICE void fleet_tile_next(fleet_tile_iterator *w);
 
 /* Tile t < m_tiles * n_tiles of a part, in the order of the linear's traversal. */
-FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t);
+FLEET_HOST_DEVICE fleet_tile fleet_partition_tile(const fleet_linear *l, const fleet_partition *p,
+                                                  uint32_t t);
 
 /* The peak rates of a chip: those of its data sheet, without sparsity. */
 typedef struct fleet_rates {
@@ -799,7 +804,7 @@ fleet_linear_desc fleet_linear_desc_default(void);
    only for activations, and only if all those of a part fit beside the columns in flight. HBM sends what the L2s
    fetch, or each byte once if weights and activations fit the last-level cache. */
 typedef struct fleet_linear_plan {
-    fleet_linear linear;        /* for fleet_linear_part and fleet_part_tile */
+    fleet_linear linear;        /* for fleet_linear_partition and fleet_partition_tile */
     uint32_t level;             /* FLEET_LEVEL_DEVICE: `slices` chiplet-tasks; or FLEET_LEVEL_CU */
     uint32_t slices;            /* CU: 1, the whole */
     uint32_t chiplets, workers; /* X, W */
@@ -1060,7 +1065,7 @@ typedef struct fleeti_event {
     uint32_t elements;
     int32_t extent[FLEET_MAX_RANK];
     uint32_t rank;
-    uint32_t outside; /* FLEET_OUTSIDE_... */
+    uint32_t outside; /* FLEET_EXTERNAL_... */
     uint32_t outside_notifies;
     uint32_t scoped[4]; /* elements per inferred or given fleet_scope */
     uint32_t warnings;  /* FLEETI_WARN_... */
@@ -1091,13 +1096,14 @@ typedef struct fleeti_grid {
 /* Where part i of n begins if `count` things are split evenly into contiguous parts; the first count mod n parts have
    one more. In 32 bits, because a 64-bit division takes about a hundred instructions on a GPU, a 32-bit one thirty;
    with one part there is none. */
-FLEET_BOTH uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
+FLEET_HOST_DEVICE uint32_t fleeti_cut(uint32_t count, uint32_t i, uint32_t n)
 {
     const uint32_t longer = n == 1 ? 0 : count % n;
     return n == 1 ? count * i : count / n * i + (i < longer ? i : longer);
 }
 
-FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t i, uint32_t n)
+FLEET_HOST_DEVICE fleet_k_range fleet_split_k(fleet_k_range k, uint32_t tile_k, uint32_t i,
+                                              uint32_t n)
 {
     const uint32_t tiles = k.count / tile_k + (k.count % tile_k != 0);
     const uint32_t first = fleeti_cut(tiles, i, n) * tile_k;
@@ -1108,20 +1114,21 @@ FLEET_BOTH fleet_k_range fleet_cut_k(fleet_k_range k, uint32_t tile_k, uint32_t 
     return k;
 }
 
-FLEET_BOTH uint32_t fleet_linear_m_tiles(const fleet_linear *l)
+FLEET_HOST_DEVICE uint32_t fleet_linear_m_tiles(const fleet_linear *l)
 {
     return (l->m - 1) / l->tile_m + 1;
 }
 
-FLEET_BOTH uint32_t fleet_linear_n_tiles(const fleet_linear *l)
+FLEET_HOST_DEVICE uint32_t fleet_linear_n_tiles(const fleet_linear *l)
 {
     return (l->n - 1) / l->tile_n + 1;
 }
 
-FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, uint32_t slices)
+FLEET_HOST_DEVICE fleet_partition fleet_linear_partition(const fleet_linear *l, uint32_t slice,
+                                                         uint32_t slices)
 {
     const uint32_t m_tiles = fleet_linear_m_tiles(l), n_tiles = fleet_linear_n_tiles(l);
-    fleet_part p;
+    fleet_partition p;
     fleet_k_range k;
     uint32_t turn = 0, turns = 1; /* this is slice `turn` of `turns` with the same rows */
     p.first_m = 0, p.step_m = 1, p.m_tiles = m_tiles;
@@ -1134,7 +1141,7 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
         p.m_tiles = (m_tiles - p.first_m - 1) / rows + 1;
         turn = slice / rows, turns = (slices - p.first_m - 1) / rows + 1;
     } else {
-        k = fleet_cut_k(k, l->tile_k, slice, slices);
+        k = fleet_split_k(k, l->tile_k, slice, slices);
     }
     p.first_k = k.first, p.k = k.count;
     p.first_n = fleeti_cut(n_tiles, turn, turns);
@@ -1143,7 +1150,7 @@ FLEET_BOTH fleet_part fleet_linear_part(const fleet_linear *l, uint32_t slice, u
 }
 
 /* Goes to tile t, by division. This defines the order of tiles. */
-FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
+FLEET_HOST_DEVICE void fleeti_walk_seek(fleet_tile_iterator *w, uint32_t t)
 {
     const uint32_t windows = t / (w->window * w->lines);
     w->before = windows * w->window;
@@ -1153,7 +1160,7 @@ FLEET_BOTH void fleeti_walk_seek(fleet_walk *w, uint32_t t)
 }
 
 /* Fills in the public fields for the tile at this line and place. */
-FLEET_BOTH void fleeti_walk_look(fleet_walk *w)
+FLEET_HOST_DEVICE void fleeti_walk_look(fleet_tile_iterator *w)
 {
     const fleet_linear *l = &w->linear;
     const uint32_t m_major = l->traversal == FLEET_TRAVERSAL_M_MAJOR;
@@ -1166,10 +1173,11 @@ FLEET_BOTH void fleeti_walk_look(fleet_walk *w)
     w->columns = l->n - w->column < l->tile_n ? l->n - w->column : l->tile_n;
 }
 
-FLEET_BOTH fleet_walk fleeti_walk_of(const fleet_linear *l, const fleet_part *p)
+FLEET_HOST_DEVICE fleet_tile_iterator fleeti_walk_of(const fleet_linear *l,
+                                                     const fleet_partition *p)
 {
     const uint32_t m_major = l->traversal == FLEET_TRAVERSAL_M_MAJOR;
-    fleet_walk w;
+    fleet_tile_iterator w;
     w.more = w.m = w.n = w.row = w.column = w.rows = w.columns = 0;
     w.before = w.width = w.line = w.place = 0;
     w.stride = w.by_places = w.by_lines = w.by_places_of_windows = 0;
@@ -1183,10 +1191,11 @@ FLEET_BOTH fleet_walk fleeti_walk_of(const fleet_linear *l, const fleet_part *p)
     return w;
 }
 
-FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *p, uint32_t first,
-                                       uint32_t stride)
+FLEET_HOST_DEVICE fleet_tile_iterator fleet_tile_begin(const fleet_linear *l,
+                                                       const fleet_partition *p, uint32_t first,
+                                                       uint32_t stride)
 {
-    fleet_walk w = fleeti_walk_of(l, p);
+    fleet_tile_iterator w = fleeti_walk_of(l, p);
     w.stride = stride;
     w.more = p->k && first < p->m_tiles * p->n_tiles;
     if (w.more) {
@@ -1198,7 +1207,7 @@ FLEET_BOTH fleet_walk fleet_walk_begin(const fleet_linear *l, const fleet_part *
     return w;
 }
 
-FLEET_BOTH void fleet_walk_next(fleet_walk *w)
+FLEET_HOST_DEVICE void fleet_tile_next(fleet_tile_iterator *w)
 {
     w->place += w->by_places;
     w->line += w->by_lines;
@@ -1217,9 +1226,10 @@ FLEET_BOTH void fleet_walk_next(fleet_walk *w)
     if (w->more) fleeti_walk_look(w);
 }
 
-FLEET_BOTH fleet_tile fleet_part_tile(const fleet_linear *l, const fleet_part *p, uint32_t t)
+FLEET_HOST_DEVICE fleet_tile fleet_partition_tile(const fleet_linear *l, const fleet_partition *p,
+                                                  uint32_t t)
 {
-    fleet_walk w = fleeti_walk_of(l, p);
+    fleet_tile_iterator w = fleeti_walk_of(l, p);
     fleet_tile at;
     fleeti_walk_seek(&w, t);
     fleeti_walk_look(&w);
@@ -1311,7 +1321,7 @@ FLEET_C_BEGIN
 #define FLEETI_NONE 0xffffffffu     /* no task, no worker, no grid */
 #define FLEETI_MAX_INDEX 0x7fffffff /* 31 bits: the top bit of an index is a flag */
 #define FLEETI_NAME_BYTES 64        /* a name and its final 0 */
-#define FLEETI_LINE_WORDS (FLEET_LINE_BYTES / 4u)
+#define FLEETI_LINE_WORDS (FLEET_CACHE_LINE_BYTES / 4u)
 #define FLEETI_NO_LIMIT INT64_MAX
 #define FLEETI_NO_LOWER INT64_MIN
 
@@ -1546,7 +1556,7 @@ fleet_shape fleet_shape0(void)
 }
 
 /* One axis too many leaves a rank that every call rejects. */
-fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a)
+fleet_shape fleet_shape_append(fleet_shape s, fleet_dim a)
 {
     if (s.rank < FLEET_MAX_RANK) s.extent[s.rank] = a;
     if (s.rank <= FLEET_MAX_RANK) s.rank++;
@@ -1555,27 +1565,27 @@ fleet_shape fleet_shape_and(fleet_shape s, fleet_dim a)
 
 fleet_shape fleet_shape1(fleet_dim a)
 {
-    return fleet_shape_and(fleet_shape0(), a);
+    return fleet_shape_append(fleet_shape0(), a);
 }
 
 fleet_shape fleet_shape2(fleet_dim a, fleet_dim b)
 {
-    return fleet_shape_and(fleet_shape1(a), b);
+    return fleet_shape_append(fleet_shape1(a), b);
 }
 
 fleet_shape fleet_shape3(fleet_dim a, fleet_dim b, fleet_dim c)
 {
-    return fleet_shape_and(fleet_shape2(a, b), c);
+    return fleet_shape_append(fleet_shape2(a, b), c);
 }
 
 fleet_shape fleet_shape4(fleet_dim a, fleet_dim b, fleet_dim c, fleet_dim d)
 {
-    return fleet_shape_and(fleet_shape3(a, b, c), d);
+    return fleet_shape_append(fleet_shape3(a, b, c), d);
 }
 
 fleet_shape fleet_shape_and_of(fleet_shape s, int64_t a)
 {
-    return fleet_shape_and(s, fleet_dim_of(a));
+    return fleet_shape_append(s, fleet_dim_of(a));
 }
 
 fleet_shape fleet_shape1_of(int64_t a)
@@ -1659,7 +1669,7 @@ fleet_axis_map fleet_axis_clipped(uint32_t task_axis, int64_t stride, int64_t of
     return a;
 }
 
-fleet_axis_map fleet_axis_every(void)
+fleet_axis_map fleet_axis_all(void)
 {
     fleet_axis_map a = fleet_axis(0, 0, 0, 1);
     a.every = 1;
@@ -1673,7 +1683,7 @@ fleet_map fleet_map0(void)
     return m;
 }
 
-fleet_map fleet_map_and(fleet_map m, fleet_axis_map a)
+fleet_map fleet_map_append(fleet_map m, fleet_axis_map a)
 {
     if (m.rank < FLEET_MAX_RANK) m.axis[m.rank] = a;
     if (m.rank <= FLEET_MAX_RANK) m.rank++;
@@ -1682,17 +1692,17 @@ fleet_map fleet_map_and(fleet_map m, fleet_axis_map a)
 
 fleet_map fleet_map1(fleet_axis_map a)
 {
-    return fleet_map_and(fleet_map0(), a);
+    return fleet_map_append(fleet_map0(), a);
 }
 
 fleet_map fleet_map2(fleet_axis_map a, fleet_axis_map b)
 {
-    return fleet_map_and(fleet_map1(a), b);
+    return fleet_map_append(fleet_map1(a), b);
 }
 
 fleet_map fleet_map3(fleet_axis_map a, fleet_axis_map b, fleet_axis_map c)
 {
-    return fleet_map_and(fleet_map2(a, b), c);
+    return fleet_map_append(fleet_map2(a, b), c);
 }
 
 /* ==== >>graph: the calls that build a graph =================================================== */
@@ -2180,7 +2190,7 @@ void fleeti_grid_order(fleet_graph *g, fleet_grid grid, fleet_key key, const cha
     def->key = key;
 }
 
-void fleeti_grid_time(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
+void fleeti_grid_cost(fleet_graph *g, fleet_grid grid, uint64_t mean_ns, uint32_t variation_percent,
                       uint32_t tasks, const char *file, int line)
 {
     fleeti_grid_def *def = fleeti_grid_of(g, grid, fleeti_site_at(file, line));
@@ -2257,7 +2267,7 @@ static const char *fleeti_parse_einsum(const char *einsum, uint32_t grid_rank, u
     for (j = 0; j < event_rank; j++) {
         for (k = 0; k < grid_rank && left[k] != right[j]; k++) {
         }
-        *map = fleet_map_and(*map, k < grid_rank ? fleet_axis(k, 1, 0, 1) : fleet_axis_every());
+        *map = fleet_map_append(*map, k < grid_rank ? fleet_axis(k, 1, 0, 1) : fleet_axis_all());
     }
     return NULL;
 }
@@ -2514,7 +2524,7 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
     def->counts = fleeti_number(counts.id);
 }
 
-void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
+void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
 {
     fleeti_site site = fleeti_site_at(file, line);
     fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
@@ -2530,7 +2540,7 @@ void fleeti_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *fi
     if (!fleeti_check_map(g, &map, def->shape.rank, owner, site)) return;
     if (map.axis[0].every || (map.rank == 2 && map.axis[1].every)) {
         fleeti_fail(g, FLEET_ERROR_PLACEMENT, site,
-                    "%s: a task has one place: use no fleet_axis_every", owner);
+                    "%s: a task has one place: use no fleet_axis_all", owner);
         return;
     }
     def->placed = 1;
@@ -2552,18 +2562,18 @@ void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, 
     def->scope = scope;
 }
 
-void fleeti_event_outside(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
-                          fleet_scope scope, const char *file, int line)
+void fleeti_event_external(fleet_graph *g, fleet_etensor event, uint32_t roles, uint32_t notifies,
+                           fleet_scope scope, const char *file, int line)
 {
     fleeti_site site = fleeti_site_at(file, line);
     fleeti_event_def *def = fleeti_event_of(g, event, site);
     if (!def) return;
-    if (!roles || roles > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
-        (roles & FLEET_OUTSIDE_NOTIFIES ? !notifies || notifies > FLEETI_MAX_INDEX
-                                        : notifies != 0)) {
+    if (!roles || roles > (FLEET_EXTERNAL_NOTIFIES | FLEET_EXTERNAL_WAITS) ||
+        (roles & FLEET_EXTERNAL_NOTIFIES ? !notifies || notifies > FLEETI_MAX_INDEX
+                                         : notifies != 0)) {
         fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
                     "event tensor %s: external roles %u with %u notifies, which must be over 0 "
-                    "with FLEET_OUTSIDE_NOTIFIES and 0 without",
+                    "with FLEET_EXTERNAL_NOTIFIES and 0 without",
                     def->name, roles, notifies);
         return;
     }
@@ -2607,12 +2617,14 @@ static void fleeti_add_use(fleet_graph *g, fleet_grid grid, fleet_buffer buffer,
     if (FLEETI_PUSH(g, g->uses, def)) grid_def->declares = 1;
 }
 
-void fleeti_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line)
+void fleeti_grid_reads(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
+                       int line)
 {
     fleeti_add_use(g, grid, buffer, 0, fleeti_site_at(file, line));
 }
 
-void fleeti_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file, int line)
+void fleeti_grid_writes(fleet_graph *g, fleet_grid grid, fleet_buffer buffer, const char *file,
+                        int line)
 {
     fleeti_add_use(g, grid, buffer, 1, fleeti_site_at(file, line));
 }
@@ -2751,7 +2763,7 @@ typedef struct fleeti_build {
     uint32_t unfused, unaware, levels, early;
     uint32_t keyed;          /* 1: keys order the fixed queues */
     uint32_t avoid_deadlock; /* 1: fixed queues would deadlock, so that AUTO chooses DYNAMIC */
-    fleet_costs costs;
+    fleet_overheads costs;
     uint32_t workers[FLEET_MAX_CHIPLETS], base[FLEET_MAX_CHIPLETS], total_workers;
     uint8_t *chiplet_of; /* per worker */
 
@@ -3387,10 +3399,10 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
 }
 
 /* The given costs, or those of an H200 with 132 workgroups of 256 threads. */
-static fleet_costs fleeti_costs_of(const fleet_plan_desc *desc)
+static fleet_overheads fleeti_costs_of(const fleet_plan_desc *desc)
 {
-    static const fleet_costs h200 = {1500, 220, 3080, 1010, 5000, 3200};
-    fleet_costs none;
+    static const fleet_overheads h200 = {1500, 220, 3080, 1010, 5000, 3200};
+    fleet_overheads none;
     memset(&none, 0, sizeof none);
     return memcmp(&desc->costs, &none, sizeof none) == 0 ? h200 : desc->costs;
 }
@@ -3405,7 +3417,7 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
     if (desc->counter_levels > 2)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: counter_levels is %u, not 0, 1 or 2", desc->counter_levels);
-    if (stride && (stride < 4 || stride > FLEET_LINE_BYTES || (stride & (stride - 1))))
+    if (stride && (stride < 4 || stride > FLEET_CACHE_LINE_BYTES || (stride & (stride - 1))))
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: counter_stride_bytes is %u, not a power of two in 4..128",
                              stride);
@@ -3415,10 +3427,10 @@ static fleet_status fleeti_bind_desc(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
                              "plan: unfused is %u, but must be 0, or 1 with the schedule STATIC",
                              desc->unfused);
-    b->unaware = desc->unaware;
-    if (desc->unaware > 1)
+    b->unaware = desc->chiplet_unaware;
+    if (desc->chiplet_unaware > 1)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
-                             "plan: unaware is %u, not 0 or 1", desc->unaware);
+                             "plan: chiplet_unaware is %u, not 0 or 1", desc->chiplet_unaware);
     b->early = desc->early_push;
     if (desc->early_push > 1)
         return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
@@ -3533,7 +3545,7 @@ static fleet_status fleeti_find_inputs(fleeti_build *b)
         if (edges[i].out) continue;
         in->any = 1;
         in->named |= edges[i].tensor != 0;
-        in->outside |= b->g->events[edges[i].event].outside & FLEET_OUTSIDE_NOTIFIES;
+        in->outside |= b->g->events[edges[i].event].outside & FLEET_EXTERNAL_NOTIFIES;
     }
     return FLEET_OK;
 }
@@ -4415,7 +4427,7 @@ static fleet_status fleeti_check_place(fleeti_build *b, const fleeti_bound_grid 
     if (def->level == FLEET_LEVEL_DEVICE)
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
                              "placement of grid %s: slice s of a device-task always runs on "
-                             "chiplet s mod X: remove fleet_place",
+                             "chiplet s mod X: remove fleet_grid_place",
                              def->name);
     if (fleeti_names_workers(def) && !fleeti_is_by_worker(grid))
         return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
@@ -4790,7 +4802,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
 /* ==== >>count: wait counts, scopes, counters, targets ========================================= */
 
 /* An external event makes no task ready, so that no task of a ready queue may wait for it. */
-static fleet_status fleeti_check_outside(fleeti_build *b)
+static fleet_status fleeti_check_external(fleeti_build *b)
 {
     uint32_t i, k;
     for (i = 0; i < b->n_grids; i++) {
@@ -4798,7 +4810,7 @@ static fleet_status fleeti_check_outside(fleeti_build *b)
         if (!grid->count || fleeti_is_in_order(grid)) continue;
         for (k = grid->first_in; k < grid->first_in + grid->n_ins; k++) {
             const fleeti_event_def *def = b->events[b->ins[k].event].def;
-            if (def->outside & FLEET_OUTSIDE_NOTIFIES)
+            if (def->outside & FLEET_EXTERNAL_NOTIFIES)
                 return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
                                      "event tensor %s: an external notify makes no task ready: "
                                      "give grid %s, which waits for it, the schedule STATIC",
@@ -4874,7 +4886,7 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
                                  def->name, fleeti_task_text(b, element->first_waiter, task),
                                  fleeti_element_text(event, i, text));
     }
-    if (event->elements && !waited && !(def->outside & FLEET_OUTSIDE_WAITS)) {
+    if (event->elements && !waited && !(def->outside & FLEET_EXTERNAL_WAITS)) {
         event->warnings |= FLEETI_WARN_NO_WAITER;
         if (b->g->desc.log && !b->avoid_deadlock) { /* the first attempt has logged it */
             char message[FLEETI_POINT_BYTES];
@@ -5036,7 +5048,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
     uint64_t device = b->first_word, system = b->first_system_word;
     uint32_t i, e;
     if (!fleeti_reserve(&b->notifies, b->n_arrivals)) return fleeti_no_memory(b);
-    if (fleeti_check_outside(b) != FLEET_OK) return b->g->build_status;
+    if (fleeti_check_external(b) != FLEET_OK) return b->g->build_status;
     for (i = 0; i < b->n_events; i++) {
         fleeti_bound_event *event = &b->events[i];
         fleet_status status = event->def ? fleeti_check_counts(b, event) : FLEET_OK;
@@ -6816,9 +6828,9 @@ static int fleeti_check_events(fleeti_check *c)
             !event->stride || event->stride > FLEETI_LINE_WORDS ||
             event->stride & (event->stride - 1) ||
             (i == plan->step_event && (event->elements != 1 || in_host || event->rank)) ||
-            event->outside > (FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS) ||
-            (event->outside & FLEET_OUTSIDE_NOTIFIES ? event->outside_notifies > FLEETI_MAX_INDEX
-                                                     : event->outside_notifies) ||
+            event->outside > (FLEET_EXTERNAL_NOTIFIES | FLEET_EXTERNAL_WAITS) ||
+            (event->outside & FLEET_EXTERNAL_NOTIFIES ? event->outside_notifies > FLEETI_MAX_INDEX
+                                                      : event->outside_notifies) ||
             event->warnings > FLEETI_WARN_NO_WAITER ||
             (uint64_t)event->scoped[0] + event->scoped[1] + event->scoped[2] + event->scoped[3] !=
                 event->elements ||
@@ -7894,7 +7906,8 @@ typedef struct fleeti_sharing {
     uint64_t in_flight_bytes;
 } fleeti_sharing;
 
-static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan, const fleet_part *part)
+static fleeti_sharing fleeti_linear_sharing(const fleet_linear_plan *plan,
+                                            const fleet_partition *part)
 {
     const fleet_linear *l = &plan->linear;
     const double m = part->m_tiles, n = part->n_tiles;
@@ -7933,7 +7946,7 @@ static void fleeti_linear_predict(const fleet_linear_desc *d, const fleet_topolo
     plan->fits_l2 = 1;
     plan->fits_llc = plan->weight_bytes + plan->activation_bytes <= plan->llc_bytes;
     for (s = 0; s < plan->slices; s++) {
-        const fleet_part p = fleet_linear_part(l, s, plan->slices);
+        const fleet_partition p = fleet_linear_partition(l, s, plan->slices);
         const double over = cu ? plan->chiplets : 1, tiles = (double)p.m_tiles * p.n_tiles;
         const uint32_t k = p.k < l->tile_k ? p.k : l->tile_k;
         const uint64_t end = (uint64_t)(p.first_n + p.n_tiles) * l->tile_n;

@@ -1,4 +1,4 @@
-/* fleet_device.h - v0.1 - scoped notify and wait for kernels on chiplet GPUs - MIT licence
+/* fleet_device.h - v0.2 - scoped notify and wait for kernels on chiplet GPUs - MIT licence
 
    How one workgroup tells others that data is ready, on AMD (gfx90a, gfx942, gfx950; others through agent scope), NVIDIA
    (sm_80 and later) and the CPU: one notify and one wait, event tensors, the chiplet's id, scoped atomics, and the few
@@ -128,10 +128,10 @@
           acquire  the last one's RMW     red  A leave: drain before the barrier, the count; S claim, end
        14 stop. A failure's report, and the end of the run -> all waits, and the host
           release  fleeti_record_failure: fleeti_publish_system     carrier  stop (device), status (host memory)
-          acquire  fleeti_check_watch and workers between tasks: relaxed, no data follows; the host: fleet_get_failure
+          acquire  fleeti_check_watch and workers between tasks: relaxed, no data follows; the host: fleet_state_failure
           red      A word for the host: drain, residency: drain before it has failed; tests/gpu/failures.c, faults.c; S end
        15 abort. The host's request -> the workers     carrier  abort, relaxed both ways: no data follows
-          ends     fleet_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_poll, fleeti_scheduler
+          ends     fleet_state_abort; fleeti_check_watch, fleeti_static_finish, fleeti_dynamic_poll, fleeti_scheduler
           red      tests/gpu/failures.c, faults.c; S end
        16 host to device and back, system scope. As 1, with a host thread at one end
           release  fleet_event_notify: RMW; fleeti_arrive: system write-back     carrier  the counter in host memory
@@ -242,10 +242,10 @@ typedef uint32_t *fleeti_lds;
 
 /* What a kernel's declaration says of it. FLEET_KERNEL of fleet_sched.h knows all of it; else 0. */
 typedef struct fleeti_kernel_traits {
-    uint32_t threads;      /* of a workgroup, without the producer */
-    uint32_t stream_bytes; /* LDS of its weight pipeline */
-    uint32_t args_bytes;   /* of an element of its arguments */
-    uint32_t tiles;        /* tile functions of its set */
+    uint32_t threads;        /* of a workgroup, without the producer */
+    uint32_t pipeline_bytes; /* LDS of its weight pipeline */
+    uint32_t args_bytes;     /* of an element of its arguments */
+    uint32_t tiles;          /* tile functions of its set */
 } fleeti_kernel_traits;
 
 /* A kernel, as the launch functions take it. FLEET_KERNEL_OF(kernel) makes one; the name alone does not compile. */
@@ -418,7 +418,7 @@ typedef struct fleet_view {
      function              for                     gfx942, gfx950  gfx90a   NVIDIA                     CPU
      fleet_load_streaming  weights: once per step  sc1 nt          glc slc  ld no_allocate,evict_first  plain
      fleet_store_nt        results: read once      nt              glc slc  st.cs                      plain
-     fleet_load_fresh      words that change       sc1             glc      ld.relaxed.gpu             relaxed atomic
+     fleet_load_coherent      words that change       sc1             glc      ld.relaxed.gpu             relaxed atomic
 
    Streaming: the line stays in the L2 for the other workers of the chiplet that read it at about the same time, and is
    the first to be evicted; the L1 does not keep it. For data that this launch writes, it is no better than a plain load.
@@ -440,9 +440,9 @@ FLEET_DEVICE void fleet_load_streaming64(fleet_quad quads[4], const void *at, si
 FLEET_DEVICE void fleet_store_nt4(void *at, uint32_t value);
 FLEET_DEVICE void fleet_store_nt8(void *at, uint64_t value);
 FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value);
-FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at);
-FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at);
-FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at);
+FLEET_DEVICE uint32_t fleet_load_coherent4(const void *at);
+FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at);
+FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at);
 FLEET_DEVICE fleet_view fleet_view_of(const void *base);
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes);
 FLEET_DEVICE uint64_t fleet_view_load_streaming8(fleet_view view, uint32_t offset_bytes);
@@ -460,18 +460,20 @@ FLEET_DEVICE void fleet_copy_wait(void);
 /* ---- tiles of a matrix product ---- */
 
 /* The tiles of one worker's share of a slice (fleet.h, linear layers). All threads pass the same arguments. */
-FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
-                                         uint32_t slices, uint32_t worker, uint32_t workers);
+FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *linear, uint32_t slice,
+                                                        uint32_t slices, uint32_t worker,
+                                                        uint32_t workers);
 
 /* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task runs its body once for each
-   output tile that this worker computes, with a fleet_walk of that name. ctx is the tile's fleet_ctx, by name. */
+   output tile that this worker computes, with a fleet_tile_iterator of that name. ctx is the tile's fleet_ctx, by name. */
 #define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
-    for (fleet_walk walk = fleet_walk_slice(linear, (ctx).slice, (ctx).slices, (ctx).tile_index,   \
-                                            (ctx).tile_num);                                       \
-         walk.more; fleet_walk_next(&walk))
+    for (fleet_tile_iterator walk = fleet_tile_begin_slice(linear, (ctx).slice, (ctx).slices,      \
+                                                           (ctx).tile_index, (ctx).tile_num);      \
+         walk.more; fleet_tile_next(&walk))
 
 /* The share of a wave where the waves of a workgroup divide a tile's k: whole tiles of tile_k. */
-FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wave, uint32_t waves);
+FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *walk, uint32_t wave,
+                                             uint32_t waves);
 
 /* Bytes of LDS that fleet_block_reduce_add takes for n sums in a workgroup of that many threads. */
 #define FLEET_REDUCE_BYTES(n, threads) ((size_t)(n) * (threads) * sizeof(float))
@@ -489,64 +491,64 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds);
    fleet_sched.h runs the producer, which calls a task's stream function: it declares the spans of weights that the
    task's tile is going to read. Each span is cut into parts of a stage's size. Section >>layout describes the
    protocol. */
-typedef struct fleet_weights fleet_weights; /* the tile's side */
-typedef struct fleet_spans fleet_spans;     /* the stream function's side */
+typedef struct fleet_consumer fleet_consumer; /* the tile's side */
+typedef struct fleet_producer fleet_producer; /* the stream function's side */
 
 /* In a tile. */
 
 /* Acquires the task's next stage for this wave. It holds a whole stage's bytes, or what is left at the end of a
    span. All lanes of the wave call it, and may read the stage until they release it. It returns null when the run
-   ends, or when the task declared no more; then return what fleet_weights_status says, but not past a barrier, since
+   ends, or when the task declared no more; then return what fleet_consumer_status says, but not past a barrier, since
    other waves may have acquired the stage and wait there. */
-FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s);
+FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s);
 /* Acquires the next n stages at once, n from 1 to the number of stages, and returns the address of the first. On
    GPUs the others follow at intervals of a stage's size; after the last stage of the ring comes its first. It
    returns null as above, and then has acquired none. */
-FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n);
+FLEET_DEVICE const void *fleet_stages_acquire(fleet_consumer *s, uint32_t n);
 /* The index of the stage that is acquired next. */
-FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s);
+FLEET_DEVICE uint32_t fleet_stage_index(const fleet_consumer *s);
 /* Why there was no next stage: FLEET_ERROR_ARGUMENT where the task acquires more than it declared. */
-FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s);
+FLEET_DEVICE fleet_status fleet_consumer_status(const fleet_consumer *s);
 /* One step of a spin loop of a tile that waits for data of another part of the same task, which must be running.
    tries and since begin at 0. Not FLEET_OK: the run ends, or the wait took longer than the launch allows. */
-FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
-                                              uint64_t *since);
+FLEET_DEVICE fleet_status fleet_consumer_pause(const fleet_consumer *s, uint32_t *tries,
+                                               uint64_t *since);
 /* Skips n stages, which other waves acquire. The stage after them may be any number of stages ahead of those that
    other waves have yet to release; it is filled when the ring has room. */
-FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n);
-/* Releases the stage that fleet_weights_next returned last. `sharers` is the number of the task's waves that acquire
+FLEET_DEVICE void fleet_stages_skip(fleet_consumer *s, uint32_t n);
+/* Releases the stage that fleet_stage_acquire returned last. `sharers` is the number of the task's waves that acquire
    this stage: 1, all, or a divisor of their number. Each of them calls this once. The stages that a task declared
    but did not acquire or release are free when the next task begins. */
-FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers);
-/* Releases the last n stages, which fleet_weights_take acquired at once. */
-FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers);
+FLEET_DEVICE void fleet_stage_release(const fleet_consumer *s, uint32_t sharers);
+/* Releases the last n stages, which fleet_stages_acquire acquired at once. */
+FLEET_DEVICE void fleet_stages_release(const fleet_consumer *s, uint32_t n, uint32_t sharers);
 
 /* In a stream function. */
 
 /* Declares the next span that the current task reads: `bytes` bytes from `at`, both multiples of 16. The memory must
-   not change while the launch runs, unless fleet_span_await_step has made it safe to read. All lanes that run a
+   not change while the launch runs, unless fleet_producer_await_step has made it safe to read. All lanes that run a
    stream function call it. */
-FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes);
+FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_t bytes);
 /* Throttles the producer from here on, for the tasks that follow as well: the workgroup's copies start at least
    `cycles` cycles of the GPU's clock apart, 0 (the default: as soon as a stage is free) to 65,535. Where all
    workgroups copy in bursts, some get their data late, and all wait for these at the next event. The best interval
    is longer than a workgroup's share of the bandwidth would ask for, and has to be measured: on an H200 at 1.98 GHz
    the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2% less with 285 or 340. It works
    on NVIDIA only: on AMD the counter of loads limits the copies, and the CPU makes none. */
-FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles);
+FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles);
 /* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its stream function first
    fills some with data that no wave reads. */
-FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p);
+FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p);
 /* Waits until the current task's events are complete, so that the stream function may read what other tasks of this
    launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
-FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p);
+FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
 /* Waits until all tasks of the previous step have ended on all workers, so that the stream function may read, and
    the producer may copy, what tasks of earlier steps of this launch wrote. It does not cover what the task's own
    step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
    declared buffers let steps run ahead, it waits for the task's own events instead, which cover the step. A task may
    end before its stream function has read, unless it acquires a stage that was declared after the read: only then
    may later steps overwrite what it read. Returns 0 when the task does not need its spans any more. */
-FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p);
+FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
 
 /* ---- event tensors by hand ---- */
 
@@ -775,9 +777,9 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
      fleet_store_nt4
      fleet_store_nt8
      fleet_store_nt16
-     fleet_load_fresh4
-     fleet_load_fresh8
-     fleet_load_fresh16
+     fleet_load_coherent4
+     fleet_load_coherent8
+     fleet_load_coherent16
      fleet_view_load_streaming4
      fleet_view_load_streaming8
      fleet_view_load_streaming16
@@ -1375,20 +1377,20 @@ FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
     __builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));
 }
 
-FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+FLEET_DEVICE uint32_t fleet_load_coherent4(const void *at)
 {
     return __hip_atomic_load(FLEETI_AT(const fleeti_any4, at), __ATOMIC_RELAXED,
                              __HIP_MEMORY_SCOPE_AGENT);
 }
-FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
 {
     return __hip_atomic_load(FLEETI_AT(const fleeti_any8, at), __ATOMIC_RELAXED,
                              __HIP_MEMORY_SCOPE_AGENT);
 }
-FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
 {
-    const uint64_t low = fleet_load_fresh8(at);
-    return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
+    const uint64_t low = fleet_load_coherent8(at);
+    return fleeti_quad_of_halves(low, fleet_load_coherent8((const char *)at + 8));
 }
 
 /* Buffer instructions take one address for the wave and an offset per lane; their builtin takes the policy: bit 1 is
@@ -2119,11 +2121,11 @@ FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
                      : "memory");
 }
 /* Strong loads of device scope; .cg and .cv are hints without a meaning in the PTX memory model. */
-FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+FLEET_DEVICE uint32_t fleet_load_coherent4(const void *at)
 {
     return fleet_load_relaxed_device((const uint32_t *)at);
 }
-FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
 {
     uint64_t v;
     __asm__ volatile("ld.relaxed.gpu.global.u64 %0,[%1];"
@@ -2132,7 +2134,7 @@ FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
                      : "memory");
     return v;
 }
-FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
 {
     fleet_quad v;
     __asm__ volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3},[%4];"
@@ -2958,18 +2960,18 @@ FLEET_DEVICE void fleet_store_nt16(void *at, fleet_quad value)
     half[0] = (uint64_t)value.word[1] << 32 | value.word[0];
     half[1] = (uint64_t)value.word[3] << 32 | value.word[2];
 }
-FLEET_DEVICE uint32_t fleet_load_fresh4(const void *at)
+FLEET_DEVICE uint32_t fleet_load_coherent4(const void *at)
 {
     return __atomic_load_n((const fleeti_any4 *)at, __ATOMIC_RELAXED);
 }
-FLEET_DEVICE uint64_t fleet_load_fresh8(const void *at)
+FLEET_DEVICE uint64_t fleet_load_coherent8(const void *at)
 {
     return __atomic_load_n((const fleeti_any8 *)at, __ATOMIC_RELAXED);
 }
-FLEET_DEVICE fleet_quad fleet_load_fresh16(const void *at)
+FLEET_DEVICE fleet_quad fleet_load_coherent16(const void *at)
 {
-    const uint64_t low = fleet_load_fresh8(at);
-    return fleeti_quad_of_halves(low, fleet_load_fresh8((const char *)at + 8));
+    const uint64_t low = fleet_load_coherent8(at);
+    return fleeti_quad_of_halves(low, fleet_load_coherent8((const char *)at + 8));
 }
 FLEET_DEVICE uint32_t fleet_view_load_streaming4(fleet_view view, uint32_t offset_bytes)
 {
@@ -3305,11 +3307,12 @@ FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
 
 /* ---- tile walks, sums over the waves ---- */
 
-FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t slice,
-                                         uint32_t slices, uint32_t worker, uint32_t workers)
+FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *linear, uint32_t slice,
+                                                        uint32_t slices, uint32_t worker,
+                                                        uint32_t workers)
 {
     fleet_linear l;
-    fleet_part part;
+    fleet_partition part;
     l.m = fleeti_uniform(linear->m), l.n = fleeti_uniform(linear->n);
     l.k = fleeti_uniform(linear->k);
     l.tile_m = fleeti_uniform(linear->tile_m), l.tile_n = fleeti_uniform(linear->tile_n);
@@ -3317,15 +3320,16 @@ FLEET_DEVICE fleet_walk fleet_walk_slice(const fleet_linear *linear, uint32_t sl
     l.element_bytes = fleeti_uniform(linear->element_bytes);
     l.split = fleeti_uniform(linear->split), l.traversal = fleeti_uniform(linear->traversal);
     l.window = fleeti_uniform(linear->window);
-    part = fleet_linear_part(&l, fleeti_uniform(slice), fleeti_uniform(slices));
-    return fleet_walk_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
+    part = fleet_linear_partition(&l, fleeti_uniform(slice), fleeti_uniform(slices));
+    return fleet_tile_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
 }
 
-FLEET_DEVICE fleet_k_range fleet_walk_wave_k(const fleet_walk *walk, uint32_t wave, uint32_t waves)
+FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *walk, uint32_t wave,
+                                             uint32_t waves)
 {
     fleet_k_range k;
     k.first = walk->first_k, k.count = walk->k;
-    return fleet_cut_k(k, walk->linear.tile_k, wave, waves);
+    return fleet_split_k(k, walk->linear.tile_k, wave, waves);
 }
 
 FLEET_DEVICE void fleeti_reduce_add(fleeti_thread self, float *sum, uint32_t n, float *lds)
@@ -3383,7 +3387,7 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t 
     if (*since == 0) *since = now;
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
     /* The host's word is across a bus, so it is read every 4096 polls, and before a time-out is reported. Pair:
-       fleet_abort (edge 15). */
+       fleet_state_abort (edge 15). */
     if ((late || tries % 4096 == 0) && watch->host_abort &&
         fleet_load_relaxed_system(watch->host_abort))
         return FLEET_ERROR_ABORTED;
@@ -3735,7 +3739,7 @@ FLEET_DEVICE fleet_status fleeti_pipeline_back_off(const fleeti_pipeline *s, uin
 /* ---- weight pipeline: in a tile ---- */
 
 /* Where one wave is in its task's stages. */
-struct fleet_weights {
+struct fleet_consumer {
     fleeti_pipeline ring;
     uint32_t stage, use; /* of the task's first stage */
     uint32_t next;       /* number of the task's next stage */
@@ -3744,21 +3748,21 @@ struct fleet_weights {
 };
 
 /* Whether the next stage has landed and is the task's own. Both words are loaded together. */
-FLEET_DEVICE uint32_t fleeti_stage_is_ready(const fleet_weights *s, uint32_t stage, uint32_t use)
+FLEET_DEVICE uint32_t fleeti_stage_is_ready(const fleet_consumer *s, uint32_t stage, uint32_t use)
 {
     const uint32_t full = fleeti_stage_is_full(&s->ring, stage, use);
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
     return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
 /* The same for the next n stages. */
-FLEET_DEVICE uint32_t fleeti_stages_are_ready(const fleet_weights *s, uint32_t n)
+FLEET_DEVICE uint32_t fleeti_stages_are_ready(const fleet_consumer *s, uint32_t n)
 {
     const uint32_t full = fleeti_stages_are_full(&s->ring, s->stage + s->next, s->use, n);
     const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
     return full && s->next + n - 1 < fleeti_uniform(end) - 1;
 }
 /* Waits for them; not FLEET_OK: they will not be filled. */
-FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_weights *s, uint32_t n)
+FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_consumer *s, uint32_t n)
 {
     uint32_t tries = 0;
     uint64_t since = 0;
@@ -3772,7 +3776,7 @@ FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_weights *s, uint32_t n)
     return FLEET_OK;
 }
 
-FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
+FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s)
 {
     uint32_t at, stage, use, there;
     s->next = fleeti_uniform(s->next); /* after whatever branches the wave took */
@@ -3782,7 +3786,7 @@ FLEET_DEVICE const void *fleet_weights_next(fleet_weights *s)
     s->next += there;
     return fleeti_stage_address(&s->ring, stage, there);
 }
-FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
+FLEET_DEVICE const void *fleet_stages_acquire(fleet_consumer *s, uint32_t n)
 {
     uint32_t stage, there;
     s->next = fleeti_uniform(s->next);
@@ -3792,36 +3796,36 @@ FLEET_DEVICE const void *fleet_weights_take(fleet_weights *s, uint32_t n)
     return fleeti_stage_address(&s->ring, stage, there);
 }
 
-FLEET_DEVICE uint32_t fleet_weights_slot(const fleet_weights *s)
+FLEET_DEVICE uint32_t fleet_stage_index(const fleet_consumer *s)
 {
     return (s->stage + fleeti_uniform(s->next)) % s->ring.stages;
 }
 
-FLEET_DEVICE fleet_status fleet_weights_status(const fleet_weights *s)
+FLEET_DEVICE fleet_status fleet_consumer_status(const fleet_consumer *s)
 {
     const uint32_t quit = fleeti_lds_acquire(s->ring.words, FLEETI_PIPELINE_QUIT);
     return quit ? (fleet_status)quit : FLEET_ERROR_ARGUMENT;
 }
 
-FLEET_DEVICE fleet_status fleet_weights_pause(const fleet_weights *s, uint32_t *tries,
-                                              uint64_t *since)
+FLEET_DEVICE fleet_status fleet_consumer_pause(const fleet_consumer *s, uint32_t *tries,
+                                               uint64_t *since)
 {
     return fleeti_pipeline_back_off(&s->ring, tries, since);
 }
 
-FLEET_DEVICE void fleet_weights_skip(fleet_weights *s, uint32_t n)
+FLEET_DEVICE void fleet_stages_skip(fleet_consumer *s, uint32_t n)
 {
     s->next += n;
 }
 
-FLEET_DEVICE void fleet_weights_release(const fleet_weights *s, uint32_t sharers)
+FLEET_DEVICE void fleet_stage_release(const fleet_consumer *s, uint32_t sharers)
 {
     const uint32_t stage = (s->stage + fleeti_uniform(s->next) - 1) % s->ring.stages;
     fleet_wave_barrier(); /* all lanes have read */
     if (fleet_lane() == 0) fleeti_stage_release(&s->ring, stage, s->waves / sharers);
 }
 
-FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, uint32_t sharers)
+FLEET_DEVICE void fleet_stages_release(const fleet_consumer *s, uint32_t n, uint32_t sharers)
 {
     const uint32_t first = s->stage + fleeti_uniform(s->next) - n;
     fleet_wave_barrier(); /* all lanes have read */
@@ -3832,7 +3836,7 @@ FLEET_DEVICE void fleet_weights_give_back(const fleet_weights *s, uint32_t n, ui
 /* ---- weight pipeline: in a stream function ---- */
 
 /* The producer's side. */
-struct fleet_spans {
+struct fleet_producer {
     fleeti_pipeline ring;
     fleeti_copies copies;
     uint32_t stage, use;             /* of the next stage to fill */
@@ -3841,7 +3845,7 @@ struct fleet_spans {
     uint32_t waves;                  /* that run tasks */
     uint32_t over;                   /* the current task acquires no more, or the run ends */
     uint32_t pace, begun; /* cycles between two stages, and when the last one was started */
-    const uint32_t *step; /* counter of the step event; null: fleet_span_await is enough */
+    const uint32_t *step; /* counter of the step event; null: fleet_producer_await_task is enough */
     uint32_t step_want;   /* its value when the previous step has ended */
     uint32_t step_known;  /* the producer has observed that in this step */
     fleet_status status;  /* an error in the task's spans */
@@ -3850,7 +3854,7 @@ struct fleet_spans {
 /* The producer's lanes stay together: they read the same values, and any() tells the compiler so. What a stream
    function declares is made uniform as well; this tells the compiler again, where a stream function has made it lose
    that. */
-FLEET_DEVICE void fleeti_producer_uniform(fleet_spans *p)
+FLEET_DEVICE void fleeti_producer_uniform(fleet_producer *p)
 {
     p->stage = fleeti_uniform(p->stage), p->use = fleeti_uniform(p->use);
     p->over = fleeti_uniform(p->over);
@@ -3861,13 +3865,13 @@ FLEET_DEVICE void fleeti_producer_uniform(fleet_spans *p)
 /* Whether the current task has ended without the stages that are still to come. Pair: the release in
    fleeti_pipeline_begun (edge 21). Every lane has to observe it, as everything that the producer acts on: a vote
    passes the answer on, but orders nothing. */
-FLEET_DEVICE uint32_t fleeti_producer_task_ended(const fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_producer_task_ended(const fleet_producer *p)
 {
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
     return !fleeti_any((int32_t)(begun - (p->task + 1)) <= 0);
 }
 /* Whether no wave reads the next stage any more, since the current task of the other waves began after it. */
-FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_producer *p)
 {
     const uint32_t begun = fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN);
     const uint32_t entry = FLEETI_PIPELINE_ENTRY(begun - 1);
@@ -3879,7 +3883,7 @@ FLEET_DEVICE uint32_t fleeti_producer_stage_abandoned(const fleet_spans *p)
 }
 /* One step of the producer's spin on other waves of its workgroup; 0: the run ends. It looks at no clock: these
    waves run tiles, which may take any time, or wait within the launch's limit and set `quit` when they fail. */
-FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_spans *p, uint32_t *tries)
+FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_producer *p, uint32_t *tries)
 {
     /* A producer whose consumers have left must not pause: nothing would wake it on the CPU. */
     uint32_t ends =
@@ -3889,7 +3893,7 @@ FLEET_DEVICE uint32_t fleeti_producer_back_off(const fleet_spans *p, uint32_t *t
 }
 /* Waits until the copy of a stage's last use has landed, even if the run ends: else it could land in LDS that
    already has another owner. Only the launch's limit ends this wait early. */
-FLEET_DEVICE void fleeti_producer_await_copy(fleet_spans *p, uint32_t stage, uint32_t use)
+FLEET_DEVICE void fleeti_producer_await_copy(fleet_producer *p, uint32_t stage, uint32_t use)
 {
     uint64_t since = 0;
     while (!p->status && fleeti_any(!fleeti_stage_is_full(&p->ring, stage, use))) {
@@ -3901,13 +3905,13 @@ FLEET_DEVICE void fleeti_producer_await_copy(fleet_spans *p, uint32_t stage, uin
 
 /* Whether the next stage may be filled. It is on the path of every stage, so it has to be short. Every lane has to
    observe it, since one of them fills the stage. */
-FLEET_DEVICE uint32_t fleeti_producer_stage_is_free(const fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_producer_stage_is_free(const fleet_producer *p)
 {
     return !fleeti_any(!fleeti_stage_is_free(&p->ring, p->stage, p->use, p->waves));
 }
 /* Waits until it may; 0: the copy is not needed any more. An abandoned stage is reclaimed at once: no wave releases
    it, and a wait for that would take its full time, some microseconds each. */
-FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_producer *p)
 {
     const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
@@ -3927,7 +3931,7 @@ FLEET_DEVICE uint32_t fleeti_producer_await_stage(fleet_spans *p)
     return 1;
 }
 
-FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
+FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_t bytes)
 {
     const char *from = (const char *)(uintptr_t)fleeti_uniform64((uintptr_t)at);
     bytes = fleeti_uniform(bytes);
@@ -3948,18 +3952,18 @@ FLEET_DEVICE void fleet_span(fleet_spans *p, const void *at, uint32_t bytes)
     }
 }
 
-FLEET_DEVICE void fleet_span_pace(fleet_spans *p, uint32_t cycles)
+FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles)
 {
     p->pace = fleeti_uniform(cycles < 65535 ? cycles : 65535);
 }
 
-FLEET_DEVICE uint32_t fleet_span_slot(const fleet_spans *p)
+FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p)
 {
     return fleeti_uniform(p->stage);
 }
 
 /* Begins a task's stages; 0: the run ends. */
-FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_spans *p, uint32_t task)
+FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_producer *p, uint32_t task)
 {
     const fleeti_pipeline *s = &p->ring;
     uint32_t tries = 0;
@@ -3982,13 +3986,13 @@ FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_spans *p, uint32_t task)
 }
 
 /* The current task has declared all of its spans. */
-FLEET_DEVICE void fleeti_producer_end_task(const fleet_spans *p)
+FLEET_DEVICE void fleeti_producer_end_task(const fleet_producer *p)
 {
     fleeti_lds_put(p->ring.words, FLEETI_PIPELINE_ENTRY(p->task) + 3,
                    (p->use - p->first_use) * p->ring.stages + p->stage - p->first_stage + 1);
 }
 
-FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
+FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p)
 {
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
@@ -4003,12 +4007,12 @@ FLEET_DEVICE uint32_t fleet_span_await(fleet_spans *p)
     return !p->over;
 }
 
-FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
+FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p)
 {
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
     if (!p->step) {
-        if (!fleet_span_await(p)) return 0;
+        if (!fleet_producer_await_task(p)) return 0;
         fleeti_copies_order();
         return 1;
     }
@@ -4028,7 +4032,7 @@ FLEET_DEVICE uint32_t fleet_span_await_step(fleet_spans *p)
 }
 
 /* Before the producer ends; not FLEET_OK: copies did not land in time. */
-FLEET_DEVICE fleet_status fleeti_producer_end(fleet_spans *p)
+FLEET_DEVICE fleet_status fleeti_producer_end(fleet_producer *p)
 {
     p->status = FLEET_OK;
     for (uint32_t i = 0; i < p->ring.stages; i++) {
@@ -4040,14 +4044,14 @@ FLEET_DEVICE fleet_status fleeti_producer_end(fleet_spans *p)
 
 /* ---- events by hand ---- */
 
-#define FLEETI_EVENT_LINE (FLEET_LINE_BYTES / 4u) /* words */
+#define FLEETI_EVENT_LINE (FLEET_CACHE_LINE_BYTES / 4u) /* words */
 
 /* Each counter has a cache line of its own: the element's, then one per chiplet. */
 #define FLEETI_EVENT_LINES(events) (1u + (events).chiplets)
 static inline __attribute__((unused)) size_t fleeti_events_bytes(const fleet_events *events,
                                                                  size_t elements)
 {
-    return elements * FLEETI_EVENT_LINES(*events) * FLEET_LINE_BYTES;
+    return elements * FLEETI_EVENT_LINES(*events) * FLEET_CACHE_LINE_BYTES;
 }
 FLEET_DEVICE fleet_event fleeti_event_ref(const fleet_events *events, uint32_t element)
 {

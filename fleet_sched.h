@@ -1,4 +1,4 @@
-/* fleet_sched.h - v0.1 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog, trace - MIT licence
+/* fleet_sched.h - v0.2 - runs plans: worker loops, per-chiplet schedulers, launch, watchdog, trace - MIT licence
 
    CONTENTS (search for the tag)
        >>manual           this page
@@ -63,9 +63,9 @@
        pop. The table EDGES in fleet_device.h lists every such pair, and comments here give its numbers.
 
    ERRORS
-       A launch is asynchronous. fleet_wait_state and fleet_state_status return its status. A run that ends early (a
+       A launch is asynchronous. fleet_state_wait and fleet_state_status return its status. A run that ends early (a
        tile fails, a deadline passes, the host aborts) poisons the state: later launches on it return at once until
-       fleet_recover. fleet_report says which worker waited for which event.
+       fleet_state_recover. fleet_state_report says which worker waited for which event.
 */
 
 /* Outside the guard: the second inclusion brings the implementations of the headers below. */
@@ -117,7 +117,7 @@ FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis);
 /* Ends the run successfully after this step: the other steps of the launch do not run, and fleet_state_epoch tells how
    many did. The state stays usable, and a captured launch may be replayed. Any thread of any tile may call it, for
    loops that run until something converges. FLEET_ERROR_UNSUPPORTED: fleet_launch_desc.finish is 0. In
-   fleet_run_task it has no effect. */
+   fleet_launch_task it has no effect. */
 FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 
 /* A tile may ignore some of them. */
@@ -175,50 +175,50 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
     }
 
 /* Weight pipeline: memory that no task writes, such as weights, is copied to LDS ahead of the tile that reads it.
-   FLEET_STREAM(name, args_type) { fleet_span(spans, at, bytes); ... } gets what the tile `name` gets, and declares
+   FLEET_PRODUCER(name, args_type) { fleet_producer_copy(spans, at, bytes); ... } gets what the tile `name` gets, and declares
    what the tile will read, in the order in which it will. One additional wave of each workgroup, the producer, runs
    these functions and copies the spans to a ring of stages in LDS. Under STATIC it follows the worker's own queue,
    as far ahead of the tasks and of the events that they wait for as the ring has room; else it begins when the task
    may run. Each wave of the tile acquires and releases the stages in order:
-       fleet_weights weights = fleet_weights_open(&ctx);
-       while (...) { p = fleet_weights_next(&weights); ... fleet_weights_release(&weights, sharers); }
+       fleet_consumer weights = fleet_consumer_open(&ctx);
+       while (...) { p = fleet_stage_acquire(&weights); ... fleet_stage_release(&weights, sharers); }
    A stream function may read what other tasks of the launch wrote, such as run-time tensors, only after
-   fleet_span_await. It may read, and declare, what tasks of earlier steps wrote after fleet_span_await_step.
+   fleet_producer_await_task. It may read, and declare, what tasks of earlier steps wrote after fleet_producer_await_step.
    Wavefront-tasks have no pipeline.
-   FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
+   FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
    tiles that have one. slots: the number of stages. slot_bytes: bytes of a stage, a multiple of 1024; on NVIDIA the
-   stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_STREAM_BYTES(set), the LDS
+   stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_PIPELINE_BYTES(set), the LDS
    of the ring, and the threads of the producer. On the CPU nothing is copied: a stage is the span itself. */
-#define FLEET_STREAM(name, args_type)                                                              \
-    FLEET_DEVICE void fleeti_stream_##name(FLEETI_TILE_PARAMETERS(args_type), fleet_spans *spans)
+#define FLEET_PRODUCER(name, args_type)                                                            \
+    FLEET_DEVICE void fleeti_stream_##name(FLEETI_TILE_PARAMETERS(args_type), fleet_producer *spans)
 
-#define FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, slots, slot_bytes)                          \
+#define FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, slots, slot_bytes)                        \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
     typedef char                                                                                   \
         fleeti_##set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
     enum { fleeti_##set##_slots = (slots), fleeti_##set##_slot_bytes = (slot_bytes) };             \
     FLEET_DEVICE void fleeti_##set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,           \
-                                            const set *fleeti_a, fleet_spans *fleeti_s)            \
+                                            const set *fleeti_a, fleet_producer *fleeti_s)         \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
             STREAMS(FLEETI_PIPELINE_CASE, set)                                                     \
         }                                                                                          \
     }
-#define FLEET_STREAM_BYTES(set)                                                                    \
+#define FLEET_PIPELINE_BYTES(set)                                                                  \
     (fleeti_##set##_slots > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_##set##_slots,              \
                                                       (uint32_t)fleeti_##set##_slot_bytes)         \
                               : 0u)
 
 /* Opens the pipeline for this wave, before the first stage of the task in hand. */
-FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx);
+FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx);
 
 /* ---- kernels and the worker loop ------------------------------------------------------------- */
 
 typedef struct fleeti_state fleeti_state; /* private: >>layout */
 typedef struct fleeti_host fleeti_host;
 
-/* What a kernel needs to run a plan; passed by value. fleet_prepare fills it. */
+/* What a kernel needs to run a plan; passed by value. fleet_run_prepare fills it. */
 typedef struct fleet_run {
     const fleet_plan *plan; /* in device memory */
     fleeti_state *state;
@@ -238,14 +238,15 @@ typedef struct fleet_run {
     FLEET_GLOBAL((threads) + (fleeti_##set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))              \
     void name(fleet_run run, const set *args);                                                     \
     FLEETI_UNPACK(name, (FLEETI_ARG(fleet_run, 0), FLEETI_ARG(const set *, 1)))                    \
-    FLEETI_TRAITS(name, threads, FLEET_STREAM_BYTES(set), sizeof(set), fleeti_##set##_tiles)       \
+    FLEETI_TRAITS(name, threads, FLEET_PIPELINE_BYTES(set), sizeof(set), fleeti_##set##_tiles)     \
     FLEET_GLOBAL((threads) + (fleeti_##set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))              \
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
 /* The same for STATIC plans alone: a smaller loop, which leaves tiles more registers. Launches of other plans, and
    of one task alone, end with FLEET_ERROR_UNSUPPORTED. */
-#define FLEET_STATIC_LOOP(set) FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
+#define FLEET_STATIC_WORKER_LOOP(set)                                                              \
+    FLEETI_LOOP(set, run, args, fleeti_dynamic_lds(), run.lds_bytes, 1)
 
 /* FLEET_MEGAKERNEL(set, LIST, threads) is FLEET_DISPATCH(set, LIST) and the kernel set_kernel with its worker loop:
    all that a set needs without prefetches, weight pipelines and parameters of the kernel's own. */
@@ -258,7 +259,7 @@ typedef struct fleet_run {
 
 /* The loop for a kernel of any signature: `fleet_run_` is its fleet_run, `set_args` its array of `set`. All threads
    of the workgroup must reach it, and their number must be a multiple of the wave size. lds, lds_bytes: LDS that
-   tiles get through ctx, or NULL, 0. With a weight pipeline the first FLEET_STREAM_BYTES(set) bytes, aligned to 16,
+   tiles get through ctx, or NULL, 0. With a weight pipeline the first FLEET_PIPELINE_BYTES(set) bytes, aligned to 16,
    are its ring, and tiles get the rest. When the loop returns, all tasks of this workgroup have run; those of other
    workgroups may still run. */
 #define FLEET_WORKER_LOOP_IN(set, fleet_run_, set_args, lds, lds_bytes)                            \
@@ -289,10 +290,10 @@ void fleet_image_free(fleet_image *image);
 
 /* How workgroups are assigned to chiplets. */
 typedef enum fleet_placement {
-    FLEET_PLACEMENT_DEFAULT,  /* by the hardware's chiplet id where it has one; else LINEAR */
-    FLEET_PLACEMENT_LINEAR,   /* virtual chiplets: workgroups are dealt to them in turn */
-    FLEET_PLACEMENT_ROTATED,  /* the same, starting at a chiplet that the seed selects */
-    FLEET_PLACEMENT_SCRAMBLED /* in a random order that the seed selects */
+    FLEET_PLACEMENT_DEFAULT, /* by the hardware's chiplet id where it has one; else LINEAR */
+    FLEET_PLACEMENT_LINEAR,  /* virtual chiplets: workgroups are dealt to them in turn */
+    FLEET_PLACEMENT_ROTATED, /* the same, starting at a chiplet that the seed selects */
+    FLEET_PLACEMENT_RANDOM   /* in a random order that the seed selects */
 } fleet_placement;
 
 typedef struct fleet_state_desc {
@@ -356,10 +357,10 @@ typedef struct fleet_launch_desc {
        kernel's declaration. Default 0: those of FLEET_KERNEL; 256 for kernels that are declared otherwise */
     uint32_t threads;
     uint32_t lds_bytes; /* dynamic LDS that tiles get through ctx; default 0 */
-    /* FLEET_STREAM_BYTES(set) where tiles have weight pipelines: the launch adds that much LDS, and
+    /* FLEET_PIPELINE_BYTES(set) where tiles have weight pipelines: the launch adds that much LDS, and
        FLEET_PRODUCER_THREADS (on the CPU a wave) to each workgroup. Default 0: what FLEET_KERNEL declares; none for
        kernels that are declared otherwise */
-    uint32_t stream_bytes;
+    uint32_t pipeline_bytes;
     /* 1: never a cooperative launch, the residency check alone proves that all workgroups are resident. An ordinary
        launch is faster on AMD, and a captured launch is always ordinary. Default 0: cooperative where possible */
     uint32_t ordinary;
@@ -381,7 +382,7 @@ fleet_launch_desc fleet_launch_desc_default(void);
 /* Enqueues desc->steps steps of the state's plan on desc->stream, with a kernel defined by FLEET_KERNEL. args: the
    array of the tiles' arguments in device memory, with an element for each index that grids name; null if no tile
    has arguments. The call may be captured into a graph, each replay of which runs desc->steps further steps. The
-   returned status covers what is known at once; fleet_wait_state returns that of the run. Of launches of one state
+   returned status covers what is known at once; fleet_state_wait returns that of the run. Of launches of one state
    that overlap, in several streams or as replays of one graph, at most one runs. The others end with
    FLEET_ERROR_BUSY, and all of them do if they meet before all workgroups of the first one are resident.
    FLEET_ERROR_TOO_MANY_WORKERS: the device cannot hold all workgroups of this kernel at once.
@@ -391,21 +392,22 @@ fleet_launch_desc fleet_launch_desc_default(void);
 fleet_status fleet_launch(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
                           const void *args);
 
-/* The same for a kernel with other parameters: fleet_prepare fills the fleet_run that one of them must be, and
+/* The same for a kernel with other parameters: fleet_run_prepare fills the fleet_run that one of them must be, and
    fleet_launch_args launches it once, with the same desc. args: as for cudaLaunchKernel. */
-fleet_status fleet_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
+fleet_status fleet_run_prepare(fleet_state *state, const fleet_launch_desc *desc, fleet_run *run);
 fleet_status fleet_launch_args(fleet_state *state, const fleet_launch_desc *desc,
                                const fleet_run *run, fleet_kernel kernel, void **args);
 
 /* Runs one task alone with its real arguments, for a debugger or a profiler: it waits for no event and notifies
    none. task: from fleet_plan_task. slice: of a device-task; in a chiplet-unaware plan its tiles run one after
    another. Waits for the end and returns the first status of the tile that is not FLEET_OK. */
-fleet_status fleet_run_task(fleet_state *state, const fleet_launch_desc *desc, fleet_kernel kernel,
-                            const void *args, uint32_t task, uint32_t slice);
+fleet_status fleet_launch_task(fleet_state *state, const fleet_launch_desc *desc,
+                               fleet_kernel kernel, const void *args, uint32_t task,
+                               uint32_t slice);
 
 /* Gives a symbol its value for all later launches in stream order, without a new plan, upload or wait; a captured
    call is part of the graph. FLEET_ERROR_NAME: the plan has no such symbol that is bound at launch.
-   FLEET_ERROR_SYMBOL_RANGE: the value is outside the symbol's bounds; fleet_report names the symbol. */
+   FLEET_ERROR_SYMBOL_RANGE: the value is outside the symbol's bounds; fleet_state_report names the symbol. */
 fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, fleet_stream stream);
 
 /* Gives a run-time tensor its device memory for all later launches in stream order: an int32 for each value of its
@@ -414,11 +416,11 @@ fleet_status fleet_bind(fleet_state *state, const char *symbol, int64_t value, f
 fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *memory,
                                fleet_stream stream);
 
-/* The status of the launches so far, without waiting: the first failure of the run, which stays until fleet_recover;
+/* The status of the launches so far, without waiting: the first failure of the run, which stays until fleet_state_recover;
    or FLEET_ERROR_BUSY, _POISONED or _CENSUS, once for each launch that was refused. */
 fleet_status fleet_state_status(fleet_state *state);
 /* Waits for the stream, then returns the same. */
-fleet_status fleet_wait_state(fleet_state *state, fleet_stream stream);
+fleet_status fleet_state_wait(fleet_state *state, fleet_stream stream);
 /* Steps completed by finished launches. */
 uint32_t fleet_state_epoch(const fleet_state *state);
 
@@ -426,9 +428,9 @@ uint32_t fleet_state_epoch(const fleet_state *state);
 
 /* Asks the run to end: waits return, and each worker stops after at most a few more tasks whose events were complete
    already. May be called from any thread at any time. */
-void fleet_abort(fleet_state *state);
+void fleet_state_abort(fleet_state *state);
 /* Makes a poisoned state usable. Counters and the epoch start from 0. Stream-ordered. */
-fleet_status fleet_recover(fleet_state *state, fleet_stream stream);
+fleet_status fleet_state_recover(fleet_state *state, fleet_stream stream);
 
 /* What a worker or scheduler found when it ended the run. */
 typedef struct fleet_failure {
@@ -450,11 +452,11 @@ typedef struct fleet_failure {
 #define FLEETI_TENSOR_SUM 0xffffffffu
 
 /* Writes the first failure and returns 1; returns 0 if there is none. Works while the kernel hangs. */
-uint32_t fleet_get_failure(const fleet_state *state, fleet_failure *failure);
+uint32_t fleet_state_failure(const fleet_state *state, fleet_failure *failure);
 /* The hang report in words: every worker that ended the run or gave up waiting, and every tile that still runs.
    Writes and returns as snprintf does. Works while the kernel hangs: it copies from the device on a stream of its
    own. */
-size_t fleet_report(const fleet_state *state, char *text, size_t bytes);
+size_t fleet_state_report(const fleet_state *state, char *text, size_t bytes);
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
@@ -483,7 +485,7 @@ fleet_session_desc fleet_session_desc_default(void);
 typedef struct fleeti_session_memory fleeti_session_memory;
 
 /* A handle, which may be moved. The parts may be used by the calls above, for fleet_bind(&s.state, ...),
-   fleet_abort(&s.state), fleet_plan_report and so on; `launch` may be changed between runs, apart from its stream. */
+   fleet_state_abort(&s.state), fleet_plan_report and so on; `launch` may be changed between runs, apart from its stream. */
 typedef struct fleet_session {
     fleet_plan *plan;
     fleet_image image;
@@ -509,16 +511,16 @@ void *fleet_session_alloc(fleet_session *session, size_t bytes);
    launch, call fleet_launch with the session's parts: a replay would copy from `args` again. */
 fleet_status fleet_session_run(fleet_session *session, const void *args, size_t bytes);
 /* Waits for the stream. Returns the first failure since the last wait, or that of the runs. A run that ended early has
-   poisoned the state: fleet_recover(&session->state, ...). */
+   poisoned the state: fleet_state_recover(&session->state, ...). */
 fleet_status fleet_session_wait(fleet_session *session);
-/* fleet_report, or why there is nothing to run. */
+/* fleet_state_report, or why there is nothing to run. */
 size_t fleet_session_report(const fleet_session *session, char *text, size_t bytes);
 /* Waits for the stream, and frees all that the session holds. Closing it again does nothing. */
 void fleet_session_close(fleet_session *session);
 
 /* ---- events from the host -------------------------------------------------------------------- */
 
-/* External events (fleet_event_outside) from the host, at system scope. event: from fleet_plan_event. element:
+/* External events (fleet_event_external) from the host, at system scope. event: from fleet_plan_event. element:
    row-major index. epoch: fleet_state_epoch + 1 is the next step. A notify releases what this host thread wrote; a
    wait or a test that succeeds acquires. fleet_event_notify returns FLEET_ERROR_EPOCH, and makes no arrival, while
    the element is not complete in the epoch before: the arrival would count for that epoch. limit_ns:
@@ -530,15 +532,15 @@ fleet_status fleet_event_test(const fleet_state *state, int32_t event, uint32_t 
 fleet_status fleet_event_wait(const fleet_state *state, int32_t event, uint32_t element,
                               uint32_t epoch, uint64_t limit_ns);
 /* For an ordinary kernel: the element as fleet_notify_device, fleet_wait_system and so on take it. */
-fleet_status fleet_event_of(const fleet_state *state, int32_t event, uint32_t element,
-                            fleet_event *out);
+fleet_status fleet_event_handle(const fleet_state *state, int32_t event, uint32_t element,
+                                fleet_event *out);
 
 /* ---- trace ----------------------------------------------------------------------------------- */
 
 /* When the tasks of a launch ran; needs FLEET_TRACE. Give the launch a trace, wait for it, read the log:
        fleet_trace_create(&trace, plan, NULL, stream);
        launch.trace = &trace;
-       ... fleet_launch, fleet_wait_state: whether the run ended well or not ...
+       ... fleet_launch, fleet_state_wait: whether the run ended well or not ...
        fleet_trace_read(&log, &trace, stream);
        fleet_trace_report(&log, 0, 0, text, sizeof text);
    A launch clears its trace, a captured one at each replay; a launch that is refused leaves the trace as it is.
@@ -576,7 +578,7 @@ void fleet_trace_free(fleet_trace *trace);
 #define FLEET_TRACE_NONE 0xffffffffu
 
 /* One task, timed by the first wave of its group. Times count from the begin of the log's first task. */
-typedef struct fleet_traced {
+typedef struct fleet_trace_task {
     uint64_t wait_begin_ns; /* the worker acquired the task: prefetch, then wait */
     uint64_t run_begin_ns;  /* its events are complete: the tile begins */
     uint64_t run_end_ns;    /* the tile has returned */
@@ -598,22 +600,22 @@ typedef struct fleet_traced {
        plan does not list arrivals by run-time maps; there `after` is the latest task of the grids that notify the
        tensor. */
     uint32_t awaited, after;
-} fleet_traced;
+} fleet_trace_task;
 
 /* The arrivals at one event element in one step, and the tasks that waited for them. */
-typedef struct fleet_traced_event {
+typedef struct fleet_trace_event {
     uint32_t counter, step; /* fleet_plan_counter_name */
     uint32_t arrivals;      /* of tasks in the log */
     uint32_t waiters;       /* tasks for which it was the last of their events to complete */
     uint32_t last;          /* index in the log of the task that arrived last */
     uint64_t first_ns, last_ns;
     uint64_t waited_ns; /* sum over those tasks */
-} fleet_traced_event;
+} fleet_trace_event;
 
 typedef struct fleet_trace_log {
-    const fleet_plan *plan; /* of the bucket that ran */
-    fleet_traced *tasks;    /* by worker, then by wait_begin_ns */
-    fleet_traced_event *events;
+    const fleet_plan *plan;  /* of the bucket that ran */
+    fleet_trace_task *tasks; /* by worker, then by wait_begin_ns */
+    fleet_trace_event *events;
     uint32_t n_tasks, n_events;
     uint32_t chiplets, workers;
     uint32_t chiplet_workers[FLEET_MAX_CHIPLETS]; /* workers are numbered chiplet after chiplet */
@@ -657,14 +659,14 @@ size_t fleet_trace_json(const fleet_trace_log *log, uint32_t first_step, uint32_
 /* Describes the current device: chiplets as the hardware numbers them (from device attributes where the HIP version
    has them, else counted by a kernel), CUs or SMs, LDS, caches. On the CPU: two chiplets, of three and two workers.
    FLEET_ERROR_DEVICE: there is no device, or its runtime failed. */
-fleet_status fleet_query_topology(fleet_topology *topology);
+fleet_status fleet_topology_query(fleet_topology *topology);
 
 /* Measures the overheads that fleet_plan_desc.costs asks for, with your kernel on this device: it times plans of
    tasks whose tile does nothing, d->steps steps of each and three times as many. On an H200 this takes about 0.5 s
    with 20 steps and 3 s with 100. d: as for fleet_launch; t: as for your plans; args is passed on, but none of your
    tiles is called. Waits for d->stream. Call it once for each kernel and device; plans that are built with these
    costs choose their schedules for this device. */
-fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
+fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
 
 FLEET_C_END
@@ -719,7 +721,7 @@ struct fleeti_state {
     fleeti_line due;
     fleeti_line epoch;    /* steps completed; stored by the last workgroup that leaves */
     fleeti_line finished; /* launches; stored by the last workgroup that leaves */
-    fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_recover */
+    fleeti_line stop;     /* fleet_status that ends the run; stays until fleet_state_recover */
     /* result of the residency check: 0 pending, FLEETI_RESIDENT passed, else the fleet_status of its failure */
     fleeti_line residency;
     fleeti_line seats; /* places for workgroups that the run still has; 0 or negative: none */
@@ -746,7 +748,7 @@ struct fleeti_state {
 struct fleeti_mailbox {
     uint64_t
         slot[FLEETI_MAILBOX]; /* sequence << 48 | acquire scope << 46 | batch << 32 | descriptor */
-    uint64_t pad[FLEET_LINE_BYTES / 8 - FLEETI_MAILBOX];
+    uint64_t pad[FLEET_CACHE_LINE_BYTES / 8 - FLEETI_MAILBOX];
     fleeti_line taken; /* entries read in this launch */
 };
 
@@ -763,14 +765,14 @@ struct fleeti_ring {
 /* What the host sees of a run, in pinned memory: readable while the kernel hangs. */
 struct fleeti_host {
     fleeti_line abort; /* stored by the host */
-    uint32_t status;   /* of the first failure; stays until fleet_recover */
+    uint32_t status;   /* of the first failure; stays until fleet_state_recover */
     uint32_t finished; /* launches */
     uint32_t busy;     /* launches refused: others had not left the state */
     uint32_t poisoned; /* launches refused: the state is poisoned */
     /* launches that failed the residency check, and why the last one did */
     uint32_t nonresident, resident_chiplet, resident_found, resident_needed;
     uint32_t epoch;
-    uint32_t task_status; /* of fleet_run_task */
+    uint32_t task_status; /* of fleet_launch_task */
     fleet_failure first;  /* the failure whose status this is */
     uint32_t pad[FLEETI_EVENT_LINE - 20];
     /* After it: a fleet_failure per worker and scheduler, then the counters of system scope. */
@@ -807,12 +809,12 @@ typedef struct fleeti_trace_record {
 FLEET_C_END
 
 /* Workgroups of a chiplet that run no tasks: under CHIPLET its scheduler. */
-FLEET_BOTH uint32_t fleeti_schedulers(const fleet_plan *plan)
+FLEET_HOST_DEVICE uint32_t fleeti_schedulers(const fleet_plan *plan)
 {
     return plan->schedule == FLEET_SCHEDULE_CHIPLET;
 }
 /* Workgroups that the plan needs on a chiplet. */
-FLEET_BOTH uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
+FLEET_HOST_DEVICE uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
 {
     return plan->workers[chiplet] + fleeti_schedulers(plan);
 }
@@ -854,7 +856,7 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 
 /* ---- thread context -------------------------------------------------------------------------- */
 
-#define FLEETI_SINGLE_TASK 0xffu /* fleet_run_task: one task, without events */
+#define FLEETI_SINGLE_TASK 0xffu /* fleet_launch_task: one task, without events */
 
 #define FLEETI_ROLE_NONE 0u  /* not part of the run: touch nothing */
 #define FLEETI_ROLE_IDLE 1u  /* counted, but not needed: there are more workgroups than workers */
@@ -1070,7 +1072,7 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
                                    fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
-    /* Publishes the record to the host before the status. Pair: fleet_get_failure (edge 14). */
+    /* Publishes the record to the host before the status. Pair: fleet_state_failure (edge 14). */
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
 }
 
@@ -1175,8 +1177,8 @@ FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
 {
     fleeti_host *host = state->config.host;
     if (fleet_cas_relaxed_device(&state->residency.word, 0, status)) return;
-    if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_CENSUS) {
-        /* Publishes what fleet_report says of the failure before its count. Pair: fleet_state_status. */
+    if (status == FLEET_ERROR_BUSY || status == FLEET_ERROR_RESIDENCY) {
+        /* Publishes what fleet_state_report says of the failure before its count. Pair: fleet_state_status. */
         fleeti_drain();
         fleet_add_relaxed_system(status == FLEET_ERROR_BUSY ? &host->busy : &host->nonresident, 1);
     } else { /* an abort */
@@ -1209,7 +1211,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
                 counted += have[k];
                 if (found < plan->chiplets) need = fleeti_blocks_of(plan, found);
                 if (have[k] < need && !status) {
-                    status = FLEET_ERROR_CENSUS;
+                    status = FLEET_ERROR_RESIDENCY;
                     fleet_store_relaxed_system(&host->resident_chiplet, found);
                     fleet_store_relaxed_system(&host->resident_found, have[k]);
                     fleet_store_relaxed_system(&host->resident_needed, need);
@@ -1224,7 +1226,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
         if (status) return status;
     }
     if (found < plan->chiplets && !status) {
-        status = FLEET_ERROR_CENSUS;
+        status = FLEET_ERROR_RESIDENCY;
         fleet_store_relaxed_system(&host->resident_chiplet, found);
         fleet_store_relaxed_system(&host->resident_found, 0);
         fleet_store_relaxed_system(&host->resident_needed, plan->workers[found]);
@@ -1267,7 +1269,7 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
                                        run->blocks - fleet_load_relaxed_device(&state->seats.word));
             fleet_store_relaxed_system(&host->resident_needed, run->blocks);
             fleeti_publish_system(&host->resident_chiplet, FLEETI_ANY_CHIPLET);
-            status = FLEET_ERROR_CENSUS;
+            status = FLEET_ERROR_RESIDENCY;
         }
         if (status) fleeti_residency_fail(state, (uint32_t)status);
         result =
@@ -1299,7 +1301,7 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     fleeti_host *host = state->config.host;
     if (role == FLEETI_ROLE_NONE) return;
     /* Where a wait has failed, the last store of a wave (fleeti_record_running) may still be in flight. It must not
-       follow the one below, or fleet_report names a task that has ended. Publishes each wave's stores to the first
+       follow the one below, or fleet_state_report names a task that has ended. Publishes each wave's stores to the first
        wave, over the barrier, and through it to the workgroup that closes the run (edge 13). */
     fleeti_drain();
     fleet_block_barrier();
@@ -1650,9 +1652,9 @@ FLEET_DEVICE uint32_t fleeti_pipeline_begins(const fleeti_pipeline *stream, uint
     *use = fleeti_uniform(fleeti_lds_get(stream->words, entry + 2));
     return 1;
 }
-FLEET_DEVICE fleet_weights fleet_weights_open(const fleet_ctx *ctx)
+FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
 {
-    fleet_weights s;
+    fleet_consumer s;
     uint32_t met = ctx->stream_located, tries = 0;
     uint64_t since = 0;
     s.ring = ctx->stream;
@@ -1731,9 +1733,9 @@ FLEET_DEVICE uint32_t fleeti_is_producer(const fleeti_worker *w)
 {
     return fleeti_thread_wave(w->self) + 1 == fleet_wave_count();
 }
-/* A step begins, for fleet_span_await_step. In plans whose steps must not overlap, the first wait record is the one
+/* A step begins, for fleet_producer_await_step. In plans whose steps must not overlap, the first wait record is the one
    for the step before. */
-FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_producer *p)
 {
     const fleeti_wait *before = fleeti_waits_of(w);
     if (!fleeti_plan_of(w)->n_waits || !(before->count & FLEETI_PREVIOUS)) return;
@@ -1741,7 +1743,7 @@ FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_spans *p)
     p->step_want = (w->epoch - 1) * before->target;
     p->step_known = 0;
 }
-FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_producer *p)
 {
     __builtin_memset(p, 0, sizeof *p);
     p->ring = w->stream;
@@ -1753,7 +1755,7 @@ FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_spans *p)
 
 /* Fetches the chunk of descriptors with task `number`, at `at` in the queue, which is walked round and round. Begun
    long before it is completed, so that copies to the ring never wait for it. */
-FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, uint32_t number,
+FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_producer *p, uint32_t number,
                                        uint32_t at)
 {
     const fleet_task *tasks = fleeti_tasks_of(w) + fleeti_parked_value(w->fixed->first);
@@ -1765,7 +1767,7 @@ FLEET_DEVICE void fleeti_produce_fetch(fleeti_worker *w, const fleet_spans *p, u
                                 (const fleeti_quad *)task + q % 4);
     }
 }
-FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spans *p,
+FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_producer *p,
                                          uint32_t number)
 {
     for (uint32_t q = fleet_lane(); q < 4 * FLEETI_PIPELINE_CHUNK; q += fleet_wave_size())
@@ -1773,7 +1775,7 @@ FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_spa
     fleet_wave_barrier();
 }
 /* Brings the next descriptor of the worker's queue into w->task. */
-FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
+FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_producer *p)
 {
     const uint32_t number = w->number, count = fleeti_parked_value(w->fixed->count);
     const uint32_t at = fleeti_parked_value(w->streamed), ahead = at + FLEETI_PIPELINE_CHUNK;
@@ -1790,7 +1792,7 @@ FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_spans *p)
     w->streamed = fleeti_parked_of(at + 1 == count ? 0 : at + 1);
 }
 /* Waits for a task that the consumers have begun; 0: the run ends. */
-FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
 {
     uint32_t tries = 0;
     for (;;) {
@@ -1817,7 +1819,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_spans *p)
 }
 
 /* Brings the next task that has a stream function into w->task; 0: there is none left. */
-FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
 {
     const uint32_t walks = fleeti_walks(w);
     if (p->status) {
@@ -1840,14 +1842,14 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_spans *p)
         }
         if (!fleeti_producer_begin_task(p, w->number - 1)) return 0;
         if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
-            (!fleet_span_await(p) || fleeti_uniform(fleeti_is_missing(w))))
+            (!fleet_producer_await_task(p) || fleeti_uniform(fleeti_is_missing(w))))
             continue;
         return 1;
     }
 }
 
 /* The producer leaves. */
-FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_spans *p)
+FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_producer *p)
 {
     const fleet_status status = fleeti_producer_end(p);
     if (status && fleeti_thread_lane(w->self) == 0)
@@ -3142,7 +3144,7 @@ FLEET_DEVICE void fleeti_enter_pipeline(fleeti_worker *w, fleeti_fixed *f, const
     *lds_bytes = misfit ? 0 : *lds_bytes - ring;
 }
 
-/* fleet_run_task: no residency check, no schedule, and no record in the state. */
+/* fleet_launch_task: no residency check, no schedule, and no record in the state. */
 FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run,
                                            uint32_t only_static)
 {
@@ -3509,7 +3511,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 #define FLEETI_NO_STREAM(set)                                                                      \
     enum { fleeti_##set##_slots = 0, fleeti_##set##_slot_bytes = 16 };                             \
     FLEET_DEVICE void fleeti_##set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,           \
-                                            const set *fleeti_a, fleet_spans *fleeti_s)            \
+                                            const set *fleeti_a, fleet_producer *fleeti_s)         \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
     }
@@ -3542,7 +3544,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
         } else if (fleeti_##set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                    \
-            fleet_spans fleeti_s;                                                                  \
+            fleet_producer fleeti_s;                                                               \
             fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
                 fleeti_##set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),     \
@@ -3597,7 +3599,7 @@ FLEET_DEVICE void fleeti_trace_enter(fleeti_worker *w)
 {
     fleeti_trace *trace = fleeti_state_of(w)->config.trace;
     fleeti_trace_row *rows = (fleeti_trace_row *)(void *)(trace + 1);
-    const uint32_t in_line = FLEET_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
+    const uint32_t in_line = FLEET_CACHE_LINE_BYTES / (uint32_t)sizeof(fleeti_trace_row);
     const uint32_t id = fleeti_parked_value(w->fixed->id);
     fleeti_trace_record *records;
     fleet_quad zero;
@@ -3902,7 +3904,7 @@ FLEET_GLOBAL(64) void fleeti_unclaim(fleet_run run)
 }
 FLEET_THUNK1(fleeti_unclaim, fleet_run)
 
-/* fleet_recover: clears counters, epoch, stop word and the host's copies. words: of the state without its shapes, from
+/* fleet_state_recover: clears counters, epoch, stop word and the host's copies. words: of the state without its shapes, from
    which the config and the table of virtual chiplets, at [table, counters), are left out: fleet_state_init set them. */
 FLEET_GLOBAL(256)
 void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t words,
@@ -3919,7 +3921,7 @@ void fleeti_reset(fleet_run run, uint32_t table, uint32_t counters, uint32_t wor
 }
 FLEET_THUNK5(fleeti_reset, fleet_run, uint32_t, uint32_t, uint32_t, uint32_t)
 
-/* fleet_query_topology: counts the workgroups on each chiplet. */
+/* fleet_topology_query: counts the workgroups on each chiplet. */
 FLEET_GLOBAL(64) void fleeti_count_chiplets(uint32_t *found)
 {
     if (fleet_thread_id() == 0) fleet_add_relaxed_device(found + fleet_chiplet_id(), 1);
@@ -3951,7 +3953,7 @@ static fleet_status fleeti_query_chiplets(uint32_t units, uint32_t *chiplets)
     return status;
 }
 
-fleet_status fleet_query_topology(fleet_topology *t)
+fleet_status fleet_topology_query(fleet_topology *t)
 {
     uint32_t units = 0;
     fleet_status status;
@@ -4011,7 +4013,7 @@ fleet_state_desc fleet_state_desc_default(void)
 
 static size_t fleeti_lines(size_t bytes)
 {
-    return (bytes + FLEET_LINE_BYTES - 1) / FLEET_LINE_BYTES * FLEET_LINE_BYTES;
+    return (bytes + FLEET_CACHE_LINE_BYTES - 1) / FLEET_CACHE_LINE_BYTES * FLEET_CACHE_LINE_BYTES;
 }
 
 /* The power of two that holds the entries of a step, in any bucket. */
@@ -4086,7 +4088,7 @@ static void fleeti_place_blocks(const fleet_plan *plan, const fleet_state_desc *
         chiplet_of[b] = (uint8_t)k;
         k = (k + 1) % plan->chiplets;
     }
-    for (uint32_t b = blocks; b > 1 && d->placement == FLEET_PLACEMENT_SCRAMBLED; b--) {
+    for (uint32_t b = blocks; b > 1 && d->placement == FLEET_PLACEMENT_RANDOM; b--) {
         uint32_t other;
         uint8_t t = chiplet_of[b - 1];
         rng = rng * 6364136223846793005ull + 1442695040888963407ull;
@@ -4178,7 +4180,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     /* With virtual chiplets, workgroups of different hardware chiplets would share a chiplet, and chiplet scope
        would be too narrow. */
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
-    if ((uint32_t)d.placement > FLEET_PLACEMENT_SCRAMBLED || d.spare > FLEETI_MAX_INDEX)
+    if ((uint32_t)d.placement > FLEET_PLACEMENT_RANDOM || d.spare > FLEETI_MAX_INDEX)
         return FLEET_ERROR_ARGUMENT;
     s->image = *image;
     s->image.owned = 0;
@@ -4367,9 +4369,9 @@ static fleet_kernel_desc fleeti_kernel_desc(const fleet_launch_desc *d, uint32_t
 static fleet_kernel_desc fleeti_worker_desc(const fleet_launch_desc *d, uint32_t blocks)
 {
     fleet_kernel_desc k = fleeti_kernel_desc(d, blocks, d->threads);
-    k.lds_bytes = d->lds_bytes + d->stream_bytes;
+    k.lds_bytes = d->lds_bytes + d->pipeline_bytes;
     k.host = d->host;
-    if (d->stream_bytes) {
+    if (d->pipeline_bytes) {
         k.threads += FLEET_PRODUCER_THREADS;
         k.host.waves = (d->host.waves ? d->host.waves : 1) + 1;
     }
@@ -4394,7 +4396,7 @@ static fleet_launch_desc fleeti_complete_desc(const fleet_launch_desc *d,
 {
     fleet_launch_desc complete = *d;
     if (!d->threads) complete.threads = traits->threads ? traits->threads : FLEETI_DEFAULT_THREADS;
-    if (!d->stream_bytes) complete.stream_bytes = traits->stream_bytes;
+    if (!d->pipeline_bytes) complete.pipeline_bytes = traits->pipeline_bytes;
     return complete;
 }
 
@@ -4423,7 +4425,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
     const fleet_kernel_desc worker = fleeti_worker_desc(d, s->blocks);
     const char *host = fleeti_bad_host_desc(&worker.host);
     const uint32_t wave = fleeti_launch_wave(s->image.plan->topology.wave_size);
-    const uint32_t most = FLEETI_MOST_THREADS - (d->stream_bytes ? FLEET_PRODUCER_THREADS : 0);
+    const uint32_t most = FLEETI_MOST_THREADS - (d->pipeline_bytes ? FLEET_PRODUCER_THREADS : 0);
     if (host) return fleeti_refuse(s, FLEET_ERROR_ARGUMENT, "fleet_launch_desc.host: %s", host);
     if (d->threads % wave)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
@@ -4432,11 +4434,11 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
     if (d->threads > most)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_launch_desc.threads is %u: at most %u%s", d->threads, most,
-                             d->stream_bytes ? " beside the producer" : "");
-    if ((uint64_t)d->lds_bytes + d->stream_bytes > INT32_MAX)
+                             d->pipeline_bytes ? " beside the producer" : "");
+    if ((uint64_t)d->lds_bytes + d->pipeline_bytes > INT32_MAX)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
-                             "fleet_launch_desc.lds_bytes and stream_bytes are %llu in all",
-                             (unsigned long long)d->lds_bytes + d->stream_bytes);
+                             "fleet_launch_desc.lds_bytes and pipeline_bytes are %llu in all",
+                             (unsigned long long)d->lds_bytes + d->pipeline_bytes);
     if (d->limit_ns > INT64_MAX && d->limit_ns != FLEET_LIMIT_NONE)
         return fleeti_refuse(
             s, FLEET_ERROR_ARGUMENT,
@@ -4458,7 +4460,7 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
     return FLEET_OK;
 }
 
-fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
+fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run *run)
 {
     uint64_t limit;
     fleet_status status;
@@ -4471,7 +4473,7 @@ fleet_status fleet_prepare(fleet_state *s, const fleet_launch_desc *d, fleet_run
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
     run->blocks = s->blocks;
     run->steps = d->steps;
-    run->lds_bytes = d->lds_bytes + d->stream_bytes;
+    run->lds_bytes = d->lds_bytes + d->pipeline_bytes;
     run->finish = d->finish;
     return FLEET_OK;
 }
@@ -4583,7 +4585,7 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
     if (status) return status;
     if (!s || !d || !run || !kernel.address || !args || !s->image.plan) return FLEET_ERROR_NULL;
     complete = fleeti_complete_desc(d, kernel.traits);
-    complete.stream_bytes = d->stream_bytes; /* as fleet_prepare counted it */
+    complete.pipeline_bytes = d->pipeline_bytes; /* as fleet_run_prepare counted it */
     d = &complete;
     if ((status = fleeti_check_launch(s, d))) return status;
     if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
@@ -4594,10 +4596,10 @@ fleet_status fleet_launch_args(fleet_state *s, const fleet_launch_desc *d, const
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_run.steps is %u, but fleet_launch_desc.steps is %u", run->steps,
                              d->steps);
-    if (run->lds_bytes != d->lds_bytes + d->stream_bytes)
+    if (run->lds_bytes != d->lds_bytes + d->pipeline_bytes)
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
                              "fleet_run.lds_bytes is %u, but fleet_launch_desc has %u in all",
-                             run->lds_bytes, d->lds_bytes + d->stream_bytes);
+                             run->lds_bytes, d->lds_bytes + d->pipeline_bytes);
     copy = *run;
     claim_args[0] = &copy, claim_args[1] = &trace;
     claim = fleeti_kernel_desc(d, 1, 256);
@@ -4625,14 +4627,14 @@ fleet_status fleet_launch(fleet_state *s, const fleet_launch_desc *d, fleet_kern
     fleet_status status;
     if (!d || !kernel.address) return FLEET_ERROR_NULL;
     complete = fleeti_complete_desc(d, kernel.traits);
-    if ((status = fleet_prepare(s, &complete, &run))) return status;
+    if ((status = fleet_run_prepare(s, &complete, &run))) return status;
     kernel_args[0] = &run;
     kernel_args[1] = &args;
     return fleet_launch_args(s, &complete, &run, kernel, kernel_args);
 }
 
-fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
-                            const void *args, uint32_t task, uint32_t slice)
+fleet_status fleet_launch_task(fleet_state *s, const fleet_launch_desc *d, fleet_kernel kernel,
+                               const void *args, uint32_t task, uint32_t slice)
 {
     fleet_run run;
     fleet_kernel_desc k;
@@ -4645,7 +4647,7 @@ fleet_status fleet_run_task(fleet_state *s, const fleet_launch_desc *d, fleet_ke
     if (!d || !kernel.address) return FLEET_ERROR_NULL;
     complete = fleeti_complete_desc(d, kernel.traits);
     d = &complete;
-    if ((status = fleet_prepare(s, d, &run))) return status;
+    if ((status = fleet_run_prepare(s, d, &run))) return status;
     if ((status = fleeti_check_kernel(s, d, kernel.traits))) return status;
     /* For fleet_finish, whose word the next run clears: no claim sets it here. */
     if ((status = fleet_to_device(s->device + offsetof(fleeti_state, config.finish), &run.finish,
@@ -4697,12 +4699,12 @@ fleet_status fleet_state_status(fleet_state *s)
         return (fleet_status)status;
     }
     if (fleeti_take_count(&s->host->busy)) return FLEET_ERROR_BUSY;
-    if (fleeti_take_count(&s->host->nonresident)) return FLEET_ERROR_CENSUS;
+    if (fleeti_take_count(&s->host->nonresident)) return FLEET_ERROR_RESIDENCY;
     if (fleeti_take_count(&s->host->poisoned)) return FLEET_ERROR_POISONED;
     return FLEET_OK;
 }
 
-fleet_status fleet_wait_state(fleet_state *s, fleet_stream stream)
+fleet_status fleet_state_wait(fleet_state *s, fleet_stream stream)
 {
     fleet_status status;
     if (!s) return FLEET_ERROR_NULL;
@@ -4715,13 +4717,13 @@ uint32_t fleet_state_epoch(const fleet_state *s)
     return s && s->host ? __atomic_load_n(&s->host->epoch, __ATOMIC_ACQUIRE) : 0;
 }
 
-void fleet_abort(fleet_state *s)
+void fleet_state_abort(fleet_state *s)
 {
     /* Polled by fleeti_check_watch, and by workers that never wait (edge 15). */
     if (s && s->host) __atomic_store_n(&s->host->abort.word, 1, __ATOMIC_RELEASE);
 }
 
-fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
+fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_kernel_desc k;
@@ -4730,7 +4732,7 @@ fleet_status fleet_recover(fleet_state *s, fleet_stream stream)
     void *args[5];
     fleet_status status;
     d.stream = stream;
-    if ((status = fleet_prepare(s, &d, &run))) return status;
+    if ((status = fleet_run_prepare(s, &d, &run))) return status;
     table = (uint32_t)(s->chiplet_of / 4);
     counters = (uint32_t)(s->counters / 4);
     words = (uint32_t)(s->shapes / 4); /* the shapes come last, and stay */
@@ -4819,7 +4821,8 @@ fleet_status fleet_event_wait(const fleet_state *s, int32_t event, uint32_t elem
     }
 }
 
-fleet_status fleet_event_of(const fleet_state *s, int32_t event, uint32_t element, fleet_event *out)
+fleet_status fleet_event_handle(const fleet_state *s, int32_t event, uint32_t element,
+                                fleet_event *out)
 {
     uint32_t word = 0, target = 0;
     fleet_status status = fleeti_external(s, event, element, &word, &target);
@@ -4898,7 +4901,7 @@ static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_de
         uint64_t took;
         launch.steps = i % 2 ? 3 * n : n;
         status = fleet_launch(&state, &launch, kernel, args);
-        if (!status) status = fleet_wait_state(&state, d->stream);
+        if (!status) status = fleet_state_wait(&state, d->stream);
         took = fleeti_now_ns() - begun;
         if (took < least[i % 2]) least[i % 2] = took;
     }
@@ -4908,7 +4911,7 @@ static fleet_status fleeti_step_ns(const fleet_plan *plan, const fleet_launch_de
     return status;
 }
 
-fleet_status fleet_calibrate(fleet_costs *costs, const fleet_topology *t,
+fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args)
 {
     static const uint32_t per_worker[3] = {4, 12, 1};
@@ -4984,7 +4987,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     return f;
 }
 
-uint32_t fleet_get_failure(const fleet_state *s, fleet_failure *failure)
+uint32_t fleet_state_failure(const fleet_state *s, fleet_failure *failure)
 {
     if (!s || !s->host || !failure) return 0;
     /* Acquires the record. Pair: fleeti_publish_system in fleeti_record_failure (edge 14). */
@@ -5006,7 +5009,7 @@ static void fleeti_put_worker(fleeti_text *t, const fleet_plan *plan, uint32_t w
                worker - plan->worker_base[k]);
 }
 
-size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
+size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
 {
     fleeti_text t;
     const fleet_plan *plan;
@@ -5061,15 +5064,15 @@ size_t fleet_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
                        fleet_status_name((fleet_status)f.tile_status));
         } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
-            fleeti_put(
-                &t, "its kernel has a FLEET_STATIC_LOOP, which runs STATIC plans only: build the "
-                    "plan with FLEET_SCHEDULE_STATIC, or give the kernel a "
-                    "FLEET_WORKER_LOOP\n");
+            fleeti_put(&t, "its kernel has a FLEET_STATIC_WORKER_LOOP, which runs STATIC plans "
+                           "only: build the "
+                           "plan with FLEET_SCHEDULE_STATIC, or give the kernel a "
+                           "FLEET_WORKER_LOOP\n");
         } else if (f.status == FLEET_ERROR_LAUNCH) {
             fleeti_put(&t,
                        "no room for the weight pipeline: its ring needs %u bytes of LDS, of "
                        "which there are %u, and its producer needs a wave; set "
-                       "fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set)\n",
+                       "fleet_launch_desc.pipeline_bytes = FLEET_PIPELINE_BYTES(set)\n",
                        f.expected, f.seen);
         } else {
             fleeti_put(&t, "%s\n", fleet_status_text((fleet_status)f.status));
@@ -5143,7 +5146,7 @@ fleet_status fleet_session_open(fleet_session *s, fleet_graph *g, const fleet_se
     if (!kernel.traits->args_bytes)
         return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT,
                                    "the kernel was not defined by FLEET_KERNEL");
-    if (!d.plan.topology.chiplets) status = fleet_query_topology(&d.plan.topology);
+    if (!d.plan.topology.chiplets) status = fleet_topology_query(&d.plan.topology);
     if (status) return fleeti_session_fail(s, status, "the device cannot be described");
     status = fleet_plan_build(g, &d.plan, &s->plan);
     if (status) return fleeti_session_fail(s, status, "%s", fleet_graph_error(g));
@@ -5203,7 +5206,7 @@ fleet_status fleet_session_wait(fleet_session *s)
         fleet_stream_wait(s->launch.stream);
         return status;
     }
-    return fleet_wait_state(&s->state, s->launch.stream);
+    return fleet_state_wait(&s->state, s->launch.stream);
 }
 
 size_t fleet_session_report(const fleet_session *s, char *text, size_t bytes)
@@ -5212,8 +5215,8 @@ size_t fleet_session_report(const fleet_session *s, char *text, size_t bytes)
     if (s && s->message[0]) fleeti_put(&t, "%s\n", s->message);
     if (!s || !s->state.host) return t.length;
     if (t.length >= bytes) text = NULL;
-    return t.length +
-           fleet_report(&s->state, text ? text + t.length : NULL, text ? bytes - t.length : 0);
+    return t.length + fleet_state_report(&s->state, text ? text + t.length : NULL,
+                                         text ? bytes - t.length : 0);
 }
 
 void fleet_session_close(fleet_session *s)
@@ -5290,11 +5293,11 @@ static uint32_t fleeti_kind_number(const fleet_plan *plan, uint32_t grid)
     return n;
 }
 
-static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker, uint32_t waves,
-                                     const fleeti_trace_record *r)
+static fleet_trace_task fleeti_traced_of(const fleet_plan *plan, uint32_t worker, uint32_t waves,
+                                         const fleeti_trace_record *r)
 {
     const fleet_task *task = (const fleet_task *)fleeti_at(plan, plan->tasks) + r->desc;
-    fleet_traced t;
+    fleet_trace_task t;
     memset(&t, 0, sizeof t);
     t.wait_begin_ns = r->taken * FLEETI_CLOCK_NS;
     t.run_begin_ns =
@@ -5322,7 +5325,7 @@ static fleet_traced fleeti_traced_of(const fleet_plan *plan, uint32_t worker, ui
 
 static int fleeti_compare_traced(const void *a_, const void *b_)
 {
-    const fleet_traced *a = (const fleet_traced *)a_, *b = (const fleet_traced *)b_;
+    const fleet_trace_task *a = (const fleet_trace_task *)a_, *b = (const fleet_trace_task *)b_;
     if (a->worker != b->worker) return a->worker < b->worker ? -1 : 1;
     if (a->wait_begin_ns != b->wait_begin_ns) return a->wait_begin_ns < b->wait_begin_ns ? -1 : 1;
     if (a->notify_end_ns != b->notify_end_ns) return a->notify_end_ns < b->notify_end_ns ? -1 : 1;
@@ -5364,11 +5367,11 @@ static fleet_status fleeti_log_tasks(fleet_trace_log *log, const fleet_trace *tr
     log->workers = workers;
     for (uint32_t k = 0; k < log->chiplets; k++) log->chiplet_workers[k] = log->plan->workers[k];
     log->kinds = fleeti_kind_number(log->plan, log->plan->n_grids);
-    log->tasks = (fleet_traced *)FLEET_MALLOC((n + 1u) * sizeof *log->tasks);
+    log->tasks = (fleet_trace_task *)FLEET_MALLOC((n + 1u) * sizeof *log->tasks);
     if (!log->tasks) return FLEET_ERROR_MEMORY;
     for (size_t i = 0; i < (size_t)workers * trace->records; i++) {
         const fleet_task *tasks = (const fleet_task *)fleeti_at(log->plan, log->plan->tasks);
-        fleet_traced *t = &log->tasks[log->n_tasks];
+        fleet_trace_task *t = &log->tasks[log->n_tasks];
         if (!records[i].flags) continue;
         if (records[i].desc >= log->plan->n_descs ||
             tasks[records[i].desc].grid >= log->plan->n_grids)
@@ -5425,11 +5428,11 @@ static void fleeti_list_arrivals(fleeti_log_arrivals *out, const fleet_trace_log
 /* Makes events of the sorted arrivals that the plan knows. */
 static fleet_status fleeti_log_events(fleet_trace_log *log, const fleeti_log_arrivals *arrivals)
 {
-    log->events = (fleet_traced_event *)FLEET_MALLOC((arrivals->count + 1) * sizeof *log->events);
+    log->events = (fleet_trace_event *)FLEET_MALLOC((arrivals->count + 1) * sizeof *log->events);
     if (!log->events) return FLEET_ERROR_MEMORY;
     for (size_t i = 0; i < arrivals->count && !arrivals->list[i].by_map; i++) {
         const fleeti_log_arrival *a = &arrivals->list[i];
-        fleet_traced_event *e = &log->events[log->n_events - (log->n_events != 0)];
+        fleet_trace_event *e = &log->events[log->n_events - (log->n_events != 0)];
         if (!log->n_events || e->step != a->step || e->counter != a->counter) {
             e = &log->events[log->n_events++];
             memset(e, 0, sizeof *e);
@@ -5444,13 +5447,13 @@ static fleet_status fleeti_log_events(fleet_trace_log *log, const fleeti_log_arr
     return FLEET_OK;
 }
 
-static fleet_traced_event *fleeti_find_event(const fleet_trace_log *log, uint32_t step,
-                                             uint32_t counter)
+static fleet_trace_event *fleeti_find_event(const fleet_trace_log *log, uint32_t step,
+                                            uint32_t counter)
 {
     uint32_t low = 0, high = log->n_events;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        const fleet_traced_event *e = &log->events[middle];
+        const fleet_trace_event *e = &log->events[middle];
         if (e->step < step || (e->step == step && e->counter < counter))
             low = middle + 1;
         else
@@ -5493,7 +5496,7 @@ static uint32_t fleeti_find_mapped(const fleet_trace_log *log, const fleeti_log_
 /* The task before it on its worker: of those that had ended when it was acquired, the last one. */
 static uint32_t fleeti_before_it(const fleet_trace_log *log, uint32_t i)
 {
-    const fleet_traced *t = &log->tasks[i];
+    const fleet_trace_task *t = &log->tasks[i];
     uint32_t best = FLEET_TRACE_NONE;
     /* Tasks of other waves may still have run then. */
     for (uint32_t j = i; j-- > 0 && log->tasks[j].worker == t->worker;) {
@@ -5512,8 +5515,8 @@ static void fleeti_link_task(fleet_trace_log *log, const fleeti_log_arrivals *ar
     const fleet_plan *plan = log->plan;
     const fleet_task *task = fleeti_log_task(log, i);
     const fleeti_wait *waits = (const fleeti_wait *)fleeti_at(plan, plan->waits) + task->waits;
-    fleet_traced *t = &log->tasks[i];
-    fleet_traced_event *awaited = NULL;
+    fleet_trace_task *t = &log->tasks[i];
+    fleet_trace_event *awaited = NULL;
     t->after = fleeti_before_it(log, i);
     for (uint32_t k = 0; k < task->n_waits; k++) {
         const uint32_t previous = (waits[k].count & FLEETI_PREVIOUS) != 0;
@@ -5521,7 +5524,7 @@ static void fleeti_link_task(fleet_trace_log *log, const fleeti_log_arrivals *ar
         if (previous > t->step) continue;
         for (uint32_t c = 0; c < count; c++) {
             const uint32_t counter = waits[k].counter + c * waits[k].stride;
-            fleet_traced_event *e = fleeti_find_event(log, t->step - previous, counter);
+            fleet_trace_event *e = fleeti_find_event(log, t->step - previous, counter);
             const uint32_t last =
                 e ? e->last
                   : fleeti_find_mapped(log, arrivals, t->step - previous, counter, t->run_begin_ns);
@@ -5641,7 +5644,7 @@ static fleeti_view fleeti_view_of(const fleet_trace_log *log, uint32_t first_ste
     v.last = FLEET_TRACE_NONE;
     v.begin_ns = UINT64_MAX;
     for (uint32_t i = 0; i < log->n_tasks; i++) {
-        const fleet_traced *t = &log->tasks[i];
+        const fleet_trace_task *t = &log->tasks[i];
         if (!fleeti_views(&v, t->step)) continue;
         v.count += !t->absent;
         if (t->wait_begin_ns < v.begin_ns) v.begin_ns = t->wait_begin_ns;
@@ -5662,7 +5665,7 @@ static uint32_t fleeti_path_back(const fleeti_view *v, uint32_t i)
 }
 
 /* "final(3)", with its slice if there are several. */
-static void fleeti_traced_name(const fleeti_view *v, const fleet_traced *t, char *text,
+static void fleeti_traced_name(const fleeti_view *v, const fleet_trace_task *t, char *text,
                                size_t bytes)
 {
     fleeti_text out = fleeti_text_at(text, bytes);
@@ -5686,7 +5689,7 @@ static fleeti_shares fleeti_shares_of(const fleeti_view *v)
         uint64_t first = UINT64_MAX, last = 0;
         double busy = 0, wait = 0, notify = 0;
         for (; i < log->n_tasks && log->tasks[i].worker == w; i++) {
-            const fleet_traced *t = &log->tasks[i];
+            const fleet_trace_task *t = &log->tasks[i];
             if (!fleeti_views(v, t->step)) continue;
             if (t->wait_begin_ns < first) first = t->wait_begin_ns;
             if (t->notify_end_ns > last) last = t->notify_end_ns;
@@ -5721,7 +5724,7 @@ typedef struct fleeti_grid_times {
     uint64_t run_ns, most_ns, wait_ns;
 } fleeti_grid_times;
 
-static void fleeti_add_times(fleeti_grid_times *sum, const fleet_traced *t)
+static void fleeti_add_times(fleeti_grid_times *sum, const fleet_trace_task *t)
 {
     const uint64_t ran = t->run_end_ns - t->run_begin_ns;
     sum->wait_ns += t->run_begin_ns - t->wait_begin_ns;
@@ -5766,10 +5769,10 @@ static void fleeti_report_times(const fleeti_view *v, fleeti_text *out)
     }
 }
 
-static void fleeti_report_event(const fleeti_view *v, const fleet_traced_event *e, const char *what,
+static void fleeti_report_event(const fleeti_view *v, const fleet_trace_event *e, const char *what,
                                 fleeti_text *out)
 {
-    const fleet_traced *last = &v->log->tasks[e->last];
+    const fleet_trace_task *last = &v->log->tasks[e->last];
     char event[160], task[192];
     fleet_plan_counter_name(v->plan, e->counter, event, sizeof event);
     fleeti_traced_name(v, last, task, sizeof task);
@@ -5781,9 +5784,9 @@ static void fleeti_report_event(const fleeti_view *v, const fleet_traced_event *
 }
 static void fleeti_report_events_seen(const fleeti_view *v, fleeti_text *out)
 {
-    const fleet_traced_event *longest = NULL, *widest = NULL;
+    const fleet_trace_event *longest = NULL, *widest = NULL;
     for (uint32_t i = 0; i < v->log->n_events; i++) {
-        const fleet_traced_event *e = &v->log->events[i];
+        const fleet_trace_event *e = &v->log->events[i];
         if (!fleeti_views(v, e->step) || e->counter == fleeti_step_counter(v->plan)) continue;
         if (e->waited_ns && (!longest || e->waited_ns > longest->waited_ns)) longest = e;
         if (e->arrivals > 1 &&
@@ -5858,7 +5861,7 @@ static void fleeti_put_json(fleeti_text *out, const char *text)
 }
 
 /* Puts an event of the trace without its arguments; times in microseconds. */
-static void fleeti_put_span(fleeti_text *out, const fleeti_view *v, const fleet_traced *t,
+static void fleeti_put_span(fleeti_text *out, const fleeti_view *v, const fleet_trace_task *t,
                             const char *name, const char *category, uint64_t begin, uint64_t end)
 {
     fleeti_put(out, ",\n{\"ph\":\"X\",\"name\":\"");
@@ -5868,7 +5871,7 @@ static void fleeti_put_span(fleeti_text *out, const fleeti_view *v, const fleet_
                (unsigned long long)(begin / 1000), (unsigned)(begin % 1000),
                (unsigned long long)((end - begin) / 1000), (unsigned)((end - begin) % 1000));
 }
-static void fleeti_put_traced(fleeti_text *out, const fleeti_view *v, const fleet_traced *t)
+static void fleeti_put_traced(fleeti_text *out, const fleeti_view *v, const fleet_trace_task *t)
 {
     char name[192], event[160] = "its events";
     fleeti_traced_name(v, t, name, sizeof name);

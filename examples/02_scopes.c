@@ -147,7 +147,8 @@ typedef struct arena {
 static uint32_t *take(arena *a, size_t bytes)
 {
     size_t at = a->used;
-    a->used += (bytes + FLEET_LINE_BYTES - 1) / FLEET_LINE_BYTES * FLEET_LINE_BYTES;
+    a->used +=
+        (bytes + FLEET_CACHE_LINE_BYTES - 1) / FLEET_CACHE_LINE_BYTES * FLEET_CACHE_LINE_BYTES;
     return (uint32_t *)(void *)(a->memory + at);
 }
 

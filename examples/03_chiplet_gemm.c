@@ -60,7 +60,7 @@ typedef struct gemm {
 } gemm;
 
 /* The workgroup's tile of C. The place of a tile of your own, with matrix instructions. */
-FLEET_DEVICE void multiply_tile(const gemm *g, const fleet_walk *tile, uint32_t thread,
+FLEET_DEVICE void multiply_tile(const gemm *g, const fleet_tile_iterator *tile, uint32_t thread,
                                 uint32_t threads)
 {
     for (uint32_t i = thread; i < tile->rows * TILE_N; i += threads) {
@@ -180,7 +180,7 @@ int main(void)
     fleet_stream stream = NULL;
     fleet_graph *g = describe();
     fleet_plan_desc desc = fleet_plan_desc_default();
-    check("query", fleet_query_topology(&desc.topology));
+    check("query", fleet_topology_query(&desc.topology));
     print_signals(g, desc.topology);
     print_signals(g, fleet_topology_preset(FLEET_MI300X));
     fleet_plan *plan = build(g, &desc);
@@ -208,7 +208,7 @@ int main(void)
     check("upload", fleet_upload(&image, plan, stream));
     check("state", fleet_state_create(&state, &image, NULL, stream));
     check("launch", fleet_launch(&state, &launch, FLEET_KERNEL_OF(gemm_kernel), device_args));
-    check("run", fleet_wait_state(&state, stream));
+    check("run", fleet_state_wait(&state, stream));
     check("copy", fleet_to_host(c, args.c, sizeof c, stream));
     check("copy", fleet_to_host(most, args.most, sizeof most, stream));
 

@@ -122,7 +122,7 @@ static fleet_plan *build(void)
 
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan = NULL;
-    check("query", fleet_query_topology(&desc.topology));
+    check("query", fleet_topology_query(&desc.topology));
     if (fleet_plan_build(g, &desc, &plan)) {
         printf("wrong: %s\n", fleet_graph_error(g));
         exit(1);
@@ -199,13 +199,14 @@ int main(void)
     launch.stream = ordinary.stream = stream;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         check("requantise", fleet_kernel_launch(FLEET_KERNEL_OF(requantise), x_args, &ordinary));
-        check("prepare", fleet_prepare(&state, &launch, &run)); /* a fleet_run is for one launch */
+        check("prepare",
+              fleet_run_prepare(&state, &launch, &run)); /* a fleet_run is for one launch */
         check("multiply_all", fleet_launch_args(&state, &launch, &run,
                                                 FLEET_KERNEL_OF(multiply_all), product_args));
     }
     ordinary.threads = 64;
     check("add_all", fleet_kernel_launch(FLEET_KERNEL_OF(add_all), sum_args, &ordinary));
-    check("run", fleet_wait_state(&state, stream));
+    check("run", fleet_state_wait(&state, stream));
     check("copy", fleet_to_host(y, device_y, sizeof y, stream));
     check("copy", fleet_to_host(&sum, device_sum, sizeof sum, stream));
     check("copy", fleet_to_host(&tasks, device_tasks, sizeof tasks, stream));

@@ -77,7 +77,7 @@ static fleet_plan *build(fleet_schedule schedule)
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan = NULL;
     desc.schedule = schedule; /* n is not bound here: it stays a symbol of the plan */
-    check("query", fleet_query_topology(&desc.topology));
+    check("query", fleet_topology_query(&desc.topology));
     if (fleet_plan_build(g, &desc, &plan)) {
         printf("wrong: %s\n", fleet_graph_error(g));
         exit(1);
@@ -139,7 +139,7 @@ int main(void)
             check("fill", fleet_to_device(m.out, out, sizeof out, NULL));
             check("bind", fleet_bind(&state, "batch", batch, NULL));
             check("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(mlp_kernel), args));
-            check("run", fleet_wait_state(&state, NULL));
+            check("run", fleet_state_wait(&state, NULL));
             memset(want, 0x7f, sizeof want);
             multiply(x, w1, hidden, batch, 1);
             multiply(hidden, w2, want, batch, 0);

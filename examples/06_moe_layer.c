@@ -210,12 +210,12 @@ static fleet_plan *build(const layer *l, fleet_schedule schedule)
     if (schedule == FLEET_SCHEDULE_AUTO) {
         fleet_grid_schedule(g, up, FLEET_SCHEDULE_DYNAMIC);
         fleet_grid_schedule(g, down, FLEET_SCHEDULE_DYNAMIC);
-        fleet_grid_time(g, route, 3000, 0, 0); /* 3 us a tile, without much variation */
+        fleet_grid_cost(g, route, 3000, 0, 0); /* 3 us a tile, without much variation */
     }
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan = NULL;
     desc.schedule = schedule;
-    check("query", fleet_query_topology(&desc.topology));
+    check("query", fleet_topology_query(&desc.topology));
     if (fleet_plan_build(g, &desc, &plan)) {
         printf("wrong: %s\n", fleet_graph_error(g));
         exit(1);
@@ -331,7 +331,7 @@ static uint32_t run(const layer *l, fleet_schedule schedule, const uint32_t *tok
         double worst = 0;
         check("bind", fleet_bind(&state, "tokens", tokens[i], NULL));
         check("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(moe_kernel), args));
-        check("run", fleet_wait_state(&state, NULL));
+        check("run", fleet_state_wait(&state, NULL));
         check("copy", fleet_to_host(out, m.out, x_size * 4, NULL));
         for (uint32_t t = 0; t < tokens[i]; t++) {
             reference(l, &host, host.x + t * l->hidden, want);

@@ -19,7 +19,7 @@
    Under split K no tile has a whole row nor a whole sum: it leaves partial sums of both in its slice's slab, and a
    second grid adds the slabs up, always in the same order, and does what the tile would have done.
 
-   The same graph is then planned without knowledge of chiplets (fleet_plan_desc.unaware, and direct signals): every
+   The same graph is then planned without knowledge of chiplets (fleet_plan_desc.chiplet_unaware, and direct signals): every
    tile a CU-task of its own, which signals for itself. Shown of both forms: predicted hit rates, tasks, signals and L2
    write-backs; for CU-tasks the planner takes what tiles share to be spread evenly over the chiplets. All splits and
    traversals run in both forms, some on other topologies too, and where sums have the same order, they must have the
@@ -65,14 +65,14 @@ static const char *const names[OPS] = {"qkv", "o", "gate_up", "down"};
 /* bf16: the upper half of a float; to the nearest, ties to even. There are no NaNs here. */
 typedef uint16_t bf16;
 
-FLEET_BOTH float bf16_to_float(uint32_t x)
+FLEET_HOST_DEVICE float bf16_to_float(uint32_t x)
 {
     const uint32_t bits = x << 16;
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-FLEET_BOTH bf16 bf16_from_float(float f)
+FLEET_HOST_DEVICE bf16 bf16_from_float(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
@@ -94,7 +94,7 @@ typedef struct gemm { /* what every tile sees of one product */
     float *squares;       /* [slabs][m] */
 } gemm;
 
-FLEET_BOTH uint32_t outputs_of(const gemm *g)
+FLEET_HOST_DEVICE uint32_t outputs_of(const gemm *g)
 {
     return g->silu ? g->linear.n / 2 : g->linear.n;
 }
@@ -118,7 +118,7 @@ FLEET_DEVICE fleet_quad load_weights(const gemm *g, fleet_view view, uint32_t qu
    rows is a constant of the caller's, so that sums are registers. x: [rows][CHUNK], the wave's own LDS. squares: those
    of the activations, [rows][QUADS], or null: each place is always the same lane's. The place for matrix instructions
    of your own. */
-FLEET_DEVICE void add_products(const gemm *g, const fleet_walk *tile, uint32_t column,
+FLEET_DEVICE void add_products(const gemm *g, const fleet_tile_iterator *tile, uint32_t column,
                                fleet_k_range k, float *x, float *squares, float *sum, uint32_t rows)
 {
     const fleet_view view = fleet_view_of(g->weights);
@@ -159,11 +159,12 @@ FLEET_DEVICE void add_products(const gemm *g, const fleet_walk *tile, uint32_t c
 }
 
 /* The sums of one tile, [ROWS][COLUMNS]. Lanes have the columns, waves share k. */
-FLEET_DEVICE void multiply_tile(const fleet_ctx *ctx, const gemm *g, const fleet_walk *tile,
-                                float *lds, float *sums, float *squares)
+FLEET_DEVICE void multiply_tile(const fleet_ctx *ctx, const gemm *g,
+                                const fleet_tile_iterator *tile, float *lds, float *sums,
+                                float *squares)
 {
     const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
-    const fleet_k_range k = fleet_walk_wave_k(tile, wave, waves);
+    const fleet_k_range k = fleet_tile_wave_k(tile, wave, waves);
     for (uint32_t i = fleet_lane(); i < ROWS * QUADS; i += fleet_wave_size())
         squares[wave * ROWS * QUADS + i] = 0;
     for (uint32_t first = 0; first < COLUMNS; first += fleet_wave_size()) {
@@ -325,7 +326,7 @@ static uint32_t slabs_of(const fleet_linear_plan *p)
     uint32_t slabs = 0;
     if (p->linear.split != FLEET_SPLIT_K) return 0;
     for (uint32_t s = 0; s < p->slices; s++)
-        slabs += fleet_linear_part(&p->linear, s, p->slices).k != 0;
+        slabs += fleet_linear_partition(&p->linear, s, p->slices).k != 0;
     return slabs; /* the first ones */
 }
 
@@ -334,7 +335,7 @@ static uint32_t tiles_of(const fleet_linear_plan *p)
 {
     uint32_t most = 0;
     for (uint32_t s = 0; s < p->slices; s++) {
-        const fleet_part part = fleet_linear_part(&p->linear, s, p->slices);
+        const fleet_partition part = fleet_linear_partition(&p->linear, s, p->slices);
         if (part.m_tiles * part.n_tiles > most) most = part.m_tiles * part.n_tiles;
     }
     return most;
@@ -385,7 +386,7 @@ static fleet_plan_desc form_of(const fleet_topology *topology, uint32_t unaware)
 {
     fleet_plan_desc desc = fleet_plan_desc_default();
     desc.topology = *topology;
-    desc.unaware = unaware;
+    desc.chiplet_unaware = unaware;
     desc.counter_levels = unaware ? 1 : 2;
     return desc;
 }
@@ -580,7 +581,7 @@ static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_d
         gemm *g = &m->gemms[i];
         g->linear = plans[i].linear;
         g->slabs = slabs_of(&plans[i]);
-        g->streams = fleet_linear_part(&g->linear, 0, plans[i].slices).m_tiles == 1;
+        g->streams = fleet_linear_partition(&g->linear, 0, plans[i].slices).m_tiles == 1;
     }
     check("copy", fleet_to_device(m->device_gemms, m->gemms, sizeof m->gemms, NULL));
     check("copy", fleet_to_device(m->device, m->fresh, m->values * sizeof *m->fresh, NULL));
@@ -593,7 +594,7 @@ static outcome run(memory *m, const fleet_linear_plan *plans, const fleet_plan_d
         launch.steps = i < 2 ? 1 : 1 + steps;
         check("launch",
               fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), m->device_gemms));
-        check("run", fleet_wait_state(&state, NULL));
+        check("run", fleet_state_wait(&state, NULL));
         us[i] = now_us() - begun;
         releases[i] = stats.releases;
     }
@@ -818,7 +819,7 @@ int main(int argc, char **argv)
         else
             return printf("%s [--full] [--batch N] [--chiplets X] [--svg FILE]\n", argv[0]), 2;
     }
-    check("query", fleet_query_topology(&here));
+    check("query", fleet_topology_query(&here));
     if (chiplets && !divide(&here, chiplets))
         return printf("--chiplets %u: this device has %u, the first of %u workers\n", chiplets,
                       here.chiplets, here.units[0]),

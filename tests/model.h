@@ -14,7 +14,7 @@ typedef enum oddity {
     ODD_FAIL_ONE, /* the last thread returns a failure */
     ODD_FAIL_ALL,
     ODD_HANG,  /* says so in flags[0], and comes back when flags[1] is set */
-    ODD_ABORT, /* asks for an abort, as fleet_abort does */
+    ODD_ABORT, /* asks for an abort, as fleet_state_abort does */
     ODD_MEET,  /* goes on when all tasks of odd_first to odd_end have begun in this step */
     ODD_UNTIL, /* goes on when task odd_first has begun in this step */
     ODD_COUNT
@@ -248,7 +248,7 @@ static inline fleet_shape model_fleet_shape(uint32_t rank, const int32_t *extent
 {
     fleet_shape s = fleet_shape0();
     uint32_t k;
-    for (k = 0; k < rank; k++) s = fleet_shape_and(s, fleet_dim_of(extent[k]));
+    for (k = 0; k < rank; k++) s = fleet_shape_append(s, fleet_dim_of(extent[k]));
     return s;
 }
 
@@ -536,7 +536,7 @@ static inline fleet_status rig_launch(rig *r, uint32_t steps)
 static inline fleet_status rig_run(rig *r, uint32_t steps)
 {
     fleet_status status = rig_launch(r, steps);
-    return status ? status : fleet_wait_state(&r->state, r->stream);
+    return status ? status : fleet_state_wait(&r->state, r->stream);
 }
 
 /* Runs steps that must end well; otherwise shows the report. */
@@ -547,7 +547,7 @@ static inline fleet_status rig_run(rig *r, uint32_t steps)
             static char run_report[4096];                                                          \
             test_fail(t, __FILE__, __LINE__, "rig_run(%s) is %s", #steps,                          \
                       fleet_status_name(run_got));                                                 \
-            fleet_report(&(r)->state, run_report, sizeof run_report);                              \
+            fleet_state_report(&(r)->state, run_report, sizeof run_report);                        \
             printf("%s", run_report);                                                              \
             return;                                                                                \
         }                                                                                          \
@@ -576,7 +576,7 @@ static inline fleet_status rig_join(rig *r)
 #if defined(FLEET_HOST)
     pthread_join(r->thread, NULL);
 #endif
-    return r->launched ? r->launched : fleet_wait_state(&r->state, r->stream);
+    return r->launched ? r->launched : fleet_state_wait(&r->state, r->stream);
 }
 
 /* After `steps` steps in all: every part ran once in each, on its producers' data, after their ends. */
@@ -643,12 +643,12 @@ static inline uint32_t rig_errors(rig *r)
 /* After a failure, to go on from epoch 0. */
 static inline int rig_recover(test_run *t, rig *r)
 {
-    NEED_STATUS(fleet_recover(&r->state, r->stream), FLEET_OK);
+    NEED_STATUS(fleet_state_recover(&r->state, r->stream), FLEET_OK);
     r->w.odd = ODD_NONE;
     r->w.first_epoch = 0;
     NEED_STATUS(rig_clear(r), FLEET_OK);
     NEED_STATUS(rig_world(r), FLEET_OK);
-    NEED_STATUS(fleet_wait_state(&r->state, r->stream), FLEET_OK);
+    NEED_STATUS(fleet_state_wait(&r->state, r->stream), FLEET_OK);
     return 1;
 }
 

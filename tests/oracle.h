@@ -44,7 +44,7 @@ typedef struct plain {          /* one for each grid */
 
 #define WRONG_WORDS 8u /* from, word, got, want, epoch, of the step before, 1 */
 
-FLEET_BOTH uint32_t plain_value(uint32_t cell, uint32_t epoch, uint32_t word)
+FLEET_HOST_DEVICE uint32_t plain_value(uint32_t cell, uint32_t epoch, uint32_t word)
 {
     return (cell * 0x9e3779b1u ^ epoch * 0x85ebca6bu) + word * 0x01000193u;
 }
@@ -220,7 +220,7 @@ static inline fleet_shape spec_shape(const spec *sp, const fleet_dim *extent, ui
 {
     fleet_shape s = fleet_shape0();
     uint32_t k;
-    for (k = 0; k < rank; k++) s = fleet_shape_and(s, spec_dim(sp, extent[k]));
+    for (k = 0; k < rank; k++) s = fleet_shape_append(s, spec_dim(sp, extent[k]));
     return s;
 }
 static inline fleet_map spec_map(const spec *sp, fleet_map map)
@@ -256,7 +256,7 @@ static inline fleet_graph *spec_graph(spec *sp)
         if (e->has_scope) fleet_event_scope(g, e->handle, e->scope);
     }
     for (i = 0; sp->declared && i < sp->n_grids; i++)
-        buffer[i] = fleet_buffer_named(g, spec_name(name, 'b', i));
+        buffer[i] = fleet_declare_buffer(g, spec_name(name, 'b', i));
     for (i = 0; i < sp->n_grids; i++) {
         spec_grid *d = &sp->grids[i];
         d->handle = fleet_call_device(g, spec_name(name, 'g', i), plain_touch,
@@ -264,13 +264,13 @@ static inline fleet_graph *spec_graph(spec *sp)
         fleet_grid_level(g, d->handle, d->level);
         if (d->has_slices) fleet_grid_slices(g, d->handle, spec_dim(sp, d->slices));
         if (d->has_tiles) fleet_grid_tiles(g, d->handle, spec_dim(sp, d->tiles));
-        if (d->is_placed) fleet_place(g, d->handle, d->place);
+        if (d->is_placed) fleet_grid_place(g, d->handle, d->place);
         if (d->has_schedule) fleet_grid_schedule(g, d->handle, d->schedule);
         if (d->has_key) fleet_grid_order(g, d->handle, d->key);
-        if (d->mean_ns) fleet_grid_time(g, d->handle, d->mean_ns, 50, 0);
+        if (d->mean_ns) fleet_grid_cost(g, d->handle, d->mean_ns, 50, 0);
         for (k = 0; sp->declared && k < sp->n_grids; k++)
-            if (d->reads >> k & 1) fleet_reads(g, d->handle, buffer[k]);
-        if (sp->declared) fleet_writes(g, d->handle, buffer[i]);
+            if (d->reads >> k & 1) fleet_grid_reads(g, d->handle, buffer[k]);
+        if (sp->declared) fleet_grid_writes(g, d->handle, buffer[i]);
     }
     for (i = 0; i < sp->n_tensors; i++) {
         spec_tensor *d = &sp->tensors[i];
@@ -909,7 +909,7 @@ static inline fleet_status plain_launch(test_run *t, plain_rig *r, const spec_va
     r->launch.steps = steps;
     r->launch.host.seed = 1 + draw(&r->rng, 1000000);
     status = fleet_launch(&r->state, &r->launch, FLEET_KERNEL_OF(plain_kernel), r->args);
-    if (!status) status = fleet_wait_state(&r->state, NULL);
+    if (!status) status = fleet_state_wait(&r->state, NULL);
     r->epoch += steps;
     return status;
 }

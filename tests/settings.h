@@ -84,7 +84,7 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
     if (shape >= few) return 0;
 #if defined(FLEET_HIP)
     /* Chiplets are the hardware's: all workers, one each, unequal numbers. */
-    if (shape >= 3 || fleet_query_topology(&s->topology)) return 0;
+    if (shape >= 3 || fleet_topology_query(&s->topology)) return 0;
     if (shape == 1) s->workers = 1;
     if (shape == 2)
         for (k = 0; k < s->topology.chiplets; k++)
@@ -159,7 +159,7 @@ static inline fleet_plan_desc setting_plan_desc(const setting *s)
     d.workers_per_chiplet = s->workers;
     d.counter_levels = s->levels;
     d.unfused = s->unfused;
-    d.unaware = s->unaware;
+    d.chiplet_unaware = s->unaware;
     d.early_push = s->early;
     return d;
 }
@@ -200,8 +200,8 @@ static inline int runs_are(test_run *t, const uint32_t *device, const uint32_t *
 static inline int ended_with(test_run *t, fleet_state *state, fleet_status want)
 {
     static char report[4096];
-    if (fleet_wait_state(state, NULL) == want) return 1;
-    fleet_report(state, report, sizeof report);
+    if (fleet_state_wait(state, NULL) == want) return 1;
+    fleet_state_report(state, report, sizeof report);
     test_fail(t, __FILE__, __LINE__, "not %s: %s", fleet_status_name(want), report);
     return 0;
 }

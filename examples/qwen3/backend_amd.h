@@ -25,13 +25,14 @@ typedef float sums4 __attribute__((ext_vector_type(4)));
 typedef uint32_t words4 __attribute__((ext_vector_type(4), may_alias));
 
 /* Lane 16 i + c holds k's 8 i to 8 i + 7 of column c. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
+FLEET_HOST_DEVICE uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
     FLEET_UNUSED(inner_k);
     return (k / VECTOR * TILE_N + column) * VECTOR + k % VECTOR;
 }
 
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
+FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles,
+                                   uint32_t inner_k)
 {
     FLEET_UNUSED(panel_tiles);
     return k / BLOCK_K * BLOCK_K * TILE_N + pack_at(column, k % BLOCK_K, inner_k);
@@ -172,7 +173,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     uint32_t blocks;
     FLEET_UNUSED(source);
     k.first = 0, k.count = in->k;
-    k = fleet_cut_k(k, BLOCK_K, wave, waves);
+    k = fleet_split_k(k, BLOCK_K, wave, waves);
     k.first = wave_uniform(k.first), blocks = wave_uniform(k.count / BLOCK_K);
     if (loads <= 1)
         multiply_rows(weights, in, k.first, blocks, 1, partials);

@@ -9,13 +9,14 @@ typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32)));
 
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
+FLEET_HOST_DEVICE uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
     FLEET_UNUSED(inner_k);
     return k * TILE_N + column;
 }
 
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
+FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles,
+                                   uint32_t inner_k)
 {
     FLEET_UNUSED(panel_tiles);
     return k / BLOCK_K * BLOCK_K * TILE_N + pack_at(column, k % BLOCK_K, inner_k);
@@ -62,7 +63,7 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     fleet_k_range all, k;
     FLEET_UNUSED(source);
     all.first = 0, all.count = in->k;
-    k = fleet_cut_k(all, BLOCK_K, fleet_wave_id(), ctx->threads);
+    k = fleet_split_k(all, BLOCK_K, fleet_wave_id(), ctx->threads);
     for (uint32_t i = 0; i < in->rows; i += 2) {
         const float *x[2];
         floats16 sum[2];

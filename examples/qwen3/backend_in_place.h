@@ -16,7 +16,7 @@
 #define WGMMA_K STAGE_K
 #define HAS_LARGE_M 0u
 
-FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
+FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {
     return (size_t)row * width + k;
 }
@@ -131,20 +131,20 @@ FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const li
 }
 
 /* The cache of a head: all keys, then all values. */
-FLEET_BOTH size_t cache_size(const decoder *d)
+FLEET_HOST_DEVICE size_t cache_size(const decoder *d)
 {
     return (size_t)2 * d->context * d->head_dim;
 }
-FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_HOST_DEVICE size_t key_at(const decoder *d, uint32_t key, uint32_t i)
 {
     return (size_t)key * d->head_dim + i;
 }
-FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_HOST_DEVICE size_t value_at(const decoder *d, uint32_t key, uint32_t i)
 {
     return ((size_t)d->context + key) * d->head_dim + i;
 }
 /* Sums, row max and denominator. */
-FLEET_BOTH uint32_t kv_partial_size(const decoder *d)
+FLEET_HOST_DEVICE uint32_t kv_partial_size(const decoder *d)
 {
     return d->head_dim + 2;
 }

@@ -49,8 +49,8 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
    on average, since its length is no multiple of a split's. */
 #define SPLIT_COST 2u   /* fixed cost of a split, in KV blocks */
 #define COMBINE_COST 6u /* cost of combining splits, in KV blocks */
-FLEET_BOTH uint32_t choose_split_blocks(uint32_t sequences, uint32_t blocks, uint32_t kv_heads,
-                                        uint32_t workers)
+FLEET_HOST_DEVICE uint32_t choose_split_blocks(uint32_t sequences, uint32_t blocks,
+                                               uint32_t kv_heads, uint32_t workers)
 {
     const uint32_t whole = ceil_div(blocks, sequences),
                    rounds = ceil_div(sequences * kv_heads, workers);
@@ -67,8 +67,8 @@ FLEET_BOTH uint32_t choose_split_blocks(uint32_t sequences, uint32_t blocks, uin
 }
 
 /* Prepares the next step: chooses its rows, and splits attention for `workers` workers. */
-FLEET_BOTH void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits, uint32_t kv_heads,
-                           uint32_t workers)
+FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits,
+                                  uint32_t kv_heads, uint32_t workers)
 {
     uint32_t spare = max_rows, prompts = 0, rows = 0, kv_splits = 0, blocks = 0, running = 0, size;
     for (uint32_t i = 0; i < b->sequences; i++) {

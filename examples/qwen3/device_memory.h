@@ -82,7 +82,7 @@ static uint32_t device_workers(void)
 #if defined(FLEET_HOST)
     return cpus();
 #endif
-    if (fleet_query_topology(&t)) return 1;
+    if (fleet_topology_query(&t)) return 1;
     for (uint32_t i = 0; i < t.chiplets; i++) n += t.units[i];
     return n;
 }

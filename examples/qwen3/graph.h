@@ -76,7 +76,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, uint32_t seq
     task->epilogue = EPILOGUE_ARGMAX;
     append_task(&c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
     /* The host may watch how many steps are done. */
-    fleet_event_outside(c.g, c.before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     return c.g;
 }
 

@@ -33,7 +33,7 @@ FLEET_KERNEL(decode, task_args, THREADS)
    registers. */
 FLEET_KERNEL(decode_static, task_args, THREADS)
 {
-    FLEET_STATIC_LOOP(task_args);
+    FLEET_STATIC_WORKER_LOOP(task_args);
 }
 #if defined(FLEET_CUDA)
 /* The same for models that were loaded for large batches. */
@@ -43,7 +43,7 @@ typedef task_args large_m;
 DECODER_DISPATCH(large_m, LARGE_M_TASKS, LARGE_M_STREAMS)
 FLEET_KERNEL(decode_large_m, large_m, THREADS)
 {
-    FLEET_STATIC_LOOP(large_m);
+    FLEET_STATIC_WORKER_LOOP(large_m);
 }
 #define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_large_m)
 #else

@@ -19,7 +19,7 @@
 
 typedef uint16_t bf16; /* the upper half of a float */
 
-FLEET_BOTH float float_of_bf16(uint32_t x)
+FLEET_HOST_DEVICE float float_of_bf16(uint32_t x)
 {
     const uint32_t bits = x << 16;
     float f;
@@ -28,7 +28,7 @@ FLEET_BOTH float float_of_bf16(uint32_t x)
 }
 /* Rounds to nearest, ties to even. NaN stays NaN: rounded like a number, NVIDIA's NaN would become
    -0. */
-FLEET_BOTH bf16 bf16_of_float(float f)
+FLEET_HOST_DEVICE bf16 bf16_of_float(float f)
 {
 #if defined(__CUDA_ARCH__)
     bf16 half;
@@ -42,7 +42,7 @@ FLEET_BOTH bf16 bf16_of_float(float f)
 #endif
 }
 
-FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
+FLEET_HOST_DEVICE uint32_t ceil_div(uint32_t a, uint32_t b)
 {
     return (a + b - 1) / b;
 }
@@ -62,11 +62,11 @@ FLEET_BOTH uint32_t ceil_div(uint32_t a, uint32_t b)
 typedef bf16 act_t;
 typedef uint16_t kv_t; /* f16 */
 
-FLEET_BOTH act_t act_of_float(float f)
+FLEET_HOST_DEVICE act_t act_of_float(float f)
 {
     return bf16_of_float(f);
 }
-FLEET_BOTH float float_of_act(act_t a)
+FLEET_HOST_DEVICE float float_of_act(act_t a)
 {
     return float_of_bf16(a);
 }
@@ -96,11 +96,11 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 typedef bf16 act_t;
 typedef uint16_t kv_t; /* f16 */
 
-FLEET_BOTH act_t act_of_float(float f)
+FLEET_HOST_DEVICE act_t act_of_float(float f)
 {
     return bf16_of_float(f);
 }
-FLEET_BOTH float float_of_act(act_t a)
+FLEET_HOST_DEVICE float float_of_act(act_t a)
 {
     return float_of_bf16(a);
 }
@@ -129,11 +129,11 @@ FLEET_DEVICE float fast_ratio(float a, float b)
 typedef float act_t; /* an activation, as matrix products read it */
 typedef float kv_t;  /* a key or value element */
 
-FLEET_BOTH act_t act_of_float(float f)
+FLEET_HOST_DEVICE act_t act_of_float(float f)
 {
     return f;
 }
-FLEET_BOTH float float_of_act(act_t a)
+FLEET_HOST_DEVICE float float_of_act(act_t a)
 {
     return a;
 }

@@ -70,7 +70,7 @@ static int session_topology(session *s)
 {
     fleet_topology *t = &s->topology;
     uint32_t all = 0, x = s->desc.chiplets;
-    if (fleet_query_topology(t)) {
+    if (fleet_topology_query(t)) {
         snprintf(s->error, ERROR_BYTES, "the device cannot be queried");
         return -1;
     }
@@ -370,12 +370,12 @@ static int session_run(session *s)
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
     d.steps = s->steps, d.threads = THREADS;
-    d.lds_bytes = LDS_BYTES, d.stream_bytes = FLEET_STREAM_BYTES(task_args);
+    d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.host = s->desc.host;
     if (s->trace_made) d.trace = &s->trace;
     status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
                           s->device_tasks);
-    if (!status) status = fleet_wait_state(&s->state, NULL);
+    if (!status) status = fleet_state_wait(&s->state, NULL);
     if ((!status || status == FLEET_ERROR_TILE) &&
         fleet_to_host(&s->last, s->d.b, sizeof s->last, NULL))
         return session_fail(s, "tokens", "cannot be copied from the device");
@@ -389,7 +389,7 @@ static int session_run(session *s)
     /* If all sequences end before the last step, `next` ends the launch by a failing tile. */
     if (status && !(status == FLEET_ERROR_TILE && s->last.rows == 0)) {
         char report[ERROR_BYTES - 64];
-        fleet_report(&s->state, report, sizeof report);
+        fleet_state_report(&s->state, report, sizeof report);
         snprintf(s->error, ERROR_BYTES, "run: %s\n%s", fleet_status_text(status), report);
         return -1;
     }

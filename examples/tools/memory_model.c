@@ -52,7 +52,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LINE FLEET_LINE_BYTES
+#define LINE FLEET_CACHE_LINE_BYTES
 #define IN_FLIGHT 64u  /* stores of a wave: one more makes an earlier one arrive */
 #define STRETCHES 256u /* address ranges that were looked up last */
 #define SITES 4096u    /* access sites that were looked up last */

@@ -22,7 +22,7 @@
 
 /* What every panel shows: the chiplet whose slice has the largest number of tiles. */
 typedef struct plan_picture_view {
-    fleet_part part;
+    fleet_partition part;
     uint32_t slice, stride, tiles; /* the chiplet's next tile is `stride` tiles on */
     uint32_t workers, steps, all_steps;
     uint32_t width, height; /* of a cell, in pixels */
@@ -34,7 +34,7 @@ static inline plan_picture_view plan_picture_view_of(const fleet_linear_plan *pl
     uint32_t s;
     memset(&v, 0, sizeof v);
     for (s = 0; s < plan->slices; s++) {
-        const fleet_part p = fleet_linear_part(&plan->linear, s, plan->slices);
+        const fleet_partition p = fleet_linear_partition(&plan->linear, s, plan->slices);
         if (!p.k || p.m_tiles * p.n_tiles <= v.tiles) continue;
         v.part = p;
         v.slice = s;
@@ -55,7 +55,7 @@ static inline uint32_t plan_picture_column(const fleet_linear *linear, const pla
 {
     const uint64_t t = ((uint64_t)step * all_workers + worker) * v->stride;
     if (worker >= v->workers || t >= v->tiles) return PLAN_PICTURE_NO_TILE;
-    return fleet_part_tile(linear, &v->part, (uint32_t)t).n;
+    return fleet_partition_tile(linear, &v->part, (uint32_t)t).n;
 }
 
 /* What the planner predicts for the same cut in another traversal. */

@@ -73,7 +73,7 @@ static inline trace_picture_view trace_picture_view_of(const fleet_trace_log *lo
     v.last = FLEET_TRACE_NONE;
     v.begin_ns = UINT64_MAX;
     for (uint32_t i = 0; i < log->n_tasks; i++) {
-        const fleet_traced *t = &log->tasks[i];
+        const fleet_trace_task *t = &log->tasks[i];
         if (!trace_picture_shows(&v, t->step)) continue;
         if (t->wait_begin_ns < v.begin_ns) v.begin_ns = t->wait_begin_ns;
         if (v.last != FLEET_TRACE_NONE && t->notify_end_ns <= v.end_ns) continue;
@@ -118,7 +118,7 @@ static inline void trace_picture_row(const trace_picture_view *v, trace_picture_
     for (uint32_t x = 0; x < TRACE_PICTURE_POINTS; x++)
         row[x].fill = TRACE_PICTURE_FREE, row[x].covered = 0;
     for (uint32_t i = first; i < end; i++) {
-        const fleet_traced *t = &v->log->tasks[i];
+        const fleet_trace_task *t = &v->log->tasks[i];
         if (!trace_picture_shows(v, t->step) || (t->share > 1 && t->wave != wave)) continue;
         trace_picture_interval(v, row, TRACE_PICTURE_WAIT, t->wait_begin_ns, t->run_begin_ns);
         trace_picture_interval(v, row, t->kind % SVG_COLOURS, t->run_begin_ns, t->run_end_ns);
@@ -181,7 +181,7 @@ static inline void trace_picture_put_rows(svg_text *out, const trace_picture_vie
 /* The critical path, from its end to its begin. */
 static inline void trace_picture_put_path(svg_text *out, const trace_picture_view *v)
 {
-    const fleet_traced *tasks = v->log->tasks;
+    const fleet_trace_task *tasks = v->log->tasks;
     svg_put(out, "<polyline fill=\"none\" stroke=\"#d00000\" stroke-width=\"1.5\" points=\"");
     for (uint32_t i = v->last; i != FLEET_TRACE_NONE && trace_picture_shows(v, tasks[i].step);
          i = tasks[i].after) {
@@ -213,7 +213,7 @@ static inline void trace_picture_put_legend(svg_text *out, const trace_picture_v
         uint64_t run_ns = 0;
         uint32_t tasks = 0;
         for (uint32_t i = 0; i < v->log->n_tasks; i++) {
-            const fleet_traced *t = &v->log->tasks[i];
+            const fleet_trace_task *t = &v->log->tasks[i];
             if (t->kind != kind || t->absent || !trace_picture_shows(v, t->step)) continue;
             run_ns += t->run_end_ns - t->run_begin_ns;
             tasks++;
@@ -224,7 +224,7 @@ static inline void trace_picture_put_legend(svg_text *out, const trace_picture_v
         svg_put(out, ": %u tasks, %.2f us</text>\n", tasks, (double)run_ns / 1e3);
     }
     for (uint32_t i = 0; i < v->log->n_tasks; i++) {
-        const fleet_traced *t = &v->log->tasks[i];
+        const fleet_trace_task *t = &v->log->tasks[i];
         if (!trace_picture_shows(v, t->step)) continue;
         wait_ns += (double)(t->run_begin_ns - t->wait_begin_ns) / t->share;
         notify_ns += (double)(t->notify_end_ns - t->run_end_ns) / t->share;

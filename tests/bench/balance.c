@@ -48,8 +48,9 @@ static void run_planned(uint32_t steps, void *context)
 }
 
 /* AUTO is told what these lengths are on average, and how they vary. */
-static double step_us(const fleet_topology *t, fleet_schedule schedule, const fleet_costs *costs,
-                      uint32_t *length, uint32_t tasks, uint32_t short_us)
+static double step_us(const fleet_topology *t, fleet_schedule schedule,
+                      const fleet_overheads *costs, uint32_t *length, uint32_t tasks,
+                      uint32_t short_us)
 {
     planned p;
     work w;
@@ -63,7 +64,7 @@ static double step_us(const fleet_topology *t, fleet_schedule schedule, const fl
     d.schedule = schedule;
     d.costs = *costs;
     spin = fleet_call_device(g, "spin", work_spin, fleet_shape1(fleet_dim_of((int32_t)tasks)), 0);
-    fleet_grid_time(g, spin, short_us * 31 * 1000 / 16, 187, 0);
+    fleet_grid_cost(g, spin, short_us * 31 * 1000 / 16, 187, 0);
     if (fleet_plan_build(g, &d, &plan)) {
         fprintf(stderr, "%s\n", fleet_graph_error(g));
         exit(1);
@@ -75,7 +76,7 @@ static double step_us(const fleet_topology *t, fleet_schedule schedule, const fl
     CHECKED(fleet_upload(&image, plan, 0));
     CHECKED(fleet_state_create(&p.state, &image, NULL, 0));
     us = per_unit_us(run_planned, 5, &p);
-    CHECKED(fleet_wait_state(&p.state, 0));
+    CHECKED(fleet_state_wait(&p.state, 0));
     fleet_state_free(&p.state);
     fleet_image_free(&image);
     fleet_device_free(p.args);
@@ -84,9 +85,9 @@ static double step_us(const fleet_topology *t, fleet_schedule schedule, const fl
     return us;
 }
 
-static fleet_costs measured(const fleet_topology *t)
+static fleet_overheads measured(const fleet_topology *t)
 {
-    fleet_costs c;
+    fleet_overheads c;
     fleet_launch_desc d = fleet_launch_desc_default();
     d.steps = 100;
     CHECKED(fleet_calibrate(&c, t, &d, FLEET_KERNEL_OF(work_kernel), NULL));
@@ -103,10 +104,10 @@ int main(void)
 {
     static const uint32_t lengths[] = {2, 10, 50};
     fleet_topology topology;
-    fleet_costs costs;
+    fleet_overheads costs;
     uint32_t workers = 0, tasks, units = 0, *length, *memory;
     void *device;
-    CHECKED(fleet_query_topology(&topology));
+    CHECKED(fleet_topology_query(&topology));
     for (uint32_t k = 0; k < topology.chiplets; k++) workers += topology.units[k];
     printf("%s: %u workgroups\n", topology.name, workers);
     costs = measured(&topology);

@@ -9,7 +9,7 @@
      gate_up of FLEET's plans has SiLU in it (gate and up columns in turn) and stores 16 x 32; the chiplet-unaware
      plan stores both and has SiLU as tasks of their own.
    WHO AND WHEN
-     All from the plan: which worker of which chiplet has which task and slice (fleet_linear_part, fleet_part_tile),
+     All from the plan: which worker of which chiplet has which task and slice (fleet_linear_partition, fleet_partition_tile),
      and when a release and an arrival happen: after each CU-task, or when all workers of a chiplet have ended.
      A grid waits for all of the one before it. Within a grid all workers take a chunk of K per step, in turn, but
      for the drift: each starts each of its tiles 0 to LOCALITY_DRIFT steps late, drawn by a seed.
@@ -24,7 +24,7 @@
                           only one is.
      all rows of a tile are loaded: with the real ones alone B = 1 gives 1%; the paper has 17% there and 24% at
                           B = 16, where all rows are real.
-     the chiplet-unaware plan (fleet_plan_desc.unaware, each product one slice, N-major) takes an output's tiles row
+     the chiplet-unaware plan (fleet_plan_desc.chiplet_unaware, each product one slice, N-major) takes an output's tiles row
                           after row (all columns, then the next 16 rows), as independent CU-tasks, each chiplet in
                           turn: 36 and 42%, the paper's Mirage 38.9 and 39.0.
    TRIED (locality.c prints them), hit rates of Mirage-like / M-tile / M-split at B = 64
@@ -129,7 +129,7 @@ static inline uint32_t layer_slices(layer_kind kind, uint32_t chiplets)
 }
 static inline uint32_t layer_tiles(layer_kind kind, const fleet_linear *l, uint32_t slices)
 {
-    const fleet_part longest = fleet_linear_part(l, 0, slices);
+    const fleet_partition longest = fleet_linear_partition(l, 0, slices);
     return kind == LAYER_UNAWARE_WHOLE_COLUMNS ? longest.n_tiles
                                                : longest.m_tiles * longest.n_tiles;
 }
@@ -146,7 +146,7 @@ static inline fleet_plan *layer_build(layer *l)
     before.id = 0;
     d.topology = fleet_topology_preset(FLEET_MI350X);
     d.workers_per_chiplet = LOCALITY_WORKERS;
-    d.unaware = (uint32_t)unaware;
+    d.chiplet_unaware = (uint32_t)unaware;
     d.counter_levels = unaware ? 1 : 2;
     for (i = 0; i < OPS; i++) {
         const char *name = layer_shapes[i].name;
@@ -166,7 +166,7 @@ static inline fleet_plan *layer_build(layer *l)
         if (before.id) fleet_in_edge_map(g, grid, before, fleet_map0());
         before = E;
     }
-    fleet_event_outside(g, before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
+    fleet_event_external(g, before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_DEVICE);
     if (fleet_plan_build(g, &d, &plan)) snprintf(l->why, sizeof l->why, "%s", fleet_graph_error(g));
     fleet_graph_destroy(g);
     return plan;
@@ -309,10 +309,10 @@ static inline void walk_task(walk *w, walk_worker *worker, uint32_t rank, uint32
     const uint32_t slices = alone ? task->slices & 0xffff : task->slices;
     const uint32_t first = alone ? task->batch : rank;
     const uint32_t stride = alone ? task->slices >> 16 : plan->workers[worker->chiplet];
-    const fleet_part part = fleet_linear_part(f, task->slice, slices);
+    const fleet_partition part = fleet_linear_partition(f, task->slice, slices);
     uint32_t t;
     for (t = first; t < part.m_tiles * part.n_tiles; t += stride)
-        walk_add(w, worker, desc, fleet_part_tile(f, &part, t))->streams =
+        walk_add(w, worker, desc, fleet_partition_tile(f, &part, t))->streams =
             !alone && part.m_tiles == 1;
     if (worker->count == before) {
         walk_end_task(w, worker->chiplet, desc);
@@ -482,7 +482,7 @@ static inline uint64_t weight_bytes_of_chiplet(const fleet_linear *f, uint32_t c
     uint64_t most = 0, bytes;
     uint32_t s;
     for (s = 0; s < chiplets; s++) {
-        const fleet_part part = fleet_linear_part(f, s, chiplets);
+        const fleet_partition part = fleet_linear_partition(f, s, chiplets);
         bytes = (uint64_t)part.n_tiles * f->tile_n * part.k * f->element_bytes;
         if (bytes > most) most = bytes;
     }

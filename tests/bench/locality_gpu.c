@@ -106,9 +106,9 @@ FLEET_TILE(run_product, product)
 {
     FLEET_LDS(uint16_t, lds, LOCALITY_TILE_M * LOCALITY_TILE_K);
     FLEET_UNUSED(at);
-    const fleet_part part = fleet_linear_part(&args->linear, ctx.slice, ctx.slices);
+    const fleet_partition part = fleet_linear_partition(&args->linear, ctx.slice, ctx.slices);
     for (uint32_t t = ctx.tile_index; t < part.m_tiles * part.n_tiles; t += ctx.tile_num) {
-        const fleet_tile tile = fleet_part_tile(&args->linear, &part, t);
+        const fleet_tile tile = fleet_partition_tile(&args->linear, &part, t);
         if (args->op == OP_SILU)
             silu_tile(args, tile, ctx.thread, ctx.threads);
         else
@@ -229,7 +229,7 @@ int main(int argc, char **argv)
     checked("upload", fleet_upload(&image, l.plan, 0));
     checked("state", fleet_state_create(&state, &image, NULL, 0));
     checked("launch", fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), args));
-    checked("run", fleet_wait_state(&state, 0));
+    checked("run", fleet_state_wait(&state, 0));
     for (uint32_t i = 0; i < OPS; i++) {
         const uint32_t columns = p[i].fused ? l.linear[i].n / 2 : l.linear[i].n;
         checked("copy", fleet_to_host(y[i], p[i].y, (size_t)rows * columns * sizeof *y[i], 0));

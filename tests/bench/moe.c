@@ -394,11 +394,11 @@ static fleet_grid add_grid(planned *p, fleet_graph *g, const char *name, uint32_
     const uint32_t i = p->n_grids++;
     fleet_shape shape = fleet_shape1(fleet_dim_of(a));
     fleet_grid grid;
-    if (b) shape = fleet_shape_and(shape, fleet_dim_of(b));
+    if (b) shape = fleet_shape_append(shape, fleet_dim_of(b));
     p->grid[i] = name, p->tasks[i] = a * (b ? b : 1);
     grid = fleet_call_device(g, name, tile, shape, 0);
     if (p->known)
-        fleet_grid_time(g, grid, p->known->mean_ns[i], p->known->variation_percent[i],
+        fleet_grid_cost(g, grid, p->known->mean_ns[i], p->known->variation_percent[i],
                         p->known->ran[i]);
     return grid;
 }
@@ -471,16 +471,16 @@ static void enqueue(planned *p, uint32_t steps, fleet_stream stream)
     fleet_run run;
     void *args[2];
     p->launch.steps = steps, p->launch.stream = stream;
-    CHECKED(fleet_prepare(&p->state, &p->launch, &run));
+    CHECKED(fleet_run_prepare(&p->state, &p->launch, &run));
     args[0] = &run, args[1] = &p->m;
     CHECKED(fleet_launch_args(&p->state, &p->launch, &run, p->set.kernel, args));
 }
 static void finish(planned *p)
 {
-    const fleet_status status = fleet_wait_state(&p->state, 0);
+    const fleet_status status = fleet_state_wait(&p->state, 0);
     char report[2048];
     if (!status) return;
-    fleet_report(&p->state, report, sizeof report);
+    fleet_state_report(&p->state, report, sizeof report);
     fprintf(stderr, "%u tokens: %s\n%s", p->m.tokens, fleet_status_text(status), report);
     exit(1);
 }
@@ -491,7 +491,7 @@ static void prepare(planned *p, const memory *all, uint32_t tokens, const schedu
 {
     memset(p, 0, sizeof *p);
     p->known = known;
-    CHECKED(fleet_query_topology(&p->topology));
+    CHECKED(fleet_topology_query(&p->topology));
     for (uint32_t i = 0; i < p->topology.chiplets; i++) p->workers += p->topology.units[i];
     p->m = layer_of(all, tokens, s->shares ? p->workers : 0);
     p->set = set_of(p->m.parts, p->m.tile_rows);
@@ -768,7 +768,7 @@ static double launch_alone_us(const memory *all)
     p.m.tokens = 0;
     p.set = set_of(1, 0);
     fleet_call_device(g, "combine", p.set.combine, fleet_shape0(), 0);
-    CHECKED(fleet_query_topology(&desc.topology));
+    CHECKED(fleet_topology_query(&desc.topology));
     CHECKED(fleet_plan_build(g, &desc, &p.plan));
     p.launch = fleet_launch_desc_default();
     p.launch.threads = MOE_THREADS;

@@ -146,7 +146,7 @@ int main(void)
     uint32_t workers = 0;
     job j = new_job(1u << 18), pair[2];
     void *sums;
-    CHECKED(fleet_query_topology(&topology));
+    CHECKED(fleet_topology_query(&topology));
     for (uint32_t k = 0; k < topology.chiplets; k++) workers += topology.units[k];
     printf("%s: %u workgroups on %u chiplets\n", topology.name, workers, topology.chiplets);
     CHECKED(fleet_device_alloc(&sums, 4));

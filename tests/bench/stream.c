@@ -2,7 +2,7 @@
    181 events that all workers arrive at and wait for. Three ways on one GPU:
      by hand   one kernel written for this chain and nothing else: per SM a producer lane, a ring of 24 slots of 8 KB,
                eight warps, a counter in memory between phases; the producer runs across events, or stops at them
-     fleet     the same tile in a plan, its weights by FLEET_STREAM; likewise
+     fleet     the same tile in a plan, its weights by FLEET_PRODUCER; likewise
    and what a kernel that only reads the weights takes. Both chains compute the same bits. A launch runs several steps;
    times are those of one.
        nvcc -x cu -arch=sm_90 -O3 -std=c++17 -I. -Itests -Itests/bench tests/bench/stream.c */
@@ -76,20 +76,21 @@ FLEET_DEVICE void put_row(const phase *p, uint32_t row, float sum, uint32_t lane
 /* ---- fleet ---- */
 
 /* Both work on a copy of their arguments: the compiler must assume that each step of the stream changes memory. */
-FLEET_STREAM(product, phase)
+FLEET_PRODUCER(product, phase)
 {
     const phase f = *args;
     FLEET_UNUSED(at);
-    if (f.stops && !fleet_span_await(spans)) return;
+    if (f.stops && !fleet_producer_await_task(spans)) return;
     for (uint32_t r = (ctx.tile_index + ctx.tile_num - f.turn) % ctx.tile_num; r < f.rows;
          r += ctx.tile_num)
-        fleet_span(spans, f.weights + (uint64_t)r * f.units * SLOT_BYTES, f.units * SLOT_BYTES);
+        fleet_producer_copy(spans, f.weights + (uint64_t)r * f.units * SLOT_BYTES,
+                            f.units * SLOT_BYTES);
 }
 FLEET_TILE(product, phase)
 {
     const uint32_t warp = ctx.thread / 32, lane = ctx.thread % 32;
     __nv_bfloat16 *x = (__nv_bfloat16 *)ctx.lds;
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     const phase f = *args;
     uint32_t index = 0;
     FLEET_UNUSED(at);
@@ -99,21 +100,21 @@ FLEET_TILE(product, phase)
          r += ctx.tile_num, index++) {
         float sum = 0;
         if (index % WARPS != warp) {
-            fleet_weights_skip(&weights, f.units);
+            fleet_stages_skip(&weights, f.units);
             continue;
         }
         for (uint32_t k = 0; k < f.units; k++) {
-            const void *w = fleet_weights_next(&weights);
-            if (!w) return fleet_weights_status(&weights);
+            const void *w = fleet_stage_acquire(&weights);
+            if (!w) return fleet_consumer_status(&weights);
             sum = dot_slot(w, x + k * UNIT, lane, sum);
-            fleet_weights_release(&weights, 1);
+            fleet_stage_release(&weights, 1);
         }
         put_row(&f, r, sum, lane);
     }
     return FLEET_OK;
 }
 #define PHASE_TILES(TILE, P) TILE(P, product)
-FLEET_DISPATCH_WITH_STREAM(phase, PHASE_TILES, PHASE_TILES, SLOTS, SLOT_BYTES)
+FLEET_DISPATCH_WITH_PIPELINE(phase, PHASE_TILES, PHASE_TILES, SLOTS, SLOT_BYTES)
 FLEET_KERNEL(phase_kernel, phase, WARPS * 32)
 {
     FLEET_WORKER_LOOP(phase);
@@ -290,7 +291,7 @@ int main(void)
     float *activations;
     bench b;
     memset(&b, 0, sizeof b);
-    CHECKED(fleet_query_topology(&desc.topology));
+    CHECKED(fleet_topology_query(&desc.topology));
     for (uint32_t k = 0; k < desc.topology.chiplets; k++) b.workers += desc.topology.units[k];
     b.n = 5 * LAYERS + 1;
     for (uint32_t p = 0; p < b.n; p++) {
@@ -335,7 +336,7 @@ int main(void)
     b.launch.steps = STEPS;
     b.launch.threads = WARPS * 32;
     b.launch.lds_bytes = 3 * UNIT * 2;
-    b.launch.stream_bytes = FLEET_STREAM_BYTES(phase);
+    b.launch.pipeline_bytes = FLEET_PIPELINE_BYTES(phase);
     CHECKED(fleeti_rt(cudaFuncSetAttribute((const void *)by_hand,
                                            cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            SLOTS * SLOT_BYTES + 3 * UNIT * 2)));
@@ -352,7 +353,7 @@ int main(void)
             CHECKED(fleet_device_clear(activations + 160000, 160000 * 4, NULL));
             fill<<<64, 256>>>((uint32_t *)activations, 160000);
             fleet = once_ms(&b, run_fleet);
-            CHECKED(fleet_wait_state(&b.state, NULL));
+            CHECKED(fleet_state_wait(&b.state, NULL));
             CHECKED(fleet_to_host(second[stops], activations + 160000, sizeof second[0], NULL));
             same &= memcmp(first[stops], second[stops], sizeof first[0]) == 0;
             if (r < 3) continue;

@@ -68,7 +68,7 @@ static void plan_rows(planned *p, const fleet_topology *t, uint32_t workers, int
 }
 static void free_rows(planned *p)
 {
-    CHECKED(fleet_wait_state(&p->state, 0));
+    CHECKED(fleet_state_wait(&p->state, 0));
     fleet_state_free(&p->state);
     fleet_image_free(&p->image);
     fleet_plan_free(p->plan);
@@ -101,7 +101,7 @@ int main(void)
     fleet_topology topology;
     uint32_t workers = 0;
     double bind, kernel;
-    CHECKED(fleet_query_topology(&topology));
+    CHECKED(fleet_topology_query(&topology));
     for (uint32_t k = 0; k < topology.chiplets; k++) workers += topology.units[k];
     printf("%s: %u workgroups\n", topology.name, workers);
     plan_rows(&p, &topology, workers, 0);

@@ -218,7 +218,7 @@ static planned planned_of(const fleet_topology *t, shape kind, fleet_schedule sc
 }
 static void planned_free(planned *p)
 {
-    CHECKED(fleet_wait_state(&p->state, 0));
+    CHECKED(fleet_state_wait(&p->state, 0));
     fleet_state_free(&p->state);
     fleet_image_free(&p->image);
     fleet_plan_free(p->plan);
@@ -298,7 +298,7 @@ int main(void)
     by_hand b;
     void *words;
     double sync32 = 0, sync256 = 0, raw = 0, boundary = 0, hand;
-    CHECKED(fleet_query_topology(&topology));
+    CHECKED(fleet_topology_query(&topology));
     memset(&b, 0, sizeof b);
     for (uint32_t k = 0; k < topology.chiplets; k++) b.blocks += topology.units[k];
     printf("%s: %u workgroups on %u chiplets\n", topology.name, b.blocks, topology.chiplets);

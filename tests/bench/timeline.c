@@ -61,7 +61,7 @@ static fleet_plan *build(uint32_t unfused)
         fleet_out_edge(g, grid, before, "i->i");
     }
     desc.unfused = unfused;
-    CHECKED(fleet_query_topology(&desc.topology));
+    CHECKED(fleet_topology_query(&desc.topology));
     if (fleet_plan_build(g, &desc, &plan)) fprintf(stderr, "%s\n", fleet_graph_error(g));
     CHECKED(fleet_graph_status(g));
     fleet_graph_destroy(g);
@@ -81,7 +81,7 @@ static void run(const fleet_plan *plan, const layer *args, fleet_trace *trace, f
     CHECKED(fleet_trace_create(trace, plan, NULL, NULL));
     for (uint32_t i = 0; i < 2; i++) {
         CHECKED(fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), args));
-        CHECKED(fleet_wait_state(&state, NULL));
+        CHECKED(fleet_state_wait(&state, NULL));
     }
     CHECKED(fleet_trace_read(log, trace, NULL));
     fleet_state_free(&state);

@@ -17,11 +17,11 @@ typedef struct layer {
     uint32_t *made_z;
 } layer;
 
-FLEET_BOTH uint32_t weight(uint32_t n, uint32_t k)
+FLEET_HOST_DEVICE uint32_t weight(uint32_t n, uint32_t k)
 {
     return (n * 31 + k * 7 + 1) * 0x9e3779b1u;
 }
-FLEET_BOTH uint32_t columns_of(uint32_t slice, uint32_t n)
+FLEET_HOST_DEVICE uint32_t columns_of(uint32_t slice, uint32_t n)
 {
     const uint32_t first = slice * COLUMNS;
     return n <= first ? 0 : n - first < COLUMNS ? n - first : COLUMNS;
@@ -301,8 +301,8 @@ static void run_alone(test_run *t, const setting *s_, void *unused)
     for (s.unaware = 0; s.unaware < 2; s.unaware++) {
         if (!layer_open(t, &r, &s, 3)) return;
         if (!layer_run(t, &r, MOST_N, 1, now)) return;
-        CHECK_STATUS(fleet_run_task(&r.state, &r.launch, FLEET_KERNEL_OF(layer_kernel), r.args,
-                                    (uint32_t)fleet_plan_task(r.plan, "gemm", NULL), 1),
+        CHECK_STATUS(fleet_launch_task(&r.state, &r.launch, FLEET_KERNEL_OF(layer_kernel), r.args,
+                                       (uint32_t)fleet_plan_task(r.plan, "gemm", NULL), 1),
                      FLEET_OK);
         CHECK_STATUS(fleet_to_host(now, r.l.x, sizeof now, NULL), FLEET_OK);
         for (uint32_t i = 0; i < MOST_N; i++)
@@ -338,13 +338,14 @@ static void run_arrivals(test_run *t, const setting *s, void *unused)
     arrived = fleet_event_tensor(g, "arrived", fleet_shape0(), FLEET_COUNT_DERIVED);
     fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
     fleet_out_edge(g, grid, arrived, "->");
-    fleet_event_outside(g, arrived, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
+    fleet_event_external(g, arrived, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_DEVICE);
     CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     for (uint32_t k = 0; k < desc.topology.chiplets; k++)
         arrivals += s->levels == 2 ? plan->workers[k] != 0 : plan->workers[k];
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
-    CHECK_STATUS(fleet_event_of(&state, fleet_plan_event(plan, "arrived"), 0, &event), FLEET_OK);
+    CHECK_STATUS(fleet_event_handle(&state, fleet_plan_event(plan, "arrived"), 0, &event),
+                 FLEET_OK);
     for (uint32_t i = 1; i <= 3 && !t->failed_here; i++) {
         launch.steps = i;
         CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(layer_kernel), NULL), FLEET_OK);

@@ -91,7 +91,7 @@ static void run_by_hand(test_run *t, fleet_host_engine engine, fleet_scope scope
     void *memory = NULL, *pinned = NULL, *device = NULL, *words = NULL, *args[2], *seat = NULL;
     uint32_t *initial;
     size_t bytes;
-    CHECK_STATUS(fleet_query_topology(&topology), FLEET_OK);
+    CHECK_STATUS(fleet_topology_query(&topology), FLEET_OK);
     chiplets = topology.chiplets;
     d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
     d.blocks = blocks = 2 * chiplets;
@@ -118,10 +118,11 @@ static void run_by_hand(test_run *t, fleet_host_engine engine, fleet_scope scope
     events.events.chiplets = levels == 2 ? chiplets : 0;
     events.events.share = 2;
     bytes = cube_events_bytes(&events);
-    CHECK_INT(bytes, events.a * 6 * (1 + events.events.chiplets) * FLEET_LINE_BYTES);
+    CHECK_INT(bytes, events.a * 6 * (1 + events.events.chiplets) * FLEET_CACHE_LINE_BYTES);
     initial = (uint32_t *)calloc(1, bytes);
     CHECK(initial);
-    for (k = 0; k < bytes / FLEET_LINE_BYTES; k++) /* as `first` epochs would have left them */
+    for (k = 0; k < bytes / FLEET_CACHE_LINE_BYTES;
+         k++) /* as `first` epochs would have left them */
         initial[k * 32] = first * (k % (1 + events.events.chiplets) ? 2 : events.events.target);
     if (scope == FLEET_SCOPE_SYSTEM) {
         CHECK_STATUS(fleet_pinned_alloc(&pinned, &device, bytes), FLEET_OK);
@@ -217,7 +218,7 @@ static void run_producers_ahead(test_run *t, fleet_host_engine engine, uint32_t 
     fleet_kernel_desc d = fleet_kernel_desc_default();
     uint32_t on[32], producers, k, wrong = 99, per_chiplet = 1;
     void *words = NULL, *seat = NULL, *count = NULL, *memory = NULL, *args[5];
-    CHECK_STATUS(fleet_query_topology(&topology), FLEET_OK);
+    CHECK_STATUS(fleet_topology_query(&topology), FLEET_OK);
     memset(&events, 0, sizeof events);
     producers = 2 * topology.chiplets;
     d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
@@ -341,7 +342,7 @@ static void events_of_block_scope(test_run *t)
         uint32_t counts[2], epochs = 3, waves;
         void *memory = NULL, *words = NULL, *more = NULL, *args[4];
         fleet_topology topology;
-        CHECK_STATUS(fleet_query_topology(&topology), FLEET_OK);
+        CHECK_STATUS(fleet_topology_query(&topology), FLEET_OK);
         d.threads = TEST_THREADS > 1 ? TEST_THREADS : 256;
         d.blocks = 2;
         d.host.engine = (fleet_host_engine)engine;
@@ -388,8 +389,8 @@ static void model_outside(model *m, fleet_scope scope)
     model_in(m, 1, 1, "i->");
     model_out(m, 1, 2, "i->i");
     model_graph(m);
-    fleet_event_outside(m->graph, m->events[0].handle, FLEET_OUTSIDE_NOTIFIES, 2, scope);
-    fleet_event_outside(m->graph, m->events[2].handle, FLEET_OUTSIDE_WAITS, 0, scope);
+    fleet_event_external(m->graph, m->events[0].handle, FLEET_EXTERNAL_NOTIFIES, 2, scope);
+    fleet_event_external(m->graph, m->events[2].handle, FLEET_EXTERNAL_WAITS, 0, scope);
 }
 
 static void outside_host(test_run *t, const setting *s, void *unused)
@@ -466,8 +467,8 @@ static void outside_device(test_run *t, const setting *s, void *unused)
     d.host.engine = s->engine;
     CHECK_STATUS(fleet_device_alloc(&words, 256), FLEET_OK);
     CHECK_STATUS(fleet_device_clear(words, 256, NULL), FLEET_OK);
-    CHECK_STATUS(fleet_event_of(&r.state, fleet_plan_event(r.plan, "E0"), 0, &to), FLEET_OK);
-    CHECK_STATUS(fleet_event_of(&r.state, fleet_plan_event(r.plan, "E2"), 2, &from), FLEET_OK);
+    CHECK_STATUS(fleet_event_handle(&r.state, fleet_plan_event(r.plan, "E0"), 0, &to), FLEET_OK);
+    CHECK_STATUS(fleet_event_handle(&r.state, fleet_plan_event(r.plan, "E2"), 2, &from), FLEET_OK);
     CHECK_INT(to.target, 2);
     for (epoch = 1; epoch <= 3; epoch++) {
         args[0] = &to, args[1] = &none, args[2] = &words, args[3] = &epoch;
@@ -508,16 +509,16 @@ static void alone(test_run *t, const setting *s, void *model_)
         CHECK_INT(fleet_plan_task(r.plan, g->name, at), task);
         CHECK_STATUS(rig_clear(&r), FLEET_OK);
         if (!rig_odd(t, &r, ODD_NONE, 0, 0, 0)) return;
-        CHECK_STATUS(fleet_run_task(&r.state, &r.launch, FLEET_KERNEL_OF(world_kernel), r.device,
-                                    task, slice),
+        CHECK_STATUS(fleet_launch_task(&r.state, &r.launch, FLEET_KERNEL_OF(world_kernel), r.device,
+                                       task, slice),
                      FLEET_OK);
         CHECK_INT(rig_runs(&r, grid), rig_parts(&r, g, task, slice));
         if (!rig_odd(t, &r, ODD_FAIL_ONE, task, ODD_EVERY, ODD_EVERY)) return;
-        CHECK_STATUS(fleet_run_task(&r.state, &r.launch, FLEET_KERNEL_OF(world_kernel), r.device,
-                                    task, slice),
+        CHECK_STATUS(fleet_launch_task(&r.state, &r.launch, FLEET_KERNEL_OF(world_kernel), r.device,
+                                       task, slice),
                      ODD_STATUS);
-        CHECK_STATUS(fleet_run_task(&r.state, &r.launch, FLEET_KERNEL_OF(world_kernel), r.device,
-                                    task, slice + 1),
+        CHECK_STATUS(fleet_launch_task(&r.state, &r.launch, FLEET_KERNEL_OF(world_kernel), r.device,
+                                       task, slice + 1),
                      FLEET_ERROR_ARGUMENT);
     }
     /* It left no trace: the state runs on. */

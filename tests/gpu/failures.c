@@ -16,8 +16,8 @@ static void model_owed(model *m, int32_t n, fleet_level level)
     model_in(m, 1, 0, "i->i");
     model_in(m, 1, 1, "i->");
     model_graph(m);
-    fleet_event_outside(m->graph, m->events[1].handle, FLEET_OUTSIDE_NOTIFIES, 1,
-                        FLEET_SCOPE_DEVICE);
+    fleet_event_external(m->graph, m->events[1].handle, FLEET_EXTERNAL_NOTIFIES, 1,
+                         FLEET_SCOPE_DEVICE);
 }
 
 /* A limit of one wait that a busy machine does not reach by itself. Time on a simulator is instructions. */
@@ -44,13 +44,13 @@ static void fail_once(test_run *t, const setting *s, model *m, oddity odd, uint3
     task += m->grids[grid].first;
     if (!rig_odd(t, &r, odd, task, part, 1)) return;
     CHECK_STATUS(rig_run(&r, 4), FLEET_ERROR_TILE);
-    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK(fleet_state_failure(&r.state, &f));
     CHECK_INT(f.status, FLEET_ERROR_TILE);
     CHECK_INT(f.task, task);
     CHECK_INT(f.tile_status, ODD_STATUS);
     CHECK_INT(f.epoch, 2);
     CHECK(f.worker < r.plan->total_workers);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     fleet_plan_task_name(r.plan, task, name, sizeof name);
     CHECK_TEXT(text, name);
     CHECK_TEXT(text, "FLEET_ERROR_UNSUPPORTED");
@@ -59,7 +59,7 @@ static void fail_once(test_run *t, const setting *s, model *m, oddity odd, uint3
     CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_TILE);
     if (!rig_check_stopped(t, &r, task, 1)) return;
     if (!rig_recover(t, &r)) return;
-    CHECK(!fleet_get_failure(&r.state, &f));
+    CHECK(!fleet_state_failure(&r.state, &f));
     CHECK_RUN(&r, 2);
     if (!rig_check(t, &r, 2)) return;
     rig_close(&r);
@@ -116,7 +116,7 @@ static void time_out(test_run *t, const setting *s, void *level)
     if (!rig_open(t, &r, m, &mixed)) return;
     r.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(rig_run(&r, 2), expected);
-    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK(fleet_state_failure(&r.state, &f));
     CHECK_INT(f.status, expected);
     fleet_plan_counter_name(r.plan, f.counter, name, sizeof name);
     CHECK(f.worker < r.plan->total_workers + r.plan->chiplets);
@@ -130,7 +130,7 @@ static void time_out(test_run *t, const setting *s, void *level)
         CHECK_INT(f.expected, 1);
         CHECK_INT(f.epoch, 1);
     }
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     if (f.counter) CHECK_TEXT(text, "waits for E1, which has 0 of 1 arrivals");
     CHECK_TEXT(text, fleet_status_name(expected));
     fleet_plan_task_name(r.plan, f.task, name, sizeof name);
@@ -173,7 +173,7 @@ static void abort_running(test_run *t, const setting *s, void *model_)
     if (!rig_open(t, &r, (model *)model_, s)) return;
     rig_start(&r, 1000000);
     rest();
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
     done = rig_runs(&r, 0);
     CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_ABORTED);
@@ -182,7 +182,7 @@ static void abort_running(test_run *t, const setting *s, void *model_)
     CHECK_RUN(&r, 3);
     if (!rig_check(t, &r, 3)) return;
     /* Before the launch. */
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_ABORTED);
     if (!rig_recover(t, &r)) return;
     CHECK_RUN(&r, 1);
@@ -229,7 +229,7 @@ static void abort_mixed(test_run *t, const setting *s_, void *unused)
     rig_start(&r, steps);
     since = now_ns();
     while (now_ns() - since < 100000000) rest(); /* until it is well inside */
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
     CHECK(rig_runs(&r, 0) < 3 * steps);
     if (!rig_recover(t, &r)) return;
@@ -287,13 +287,13 @@ static void hang(test_run *t, const setting *s, void *model_)
     /* What the worker has in hand may reach the host after the tile's own word that it hangs. */
     since = now_ns();
     do {
-        fleet_report(&r.state, text, sizeof text);
+        fleet_state_report(&r.state, text, sizeof text);
     } while (!strstr(text, still) && now_ns() - since < 5000000000u);
     HOST_STORE(r.flags + 1, 1);
     CHECK_STATUS(rig_join(&r), FLEET_OK);
     CHECK_TEXT(text, still);
     if (!rig_check(t, &r, 3)) return;
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK(!strstr(text, "still runs"));
     /* Past the limit the others give up, and the report tells why while it still hangs. One alone has nobody
        to wait for it. */
@@ -307,13 +307,13 @@ static void hang(test_run *t, const setting *s, void *model_)
     CHECK(hangs(&r));
     since = now_ns();
     while (fleet_state_status(&r.state) == FLEET_OK && now_ns() - since < 30000000000u) rest();
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     HOST_STORE(r.flags + 1, 1);
     CHECK_STATUS(rig_join(&r), FLEET_ERROR_TIMEOUT);
     /* An idle worker may lose patience before its scheduler does, when the machine is busy. */
     CHECK(strstr(text, "waits for ") || strstr(text, "a wait passed its deadline"));
     CHECK_TEXT(text, still);
-    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK(fleet_state_failure(&r.state, &f));
     CHECK(f.task != task);
     CHECK_INT(rig_errors(&r), 0);
     CHECK_INT(fleet_state_epoch(&r.state), 0);
@@ -365,7 +365,7 @@ static void second_launch(test_run *t, const setting *s, void *model_)
     CHECK(!API(StreamCreateWithFlags)(&d.stream, API(StreamNonBlocking)));
 #endif
     launched = fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device);
-    if (!launched) launched = fleet_wait_state(&r.state, d.stream);
+    if (!launched) launched = fleet_state_wait(&r.state, d.stream);
     HOST_STORE(r.flags + 1, 1);
     CHECK_STATUS(rig_join(&r), FLEET_OK);
     CHECK_STATUS(launched, FLEET_ERROR_BUSY);
@@ -407,16 +407,16 @@ static void second_replay(test_run *t, const setting *s, void *model_)
     CHECK(hangs(&r));
     for (i = 0; i < 3; i++) {
         CHECK(!API(GraphLaunch)(exec[1], stream[1]));
-        CHECK_STATUS(fleet_wait_state(&r.state, stream[1]), FLEET_ERROR_BUSY);
+        CHECK_STATUS(fleet_state_wait(&r.state, stream[1]), FLEET_ERROR_BUSY);
         CHECK_INT(fleet_state_epoch(&r.state), 0);
     }
     HOST_STORE(r.flags + 1, 1);
-    CHECK_STATUS(fleet_wait_state(&r.state, stream[0]), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, stream[0]), FLEET_OK);
     if (!rig_check(t, &r, 2)) return;
     /* One after the other both run; at once at most one of them does. */
     for (i = 0; i < 2; i++) {
         CHECK(!API(GraphLaunch)(exec[i], stream[i]));
-        CHECK_STATUS(fleet_wait_state(&r.state, stream[i]), FLEET_OK);
+        CHECK_STATUS(fleet_state_wait(&r.state, stream[i]), FLEET_OK);
     }
     if (!rig_check(t, &r, 6)) return;
     for (i = 0; i < 2; i++) CHECK(!API(GraphLaunch)(exec[i], stream[i]));
@@ -451,8 +451,8 @@ static void too_few(test_run *t, const setting *s, void *model_)
     header = *r.plan;
     header.workers[chiplet] += 1000;
     CHECK_STATUS(fleet_to_device(r.image.device, &header, sizeof header, r.stream), FLEET_OK);
-    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_CENSUS);
-    fleet_report(&r.state, text, sizeof text);
+    CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_RESIDENCY);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "the plan needs 10");
     if (!rig_check(t, &r, 0)) return;
     CHECK_STATUS(fleet_state_status(&r.state), FLEET_OK);
@@ -479,15 +479,15 @@ static void queue(test_run *t, const setting *s, void *model_)
     CHECK_STATUS(rig_launch(&r, 2), FLEET_OK);
     CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
     CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
-    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_ERROR_TILE);
+    CHECK_STATUS(fleet_state_wait(&r.state, r.stream), FLEET_ERROR_TILE);
     CHECK_INT(rig_runs(&r, 1), r.m->grids[1].count);
     if (!rig_recover(t, &r) || !rig_odd(t, &r, ODD_FAIL_ALL, 0, ODD_EVERY, 1)) return;
     CHECK_STATUS(rig_launch(&r, 2), FLEET_OK);
     CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
-    CHECK_STATUS(fleet_recover(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_recover(&r.state, r.stream), FLEET_OK);
     CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
     CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
-    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, r.stream), FLEET_OK);
     CHECK_INT(fleet_state_epoch(&r.state), 2);
     CHECK_INT(rig_runs(&r, 1), 3 * r.m->grids[1].count);
     rig_close(&r);

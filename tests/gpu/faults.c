@@ -93,13 +93,13 @@ static void hang_once(test_run *t, const setting *s, uint64_t *rng)
         since = now_ns();
         do {
             rest();
-            fleet_report(&r.state, text, sizeof text);
+            fleet_state_report(&r.state, text, sizeof text);
         } while ((fleet_state_status(&r.state) == FLEET_OK || !strstr(text, still)) &&
                  now_ns() - since < 30000000000u);
         HOST_STORE(r.flags + 1, 1);
         CHECK_STATUS(rig_join(&r), FLEET_ERROR_TIMEOUT);
         CHECK_TEXT(text, still);
-        CHECK(fleet_get_failure(&r.state, &f));
+        CHECK(fleet_state_failure(&r.state, &f));
         CHECK(f.task != task);
         CHECK_INT(rig_errors(&r), 0);
         CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_TIMEOUT); /* poisoned */
@@ -130,9 +130,9 @@ static void abort_once(test_run *t, const setting *s, uint64_t *rng)
     since = now_ns();
     while (now_ns() - since < delay) {
     }
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "abort");
     CHECK_INT(rig_errors(&r), 0);
     if (!rig_recover(t, &r)) return;
@@ -171,16 +171,17 @@ static void owe_once(test_run *t, const setting *s_, uint64_t *rng)
     model_in(&m, 1, 0, "i->i");
     model_in(&m, 1, 1, "i->");
     model_graph(&m);
-    fleet_event_outside(m.graph, m.events[1].handle, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(m.graph, m.events[1].handle, FLEET_EXTERNAL_NOTIFIES, 1,
+                         FLEET_SCOPE_SYSTEM);
     if (!rig_open(t, &r, &m, &s)) return;
     event = fleet_plan_event(r.plan, "E1");
     for (k = 0; k < given; k++)
         CHECK_STATUS(fleet_event_notify(&r.state, event, 0, k + 1), FLEET_OK);
     r.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(rig_run(&r, given + 1 + random_below(rng, 2)), expected);
-    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK(fleet_state_failure(&r.state, &f));
     CHECK_INT(f.status, expected);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     fleet_plan_counter_name(r.plan, f.counter, name, sizeof name);
     if (f.counter && strcmp(name, "E1") == 0) {
         CHECK_INT(f.epoch, given + 1);

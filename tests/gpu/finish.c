@@ -32,17 +32,17 @@ FLEET_TILE(relax, mesh)
     relax_cell(&ctx, args, (uint32_t)at[0], 0);
     return FLEET_OK;
 }
-FLEET_STREAM(relax_ahead, mesh)
+FLEET_PRODUCER(relax_ahead, mesh)
 {
-    fleet_span(spans, args->weights, WORDS * 4);
+    fleet_producer_copy(spans, args->weights, WORDS * 4);
 }
 FLEET_TILE(relax_ahead, mesh)
 {
-    fleet_weights weights = fleet_weights_open(&ctx);
-    const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
-    if (!piece) return fleet_weights_status(&weights);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
+    const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
+    if (!piece) return fleet_consumer_status(&weights);
     relax_cell(&ctx, args, (uint32_t)at[0], piece[at[0]]);
-    fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+    fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
     return FLEET_OK;
 }
 /* After all cells of the step. */
@@ -65,7 +65,7 @@ FLEET_MEGAKERNEL(mesh, MESH_TILES, 256)
 typedef mesh flow;
 #define FLOW_TILES(TILE, P) TILE(P, relax_ahead) TILE(P, judge)
 #define FLOW_STREAMS(TILE, P) TILE(P, relax_ahead)
-FLEET_DISPATCH_WITH_STREAM(flow, FLOW_TILES, FLOW_STREAMS, 4, 1024)
+FLEET_DISPATCH_WITH_PIPELINE(flow, FLOW_TILES, FLOW_STREAMS, 4, 1024)
 FLEET_KERNEL(flow_kernel, flow, 256)
 {
     FLEET_WORKER_LOOP(flow);
@@ -202,20 +202,20 @@ static void run_ticks(test_run *t, const setting *s, void *unused)
     fleet_graph *g = fleet_graph_create(NULL);
     const fleet_grid ticks =
         fleet_call_device(g, "tick", mesh_tick, fleet_shape1(fleet_dim_of(MOST)), 0);
-    const fleet_buffer nothing = fleet_buffer_named(g, "nothing");
+    const fleet_buffer nothing = fleet_declare_buffer(g, "nothing");
     stand o;
     (void)unused;
-    fleet_reads(g, ticks, nothing);
+    fleet_grid_reads(g, ticks, nothing);
     if (!stand_open(t, &o, s, g, FLEET_KERNEL_OF(mesh_kernel), 30, 1)) return;
     o.args.last = 7;
     if (!stand_run(t, &o, FLEET_OK, 7) || !all_ran(t, &o, MOST, 7)) return;
     o.args.last = 30; /* the last step of all */
     if (!stand_run(t, &o, FLEET_OK, 37) || !all_ran(t, &o, MOST, 37)) return;
     /* Recovered, epochs count from 0 again. A task that runs alone, as in epoch 1, ends nothing, nor the next launch. */
-    CHECK_STATUS(fleet_recover(&o.s.state, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_recover(&o.s.state, NULL), FLEET_OK);
     o.args.last = 1;
     CHECK_STATUS(fleet_to_device(o.s.args, &o.args, sizeof o.args, NULL), FLEET_OK);
-    CHECK_STATUS(fleet_run_task(&o.s.state, &o.s.launch, o.s.kernel, o.s.args, 0, 0), FLEET_OK);
+    CHECK_STATUS(fleet_launch_task(&o.s.state, &o.s.launch, o.s.kernel, o.s.args, 0, 0), FLEET_OK);
     o.args.last = 0, o.s.launch.steps = 3;
     if (!stand_run(t, &o, FLEET_OK, 3)) return;
     o.args.last = 2, o.s.launch.steps = 5;

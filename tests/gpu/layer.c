@@ -120,10 +120,10 @@ static fleet_graph *layer_graph(const setting *s)
     if (s->schedule ==
         FLEET_SCHEDULE_STATIC) { /* who waits for one another has workers of its own */
         fleet_axis_map here = fleet_axis(0, 0, 0, 1), next = fleet_axis(0, 0, 1, 1);
-        fleet_place(g, q, fleet_map2(here, here));
-        fleet_place(g, k, fleet_map2(here, next));
-        fleet_place(g, up, fleet_map2(here, fleet_axis(0, 1, 0, BLOCKS - 1)));
-        fleet_place(g, down, fleet_map2(here, here));
+        fleet_grid_place(g, q, fleet_map2(here, here));
+        fleet_grid_place(g, k, fleet_map2(here, next));
+        fleet_grid_place(g, up, fleet_map2(here, fleet_axis(0, 1, 0, BLOCKS - 1)));
+        fleet_grid_place(g, down, fleet_map2(here, here));
     }
     return g;
 }

@@ -27,7 +27,7 @@ static fleet_linear drawn_linear(uint32_t *seed)
 }
 
 /* The order of a part's tiles as loops; the number of tiles. */
-static uint32_t in_loops(const fleet_linear *l, const fleet_part *p, fleet_tile *tiles)
+static uint32_t in_loops(const fleet_linear *l, const fleet_partition *p, fleet_tile *tiles)
 {
     const uint32_t m_major = l->traversal == FLEET_TRAVERSAL_M_MAJOR;
     const uint32_t window = m_major                                   ? 1
@@ -43,15 +43,16 @@ static uint32_t in_loops(const fleet_linear *l, const fleet_part *p, fleet_tile 
     return count;
 }
 
-static int walk_is(test_run *t, const fleet_linear *l, const fleet_part *p, uint32_t first,
+static int walk_is(test_run *t, const fleet_linear *l, const fleet_partition *p, uint32_t first,
                    uint32_t stride)
 {
     static fleet_tile tiles[90 * 90];
     const uint32_t count = in_loops(l, p, tiles);
     uint32_t i = first;
-    for (fleet_walk w = fleet_walk_begin(l, p, first, stride); w.more; fleet_walk_next(&w)) {
+    for (fleet_tile_iterator w = fleet_tile_begin(l, p, first, stride); w.more;
+         fleet_tile_next(&w)) {
         NEED(p->k && i < count);
-        const fleet_tile at = fleet_part_tile(l, p, i);
+        const fleet_tile at = fleet_partition_tile(l, p, i);
         NEED(at.m == tiles[i].m && at.n == tiles[i].n);
         NEED(w.m == tiles[i].m && w.n == tiles[i].n);
         NEED(w.row == w.m * l->tile_m && w.column == w.n * l->tile_n);
@@ -73,21 +74,21 @@ static int covered(test_run *t, const fleet_linear *l, uint32_t slices, uint32_t
     uint32_t next_k = 0;
     memset(done, 0, sizeof done);
     for (uint32_t s = 0; s < slices; s++) {
-        const fleet_part p = fleet_linear_part(l, s, slices);
+        const fleet_partition p = fleet_linear_partition(l, s, slices);
         fleet_k_range all, range;
         all.first = p.first_k, all.count = p.k;
         if (l->split != FLEET_SPLIT_K) next_k = 0;
         NEED(p.first_k == next_k && (l->split == FLEET_SPLIT_K || p.k == l->k));
         for (uint32_t v = 0; v < waves; v++) {
-            range = fleet_cut_k(all, l->tile_k, v, waves);
+            range = fleet_split_k(all, l->tile_k, v, waves);
             NEED(range.first == next_k);
             NEED(range.count % l->tile_k == 0 || range.first + range.count == l->k);
             next_k += range.count;
         }
         NEED(next_k == p.first_k + p.k);
         for (uint32_t w = 0; w < workers; w++)
-            for (fleet_walk walk = fleet_walk_begin(l, &p, w, workers); walk.more;
-                 fleet_walk_next(&walk))
+            for (fleet_tile_iterator walk = fleet_tile_begin(l, &p, w, workers); walk.more;
+                 fleet_tile_next(&walk))
                 NEED(done[walk.m][walk.n]++ < slices);
     }
     NEED(next_k == l->k);
@@ -106,7 +107,7 @@ static void cuts_and_walks(test_run *t)
         const fleet_linear l = drawn_linear(&seed);
         const uint32_t slices = 1 + drawn(&seed, 9);
         const uint32_t workers = 1 + drawn(&seed, i % 3 ? 9 : 90);
-        const fleet_part p = fleet_linear_part(&l, drawn(&seed, slices), slices);
+        const fleet_partition p = fleet_linear_partition(&l, drawn(&seed, slices), slices);
         if (!walk_is(t, &l, &p, drawn(&seed, workers), workers) ||
             !covered(t, &l, slices, workers, 1 + drawn(&seed, 9)))
             printf("    in: %u %u %u by %u %u %u, split %u, traversal %u of %u, %u slices, %u "
@@ -132,13 +133,13 @@ typedef struct product {
     uint32_t *counted; /* like c, by tiles: how often each was done */
 } product;
 
-FLEET_BOTH float float_of(uint32_t bits)
+FLEET_HOST_DEVICE float float_of(uint32_t bits)
 {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
-FLEET_BOTH uint32_t bits_of(float f)
+FLEET_HOST_DEVICE uint32_t bits_of(float f)
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
@@ -158,7 +159,7 @@ FLEET_DEVICE uint32_t slab_of(const product *p, uint32_t slice)
 {
     return p->linear.split == FLEET_SPLIT_K ? slice : 0;
 }
-FLEET_DEVICE void count_tile(const product *p, uint32_t slab, const fleet_walk *walk)
+FLEET_DEVICE void count_tile(const product *p, uint32_t slab, const fleet_tile_iterator *walk)
 {
     const uint32_t tile =
         (slab * fleet_linear_m_tiles(&p->linear) + walk->m) * fleet_linear_n_tiles(&p->linear) +
@@ -198,7 +199,7 @@ FLEET_TILE(multiply_by_waves, product)
     FLEET_FOR_TILES(walk, &args->linear, ctx)
     {
         const uint32_t elements = walk.rows * walk.columns;
-        const fleet_k_range k = fleet_walk_wave_k(&walk, ctx.thread / lanes, ctx.threads / lanes);
+        const fleet_k_range k = fleet_tile_wave_k(&walk, ctx.thread / lanes, ctx.threads / lanes);
         for (uint32_t first = 0; first < elements; first += SUMS * lanes) {
             float sum[SUMS];
             for (uint32_t j = 0; j < SUMS; j++) {
@@ -229,8 +230,8 @@ FLEET_TILE(add_slabs, product)
         float sum = 0;
         for (uint32_t s = 0; s < slabs; s++) {
             const float *from = place(args, s, (uint32_t)at[0], n);
-            if (fleet_linear_part(&args->linear, s, slabs).k)
-                sum += args->fresh ? float_of(fleet_load_fresh4(from)) : *from;
+            if (fleet_linear_partition(&args->linear, s, slabs).k)
+                sum += args->fresh ? float_of(fleet_load_coherent4(from)) : *from;
         }
         args->sum[(uint32_t)at[0] * args->linear.n + n] = sum;
     }
@@ -293,13 +294,13 @@ static float element_of(const linear_memory *h, const product *p, uint32_t row, 
     const uint32_t slabs = l->split == FLEET_SPLIT_K ? p->slices : 1;
     float all = 0;
     for (uint32_t s = 0; s < slabs; s++) {
-        const fleet_part part = fleet_linear_part(l, s, slabs);
+        const fleet_partition part = fleet_linear_partition(l, s, slabs);
         float slab = 0;
         for (uint32_t v = 0; v < (waves ? waves : 1); v++) {
             fleet_k_range k;
             float sum = 0;
             k.first = part.first_k, k.count = part.k;
-            if (waves) k = fleet_cut_k(k, l->tile_k, v, waves);
+            if (waves) k = fleet_split_k(k, l->tile_k, v, waves);
             for (uint32_t i = k.first; i < k.first + k.count; i++)
                 sum = fmaf(h->a[row * l->k + i], h->b[i * l->n + column], sum);
             slab = v ? slab + sum : sum;
@@ -318,7 +319,7 @@ static int products_are(test_run *t, const linear_memory *h, uint32_t waves, uin
         const uint32_t tiles = fleet_linear_m_tiles(l) * fleet_linear_n_tiles(l);
         for (uint32_t s = 0; s < slabs; s++)
             for (uint32_t j = 0; j < tiles; j++) {
-                const uint32_t want = fleet_linear_part(l, s, slabs).k ? STEPS : 0;
+                const uint32_t want = fleet_linear_partition(l, s, slabs).k ? STEPS : 0;
                 NEED(h->counted[i][s * tiles + j] == want);
             }
         for (uint32_t j = 0; j < l->m * l->n; j++) {
@@ -470,13 +471,13 @@ FLEET_GLOBAL(256) void copy(const float *from, float *to)
                 COPY(fleet_quad, 16, fleet_view_load_streaming16(view, offset), fleet_store_nt16)
                 break;
             case FRESH4:
-                COPY(uint32_t, 4, fleet_load_fresh4(in + offset), fleet_store_nt4)
+                COPY(uint32_t, 4, fleet_load_coherent4(in + offset), fleet_store_nt4)
                 break;
             case FRESH8:
-                COPY(uint64_t, 8, fleet_load_fresh8(in + offset), fleet_store_nt8)
+                COPY(uint64_t, 8, fleet_load_coherent8(in + offset), fleet_store_nt8)
                 break;
             default:
-                COPY(fleet_quad, 16, fleet_load_fresh16(in + offset), fleet_store_nt16)
+                COPY(fleet_quad, 16, fleet_load_coherent16(in + offset), fleet_store_nt16)
                 break;
             }
         }
@@ -509,17 +510,17 @@ static void copies(test_run *t)
 
 #define WIDTHS 3u
 typedef struct changing {
-    uint32_t words[WIDTHS][FLEET_LINE_BYTES / 4]; /* four of each */
-    uint32_t seen[FLEET_LINE_BYTES / 4];          /* widths of which the reader has the old words */
+    uint32_t words[WIDTHS][FLEET_CACHE_LINE_BYTES / 4]; /* four of each */
+    uint32_t seen[FLEET_CACHE_LINE_BYTES / 4]; /* widths of which the reader has the old words */
     uint32_t missed;
 } changing;
 
 FLEET_DEVICE uint32_t is_new(const changing *c, uint32_t width)
 {
     const uint32_t *words = c->words[width];
-    if (width == 0) return fleet_load_fresh4(words + 3) == 1;
-    if (width == 1) return fleet_load_fresh8(words + 2) == 0x100000001u;
-    const fleet_quad quad = fleet_load_fresh16(words);
+    if (width == 0) return fleet_load_coherent4(words + 3) == 1;
+    if (width == 1) return fleet_load_coherent8(words + 2) == 0x100000001u;
+    const fleet_quad quad = fleet_load_coherent16(words);
     return quad.word[0] == 1 && quad.word[1] == 1 && quad.word[2] == 1 && quad.word[3] == 1;
 }
 

@@ -15,7 +15,7 @@ typedef struct order { /* what every tile sees */
 #define AFTER_M 3
 #define AFTER_SUMS 5
 
-FLEET_BOTH int32_t after_value(int32_t i, int32_t j, uint32_t epoch)
+FLEET_HOST_DEVICE int32_t after_value(int32_t i, int32_t j, uint32_t epoch)
 {
     return (int32_t)(((uint32_t)i * 31 + (uint32_t)j * 7 + epoch * 13) % 1000);
 }
@@ -42,13 +42,14 @@ FLEET_TILE(total, order)
 
 /* ---- tiles of maps with two limits ---- */
 
-FLEET_BOTH int32_t mixed(int32_t a, int32_t b)
+FLEET_HOST_DEVICE int32_t mixed(int32_t a, int32_t b)
 {
     return (int32_t)(((uint32_t)a * 0x9e3779b1u ^ (uint32_t)b * 0x85ebca6bu) % 1009);
 }
 
 /* A point of a plane of n x m, and its neighbours; outside is 0. */
-FLEET_BOTH int32_t stencil_point(const int32_t *from, int32_t n, int32_t m, int32_t i, int32_t j)
+FLEET_HOST_DEVICE int32_t stencil_point(const int32_t *from, int32_t n, int32_t m, int32_t i,
+                                        int32_t j)
 {
     uint32_t v = 5 * (uint32_t)from[i * m + j] + 1;
     if (i > 0) v += (uint32_t)from[(i - 1) * m + j];
@@ -68,7 +69,8 @@ FLEET_TILE(stencil, order) /* (sweeps, n, m): from one plane to the other in tur
 }
 
 /* Smith-Waterman: cell (i, j) of the scores of two sequences that change with the step. */
-FLEET_BOTH int32_t align_cell(const int32_t *score, int32_t m, int32_t i, int32_t j, int32_t epoch)
+FLEET_HOST_DEVICE int32_t align_cell(const int32_t *score, int32_t m, int32_t i, int32_t j,
+                                     int32_t epoch)
 {
     const int32_t diagonal = i && j ? score[(i - 1) * m + j - 1] : 0;
     int32_t best = diagonal + (mixed(i, epoch) % 4 == mixed(j, 1) % 4 ? 3 : -1);
@@ -110,7 +112,7 @@ FLEET_DEVICE int32_t *tile_of(int32_t *matrix, int32_t i, int32_t j)
 {
     return matrix + i * SIDE * STRIDE + j * SIDE;
 }
-FLEET_BOTH int32_t scale_of(uint32_t epoch)
+FLEET_HOST_DEVICE int32_t scale_of(uint32_t epoch)
 {
     return 1 + (int32_t)(epoch & 1);
 }

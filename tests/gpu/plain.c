@@ -82,7 +82,7 @@ static void pipeline(spec *sp, const kind *k)
     e[3] = add_event(sp, k, 1, two);
     connect(sp, g[0], g[1], e[0], one_to_one(limit), one_to_one(limit));
     connect(sp, g[1], g[2], e[1], fleet_map0(), fleet_map0());
-    connect(sp, g[2], g[3], e[2], fleet_map1(fleet_axis_every()), one_to_one(0));
+    connect(sp, g[2], g[3], e[2], fleet_map1(fleet_axis_all()), one_to_one(0));
     connect(sp, g[3], g[4], e[3], one_to_one(0), fleet_map1(fleet_axis(1, 1, 0, 1)));
 }
 
@@ -181,7 +181,7 @@ static void run_kind(test_run *t, const kind *k, const setting *s)
                 routing_values(k, (uint32_t)oracle_dim(sp.grids[1].extent[0], &values), launch + i,
                                &tensors[i]);
         status = plain_launch(t, r, &values, launch % 2 ? 2 : SPEC_STEPS, tensors, tensors);
-        fleet_report(&r->state, report, sizeof report);
+        fleet_state_report(&r->state, report, sizeof report);
         if (status)
             test_fail(t, __FILE__, __LINE__, "launch %u: %s: %s", launch, fleet_status_name(status),
                       report);

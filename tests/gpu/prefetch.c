@@ -13,7 +13,7 @@ typedef struct pair {                   /* what every tile sees */
 } pair;
 
 #define TABLE 2048u
-FLEET_BOTH uint32_t table_word(uint32_t i)
+FLEET_HOST_DEVICE uint32_t table_word(uint32_t i)
 {
     return i * 2654435761u;
 }
@@ -132,7 +132,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     launch.steps = steps;
     launch.lds_bytes = 4096;
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(pair_kernel), args), FLEET_OK);
-    CHECK_STATUS(fleet_wait_state(&state, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&state, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_host(&times, p.times, sizeof times, NULL), FLEET_OK);
     CHECK_INT(times, waits ? tasks * steps : 0);
     fleet_state_free(&state);

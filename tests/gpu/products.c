@@ -150,7 +150,7 @@ static void run_products(test_run *t, const setting *s, void *user)
     CHECK_STATUS(fleet_upload(&image, plan, NULL), FLEET_OK);
     CHECK_STATUS(fleet_state_create(&state, &image, &state_desc, NULL), FLEET_OK);
     launch.threads = THREADS;
-    launch.lds_bytes = LDS_BYTES, launch.stream_bytes = FLEET_STREAM_BYTES(task_args);
+    launch.lds_bytes = LDS_BYTES, launch.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(multiply_all), ops), FLEET_OK);
     if (!ended_with(t, &state, FLEET_OK)) return;
     CHECK_STATUS(fleet_to_host(floats, p->floats, words * sizeof *floats, NULL), FLEET_OK);

@@ -109,7 +109,7 @@ static fleet_map random_map(const spec *sp, uint32_t grid, uint32_t event, uint6
     uint32_t j, k;
     for (j = 0; j < sp->events[event].rank; j++) {
         const fleet_dim to = sp->events[event].extent[j];
-        fleet_axis_map a = fleet_axis_every();
+        fleet_axis_map a = fleet_axis_all();
         for (k = 0; k < g->rank; k++) {
             const int64_t here = most_of(sp, g->extent[k]), there = most_of(sp, to);
             const int same = !memcmp(&g->extent[k], &to, sizeof to);
@@ -140,7 +140,7 @@ static fleet_map random_map(const spec *sp, uint32_t grid, uint32_t event, uint6
             }
         }
         if (draw(seed, 60) == 0) a = fleet_axis(0, g->rank > 0, (int64_t)draw(seed, 4) - 2, 1);
-        map = fleet_map_and(map, a);
+        map = fleet_map_append(map, a);
     }
     return map;
 }
@@ -157,7 +157,7 @@ static void add_edge(spec *sp, uint32_t grid, uint32_t event, uint32_t out, flee
 static fleet_map map_every(uint32_t rank)
 {
     fleet_map map = fleet_map0();
-    while (rank--) map = fleet_map_and(map, fleet_axis_every());
+    while (rank--) map = fleet_map_append(map, fleet_axis_all());
     return map;
 }
 
@@ -473,7 +473,7 @@ static void run(test_run *t, plain_rig *r, uint64_t *seed, tally *n)
         n->launches++, n->tasks += v.n_tasks * steps;
         if (status) {
             static char report[4096];
-            fleet_report(&r->state, report, sizeof report);
+            fleet_state_report(&r->state, report, sizeof report);
             test_fail(t, __FILE__, __LINE__, "launch %u of %u steps: %s", launch, steps,
                       fleet_status_name(status));
             printf("%s", report);
@@ -567,7 +567,7 @@ static void run_broken(test_run *t, plain_rig *r, uint64_t *seed)
     r->deep = 0;
     /* Order is that of the tensors as they should be; what tiles find does not count. */
     status = plain_launch(t, r, &values, steps, tensors, fine);
-    fleet_report(&r->state, report, sizeof report);
+    fleet_state_report(&r->state, report, sizeof report);
     snprintf(name, sizeof name, "tensor t%u ", tensor);
     /* Events that have collapsed do not go by counts. */
     if ((fault == COUNT_SMALL || fault == COUNT_LARGE) && !followed && !status) {
@@ -581,7 +581,7 @@ static void run_broken(test_run *t, plain_rig *r, uint64_t *seed)
         printf("%s", report);
         return;
     }
-    CHECK_STATUS(fleet_recover(&r->state, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_recover(&r->state, NULL), FLEET_OK);
     CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
     if (!plain_reset(t, r, 0)) return;
     status = plain_launch(t, r, &values, steps, fine, fine);

@@ -198,7 +198,7 @@ static void a_session_goes_on_after_a_refused_run(test_run *t)
     CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_TILE);
     fleet_session_report(&s, text, sizeof text);
     CHECK_TEXT(text, "square");
-    CHECK_STATUS(fleet_recover(&s.state, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_recover(&s.state, s.launch.stream), FLEET_OK);
     args.fails = 0;
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
     CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
@@ -250,7 +250,7 @@ static void tiles_may_have_any_name(test_run *t)
     CHECK_STATUS(fleet_to_host(&runs, args.runs, sizeof runs, s.launch.stream), FLEET_OK);
     CHECK_INT(runs, 6);
     /* Shapes that no launch changes outlive a recovery. */
-    CHECK_STATUS(fleet_recover(&s.state, s.launch.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_recover(&s.state, s.launch.stream), FLEET_OK);
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
     CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
     fleet_session_close(&s);

@@ -96,7 +96,7 @@ static fleet_graph *shapes_graph(const setting *s, fleet_dim *n, fleet_dim *m)
     fleet_grid_slices(g, grid[3], *n);
     fleet_grid_tiles(g, grid[3], fleet_dim_plus(*m, 1)); /* where the plan is unaware */
     for (uint32_t i = 0; i < GRIDS; i++) setting_mix(s, g, grid[i], i);
-    fleet_grid_time(g, grid[0], 50000, 200, 0); /* for AUTO: many of these want ready queues */
+    fleet_grid_cost(g, grid[0], 50000, 200, 0); /* for AUTO: many of these want ready queues */
     fleet_out_edge(g, grid[0], parts, "ij->i");
     fleet_in_edge(g, grid[1], parts, "i->i");
     fleet_out_edge(g, grid[1], block_done, "i->i");
@@ -277,7 +277,7 @@ static void costs_are_measured(test_run *t)
 {
     setting s;
     shapes_rig r;
-    fleet_costs c;
+    fleet_overheads c;
     CHECK(setting_get(0, 1, &s));
     if (!shapes_open(t, &r, &s, 0)) return;
     r.launch.steps = 2;
@@ -341,7 +341,7 @@ static void run_captured(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_bind(&r.state, "n", 7, stream), FLEET_OK);
     if (!shapes_launch(t, &r, 1)) return;
     shapes_expect(&r, 7, 1, 1);
-    CHECK_STATUS(fleet_wait_state(&r.state, stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, stream), FLEET_OK);
     if (!shapes_check(t, &r)) return;
     (void)API(GraphExecDestroy)(exec);
     (void)API(GraphDestroy)(graph);
@@ -363,23 +363,23 @@ static void run_errors(test_run *t, const setting *s, void *unused)
     if (!shapes_open(t, &r, s, 0)) return;
     CHECK_STATUS(fleet_launch(&r.state, &r.launch, FLEET_KERNEL_OF(shapes_kernel), r.args),
                  FLEET_ERROR_SYMBOL_UNBOUND);
-    fleet_report(&r.state, report, sizeof report);
+    fleet_state_report(&r.state, report, sizeof report);
     CHECK_TEXT(report, "symbol n has no value");
     if (!shapes_bind(t, &r, 5, 2)) return;
     CHECK_STATUS(fleet_bind(&r.state, "n", 14, NULL), FLEET_ERROR_SYMBOL_RANGE);
-    fleet_report(&r.state, report, sizeof report);
+    fleet_state_report(&r.state, report, sizeof report);
     CHECK_TEXT(report, "symbol n is 14, outside [1, 13]");
     CHECK_STATUS(fleet_bind(&r.state, "n", 0, NULL), FLEET_ERROR_SYMBOL_RANGE);
     CHECK_STATUS(fleet_bind(&r.state, "k", 1, NULL), FLEET_ERROR_NAME);
-    fleet_report(&r.state, report, sizeof report);
+    fleet_state_report(&r.state, report, sizeof report);
     CHECK_TEXT(report, "symbol k is not one of the plan");
     /* What was refused changed nothing; and values outlive a recovery. */
     shapes_expect(&r, 5, 2, 1);
     if (!shapes_launch(t, &r, 1) || !shapes_check(t, &r)) return;
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     if (!shapes_launch(t, &r, 1)) return;
-    CHECK_STATUS(fleet_wait_state(&r.state, NULL), FLEET_ERROR_ABORTED);
-    CHECK_STATUS(fleet_recover(&r.state, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, NULL), FLEET_ERROR_ABORTED);
+    CHECK_STATUS(fleet_state_recover(&r.state, NULL), FLEET_OK);
     shapes_expect(&r, 5, 2, 2);
     if (!shapes_launch(t, &r, 2) || !shapes_check(t, &r)) return;
     shapes_close(&r);

@@ -110,7 +110,7 @@ static void run_meeting(test_run *t, const setting *s_, void *unused)
     model_out(&m, 1, 1, "i->");
     model_in(&m, 2, 1, "i->");
     model_graph(&m);
-    fleet_place(m.graph, m.grids[0].handle, fleet_map1(fleet_axis(0, 0, 0, 1)));
+    fleet_grid_place(m.graph, m.grids[0].handle, fleet_map1(fleet_axis(0, 0, 0, 1)));
     if (!rig_open(t, &r, &m, &s)) return;
     r.w.odd_first = m.grids[0].first;
     r.w.odd_end = r.w.odd_first + 2;
@@ -246,11 +246,11 @@ static void steps_that_may_run_ahead(test_run *t)
     fleet_buffer x, y;
     model_split_row_sum(&m, 4, 2);
     model_graph(&m);
-    x = fleet_buffer_named(m.graph, "x");
-    y = fleet_buffer_named(m.graph, "y");
-    fleet_writes(m.graph, m.grids[0].handle, x);
-    fleet_reads(m.graph, m.grids[1].handle, x);
-    fleet_writes(m.graph, m.grids[1].handle, y);
+    x = fleet_declare_buffer(m.graph, "x");
+    y = fleet_declare_buffer(m.graph, "y");
+    fleet_grid_writes(m.graph, m.grids[0].handle, x);
+    fleet_grid_reads(m.graph, m.grids[1].handle, x);
+    fleet_grid_writes(m.graph, m.grids[1].handle, y);
     in_settings(t, 6, run_ahead, &m);
     model_end(&m);
 }
@@ -263,11 +263,11 @@ static void run_queue(test_run *t, const setting *s, void *model_)
     uint32_t k;
     if (!rig_open(t, &r, (model *)model_, s)) return;
     for (k = 0; k < 6; k++) CHECK_STATUS(rig_launch(&r, 1 + k % 2), FLEET_OK);
-    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, r.stream), FLEET_OK);
     if (!rig_check(t, &r, 9)) return;
     r.launch.ordinary = 1;
     for (k = 0; k < 3; k++) CHECK_STATUS(rig_launch(&r, 1), FLEET_OK);
-    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, r.stream), FLEET_OK);
     if (!rig_check(t, &r, 12)) return;
     rig_close(&r);
 }
@@ -308,11 +308,11 @@ static void run_graph(test_run *t, const setting *s, void *model_)
     CHECK(!API(StreamEndCapture)(r.stream, &graph));
     CHECK(!API(GraphInstantiate)(&exec, graph, NULL, NULL, 0));
     for (k = 0; k < 3; k++) CHECK(!API(GraphLaunch)(exec, r.stream));
-    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, r.stream), FLEET_OK);
     if (!rig_check(t, &r, 10)) return;
     CHECK_RUN(&r, 1);
     CHECK(!API(GraphLaunch)(exec, r.stream));
-    CHECK_STATUS(fleet_wait_state(&r.state, r.stream), FLEET_OK);
+    CHECK_STATUS(fleet_state_wait(&r.state, r.stream), FLEET_OK);
     if (!rig_check(t, &r, 14)) return;
     (void)API(GraphExecDestroy)(exec);
     (void)API(GraphDestroy)(graph);
@@ -360,7 +360,7 @@ static void run_own_memory(test_run *t, const setting *s, void *model_)
     if (!rig_check(t, &q, 3)) return;
     CHECK_INT(fleet_state_epoch(&q.state), 10);
     CHECK_INT(fleet_state_epoch(&r.state), 2);
-    fleet_abort(&q.state);
+    fleet_state_abort(&q.state);
     CHECK_STATUS(rig_run(&q, 1), FLEET_ERROR_ABORTED);
     r.w.first_epoch = 2;
     CHECK_STATUS(rig_clear(&r), FLEET_OK);

@@ -45,22 +45,22 @@ typedef struct takes { /* what every tile sees */
     uint32_t slots, slot_bytes;
 } takes;
 
-FLEET_BOTH uint32_t first_word(uint32_t task, uint32_t span)
+FLEET_HOST_DEVICE uint32_t first_word(uint32_t task, uint32_t span)
 {
     return (task * 2654435761u + span * 40503u) % (WEIGHT_WORDS / 4) / 4 * 4;
 }
-FLEET_BOTH uint32_t span_count(uint32_t task)
+FLEET_HOST_DEVICE uint32_t span_count(uint32_t task)
 {
     return task % TAKE_KINDS == TAKE_NONE   ? 0
            : task % TAKE_KINDS == TAKE_KEEP ? 1
                                             : 1 + task / 8 % 3;
 }
-FLEET_BOTH uint32_t span_words(const takes *args, uint32_t task, uint32_t span)
+FLEET_HOST_DEVICE uint32_t span_words(const takes *args, uint32_t task, uint32_t span)
 {
     if (task % TAKE_KINDS == TAKE_LONG) return args->slots * args->slot_bytes / 4 * 2 + 4;
     return 4 * (1 + (task * 7 + span * 13) % 300); /* 16 bytes to several slots */
 }
-FLEET_BOTH uint32_t pieces_of(const takes *args, uint32_t words)
+FLEET_HOST_DEVICE uint32_t pieces_of(const takes *args, uint32_t words)
 {
     return (words * 4 + args->slot_bytes - 1) / args->slot_bytes;
 }
@@ -80,16 +80,18 @@ FLEET_TILE(choose, takes)
     return FLEET_OK;
 }
 
-FLEET_STREAM(take, takes)
+FLEET_PRODUCER(take, takes)
 {
     const uint32_t task = (uint32_t)at[0];
     FLEET_UNUSED(ctx);
-    fleet_span_pace(spans, task % 5 * 250); /* also as soon as there is a slot */
-    if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_span_await(spans)) return;
+    fleet_producer_throttle(spans, task % 5 * 250); /* also as soon as there is a slot */
+    if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_producer_await_task(spans)) return;
     for (uint32_t k = 0; k < span_count(task); k++)
-        fleet_span(spans, args->weights + task_first(args, task, k), 4 * span_words(args, task, k));
-    if (task == 0 && args->bad == BAD_KEEP) fleet_span(spans, args->weights, 64 * args->slot_bytes);
-    if (task == 0 && args->bad == BAD_SPAN) fleet_span(spans, args->weights + 1, 16);
+        fleet_producer_copy(spans, args->weights + task_first(args, task, k),
+                            4 * span_words(args, task, k));
+    if (task == 0 && args->bad == BAD_KEEP)
+        fleet_producer_copy(spans, args->weights, 64 * args->slot_bytes);
+    if (task == 0 && args->bad == BAD_SPAN) fleet_producer_copy(spans, args->weights + 1, 16);
 }
 /* The pieces of each span, some at once: they are neighbours in the ring, or in the span itself. */
 FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args, uint32_t task,
@@ -97,17 +99,17 @@ FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args,
 {
     const uint32_t most = args->slot_bytes / 4, together = args->slots < 3 ? args->slots : 3;
     const uint32_t waves = ctx->threads / fleet_wave_size();
-    fleet_weights weights = fleet_weights_open(ctx);
+    fleet_consumer weights = fleet_consumer_open(ctx);
     uint32_t tries = 0;
     uint64_t since = 0;
     for (uint32_t k = 0; k < span_count(task); k++) {
         const uint32_t words = span_words(args, task, k), pieces = pieces_of(args, words);
         for (uint32_t i = 0; i < pieces; i += together) {
             const uint32_t n = pieces - i < together ? pieces - i : together;
-            const uint32_t slot = fleet_weights_slot(&weights);
+            const uint32_t slot = fleet_stage_index(&weights);
             const uint32_t end = i + n < pieces ? (i + n) * most : words;
-            const uint32_t *first = (const uint32_t *)fleet_weights_take(&weights, n);
-            if (!first) return fleet_weights_status(&weights);
+            const uint32_t *first = (const uint32_t *)fleet_stages_acquire(&weights, n);
+            if (!first) return fleet_consumer_status(&weights);
             for (uint32_t w = i * most + ctx->thread; w < end; w += ctx->threads) {
                 const uint32_t ahead = w / most - i;
 #if defined(FLEET_HOST)
@@ -119,10 +121,10 @@ FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args,
                 *sum += piece[w % most] ^ w;
             }
             FLEET_UNUSED(slot);
-            fleet_weights_give_back(&weights, n, waves);
+            fleet_stages_release(&weights, n, waves);
         }
     }
-    return fleet_weights_pause(&weights, &tries, &since);
+    return fleet_consumer_pause(&weights, &tries, &since);
 }
 /* Where there is no next piece, the other waves may still have one, and wait at the tile's barrier: so this returns
    to the tile, which comes there. */
@@ -134,7 +136,7 @@ FLEET_DEVICE fleet_status take_pieces(const fleet_ctx *ctx, const takes *args, u
     const uint32_t alone = kind == TAKE_TURNS || kind == TAKE_LONG;
     const uint32_t keeps =
         kind == TAKE_KEEP || (task == 0 && (args->bad == BAD_KEEP || args->bad == BAD_MORE));
-    fleet_weights weights = fleet_weights_open(ctx);
+    fleet_consumer weights = fleet_consumer_open(ctx);
     uint32_t index = 0;
     for (uint32_t k = 0; k < span_count(task); k++) {
         const uint32_t words = span_words(args, task, k), pieces = pieces_of(args, words);
@@ -145,24 +147,24 @@ FLEET_DEVICE fleet_status take_pieces(const fleet_ctx *ctx, const takes *args, u
             if (kind == TAKE_HALF && 2 * index >= pieces) return FLEET_OK;
             if (kind == TAKE_KEEP && index == args->slots) return FLEET_OK;
             if (alone && index % waves != wave) {
-                fleet_weights_skip(&weights, 1);
+                fleet_stages_skip(&weights, 1);
                 continue;
             }
-            piece = (const uint32_t *)fleet_weights_next(&weights);
-            if (!piece) return fleet_weights_status(&weights);
+            piece = (const uint32_t *)fleet_stage_acquire(&weights);
+            if (!piece) return fleet_consumer_status(&weights);
             if (kind == TAKE_TENSOR && /* of this step */
                 piece[0] != args->weights[task_first(args, task, k) + i * most])
                 return FLEET_ERROR_ARGUMENT;
             if (alone || wave == index % waves)
                 for (uint32_t w = ctx->thread % lanes; w < n; w += lanes)
                     *sum += piece[w] ^ (w + i * most);
-            if (!keeps) fleet_weights_release(&weights, alone ? 1 : waves);
+            if (!keeps) fleet_stage_release(&weights, alone ? 1 : waves);
         }
     }
-    if (task == 0 && args->bad == BAD_MORE && !fleet_weights_next(&weights))
-        return fleet_weights_status(&weights);
+    if (task == 0 && args->bad == BAD_MORE && !fleet_stage_acquire(&weights))
+        return fleet_consumer_status(&weights);
     for (uint32_t i = 0; task == 0 && args->bad == BAD_KEEP && i < 64; i++)
-        if (!fleet_weights_next(&weights)) return fleet_weights_status(&weights);
+        if (!fleet_stage_acquire(&weights)) return fleet_consumer_status(&weights);
     return FLEET_OK;
 }
 FLEET_TILE(take, takes)
@@ -186,29 +188,29 @@ FLEET_TILE(take, takes)
 }
 
 /* Parts of chiplet- and device-tasks stream spans of their own: chunks by slice, and by part within it. */
-FLEET_BOTH uint32_t chunk_first(uint32_t task, uint32_t chunk)
+FLEET_HOST_DEVICE uint32_t chunk_first(uint32_t task, uint32_t chunk)
 {
     return first_word(task + 500, 0) + chunk * 256;
 }
-FLEET_STREAM(part, takes)
+FLEET_PRODUCER(part, takes)
 {
     for (uint32_t c = ctx.slice + ctx.slices * ctx.tile_index; c < CHUNKS;
          c += ctx.slices * ctx.tile_num)
-        fleet_span(spans, args->weights + chunk_first((uint32_t)at[0], c), 1024);
+        fleet_producer_copy(spans, args->weights + chunk_first((uint32_t)at[0], c), 1024);
 }
 FLEET_TILE(part, takes)
 {
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     fleet_status status = FLEET_OK;
     uint32_t sum = 0;
     for (uint32_t c = ctx.slice + ctx.slices * ctx.tile_index; c < CHUNKS && !status;
          c += ctx.slices * ctx.tile_num) {
-        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
+        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
         if (!piece) {
-            status = fleet_weights_status(&weights);
+            status = fleet_consumer_status(&weights);
         } else {
             for (uint32_t w = ctx.thread; w < 256; w += ctx.threads) sum += piece[w] ^ (c + w);
-            fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+            fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
         }
     }
     fleet_add_relaxed_device(args->parts + at[0], sum);
@@ -217,11 +219,11 @@ FLEET_TILE(part, takes)
 
 /* What a task leaves for the step behind it, as many words as the first one says. The first step finds what the host
    left. */
-FLEET_BOTH uint32_t left_words(uint32_t task, uint32_t epoch)
+FLEET_HOST_DEVICE uint32_t left_words(uint32_t task, uint32_t epoch)
 {
     return 4 * (1 + (task * 5 + epoch * 29) % (LEFT_WORDS / 4));
 }
-FLEET_BOTH uint32_t left_word(uint32_t task, uint32_t epoch, uint32_t w)
+FLEET_HOST_DEVICE uint32_t left_word(uint32_t task, uint32_t epoch, uint32_t w)
 {
     return w ? task * 2654435761u + epoch * 40503u + w : left_words(task, epoch);
 }
@@ -239,23 +241,24 @@ FLEET_TILE(leave, takes)
         left[w] = left_word(task, ctx.epoch, w);
     return FLEET_OK;
 }
-FLEET_STREAM(recall, takes)
+FLEET_PRODUCER(recall, takes)
 {
     const uint32_t *left = left_at(args, (uint32_t)at[0], ctx.epoch - 1);
-    if (fleet_span_await_step(spans)) fleet_span(spans, left, 4 * fleet_load_fresh4(left));
+    if (fleet_producer_await_step(spans))
+        fleet_producer_copy(spans, left, 4 * fleet_load_coherent4(left));
 }
 FLEET_TILE(recall, takes)
 {
     const uint32_t task = (uint32_t)at[0], most = args->slot_bytes / 4;
     const uint32_t words = left_words(task, ctx.epoch - 1);
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     uint32_t sum = 0;
     for (uint32_t from = 0; from < words; from += most) {
-        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
-        if (!piece) return fleet_weights_status(&weights);
+        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
+        if (!piece) return fleet_consumer_status(&weights);
         for (uint32_t w = ctx.thread; w < most && from + w < words; w += ctx.threads)
             sum += piece[w] ^ (from + w);
-        fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+        fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
     }
     fleet_add_relaxed_device(args->recalled + task, sum);
     return FLEET_OK;
@@ -275,15 +278,15 @@ typedef takes wide;
 #define TAKES_TILES(TILE, P)                                                                       \
     TILE(P, choose) TILE(P, take) TILE(P, between) TILE(P, part) TILE(P, leave) TILE(P, recall)
 #define TAKES_STREAMS(TILE, P) TILE(P, take) TILE(P, part) TILE(P, recall)
-FLEET_DISPATCH_WITH_STREAM(takes, TAKES_TILES, TAKES_STREAMS, 4, 1024)
-FLEET_DISPATCH_WITH_STREAM(wide, TAKES_TILES, TAKES_STREAMS, 10, 4096)
+FLEET_DISPATCH_WITH_PIPELINE(takes, TAKES_TILES, TAKES_STREAMS, 4, 1024)
+FLEET_DISPATCH_WITH_PIPELINE(wide, TAKES_TILES, TAKES_STREAMS, 10, 4096)
 FLEET_KERNEL(takes_kernel, takes, 256)
 {
     FLEET_WORKER_LOOP(takes);
 }
 FLEET_KERNEL(static_kernel, takes, 256)
 {
-    FLEET_STATIC_LOOP(takes);
+    FLEET_STATIC_WORKER_LOOP(takes);
 }
 FLEET_KERNEL(wide_kernel, wide, 256)
 {
@@ -304,7 +307,7 @@ typedef struct queued {
     uint32_t *flag;          /* of `late` */
     uint32_t task, pieces, slot_bytes, slots;
 } queued;
-FLEET_BOTH uint32_t queued_word(uint32_t task, uint32_t w)
+FLEET_HOST_DEVICE uint32_t queued_word(uint32_t task, uint32_t w)
 {
     return (task + 1) << 24 | w;
 }
@@ -322,29 +325,29 @@ FLEET_DEVICE void look_at(const queued *args, const uint32_t *piece, uint32_t in
         wrong += piece[w] != queued_word(args->task, index * words + w);
     if (wrong) fleet_add_relaxed_device(args->wrong, wrong);
 }
-FLEET_STREAM(take_all, queued)
+FLEET_PRODUCER(take_all, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_span(spans, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(spans, queued_weights(args), args->pieces * args->slot_bytes);
 }
 FLEET_TILE(take_all, queued)
 {
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     FLEET_UNUSED(at);
     for (uint32_t i = 0; i < args->pieces; i++) {
-        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
-        if (!piece) return fleet_weights_status(&weights);
+        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
+        if (!piece) return fleet_consumer_status(&weights);
         look_at(args, piece, i, ctx.thread, ctx.threads);
-        fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+        fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
     }
     return FLEET_OK;
 }
-FLEET_STREAM(take_none, queued)
+FLEET_PRODUCER(take_none, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_span(spans, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(spans, queued_weights(args), args->pieces * args->slot_bytes);
 }
 FLEET_TILE(take_none, queued)
 {
@@ -355,34 +358,34 @@ FLEET_TILE(take_none, queued)
 }
 /* The second wave wants what comes into the first one's slots next, before these have been given back; their bytes may
    not even be there. A wave alone takes all. */
-FLEET_STREAM(take_ahead, queued)
+FLEET_PRODUCER(take_ahead, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_span(spans, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(spans, queued_weights(args), args->pieces * args->slot_bytes);
 }
 FLEET_TILE(take_ahead, queued)
 {
     const uint32_t lanes = fleet_wave_size(), wave = ctx.thread / lanes;
     const uint32_t alone = ctx.threads == lanes, half = args->pieces / 2;
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     FLEET_UNUSED(at);
     if (wave > 1) return FLEET_OK;
-    if (wave == 1) fleet_weights_skip(&weights, half);
+    if (wave == 1) fleet_stages_skip(&weights, half);
     for (uint32_t i = wave * half; i < (alone || wave ? args->pieces : half); i++) {
-        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
-        if (!piece) return fleet_weights_status(&weights);
+        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
+        if (!piece) return fleet_consumer_status(&weights);
         look_at(args, piece, i, ctx.thread % lanes, lanes);
-        fleet_weights_release(&weights, 1);
+        fleet_stage_release(&weights, 1);
     }
     return FLEET_OK;
 }
 /* A stream function that is still busy with the task before: until the tile has found that it cannot have its pieces. */
-FLEET_STREAM(take_late, queued)
+FLEET_PRODUCER(take_late, queued)
 {
     FLEET_UNUSED(at);
     if (ctx.task == 0) {
-        fleet_span(spans, queued_weights(args), args->slot_bytes);
+        fleet_producer_copy(spans, queued_weights(args), args->slot_bytes);
         while (!fleet_load_relaxed_device(args->flag)) {
         }
     }
@@ -390,12 +393,12 @@ FLEET_STREAM(take_late, queued)
 FLEET_TILE(take_late, queued)
 {
     const uint32_t *piece;
-    fleet_weights weights;
+    fleet_consumer weights;
     FLEET_UNUSED(at);
     if (ctx.task == 0) return FLEET_OK;
-    weights = fleet_weights_open(&ctx);
+    weights = fleet_consumer_open(&ctx);
     fleet_barrier(&ctx); /* and so do the other waves */
-    piece = (const uint32_t *)fleet_weights_next(&weights);
+    piece = (const uint32_t *)fleet_stage_acquire(&weights);
     if (piece && ctx.thread == 0) fleet_add_relaxed_device(args->wrong, 1);
     fleet_barrier(&ctx);
     if (ctx.thread == 0) fleet_store_relaxed_device(args->flag, 1);
@@ -405,10 +408,10 @@ FLEET_TILE(take_late, queued)
     TILE(P, take_all) TILE(P, take_none) TILE(P, take_ahead) TILE(P, take_late)
 #define QUEUE(n)                                                                                   \
     typedef queued ring##n;                                                                        \
-    FLEET_DISPATCH_WITH_STREAM(ring##n, QUEUE_TILES, QUEUE_TILES, n, QUEUE_RING_BYTES / (n))       \
+    FLEET_DISPATCH_WITH_PIPELINE(ring##n, QUEUE_TILES, QUEUE_TILES, n, QUEUE_RING_BYTES / (n))     \
     FLEET_KERNEL(ring##n##_kernel, ring##n, 256)                                                   \
     {                                                                                              \
-        FLEET_STATIC_LOOP(ring##n);                                                                \
+        FLEET_STATIC_WORKER_LOOP(ring##n);                                                         \
     }
 QUEUE(2)
 QUEUE(24)
@@ -499,10 +502,10 @@ static void graph_of_recalls(fleet_graph *g, fleet_dim n, uint32_t overlaps)
     fleet_grid leave = fleet_call_device(g, "leave", takes_leave, fleet_shape1(n), 0);
     fleet_grid choose = fleet_call_device(g, "choose", takes_choose, fleet_shape1(n), 0);
     if (overlaps) {
-        fleet_buffer left = fleet_buffer_named(g, "left");
-        fleet_reads(g, recall, left);
-        fleet_writes(g, leave, left);
-        fleet_writes(g, choose, fleet_buffer_named(g, "chosen"));
+        fleet_buffer left = fleet_declare_buffer(g, "left");
+        fleet_grid_reads(g, recall, left);
+        fleet_grid_writes(g, leave, left);
+        fleet_grid_writes(g, choose, fleet_declare_buffer(g, "chosen"));
     }
     fleet_out_edge(g, recall, recalled, "i->");
     fleet_in_edge(g, leave, recalled, "i->");
@@ -661,10 +664,10 @@ static void run_static(test_run *t, const setting *s, void *yes)
         o.kernel = FLEET_KERNEL_OF(static_kernel);
         CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
         if (!ended_with(t, &o.state, FLEET_ERROR_UNSUPPORTED)) return;
-        fleet_report(&o.state, report, sizeof report);
-        CHECK_INT(strstr(report, "FLEET_STATIC_LOOP") != NULL, 1);
-        CHECK_STATUS(fleet_recover(&o.state, NULL), FLEET_OK);
-        CHECK_STATUS(fleet_run_task(&o.state, &o.launch, o.kernel, o.args, 0, 0),
+        fleet_state_report(&o.state, report, sizeof report);
+        CHECK_INT(strstr(report, "FLEET_STATIC_WORKER_LOOP") != NULL, 1);
+        CHECK_STATUS(fleet_state_recover(&o.state, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_launch_task(&o.state, &o.launch, o.kernel, o.args, 0, 0),
                      FLEET_ERROR_UNSUPPORTED);
         stand_end(&o);
     }
@@ -685,13 +688,13 @@ static void run_bad(test_run *t, const setting *s, void *bad)
     o.launch.limit_ns = SHORT_NS;
     CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
     if (*(const uint32_t *)bad == BAD_KEEP) { /* others may find first that it takes too long */
-        const fleet_status status = fleet_wait_state(&o.state, NULL);
+        const fleet_status status = fleet_state_wait(&o.state, NULL);
         CHECK_INT(status == FLEET_ERROR_TILE || status == FLEET_ERROR_TIMEOUT ||
                       status == FLEET_ERROR_DEADLOCK,
                   1);
     } else {
         if (!ended_with(t, &o.state, FLEET_ERROR_TILE)) return;
-        CHECK_INT(fleet_get_failure(&o.state, &failure), 1);
+        CHECK_INT(fleet_state_failure(&o.state, &failure), 1);
         CHECK_INT(failure.tile_status, FLEET_ERROR_ARGUMENT);
     }
     stand_end(&o);
@@ -710,11 +713,11 @@ static void run_misfit(test_run *t, const setting *s, void *unused)
     stand o;
     (void)unused;
     if (!stand_begin(t, s, GRAPH_OF_ALL, 24, BAD_NOTHING, &o)) return;
-    o.launch.stream_bytes = 16;
+    o.launch.pipeline_bytes = 16;
     CHECK_STATUS(fleet_launch(&o.state, &o.launch, o.kernel, o.args), FLEET_OK);
     if (!ended_with(t, &o.state, FLEET_ERROR_LAUNCH)) return;
-    fleet_report(&o.state, report, sizeof report);
-    if (!strstr(report, "set fleet_launch_desc.stream_bytes = FLEET_STREAM_BYTES(set)"))
+    fleet_state_report(&o.state, report, sizeof report);
+    if (!strstr(report, "set fleet_launch_desc.pipeline_bytes = FLEET_PIPELINE_BYTES(set)"))
         test_fail(t, __FILE__, __LINE__, "the report does not say what to set: %s", report);
     stand_end(&o);
 }
@@ -732,8 +735,8 @@ static void run_alone(test_run *t, const setting *s, void *unused)
     stand o;
     (void)unused;
     if (!stand_begin(t, s, GRAPH_OF_ALL, 24, BAD_NOTHING, &o)) return;
-    CHECK_STATUS(fleet_run_task(&o.state, &o.launch, o.kernel, o.args,
-                                (uint32_t)fleet_plan_task(o.plan, "take", &at), 0),
+    CHECK_STATUS(fleet_launch_task(&o.state, &o.launch, o.kernel, o.args,
+                                   (uint32_t)fleet_plan_task(o.plan, "take", &at), 0),
                  FLEET_OK);
     CHECK_STATUS(fleet_to_host(have, o.seen.sums, sizeof have, NULL), FLEET_OK);
     CHECK_INT(have[2 * at], reference(&o.seen, o.weights, (uint32_t)at, 1));
@@ -800,7 +803,7 @@ static void run_queue(test_run *t, const setting *s, const queue_ring *ring, con
     if (!ended_with(t, &state, late ? FLEET_ERROR_TILE : FLEET_OK)) return;
     if (late) {
         fleet_failure failure;
-        CHECK_INT(fleet_get_failure(&state, &failure), 1);
+        CHECK_INT(fleet_state_failure(&state, &failure), 1);
         CHECK_INT(failure.task, 1);
         CHECK_INT(failure.tile_status, FLEET_ERROR_TIMEOUT);
     }

@@ -372,7 +372,7 @@ static void run_layers(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_bind(&r.state, "tokens", 1, NULL), FLEET_OK);
     CHECK_STATUS(fleet_launch(&r.state, &r.launch, FLEET_KERNEL_OF(moe_kernel), r.args),
                  FLEET_ERROR_TENSOR_UNBOUND);
-    fleet_report(&r.state, report, sizeof report);
+    fleet_state_report(&r.state, report, sizeof report);
     snprintf(name, sizeof name, "run-time tensor topk %d has no memory", LAYERS - 1);
     CHECK_TEXT(report, name);
     if (!moe_lend(t, &r)) return;
@@ -454,7 +454,7 @@ static void run_broken(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_bind(&r.state, "tokens", 1, NULL), FLEET_OK);
     CHECK_STATUS(fleet_launch(&r.state, &r.launch, FLEET_KERNEL_OF(moe_kernel), r.args),
                  FLEET_ERROR_TENSOR_UNBOUND);
-    fleet_report(&r.state, report, sizeof report);
+    fleet_state_report(&r.state, report, sizeof report);
     CHECK_TEXT(report, "run-time tensor topk has no memory");
     CHECK_STATUS(fleet_bind_tensor(&r.state, "top", r.m.topk, NULL), FLEET_ERROR_NAME);
     if (!moe_lend(t, &r)) return;
@@ -464,11 +464,11 @@ static void run_broken(test_run *t, const setting *s, void *unused)
         /* Where queues are fixed the plan's arrivals complete the elements, not those of the tensors. */
         if (r.m.fault == COUNTS_MOVED && s->schedule != FLEET_SCHEDULE_DYNAMIC) continue;
         if (!moe_run(t, &r, MOST, 2, FLEET_ERROR_TENSOR_VALUE)) return;
-        fleet_report(&r.state, report, sizeof report);
+        fleet_state_report(&r.state, report, sizeof report);
         CHECK_TEXT(report, says[r.m.fault]);
-        CHECK(fleet_get_failure(&r.state, &failure));
+        CHECK(fleet_state_failure(&r.state, &failure));
         CHECK_INT(failure.status, FLEET_ERROR_TENSOR_VALUE);
-        CHECK_STATUS(fleet_recover(&r.state, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_state_recover(&r.state, NULL), FLEET_OK);
         CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
     }
     /* Nothing is left of it. */
@@ -511,16 +511,16 @@ static void run_any(test_run *t, const setting *s, void *unused)
                                 : -1 - (int32_t)moe_random(&rng, 1u << 20);
         moe_choose(&r, i % 3, &rng);
         if (!moe_run(t, &r, MOST, 2, FLEET_ERROR_TENSOR_VALUE)) return;
-        fleet_report(&r.state, report, sizeof report);
+        fleet_state_report(&r.state, report, sizeof report);
         snprintf(says, sizeof says, "%s%d at index %d", names[tensor], r.m.fault_value,
                  r.m.fault_at);
         /* In a range the value after a large one is smaller, which is as wrong; and `group`, who looks before `scatter`
            follows topk, counts one too few. */
         if (tensor != 0 || !strstr(report, "counts add up to"))
             CHECK_TEXT(report, tensor == 2 ? names[2] : says);
-        CHECK(fleet_get_failure(&r.state, &failure));
+        CHECK(fleet_state_failure(&r.state, &failure));
         CHECK_INT(failure.status, FLEET_ERROR_TENSOR_VALUE);
-        CHECK_STATUS(fleet_recover(&r.state, NULL), FLEET_OK);
+        CHECK_STATUS(fleet_state_recover(&r.state, NULL), FLEET_OK);
         CHECK_STATUS(fleet_stream_wait(NULL), FLEET_OK);
         r.m.fault = FINE;
         memset(r.want, 0, sizeof r.want);

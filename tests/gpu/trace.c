@@ -50,7 +50,7 @@ static void traced_close(traced *o)
 }
 
 /* The cell of a record: which part of which task it was. */
-static uint32_t cell_of(const traced *o, const fleet_traced *task)
+static uint32_t cell_of(const traced *o, const fleet_trace_task *task)
 {
     const uint32_t *first = o->r.initial + o->r.cell_of_at;
     return first[task->task] + task->slice * o->r.w.parts + task->part;
@@ -66,7 +66,7 @@ static int counts_are(test_run *t, const traced *o, uint32_t step, uint32_t want
     const fleet_trace_log *log = &o->log;
     if (!times) abort();
     for (i = 0; i < log->n_tasks && !t->failed_here; i++) {
-        const fleet_traced *task = &log->tasks[i];
+        const fleet_trace_task *task = &log->tasks[i];
         const model_grid *g = rig_grid_of(&o->r, task->task);
         if (task->step != step) continue;
         if (cell_of(o, task) >= o->r.n_all_cells || task->grid != (uint32_t)(g - o->r.m->grids))
@@ -100,7 +100,7 @@ static int order_is_right(test_run *t, const traced *o)
     const fleet_trace_log *log = &o->log;
     uint32_t i, j;
     for (i = 0; i < log->n_tasks && !t->failed_here; i++) {
-        const fleet_traced *c = &log->tasks[i];
+        const fleet_trace_task *c = &log->tasks[i];
         uint64_t latest = 0,
                  told = c->after == FLEET_TRACE_NONE ? 0 : log->tasks[c->after].notify_end_ns;
         uint32_t producers = 0;
@@ -111,7 +111,7 @@ static int order_is_right(test_run *t, const traced *o)
             c->wait_begin_ns < c[-1].notify_end_ns)
             test_fail(t, __FILE__, __LINE__, "record %u begins within the one before", i);
         for (j = 0; j < log->n_tasks && !t->failed_here; j++) {
-            const fleet_traced *p = &log->tasks[j];
+            const fleet_trace_task *p = &log->tasks[j];
             if (p->step != c->step || !before[(size_t)c->task * o->r.n_tasks + p->task]) continue;
             producers++;
             if (p->run_end_ns > c->run_begin_ns)
@@ -278,7 +278,7 @@ static void run_failing(test_run *t, const setting *s, void *model_)
     fleet_trace_log_free(&o.log);
     /* A launch that is refused leaves the records of the one before. */
     CHECK_STATUS(rig_launch(&o.r, 1), FLEET_OK);
-    status = fleet_wait_state(&o.r.state, NULL);
+    status = fleet_state_wait(&o.r.state, NULL);
     CHECK(status == FLEET_ERROR_TILE || status == FLEET_ERROR_POISONED);
     CHECK_STATUS(fleet_trace_read(&o.log, &o.trace, NULL), FLEET_OK);
     CHECK_INT(o.log.n_tasks, records);
@@ -316,7 +316,7 @@ static void wrong_arguments(test_run *t)
     CHECK_STATUS(fleet_trace_read(&log, &o.trace, NULL), FLEET_ERROR_UNSUPPORTED);
     other.launch.trace = &o.trace;
     CHECK_STATUS(rig_launch(&other, 1), FLEET_ERROR_ARGUMENT);
-    fleet_report(&other.state, text, sizeof text);
+    fleet_state_report(&other.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_launch_desc.trace was made for another plan");
     other.launch.trace = NULL;
     CHECK_STATUS(rig_run(&other, 1), FLEET_OK);
@@ -325,7 +325,7 @@ static void wrong_arguments(test_run *t)
     launch = o.r.launch;
     o.r.launch.trace = NULL;
     CHECK_STATUS(
-        fleet_run_task(&o.r.state, &launch, FLEET_KERNEL_OF(world_kernel), o.r.device, 0, 0),
+        fleet_launch_task(&o.r.state, &launch, FLEET_KERNEL_OF(world_kernel), o.r.device, 0, 0),
         FLEET_OK);
     CHECK_STATUS(rig_run(&o.r, 2), FLEET_OK);
     fleet_trace_log_free(&o.log);
@@ -491,7 +491,7 @@ static void check_report(test_run *t, const traced *o, uint32_t first, uint32_t 
         unsigned tasks = 0;
         double total = 0, mean = 0, most = 0;
         for (i = 0; i < log->n_tasks; i++) {
-            const fleet_traced *task = &log->tasks[i];
+            const fleet_trace_task *task = &log->tasks[i];
             const uint64_t took = task->run_end_ns - task->run_begin_ns;
             if (task->grid != g || task->step < first || task->step - first >= steps) continue;
             n++, ran += took;
@@ -528,7 +528,7 @@ static void check_json(test_run *t, const traced *o, uint32_t first, uint32_t st
     end = json_value(text, &objects);
     CHECK(end && *json_space(end) == 0);
     for (i = 0; i < o->log.n_tasks; i++) {
-        const fleet_traced *task = &o->log.tasks[i];
+        const fleet_trace_task *task = &o->log.tasks[i];
         if (task->step < first || task->step - first >= steps) continue;
         tasks++;
         waits += task->run_begin_ns > task->wait_begin_ns;
@@ -602,8 +602,8 @@ static void report_json_and_picture(test_run *t)
    with it. A point of the picture is one microsecond. */
 static void a_made_log(test_run *t)
 {
-    static fleet_traced tasks[2];
-    static fleet_traced_event event;
+    static fleet_trace_task tasks[2];
+    static fleet_trace_event event;
     const fleeti_event *e;
     char want[128];
     unsigned high;
@@ -713,11 +713,11 @@ FLEET_KERNEL(chain_kernel, chain, 256)
 /* Of the tasks of these grids from a step on: the one that ended last; with `next`, of those on its worker that had ended
    when it was taken. */
 static uint32_t ended_last(const fleet_trace_log *log, uint32_t from_step, uint32_t first_grid,
-                           uint32_t last_grid, const fleet_traced *next)
+                           uint32_t last_grid, const fleet_trace_task *next)
 {
     uint32_t last = FLEET_TRACE_NONE;
     for (uint32_t i = 0; i < log->n_tasks; i++) {
-        const fleet_traced *task = &log->tasks[i];
+        const fleet_trace_task *task = &log->tasks[i];
         if (task->step < from_step || task->grid < first_grid || task->grid > last_grid) continue;
         if (next && (task->worker != next->worker || task->notify_end_ns > next->wait_begin_ns))
             continue;
@@ -776,7 +776,7 @@ static void run_chain(test_run *t, const setting *s, void *unused)
     CHECK_INT(log.n_tasks, 2 * (20 + LINKS));
     last = ended_last(&log, 1, 0, LINKS, NULL);
     for (i = last; i != FLEET_TRACE_NONE && log.tasks[i].step == 1; i = log.tasks[i].after) {
-        const fleet_traced *task = &log.tasks[i];
+        const fleet_trace_task *task = &log.tasks[i];
         if (task->grid) {
             const uint32_t link = ended_last(&log, 1, task->grid - 1, task->grid - 1, NULL);
             const uint32_t before_it = ended_last(&log, 0, 0, LINKS, task);
@@ -823,26 +823,26 @@ typedef struct rows { /* what every tile sees */
 #define ROWS 12u
 #define ROW_WORDS 512u
 
-FLEET_STREAM(sum_row, rows)
+FLEET_PRODUCER(sum_row, rows)
 {
     FLEET_UNUSED(ctx);
-    fleet_span(spans, args->weights + (uint32_t)at[0] * ROW_WORDS, ROW_WORDS * 4);
+    fleet_producer_copy(spans, args->weights + (uint32_t)at[0] * ROW_WORDS, ROW_WORDS * 4);
 }
 FLEET_TILE(sum_row, rows)
 {
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     uint32_t sum = 0;
     for (uint32_t done = 0; done < ROW_WORDS; done += 256) { /* a slot has 1024 bytes */
-        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
-        if (!piece) return fleet_weights_status(&weights);
+        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
+        if (!piece) return fleet_consumer_status(&weights);
         for (uint32_t i = ctx.thread; i < 256; i += ctx.threads) sum += piece[i];
-        fleet_weights_release(&weights, ctx.threads / fleet_wave_size());
+        fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
     }
     fleet_add_relaxed_device(args->sums + at[0], sum);
     return FLEET_OK;
 }
 #define ROWS_TILES(TILE, P) TILE(P, sum_row)
-FLEET_DISPATCH_WITH_STREAM(rows, ROWS_TILES, ROWS_TILES, 4, 1024)
+FLEET_DISPATCH_WITH_PIPELINE(rows, ROWS_TILES, ROWS_TILES, 4, 1024)
 FLEET_KERNEL(rows_kernel, rows, 256)
 {
     FLEET_WORKER_LOOP(rows);
@@ -886,7 +886,7 @@ static void run_streams(test_run *t, const setting *s, void *unused)
     CHECK_STATUS(fleet_device_clear(memory[1], sizeof have, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_device(memory[2], &args, sizeof args, NULL), FLEET_OK);
     CHECK_STATUS(fleet_bind(&state, "n", n, NULL), FLEET_OK);
-    launch.stream_bytes = FLEET_STREAM_BYTES(rows);
+    launch.pipeline_bytes = FLEET_PIPELINE_BYTES(rows);
     launch.trace = &trace;
     launch.steps = 2;
     CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(rows_kernel), memory[2]), FLEET_OK);

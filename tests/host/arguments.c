@@ -67,8 +67,8 @@ static void null_arguments(test_run *t)
     k.blocks = 0;
     CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(world_kernel), args, &k),
                  FLEET_ERROR_ARGUMENT);
-    CHECK_STATUS(fleet_query_topology(NULL), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_query_topology(&topology), FLEET_OK);
+    CHECK_STATUS(fleet_topology_query(NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_topology_query(&topology), FLEET_OK);
     CHECK_STATUS(fleet_image_init(NULL, r.plan, r.image.device, NULL), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_image_init(&image, NULL, r.image.device, NULL), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_image_init(&image, r.plan, NULL, NULL), FLEET_ERROR_NULL);
@@ -102,10 +102,10 @@ static void null_arguments(test_run *t)
     CHECK_STATUS(fleet_launch(&r.state, NULL, FLEET_KERNEL_OF(world_kernel), r.device),
                  FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_launch(&r.state, &d, no_kernel, r.device), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_prepare(NULL, &d, &run), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_prepare(&r.state, NULL, &run), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_prepare(&r.state, &d, NULL), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_prepare(&r.state, &d, &run), FLEET_OK);
+    CHECK_STATUS(fleet_run_prepare(NULL, &d, &run), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_prepare(&r.state, NULL, &run), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_prepare(&r.state, &d, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_run_prepare(&r.state, &d, &run), FLEET_OK);
     CHECK_STATUS(fleet_launch_args(NULL, &d, &run, FLEET_KERNEL_OF(world_kernel), args),
                  FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_launch_args(&r.state, NULL, &run, FLEET_KERNEL_OF(world_kernel), args),
@@ -115,27 +115,27 @@ static void null_arguments(test_run *t)
     CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, no_kernel, args), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, FLEET_KERNEL_OF(world_kernel), NULL),
                  FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_run_task(NULL, &d, FLEET_KERNEL_OF(world_kernel), r.device, 0, 0),
+    CHECK_STATUS(fleet_launch_task(NULL, &d, FLEET_KERNEL_OF(world_kernel), r.device, 0, 0),
                  FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_run_task(&r.state, &d, no_kernel, r.device, 0, 0), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_run_task(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device, 999, 0),
+    CHECK_STATUS(fleet_launch_task(&r.state, &d, no_kernel, r.device, 0, 0), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_launch_task(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device, 999, 0),
                  FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_state_status(NULL), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_state_status(&none), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_wait_state(NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_wait(NULL, NULL), FLEET_ERROR_NULL);
     CHECK_INT(fleet_state_epoch(NULL), 0);
     CHECK_INT(fleet_state_epoch(&none), 0);
-    fleet_abort(NULL);
-    fleet_abort(&none);
-    CHECK_STATUS(fleet_recover(NULL, NULL), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_recover(&none, NULL), FLEET_ERROR_NULL);
-    CHECK_INT(fleet_get_failure(NULL, &failure), 0);
-    CHECK_INT(fleet_get_failure(&r.state, NULL), 0);
-    CHECK_INT(fleet_get_failure(&r.state, &failure), 0);
-    CHECK_INT(fleet_report(NULL, text, sizeof text), 0);
-    CHECK_INT(fleet_report(&none, text, sizeof text), 0);
-    CHECK(fleet_report(&r.state, NULL, 0) > sizeof text);
-    CHECK(fleet_report(&r.state, text, sizeof text) > sizeof text && !text[sizeof text - 1]);
+    fleet_state_abort(NULL);
+    fleet_state_abort(&none);
+    CHECK_STATUS(fleet_state_recover(NULL, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_state_recover(&none, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_state_failure(NULL, &failure), 0);
+    CHECK_INT(fleet_state_failure(&r.state, NULL), 0);
+    CHECK_INT(fleet_state_failure(&r.state, &failure), 0);
+    CHECK_INT(fleet_state_report(NULL, text, sizeof text), 0);
+    CHECK_INT(fleet_state_report(&none, text, sizeof text), 0);
+    CHECK(fleet_state_report(&r.state, NULL, 0) > sizeof text);
+    CHECK(fleet_state_report(&r.state, text, sizeof text) > sizeof text && !text[sizeof text - 1]);
     CHECK_STATUS(fleet_event_notify(NULL, 0, 0, 1), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_event_notify(&r.state, -1, 0, 1), FLEET_ERROR_HANDLE);
     CHECK_STATUS(fleet_event_notify(&r.state, 99, 0, 1), FLEET_ERROR_HANDLE);
@@ -144,10 +144,10 @@ static void null_arguments(test_run *t)
     CHECK_STATUS(fleet_event_test(&r.state, 0, 0, 1, &done), FLEET_ERROR_SCOPE);
     CHECK_STATUS(fleet_event_test(NULL, 0, 0, 1, &done), FLEET_ERROR_NULL);
     CHECK_STATUS(fleet_event_wait(NULL, 0, 0, 1, 1), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_event_of(NULL, 0, 0, &event), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_event_of(&r.state, 0, 0, NULL), FLEET_ERROR_NULL);
-    CHECK_STATUS(fleet_event_of(&r.state, 0, 2, &event), FLEET_ERROR_ARGUMENT);
-    CHECK_STATUS(fleet_event_of(&r.state, 0, 1, &event), FLEET_OK);
+    CHECK_STATUS(fleet_event_handle(NULL, 0, 0, &event), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_handle(&r.state, 0, 0, NULL), FLEET_ERROR_NULL);
+    CHECK_STATUS(fleet_event_handle(&r.state, 0, 2, &event), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_event_handle(&r.state, 0, 1, &event), FLEET_OK);
     /* After all of that it still runs. */
     CHECK_RUN(&r, 1);
     if (!rig_check(t, &r, 1)) return;
@@ -160,12 +160,12 @@ static void refused(test_run *t, rig *r, const fleet_launch_desc *d, const char 
 {
     char text[4096];
     fleet_run run;
-    CHECK_STATUS(fleet_prepare(&r->state, d, &run), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_run_prepare(&r->state, d, &run), FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_launch(&r->state, d, FLEET_KERNEL_OF(world_kernel), r->device),
                  FLEET_ERROR_ARGUMENT);
-    fleet_report(&r->state, text, sizeof text);
+    fleet_state_report(&r->state, text, sizeof text);
     CHECK_TEXT(text, field);
-    CHECK_STATUS(fleet_prepare(&r->state, &r->launch, &run), FLEET_OK);
+    CHECK_STATUS(fleet_run_prepare(&r->state, &r->launch, &run), FLEET_OK);
     CHECK_STATUS(fleet_launch_args(&r->state, d, &run, FLEET_KERNEL_OF(world_kernel), (void **)&d),
                  FLEET_ERROR_ARGUMENT);
 }
@@ -175,7 +175,7 @@ static void fields_out_of_range(test_run *t)
     fleet_state_desc sd = fleet_state_desc_default();
     fleet_trace_desc tracing = fleet_trace_desc_default();
     fleet_trace trace;
-    fleet_costs costs;
+    fleet_overheads costs;
     fleet_launch_desc d;
     fleet_state other;
     fleet_run run;
@@ -199,9 +199,9 @@ static void fields_out_of_range(test_run *t)
     refused(t, &r, &d, "fleet_launch_desc.threads is 96, not a multiple of the wave size 64");
     d = r.launch, d.threads = 1024 + 64;
     refused(t, &r, &d, "fleet_launch_desc.threads is 1088: at most 1024");
-    d = r.launch, d.threads = 1024, d.stream_bytes = 256;
+    d = r.launch, d.threads = 1024, d.pipeline_bytes = 256;
     refused(t, &r, &d, "fleet_launch_desc.threads is 1024: at most 1023 beside the producer");
-    d = r.launch, d.host.waves = 64, d.stream_bytes = 256;
+    d = r.launch, d.host.waves = 64, d.pipeline_bytes = 256;
     refused(t, &r, &d, "fleet_launch_desc.host: waves is over 64, with the producer's");
     d = r.launch, d.host.engine = FLEET_ENGINE_THREADS, d.host.memory_model = 1;
     refused(t, &r, &d, "fleet_launch_desc.host: memory_model needs the deterministic engine");
@@ -209,7 +209,7 @@ static void fields_out_of_range(test_run *t)
     refused(t, &r, &d, "fleet_launch_desc.limit_ns is negative: -1000");
     d = r.launch, d.limit_ns = (uint64_t)INT64_MIN;
     refused(t, &r, &d, "fleet_launch_desc.limit_ns");
-    d = r.launch, d.lds_bytes = UINT32_MAX, d.stream_bytes = 1;
+    d = r.launch, d.lds_bytes = UINT32_MAX, d.pipeline_bytes = 1;
     refused(t, &r, &d, "fleet_launch_desc.lds_bytes");
     if (t->failed_here) return;
     k.host.engine = (fleet_host_engine)9;
@@ -231,21 +231,21 @@ static void fields_out_of_range(test_run *t)
     CHECK_STATUS(fleet_calibrate(&costs, &s.topology, &d, FLEET_KERNEL_OF(world_kernel), r.device),
                  FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_state_create(&other, &r.image, NULL, NULL), FLEET_OK);
-    CHECK_STATUS(fleet_prepare(&other, &r.launch, &run), FLEET_OK);
+    CHECK_STATUS(fleet_run_prepare(&other, &r.launch, &run), FLEET_OK);
     CHECK_STATUS(fleet_launch_args(&r.state, &r.launch, &run, FLEET_KERNEL_OF(world_kernel), args),
                  FLEET_ERROR_ARGUMENT);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_run was prepared for another state");
-    CHECK_STATUS(fleet_prepare(&r.state, &r.launch, &run), FLEET_OK);
+    CHECK_STATUS(fleet_run_prepare(&r.state, &r.launch, &run), FLEET_OK);
     d = r.launch, d.steps = 3;
     CHECK_STATUS(fleet_launch_args(&r.state, &d, &run, FLEET_KERNEL_OF(world_kernel), args),
                  FLEET_ERROR_ARGUMENT);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_run.steps is 1, but fleet_launch_desc.steps is 3");
     run.lds_bytes = 512;
     CHECK_STATUS(fleet_launch_args(&r.state, &r.launch, &run, FLEET_KERNEL_OF(world_kernel), args),
                  FLEET_ERROR_ARGUMENT);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_run.lds_bytes is 512, but fleet_launch_desc has 0");
     /* The kernel knows how many threads it was declared with. */
     d = fleet_launch_desc_default();
@@ -253,7 +253,7 @@ static void fields_out_of_range(test_run *t)
     d.threads = 256 + 64;
     CHECK_STATUS(fleet_launch(&r.state, &d, FLEET_KERNEL_OF(world_kernel), r.device),
                  FLEET_ERROR_ARGUMENT);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "fleet_launch_desc.threads is 320, but FLEET_KERNEL declares 256");
     tracing.records = UINT32_MAX;
     CHECK_STATUS(fleet_trace_create(&trace, r.plan, &tracing, NULL), FLEET_ERROR_ARGUMENT);
@@ -290,7 +290,7 @@ static void dynamic_refuses_steps_that_it_cannot_count(test_run *t)
     /* The largest number runs: until it is aborted. */
     rig_start(&r, most);
     while (rig_runs(&r, 0) < 100) continue;
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     CHECK_STATUS(rig_join(&r), FLEET_ERROR_ABORTED);
     rig_close(&r);
     model_end(&m);
@@ -360,17 +360,17 @@ static void a_stack_that_is_too_small_ends_at_its_guard_page(test_run *t)
     CHECK_INT(deep_ends(0, 4 * stack + 2048), 1);
 }
 
-#define LINE_OF(type, field) (offsetof(type, field) / FLEET_LINE_BYTES)
+#define LINE_OF(type, field) (offsetof(type, field) / FLEET_CACHE_LINE_BYTES)
 
 /* Counters that take read-modify-writes, and words that are stored to, on lines of their own. */
 static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
 {
     uint32_t schedule, i, k;
     size_t lines[8];
-    CHECK_INT(sizeof(fleeti_line), FLEET_LINE_BYTES);
-    CHECK_INT(sizeof(fleeti_state) % FLEET_LINE_BYTES, 0);
-    CHECK_INT(sizeof(fleeti_mailbox) % FLEET_LINE_BYTES, 0);
-    CHECK_INT(sizeof(fleeti_host) % FLEET_LINE_BYTES, 0);
+    CHECK_INT(sizeof(fleeti_line), FLEET_CACHE_LINE_BYTES);
+    CHECK_INT(sizeof(fleeti_state) % FLEET_CACHE_LINE_BYTES, 0);
+    CHECK_INT(sizeof(fleeti_mailbox) % FLEET_CACHE_LINE_BYTES, 0);
+    CHECK_INT(sizeof(fleeti_host) % FLEET_CACHE_LINE_BYTES, 0);
     CHECK(LINE_OF(fleeti_host, status) != LINE_OF(fleeti_host, abort));
     CHECK(LINE_OF(fleeti_mailbox, slot) != LINE_OF(fleeti_mailbox, taken));
     lines[0] = LINE_OF(fleeti_state, due), lines[1] = LINE_OF(fleeti_state, epoch);
@@ -391,9 +391,9 @@ static void invariant_7_counters_and_flags_never_share_a_line(test_run *t)
         d.schedule = (fleet_schedule)schedule;
         CHECK_STATUS(fleet_plan_build(m.graph, &d, &plan), FLEET_OK);
         fleeti_layout(&s, plan);
-        CHECK_INT(s.running % FLEET_LINE_BYTES | s.mailboxes % FLEET_LINE_BYTES |
-                      s.chiplet_of % FLEET_LINE_BYTES | s.counters % FLEET_LINE_BYTES |
-                      s.failures % FLEET_LINE_BYTES | s.system % FLEET_LINE_BYTES,
+        CHECK_INT(s.running % FLEET_CACHE_LINE_BYTES | s.mailboxes % FLEET_CACHE_LINE_BYTES |
+                      s.chiplet_of % FLEET_CACHE_LINE_BYTES | s.counters % FLEET_CACHE_LINE_BYTES |
+                      s.failures % FLEET_CACHE_LINE_BYTES | s.system % FLEET_CACHE_LINE_BYTES,
                   0);
         CHECK(s.running >= sizeof(fleeti_state) && s.mailboxes > s.running &&
               s.counters > s.chiplet_of);
@@ -432,7 +432,7 @@ static void a_trace_needs_its_option(test_run *t)
     CHECK_STATUS(fleet_trace_create(&trace, r.plan, NULL, NULL), FLEET_OK);
     r.launch.trace = &trace;
     CHECK_STATUS(rig_launch(&r, 1), FLEET_ERROR_UNSUPPORTED);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text,
                "refused: fleet_launch_desc.trace needs FLEET_TRACE, defined where the kernels "
                "are and where FLEET_IMPLEMENTATION is\n");

@@ -86,7 +86,7 @@ static void meet(test_run *t, uint32_t fails)
         fleet_status status;
         memset(&now, 0, sizeof now);
         now.fails = fails;
-        status = fleet_prepare(&r.state, &r.launch, &now.run);
+        status = fleet_run_prepare(&r.state, &r.launch, &now.run);
         if (status || now.run.blocks != BLOCKS) abort();
         args[0] = &at, slowness = seed;
         k.blocks = LAUNCHES * (1 + BLOCKS), k.threads = 64;

@@ -46,7 +46,7 @@ static void *replay_all(void *replay_)
     void *args[3];
     args[0] = &p->run, args[1] = (void *)&device, args[2] = (void *)&g;
     while (p->times && !p->status) {
-        if (p->fresh) p->status = fleet_prepare(&p->r->state, &p->r->launch, &p->run);
+        if (p->fresh) p->status = fleet_run_prepare(&p->r->state, &p->r->launch, &p->run);
         if (p->status) break;
         p->status =
             fleet_launch_args(&p->r->state, &p->r->launch, &p->run, FLEET_KERNEL_OF(gated), args);
@@ -92,7 +92,7 @@ static int replays_open(test_run *t, rig *r, model *m, const setting *s, uint32_
     r->launch.steps = steps;
     r->launch.host.stats = NULL;
     if (r->state.blocks > MOST_BLOCKS) abort();
-    NEED_STATUS(fleet_prepare(&r->state, &r->launch, run), FLEET_OK);
+    NEED_STATUS(fleet_run_prepare(&r->state, &r->launch, run), FLEET_OK);
     return 1;
 }
 
@@ -224,13 +224,13 @@ static void run_abort(test_run *t, const setting *s, void *model_)
     replay p;
     if (!replays_open(t, &r, (model *)model_, s, 1, &run)) return;
     r.launch.limit_ns = s->schedule == FLEET_SCHEDULE_CHIPLET ? FLEET_LIMIT_NONE : 1000000;
-    CHECK_STATUS(fleet_prepare(&r.state, &r.launch, &run), FLEET_OK);
+    CHECK_STATUS(fleet_run_prepare(&r.state, &r.launch, &run), FLEET_OK);
     memset(&p, 0, sizeof p);
     p.r = &r, p.run = run, p.times = 1;
     p.gate.until = &((fleeti_state *)(void *)r.state.device)->residency.word;
     if (pthread_create(&p.thread, NULL, replay_all, &p)) abort();
     while (waiting(&p) + 1 < r.state.blocks) sched_yield();
-    fleet_abort(&r.state);
+    fleet_state_abort(&r.state);
     release_all(&p);
     pthread_join(p.thread, NULL);
     CHECK_STATUS(p.status, FLEET_OK);

@@ -22,7 +22,7 @@ static setting det(uint32_t chiplets, uint32_t workers, fleet_schedule schedule)
     s.seed = 1;
     s.waves = 1;
     s.engine = FLEET_ENGINE_DETERMINISTIC;
-    s.placement = FLEET_PLACEMENT_SCRAMBLED;
+    s.placement = FLEET_PLACEMENT_RANDOM;
     return s;
 }
 
@@ -170,10 +170,10 @@ static void deadlocked(test_run *t, const setting *s)
     since = now_ns();
     CHECK_STATUS(rig_run(&r, 2), FLEET_ERROR_DEADLOCK);
     CHECK(now_ns() - since < 5000000000u); /* not the 10 s of the deadline */
-    CHECK(fleet_get_failure(&r.state, &f));
+    CHECK(fleet_state_failure(&r.state, &f));
     CHECK_INT(f.status, FLEET_ERROR_DEADLOCK);
     CHECK(f.worker < r.plan->total_workers + r.plan->chiplets);
-    fleet_report(&r.state, text, sizeof text);
+    fleet_state_report(&r.state, text, sizeof text);
     CHECK_TEXT(text, "waits for E0[0], which has 4 of 5 arrivals");
     CHECK_TEXT(text, "task g1(0), step 1");
     CHECK_TEXT(text, "FLEET_ERROR_DEADLOCK");

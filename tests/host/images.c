@@ -111,13 +111,13 @@ static void add_plain(fleet_graph *g, const kind *k, fleet_dim n)
     fleet_in_edge(g, c, F, "i->");
     fleet_in_edge(g, c, E, "i->i");
     if (k->mixed) fleet_grid_schedule(g, c, FLEET_SCHEDULE_STATIC);
-    if (k->outside) fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    if (k->outside) fleet_event_external(g, F, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     if (k->declared) {
-        fleet_buffer x = fleet_buffer_named(g, "x"), y = fleet_buffer_named(g, "y");
-        fleet_writes(g, w, x);
-        fleet_reads(g, d, x);
-        fleet_writes(g, d, y);
-        fleet_reads(g, c, y);
+        fleet_buffer x = fleet_declare_buffer(g, "x"), y = fleet_declare_buffer(g, "y");
+        fleet_grid_writes(g, w, x);
+        fleet_grid_reads(g, d, x);
+        fleet_grid_writes(g, d, y);
+        fleet_grid_reads(g, c, y);
     }
 }
 
@@ -169,7 +169,7 @@ static fleet_plan *plan_of(const kind *k, uint32_t scale, forged *m)
     desc.topology.private_l2 = 0;
     desc.topology.wave_size = 1;
     desc.schedule = k->schedule;
-    desc.unaware = k->unaware;
+    desc.chiplet_unaware = k->unaware;
     desc.unfused = k->unfused;
     desc.early_push = k->early;
     if (k->buckets && scale == 1) fleet_buckets_at_build(&desc, n, values, 1);
@@ -263,9 +263,9 @@ static fleet_status launch_all(fleet_state *s, const fleet_plan *plan, const for
         d.steps = 1 + i;
         d.trace = more && i ? &trace : NULL;
         status = fleet_launch(s, &d, FLEET_KERNEL_OF(forged_kernel), args);
-        if (!status) status = fleet_wait_state(s, NULL);
-        fleet_report(s, text, sizeof text);
-        if (status && !i) fleet_recover(s, NULL);
+        if (!status) status = fleet_state_wait(s, NULL);
+        fleet_state_report(s, text, sizeof text);
+        if (status && !i) fleet_state_recover(s, NULL);
     }
     if (!more) return status;
     if (fleet_trace_read(&log, &trace, NULL) == FLEET_OK) {
@@ -273,7 +273,7 @@ static fleet_status launch_all(fleet_state *s, const fleet_plan *plan, const for
         fleet_trace_json(&log, 0, 2, text, sizeof text);
         fleet_trace_log_free(&log);
     }
-    fleet_run_task(s, &d, FLEET_KERNEL_OF(forged_kernel), args, draw(seed, 8), draw(seed, 2));
+    fleet_launch_task(s, &d, FLEET_KERNEL_OF(forged_kernel), args, draw(seed, 8), draw(seed, 2));
     fleet_trace_free(&trace);
     return status;
 }

@@ -231,7 +231,7 @@ static int stage_open(test_run *t, stage *g, const scene *c)
     s.waves = 2;
     s.seed = c->chiplets;
     s.engine = FLEET_ENGINE_DETERMINISTIC;
-    s.placement = FLEET_PLACEMENT_SCRAMBLED;
+    s.placement = FLEET_PLACEMENT_RANDOM;
     if (!rig_open(t, &g->r, &g->m, &s)) return 0;
     g->r.launch.host.memory_model = 1;
     return 1;

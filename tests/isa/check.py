@@ -753,8 +753,8 @@ def check_stream(listing, arch, r):
             return "read"
         return "! a slot is given back while it is read" if i.op.startswith("ds_add") and q == "reading" else q
     r.check("release_after_reads", k.walk(read, [0], "read"))
-    r.check("releases", bool(k.find(lambda i: i.op.startswith("ds_add") and i.inside("fleet_weights_release"))), "no release")
-    flat = [i.text for i in k.code if i.op.startswith("flat_") and (i.inside("fleeti_stream_") or i.inside("fleet_weights_") or i.inside("fleeti_lds_"))]
+    r.check("releases", bool(k.find(lambda i: i.op.startswith("ds_add") and i.inside("fleet_stage_release"))), "no release")
+    flat = [i.text for i in k.code if i.op.startswith("flat_") and any(i.inside(f) for f in ("fleeti_stage", "fleeti_producer_", "fleet_stage", "fleet_producer_", "fleeti_lds_"))]
     r.check("no_flat_lds", not flat, "flat access to LDS: %s" % flat[:2])
     r.check("no_s_barrier", not any(k.code[n].barrier for l in k.loops() for n in l if any(m in l for m in copies)), "a barrier among the copies")
 

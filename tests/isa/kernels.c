@@ -146,9 +146,9 @@ KERNEL chiplet_id(uint32_t *z)
 POLICY(streaming4, fleet_load_streaming4, fleet_store_nt4)
 POLICY(streaming8, fleet_load_streaming8, fleet_store_nt8)
 POLICY(streaming16, fleet_load_streaming16, fleet_store_nt16)
-POLICY(fresh4, fleet_load_fresh4, fleet_store_nt4)
-POLICY(fresh8, fleet_load_fresh8, fleet_store_nt8)
-POLICY(fresh16, fleet_load_fresh16, fleet_store_nt16)
+POLICY(fresh4, fleet_load_coherent4, fleet_store_nt4)
+POLICY(fresh8, fleet_load_coherent8, fleet_store_nt8)
+POLICY(fresh16, fleet_load_coherent16, fleet_store_nt16)
 KERNEL streaming64(const float *x, float *z, uint32_t stride)
 {
     fleet_quad quads[4];
@@ -174,8 +174,9 @@ VIEW(16, fleet_quad)
 /* A store for each tile of a walk. */
 KERNEL walk(const fleet_linear *linear, const uint32_t *share, float *z)
 {
-    const fleet_walk first = fleet_walk_slice(linear, share[0], share[1], share[2], share[3]);
-    for (fleet_walk w = first; w.more; fleet_walk_next(&w))
+    const fleet_tile_iterator first =
+        fleet_tile_begin_slice(linear, share[0], share[1], share[2], share[3]);
+    for (fleet_tile_iterator w = first; w.more; fleet_tile_next(&w))
         z[((w.row + w.rows) * linear->n + w.column + w.columns) * 64 + fleet_lane()] = (float)w.k;
 }
 
@@ -256,7 +257,7 @@ FLEET_TILE(walked, tiles)
     FLEET_LDS(float, lds, 4 * 256);
     FLEET_FOR_TILES(walk, &args->linear, ctx)
     {
-        const fleet_k_range k = fleet_walk_wave_k(&walk, fleet_wave_id(), fleet_wave_count());
+        const fleet_k_range k = fleet_tile_wave_k(&walk, fleet_wave_id(), fleet_wave_count());
         const uint32_t row = walk.row + fleet_lane() % walk.rows;
         const uint32_t column = walk.column + fleet_lane() % walk.columns;
         float sum[4] = {0, 0, 0, 0};
@@ -287,31 +288,31 @@ typedef struct flows {
     float *sums;
 } flows;
 
-FLEET_STREAM(flow, flows)
+FLEET_PRODUCER(flow, flows)
 {
-    fleet_span(spans, args->weights + ((size_t)at[0] * ctx.tile_num + ctx.tile_index) * 65536,
-               65536 * 4);
+    fleet_producer_copy(
+        spans, args->weights + ((size_t)at[0] * ctx.tile_num + ctx.tile_index) * 65536, 65536 * 4);
 }
 FLEET_TILE(flow, flows)
 {
     const uint32_t waves = ctx.threads / fleet_wave_size();
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     fleet_status status = FLEET_OK;
     float sum = 0;
     for (uint32_t i = 0; i < 32 && !status; i++) {
-        const fleet_quad *piece = (const fleet_quad *)fleet_weights_next(&weights);
+        const fleet_quad *piece = (const fleet_quad *)fleet_stage_acquire(&weights);
         if (piece) {
             for (uint32_t w = ctx.thread; w < 512; w += ctx.threads) sum += (float)piece[w].word[0];
-            fleet_weights_release(&weights, waves);
+            fleet_stage_release(&weights, waves);
         } else {
-            status = fleet_weights_status(&weights);
+            status = fleet_consumer_status(&weights);
         }
     }
     args->sums[(size_t)at[0] * ctx.threads + ctx.thread] = sum;
     return status;
 }
 #define FLOWS(TILE, P) TILE(P, flow)
-FLEET_DISPATCH_WITH_STREAM(flows, FLOWS, FLOWS, 6, 8192)
+FLEET_DISPATCH_WITH_PIPELINE(flows, FLOWS, FLOWS, 6, 8192)
 
 extern "C" __global__ __launch_bounds__(256 + FLEET_PRODUCER_THREADS,
                                         1) void stream_loop(fleet_run run, const flows *args)

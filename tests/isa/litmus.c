@@ -494,31 +494,32 @@ typedef struct flows {
     uint32_t *errors;
 } flows;
 #if !defined(BY_HAND) && !defined(NO_STREAM)
-FLEET_STREAM(flow, flows)
+FLEET_PRODUCER(flow, flows)
 {
     FLEET_UNUSED(ctx);
-    fleet_span(spans, args->weights + (uint32_t)at[0] * PIECES * PIECE, PIECES * PIECE * 4);
+    fleet_producer_copy(spans, args->weights + (uint32_t)at[0] * PIECES * PIECE,
+                        PIECES * PIECE * 4);
 }
 FLEET_TILE(flow, flows)
 {
     const uint32_t waves = ctx.threads / fleet_wave_size();
     const uint32_t pieces = at[0] % 3 == 1 ? PIECES / 2 : PIECES;
-    fleet_weights weights = fleet_weights_open(&ctx);
+    fleet_consumer weights = fleet_consumer_open(&ctx);
     uint32_t wrong = 0, tries = 0;
     for (uint32_t i = 0; i < pieces; i++) {
-        const uint32_t *piece = (const uint32_t *)fleet_weights_next(&weights);
-        if (!piece) return fleet_weights_status(&weights);
+        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
+        if (!piece) return fleet_consumer_status(&weights);
         for (uint32_t k = 0; k < 2 * fleet_wave_id(); k++) fleet_pause(&tries);
         for (uint32_t w = ctx.thread; w < PIECE; w += ctx.threads)
             wrong += piece[w] != (((uint32_t)at[0] * PIECES + i) * PIECE + w) * 2654435761u;
-        fleet_weights_release(&weights, waves);
+        fleet_stage_release(&weights, waves);
     }
     if (wrong) fleet_add_relaxed_device(args->errors, wrong);
     if (ctx.thread == 0) fleet_add_relaxed_device(args->errors + RAN, 1);
     return FLEET_OK;
 }
 #define FLOWS(TILE, P) TILE(P, flow)
-FLEET_DISPATCH_WITH_STREAM(flows, FLOWS, FLOWS, 4, PIECE * 4)
+FLEET_DISPATCH_WITH_PIPELINE(flows, FLOWS, FLOWS, 4, PIECE * 4)
 FLEET_KERNEL(run_flows, flows, THREADS)
 {
     FLEET_WORKER_LOOP(flows);
@@ -639,12 +640,12 @@ static uint32_t by_hand(const char *name, const fleet_topology *topology, uint32
         describe(&l.read, 1, l.blocks, two ? topology->chiplets : 0, l.workers);
     }
     l.slab = (uint32_t *)device_zeros((size_t)l.blocks * SLAB * 4);
-    l.rank = (uint32_t *)device_zeros(FLEET_MAX_CHIPLETS * FLEET_LINE_BYTES);
+    l.rank = (uint32_t *)device_zeros(FLEET_MAX_CHIPLETS * FLEET_CACHE_LINE_BYTES);
     l.errors = (uint32_t *)device_zeros(512);
     host_in = (uint32_t *)pinned_zeros(4096, &in);
     host_out = (uint32_t *)pinned_zeros((size_t)(l.blocks + 2) * THREADS * 4, &out);
-    host_go = (uint32_t *)pinned_zeros(FLEET_LINE_BYTES, &go);
-    host_done = (uint32_t *)pinned_zeros(FLEET_LINE_BYTES, &done);
+    host_go = (uint32_t *)pinned_zeros(FLEET_CACHE_LINE_BYTES, &go);
+    host_done = (uint32_t *)pinned_zeros(FLEET_CACHE_LINE_BYTES, &done);
     l.in = (uint32_t *)in, l.out = (uint32_t *)out;
     l.go.elements = l.done.elements = 1;
     l.go.events.target = 1;
@@ -698,7 +699,7 @@ static uint32_t by_hand(const char *name, const fleet_topology *topology, uint32
 static fleet_status told(fleet_state *state)
 {
     static char report[4096];
-    fleet_report(state, report, sizeof report);
+    fleet_state_report(state, report, sizeof report);
     fputs(report, stderr);
     return fleet_state_status(state) ? fleet_state_status(state) : FLEET_ERROR_TIMEOUT;
 }
@@ -781,8 +782,8 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
                 fleet_event_tensor(g, "gathered", fleet_shape0(), FLEET_COUNT_DERIVED);
             fleet_in_edge(g, gather_grid, go, "i->");
             fleet_out_edge(g, gather_grid, gathered, "i->");
-            fleet_event_outside(g, go, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
-            fleet_event_outside(g, gathered, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+            fleet_event_external(g, go, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+            fleet_event_external(g, gathered, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
         }
     }
     desc.topology = *topology;
@@ -826,7 +827,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
                 wrong += __atomic_load_n(host_out + i, __ATOMIC_RELAXED) != e;
         }
     }
-    must("run", fleet_wait_state(&state, NULL));
+    must("run", fleet_state_wait(&state, NULL));
     if (wrong) printf("wrong: %u values on the host\n", wrong);
     return errors_of_plan(&l, whole ? t.chiplets * steps * launches : 0) || wrong;
 }
@@ -892,7 +893,7 @@ static uint32_t by_symbol(const char *name, const fleet_topology *topology, uint
     d.threads = THREADS;
     for (uint32_t k = 0; k < 2; k++)
         must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
-    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    if (fleet_state_wait(&state, NULL)) must("run", told(&state));
     return errors_of_plan(&l, 2 * steps * n * (alone ? 1 : 2));
 }
 
@@ -926,7 +927,7 @@ static uint32_t by_failure(const char *name, const fleet_topology *topology, uin
     if (aborts) {
         fleet_etensor go = fleet_event_tensor(g, "go", fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_in_edge(g, second, go, "i->");
-        fleet_event_outside(g, go, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+        fleet_event_external(g, go, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
         t.fails = 1; /* nothing that waits may run */
         t.tasks = 0xffffffff;
         t.out = (uint32_t *)out;
@@ -944,10 +945,10 @@ static uint32_t by_failure(const char *name, const fleet_topology *topology, uin
     must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
     if (aborts) {
         host_wait(begun, 1);
-        fleet_abort(&state);
+        fleet_state_abort(&state);
     }
-    status = fleet_wait_state(&state, NULL);
-    fleet_report(&state, report, sizeof report);
+    status = fleet_state_wait(&state, NULL);
+    fleet_state_report(&state, report, sizeof report);
     if (status != wanted || (!aborts && !strstr(report, "may_fail"))) {
         printf("wrong: %s\n%s\n", fleet_status_text(status), report);
         return 1;
@@ -956,9 +957,9 @@ static uint32_t by_failure(const char *name, const fleet_topology *topology, uin
     t.fails = 0;
     must("copy", fleet_to_device(args, &t, sizeof t, NULL));
     must("clear", fleet_device_clear(l.errors, 512, NULL));
-    must("recover", fleet_recover(&state, NULL));
+    must("recover", fleet_state_recover(&state, NULL));
     must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
-    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    if (fleet_state_wait(&state, NULL)) must("run", told(&state));
     return errors_of_plan(&l, t.tasks * steps);
 }
 
@@ -989,9 +990,9 @@ static uint32_t by_stream(const fleet_topology *topology, uint32_t steps)
     free(weights);
     d.steps = steps = steps < 2 ? steps : 2;
     d.threads = THREADS;
-    d.stream_bytes = FLEET_STREAM_BYTES(flows);
+    d.pipeline_bytes = FLEET_PIPELINE_BYTES(flows);
     must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_flows), args));
-    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    if (fleet_state_wait(&state, NULL)) must("run", told(&state));
     return errors_of_plan(&l, tasks * steps);
 }
 
@@ -1071,7 +1072,7 @@ static uint32_t by_tensors(const fleet_topology *topology, uint32_t steps)
     d.threads = THREADS;
     for (uint32_t k = 0; k < 3; k++)
         must("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args));
-    if (fleet_wait_state(&state, NULL)) must("run", told(&state));
+    if (fleet_state_wait(&state, NULL)) must("run", told(&state));
     return errors_of(&l);
 }
 
@@ -1081,7 +1082,7 @@ int main(int argc, char **argv)
     uint32_t epochs = argc > 2 ? (uint32_t)atoi(argv[2]) : 6, plan;
     uint32_t slices = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
     fleet_topology topology;
-    must("query", fleet_query_topology(&topology));
+    must("query", fleet_topology_query(&topology));
 #if defined(LITMUS_MUTANTS)
     if (getenv("LITMUS_MUTANT")) litmus_host = (uint32_t)atoi(getenv("LITMUS_MUTANT"));
     if (hipMemcpyToSymbol(HIP_SYMBOL(litmus_device), &litmus_host, sizeof litmus_host)) return 2;

@@ -59,7 +59,7 @@ class Mutant:
 
     def place(self, text):
         """Where `old` begins in the header."""
-        definition = re.compile(r"^(?:FLEET_(?:DEVICE|BOTH|GLOBAL\(\d+\))|static) [^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
+        definition = re.compile(r"^(?:FLEET_(?:DEVICE|HOST_DEVICE|GLOBAL\(\d+\))|static) [^;{}]*?\b%s\([^;{}]*\)\n\{\n" % self.function, re.M)
         found = list(definition.finditer(text))
         for first, last in self.others if self.header == DEVICE else []:
             begin = text.index(first)
@@ -145,8 +145,8 @@ MUTANTS = [
     M("streaming view: without the policy", DEVICE, "fleet_view_load_streaming16", "FLEETI_SC1_NT", "0", sim=None, why=HINT),
     M("streaming store: a plain one", DEVICE, "fleet_store_nt16", "__builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));",
       "*FLEETI_AT(fleeti_vector, at) = v;", sim=None, why=HINT),
-    M("fresh load: of workgroup scope", DEVICE, "fleet_load_fresh8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
-    M("walk: a division for each tile", GRAPH, "fleet_walk_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
+    M("fresh load: of workgroup scope", DEVICE, "fleet_load_coherent8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
+    M("walk: a division for each tile", GRAPH, "fleet_tile_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
     M("sums over waves: the barriers", DEVICE, "fleeti_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
@@ -235,7 +235,7 @@ MUTANTS = [
     L("abort: a wait does not look at the host's word", DEVICE, "fleeti_check_watch", "fleet_load_relaxed_system(watch->host_abort)", "0", "aborts"),
     L("stage: acquired before it is full", DEVICE, "fleeti_stage_is_ready", "fleeti_stage_is_full(&s->ring, stage, use)", "1", "flow"),
     L("stage: filled while it is read", DEVICE, "fleeti_producer_stage_is_free", "!fleeti_any(!fleeti_stage_is_free(&p->ring, p->stage, p->use, p->waves))", "1", "flow"),
-    L("stage: releases count for one wave", DEVICE, "fleet_weights_release", "s->waves / sharers", "s->waves", "flow"),
+    L("stage: releases count for one wave", DEVICE, "fleet_stage_release", "s->waves / sharers", "s->waves", "flow"),
 ]
 
 

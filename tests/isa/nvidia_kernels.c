@@ -122,9 +122,9 @@ PATH(copy)(const void *from, float *x)
 }
 PATH(loads_fresh)(const void *at, fleet_quad *to)
 {
-    to[0] = fleet_load_fresh16(at);
-    to[1].word[0] = fleet_load_fresh4(at);
-    *(uint64_t *)to[2].word = fleet_load_fresh8(at);
+    to[0] = fleet_load_coherent16(at);
+    to[1].word[0] = fleet_load_coherent4(at);
+    *(uint64_t *)to[2].word = fleet_load_coherent8(at);
 }
 
 /* ---- the weight pipeline ---- */
@@ -150,32 +150,32 @@ PATH(stream_is_full)(uint32_t slot, uint32_t use, uint32_t *x)
     const fleeti_pipeline s = ring();
     if (fleeti_stage_is_full(&s, slot, use)) *x = *(const uint32_t *)s.ring;
 }
-PATH(stream_release)(uint32_t *x, fleet_weights weights)
+PATH(stream_release)(uint32_t *x, fleet_consumer weights)
 {
     weights.ring = ring();
     *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
-    fleet_weights_release(&weights, 1);
+    fleet_stage_release(&weights, 1);
 }
-PATH(stream_give_back)(uint32_t *x, fleet_weights weights)
+PATH(stream_give_back)(uint32_t *x, fleet_consumer weights)
 {
     weights.ring = ring();
     *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
-    fleet_weights_give_back(&weights, 4, 1);
+    fleet_stages_release(&weights, 4, 1);
 }
-PATH(stream_begins)(fleet_spans spans, uint32_t task)
+PATH(stream_begins)(fleet_producer spans, uint32_t task)
 {
     spans.ring = ring();
     fleeti_producer_begin_task(&spans, task);
 }
-PATH(stream_awaits_step)(fleet_spans spans, const char *from)
+PATH(stream_awaits_step)(fleet_producer spans, const char *from)
 {
     spans.ring = ring();
-    if (fleet_span_await_step(&spans)) fleet_span(&spans, from, 1024);
+    if (fleet_producer_await_step(&spans)) fleet_producer_copy(&spans, from, 1024);
 }
-PATH(stream_awaits_task)(fleet_spans spans, const uint32_t *from, uint32_t *to)
+PATH(stream_awaits_task)(fleet_producer spans, const uint32_t *from, uint32_t *to)
 {
     spans.ring = ring();
-    if (fleet_span_await(&spans)) *to = fleet_load_fresh4(from);
+    if (fleet_producer_await_task(&spans)) *to = fleet_load_coherent4(from);
 }
 PATH(stream_quits)(uint32_t *to)
 {
@@ -245,7 +245,7 @@ PATH(stream_begun)(fleeti_worker w)
 {
     fleeti_pipeline_begun(&w);
 }
-PATH(stream_posted)(fleeti_worker w, fleet_spans p, uint32_t *to)
+PATH(stream_posted)(fleeti_worker w, fleet_producer p, uint32_t *to)
 {
     *to = fleeti_produce_posted(&w, &p) + FLEETI_TASK(&w, id);
 }
@@ -253,7 +253,7 @@ PATH(stream_quit)(fleeti_worker w)
 {
     fleeti_pipeline_stop(&w);
 }
-PATH(produce_fetch)(fleeti_worker w, fleet_spans p, uint32_t *x)
+PATH(produce_fetch)(fleeti_worker w, fleet_producer p, uint32_t *x)
 {
     fleeti_produce_fetch(&w, &p, 0, 0);
     fleeti_produce_fetched(&w, &p, 0);

@@ -1,13 +1,13 @@
-/* The weight pipeline's ring of stages, some of which tasks never acquire: fleeti_producer_begin_task, fleet_span,
+/* The weight pipeline's ring of stages, some of which tasks never acquire: fleeti_producer_begin_task, fleet_producer_copy,
    fleeti_producer_await_stage, fleeti_producer_stage_abandoned, fleeti_producer_await_copy, fleeti_producer_end_task, fleeti_producer_end,
-   fleet_weights_open, fleet_weights_next, fleet_weights_release and the stream functions of NVIDIA of fleet_device.h and
+   fleet_consumer_open, fleet_stage_acquire, fleet_stage_release and the stream functions of NVIDIA of fleet_device.h and
    fleet_sched.h, under STATIC, where no task waits for an event.
 
    Two waves run TASKS tasks in order and meet at a barrier after each; the producer runs ahead of them, and a process for
    each slot is the copy engine, which lands copies in any order. A task declares PIECES pieces. Each wave takes any number
    of them, from none to one more than there are, and gives back those that it took. The two may differ, as long as all pieces
    have slots of their own; else (-DTOGETHER) both take as many: a wave that waits at the barrier with a piece untaken that
-   the ring needs for another wave's next piece would wait for ever, which is what fleet_weights_release asks not to do.
+   the ring needs for another wave's next piece would wait for ever, which is what fleet_stage_release asks not to do.
 
    The barriers of a slot are mbarriers, of which a look tells the parity of the phase in progress and nothing else: one for
    `released`, and two for `landed`, of even and of odd uses. The word `turn` is the use that the producer has begun in slot
@@ -151,7 +151,7 @@ proctype producer()
         piece = 0;
         do
         :: piece < PIECES ->
-            /* fleet_span: fleeti_producer_stage_is_free, else fleeti_producer_await_stage */
+            /* fleet_producer_copy: fleeti_producer_stage_is_free, else fleeti_producer_await_stage */
             if
             :: PASSED(released[slot], use + 1) -> skip
             :: else ->
@@ -243,7 +243,7 @@ proctype wave(byte w)
         :: w == 0 -> begun = task + 1
         :: else -> skip
         fi;
-        /* The tile. fleet_weights_open: */
+        /* The tile. fleet_consumer_open: */
 #ifdef TOGETHER
         if
         :: w == 0 ->
@@ -264,7 +264,7 @@ proctype wave(byte w)
 #endif
         do
 #ifdef APART
-        :: MORE && (next == PIECES - 1) != w -> d_step { next++ } /* fleet_weights_skip */
+        :: MORE && (next == PIECES - 1) != w -> d_step { next++ } /* fleet_stages_skip */
         :: MORE && (next == PIECES - 1) == w ->
 #else
         :: MORE ->
@@ -278,7 +278,7 @@ proctype wave(byte w)
             fi;
             s = (slot + next) % SLOTS;
             u = use + (slot + next) / SLOTS;
-            /* fleet_weights_next: fleeti_stage_is_ready, fleeti_stages_wait */
+            /* fleet_stage_acquire: fleeti_stage_is_ready, fleeti_stages_wait */
             do
 #ifdef BROKEN_BARRIER_BEFORE_TURN
             :: HAS_LANDED(s, u) ->

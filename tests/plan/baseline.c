@@ -89,7 +89,7 @@ static fleet_graph *placed_graph(void)
             else
                 grid = fleet_call_device(g, name, i, fleet_shape1(chiplets), layer);
             fleet_grid_level(g, grid, o->level);
-            fleet_place(g, grid, fleet_map1(fleet_axis(0, 1, 0, 1)));
+            fleet_grid_place(g, grid, fleet_map1(fleet_axis(0, 1, 0, 1)));
             if (o->tiles) fleet_grid_tiles(g, grid, fleet_dim_of(o->tiles));
             if (before.id)
                 fleet_in_edge(g, grid, before,
@@ -116,7 +116,7 @@ static fleet_plan *step_plan(test_run *t, fleet_graph *g, uint32_t unaware, uint
     desc.topology = fleet_topology_preset(FLEET_MI350X);
     desc.schedule = schedule;
     desc.workers_per_chiplet = W;
-    desc.unaware = unaware;
+    desc.chiplet_unaware = unaware;
     desc.counter_levels = levels;
     if (fleet_plan_build(g, &desc, &plan))
         test_fail(t, __FILE__, __LINE__, "%s", fleet_graph_error(g));
@@ -271,8 +271,8 @@ static fleet_graph *two_grids(uint32_t slices, uint32_t tiles)
         fleet_grid_tiles(g, c, fleet_dim_of(tiles));
     }
     /* In a chiplet-aware plan all of F is on one chiplet: a scope and placements that an unaware plan cannot keep. */
-    fleet_place(g, c, fleet_map1(fleet_axis(0, 0, 1, 1)));
-    fleet_place(g, e, fleet_map1(fleet_axis(0, 0, 1, 1)));
+    fleet_grid_place(g, c, fleet_map1(fleet_axis(0, 0, 1, 1)));
+    fleet_grid_place(g, e, fleet_map1(fleet_axis(0, 0, 1, 1)));
     fleet_event_scope(g, F, FLEET_SCOPE_CHIPLET);
     fleet_out_edge(g, d, E, "->");
     fleet_in_edge(g, c, E, "i->");
@@ -290,7 +290,7 @@ static void dealt_in_turn(test_run *t)
     uint32_t q, d, seen = 0;
     char report[4096];
     desc.topology = fleet_topology_make(4, 2);
-    desc.unaware = 1;
+    desc.chiplet_unaware = 1;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     check_plan(t, plan);
     for (q = 0; q < plan->n_queues; q++)
@@ -328,13 +328,13 @@ static void default_tiles(test_run *t)
     desc.topology = fleet_topology_make(2, 3);
     desc.topology.units[1] = 6;
     desc.schedule = FLEET_SCHEDULE_CHIPLET;
-    desc.unaware = 1;
+    desc.chiplet_unaware = 1;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     check_plan(t, plan);
     CHECK_INT(grids_of(plan)[0].tiles, 5);
     CHECK_INT(plan->n_descs, (3 + 2) * 5 + 2 + 2);
     fleet_plan_free(plan);
-    desc.unaware = 0; /* and then they are ignored */
+    desc.chiplet_unaware = 0; /* and then they are ignored */
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_INT(grids_of(plan)[0].tiles, 0);
     CHECK_INT(events_of(plan)[1].scoped[FLEET_SCOPE_CHIPLET], 2);
@@ -349,7 +349,7 @@ static void unfused_and_unaware(test_run *t)
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan;
     desc.topology = fleet_topology_make(4, 2);
-    desc.unaware = desc.unfused = 1;
+    desc.chiplet_unaware = desc.unfused = 1;
     desc.counter_levels = 1;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     check_plan(t, plan);
@@ -367,7 +367,7 @@ static void ready_queues(test_run *t)
     uint32_t k, entries = 0;
     desc.topology = fleet_topology_make(4, 2);
     desc.schedule = FLEET_SCHEDULE_DYNAMIC;
-    desc.unaware = 1;
+    desc.chiplet_unaware = 1;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_INT(fleet_plan_check(plan, (size_t)plan->bytes), FLEET_OK);
     for (k = 0; k < 4; k++) {

@@ -43,7 +43,7 @@ static void check_tensors(test_run *t, const fleet_plan *plan, plan_words *words
     for (i = 0; i < plan->n_events; i++) {
         const fleeti_event *event = &events_of(plan)[i];
         if (event->elements)
-            CHECK_INT((event->counter & ~FLEETI_SYSTEM) % (FLEET_LINE_BYTES / 4), 0);
+            CHECK_INT((event->counter & ~FLEETI_SYSTEM) % (FLEET_CACHE_LINE_BYTES / 4), 0);
         for (e = 0; e < event->elements; e++) {
             counter_use *word = word_of(plan, words, event->counter + e * event->stride);
             CHECK(word && word != words->device && word != words->system);

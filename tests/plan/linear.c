@@ -1,4 +1,4 @@
-/* Linear layers: how fleet_linear_part and fleet_part_tile split an operator, and what fleet_linear_choose makes of
+/* Linear layers: how fleet_linear_partition and fleet_partition_tile split an operator, and what fleet_linear_choose makes of
    it: against iterations counted by hand, the figures of FLEET, and every input that it must refuse.
 
        linear [NAME]      FLEET_SEED=n runs that one shape, FLEET_DEEP=1 many more */
@@ -51,7 +51,7 @@ static fleet_linear_desc tiles_of(int64_t m, int64_t n, uint32_t workers)
 /* ---- the cuts and the walks ------------------------------------------------------------------ */
 
 /* A tile follows the previous one as its traversal says. */
-static void check_follows(test_run *t, const fleet_linear *l, const fleet_part *p, uint32_t i,
+static void check_follows(test_run *t, const fleet_linear *l, const fleet_partition *p, uint32_t i,
                           fleet_tile before, fleet_tile at)
 {
     const uint32_t first = before.n - p->first_n, column = at.n - p->first_n;
@@ -90,10 +90,10 @@ static void cover_one(test_run *t, uint64_t seed)
     CHECK_INT(fleet_linear_n_tiles(&l), n_tiles);
     times = (uint8_t *)calloc((size_t)m_tiles * n_tiles * l.k, 1);
     for (s = 0; s < slices && !t->failed_here; s++) {
-        const fleet_part p = fleet_linear_part(&l, s, slices);
+        const fleet_partition p = fleet_linear_partition(&l, s, slices);
         fleet_tile before = {0, 0};
         for (i = 0; p.k && i < p.m_tiles * p.n_tiles && !t->failed_here; i++) {
-            const fleet_tile at = fleet_part_tile(&l, &p, i);
+            const fleet_tile at = fleet_partition_tile(&l, &p, i);
             if (at.m >= m_tiles || at.n >= n_tiles || p.first_k + p.k > l.k) {
                 test_fail(t, __FILE__, __LINE__, "slice %u tile %u is (%u, %u)", s, i, at.m, at.n);
                 break;
@@ -126,12 +126,12 @@ static void grid_of_the_paper(test_run *t)
     uint32_t traversal, i;
     for (traversal = 0; traversal < 3; traversal++) {
         fleet_linear l = {64, 384, 256, 16, 64, 256, 2, FLEET_SPLIT_N, 0, 2};
-        fleet_part p = fleet_linear_part(&l, 0, 1);
+        fleet_partition p = fleet_linear_partition(&l, 0, 1);
         char got[128] = "";
         l.traversal = traversal;
         CHECK_INT(p.m_tiles * p.n_tiles, 24);
         for (i = 0; i < 24; i++) {
-            const fleet_tile at = fleet_part_tile(&l, &p, i);
+            const fleet_tile at = fleet_partition_tile(&l, &p, i);
             snprintf(got + strlen(got), sizeof got - strlen(got), "%u%u%c", at.m, at.n,
                      i % 4 == 3 ? '|' : ' ');
         }
@@ -262,14 +262,14 @@ static void walk_one(test_run *t, uint64_t seed)
     }
     CHECK_INT(fleet_linear_choose(&d, &chip, &p), FLEET_OK);
     for (c = 0; c < chiplets; c++) {
-        const fleet_part part = fleet_linear_part(&p.linear, cu ? 0 : c, p.slices);
+        const fleet_partition part = fleet_linear_partition(&p.linear, cu ? 0 : c, p.slices);
         const uint32_t tiles = part.m_tiles * part.n_tiles;
         if (tiles % (workers * unit)) return; /* a last step that is not full */
         for (step = 0; step * workers * unit < tiles; step++) {
             mark++;
             for (w = 0; w < workers; w++) {
                 const uint32_t i = (step * workers + w) * unit + (cu ? c : 0);
-                const fleet_tile at = fleet_part_tile(&p.linear, &part, i);
+                const fleet_tile at = fleet_partition_tile(&p.linear, &part, i);
                 CHECK(at.n < 512 && at.m < 512);
                 weights += seen_n[at.n] != mark;
                 held += seen_m[at.m] != mark;

@@ -22,10 +22,10 @@ static void compare(test_run *t, const char *einsum, fleet_map map, int grid_ran
     int64_t tasks = ref_points(grid_extent, grid_rank), elements, i, e;
     int k, outside = 0;
     uint32_t d, w, n;
-    for (k = 0; k < grid_rank; k++) gs = fleet_shape_and(gs, fleet_dim_of(grid_extent[k]));
+    for (k = 0; k < grid_rank; k++) gs = fleet_shape_append(gs, fleet_dim_of(grid_extent[k]));
     for (k = 0; k < event_rank; k++) {
-        es = fleet_shape_and(es, fleet_dim_of(event_extent[k]));
-        every = fleet_map_and(every, fleet_axis_every());
+        es = fleet_shape_append(es, fleet_dim_of(event_extent[k]));
+        every = fleet_map_append(every, fleet_axis_all());
     }
     elements = ref_points(event_extent, event_rank);
     CHECK(tasks < MOST_POINTS && elements < MOST_POINTS / 16);
@@ -138,9 +138,9 @@ static void affine_maps(test_run *t)
                 a.lower = fleet_dim_of((int64_t)draw(&seed, 8) - 3);
                 a.limit = fleet_dim_of((int64_t)draw(&seed, 16) - 3);
             }
-            if (!draw(&seed, 4)) a = fleet_axis_every();
+            if (!draw(&seed, 4)) a = fleet_axis_all();
             event[j] = 1 + (int32_t)draw(&seed, 14);
-            map = fleet_map_and(map, a);
+            map = fleet_map_append(map, a);
         }
         compare(t, NULL, map, grid_rank, grid, event_rank, event);
         if (t->failed_here) printf("  (random map %d)\n", i);

@@ -168,7 +168,7 @@ static fleet_graph *layer_graph(int device_tasks)
         }
         before = E;
     }
-    fleet_event_outside(g, before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
+    fleet_event_external(g, before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_DEVICE);
     return g;
 }
 
@@ -483,8 +483,8 @@ static void placement_by_hand(test_run *t)
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan;
     fleet_grid_level(g, c, FLEET_LEVEL_CHIPLET);
-    fleet_place(g, a, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(1, -1, 2, 1)));
-    fleet_place(g, c, fleet_map1(fleet_axis(0, 0, 1, 1)));
+    fleet_grid_place(g, a, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(1, -1, 2, 1)));
+    fleet_grid_place(g, c, fleet_map1(fleet_axis(0, 0, 1, 1)));
     fleet_out_edge(g, a, E, "ij->");
     fleet_in_edge(g, c, E, "i->");
     desc.topology = fleet_topology_make(2, 3);
@@ -516,9 +516,9 @@ static void scopes(test_run *t)
         fleet_in_edge(g, q, b, "i->i");
         fleet_out_edge(g, q, s, "i->i");
         fleet_in_edge(g, r, s, "i->i");
-        fleet_place(g, p, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 0, 1)));
-        fleet_place(g, q, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 0, 1)));
-        fleet_place(g, r, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 1, 1)));
+        fleet_grid_place(g, p, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 0, 1)));
+        fleet_grid_place(g, q, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 0, 1)));
+        fleet_grid_place(g, r, fleet_map2(fleet_axis(0, 1, 0, 1), fleet_axis(0, 0, 1, 1)));
         if (wide) {
             fleet_event_scope(g, b, FLEET_SCOPE_CHIPLET);
             fleet_event_scope(g, s, FLEET_SCOPE_SYSTEM);
@@ -552,9 +552,9 @@ static void outside(test_run *t)
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan;
     const fleet_task *task;
-    fleet_event_outside(g, in, FLEET_OUTSIDE_NOTIFIES, 2, FLEET_SCOPE_SYSTEM);
-    fleet_event_outside(g, out, FLEET_OUTSIDE_NOTIFIES | FLEET_OUTSIDE_WAITS, 1,
-                        FLEET_SCOPE_DEVICE);
+    fleet_event_external(g, in, FLEET_EXTERNAL_NOTIFIES, 2, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(g, out, FLEET_EXTERNAL_NOTIFIES | FLEET_EXTERNAL_WAITS, 1,
+                         FLEET_SCOPE_DEVICE);
     fleet_in_edge(g, a, in, "i->");
     fleet_out_edge(g, a, out, "i->");
     desc.topology = fleet_topology_make(1, 4);
@@ -822,10 +822,10 @@ static void chosen_schedules(test_run *t)
     fleet_out_edge(g, even, done, "i->");
     fleet_in_edge(g, uneven, done, "i->");
     fleet_in_edge(g, bound, owed, "i->");
-    fleet_event_outside(g, owed, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
-    fleet_grid_time(g, even, 1000, 0, 0);
-    fleet_grid_time(g, uneven, 100000, 150, 0);
-    fleet_grid_time(g, bound, 100000, 150, 0);
+    fleet_event_external(g, owed, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+    fleet_grid_cost(g, even, 1000, 0, 0);
+    fleet_grid_cost(g, uneven, 100000, 150, 0);
+    fleet_grid_cost(g, bound, 100000, 150, 0);
     desc.topology = fleet_topology_make(2, 8);
     desc.schedule = FLEET_SCHEDULE_AUTO;
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);

@@ -33,12 +33,13 @@ static fleet_graph *chain(const way *w, uint32_t n)
         if (before.id) fleet_in_edge(g, grid, before, "i->");
         if (w->buffers) {
             snprintf(name, sizeof name, "buffer %u", i);
-            fleet_writes(g, grid, fleet_buffer_named(g, name));
+            fleet_grid_writes(g, grid, fleet_declare_buffer(g, name));
         }
         snprintf(name, sizeof name, "event %u", i);
         before = fleet_event_tensor(g, name, fleet_shape0(), FLEET_COUNT_DERIVED);
         fleet_out_edge(g, grid, before, "i->");
-        if (w->outside) fleet_event_outside(g, before, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
+        if (w->outside)
+            fleet_event_external(g, before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_DEVICE);
     }
     return g;
 }

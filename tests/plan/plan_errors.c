@@ -71,7 +71,7 @@ static void null_pointers(test_run *t)
     CHECK_INT(fleet_call_device(NULL, "x", 0, ONE, 0).id, 0);
     CHECK_INT(fleet_event_tensor(NULL, "x", ONE, 0).id, 0);
     CHECK_INT(fleet_symbol(NULL, "x", 0, 1).symbol, 0);
-    CHECK_INT(fleet_buffer_named(NULL, "x").id, 0);
+    CHECK_INT(fleet_declare_buffer(NULL, "x").id, 0);
     fleet_grid_level(NULL, none, FLEET_LEVEL_CU);
     fleet_plan_free(NULL);
     fleet_graph_destroy(NULL);
@@ -152,11 +152,11 @@ static void arguments(test_run *t)
     g = graph(&j);
     fleet_call_device(
         g, "x", 0,
-        fleet_shape_and(
-            fleet_shape_and(fleet_shape_and(fleet_shape4(fleet_dim_of(1), fleet_dim_of(1),
-                                                         fleet_dim_of(1), fleet_dim_of(1)),
-                                            fleet_dim_of(1)),
-                            fleet_dim_of(1)),
+        fleet_shape_append(
+            fleet_shape_append(fleet_shape_append(fleet_shape4(fleet_dim_of(1), fleet_dim_of(1),
+                                                               fleet_dim_of(1), fleet_dim_of(1)),
+                                                  fleet_dim_of(1)),
+                               fleet_dim_of(1)),
             fleet_dim_of(1)),
         0);
     BROKEN(g, j, FLEET_ERROR_ARGUMENT, "at most 6 axes");
@@ -173,11 +173,11 @@ static void arguments(test_run *t)
     BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: scope 4");
     g = graph(&j);
     E = fleet_event_tensor(g, "E", ONE, 0);
-    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 1, FLEET_SCOPE_DEVICE);
+    fleet_event_external(g, E, FLEET_EXTERNAL_WAITS, 1, FLEET_SCOPE_DEVICE);
     BROKEN(g, j, FLEET_ERROR_ARGUMENT, "event tensor E: external roles 2 with 1 notifies");
     g = graph(&j);
     E = fleet_event_tensor(g, "E", ONE, 0);
-    fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_CHIPLET);
+    fleet_event_external(g, E, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_CHIPLET);
     BROKEN(g, j, FLEET_ERROR_ARGUMENT, "device or system");
 }
 
@@ -199,7 +199,7 @@ static void handles(test_run *t)
     BROKEN(g, j, FLEET_ERROR_HANDLE, "event tensor handle 3");
     g = graph(&j);
     x = fleet_call_device(g, "x", 0, ONE, 0);
-    fleet_reads(g, x, b);
+    fleet_grid_reads(g, x, b);
     BROKEN(g, j, FLEET_ERROR_HANDLE, "buffer handle 1");
     g = graph(&j);
     fleet_call_device(g, "x", 0, fleet_shape1(n), 0);
@@ -237,13 +237,13 @@ static void handles_of_another_graph(test_run *t)
             E[k] = fleet_event_tensor(g[k], "E", ONE, 0);
             x[k] = fleet_call_device(g[k], "x", 0, ONE, 0);
             r[k] = fleet_runtime_tensor(g[k], "r", ONE, x[k]);
-            b[k] = fleet_buffer_named(g[k], "b");
+            b[k] = fleet_declare_buffer(g[k], "b");
         }
         a.limit = n[1];
         if (i == 0) fleet_grid_level(g[0], x[1], FLEET_LEVEL_CU);
         if (i == 1) fleet_out_edge(g[0], x[0], E[1], "i->i");
         if (i == 2) fleet_event_counts(g[0], E[0], r[1]);
-        if (i == 3) fleet_reads(g[0], x[0], b[1]);
+        if (i == 3) fleet_grid_reads(g[0], x[0], b[1]);
         if (i == 4) fleet_call_device(g[0], "y", 0, fleet_shape1(fleet_dim_plus(n[1], 1)), 0);
         if (i == 5) fleet_grid_slices(g[0], x[0], n[1]);
         if (i == 6) fleet_grid_tiles(g[0], x[0], n[1]);
@@ -336,7 +336,7 @@ static void maps(test_run *t)
         if (i == 2) m = fleet_map2(a, a);
         if (i == 3) m = fleet_map1(fleet_axis(6, 1, 0, 1));
         if (i == 4) m = fleet_map1(fleet_axis_retile(0, 0, 2, fleet_dim_of(0)));
-        while (i == 5 && m.rank < 7) m = fleet_map_and(m, a);
+        while (i == 5 && m.rank < 7) m = fleet_map_append(m, a);
         fleet_in_edge_map(g, x, E, m);
         BROKEN(g, j, FLEET_ERROR_MAP, text[i]);
     }
@@ -350,7 +350,7 @@ static void maps_out_of_shape(test_run *t)
     fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape1(n), 0);
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_plan *plan;
-    fleet_out_edge_map(g, p, E, fleet_map2(fleet_axis_every(), fleet_axis(0, 2, 0, 1)));
+    fleet_out_edge_map(g, p, E, fleet_map2(fleet_axis_all(), fleet_axis(0, 2, 0, 1)));
     fleet_bind_at_build(&desc, n, 4);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     fleet_plan_free(plan);
@@ -366,7 +366,7 @@ static void maps_out_of_shape(test_run *t)
     CHECK_INT(fleet_graph_status(g), FLEET_OK);
     CHECK_INT(strlen(fleet_graph_error(g)), 0);
     fleet_plan_free(plan);
-    fleet_in_edge_map(g, p, E, fleet_map2(fleet_axis_every(), fleet_axis(0, -1, 1, 1)));
+    fleet_in_edge_map(g, p, E, fleet_map2(fleet_axis_all(), fleet_axis(0, -1, 1, 1)));
     REFUSED(g, &desc, FLEET_ERROR_MAP_RANGE, "in edge: task p(2) reaches -1 on axis 1");
     g = fleet_graph_create(NULL);
     E = fleet_event_tensor(g, "E", ONE, 0);
@@ -496,7 +496,7 @@ static void symbols_at_launch(test_run *t)
     CHECK(fleet_plan_bucket(plan, 3) == plan && !fleet_plan_bucket(plan, 4));
     fleet_plan_free(plan);
     E = fleet_event_tensor(g, "E", fleet_shape0(), 0);
-    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(g, E, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     fleet_out_edge(g, x, E, "i->");
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_UNSUPPORTED);
     CHECK_TEXT(fleet_graph_error(g),
@@ -706,7 +706,7 @@ static void too_many(test_run *t)
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(70000)), 0);
     fleet_out_edge(g, x, E, "i->ie");
     x = fleet_call_device(g, "y", 0, ONE, 0);
-    fleet_in_edge_map(g, x, E, fleet_map2(fleet_axis_every(), fleet_axis(0, 0, 1, 1)));
+    fleet_in_edge_map(g, x, E, fleet_map2(fleet_axis_all(), fleet_axis(0, 0, 1, 1)));
     REFUSED(g, NULL, FLEET_ERROR_TOO_MANY_EDGES, "task y(0) has 70000 wait records, at most 65535");
     g = fleet_graph_create(NULL);
     E = fleet_event_tensor(g, "E", fleet_shape1(fleet_dim_of(65536)), 0);
@@ -727,7 +727,7 @@ static void scope_too_narrow(test_run *t)
             "event tensor E: scope chiplet is given, but E[0] needs scope device");
     g = pair(fleet_dim_of(4), 0, &E);
     fleet_event_scope(g, E, FLEET_SCOPE_DEVICE);
-    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(g, E, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     REFUSED(g, NULL, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
 }
 
@@ -757,13 +757,13 @@ static void unaware(test_run *t)
         x = fleet_call_device(g, "x", 0, ONE, 0);
         fleet_grid_level(g, x, c[i / 2].level);
         fleet_grid_tiles(g, x, fleet_dim_of(c[i / 2].tiles));
-        desc.unaware = i % 2;
+        desc.chiplet_unaware = i % 2;
         REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, c[i / 2].text);
     }
-    desc.unaware = 2;
+    desc.chiplet_unaware = 2;
     g = fleet_graph_create(NULL);
-    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "plan: unaware is 2, not 0 or 1");
-    desc.unaware = 1;
+    REFUSED(g, &desc, FLEET_ERROR_ARGUMENT, "plan: chiplet_unaware is 2, not 0 or 1");
+    desc.chiplet_unaware = 1;
     g = fleet_graph_create(NULL); /* a symbol may give 0 */
     n = fleet_symbol(g, "n", 0, 4);
     x = fleet_call_device(g, "x", 0, ONE, 0);
@@ -796,7 +796,7 @@ static void unaware(test_run *t)
     REFUSED(g, &desc, FLEET_ERROR_TOO_MANY_TASKS, "grid x brings the graph to over 2^31-1 tasks");
     g = pair(fleet_dim_of(4), 0, &E);
     fleet_event_scope(g, E, FLEET_SCOPE_DEVICE);
-    fleet_event_outside(g, E, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(g, E, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     REFUSED(g, &desc, FLEET_ERROR_SCOPE, "scope device is given, but E[0] needs scope system");
     g = pair(fleet_dim_of(4), 0, &E);
     fleet_event_scope(g, E, FLEET_SCOPE_CHIPLET);
@@ -843,21 +843,21 @@ static void static_orders(test_run *t)
     fleet_out_edge(g, makes_f, F, "i->i");
     fleet_out_edge(g, makes_e, E, "i->i");
     desc.topology = fleet_topology_make(2, 1);
-    fleet_place(g, wants_e, fleet_map1(zero));
-    fleet_place(g, makes_f, fleet_map1(zero)); /* behind wants_e */
-    fleet_place(g, wants_f, fleet_map1(one));
-    fleet_place(g, makes_e, fleet_map1(one)); /* behind wants_f */
+    fleet_grid_place(g, wants_e, fleet_map1(zero));
+    fleet_grid_place(g, makes_f, fleet_map1(zero)); /* behind wants_e */
+    fleet_grid_place(g, wants_f, fleet_map1(one));
+    fleet_grid_place(g, makes_e, fleet_map1(one)); /* behind wants_f */
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
     /* Either of the two queues may be named. */
     CHECK_TEXT(fleet_graph_error(g), "in the queue of worker 0 of chiplet ");
     CHECK_TEXT(fleet_graph_error(g), " is before makes_");
     CHECK_TEXT(fleet_graph_error(g), ", but can run only after it: add grid makes_");
-    fleet_place(g, makes_f, fleet_map2(zero, one)); /* on a worker of its own it is fine */
+    fleet_grid_place(g, makes_f, fleet_map2(zero, one)); /* on a worker of its own it is fine */
     desc.topology = fleet_topology_make(2, 2);
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     fleet_plan_free(plan);
-    fleet_place(g, makes_f, fleet_map1(zero));
-    fleet_place(g, wants_f, fleet_map1(one));
+    fleet_grid_place(g, makes_f, fleet_map1(zero));
+    fleet_grid_place(g, wants_f, fleet_map1(one));
     desc.schedule = FLEET_SCHEDULE_CHIPLET;
     REFUSED(g, &desc, FLEET_ERROR_ORDER, "(0) is before makes_");
 }
@@ -1120,7 +1120,7 @@ static void no_outside_under_dynamic(test_run *t)
     fleet_grid x = fleet_call_device(g, "x", 0, fleet_shape0(), 0);
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_in_edge(g, x, E, "->");
-    fleet_event_outside(g, E, FLEET_OUTSIDE_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+    fleet_event_external(g, E, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
     desc.schedule = FLEET_SCHEDULE_DYNAMIC;
     REFUSED(g, &desc, FLEET_ERROR_UNSUPPORTED,
             "give grid x, which waits for it, the schedule STATIC");
@@ -1142,7 +1142,7 @@ static void schedules_of_grids(test_run *t)
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
     fleet_grid_schedule(g, x, FLEET_SCHEDULE_DYNAMIC);
-    fleet_place(g, x, fleet_map2(fleet_axis(0, 0, 0, 1), fleet_axis(0, 0, 0, 1)));
+    fleet_grid_place(g, x, fleet_map2(fleet_axis(0, 0, 0, 1), fleet_axis(0, 0, 0, 1)));
     REFUSED(g, NULL, FLEET_ERROR_PLACEMENT, "only a STATIC grid may name workers");
     g = fleet_graph_create(NULL);
     x = fleet_call_device(g, "x", 0, fleet_shape1(fleet_dim_of(4)), 0);
@@ -1188,23 +1188,23 @@ static void placements(test_run *t)
         fleet_axis_map good = fleet_axis(0, 1, 0, 1), wide = good;
         fleet_plan_desc desc = fleet_plan_desc_default();
         wide.width = 2;
-        fleet_place(g, x, fleet_map1(good));
-        if (i == 0) fleet_place(g, x, fleet_map1(fleet_axis(0, 4, 0, 1)));
-        if (i == 1) fleet_place(g, x, fleet_map2(good, fleet_axis(0, 1, -1, 1)));
+        fleet_grid_place(g, x, fleet_map1(good));
+        if (i == 0) fleet_grid_place(g, x, fleet_map1(fleet_axis(0, 4, 0, 1)));
+        if (i == 1) fleet_grid_place(g, x, fleet_map2(good, fleet_axis(0, 1, -1, 1)));
         if (i == 2) fleet_grid_level(g, x, FLEET_LEVEL_DEVICE);
         if (i == 3) fleet_grid_level(g, x, FLEET_LEVEL_CHIPLET);
-        if (i == 3 || i == 4) fleet_place(g, x, fleet_map2(good, good));
+        if (i == 3 || i == 4) fleet_grid_place(g, x, fleet_map2(good, good));
         if (i == 4) desc.schedule = FLEET_SCHEDULE_CHIPLET;
-        if (i == 5) fleet_place(g, x, fleet_map1(wide));
+        if (i == 5) fleet_grid_place(g, x, fleet_map1(wide));
         REFUSED(g, &desc, FLEET_ERROR_PLACEMENT, text[i]);
     }
     {
         journal j;
         fleet_graph *g = graph(&j);
-        fleet_place(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_map1(fleet_axis_every()));
+        fleet_grid_place(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_map1(fleet_axis_all()));
         BROKEN(g, j, FLEET_ERROR_PLACEMENT, "placement of grid x: a task has one place");
         g = graph(&j);
-        fleet_place(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_map0());
+        fleet_grid_place(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_map0());
         BROKEN(g, j, FLEET_ERROR_MAP, "placement of grid x: the map has 0 axes");
         g = graph(&j);
         fleet_grid_slices(g, fleet_call_device(g, "x", 0, ONE, 0), fleet_dim_of(2));
@@ -1234,10 +1234,10 @@ static fleet_plan *small_plan(fleet_schedule schedule, int buckets, uint32_t una
     fleet_in_edge(g, c, F, "i->");
     fleet_in_edge(g, c, E, "i->i");
     if (schedule != FLEET_SCHEDULE_DYNAMIC && !buckets)
-        fleet_event_outside(g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_SYSTEM);
+        fleet_event_external(g, F, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     desc.topology = fleet_topology_make(2, 3);
     desc.schedule = schedule;
-    desc.unaware = unaware;
+    desc.chiplet_unaware = unaware;
     fleet_plan_build(g, &desc, &plan);
     fleet_graph_destroy(g);
     return plan;

@@ -35,14 +35,14 @@ static fleet_graph *small_graph(void)
     fleet_etensor F = fleet_event_tensor(g, "F", fleet_shape0(), 0);
     fleet_grid p = fleet_call_device(g, "p", 0, fleet_shape2(two, fleet_dim_of(3)), 0);
     fleet_grid d = fleet_call_device(g, "d", 1, fleet_shape0(), 0);
-    fleet_buffer b = fleet_buffer_named(g, "b");
+    fleet_buffer b = fleet_declare_buffer(g, "b");
     fleet_grid_level(g, d, FLEET_LEVEL_DEVICE);
     fleet_out_edge(g, p, E, "ij->i");
     fleet_out_edge(g, p, F, "ij->");
     fleet_in_edge(g, d, E, "->e");
     fleet_in_edge(g, d, F, "->");
-    fleet_reads(g, p, b);
-    fleet_writes(g, d, b);
+    fleet_grid_reads(g, p, b);
+    fleet_grid_writes(g, d, b);
     small_p = p, small_d = d;
     return g;
 }

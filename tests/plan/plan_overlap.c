@@ -11,8 +11,8 @@ static bench start(void)
 {
     bench b;
     b.g = fleet_graph_create(NULL);
-    b.read_only = fleet_buffer_named(b.g, "read_only");
-    b.shared = fleet_buffer_named(b.g, "shared");
+    b.read_only = fleet_declare_buffer(b.g, "read_only");
+    b.shared = fleet_declare_buffer(b.g, "shared");
     return b;
 }
 
@@ -20,8 +20,8 @@ static bench start(void)
 static fleet_grid grid(bench *b, const char *name, int64_t n, int64_t w)
 {
     fleet_grid x = fleet_call_device(b->g, name, 0, fleet_shape1(fleet_dim_of(n)), 0);
-    fleet_place(b->g, x, fleet_map2(fleet_axis(0, 0, 0, 1), fleet_axis(0, 1, w, 1)));
-    fleet_reads(b->g, x, b->read_only);
+    fleet_grid_place(b->g, x, fleet_map2(fleet_axis(0, 0, 0, 1), fleet_axis(0, 1, w, 1)));
+    fleet_grid_reads(b->g, x, b->read_only);
     return x;
 }
 
@@ -65,20 +65,20 @@ static void sink_on_the_sources_worker(test_run *t)
         fleet_in_edge(b.g, middle, E, "i->i");
         fleet_out_edge(b.g, middle, F, "i->i");
         fleet_in_edge(b.g, sink, F, "i->i");
-        fleet_writes(b.g, source, b.shared);
-        fleet_writes(b.g, middle, b.shared);
-        fleet_writes(b.g, sink, b.shared);
+        fleet_grid_writes(b.g, source, b.shared);
+        fleet_grid_writes(b.g, middle, b.shared);
+        fleet_grid_writes(b.g, sink, b.shared);
         if (variant == 2) /* declares no buffer */
             fleet_call_device(b.g, "silent", 0, fleet_shape0(), 0);
-        if (variant == 3) fleet_event_outside(b.g, F, FLEET_OUTSIDE_WAITS, 0, FLEET_SCOPE_DEVICE);
-        if (variant == 4) fleet_reads(b.g, grid(&b, "loner", 1, 3), b.shared);
+        if (variant == 3) fleet_event_external(b.g, F, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_DEVICE);
+        if (variant == 4) fleet_grid_reads(b.g, grid(&b, "loner", 1, 3), b.shared);
         if (variant == 5) grid(&b, "loner", 1, 3); /* conflicts with nobody */
         if (variant == 6) {
             /* The same graph under CHIPLET: built without placements on workers. */
             fleet_graph_destroy(b.g);
             b = start();
             source = fleet_call_device(b.g, "source", 0, fleet_shape0(), 0);
-            fleet_reads(b.g, source, b.read_only);
+            fleet_grid_reads(b.g, source, b.read_only);
             schedule = FLEET_SCHEDULE_CHIPLET;
         }
         expect(t, &b, variant == 0 || variant == 5, schedule);
@@ -101,12 +101,12 @@ static void cover(test_run *t)
         fleet_in_edge(b.g, readers, E, "i->e");
         fleet_out_edge(b.g, readers, Y, "i->i");
         fleet_in_edge_map(b.g, join, Y,
-                          fleet_map1(whole ? fleet_axis_every() : fleet_axis(0, 0, 0, 1)));
+                          fleet_map1(whole ? fleet_axis_all() : fleet_axis(0, 0, 0, 1)));
         fleet_out_edge(b.g, join, Z, "i->i");
         fleet_in_edge(b.g, tail, Z, "i->i");
         fleet_out_edge(b.g, tail, rest, "i->i");
-        fleet_writes(b.g, source, b.shared);
-        fleet_reads(b.g, readers, b.shared);
+        fleet_grid_writes(b.g, source, b.shared);
+        fleet_grid_reads(b.g, readers, b.shared);
         expect(t, &b, (uint32_t)whole, FLEET_SCHEDULE_STATIC);
     }
 }
@@ -127,8 +127,8 @@ static void together_is_not_each(test_run *t)
         fleet_in_edge(b.g, pairs, Y, "i->i");
         fleet_out_edge(b.g, pairs, Z, "i->i");
         fleet_in_edge(b.g, tail, Z, "i->e");
-        fleet_writes(b.g, source, b.shared);
-        fleet_reads(b.g, readers, b.shared);
+        fleet_grid_writes(b.g, source, b.shared);
+        fleet_grid_reads(b.g, readers, b.shared);
         expect(t, &b, (uint32_t)all, FLEET_SCHEDULE_STATIC);
     }
 }
@@ -151,8 +151,8 @@ static void one_producer_of_two(test_run *t)
         fleet_out_edge_map(b.g, knows, Y, fleet_map1(fleet_axis(0, 0, 0, 1)));
         fleet_out_edge_map(b.g, other, only ? V : Y, fleet_map1(fleet_axis(0, 0, 1, 1)));
         fleet_in_edge_map(b.g, tail, Y, fleet_map1(fleet_axis(0, 0, only ? 0 : 1, 1)));
-        fleet_writes(b.g, source, b.shared);
-        fleet_reads(b.g, reader, b.shared);
+        fleet_grid_writes(b.g, source, b.shared);
+        fleet_grid_reads(b.g, reader, b.shared);
         expect(t, &b, (uint32_t)only, FLEET_SCHEDULE_STATIC);
     }
 }

@@ -127,7 +127,8 @@ static inline fleet_map ref_einsum(const char *einsum, int grid_rank)
     for (; *right; right++) {
         int k = 0;
         while (k < grid_rank && einsum[k] != *right) k++;
-        m = fleet_map_and(m, k < grid_rank ? fleet_axis((uint32_t)k, 1, 0, 1) : fleet_axis_every());
+        m = fleet_map_append(m,
+                             k < grid_rank ? fleet_axis((uint32_t)k, 1, 0, 1) : fleet_axis_all());
     }
     return m;
 }

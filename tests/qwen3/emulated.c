@@ -681,7 +681,7 @@ static void emulated_weights_give_back(const emulated_weights *w, uint32_t n, ui
     emulated_weights back = *w;
     for (; n; n--, back.next--) emulated_weights_release(&back, sharers);
 }
-static void emulated_span(fleet_spans *spans, const void *at, uint32_t bytes)
+static void emulated_span(fleet_producer *spans, const void *at, uint32_t bytes)
 {
     (void)spans;
     if ((uintptr_t)at % 16 || bytes % 16) complain("a span is not aligned", bytes);
@@ -689,16 +689,16 @@ static void emulated_span(fleet_spans *spans, const void *at, uint32_t bytes)
         stream_add(declaring, (const char *)at + from,
                    bytes - from < slot_bytes ? bytes - from : slot_bytes);
 }
-static void emulated_span_pace(fleet_spans *spans, uint32_t cycles)
+static void emulated_span_pace(fleet_producer *spans, uint32_t cycles)
 {
     (void)spans, (void)cycles;
 }
-static uint32_t emulated_span_slot(const fleet_spans *spans)
+static uint32_t emulated_span_slot(const fleet_producer *spans)
 {
     (void)spans;
     return streams[declaring].all % RING;
 }
-static uint32_t emulated_span_await_step(fleet_spans *spans)
+static uint32_t emulated_span_await_step(fleet_producer *spans)
 {
     (void)spans;
     return 1;
@@ -719,20 +719,20 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_wave_id emulated_wave_id
 #define fleet_barrier emulated_barrier
 #define fleet_wave_barrier emulated_wave_barrier
-#define fleet_weights emulated_weights
-#define fleet_weights_open emulated_weights_open
-#define fleet_weights_next emulated_weights_next
-#define fleet_weights_status emulated_weights_status
-#define fleet_weights_skip emulated_weights_skip
-#define fleet_weights_slot emulated_weights_slot
-#define fleet_weights_take emulated_weights_take
-#define fleet_weights_give_back emulated_weights_give_back
-#define fleet_weights_pause emulated_weights_pause
-#define fleet_weights_release emulated_weights_release
-#define fleet_span emulated_span
-#define fleet_span_slot emulated_span_slot
-#define fleet_span_pace emulated_span_pace
-#define fleet_span_await_step emulated_span_await_step
+#define fleet_consumer emulated_weights
+#define fleet_consumer_open emulated_weights_open
+#define fleet_stage_acquire emulated_weights_next
+#define fleet_consumer_status emulated_weights_status
+#define fleet_stages_skip emulated_weights_skip
+#define fleet_stage_index emulated_weights_slot
+#define fleet_stages_acquire emulated_weights_take
+#define fleet_stages_release emulated_weights_give_back
+#define fleet_consumer_pause emulated_weights_pause
+#define fleet_stage_release emulated_weights_release
+#define fleet_producer_copy emulated_span
+#define fleet_producer_stage emulated_span_slot
+#define fleet_producer_throttle emulated_span_pace
+#define fleet_producer_await_step emulated_span_await_step
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
 #define DECODER_STAGES RING
@@ -951,7 +951,7 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                    panel_tiles = large_m ? 4 * a->panel_tiles : a->panel_tiles;
     const uint32_t tile = panel_tiles * TILE_N, last = (a->columns - 1) / tile;
     double rounded = 0, wants[COLUMNS];
-    fleet_spans spans;
+    fleet_producer spans;
     fleet_ctx ctx;
     memset(&ctx, 0, sizeof ctx);
     memset(&spans, 0, sizeof spans);
@@ -1299,7 +1299,7 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
     memcpy(before, a->o.cache, heads * size * 2);
     for (uint32_t i = 0; i < workers; i++) {
         fleet_ctx ctx;
-        fleet_spans spans;
+        fleet_producer spans;
         decoder_and_op copy = *a;
         memset(&ctx, 0, sizeof ctx);
         memset(&spans, 0, sizeof spans);

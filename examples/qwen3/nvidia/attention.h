@@ -48,7 +48,7 @@ FLEET_DEVICE uint32_t cached_blocks(const kv_split *p)
 /* Declares the task's part of the pipeline. It may read the batch of a later step if the task has
    ended without the pipeline: the split's older blocks are in the cache then, too. first_interval:
    issue interval of the first stages, until the ring is full; 0: that of products. */
-FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet_spans *spans,
+FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet_producer *spans,
                                const uint32_t first_interval)
 {
     const decoder *d = &args->d;
@@ -56,11 +56,11 @@ FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet
     kv_t *const cache = args->cache;
     const uint32_t kv_heads = d->kv_heads;
     uint32_t splits, items, at_first = first_interval ? (DECODER_STAGES - 2) * STAGE_BYTES : 0;
-    if (!fleet_span_await_step(spans)) return;
+    if (!fleet_producer_await_step(spans)) return;
     splits = b->kv_splits, items = splits * kv_heads;
-    if (first_interval) fleet_span_pace(spans, first_interval);
-    fleet_span(spans, args, sizeof(task_args));
-    fleet_span(spans, b, (uint32_t)(offsetof(batch, split_sequence) + splits + 15) & ~15u);
+    if (first_interval) fleet_producer_throttle(spans, first_interval);
+    fleet_producer_copy(spans, args, sizeof(task_args));
+    fleet_producer_copy(spans, b, (uint32_t)(offsetof(batch, split_sequence) + splits + 15) & ~15u);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const kv_split p = kv_split_of(b, kv_heads, i);
@@ -70,15 +70,15 @@ FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet
         for (uint32_t query = 0; query < queries; query += step) {
             const uint32_t n = bytes < at_first ? bytes : at_first;
             if (first_interval) {
-                fleet_span(spans, blocks, n);
+                fleet_producer_copy(spans, blocks, n);
                 at_first -= n;
-                if (!at_first) fleet_span_pace(spans, ISSUE_INTERVAL);
+                if (!at_first) fleet_producer_throttle(spans, ISSUE_INTERVAL);
             }
-            fleet_span(spans, blocks + n / sizeof *blocks, bytes - n);
+            fleet_producer_copy(spans, blocks + n / sizeof *blocks, bytes - n);
         }
     }
 }
-FLEET_STREAM(attend, task_args)
+FLEET_PRODUCER(attend, task_args)
 {
     FLEET_UNUSED(at);
     attend_spans(ctx, args, spans, 0);
@@ -333,7 +333,7 @@ FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint3
 
 /* This warp's position in the pipeline. */
 typedef struct stage_source {
-    fleet_weights weights;
+    fleet_consumer weights;
     uint32_t position; /* stages that it acquired or skipped */
     fleet_status status;
 } stage_source;
@@ -342,13 +342,13 @@ typedef struct stage_source {
 FLEET_DEVICE const kv_t *acquire_stage(stage_source *from, uint32_t number)
 {
     const kv_t *stage;
-    fleet_weights_skip(&from->weights, number - from->position);
+    fleet_stages_skip(&from->weights, number - from->position);
     from->position = number;
-    stage = (const kv_t *)fleet_weights_next(&from->weights);
+    stage = (const kv_t *)fleet_stage_acquire(&from->weights);
     if (stage)
         from->position++;
     else
-        from->status = fleet_weights_status(&from->weights);
+        from->status = fleet_consumer_status(&from->weights);
     return stage;
 }
 
@@ -356,9 +356,9 @@ FLEET_DEVICE const kv_t *acquire_stage(stage_source *from, uint32_t number)
 FLEET_DEVICE void release_stage(const stage_source *from, uint32_t query_sets)
 {
     if (query_sets == 1) /* the usual case, without a division */
-        fleet_weights_release(&from->weights, 1);
+        fleet_stage_release(&from->weights, 1);
     else
-        fleet_weights_release(&from->weights, query_sets);
+        fleet_stage_release(&from->weights, query_sets);
 }
 
 /* The warp's blocks of a split. The first `cached` blocks of the split come through the pipeline,
@@ -638,7 +638,7 @@ FLEET_DEVICE fleet_status attend_tile(const fleet_ctx *ctx, const uint32_t noinl
     uint32_t first = 2;
     stage_source from;
     const task_args *task;
-    from.weights = fleet_weights_open(ctx);
+    from.weights = fleet_consumer_open(ctx);
     from.position = 0, from.status = FLEET_OK;
     task = begin_splits(ctx, &from, list);
     for (uint32_t i = 0; list->known && i < list->splits; i++) {
@@ -661,7 +661,7 @@ FLEET_TILE(attend, task_args)
 #if !defined(LARGE_M_KV_INTERVAL)
 #define LARGE_M_KV_INTERVAL 600u
 #endif
-FLEET_STREAM(attend_large_m, task_args)
+FLEET_PRODUCER(attend_large_m, task_args)
 {
     FLEET_UNUSED(at);
     attend_spans(ctx, args, spans, LARGE_M_KV_INTERVAL);

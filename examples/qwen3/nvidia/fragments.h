@@ -23,7 +23,7 @@
 
 /* An atom, in values; and the position of a row's or column's k in it. */
 #define ATOM (VECTOR * BLOCK_K)
-FLEET_BOTH uint32_t atom_at(uint32_t row, uint32_t k)
+FLEET_HOST_DEVICE uint32_t atom_at(uint32_t row, uint32_t k)
 {
     return row % VECTOR * BLOCK_K + (k % BLOCK_K / VECTOR ^ row % VECTOR / 2) * VECTOR + k % VECTOR;
 }
@@ -35,47 +35,47 @@ FLEET_BOTH uint32_t atom_at(uint32_t row, uint32_t k)
 #define STAGE_HALF (STAGE_K / BLOCK_K * ATOM)
 #define WGMMA_K 64u /* k's of four wgmma */
 /* Position of a weight, from the atom in which its block begins. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
+FLEET_HOST_DEVICE uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k)
 {
     return column / VECTOR * (inner_k / BLOCK_K * ATOM) + atom_at(column, k);
 }
 /* The atoms of eight rows follow one another, then come those of the next eight rows. */
-FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width)
+FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
 {
     return ((size_t)(row / VECTOR) * (width / BLOCK_K) + k / BLOCK_K) * ATOM + atom_at(row, k);
 }
 
 /* A lane's row among eight, its first k of a block, and the position of both in an atom. The vector
    holds two registers of the first multiplication, then two of the second. */
-FLEET_BOTH uint32_t fragment_row(uint32_t lane)
+FLEET_HOST_DEVICE uint32_t fragment_row(uint32_t lane)
 {
     return lane / 4;
 }
-FLEET_BOTH uint32_t fragment_k(uint32_t lane)
+FLEET_HOST_DEVICE uint32_t fragment_k(uint32_t lane)
 {
     return lane % 4 * VECTOR;
 }
-FLEET_BOTH uint32_t fragment_at(uint32_t lane)
+FLEET_HOST_DEVICE uint32_t fragment_at(uint32_t lane)
 {
     return atom_at(fragment_row(lane), fragment_k(lane));
 }
 /* Operand A of the first or second multiplication (half 0 or 1) of a block, from the lane's vectors
    of the first eight columns and of the others. */
-FLEET_BOTH void fragment_weights(uint32_t *a, const uint32_t *first, const uint32_t *others,
-                                 uint32_t half)
+FLEET_HOST_DEVICE void fragment_weights(uint32_t *a, const uint32_t *first, const uint32_t *others,
+                                        uint32_t half)
 {
     a[0] = first[2 * half], a[1] = others[2 * half];
     a[2] = first[2 * half + 1], a[3] = others[2 * half + 1];
 }
 
 /* Position of the lane's sum number i in [FRAGMENT_ROWS][TILE_N]. */
-FLEET_BOTH uint32_t fragment_sum_at(uint32_t lane, uint32_t i)
+FLEET_HOST_DEVICE uint32_t fragment_sum_at(uint32_t lane, uint32_t i)
 {
     return (lane % 4 * 2 + i % 2) * TILE_N + i / 2 * 8 + lane / 4;
 }
 /* Which sum a lane stores i-th. If all lanes stored the same one, four of them would conflict in a
    bank. */
-FLEET_BOTH uint32_t fragment_sum_turn(uint32_t lane, uint32_t i)
+FLEET_HOST_DEVICE uint32_t fragment_sum_turn(uint32_t lane, uint32_t i)
 {
     return i ^ lane % 4;
 }

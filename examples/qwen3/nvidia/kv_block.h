@@ -16,22 +16,22 @@
 #define KV_BLOCK_VALUES (2 * KV_BLOCK * MAX_HEAD_DIM) /* keys and values, in elements */
 
 /* Position in a block's keys, or in its values. */
-FLEET_BOTH uint32_t kv_block_at(uint32_t row, uint32_t i)
+FLEET_HOST_DEVICE uint32_t kv_block_at(uint32_t row, uint32_t i)
 {
     return row * MAX_HEAD_DIM + (i / VECTOR ^ (row & 6) ^ row % 2 * 4) * VECTOR + i % VECTOR;
 }
 /* Size of a head's cache, in elements. */
-FLEET_BOTH size_t cache_size(const decoder *d)
+FLEET_HOST_DEVICE size_t cache_size(const decoder *d)
 {
     return (size_t)ceil_div(d->context, KV_BLOCK) * KV_BLOCK_VALUES;
 }
 /* Aligned groups of VECTOR elements stay together. */
-FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_HOST_DEVICE size_t key_at(const decoder *d, uint32_t key, uint32_t i)
 {
     FLEET_UNUSED(d);
     return (size_t)key / KV_BLOCK * KV_BLOCK_VALUES + kv_block_at(key % KV_BLOCK, i);
 }
-FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_HOST_DEVICE size_t value_at(const decoder *d, uint32_t key, uint32_t i)
 {
     return key_at(d, key, i) + KV_BLOCK_VALUES / 2;
 }
@@ -41,7 +41,7 @@ FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i)
    g + HEAD_VECTORS / 2, key by key, and uses element m of each for multiplication m. Columns g and
    g + 8 of that multiplication are therefore elements 8g + m of the head's halves, and after
    HEAD_TILES multiplications a lane has eight neighbours of each half. */
-FLEET_BOTH void fragment_values(uint32_t *a, const fleet_quad *value, uint32_t m)
+FLEET_HOST_DEVICE void fragment_values(uint32_t *a, const fleet_quad *value, uint32_t m)
 {
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t x = value[i / 2 * 4 + i % 2].word[m / 2],
@@ -51,7 +51,7 @@ FLEET_BOTH void fragment_values(uint32_t *a, const fleet_quad *value, uint32_t m
 }
 /* Size of a query's partial result: 16-byte words, one of each lane; and floats. */
 #define KV_PARTIAL_QUADS 32u
-FLEET_BOTH uint32_t kv_partial_size(const decoder *d)
+FLEET_HOST_DEVICE uint32_t kv_partial_size(const decoder *d)
 {
     FLEET_UNUSED(d);
     return KV_PARTIAL_QUADS * 4;

@@ -113,11 +113,11 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
         const uint32_t before = w->first_block << from.terms; /* the other warp's */
         const bf16 *stage[MAX_PANEL_TILES];
         uint32_t first_stage;
-        fleet_weights_skip(&source->weights, chunk * panel_tiles - taken);
-        first_stage = fleet_weights_slot(&source->weights);
-        stage[0] = (const bf16 *)fleet_weights_take(&source->weights, panel_tiles);
+        fleet_stages_skip(&source->weights, chunk * panel_tiles - taken);
+        first_stage = fleet_stage_index(&source->weights);
+        stage[0] = (const bf16 *)fleet_stages_acquire(&source->weights, panel_tiles);
         if (!stage[0]) {
-            source->status = fleet_weights_status(&source->weights);
+            source->status = fleet_consumer_status(&source->weights);
             return;
         }
         UNROLLED
@@ -147,9 +147,9 @@ FLEET_DEVICE void add_chunks(const wave_share *w, weight_source *source, const o
                 load_acts(source->acts + u * groups, &from, later + u, groups);
             }
         }
-        fleet_weights_give_back(&source->weights, panel_tiles, 2);
+        fleet_stages_release(&source->weights, panel_tiles, 2);
     }
-    fleet_weights_skip(&source->weights, chunks * panel_tiles - taken);
+    fleet_stages_skip(&source->weights, chunks * panel_tiles - taken);
 }
 
 /* Stores this warp's sums of a tile to LDS, [rows of all groups][TILE_N]. */

@@ -35,7 +35,8 @@
 
 /* In a panel, stages follow one another by k; the stages of all tiles with the same k's are
    neighbours. */
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k)
+FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles,
+                                   uint32_t inner_k)
 {
     const uint32_t stage = k / inner_k * panel_tiles + column / TILE_N;
     return (size_t)stage * inner_k * TILE_N + k % inner_k / BLOCK_K * ATOM +
@@ -109,55 +110,56 @@ typedef char lds_has_room[ARGS_BYTES + LDS_ALIGNED + LINEAR_LDS_BYTES +
 
 /* ---- what tasks declare to the pipeline ---- */
 
-/* Issue interval of stages (fleet_span_pace), in cycles; tuned on an H200. */
+/* Issue interval of stages (fleet_producer_throttle), in cycles; tuned on an H200. */
 #if !defined(ISSUE_INTERVAL)
 #define ISSUE_INTERVAL 300u
 #endif
 
 /* The weights of a product: the task arguments, then the worker's panels. */
-FLEET_DEVICE void declare_panels(const fleet_ctx *ctx, const task_args *args, fleet_spans *spans)
+FLEET_DEVICE void declare_panels(const fleet_ctx *ctx, const task_args *args, fleet_producer *spans)
 {
     const panel_range tiles = panels_of_worker(args, ctx);
-    fleet_span_pace(spans, ISSUE_INTERVAL);
-    fleet_span(spans, args, ARGS_BYTES);
+    fleet_producer_throttle(spans, ISSUE_INTERVAL);
+    fleet_producer_copy(spans, args, ARGS_BYTES);
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
-        fleet_span(spans, panel_weights(args, n), args->panel_bytes);
+        fleet_producer_copy(spans, panel_weights(args, n), args->panel_bytes);
 }
-FLEET_STREAM(linear, task_args)
+FLEET_PRODUCER(linear, task_args)
 {
     declare_panels(&ctx, args, spans);
 }
-FLEET_STREAM(expert, task_args)
+FLEET_PRODUCER(expert, task_args)
 {
     const decoder *d = &args->d;
     const uint32_t tiles = args->shape.n / TILE_N;
     const int32_t *active = d->active;
     uint32_t items;
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, ISSUE_INTERVAL);
-    fleet_span(spans, args, ARGS_BYTES);
-    if (!fleet_span_await(spans)) return;
+    fleet_producer_throttle(spans, ISSUE_INTERVAL);
+    fleet_producer_copy(spans, args, ARGS_BYTES);
+    if (!fleet_producer_await_task(spans)) return;
     items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices)
-        fleet_span(spans, panel_weights(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
-                   args->panel_bytes);
+        fleet_producer_copy(spans,
+                            panel_weights(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
+                            args->panel_bytes);
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
-    FLEET_DISPATCH_WITH_STREAM(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)
+    FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)
 
 #define ACTS_IN_FLIGHT 8u /* vectors of activations that a lane has in flight */
 
 /* A warp's position in the weights, and its next activations. */
 typedef struct weight_source {
-    fleet_weights weights;
+    fleet_consumer weights;
     fleet_status status;             /* once it is not FLEET_OK, no more stages are acquired */
     fleet_quad acts[ACTS_IN_FLIGHT]; /* in flight */
 } weight_source;
 FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 {
     weight_source w;
-    w.weights = fleet_weights_open(ctx);
+    w.weights = fleet_consumer_open(ctx);
     w.status = FLEET_OK;
     return w;
 }
@@ -171,7 +173,7 @@ FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *sour
 {
     fleet_quad *own = (fleet_quad *)ctx->lds;
     if (fleet_wave_id() == 0) {
-        const void *stage = fleet_weights_next(&source->weights);
+        const void *stage = fleet_stage_acquire(&source->weights);
         const task_args *task = stage ? (const task_args *)stage : args,
                         *before = (const task_args *)ctx->lds;
         const uint32_t known = before->session == task->session && before->rows_epoch == ctx->epoch;
@@ -180,13 +182,13 @@ FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *sour
         for (uint32_t i = fleet_lane(); i < ARGS_BYTES / 16; i += 32)
             own[i] = ((const fleet_quad *)(const void *)task)[i];
         if (stage)
-            fleet_weights_release(&source->weights, 1);
+            fleet_stage_release(&source->weights, 1);
         else
-            source->status = fleet_weights_status(&source->weights);
+            source->status = fleet_consumer_status(&source->weights);
         fleet_wave_barrier();
         if (fleet_lane() == 0) store_row_count(ctx, rows);
     } else {
-        fleet_weights_skip(&source->weights, 1);
+        fleet_stages_skip(&source->weights, 1);
     }
     fleet_barrier(ctx);
     return (const task_args *)ctx->lds;

@@ -69,38 +69,38 @@ FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t panel)
 
 /* Every chunk takes all of its stages, the last of which may be empty, and the ring must not wrap
    inside of a chunk: stages of padding in front align the first one. */
-FLEET_STREAM(linear_large_m, task_args)
+FLEET_PRODUCER(linear_large_m, task_args)
 {
     const large_m_share s = large_m_share_of(args, &ctx);
     FLEET_UNUSED(at);
-    fleet_span_pace(spans, LARGE_M_INTERVAL);
-    fleet_span(spans, args, ARGS_BYTES);
-    while (fleet_span_slot(spans) % CHUNK_STAGES) fleet_span(spans, args, 16);
+    fleet_producer_throttle(spans, LARGE_M_INTERVAL);
+    fleet_producer_copy(spans, args, ARGS_BYTES);
+    while (fleet_producer_stage(spans) % CHUNK_STAGES) fleet_producer_copy(spans, args, 16);
     for (uint32_t panel = s.panel; panel < s.panel_end; panel += s.panel_step) {
         const uint32_t bytes = panel_tiles_at(args, panel) * TILE_N * CHUNK_K * 2;
         const char *from = (const char *)(const void *)panel_weights(args, panel);
         for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
             const uint32_t first =
                 panel == s.panel && chunk - s.chunk < DECODER_STAGES / CHUNK_STAGES - 1;
-            fleet_span_pace(spans, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
-            fleet_span(spans, from + (size_t)chunk * bytes, bytes);
+            fleet_producer_throttle(spans, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
+            fleet_producer_copy(spans, from + (size_t)chunk * bytes, bytes);
             for (uint32_t i = ceil_div(bytes, STAGE_BYTES); i < CHUNK_STAGES; i++)
-                fleet_span(spans, args, 16);
+                fleet_producer_copy(spans, args, 16);
         }
     }
 }
 /* Skips the padding. The norm warp releases it, since it has time and the consumers need not wait. */
 FLEET_DEVICE void align_to_chunk(weight_source *source, uint32_t wave)
 {
-    const uint32_t slot = fleet_weights_slot(&source->weights) % CHUNK_STAGES;
+    const uint32_t slot = fleet_stage_index(&source->weights) % CHUNK_STAGES;
     const uint32_t n = slot ? CHUNK_STAGES - slot : 0;
     if (source->status || !n) return;
     if (wave != NORM_WARP)
-        fleet_weights_skip(&source->weights, n);
-    else if (fleet_weights_take(&source->weights, n))
-        fleet_weights_give_back(&source->weights, n, 1);
+        fleet_stages_skip(&source->weights, n);
+    else if (fleet_stages_acquire(&source->weights, n))
+        fleet_stages_release(&source->weights, n, 1);
     else
-        source->status = fleet_weights_status(&source->weights);
+        source->status = fleet_consumer_status(&source->weights);
 }
 
 /* ---- rows ---- */
@@ -244,9 +244,9 @@ typedef char shares_are_whole[MAX_WAVES == CONSUMER_WARPS + 2 && MAX_WAVES % 2 =
 FLEET_DEVICE void release_chunk(const weight_source *source, uint32_t wave)
 {
     if (wave < 2)
-        fleet_weights_give_back(&source->weights, CHUNK_STAGES, MAX_WAVES / 2);
+        fleet_stages_release(&source->weights, CHUNK_STAGES, MAX_WAVES / 2);
     else
-        fleet_weights_give_back(&source->weights, CHUNK_STAGES, MAX_WAVES);
+        fleet_stages_release(&source->weights, CHUNK_STAGES, MAX_WAVES);
 }
 
 /* The consumers multiply a panel of `tiles` tiles. The products of one unit run while those of the
@@ -266,8 +266,8 @@ FLEET_DEVICE void consume_chunks(weight_source *source, row_stages *u, uint32_t 
         uint32_t weights;  /* their address in LDS */
         uint32_t used = 0; /* the barrier of the row stage that is being read */
         if (!source->status) {
-            first = fleet_weights_take(&source->weights, CHUNK_STAGES);
-            if (!first) source->status = fleet_weights_status(&source->weights);
+            first = fleet_stages_acquire(&source->weights, CHUNK_STAGES);
+            if (!first) source->status = fleet_consumer_status(&source->weights);
         }
         if (any_consumer(!first) && !source->status) source->status = FLEET_ERROR_ABORTED;
         weights = warp_uniform(source->status ? u->lds : lds_address(first));
@@ -410,7 +410,7 @@ FLEET_DEVICE void load_scales(const fleet_ctx *ctx, weight_source *source, const
     for (;;) {
         word = load_b128(from);
         if (!any_lane(word.word[3] != tag && !source->status)) break;
-        source->status = fleet_weights_pause(&source->weights, &tries, &since);
+        source->status = fleet_consumer_pause(&source->weights, &tries, &since);
     }
     if (is_row) l->scale[row] = float_of_word(word.word[0]);
 }
@@ -481,7 +481,7 @@ FLEET_DEVICE void add_partials(weight_source *source, float *sum, const fleet_qu
                 for (uint32_t w = 0; w < TILE_QUADS; w++) late |= tag_differs(&word[p][w], tag);
             }
             if (!any_lane(late && !source->status)) break;
-            source->status = fleet_weights_pause(&source->weights, &tries, &since);
+            source->status = fleet_consumer_pause(&source->weights, &tries, &since);
         }
         UNROLLED
         for (uint32_t p = 0; p < loaded; p++) {
@@ -595,7 +595,7 @@ FLEET_TILE(linear_large_m, task_args)
     return source.status;
 }
 #else
-FLEET_STREAM(linear_large_m, task_args)
+FLEET_PRODUCER(linear_large_m, task_args)
 {
     declare_panels(&ctx, args, spans);
 }

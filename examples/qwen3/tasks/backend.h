@@ -45,19 +45,20 @@
 /* ---- memory layouts, which the host uses too ---- */
 
 /* Position of a weight in its block of BLOCK_K k's and TILE_N columns. */
-FLEET_BOTH uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k);
+FLEET_HOST_DEVICE uint32_t pack_at(uint32_t column, uint32_t k, uint32_t inner_k);
 /* Position of a weight's block in its panel, which has panel_tiles tiles. inner_k: STAGE_K or
    WGMMA_K. */
-FLEET_BOTH size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles, uint32_t inner_k);
+FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_tiles,
+                                   uint32_t inner_k);
 /* Position of an activation in [rows][width]. */
-FLEET_BOTH size_t act_at(uint32_t row, uint32_t k, uint32_t width);
+FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width);
 /* The cache of one sequence and KV head, in elements: its size, and the position of element i of a
    key or value. */
-FLEET_BOTH size_t cache_size(const decoder *d);
-FLEET_BOTH size_t key_at(const decoder *d, uint32_t key, uint32_t i);
-FLEET_BOTH size_t value_at(const decoder *d, uint32_t key, uint32_t i);
+FLEET_HOST_DEVICE size_t cache_size(const decoder *d);
+FLEET_HOST_DEVICE size_t key_at(const decoder *d, uint32_t key, uint32_t i);
+FLEET_HOST_DEVICE size_t value_at(const decoder *d, uint32_t key, uint32_t i);
 /* Floats of the partial result of one query and KV split. */
-FLEET_BOTH uint32_t kv_partial_size(const decoder *d);
+FLEET_HOST_DEVICE uint32_t kv_partial_size(const decoder *d);
 
 /* ---- the beginning of a task; weight_source is a type of the backend ---- */
 

@@ -81,7 +81,7 @@ typedef struct panel_range {
 
 FLEET_DEVICE panel_range panels_of_worker(const task_args *task, const fleet_ctx *ctx)
 {
-    const fleet_part part = fleet_linear_part(&task->shape, ctx->slice, ctx->slices);
+    const fleet_partition part = fleet_linear_partition(&task->shape, ctx->slice, ctx->slices);
     const uint32_t n = ctx->tile_num;
     panel_range t;
     const uint32_t offset = task->first_worker < n ? task->first_worker : task->first_worker % n,
