@@ -118,7 +118,7 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_MEMORY, "out of memory")                                                         \
     X(FLEET_ERROR_ARGUMENT, "an argument is out of its range")                                     \
     X(FLEET_ERROR_HANDLE, "a handle does not belong to this graph")                                \
-    X(FLEET_ERROR_NAME, "a name is empty, too long or taken")                                      \
+    X(FLEET_ERROR_NAME, "a name is empty, too long, taken or unknown")                             \
     X(FLEET_ERROR_SYMBOL_UNBOUND, "a symbol has no value")                                         \
     X(FLEET_ERROR_SYMBOL_RANGE, "a symbol's value is outside its declared bounds")                 \
     X(FLEET_ERROR_MAP, "an edge map is malformed or names an unknown axis")                        \

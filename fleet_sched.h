@@ -417,7 +417,7 @@ fleet_status fleet_bind_tensor(fleet_state *state, const char *tensor, int32_t *
                                fleet_stream stream);
 
 /* The status of the launches so far, without waiting: the first failure of the run, which stays until fleet_state_recover;
-   or FLEET_ERROR_BUSY, _POISONED or _CENSUS, once for each launch that was refused. */
+   or FLEET_ERROR_BUSY, _POISONED or _RESIDENCY, once for each launch that was refused. */
 fleet_status fleet_state_status(fleet_state *state);
 /* Waits for the stream, then returns the same. */
 fleet_status fleet_state_wait(fleet_state *state, fleet_stream stream);
@@ -1195,6 +1195,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
     fleeti_host *host = state->config.host;
     const uint32_t ids = state->config.chiplet_of ? plan->chiplets : FLEET_MAX_CHIPLETS;
     uint32_t found, counted, tries = 0;
+    uint32_t shortest = 0, present = 0, needed = 0; /* a chiplet with too few workgroups */
     uint64_t since = 0;
     fleet_status status;
     for (;;) {
@@ -1212,9 +1213,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
                 if (found < plan->chiplets) need = fleeti_blocks_of(plan, found);
                 if (have[k] < need && !status) {
                     status = FLEET_ERROR_RESIDENCY;
-                    fleet_store_relaxed_system(&host->resident_chiplet, found);
-                    fleet_store_relaxed_system(&host->resident_found, have[k]);
-                    fleet_store_relaxed_system(&host->resident_needed, need);
+                    shortest = found, present = have[k], needed = need;
                 }
                 fleet_store_relaxed_device(&state->chiplet_index[raw], found++);
             }
@@ -1227,15 +1226,18 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
     }
     if (found < plan->chiplets && !status) {
         status = FLEET_ERROR_RESIDENCY;
-        fleet_store_relaxed_system(&host->resident_chiplet, found);
-        fleet_store_relaxed_system(&host->resident_found, 0);
-        fleet_store_relaxed_system(&host->resident_needed, plan->workers[found]);
+        shortest = found, present = 0, needed = plan->workers[found];
     }
     /* `due` is loaded first: a workgroup that has left it had looked for a seat before. Pair: the RMWs in
        fleeti_residency_check (edge 12). */
     if (fleeti_poll_device(&state->due.word) != run->blocks ||
         fleeti_poll_device(&state->seats.word) != 0)
         status = FLEET_ERROR_BUSY;
+    if (status == FLEET_ERROR_RESIDENCY) {
+        fleet_store_relaxed_system(&host->resident_chiplet, shortest);
+        fleet_store_relaxed_system(&host->resident_found, present);
+        fleet_store_relaxed_system(&host->resident_needed, needed);
+    }
     if (status) return status;
     /* Publishes chiplet_index to all workgroups of the run. Pair: the poll in fleeti_residency_check (edge 12). An
        add, since the check may have failed by the time-out of a workgroup: then it stays failed. */
@@ -5027,13 +5029,15 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
     if (fleeti_host_word(&s->host->resident_needed)) {
         uint32_t k = fleeti_host_word(&s->host->resident_chiplet);
         if (k == FLEETI_ANY_CHIPLET)
-            fleeti_put(&t, "residency check: %u of %u workgroups became resident in time\n",
+            fleeti_put(&t,
+                       "a launch was refused: %u of its %u workgroups became resident in time\n",
                        fleeti_host_word(&s->host->resident_found),
                        fleeti_host_word(&s->host->resident_needed));
         else
-            fleeti_put(&t, "residency check: chiplet %u has %u workgroups, the plan needs %u\n", k,
-                       fleeti_host_word(&s->host->resident_found),
-                       fleeti_host_word(&s->host->resident_needed));
+            fleeti_put(
+                &t, "a launch was refused: chiplet %u had %u workgroups, but the plan needs %u\n",
+                k, fleeti_host_word(&s->host->resident_found),
+                fleeti_host_word(&s->host->resident_needed));
     }
     first = fleeti_read_failure(s, FLEETI_FIRST_FAILURE);
     for (uint32_t w = 0; w < plan->total_workers + plan->chiplets + 1; w++) {
@@ -5061,8 +5065,11 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
             fleeti_put(&t, "waits for %s, which has %u of %u arrivals (%s)\n", name, f.seen,
                        f.expected, fleet_status_name((fleet_status)f.status));
         } else if (f.status == FLEET_ERROR_TILE) {
-            fleeti_put(&t, "the tile returned %u (%s)\n", f.tile_status,
-                       fleet_status_name((fleet_status)f.tile_status));
+            fleeti_put(&t, "the tile returned %u (%s%s)\n", f.tile_status,
+                       fleet_status_name((fleet_status)f.tile_status),
+                       f.tile_status == FLEET_ERROR_UNSUPPORTED
+                           ? ", as fleet_finish does where fleet_launch_desc.finish is 0"
+                           : "");
         } else if (f.status == FLEET_ERROR_UNSUPPORTED) {
             fleeti_put(&t, "its kernel has a FLEET_STATIC_WORKER_LOOP, which runs STATIC plans "
                            "only: build the "
@@ -5186,10 +5193,12 @@ fleet_status fleet_session_run(fleet_session *s, const void *args, size_t bytes)
     if (!s->plan) return FLEET_ERROR_NULL;
     s->message[0] = 0;
     if (!args != !bytes || (args && bytes < s->args_bytes) || bytes % s->kernel.traits->args_bytes)
-        return fleeti_session_fail(
-            s, FLEET_ERROR_ARGUMENT,
-            "the arguments are %llu bytes: at least %u, and a multiple of %u",
-            (unsigned long long)bytes, s->args_bytes, s->kernel.traits->args_bytes);
+        return fleeti_session_fail(s, FLEET_ERROR_ARGUMENT,
+                                   "args is %s%llu bytes, but must hold structs of %u bytes, at "
+                                   "least %u: 1 + the largest args index of a grid",
+                                   args ? "" : "null and has ", (unsigned long long)bytes,
+                                   s->kernel.traits->args_bytes,
+                                   s->args_bytes / s->kernel.traits->args_bytes);
     if (args) status = fleet_to_device(s->args, args, s->args_bytes, s->launch.stream);
     if (!status) status = fleet_launch(&s->state, &s->launch, s->kernel, args ? s->args : NULL);
     return fleeti_session_fail(s, status, "%s", fleet_status_text(status));

@@ -53,7 +53,8 @@ static void fail_once(test_run *t, const setting *s, model *m, oddity odd, uint3
     fleet_state_report(&r.state, text, sizeof text);
     fleet_plan_task_name(r.plan, task, name, sizeof name);
     CHECK_TEXT(text, name);
-    CHECK_TEXT(text, "FLEET_ERROR_UNSUPPORTED");
+    CHECK_TEXT(text, "FLEET_ERROR_UNSUPPORTED, as fleet_finish does");
+    CHECK(!strstr(text, "refused"));
     if (!rig_check_stopped(t, &r, task, 1)) return;
     /* Poisoned: nothing runs any more, until it recovers. */
     CHECK_STATUS(rig_run(&r, 1), FLEET_ERROR_TILE);

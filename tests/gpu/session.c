@@ -186,7 +186,12 @@ static void a_session_goes_on_after_a_refused_run(test_run *t)
     CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_SYMBOL_UNBOUND);
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args - 4), FLEET_ERROR_ARGUMENT);
     fleet_session_report(&s, text, sizeof text);
-    CHECK_TEXT(text, "FLEET_ERROR_ARGUMENT: the arguments are ");
+    CHECK_TEXT(text, "FLEET_ERROR_ARGUMENT: args is ");
+    CHECK_TEXT(text, "at least 1: 1 + the largest args index of a grid");
+    CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
+    CHECK_STATUS(fleet_session_run(&s, NULL, sizeof args), FLEET_ERROR_ARGUMENT);
+    fleet_session_report(&s, text, sizeof text);
+    CHECK_TEXT(text, "args is null");
     CHECK_STATUS(fleet_session_wait(&s), FLEET_ERROR_ARGUMENT);
     CHECK_STATUS(fleet_session_run(&s, &args, sizeof args), FLEET_OK);
     CHECK_STATUS(fleet_session_wait(&s), FLEET_OK);
