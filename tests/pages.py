@@ -3,7 +3,7 @@
 
 Each relative link of a page leads to a file and, where it has one, to a heading. README.md is short enough to be read in one
 sitting. The pictures in .pages are well-formed, have colours for dark themes, no scripts and no fonts, and that of the
-decoder is what tests/bench/plot.py makes of the table in README.md.
+decoder is what tests/bench/plot.py makes of the table in tests/bench/RESULTS.md.
 """
 import os
 import re
@@ -62,7 +62,7 @@ for name in sorted(os.listdir(".pages")):
         findings.append(f".pages/{name} is on no page")
 drawn = subprocess.run([sys.executable, "tests/bench/plot.py"], capture_output=True, text=True, check=True).stdout
 if drawn != text_of(".pages/decoder.svg"):
-    findings.append(".pages/decoder.svg is not that of README.md's table: run .pages/draw decoder")
+    findings.append(".pages/decoder.svg is not that of RESULTS.md's table: run .pages/draw decoder")
 
 print("\n".join(findings) or f"{len(pages)} pages with {links} links")
 sys.exit(1 if findings else 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of a table in README.md, as SVG on stdout: milliseconds for a token against the number of sequences.
+"""Draws the figures of a table in RESULTS.md, as SVG on stdout: milliseconds for a token against the number of sequences.
 
     python3 tests/bench/plot.py >.pages/decoder.svg
 
@@ -19,7 +19,7 @@ DARK = "@media (prefers-color-scheme: dark){.page{fill:#0d1117}text{fill:#e6edf3
 def table():
     """The header's numbers, and (name, numbers) of each row."""
     rows = []
-    with open(os.path.join(os.path.dirname(__file__), "..", "..", "README.md"), encoding="utf-8") as file:
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "RESULTS.md"), encoding="utf-8") as file:
         for line in file:
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             if cells[0] == "sequences" or rows and line.startswith("|"):
