@@ -164,6 +164,17 @@
           release  fleet_finish: store, then edges 1 and 9 of its step     carrier  finish; epochs only grow
           acquire  fleeti_finishes, fleeti_last_epoch: after the step event, invalidate, load
           red      tests/gpu/finish.c
+       26 message of a ring, host to device or back, system scope. What the pusher wrote, messages included -> the popper
+          release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system write-back,
+                   fleeti_publish_system
+          carrier  the slot's sequence: number of the message + 1
+          acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleet_ring_pop: load
+          red      tests/gpu/messages.c; S request_ring
+       27 room in such a ring. The reads of a message -> the push that overwrites its slot
+          release  fleet_ring_try_pop: the loads have returned (drain), fleeti_publish_system; fleet_ring_pop: store
+          carrier  the slot's sequence: number of the message + slots
+          acquire  fleet_ring_push: load; fleet_ring_try_push: fleeti_poll_system, only stores follow
+          red      tests/gpu/messages.c; S request_ring
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.

@@ -4,6 +4,7 @@
        >>manual           this page
        >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures, sessions,
                           events from the host, trace, topology and calibration
+       >>serving          rings of messages between the host and a running launch, page allocator
        >>layout           what a state and a trace hold in memory
        >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
        >>static           the three schedules: each worker walks its own queue,
@@ -11,7 +12,8 @@
        >>dynamic          arrivals push to ready rings and idle workers pop
        >>loop             the worker loop: start, next task, wait, tile, notify
        >>trace            recording, with FLEET_TRACE
-       >>implementation   host code: launch, report, trace
+       >>rings            rings and pages, for >>serving
+       >>implementation   host code: launch, report, trace, rings
 
    Turns a plan (fleet.h) and your tile functions into a megakernel. The kernel stays yours: the worker loop is a
    macro that you put where the tasks are to run. A plan names its schedule:
@@ -668,6 +670,129 @@ fleet_status fleet_topology_query(fleet_topology *topology);
    costs choose their schedules for this device. */
 fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
+
+FLEET_C_END
+
+/* ==== >>serving: what a server of requests uses =============================================== */
+
+/* ---- rings: messages between host threads and one worker ------------------------------------- */
+
+/* A bounded queue of messages of one size in pinned memory. It has two ends, each with a fleet_ring of its own, and one
+   direction: either host threads push with fleet_ring_push and one wave of the device pops with fleet_ring_try_pop,
+   or that wave pushes with fleet_ring_try_push and host threads pop with fleet_ring_pop.
+
+   Each slot has a sequence number. For message n, which lies in slot n mod slots, it is n when the slot is free, n + 1
+   when it holds the message, and n + slots when the message has been read. All arithmetic wraps at 2^32.
+     edge 26  A push releases at system scope when it stores n + 1; the pop that reads n + 1 acquires at system scope.
+              So the popping thread sees the message, and all else that the pushing thread had written to pinned memory
+              (a prompt, say) or had seen before. Like any release of the device, it covers other waves of the workgroup
+              once they have drained and passed a barrier (fleet_device.h).
+     edge 27  A pop stores n + slots after it has read the message; a push reads that before it overwrites the slot.
+   Words of messages are read and written by plain accesses in between.
+
+   No call waits for the other end: a full ring and an empty one are results. Messages come out in the order in which
+   pushes began. A host thread that is suspended in a push holds up the messages after its own, never the caller. */
+typedef struct fleet_ring {
+    uint32_t *slots;   /* memory of the caller, as this end addresses it */
+    uint64_t position; /* number of the next message at this end */
+    uint32_t mask;     /* number of slots - 1 */
+    uint32_t words;    /* of a message */
+    uint32_t stride;   /* words from a slot to the next one */
+    uint32_t pad;
+} fleet_ring;
+
+#define FLEET_RING_MESSAGE_BYTES 256 /* of a message, at most */
+
+FLEET_C_BEGIN
+
+/* Bytes of pinned memory. slots: a power of two from 2 to 2^20; message_bytes: a multiple of 4 from 4 to
+   FLEET_RING_MESSAGE_BYTES. 0: one of them is not. */
+size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes);
+/* Makes an empty ring in fleet_ring_bytes of pinned memory, 128-byte aligned; device_memory is its address on the
+   device (fleet_pinned_alloc). Host threads share *host. Copy *device to device memory (fleet_to_device), for the
+   worker that uses it: there it stays valid from launch to launch. */
+fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
+                             void *device_memory, uint32_t slots, uint32_t message_bytes);
+/* Any host thread, on a ring to the device. FLEET_ERROR_BUSY: the ring is full. */
+fleet_status fleet_ring_push(fleet_ring *host, const void *message);
+/* Any host thread, on a ring from the device. Returns 1 with the next message, or 0: there is none. */
+uint32_t fleet_ring_pop(fleet_ring *host, void *message);
+
+FLEET_C_END
+
+/* Device code. All lanes of one wave call these, with equal arguments; the results are the same in all lanes. Only one
+   wave at a time uses an end, and what orders its uses (barriers, the events of tasks) orders *ring too. `messages`
+   is 4-byte aligned memory of any kind for that many messages without gaps; what a lane writes to it, other lanes see. */
+
+/* Pushes up to n messages with one release, and returns how many: fewer than n when the ring is full. */
+FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages, uint32_t n);
+/* Pops up to `most` messages with one acquire, and returns how many; 0: there is none. When this wave passes a barrier,
+   other waves of the workgroup may read them and what the pushing threads published. A poll that finds the ring empty
+   costs one load of host memory. */
+FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint32_t most);
+/* How many of `most` messages a push would take now. The next pushes take at least as many. */
+FLEET_DEVICE uint32_t fleet_ring_room(const fleet_ring *ring, uint32_t most);
+
+/* ---- pages: a page allocator with reservations and prefix reuse ------------------------------ */
+
+/* Hands out pages 0..pages - 1 of memory that the caller keeps elsewhere, such as keys and values of page_tokens tokens
+   each. One thread at a time uses it: the boundary's worker, which owns it. It has no atomics.
+
+   A request reserves at its admission as many pages as it can ever need, so that it never runs out half-way.
+   Pages have reference counts. A page that holds page_tokens tokens may be inserted into the cache, and never changes
+   afterwards; a later request whose tokens begin alike gets the same page, with one more reference. A page that is not
+   referenced is free, or cached: cached pages are evicted, least recently used first, when other pages are needed.
+     free + cached and unreferenced >= reserved     always, so that an allocation within a reservation succeeds
+   A page is found by its tokens and the key of the page before it, which both are compared in full. Keys count
+   insertions and are never used twice, so that a page is never taken for another one. */
+typedef struct fleet_pages fleet_pages;
+
+#define FLEET_PAGES_NONE 0xffffffffu /* no page */
+
+/* What a request holds beside the pages of its page table. */
+typedef struct fleet_admission {
+    uint32_t reserved; /* pages that it may still allocate */
+    uint32_t reused;   /* pages at the begin of its table that hold its first tokens already */
+    uint64_t key;      /* of its last cached page; 0: none */
+} fleet_admission;
+
+/* Bytes of memory for `pages` pages, 0 if a number is 0 or they are too many. init: p is that long, 8-byte aligned. It
+   holds no pointer: a host may initialise a copy and send it to the device. */
+FLEET_HOST_DEVICE size_t fleet_pages_bytes(uint32_t pages, uint32_t page_tokens);
+FLEET_HOST_DEVICE fleet_status fleet_pages_init(fleet_pages *p, uint32_t pages,
+                                                uint32_t page_tokens);
+/* How many pages could be reserved now, and how many there are. */
+FLEET_HOST_DEVICE uint32_t fleet_pages_available(const fleet_pages *p);
+FLEET_HOST_DEVICE uint32_t fleet_pages_total(const fleet_pages *p);
+
+/* Admits a request that holds at most `need` pages in all. The cached pages that hold the begin of its n tokens, whole
+   pages only, become the first ones of `table` (room for n / page_tokens pages, or for `need` if that is less), with a
+   reference each; the others are reserved. To compute at least the last token of a prompt anew, pass n less by one.
+   FLEET_ERROR_BUSY: not now, and nothing has changed; fleet_pages_available tells how many would fit.
+   FLEET_ERROR_ARGUMENT: never. */
+FLEET_HOST_DEVICE fleet_status fleet_pages_admit(fleet_pages *p, const uint32_t *tokens, uint32_t n,
+                                                 uint32_t need, uint32_t *table,
+                                                 fleet_admission *a);
+/* A page of the reservation, with one reference and undefined contents; FLEET_PAGES_NONE if none is left of it. */
+FLEET_HOST_DEVICE uint32_t fleet_pages_allocate(fleet_pages *p, fleet_admission *a);
+/* One more reference to a page that has one, for a request that shares it. */
+FLEET_HOST_DEVICE fleet_status fleet_pages_share(fleet_pages *p, uint32_t page);
+/* The request's next page after those that it reused or inserted is complete: it holds these page_tokens tokens and
+   will not change. Call it when its contents are written and ordered before later readers. If the cache has such a
+   page already, or no room for it, this one stays the request's own. */
+FLEET_HOST_DEVICE fleet_status fleet_pages_insert(fleet_pages *p, fleet_admission *a, uint32_t page,
+                                                  const uint32_t *tokens);
+/* One reference less; without any the page is free, or stays in the cache. */
+FLEET_HOST_DEVICE fleet_status fleet_pages_release(fleet_pages *p, uint32_t page);
+/* The end of a request: releases the n pages of its table, last one first, and returns what is left of its
+   reservation. Errors of fleet_pages_release: FLEET_ERROR_ARGUMENT for a page without a reference. */
+FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admission *a,
+                                                  const uint32_t *table, uint32_t n);
+
+FLEET_C_BEGIN
+
+/* For tests and debuggers, on the host: null if every page is in exactly one place and all counts agree, else what is wrong. */
+const char *fleet_pages_check(const fleet_pages *p);
 
 FLEET_C_END
 
@@ -3771,6 +3896,346 @@ FLEET_DEVICE void fleeti_trace_leave(const fleeti_worker *w)
 
 #endif /* FLEET_TRACE */
 
+/* ==== >>rings: rings and pages ================================================================ */
+
+/* ---- rings: the device's end ----------------------------------------------------------------- */
+
+/* The slot of message n: its sequence number, then the message. */
+FLEET_HOST_DEVICE uint32_t *fleeti_message_slot(const fleet_ring *ring, uint32_t n)
+{
+    return ring->slots + (size_t)(n & ring->mask) * ring->stride;
+}
+
+/* This end's fields, in registers. */
+FLEET_DEVICE fleet_ring fleeti_message_ring(const fleet_ring *ring)
+{
+    fleet_ring here = *ring;
+    here.position = fleeti_uniform64(here.position);
+    here.mask = fleeti_uniform(here.mask);
+    here.words = fleeti_uniform(here.words);
+    here.stride = fleeti_uniform(here.stride);
+    return here;
+}
+
+/* How many of the next `most` slots from message n on have the sequence that makes them ready, as far as the lanes
+   reach: state 0, free; 1, holds the message. For a push the load that finds a slot free acquires no data: only stores
+   follow it (edge 27). */
+FLEET_DEVICE uint32_t fleeti_messages_ready(const fleet_ring *here, uint32_t n, uint32_t most,
+                                            uint32_t state)
+{
+    const uint32_t lane = fleet_lane();
+    uint32_t ready = 0;
+    if (lane < most && lane < 32)
+        ready = fleeti_poll_system(fleeti_message_slot(here, n + lane)) == n + lane + state;
+    ready = fleeti_ballot(ready);
+    return fleeti_popcount32(ready & ~(ready + 1));
+}
+
+/* As many as are ready, of `most`; `found` are known to be. */
+FLEET_DEVICE uint32_t fleeti_messages_count(const fleet_ring *here, uint32_t found, uint32_t most,
+                                            uint32_t state)
+{
+    const uint32_t n = (uint32_t)here->position;
+    uint32_t more = 1;
+    while (more && found < most) {
+        more = fleeti_messages_ready(here, n + found, most - found, state);
+        found += more;
+    }
+    return found;
+}
+
+FLEET_DEVICE uint32_t fleet_ring_room(const fleet_ring *ring, uint32_t most)
+{
+    const fleet_ring here = fleeti_message_ring(ring);
+    return fleeti_messages_count(&here, 0, most, 0);
+}
+
+FLEET_DEVICE uint32_t fleet_ring_try_push(fleet_ring *ring, const void *messages, uint32_t n)
+{
+    const fleet_ring here = fleeti_message_ring(ring);
+    const uint32_t lane = fleet_lane(), lanes = fleet_wave_size();
+    const uint32_t first = (uint32_t)here.position;
+    const uint32_t room = fleeti_messages_count(&here, 0, n, 0);
+    const fleeti_any4 *from = (const fleeti_any4 *)messages;
+    if (!room) return 0;
+    fleet_wave_barrier(); /* the messages may be of other lanes */
+    for (uint32_t i = lane; i < room * here.words; i += lanes)
+        fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words] = from[i];
+    /* Edge 26: publishes the messages, which all lanes stored, to the host threads that pop them. Pair: the load of the
+       sequence in fleeti_message_claim. */
+    fleeti_drain();
+    fleet_wave_barrier();
+    fleeti_write_back_system();
+    for (uint32_t i = lane; i < room; i += lanes)
+        fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + 1);
+    if (lane == 0) ring->position = here.position + room;
+    fleet_wave_barrier();
+    return room;
+}
+
+FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint32_t most)
+{
+    const fleet_ring here = fleeti_message_ring(ring);
+    const uint32_t lane = fleet_lane(), lanes = fleet_wave_size();
+    const uint32_t first = (uint32_t)here.position;
+    fleeti_any4 *to = (fleeti_any4 *)messages;
+    /* One slot first: while the ring is empty, no other is looked at. */
+    uint32_t found = fleeti_messages_ready(&here, first, most ? 1 : 0, 1);
+    if (!found) return 0;
+    found = fleeti_messages_count(&here, found, most, 1);
+    /* Edge 26: acquires what the pushing threads published, for all lanes. Pair: the store of the sequence in
+       fleet_ring_push. */
+    fleeti_invalidate_system();
+    fleet_wave_barrier();
+    for (uint32_t i = lane; i < found * here.words; i += lanes)
+        to[i] = fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words];
+    /* Edge 27: all lanes have read the messages before their slots are free. Pair: the load of the sequence in
+       fleeti_message_claim. */
+    fleeti_drain();
+    fleet_wave_barrier();
+    for (uint32_t i = lane; i < found; i += lanes)
+        fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + here.mask + 1);
+    if (lane == 0) ring->position = here.position + found;
+    fleet_wave_barrier();
+    return found;
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+/* A page that has references, or is in one of two lists: the free pages, or the cached ones without references in the
+   order of their last release. */
+typedef struct fleeti_page {
+    uint32_t references;
+    uint32_t next, previous; /* in its list; the free list has no previous */
+    uint32_t chain;          /* the next page of the same bucket */
+    uint64_t key;            /* 0: not cached */
+    uint64_t parent;         /* the key of the page before it; 0: it is a first page */
+} fleeti_page;
+
+struct fleet_pages {
+    uint32_t pages, page_tokens, buckets; /* buckets: a power of two */
+    uint32_t reserved;
+    uint32_t free, cached; /* lengths of the two lists */
+    uint32_t first_free, oldest, newest;
+    uint32_t pad;
+    uint64_t key; /* of the last insertion */
+    /* Then: a fleeti_page each, the first page of each bucket, page_tokens tokens each. */
+};
+
+/* A page after one that is in no cache cannot be found, so it is not inserted. */
+#define FLEETI_PAGES_NO_KEY UINT64_MAX
+/* Of one bucket, at most: tokens that were chosen to share a bucket do not make the worker slow. */
+#define FLEETI_PAGES_CHAIN 16u
+
+FLEET_HOST_DEVICE uint32_t fleeti_pages_buckets(uint32_t pages)
+{
+    uint32_t buckets = 1;
+    while (buckets < pages) buckets *= 2;
+    return buckets;
+}
+FLEET_HOST_DEVICE size_t fleet_pages_bytes(uint32_t pages, uint32_t page_tokens)
+{
+    if (!pages || !page_tokens || pages > 1u << 30 || page_tokens > 1u << 20) return 0;
+    return sizeof(fleet_pages) + (size_t)pages * (sizeof(fleeti_page) + (size_t)page_tokens * 4) +
+           (size_t)fleeti_pages_buckets(pages) * 4;
+}
+FLEET_HOST_DEVICE fleeti_page *fleeti_pages_at(const fleet_pages *p, uint32_t page)
+{
+    return (fleeti_page *)(uintptr_t)(p + 1) + page;
+}
+FLEET_HOST_DEVICE uint32_t *fleeti_pages_bucket(const fleet_pages *p, uint32_t bucket)
+{
+    return (uint32_t *)fleeti_pages_at(p, p->pages) + bucket;
+}
+FLEET_HOST_DEVICE uint32_t *fleeti_pages_tokens(const fleet_pages *p, uint32_t page)
+{
+    return fleeti_pages_bucket(p, p->buckets) + (size_t)page * p->page_tokens;
+}
+
+FLEET_HOST_DEVICE fleet_status fleet_pages_init(fleet_pages *p, uint32_t pages,
+                                                uint32_t page_tokens)
+{
+    if (!p) return FLEET_ERROR_NULL;
+    if (!fleet_pages_bytes(pages, page_tokens)) return FLEET_ERROR_ARGUMENT;
+    p->pages = pages, p->page_tokens = page_tokens, p->buckets = fleeti_pages_buckets(pages);
+    p->reserved = 0, p->free = pages, p->cached = 0;
+    p->first_free = 0, p->oldest = p->newest = FLEET_PAGES_NONE;
+    p->pad = 0, p->key = 0;
+    for (uint32_t i = 0; i < pages; i++) {
+        fleeti_page *page = fleeti_pages_at(p, i);
+        page->references = 0, page->key = page->parent = 0;
+        page->next = i + 1 < pages ? i + 1 : FLEET_PAGES_NONE;
+        page->previous = page->chain = FLEET_PAGES_NONE;
+    }
+    for (uint32_t i = 0; i < p->buckets; i++) *fleeti_pages_bucket(p, i) = FLEET_PAGES_NONE;
+    return FLEET_OK;
+}
+
+FLEET_HOST_DEVICE uint32_t fleet_pages_available(const fleet_pages *p)
+{
+    return p->free + p->cached - p->reserved;
+}
+FLEET_HOST_DEVICE uint32_t fleet_pages_total(const fleet_pages *p)
+{
+    return p->pages;
+}
+
+FLEET_HOST_DEVICE uint32_t fleeti_pages_hash(const fleet_pages *p, uint64_t parent,
+                                             const uint32_t *tokens)
+{
+    uint32_t hash = (uint32_t)parent * 0x9e3779b1u ^ (uint32_t)(parent >> 32);
+    for (uint32_t i = 0; i < p->page_tokens; i++) {
+        hash = (hash ^ tokens[i]) * 0x85ebca6bu;
+        hash ^= hash >> 15;
+    }
+    return hash & (p->buckets - 1);
+}
+
+/* The cached page with these tokens after the page `parent`, and in *length, how many pages its bucket has before it. */
+FLEET_HOST_DEVICE uint32_t fleeti_pages_find(const fleet_pages *p, uint64_t parent,
+                                             const uint32_t *tokens, uint32_t bucket,
+                                             uint32_t *length)
+{
+    uint32_t page = *fleeti_pages_bucket(p, bucket);
+    for (*length = 0; page != FLEET_PAGES_NONE; page = fleeti_pages_at(p, page)->chain, ++*length) {
+        const uint32_t *its = fleeti_pages_tokens(p, page);
+        uint32_t same = fleeti_pages_at(p, page)->parent == parent;
+        for (uint32_t i = 0; same && i < p->page_tokens; i++) same = its[i] == tokens[i];
+        if (same) break;
+    }
+    return page;
+}
+
+/* Takes a cached page out of the list of those without references. */
+FLEET_HOST_DEVICE void fleeti_pages_unlist(fleet_pages *p, uint32_t page)
+{
+    const fleeti_page *it = fleeti_pages_at(p, page);
+    *(it->previous == FLEET_PAGES_NONE ? &p->oldest : &fleeti_pages_at(p, it->previous)->next) =
+        it->next;
+    *(it->next == FLEET_PAGES_NONE ? &p->newest : &fleeti_pages_at(p, it->next)->previous) =
+        it->previous;
+    p->cached--;
+}
+
+FLEET_HOST_DEVICE fleet_status fleet_pages_admit(fleet_pages *p, const uint32_t *tokens, uint32_t n,
+                                                 uint32_t need, uint32_t *table, fleet_admission *a)
+{
+    const uint32_t whole = n / p->page_tokens < need ? n / p->page_tokens : need;
+    uint32_t idle = 0, reused = 0; /* idle: those of the reused pages that nothing references yet */
+    uint64_t key = 0;
+    if (!a || (whole && (!tokens || !table))) return FLEET_ERROR_NULL;
+    if (need > p->pages) return FLEET_ERROR_ARGUMENT;
+    for (; reused < whole; reused++) {
+        const uint32_t *its = tokens + (size_t)reused * p->page_tokens;
+        uint32_t length;
+        uint32_t page = fleeti_pages_find(p, key, its, fleeti_pages_hash(p, key, its), &length);
+        if (page == FLEET_PAGES_NONE) break;
+        idle += !fleeti_pages_at(p, page)->references;
+        key = fleeti_pages_at(p, page)->key;
+        table[reused] = page;
+    }
+    /* An idle page that is referenced cannot be evicted for a reservation any more. */
+    if (need - reused + idle > fleet_pages_available(p)) return FLEET_ERROR_BUSY;
+    for (uint32_t i = 0; i < reused; i++) {
+        fleeti_page *page = fleeti_pages_at(p, table[i]);
+        if (!page->references++) fleeti_pages_unlist(p, table[i]);
+    }
+    a->reserved = need - reused, a->reused = reused, a->key = key;
+    p->reserved += a->reserved;
+    return FLEET_OK;
+}
+
+/* Takes the least recently used page out of the cache. */
+FLEET_HOST_DEVICE uint32_t fleeti_pages_evict(fleet_pages *p)
+{
+    const uint32_t page = p->oldest;
+    fleeti_page *it = fleeti_pages_at(p, page);
+    uint32_t *link =
+        fleeti_pages_bucket(p, fleeti_pages_hash(p, it->parent, fleeti_pages_tokens(p, page)));
+    while (*link != page) link = &fleeti_pages_at(p, *link)->chain;
+    *link = it->chain;
+    fleeti_pages_unlist(p, page);
+    it->key = 0;
+    return page;
+}
+
+FLEET_HOST_DEVICE uint32_t fleet_pages_allocate(fleet_pages *p, fleet_admission *a)
+{
+    uint32_t page;
+    if (!a->reserved) return FLEET_PAGES_NONE;
+    a->reserved--, p->reserved--;
+    if (p->free) {
+        page = p->first_free;
+        p->first_free = fleeti_pages_at(p, page)->next;
+        p->free--;
+    } else {
+        page = fleeti_pages_evict(p);
+    }
+    fleeti_pages_at(p, page)->references = 1;
+    return page;
+}
+
+FLEET_HOST_DEVICE fleet_status fleet_pages_share(fleet_pages *p, uint32_t page)
+{
+    if (page >= p->pages || !fleeti_pages_at(p, page)->references) return FLEET_ERROR_ARGUMENT;
+    fleeti_pages_at(p, page)->references++;
+    return FLEET_OK;
+}
+
+FLEET_HOST_DEVICE fleet_status fleet_pages_insert(fleet_pages *p, fleet_admission *a, uint32_t page,
+                                                  const uint32_t *tokens)
+{
+    fleeti_page *it = fleeti_pages_at(p, page);
+    uint32_t bucket, length, same;
+    if (page >= p->pages || !it->references || it->key) return FLEET_ERROR_ARGUMENT;
+    if (a->key == FLEETI_PAGES_NO_KEY) return FLEET_OK;
+    bucket = fleeti_pages_hash(p, a->key, tokens);
+    same = fleeti_pages_find(p, a->key, tokens, bucket, &length);
+    if (same != FLEET_PAGES_NONE) {
+        a->key = fleeti_pages_at(p, same)->key;
+    } else if (length >= FLEETI_PAGES_CHAIN) {
+        a->key = FLEETI_PAGES_NO_KEY;
+    } else {
+        for (uint32_t i = 0; i < p->page_tokens; i++) fleeti_pages_tokens(p, page)[i] = tokens[i];
+        it->parent = a->key, it->key = a->key = ++p->key;
+        it->chain = *fleeti_pages_bucket(p, bucket);
+        *fleeti_pages_bucket(p, bucket) = page;
+    }
+    return FLEET_OK;
+}
+
+FLEET_HOST_DEVICE fleet_status fleet_pages_release(fleet_pages *p, uint32_t page)
+{
+    fleeti_page *it = fleeti_pages_at(p, page);
+    if (page >= p->pages || !it->references) return FLEET_ERROR_ARGUMENT;
+    if (--it->references) return FLEET_OK;
+    if (it->key) {
+        it->next = FLEET_PAGES_NONE, it->previous = p->newest;
+        *(p->newest == FLEET_PAGES_NONE ? &p->oldest : &fleeti_pages_at(p, p->newest)->next) = page;
+        p->newest = page;
+        p->cached++;
+    } else {
+        it->next = p->first_free;
+        p->first_free = page;
+        p->free++;
+    }
+    return FLEET_OK;
+}
+
+FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admission *a,
+                                                  const uint32_t *table, uint32_t n)
+{
+    fleet_status status = FLEET_OK;
+    /* Pages at the end of a prefix are evicted before those at its begin, without which they are of no use. */
+    while (n--) {
+        const fleet_status released = fleet_pages_release(p, table[n]);
+        if (released) status = released;
+    }
+    p->reserved -= a->reserved;
+    a->reserved = a->reused = 0, a->key = 0;
+    return status;
+}
+
 #endif /* FLEET_SCHED_H */
 
 /* ==== >>implementation: host code ============================================================= */
@@ -5243,6 +5708,136 @@ void fleet_session_close(fleet_session *s)
     }
     fleet_plan_free(s->plan);
     memset(s, 0, sizeof *s);
+}
+
+/* ---- rings: the host's end ------------------------------------------------------------------- */
+
+/* Words of a slot: its sequence number and the message, in cache lines of its own. */
+static uint32_t fleeti_message_stride(uint32_t message_bytes)
+{
+    return (uint32_t)(fleeti_lines((size_t)message_bytes + 4) / 4);
+}
+
+size_t fleet_ring_bytes(uint32_t slots, uint32_t message_bytes)
+{
+    if (slots < 2 || slots > 1u << 20 || (slots & (slots - 1))) return 0;
+    if (!message_bytes || message_bytes % 4 || message_bytes > FLEET_RING_MESSAGE_BYTES) return 0;
+    return (size_t)slots * fleeti_message_stride(message_bytes) * 4;
+}
+
+fleet_status fleet_ring_init(fleet_ring *host, fleet_ring *device, void *memory,
+                             void *device_memory, uint32_t slots, uint32_t message_bytes)
+{
+    if (!host || !device || !memory || !device_memory) return FLEET_ERROR_NULL;
+    if (!fleet_ring_bytes(slots, message_bytes)) return FLEET_ERROR_ARGUMENT;
+    if (((uintptr_t)memory | (uintptr_t)device_memory) % FLEET_CACHE_LINE_BYTES)
+        return FLEET_ERROR_ARGUMENT;
+    memset(host, 0, sizeof *host);
+    host->slots = (uint32_t *)memory;
+    host->mask = slots - 1;
+    host->words = message_bytes / 4;
+    host->stride = fleeti_message_stride(message_bytes);
+    for (uint32_t i = 0; i < slots; i++) *fleeti_message_slot(host, i) = i;
+    *device = *host;
+    device->slots = (uint32_t *)device_memory;
+    return FLEET_OK;
+}
+
+/* Takes the next message's number from the other host threads, once its slot has the sequence for it (state as in
+   fleeti_messages_ready). Returns the slot, or null where the device has not got so far. The number has 64 bits, so that
+   a thread that was suspended here for 2^32 messages does not take one that was taken before. */
+static uint32_t *fleeti_message_claim(fleet_ring *ring, uint32_t state, uint32_t *number)
+{
+    uint64_t n = __atomic_load_n(&ring->position, __ATOMIC_RELAXED);
+    for (;;) {
+        uint32_t *slot = fleeti_message_slot(ring, (uint32_t)n);
+        /* Acquires the message, or the room for it. Pairs: fleeti_publish_system in fleet_ring_try_push (edge 26) and
+           in fleet_ring_try_pop (edge 27). */
+        const int32_t ahead =
+            (int32_t)(__atomic_load_n(slot, __ATOMIC_ACQUIRE) - ((uint32_t)n + state));
+        if (ahead < 0) return NULL;
+        if (ahead > 0)
+            n = __atomic_load_n(&ring->position, __ATOMIC_RELAXED); /* another thread took it */
+        else if (__atomic_compare_exchange_n(&ring->position, &n, n + 1, 0, __ATOMIC_RELAXED,
+                                             __ATOMIC_RELAXED)) {
+            *number = (uint32_t)n;
+            return slot;
+        }
+    }
+}
+
+fleet_status fleet_ring_push(fleet_ring *host, const void *message)
+{
+    uint32_t *slot, n = 0;
+    if (!host || !message) return FLEET_ERROR_NULL;
+    if (!(slot = fleeti_message_claim(host, 0, &n))) return FLEET_ERROR_BUSY;
+    memcpy(slot + 1, message, (size_t)host->words * 4);
+    /* Edge 26: publishes the message to the worker. Pair: fleeti_invalidate_system in fleet_ring_try_pop. */
+    __atomic_store_n(slot, n + 1, __ATOMIC_RELEASE);
+    return FLEET_OK;
+}
+
+uint32_t fleet_ring_pop(fleet_ring *host, void *message)
+{
+    uint32_t *slot, n = 0;
+    if (!host || !message || !(slot = fleeti_message_claim(host, 1, &n))) return 0;
+    memcpy(message, slot + 1, (size_t)host->words * 4);
+    /* Edge 27: the message is read, the worker may overwrite it. Pair: the poll in fleeti_messages_ready. */
+    __atomic_store_n(slot, n + host->mask + 1, __ATOMIC_RELEASE);
+    return 1;
+}
+
+/* ---- pages: the check ------------------------------------------------------------------------ */
+
+/* Whether each page of the bucket belongs there and has no equal before it; counts them in *found. */
+static const char *fleeti_pages_check_bucket(const fleet_pages *p, uint32_t bucket, uint32_t *found)
+{
+    uint32_t page = *fleeti_pages_bucket(p, bucket), length, n = 0;
+    for (; page != FLEET_PAGES_NONE; page = fleeti_pages_at(p, page)->chain, n++) {
+        const fleeti_page *it = fleeti_pages_at(p, page);
+        const uint32_t *tokens = fleeti_pages_tokens(p, page);
+        if (n == FLEETI_PAGES_CHAIN) return "a bucket has too many pages";
+        if (!it->key || it->key > p->key) return "a page in a bucket has no key";
+        if (it->parent >= it->key) return "a page is older than the one before it";
+        if (fleeti_pages_hash(p, it->parent, tokens) != bucket)
+            return "a page is in the wrong bucket";
+        if (fleeti_pages_find(p, it->parent, tokens, bucket, &length) != page)
+            return "two cached pages are equal";
+    }
+    *found += n;
+    return NULL;
+}
+
+const char *fleet_pages_check(const fleet_pages *p)
+{
+    uint32_t idle = 0, keys = 0, found = 0, n = 0, last = FLEET_PAGES_NONE, page;
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < p->pages; i++) {
+        idle += !fleeti_pages_at(p, i)->references;
+        keys += fleeti_pages_at(p, i)->key != 0;
+    }
+    if (idle != p->free + p->cached) return "a page without references is in no list";
+    if (p->reserved > idle) return "more pages are reserved than there are";
+    /* A list that ends after as many pages as it counts holds none of them twice. */
+    for (page = p->first_free; page != FLEET_PAGES_NONE && n < p->free; n++) {
+        if (fleeti_pages_at(p, page)->references) return "a free page has a reference";
+        if (fleeti_pages_at(p, page)->key) return "a free page is cached";
+        page = fleeti_pages_at(p, page)->next;
+    }
+    if (n != p->free || (n && page != FLEET_PAGES_NONE)) return "the free list has another length";
+    for (n = 0, page = p->oldest; page != FLEET_PAGES_NONE && n < p->cached; n++) {
+        const fleeti_page *it = fleeti_pages_at(p, page);
+        if (it->references) return "a page that may be evicted has a reference";
+        if (!it->key) return "a page that may be evicted is not cached";
+        if (it->previous != last) return "the cached pages' list is broken";
+        last = page, page = it->next;
+    }
+    if (n != p->cached || page != FLEET_PAGES_NONE || last != p->newest)
+        return "the cached pages' list has another length";
+    for (uint32_t b = 0; b < p->buckets && !wrong; b++)
+        wrong = fleeti_pages_check_bucket(p, b, &found);
+    if (wrong) return wrong;
+    return found == keys ? NULL : "a cached page is in no bucket";
 }
 
 /* ---- trace: the log -------------------------------------------------------------------------- */
