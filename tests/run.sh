@@ -251,7 +251,7 @@ group_compile() {
     local file unit compiler flags
     setup_packages gcc:gcc g++:g++ clang:clang clang-19:clang-19
     setup_stb
-    setup_jansson
+    setup_qwen3
     matrix_units
     for file in "$out"/*.c; do
         unit=$(stem "$file")
@@ -556,10 +556,10 @@ example() {
 
 # The decoder on the CPU; its loader, and what a fuzzer makes of that (deep runs: a million inputs).
 group_qwen3() {
-    local libraries=(-pthread -lm -ljansson) runs=20000 compiler language file
+    local libraries=(-pthread -lm "${qwen3_libraries[@]}") runs=20000 compiler language file
     setup_packages gcc:gcc g++:g++ clang:clang python3:python3
     setup_stb
-    setup_jansson
+    setup_qwen3
     setup_fuzzer
     host_programs < <(c_files tests/qwen3 | grep -v '/fuzz\.c$')
     for compiler in clang g++ clang++; do
@@ -575,9 +575,10 @@ group_qwen3() {
         case $file in */backend_amd.h | */backend_nvidia.h) continue ;; esac
         check "alone/$(stem "$file")" gcc -std=c11 "${warnings[@]}" -I. "${stb_flags[@]}" -fsyntax-only -x c "$file"
     done
-    program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" \
+    program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${qwen3_libraries[*]}" \
         timeout -k 5 "$(stretched 120)" bash tests/qwen3/program.sh
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
+    [ -z "${FLEET_DEEP:-}" ] || program huggingface env OUT="$out/huggingface" timeout -k 5 "$(stretched 60)" tests/qwen3/huggingface.sh
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/qwen3/fuzz.sh $runs
 }
 
@@ -602,7 +603,7 @@ group_hip() {
     [ -n "${FLEET_HIP_RUNTIME:-}" ] || [ -z "$hip_runtime" ] || simulator_tests
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
     check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
-    hip_install libjansson-dev
+    hip_install "${qwen3_packages[@]}"
     ended implementation
     for file in examples/qwen3/qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
@@ -631,7 +632,7 @@ hip_build() { # FILE BINARY
     local archs=("${hip_archs[@]}")
     if [ -n "$hip_runtime" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
     case $1 in
-    examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" -ljansson ;;
+    examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" "${qwen3_libraries[@]}" ;;
     examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then
@@ -729,7 +730,7 @@ group_cuda() {
     setup_stb
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
-    setup_jansson
+    setup_qwen3
     setup_packages python3:python3
     program order timeout -k 5 "$(stretched 600)" python3 -B tests/isa/nvidia.py
     ended implementation
@@ -804,7 +805,7 @@ cuda_build() { # FILE BINARY [OPTION...]
     case $1 in
     # For one architecture alone: where the decoder is built for several, all have the smallest one's ring of slots
     # (nvidia/pipeline.h), and with that of 8.0 the kernels for 9.0a have no wgmma and spill.
-    examples/qwen3/*) nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" -ljansson ;;
+    examples/qwen3/*) nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" "${qwen3_libraries[@]}" ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then
@@ -821,7 +822,7 @@ group_isa() {
     hip_setup
     hip_simulator
     hip_run sh -c 'command -v python3' >/dev/null || hip_install python3
-    hip_install libjansson-dev
+    hip_install "${qwen3_packages[@]}"
     program check hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/check.sh
     program mutants hip_run timeout -k 5 "$(stretched 1200)" bash tests/isa/mutate.sh
 }

@@ -4,7 +4,8 @@
 #
 #   setup_packages COMMAND:PACKAGE...   installs the packages whose command is missing
 #   setup_stb                           finds stb_ds.h or installs it; sets stb_flags
-#   setup_jansson                       finds jansson or installs it
+#   setup_qwen3                         finds the libraries of examples/qwen3 or installs them; sets qwen3_libraries
+#                                       and qwen3_packages
 #   setup_fuzzer                        finds clang and its libFuzzer or installs them
 #   hip_setup                           finds a hipcc for gfx942, or makes a Debian testing root with one
 #   hip_device                          finds what HIP programs run on: sets hip_runtime
@@ -77,8 +78,11 @@ setup_stb() {
     fi
 }
 
-setup_jansson() {
-    printf '#include <jansson.h>\n' | gcc -E -x c - >/dev/null 2>&1 || install_packages libjansson-dev
+qwen3_libraries=(-ljansson -lpcre2-8 -lunistring)
+qwen3_packages=(libjansson-dev libpcre2-dev libunistring-dev)
+setup_qwen3() {
+    printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <jansson.h>\n#include <pcre2.h>\n#include <uninorm.h>\n' |
+        gcc -E -x c - >/dev/null 2>&1 || install_packages "${qwen3_packages[@]}"
 }
 
 setup_fuzzer() {

@@ -6,10 +6,10 @@
 #
 #   tests/bench/qwen3.sh [BATCH...]       default: 1 2 4 8 16 32 64; on the CPU 1 2 4 8
 #
-# Needs libjansson. Environment:
+# Needs libjansson, libpcre2-8 and libunistring. Environment:
 #   FLEET_PLATFORM  hip, cuda or host (default: what is here)
 #   FLEET_ARCH      the GPU to compile for, such as sm_90 (default: the one here)
-#   JANSSON         a folder with jansson.h and libjansson.a, where the system has none
+#   LIBRARIES       a folder with their headers and libNAME.a, where the system has none
 #   PROGRAM         an executable that is built already
 #   SCHEDULES       default: static unfused
 #   LIMIT           seconds that a run may take (default: 300)
@@ -41,8 +41,9 @@ END
 }
 
 program=${PROGRAM:-$out/qwen3}
-include=(-I. ${STB_DS:+-I"$(dirname "$STB_DS")"} ${JANSSON:+-I"$JANSSON"})
-library=${JANSSON:+$JANSSON/libjansson.a}
+include=(-I. ${STB_DS:+-I"$(dirname "$STB_DS")"} ${LIBRARIES:+-I"$LIBRARIES"})
+libraries=(-ljansson -lpcre2-8 -lunistring)
+if [ -n "${LIBRARIES:-}" ]; then libraries=("$LIBRARIES"/libjansson.a "$LIBRARIES"/libpcre2-8.a "$LIBRARIES"/libunistring.a); fi
 case $platform in
 host)
     name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors"
@@ -74,9 +75,9 @@ if [ -z "${PROGRAM:-}" ]; then
     # Compiled apart: a library by its name would be taken for source.
     "${build[@]}" "${include[@]}" -c examples/qwen3/qwen3.c -o "$program.o"
     case $platform in
-    host) "${build[0]}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread -lm ;;
-    cuda) nvcc -arch="${FLEET_ARCH:-$arch}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
-    hip) hipcc --offload-arch="${FLEET_ARCH:-native}" "$program.o" -o "$program" "${library:--ljansson}" -lpthread ;;
+    host) "${build[0]}" "$program.o" -o "$program" "${libraries[@]}" -lpthread -lm ;;
+    cuda) nvcc -arch="${FLEET_ARCH:-$arch}" "$program.o" -o "$program" "${libraries[@]}" -lpthread ;;
+    hip) hipcc --offload-arch="${FLEET_ARCH:-native}" "$program.o" -o "$program" "${libraries[@]}" -lpthread ;;
     esac
 fi
 

@@ -6,11 +6,14 @@
        i  model.safetensors.index.json
        g  generation_config.json, for a model of 16 tokens
        e  expected.json, for a model of 16 tokens and 8 positions
+       T  tokenizer.json
+       t  a part of tokenizer.json, which is laid over a complete one; then a zero and a text to encode
        m  a model: two bytes as for h, then config.json, a zero, a header, and for a model of shards another zero and the
           index; each shard has the same header
 
    What is parsed must keep the promises of the headers; what is refused must say of which file. */
 #include "../../examples/qwen3/expected.h"
+#include "../../examples/qwen3/tokenizer.h"
 
 #define MOST_DATA 0x10000u
 
@@ -233,6 +236,81 @@ static void model(const char *text, size_t size, uint64_t data_size)
     free(copy);
 }
 
+/* The least that is accepted: a token for each byte, two merges and an added token. */
+static json_t *least_tokenizer(void)
+{
+    json_t *vocab = json_object();
+    int16_t byte_of[QWEN3_SPELLED];
+    uint32_t i, id = 0;
+    qwen3_spelling(byte_of);
+    for (i = 0; i < QWEN3_SPELLED; i++) {
+        uint8_t name[8] = {0};
+        u8_uctomb(name, i, sizeof name);
+        if (byte_of[i] >= 0) json_object_set_new(vocab, (const char *)name, json_integer(id++));
+    }
+    json_object_set_new(vocab, "ab", json_integer(id++));
+    json_object_set_new(vocab, "abab", json_integer(id++));
+    return json_pack("{s: [{s: i, s: s, s: b}], s: {s: s}, s: {s: s, s: [{s: s, s: {s: s}, s: s}, "
+                     "{s: s, s: b}]}, s: {s: s}, "
+                     "s: {s: s, s: o, s: [[s, s], s]}}",
+                     "added_tokens", "id", (int)id, "content", "<|x|>", "special", 1, "normalizer",
+                     "type", "NFC", "pre_tokenizer", "type", "Sequence", "pretokenizers", "type",
+                     "Split", "pattern", "Regex", "\\p{L}+|\\s+(?!\\S)", "behavior", "Isolated",
+                     "type", "ByteLevel", "use_regex", 0, "decoder", "type", "ByteLevel", "model",
+                     "type", "BPE", "vocab", vocab, "merges", "a", "b", "ab ab");
+}
+
+/* What is encoded are tokens that there are, and without added tokens and normalizer the text comes back. */
+static void encoded(const qwen3_tokenizer *t, const char *text, size_t size)
+{
+    qwen3_tokens ids = {NULL, 0, 0};
+    qwen3_string back = {NULL, 0, 0};
+    qwen3_partial partial;
+    size_t i;
+    memset(&partial, 0, sizeof partial);
+    if (parsed(qwen3_encode(t, text, size, &ids, error, sizeof error), "text")) {
+        for (i = 0; i < ids.count; i++) {
+            PROMISE(ids.at[i] < t->count);
+            PROMISE(!qwen3_decode(t, ids.at[i], 0, &partial, &back));
+        }
+        PROMISE(!qwen3_decode_end(&partial, &back));
+        if (!t->nfc && !t->added.count && !t->normalized.count)
+            PROMISE(back.size == size && (!size || !memcmp(back.at, text, size)));
+    }
+    for (i = 0; i < size; i++)
+        PROMISE(!qwen3_decode(t, (unsigned char)text[i] * 7u, i & 1, &partial, &back));
+    PROMISE(!qwen3_decode_end(&partial, &back));
+    PROMISE(!back.size || !u8_check((const uint8_t *)back.at, back.size));
+    free(ids.at);
+    free(back.at);
+}
+
+static void tokenizer(const char *text, size_t size, const char *to_encode, size_t encode_size)
+{
+    qwen3_tokenizer t;
+    if (!parsed(qwen3_parse_tokenizer(&t, text, size, "t", error, sizeof error), "t")) return;
+    PROMISE(t.count && t.count <= QWEN3_MAX_TOKENS && t.split);
+    encoded(&t, to_encode, encode_size);
+    qwen3_tokenizer_close(&t);
+}
+
+static void part_of_tokenizer(const char *text, size_t size)
+{
+    const char *end = (const char *)memchr(text, 0, size);
+    const size_t part_size = end ? (size_t)(end - text) : size;
+    json_t *whole, *part;
+    char *all;
+    if (qwen3_depth(text, part_size) > QWEN3_MAX_DEPTH) return;
+    whole = least_tokenizer(), part = json_loadb(text, part_size, 0, NULL);
+    PROMISE(whole);
+    json_object_update_recursive(whole, part);
+    all = json_dumps(whole, JSON_COMPACT);
+    if (all) tokenizer(all, strlen(all), end ? end + 1 : "", end ? size - part_size - 1 : 0);
+    free(all);
+    json_decref(whole);
+    json_decref(part);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -260,6 +338,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     if (kind == 'i' && parse_index(&index, text, size - 1)) qwen3_free_index(&index);
     if (kind == 'g') generation(text, size - 1);
     if (kind == 'e') expected(text, size - 1);
+    if (kind == 'T') tokenizer(text, size - 1, text, size - 1);
+    if (kind == 't') part_of_tokenizer(text, size - 1);
     if (kind == 'h' && size >= 3 && header(&h, text + 2, size - 3, data_size))
         qwen3_free_header(&h);
     if (kind == 'm' && size >= 3) model(text + 2, size - 3, data_size);

@@ -17,13 +17,13 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
 setup_packages gcc:gcc
-setup_jansson
+setup_qwen3
 setup_fuzzer
 
 runs=${1:-1000000}
 out=${OUT:-tests/build/fuzz}
 mkdir -p "$out/found"
 clang -std=c11 -O1 -g -Wall -Wextra -Wpedantic -Wconversion -Werror -fno-omit-frame-pointer \
-    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all tests/qwen3/fuzz.c -o "$out/fuzz" -ljansson
+    -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all tests/qwen3/fuzz.c -o "$out/fuzz" "${qwen3_libraries[@]}"
 "$out/fuzz" -runs="$runs" -seed="${FUZZ_SEED:-1}" -max_total_time="${FUZZ_SECONDS:-0}" -max_len=2048 -timeout=10 \
     -dict=tests/qwen3/fuzz.dict -print_final_stats=1 -artifact_prefix="$out/" "$out/found" tests/qwen3/corpus

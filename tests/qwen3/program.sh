@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # The program of examples/qwen3 as a user calls it: what it prints, where, and the status it ends with.
 #
-#   OUT=FOLDER [FLAGS="FLAGS"] tests/qwen3/program.sh
+#   OUT=FOLDER [FLAGS="FLAGS"] [LIBRARIES="-lNAME..."] tests/qwen3/program.sh
 #
-# What it builds goes to $OUT; $FLAGS are for the compiler. AddressSanitizer looks at each run, and for leaks at its end.
+# What it builds goes to $OUT; $FLAGS are for the compiler, and $LIBRARIES instead of those that Debian has. AddressSanitizer looks at each run, and for leaks at its end.
 set -eu
 
 mkdir -p "$OUT"
 program=$OUT/qwen3
 # shellcheck disable=SC2086
-gcc -std=c11 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm -ljansson
+gcc -std=c11 -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -DFLEET_TRACE ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
 dense=tests/fixtures/qwen3-tiny moe=tests/fixtures/qwen3-moe-tiny
 
 # ends NAME STATUS WORDS ARGUMENT...: it ends with that status, and what it prints has these words.
