@@ -142,7 +142,7 @@
           before   a worker's places are clear: fleeti_trace_enter: drain, barrier     red  A trace; N trace
        18 a stage is full. The copy -> the consumer waves     carrier  full (AMD, CPU: the use itself; NVIDIA: mbarrier)
           release  fleeti_copies_progress (AMD: wait for the copies); NVIDIA complete_tx, and fleeti_stage_fill: `turn`
-          acquire  fleeti_stage_is_full: NVIDIA the turn first, then the phase     red  A stage; N; S stages
+          acquire  fleeti_stage_is_full; NVIDIA fleeti_stage_turn_reached: the turn     red  A stage; N; S stages
        19 a stage is free. The consumers' reads -> the producer, which fills it again     carrier  released
           release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stage; S stages
        20 a task's place in the ring. The producer -> the consumers     carrier  the entry's tag
@@ -678,9 +678,11 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
      begun     1 + number of the current task: all stages of the tasks before it are free, whatever they acquired
      quit      not 0: there are no more tasks
      turn      NVIDIA: the use that the producer has begun last in stage 0
-     entry     of task n, at n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first stage; and 1 + the
-               number of its stages, written before a stage of the next task is filled: a task that acquires more than
-               it declared does not get the next task's stages
+     entry     of task n, at n mod FLEETI_PIPELINE_TASKS: 1 + n, its tag; stage and use of its first stage; and 1 + its
+               end: the first stage of the next task, plus the ring's stages for each use after that of its own first
+               stage. The end is written before a stage of the next task is filled: a task that acquires more than it
+               declared does not get the next task's stages
+     closed    1: the end of a task that gets no stages
 
    Order. The producer fills a stage and then sets its full flag with a release, which pairs with the consumer's acquire
    (edge 18); on NVIDIA the copy itself completes the mbarrier (complete_tx), and the wait for it acquires. A consumer
@@ -691,8 +693,10 @@ FLEET_DEVICE fleet_quad fleeti_quad_of_halves(uint64_t low, uint64_t high)
    An mbarrier tells only whether its current phase is even or odd. With one mbarrier for all uses of a stage, a test for use
    u would also pass while use u - 1 is still landing: after a task that left stages unconsumed, or for a wave that skipped
    a whole ring. With one mbarrier for even uses and one for odd uses, a test for use u is exact once use u - 2 has landed.
-   The word `turn` tells that: the producer stores u there when all stages have begun use u - 1, and it begins a use of a
-   stage only after it has observed that the previous one has landed. So consumers check turn >= u, then test the mbarrier.
+   The producer fills stages in order, and a stage only after it has observed that its previous use has landed. So a wave
+   that has acquired a stage, or has begun a task, knows that all stages a ring before it have landed, and its test of a
+   stage up to a ring after it is exact. A wave that skips further also needs the word `turn`, which the producer sets to
+   u when all stages have begun use u - 1: it acquires turn >= u before it tests the mbarrier.
    AMD and the CPU keep the whole number of the use in `full` and compare it. */
 typedef struct fleeti_pipeline {
     char *ring;
@@ -710,6 +714,7 @@ typedef struct fleeti_pipeline {
 #define FLEETI_PIPELINE_STEP 5u /* two words: epoch and steps left of that task */
 #define FLEETI_PIPELINE_TURN 7u
 #define FLEETI_PIPELINE_STOP 8u /* two words: address of the state's stop word */
+#define FLEETI_PIPELINE_CLOSED 10u
 #define FLEETI_PIPELINE_POSTED 12u
 #define FLEETI_PIPELINE_QUEUE (FLEETI_PIPELINE_POSTED + 16u) /* two chunks of descriptors */
 #define FLEETI_PIPELINE_DESC(task)                                                                 \
@@ -721,7 +726,6 @@ typedef struct fleeti_pipeline {
 #define FLEETI_PIPELINE_FULL(stage) FLEETI_PIPELINE_STAGE(stage)            /* NVIDIA: four words */
 #define FLEETI_PIPELINE_AT(stage) (FLEETI_PIPELINE_STAGE(stage) + 2u)       /* the CPU: two words */
 #define FLEETI_PIPELINE_RELEASED(stage) (FLEETI_PIPELINE_STAGE(stage) + 4u) /* two words */
-#define FLEETI_PIPELINE_NEVER 0x80000000u /* a use that no stage ever has */
 #define FLEETI_PIPELINE_BYTES(stages, stage_bytes)                                                 \
     ((stages) * (stage_bytes) + (4u * FLEETI_PIPELINE_STAGE(stages) + 15u) / 16u * 16u)
 
@@ -926,7 +930,10 @@ FLEET_DEVICE void fleeti_copies_progress(const fleeti_pipeline *s, fleeti_copies
 FLEET_DEVICE void fleeti_copies_uniform(fleeti_copies *copies);
 /* After an acquire: the copies that start next read what the acquire made visible. */
 FLEET_DEVICE void fleeti_copies_order(void);
-/* Whether this very use of the stage has landed. */
+/* Whether all stages have landed in the uses up to use - 2, so that a test for `use` is exact. */
+FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use);
+/* Whether this very use of the stage has landed. Exact up to a ring of stages after the last one that the wave has
+   acquired, or after its task's beginning; further on, once fleeti_stage_turn_reached. */
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use);
 /* Whether n stages have landed, from stage `at` on, which counts from a stage in use `use`. */
 FLEET_DEVICE uint32_t fleeti_stages_are_full(const fleeti_pipeline *s, uint32_t at, uint32_t use,
@@ -1760,6 +1767,11 @@ FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
 }
+FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use)
+{
+    (void)s, (void)use;
+    return 1; /* full flags hold the whole number of the use: every test is exact */
+}
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
     return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_FULL(stage)) == use + 1;
@@ -2432,24 +2444,28 @@ FLEET_DEVICE void fleeti_stage_fill(const fleeti_pipeline *s, fleeti_copies *cop
 {
     const uint32_t full = fleeti_stage_full(s, stage, use);
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(s->ring) + stage * s->stage_bytes;
+#if FLEETI_BULK
+    uint32_t lead; /* one lane, elected by an instruction that tells the compiler so */
+    __asm__ volatile("{\n.reg .pred p;\nelect.sync _|p,0xffffffff;\nselp.u32 %0,1,0,p;\n}"
+                     : "=r"(lead));
+#else
+    const uint32_t lead = fleet_lane() == 0;
+#endif
     (void)copies;
     /* The turn publishes to consumers of this use that all stages have landed their uses up to use - 2, as every lane of
-       the producer has observed. Pair: the acquire in fleeti_stage_is_full (edge 18). */
+       the producer has observed. Pair: the acquire in fleeti_stage_turn_reached (edge 18). */
+    if (lead && stage == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);
 #if FLEETI_BULK
-    /* One lane, elected by an instruction that tells the compiler so. The instructions are predicated: at the end of a
-       branch the warp would wait until the copy unit has accepted the copy. The copy's last operand is the policy
-       evict_first, as createpolicy.fractional encodes it. */
+    if (!lead) return;
+    __asm__ volatile("mbarrier.arrive.expect_tx.shared.b64 _,[%0],%1;" ::"r"(full), "r"(bytes)
+                     : "memory");
+    /* The last operand is the policy evict_first, as createpolicy.fractional encodes it. */
     __asm__ volatile(
-        "{\n.reg .pred lead,turn;\nelect.sync _|lead,0xffffffff;\nsetp.eq.and.u32 turn,%0,0,lead;\n"
-        "@turn st.release.cta.shared.u32 [%1],%2;\n"
-        "@lead mbarrier.arrive.expect_tx.shared.b64 _,[%3],%4;\n"
-        "@lead cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-        "[%5],[%6],%4,[%3],%7;\n}" ::"r"(stage),
-        "r"(s->words + 4 * FLEETI_PIPELINE_TURN), "r"(use), "r"(full), "r"(bytes), "r"(to),
-        "l"(__cvta_generic_to_global(from)), "l"(0x12f0000000000000ull)
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0],[%1],%2,[%3],%4;" ::"r"(to),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(full), "l"(0x12f0000000000000ull)
         : "memory");
 #else
-    if (stage == 0 && fleet_lane() == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);
     for (uint32_t i = (threadIdx.x & 31) * 16; i < bytes; i += 512)
         __asm__ volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to + i),
                          "l"(__cvta_generic_to_global(from + i))
@@ -2474,22 +2490,18 @@ FLEET_DEVICE void fleeti_copies_order(void)
 #else
 #define FLEETI_PTX_WAIT "mbarrier.test_wait.parity.shared.b64"
 #endif
-/* The turn is acquired first, then the bytes: a phase that was read before the turn may be older than use - 2. The mbarrier
-   is tested whatever the turn is, so that the test does not wait for that load. A wave that releases a stage and at once
-   waits for its next use mostly sees the bytes land while it holds an older turn; it then looks a second time here, which
-   is much shorter than the general wait. Pairs: the release in fleeti_stage_fill, and complete_tx of its copy (edge 18). */
+/* Pair: the release in fleeti_stage_fill (edge 18). */
+FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use)
+{
+    return (int32_t)(fleeti_lds_acquire(s->words, FLEETI_PIPELINE_TURN) - use) >= 0;
+}
+/* Pair: complete_tx of the stage's copy (edge 18). */
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
     uint32_t full;
-    __asm__ volatile("{\n.reg .pred p,again;\n.reg .s32 turn;\n"
-                     "ld.acquire.cta.shared.s32 turn,[%1];\n" FLEETI_PTX_WAIT " p,[%3],%4;\n"
-                     "sub.s32 turn,turn,%2;\nsetp.lt.and.s32 again,turn,0,p;\n"
-                     "@again ld.acquire.cta.shared.s32 turn,[%1];\n"
-                     "@again " FLEETI_PTX_WAIT " p,[%3],%4;\n@again sub.s32 turn,turn,%2;\n"
-                     "setp.ge.and.s32 p,turn,0,p;\nselp.u32 %0,1,0,p;\n}"
+    __asm__ volatile("{\n.reg .pred p;\n" FLEETI_PTX_WAIT " p,[%1],%2;\nselp.u32 %0,1,0,p;\n}"
                      : "=r"(full)
-                     : "r"(s->words + 4 * FLEETI_PIPELINE_TURN), "r"(use),
-                       "r"(fleeti_stage_full(s, stage, use)), "r"(use >> 1 & 1)
+                     : "r"(fleeti_stage_full(s, stage, use)), "r"(use >> 1 & 1)
                      : "memory");
     return full;
 }
@@ -3176,6 +3188,11 @@ FLEET_DEVICE void fleeti_copies_throttle(uint32_t *begun, uint32_t cycles)
 {
     (void)begun, (void)cycles;
 }
+FLEET_DEVICE uint32_t fleeti_stage_turn_reached(const fleeti_pipeline *s, uint32_t use)
+{
+    (void)s, (void)use;
+    return 1; /* full flags hold the whole number of the use: every test is exact */
+}
 FLEET_DEVICE uint32_t fleeti_stage_is_full(const fleeti_pipeline *s, uint32_t stage, uint32_t use)
 {
     return fleeti_lds_acquire(s->words, FLEETI_PIPELINE_FULL(stage)) == use + 1;
@@ -3689,6 +3706,7 @@ FLEET_DEVICE void fleeti_pipeline_init(const fleeti_pipeline *s, uint64_t limit_
                        : i == FLEETI_PIPELINE_LIMIT + 1 ? (uint32_t)(limit_ticks >> 32)
                        : i == FLEETI_PIPELINE_STOP      ? (uint32_t)stop_at
                        : i == FLEETI_PIPELINE_STOP + 1  ? (uint32_t)(stop_at >> 32)
+                       : i == FLEETI_PIPELINE_CLOSED    ? 1
                                                         : 0);
     for (uint32_t i = fleet_thread_id(); i < s->stages; i += threads)
         fleeti_stage_init(s, i, waves);
@@ -3752,64 +3770,74 @@ FLEET_DEVICE fleet_status fleeti_pipeline_back_off(const fleeti_pipeline *s, uin
 /* Where one wave is in its task's stages. */
 struct fleet_consumer {
     fleeti_pipeline ring;
-    uint32_t stage, use; /* of the task's first stage */
-    uint32_t next;       /* number of the task's next stage */
-    uint32_t tag;        /* of the task */
-    uint32_t waves;      /* of the task */
+    uint32_t at;      /* the task's next stage, plus the ring's stages for each use after `use` */
+    uint32_t use;     /* of the task's first stage */
+    uint32_t skipped; /* stages since the last one that the wave has acquired, or since the first */
+    uint32_t end; /* word with 1 + the task's end, counted as `at`; it holds 0 until it is known */
+    uint32_t waves; /* of the task */
 };
 
-/* Whether the next stage has landed and is the task's own. Both words are loaded together. */
+/* Whether a test of the next n stages is exact by what the wave has acquired. */
+FLEET_DEVICE uint32_t fleeti_stages_are_near(const fleet_consumer *s, uint32_t n)
+{
+    return s->skipped + n <= s->ring.stages;
+}
+/* Whether the next stage has landed and is the task's own, if that test is exact. Both words are loaded together. */
 FLEET_DEVICE uint32_t fleeti_stage_is_ready(const fleet_consumer *s, uint32_t stage, uint32_t use)
 {
     const uint32_t full = fleeti_stage_is_full(&s->ring, stage, use);
-    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
-    return full && s->next < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
+    const uint32_t end = fleeti_lds_get(s->ring.words, s->end);
+    return full && s->at < fleeti_uniform(end) - 1; /* not known yet: 0 - 1 */
 }
 /* The same for the next n stages. */
 FLEET_DEVICE uint32_t fleeti_stages_are_ready(const fleet_consumer *s, uint32_t n)
 {
-    const uint32_t full = fleeti_stages_are_full(&s->ring, s->stage + s->next, s->use, n);
-    const uint32_t end = fleeti_lds_get(s->ring.words, FLEETI_PIPELINE_ENTRY(s->tag - 1) + 3);
-    return full && s->next + n - 1 < fleeti_uniform(end) - 1;
+    const uint32_t full = fleeti_stages_are_full(&s->ring, s->at, s->use, n);
+    const uint32_t end = fleeti_lds_get(s->ring.words, s->end);
+    return full && s->at + n - 1 < fleeti_uniform(end) - 1;
 }
 /* Waits for them; not FLEET_OK: they will not be filled. */
 FLEET_DEVICE fleet_status fleeti_stages_wait(const fleet_consumer *s, uint32_t n)
 {
+    const uint32_t last = s->at + n - 1, use = s->use + last / s->ring.stages;
     uint32_t tries = 0;
     uint64_t since = 0;
     do {
-        const uint32_t entry = FLEETI_PIPELINE_ENTRY(s->tag - 1);
         fleet_status status = fleeti_pipeline_back_off(&s->ring, &tries, &since);
-        if (s->next + n - 1 >= fleeti_lds_acquire(s->ring.words, entry + 3) - 1)
-            status = FLEET_ERROR_ARGUMENT;
+        if (last >= fleeti_lds_acquire(s->ring.words, s->end) - 1) status = FLEET_ERROR_ARGUMENT;
         if (status) return status;
-    } while (!fleeti_stages_are_ready(s, n));
+    } while (!(fleeti_stages_are_near(s, n) || fleeti_stage_turn_reached(&s->ring, use)) ||
+             !fleeti_stages_are_ready(s, n));
     return FLEET_OK;
 }
 
 FLEET_DEVICE const void *fleet_stage_acquire(fleet_consumer *s)
 {
-    uint32_t at, stage, use, there;
-    s->next = fleeti_uniform(s->next); /* after whatever branches the wave took */
-    at = s->stage + s->next;
-    stage = at % s->ring.stages, use = s->use + at / s->ring.stages;
-    there = fleeti_stage_is_ready(s, stage, use) || !fleeti_stages_wait(s, 1);
-    s->next += there;
+    uint32_t stage, use, there;
+    s->at = fleeti_uniform(s->at); /* after whatever branches the wave took */
+    stage = s->at % s->ring.stages, use = s->use + s->at / s->ring.stages;
+    there = (fleeti_stage_is_ready(s, stage, use) && fleeti_stages_are_near(s, 1)) ||
+            !fleeti_stages_wait(s, 1);
+    s->at += there;
+    s->skipped =
+        0; /* without a stage, too: the run ends, or the task has no more, and no test follows */
     return fleeti_stage_address(&s->ring, stage, there);
 }
 FLEET_DEVICE const void *fleet_stages_acquire(fleet_consumer *s, uint32_t n)
 {
     uint32_t stage, there;
-    s->next = fleeti_uniform(s->next);
-    stage = (s->stage + s->next) % s->ring.stages;
-    there = fleeti_stages_are_ready(s, n) || !fleeti_stages_wait(s, n);
-    if (there) s->next += n;
+    s->at = fleeti_uniform(s->at);
+    stage = s->at % s->ring.stages;
+    there = (fleeti_stages_are_ready(s, n) && fleeti_stages_are_near(s, n)) ||
+            !fleeti_stages_wait(s, n);
+    if (there) s->at += n;
+    s->skipped = 0; /* as above */
     return fleeti_stage_address(&s->ring, stage, there);
 }
 
 FLEET_DEVICE uint32_t fleet_stage_index(const fleet_consumer *s)
 {
-    return (s->stage + fleeti_uniform(s->next)) % s->ring.stages;
+    return fleeti_uniform(s->at) % s->ring.stages;
 }
 
 FLEET_DEVICE fleet_status fleet_consumer_status(const fleet_consumer *s)
@@ -3826,19 +3854,20 @@ FLEET_DEVICE fleet_status fleet_consumer_pause(const fleet_consumer *s, uint32_t
 
 FLEET_DEVICE void fleet_stages_skip(fleet_consumer *s, uint32_t n)
 {
-    s->next += n;
+    s->at += n;
+    s->skipped += n;
 }
 
 FLEET_DEVICE void fleet_stage_release(const fleet_consumer *s, uint32_t sharers)
 {
-    const uint32_t stage = (s->stage + fleeti_uniform(s->next) - 1) % s->ring.stages;
+    const uint32_t stage = (fleeti_uniform(s->at) - 1) % s->ring.stages;
     fleet_wave_barrier(); /* all lanes have read */
     if (fleet_lane() == 0) fleeti_stage_release(&s->ring, stage, s->waves / sharers);
 }
 
 FLEET_DEVICE void fleet_stages_release(const fleet_consumer *s, uint32_t n, uint32_t sharers)
 {
-    const uint32_t first = s->stage + fleeti_uniform(s->next) - n;
+    const uint32_t first = fleeti_uniform(s->at) - n;
     fleet_wave_barrier(); /* all lanes have read */
     for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size())
         fleeti_stage_release(&s->ring, (first + i) % s->ring.stages, s->waves / sharers);
@@ -3850,11 +3879,11 @@ FLEET_DEVICE void fleet_stages_release(const fleet_consumer *s, uint32_t n, uint
 struct fleet_producer {
     fleeti_pipeline ring;
     fleeti_copies copies;
-    uint32_t stage, use;             /* of the next stage to fill */
-    uint32_t first_stage, first_use; /* of the task's first stage */
-    uint32_t task;                   /* number of the current task */
-    uint32_t waves;                  /* that run tasks */
-    uint32_t over;                   /* the current task acquires no more, or the run ends */
+    uint32_t stage, use;  /* of the next stage to fill */
+    uint32_t first_use;   /* of the task's first stage */
+    uint32_t task;        /* number of the current task */
+    uint32_t waves;       /* that run tasks */
+    uint32_t over;        /* the current task acquires no more, or the run ends */
     uint32_t pace, begun; /* cycles between two stages, and when the last one was started */
     const uint32_t *step; /* counter of the step event; null: fleet_producer_await_task is enough */
     uint32_t step_want;   /* its value when the previous step has ended */
@@ -3987,7 +4016,7 @@ FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_producer *p, uint32_t tas
     }
     p->task = task;
     p->over = 0;
-    p->first_stage = p->stage, p->first_use = p->use;
+    p->first_use = p->use;
     fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 1, p->stage);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 2, p->use);
     fleeti_lds_put(s->words, FLEETI_PIPELINE_ENTRY(task) + 3, 0);
@@ -4000,7 +4029,7 @@ FLEET_DEVICE uint32_t fleeti_producer_begin_task(fleet_producer *p, uint32_t tas
 FLEET_DEVICE void fleeti_producer_end_task(const fleet_producer *p)
 {
     fleeti_lds_put(p->ring.words, FLEETI_PIPELINE_ENTRY(p->task) + 3,
-                   (p->use - p->first_use) * p->ring.stages + p->stage - p->first_stage + 1);
+                   (p->use - p->first_use) * p->ring.stages + p->stage + 1);
 }
 
 FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p)

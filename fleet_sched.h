@@ -1782,18 +1782,19 @@ FLEET_DEVICE uint32_t fleeti_pipeline_begins(const fleeti_pipeline *stream, uint
 FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
 {
     fleet_consumer s;
+    const uint32_t tag = fleeti_uniform(ctx->stream_tag);
     uint32_t met = ctx->stream_located, tries = 0;
     uint64_t since = 0;
     s.ring = ctx->stream;
-    s.tag = fleeti_uniform(ctx->stream_tag);
     s.waves = fleeti_task_waves(ctx->self);
-    s.next = 0;
-    s.stage = ctx->stream_slot, s.use = ctx->stream_use;
+    s.at = ctx->stream_slot, s.use = ctx->stream_use;
+    s.skipped = 0;
+    s.end = FLEETI_PIPELINE_ENTRY(tag - 1) + 3;
     while (!met) {
-        met = fleeti_pipeline_begins(&s.ring, s.tag, &s.stage, &s.use);
+        met = fleeti_pipeline_begins(&s.ring, tag, &s.at, &s.use);
         if (!met && fleeti_pipeline_back_off(&s.ring, &tries, &since)) {
             /* so that no stage of another task passes for one of this task */
-            s.use = FLEETI_PIPELINE_NEVER;
+            s.end = FLEETI_PIPELINE_CLOSED;
             break;
         }
     }

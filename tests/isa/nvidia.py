@@ -29,7 +29,6 @@ POST, ORDER = r"st\.relaxed\.gpu\.global\.u64", r"fence\.acq_rel\.gpu"
 LDS_ACQUIRE, LDS_RELEASE = r"ld\.acquire\.cta\.shared", r"st\.release\.cta\.shared"
 LDS_ORDER = r"fence\.acq_rel\.cta"
 LDS_PUT, LDS_GET = r"st\.shared\.(u32|u64|v2)", r"ld\.shared\.[uf]32"
-TURN = r"ld\.acquire\.cta\.shared\.s32"
 COPY, COPIED = r"cp\.async\.cg\.shared", r"cp\.async\.wait_all"
 ARRIVE, PROXY, VOTE = r"mbarrier\.arrive\.shared", r"fence\.proxy\.async\.global", r"vote\.sync\.ballot"
 # Those of examples/qwen3.
@@ -67,7 +66,8 @@ PATHS = {
     "loads_fresh": [r"ld\.relaxed\.gpu\.global\.v4", LOOK, r"ld\.relaxed\.gpu\.global\.u64"],
     "stream_open": [r"mbarrier\.init", r"mbarrier\.init", r"mbarrier\.init", LDS_PUT, r"fence\.mbarrier_init\.release\.cluster", BAR],
     "stream_fill": [LDS_RELEASE, r"mbarrier\.arrive\.expect_tx", r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx"],
-    "stream_is_full": [TURN, r"mbarrier\.try_wait\.parity", r"setp\.lt\.and", TURN, r"mbarrier\.try_wait\.parity", r"setp\.ge\.and", LDS_GET],
+    "stream_is_full": [FULL, LDS_GET],
+    "stream_is_far": [LDS_ACQUIRE, LDS_ACQUIRE, LDS_ACQUIRE, FULL, LDS_GET],
     "stream_release": [LDS_GET, WARP, ARRIVE],
     "stream_give_back": [LDS_GET, WARP, ARRIVE],
     "stream_begins": [LDS_ACQUIRE, LDS_PUT, LDS_PUT, LDS_PUT, LDS_RELEASE],
@@ -198,11 +198,10 @@ MUTANTS = [
     M("posted task: order of who looks", SCHED, "fleeti_produce_posted", "fleeti_lds_order();"),
     weaker("word for other workers: release", "fleeti_publish_device", "st.release", "st.relaxed"),
     M("stage: fence of new barriers", DEVICE, None, '"fence.mbarrier_init.release.cluster;"', '""'),
-    M("stage: turn", DEVICE, None, '"@turn st.release.cta.shared.u32 [%1],%2;\\n"', '""'),
-    M("stage: turn released", DEVICE, None, "@turn st.release", "@turn st.relaxed"),
-    M("stage: turn acquired", DEVICE, None, '"ld.acquire.cta.shared.s32 turn', '"ld.relaxed.cta.shared.s32 turn'),
-    M("stage: turn acquired again", DEVICE, None, '"@again ld.acquire.cta.shared.s32 turn', '"@again ld.relaxed.cta.shared.s32 turn'),
-    M("stage: turn compared", DEVICE, None, "setp.ge.and.s32 p,turn,0,p;\\n", ""),
+    M("stage: turn", DEVICE, None, "    if (lead && stage == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);\n", ""),
+    M("stage: turn released", DEVICE, None, "if (lead && stage == 0) fleeti_lds_release(", "if (lead && stage == 0) fleeti_lds_put("),
+    M("stage: turn acquired", DEVICE, None, "(int32_t)(fleeti_lds_acquire(s->words, FLEETI_PIPELINE_TURN)", "(int32_t)(fleeti_lds_get(s->words, FLEETI_PIPELINE_TURN)"),
+    M("stage: turn compared", DEVICE, "fleeti_stages_wait", "fleeti_stage_turn_reached(&s->ring, use)", "1"),
     M("stage: proxy fence", DEVICE, None, '"fence.proxy.async.global;"', '""'),
     M("stage: proxy fence after the task's events", DEVICE, "fleet_producer_await_step", "if (!fleet_producer_await_task(p)) return 0;\n        fleeti_copies_order();", "if (!fleet_producer_await_task(p)) return 0;"),
     M("stage: proxy fence after the step", DEVICE, "fleet_producer_await_step", "fleeti_invalidate_device();\n            fleeti_copies_order();", "fleeti_invalidate_device();"),

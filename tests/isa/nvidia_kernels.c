@@ -150,6 +150,11 @@ PATH(stream_is_full)(uint32_t slot, uint32_t use, uint32_t *x)
     const fleeti_pipeline s = ring();
     if (fleeti_stage_is_full(&s, slot, use)) *x = *(const uint32_t *)s.ring;
 }
+PATH(stream_is_far)(uint32_t *x, fleet_consumer weights)
+{
+    weights.ring = ring();
+    if (!fleeti_stages_wait(&weights, 1)) *x = *(const uint32_t *)weights.ring.ring;
+}
 PATH(stream_release)(uint32_t *x, fleet_consumer weights)
 {
     weights.ring = ring();

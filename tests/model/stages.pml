@@ -10,8 +10,9 @@
    the ring needs for another wave's next piece would wait for ever, which is what fleet_stage_release asks not to do.
 
    The barriers of a slot are mbarriers, of which a look tells the parity of the phase in progress and nothing else: one for
-   `released`, and two for `landed`, of even and of odd uses. The word `turn` is the use that the producer has begun in slot
-   0 last (fleeti_stage_fill; takers compare it before they look at the barrier). The entry of a task is its tag, slot and
+   `released`, and two for `landed`, of even and of odd uses. A look is exact for a taker that looks at most SLOTS pieces past
+   the last one that it took, or past its task's beginning; one that looks further first compares the word `turn`, the use
+   that the producer has begun in slot 0 last (fleeti_stage_fill, fleeti_stage_turn_reached). The entry of a task is its tag, slot and
    use of its first piece, and 1 + its number of pieces once it has declared them all; ENTRIES of them form a ring too.
    -DAPART: the first wave has all pieces but the last, the second wave has that one alone: it skips whole rings.
 
@@ -28,11 +29,14 @@
      holds two_of_three -DSLOTS=3 -DTASKS=3
      holds one_of_two -DPIECES=1 -DTASKS=5
      holds last_of_four -DPIECES=4 -DSLOTS=1 -DTASKS=2 -DAPART
+     holds last_of_two -DSLOTS=1 -DTASKS=3 -DAPART
+     holds last_of_three -DPIECES=3 -DTASKS=2 -DAPART
      deep two_of_two_6 -DTASKS=6
      deep three_of_three -DSLOTS=3 -DPIECES=3 -DTASKS=4
      deep two_of_one -DSLOTS=1 -DTASKS=6 -DTOGETHER
      twin one_barrier -DBROKEN_ONE_BARRIER: assertion violated
      twin no_turn -DBROKEN_NO_TURN -DPIECES=4 -DSLOTS=1 -DTASKS=2 -DAPART: assertion violated
+     twin one_too_far -DBROKEN_ONE_TOO_FAR -DSLOTS=1 -DTASKS=2 -DAPART: assertion violated
      twin barrier_before_turn -DBROKEN_BARRIER_BEFORE_TURN -DPIECES=4 -DSLOTS=1 -DTASKS=2 -DAPART: assertion violated
      twin no_wait_for_copy -DBROKEN_NO_WAIT_FOR_COPY: assertion violated
      twin no_reclaim -DBROKEN_NO_RECLAIM: invalid end state
@@ -105,12 +109,16 @@ end:
     :: else -> skip                                                                                \
     fi
 
-/* fleeti_stage_is_full: the turn, then the barrier. */
+/* fleeti_stages_are_near */
 #ifdef BROKEN_NO_TURN
-#define IS_FULL(s, use) HAS_LANDED(s, use)
+#define NEAR 1
+#elif defined(BROKEN_ONE_TOO_FAR)
+#define NEAR (skipped <= SLOTS)
 #else
-#define IS_FULL(s, use) (turn >= (use) && HAS_LANDED(s, use))
+#define NEAR (skipped + 1 <= SLOTS)
 #endif
+/* The turn, then the barrier. */
+#define IS_FULL(s, use) ((NEAR || turn >= (use)) && HAS_LANDED(s, use))
 
 /* fleeti_producer_task_ended, fleeti_producer_stage_abandoned. */
 #define ENDED(task) (begun > (task) + 1)
@@ -158,7 +166,7 @@ proctype producer()
                 do
                 :: LEFT ->
 #ifndef BROKEN_NO_WAIT_FOR_COPY
-                    IS_FULL(slot, use - 1); /* fleeti_producer_await_copy: nobody has waited for the copy */
+                    HAS_LANDED(slot, use - 1); /* fleeti_producer_await_copy: nobody has waited for the copy */
 #endif
 #ifndef BROKEN_NO_RECLAIM
                     if
@@ -212,8 +220,8 @@ proctype producer()
 #ifndef BROKEN_LEAVES_COPIES
     for (piece : 0 .. (SLOTS - 1)) {
         if
-        :: piece < slot -> IS_FULL(piece, use)
-        :: piece >= slot && use -> IS_FULL(piece, use - 1)
+        :: piece < slot -> HAS_LANDED(piece, use)
+        :: piece >= slot && use -> HAS_LANDED(piece, use - 1)
         :: else -> skip
         fi
     }
@@ -235,7 +243,7 @@ byte takes, chosen;
 
 proctype wave(byte w)
 {
-    byte task, next, slot, use = 255, s, u, round; /* use 255: not opened */
+    byte task, next, skipped, slot, use = 255, s, u, round; /* use 255: not opened */
     do
     :: task < TASKS ->
         /* fleeti_pipeline_begun, by the leader */
@@ -252,7 +260,9 @@ proctype wave(byte w)
                 if
                 :: takes = 0
                 :: takes = PIECES
-#ifndef APART
+#ifdef APART
+                :: takes = PIECES - 1
+#else
                 :: takes = 1
                 :: takes = PIECES + 1
 #endif
@@ -264,7 +274,7 @@ proctype wave(byte w)
 #endif
         do
 #ifdef APART
-        :: MORE && (next == PIECES - 1) != w -> d_step { next++ } /* fleet_stages_skip */
+        :: MORE && (next == PIECES - 1) != w -> d_step { next++; skipped++ } /* fleet_stages_skip */
         :: MORE && (next == PIECES - 1) == w ->
 #else
         :: MORE ->
@@ -282,7 +292,7 @@ proctype wave(byte w)
             do
 #ifdef BROKEN_BARRIER_BEFORE_TURN
             :: HAS_LANDED(s, u) ->
-                turn >= u; /* a look at the barrier that is older than that at the turn */
+                NEAR || turn >= u; /* a look at the barrier that is older than that at the turn */
 #else
             :: IS_FULL(s, u) ->
 #endif
@@ -299,6 +309,7 @@ proctype wave(byte w)
                 assert(next < PIECES);
                 assert(holds[s] == 1 + u * SLOTS + s && !copying[s]);
                 reading[s]++;
+                skipped = 0;
                 next++
             }
             d_step
@@ -315,7 +326,7 @@ proctype wave(byte w)
         od;
     ended:
         skip;
-        d_step { next = 0; slot = 0; use = 255; s = 0; u = 0; task++ }
+        d_step { next = 0; skipped = 0; slot = 0; use = 255; s = 0; u = 0; task++ }
         /* The barrier of fleeti_notify_all. */
 #ifdef BROKEN_BEGUN_BEFORE_BARRIER
         if
