@@ -1,6 +1,6 @@
 /* The rings of messages: host threads with one worker, in both directions at once, and two workgroups with each other.
    Each message once, in order, whole, with what its sender wrote before it; slots are not overwritten before they are
-   read; full and empty rings are results; numbers that wrap. */
+   read; full and empty rings are results; numbers that wrap. And the page allocator in a kernel. */
 // run: asan engine=both
 // run: tsan -DFEW
 #include "settings.h"
@@ -16,9 +16,9 @@
 #if defined(FEW)
 #define MESSAGES 1000u   /* per producer */
 #elif defined(FLEET_HIP) /* which may be simulated */
-#define MESSAGES 200u
+#define MESSAGES 40u
 #else
-#define MESSAGES 5000u
+#define MESSAGES 3000u
 #endif
 
 /* Messages are numbered from `first` on. */
@@ -409,7 +409,7 @@ static void between_on(test_run *t, fleet_host_engine engine, uint64_t seed, uin
     b.push = (fleet_ring *)device, b.pop = (fleet_ring *)(void *)((char *)device + 128);
     CHECK_STATUS(fleet_to_device(b.push, &ends[1], sizeof ends[1], 0), FLEET_OK);
     CHECK_STATUS(fleet_to_device(b.pop, &ends[1], sizeof ends[1], 0), FLEET_OK);
-    b.notes = (uint32_t *)notes, b.errors = (uint32_t *)errors, b.total = MESSAGES / 2;
+    b.notes = (uint32_t *)notes, b.errors = (uint32_t *)errors, b.total = 300;
     args[0] = &b;
     d.blocks = 2, d.threads = 64;
     d.host.engine = engine, d.host.seed = seed, d.host.chiplets = 2;
@@ -433,11 +433,90 @@ static void between_workgroups(test_run *t)
         }
 }
 
+/* ---- pages ---- */
+
+/* The same requests on the host and in a kernel leave the same bytes (tests/host/pages.c: that they are right). */
+#define REQUESTS 4u
+#define TABLE 8u
+#define PAGE_TOKENS 3u
+#define PAGES 16u
+typedef struct request {
+    fleet_admission a;
+    uint32_t tokens[TABLE * PAGE_TOKENS], table[TABLE], pages, active;
+} request;
+typedef struct script {
+    request requests[REQUESTS];
+    uint32_t random;
+} script;
+
+FLEET_HOST_DEVICE uint32_t script_random(script *s, uint32_t n)
+{
+    s->random = s->random * 1664525u + 1013904223u;
+    return (s->random >> 16) % n;
+}
+FLEET_HOST_DEVICE void script_run(fleet_pages *p, script *s, uint32_t steps)
+{
+    for (uint32_t i = 0; i < steps; i++) {
+        request *r = &s->requests[script_random(s, REQUESTS)];
+        if (!r->active) {
+            const uint32_t alike = script_random(s, TABLE * PAGE_TOKENS);
+            for (uint32_t k = 0; k < TABLE * PAGE_TOKENS; k++)
+                r->tokens[k] = k < alike ? k : script_random(s, 2);
+            r->active = !fleet_pages_admit(p, r->tokens, TABLE * PAGE_TOKENS / 2,
+                                           1 + script_random(s, TABLE), r->table, &r->a);
+            r->pages = r->active ? r->a.reused : 0;
+        } else if (script_random(s, 8) && r->a.reserved) {
+            r->table[r->pages] = fleet_pages_allocate(p, &r->a);
+            fleet_pages_insert(p, &r->a, r->table[r->pages], r->tokens + r->pages * PAGE_TOKENS);
+            r->pages++;
+        } else {
+            fleet_pages_finish(p, &r->a, r->table, r->pages);
+            r->active = 0;
+        }
+    }
+}
+FLEET_GLOBAL(64) void run_script(fleet_pages *p, script *s, uint32_t steps)
+{
+    if (fleet_thread_id() == 0) script_run(p, s, steps);
+}
+FLEET_THUNK3(run_script, fleet_pages *, script *, uint32_t)
+
+static void pages_on_the_device(test_run *t)
+{
+    static uint64_t block[1024], got[1024];
+    static script s, its;
+    const size_t bytes = fleet_pages_bytes(PAGES, PAGE_TOKENS);
+    fleet_pages *p = (fleet_pages *)(void *)block;
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    void *memory, *device_script, *args[3];
+    uint32_t steps = 300;
+    CHECK(bytes <= sizeof block);
+    memset(&s, 0, sizeof s);
+    CHECK_STATUS(fleet_pages_init(p, PAGES, PAGE_TOKENS), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&memory, bytes), FLEET_OK);
+    CHECK_STATUS(fleet_device_alloc(&device_script, sizeof s), FLEET_OK);
+    CHECK_STATUS(fleet_to_device(memory, p, bytes, 0), FLEET_OK);
+    CHECK_STATUS(fleet_to_device(device_script, &s, sizeof s, 0), FLEET_OK);
+    args[0] = &memory, args[1] = &device_script, args[2] = &steps;
+    d.blocks = 1, d.threads = 64;
+    CHECK_STATUS(fleet_kernel_launch(FLEET_KERNEL_OF(run_script), args, &d), FLEET_OK);
+    script_run(p, &s, steps);
+    CHECK_STATUS(fleet_to_host(got, memory, bytes, 0), FLEET_OK);
+    CHECK_STATUS(fleet_to_host(&its, device_script, sizeof its, 0), FLEET_OK);
+    CHECK(p->key > 20);
+    CHECK(!memcmp(got, block, bytes));
+    CHECK(!memcmp(&its, &s, sizeof s));
+    CHECK(!fleet_pages_check((fleet_pages *)(void *)got));
+    fleet_device_free(memory);
+    fleet_device_free(device_script);
+}
+
 static void all(test_run *t)
 {
     TEST(bad_arguments);
     TEST(full_and_empty);
     TEST(host_threads);
     TEST(between_workgroups);
+    TEST(pages_on_the_device);
 }
 TEST_MAIN(all)
