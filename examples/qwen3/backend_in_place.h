@@ -130,18 +130,18 @@ FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const li
     }
 }
 
-/* The cache of a head: all keys, then all values. */
-FLEET_HOST_DEVICE size_t cache_size(const decoder *d)
+/* A page of a head: its keys, row after row, then its values. */
+FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 {
-    return (size_t)2 * d->context * d->head_dim;
+    return 2 * PAGE_TOKENS * d->head_dim;
 }
-FLEET_HOST_DEVICE size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
 {
-    return (size_t)key * d->head_dim + i;
+    return row * d->head_dim + i;
 }
-FLEET_HOST_DEVICE size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
 {
-    return ((size_t)d->context + key) * d->head_dim + i;
+    return (PAGE_TOKENS + row) * d->head_dim + i;
 }
 /* Sums, row max and denominator. */
 FLEET_HOST_DEVICE uint32_t kv_partial_size(const decoder *d)

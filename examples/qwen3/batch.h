@@ -3,7 +3,10 @@
    A step takes up to MAX_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
    generated, and of each prompt a chunk whose size is its share of the rows that are left. The rows of a sequence are
    contiguous. The last task of a step decides on the device what the next step consists of, so that sequences may end
-   one by one while the launch goes on. batch_next is also where the KV splits of attention are chosen. */
+   one by one while the launch goes on. batch_next is also where the KV splits of attention are chosen.
+
+   A sequence may begin with pages that it shares with an earlier one (page_table.h). It has no rows until that one has
+   computed them in earlier steps. */
 #ifndef QWEN3_BATCH_H
 #define QWEN3_BATCH_H
 
@@ -18,16 +21,21 @@ typedef struct sequence_state {
     int32_t first, rows;      /* its rows in this step */
     int32_t samples;          /* 1: its last row chooses a token */
     uint32_t split_blocks;    /* KV blocks of each of its splits; the last split may be shorter */
+    uint32_t table_row;       /* its row of the page table (kv_pages.h) */
+    int32_t shared; /* its first tokens, whose pages the sequence `source` computes; or 0 */
+    int32_t source;
 } sequence_state;
 
 typedef struct token_row {
     int32_t sequence, position;
+    uint32_t page; /* where its key and value go */
 } token_row;
 
 typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may copy it */
     uint32_t sequences;
     uint32_t rows;        /* of this step; 0: all sequences have ended */
     uint32_t steps;       /* steps so far that had rows */
+    uint32_t prompt_rows; /* rows of prompts so far, with this step's */
     uint32_t kv_splits;   /* of all sequences, in this step */
     uint32_t kv_heads;    /* each split is computed once per KV head */
     int32_t eos[MAX_EOS]; /* tokens that end a sequence */
@@ -37,7 +45,8 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     uint32_t first_split[MAX_ROWS + 1];               /* first split of each sequence */
     uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* which sequence a split belongs to */
     uint32_t workers;                                 /* of all chiplets; chiplets may differ */
-    uint32_t last_step; /* the launch ends after this step at the latest */
+    uint32_t split_blocks; /* KV blocks of all splits; 0: as many as are fast */
+    uint32_t last_step;    /* the launch ends after this step at the latest */
     /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */
     uint32_t bad_sequence;
     int32_t bad_token; /* the token with that logit */
@@ -66,14 +75,21 @@ FLEET_HOST_DEVICE uint32_t choose_split_blocks(uint32_t sequences, uint32_t bloc
     return best;
 }
 
-/* Prepares the next step: chooses its rows, and splits attention for `workers` workers. */
+/* 1: the sequence has no rows in the next step: it has ended, or its shared pages are not complete. */
+FLEET_HOST_DEVICE uint32_t is_idle(const batch *b, const sequence_state *s)
+{
+    return s->generated == s->limit || b->sequence[s->source].position < s->shared;
+}
+
+/* Prepares the next step: chooses its rows, and splits attention for `workers` workers. batch_pages
+   has to follow. */
 FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits,
                                   uint32_t kv_heads, uint32_t workers)
 {
     uint32_t spare = max_rows, prompts = 0, rows = 0, kv_splits = 0, blocks = 0, running = 0, size;
     for (uint32_t i = 0; i < b->sequences; i++) {
         const sequence_state *s = &b->sequence[i];
-        if (s->generated == s->limit) continue;
+        if (is_idle(b, s)) continue;
         spare--; /* every running sequence has at least one row */
         prompts += s->prompt - s->position > 1;
     }
@@ -81,13 +97,14 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
         sequence_state *s = &b->sequence[i];
         const int32_t left = s->prompt - s->position;
         s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
-        if (s->generated == s->limit) continue;
+        if (is_idle(b, s)) continue;
         s->rows = 1;
         if (left > 1) { /* prompts share the rows that are left */
             const int32_t room = 1 + (int32_t)(spare / prompts--);
             s->rows = left < room ? left : room;
             spare -= (uint32_t)s->rows - 1;
         }
+        if (left > 0) b->prompt_rows += (uint32_t)s->rows;
         s->samples = s->position + s->rows >= s->prompt;
         for (int32_t r = 0; r < s->rows; r++) {
             b->row[rows].sequence = (int32_t)i;
@@ -97,7 +114,9 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
         blocks += ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK), running++;
     }
     b->rows = rows;
-    size = running ? choose_split_blocks(running, blocks, kv_heads, workers) : 1;
+    size = b->split_blocks ? b->split_blocks
+           : running       ? choose_split_blocks(running, blocks, kv_heads, workers)
+                           : 1;
     for (uint32_t i = 0; i < b->sequences; i++) {
         sequence_state *s = &b->sequence[i];
         b->first_split[i] = kv_splits;
@@ -112,6 +131,18 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
     }
     b->first_split[b->sequences] = kv_splits;
     b->kv_splits = kv_splits, b->kv_heads = kv_heads;
+}
+
+/* Looks up the pages of the rows that batch_next has chosen: of every `step`-th, from `first` on.
+   Tasks find them in the batch, and need not wait for the page table. */
+FLEET_HOST_DEVICE void batch_pages(batch *b, const uint32_t *page_table, uint32_t table_pages,
+                                   uint32_t first, uint32_t step)
+{
+    for (uint32_t r = first; r < b->rows; r += step) {
+        token_row *row = &b->row[r];
+        const size_t line = (size_t)b->sequence[row->sequence].table_row * table_pages;
+        row->page = page_table[line + (uint32_t)row->position / PAGE_TOKENS];
+    }
 }
 
 #endif /* QWEN3_BATCH_H */

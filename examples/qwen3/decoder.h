@@ -34,6 +34,8 @@ typedef struct decoder {
     /* 1: an activation is the sum of two bf16; all low terms follow all high terms */
     uint32_t two_terms;
     uint32_t max_splits;        /* KV splits of a sequence, at most */
+    uint32_t pages;             /* of the cache */
+    uint32_t table_pages;       /* pages of a row of the page table */
     uint32_t chiplets, workers; /* X, and the workers of the largest chiplet */
     batch *b;
     int32_t *tokens;       /* [sequences][context + 1] */
@@ -47,7 +49,8 @@ typedef struct decoder {
     float *qkv;            /* [MAX_ROWS][(heads + 2 kv_heads) head_dim] */
     float *kv_partials;    /* [MAX_ROWS][heads][max_splits][kv_partial_size()] */
     uint32_t *splits_done; /* [MAX_ROWS][heads]: splits that are done; 0 between steps */
-    kv_t *cache;           /* keys and values, [layers][sequences][kv_heads][cache_size()] */
+    kv_t *cache;           /* keys and values, and where they are: kv_pages.h */
+    uint32_t *page_table;  /* [table rows][table_pages] */
     act_t *attended;       /* [MAX_ROWS][heads head_dim]: the output of attention */
     act_t *gated;          /* [MAX_ROWS][columns]; with experts [MAX_ROWS top_k][columns] */
     fleet_quad *split_k;   /* split-K workspace, [chiplets][workers][SPLIT_K_QUADS] */
@@ -85,7 +88,7 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     const float *norm;            /* weights of the next norm, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
     uint32_t number, step_tasks;  /* the number of this task in its step, and of all tasks */
-    kv_t *cache;                  /* of this layer, [sequences][kv_heads][cache_size()] */
+    kv_t *cache;                  /* of this layer: kv_pages.h */
     uint64_t session;             /* unique to the session: when it was opened, in ns */
     /* of the step, and its number; only in a worker's own copy (own_args) */
     uint32_t rows, rows_epoch;

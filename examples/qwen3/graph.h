@@ -50,13 +50,10 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
     append_columns(c, "add_experts", i, task_args_add_experts, next_norm);
 }
 
-/* Builds the graph for some sequences, and the arguments of its tasks (count_tasks). Null: out of
-   memory. */
-static fleet_graph *decoder_graph(const model *m, const decoder *d, uint32_t sequences,
-                                  task_args *tasks)
+/* Builds the graph, and the arguments of its tasks (count_tasks). Null: out of memory. */
+static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *tasks)
 {
     const uint32_t layers = m->config.layers;
-    const uint64_t layer_cache = (uint64_t)sequences * d->kv_heads * cache_size(d);
     chain c;
     task_args *task;
     memset(&c, 0, sizeof c);
@@ -66,7 +63,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, uint32_t seq
     for (uint32_t i = 0; i < layers; i++) {
         const model_layer *l = &m->layers[i];
         const float *next_norm = i + 1 < layers ? l[1].input_norm : m->norm;
-        append_attention(&c, l, i, d->cache + layer_cache * i);
+        append_attention(&c, l, i, d->cache + layer_cache_size(d) * i);
         if (l->sparse)
             append_experts(&c, l, i, next_norm);
         else

@@ -12,6 +12,7 @@
 #define MAX_ROWS 64u      /* rows of a step, hence sequences in a batch */
 #define TILE_N 16u        /* columns of a tile: the N of one matrix instruction */
 #define BLOCK_K 32u       /* k's of a block of packed weights, which is TILE_N columns wide */
+#define PAGE_TOKENS 16u   /* tokens of a page of keys and values; KV_BLOCK is a multiple */
 #define COPY_THREADS 256u /* threads of the kernels that fill and read memory */
 #define MAX_TOP_K 16u
 #define MAX_EOS 16u

@@ -23,7 +23,7 @@
 
 typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace;
-    uint32_t batch, chiplets, steps, context, random_weights, bench, help;
+    uint32_t batch, chiplets, steps, context, share_prefixes, random_weights, bench, help;
 } options;
 
 /* Everything that main frees. */
@@ -60,6 +60,7 @@ static const char usage[] =
     "all grids\n"
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
     "has)\n"
+    "  --share-prefixes    prompts that begin alike share the keys and values of these tokens\n"
     "  --random-weights    needs config.json alone: for timing\n"
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
@@ -109,6 +110,7 @@ static const option known[] = {
     {"--chiplets", OPTION_COUNT, offsetof(options, chiplets), 1},
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
+    {"--share-prefixes", OPTION_FLAG, offsetof(options, share_prefixes), 0},
     {"--random-weights", OPTION_FLAG, offsetof(options, random_weights), 0},
     {"--bench", OPTION_FLAG, offsetof(options, bench), 0},
     {"--help", OPTION_FLAG, offsetof(options, help), 1},
@@ -346,6 +348,9 @@ static void print_times(const program *a, double launched)
             "%.2f s\n",
             a->loaded - a->started, a->planned - a->loaded, 1e3 * (first_token - launched),
             first_token - a->started);
+    if (a->o.share_prefixes)
+        fprintf(stderr, "%u rows of prompts were computed; %u of %u pages are shared\n",
+                a->s.last.prompt_rows, page_table_shared(&a->s.pages), a->s.pages.taken);
     if (steps) {
         const double tpot = (a->ended[c->steps - 1] - a->ended[c->decoding - 1]) / steps;
         const double sequences = (double)c->tokens / steps;
@@ -478,7 +483,7 @@ static int run(program *a, int argc, char **argv)
         return flush_tokens();
     }
     a->desc.chiplets = a->o.chiplets, a->desc.steps = a->o.steps, a->desc.context = a->o.context;
-    a->desc.trace = a->o.trace != NULL;
+    a->desc.trace = a->o.trace != NULL, a->desc.share_prefixes = a->o.share_prefixes;
     if ((bad = read_schedule(a->o.schedule, &a->desc)) != 0) return bad;
     if (!a->o.check && (bad = read_prompts(a)) != 0) return bad;
     if (a->o.trace && (bad = open_trace(a)) != 0) return bad;

@@ -8,6 +8,7 @@
 #define QWEN3_SESSION_H
 
 #include "graph.h"
+#include "page_table.h"
 
 #include <time.h>
 
@@ -30,6 +31,12 @@ typedef struct session_desc {
     uint32_t trace;  /* 1: records the last step; needs FLEET_TRACE */
     /* 1: rounds RoPE's frequencies to bf16, like a model that was cast as a whole */
     uint32_t rope_bf16;
+    /* 1: prompts with the same beginning share pages of keys and values, and compute them once */
+    uint32_t share_prefixes;
+    uint64_t page_seed; /* pages are dealt out in an order drawn from it; 0: in order */
+    /* KV blocks of all splits. Then a sequence has the same bits whatever is decoded beside it, on CPUs and AMD GPUs.
+       0: chosen for each step, for speed */
+    uint32_t split_blocks;
     fleet_placement placement;
     uint64_t seed;
     fleet_host_desc host;
@@ -49,6 +56,7 @@ typedef struct session {
     session_desc desc;
     batch first, last;   /* before the first step, and after session_run */
     run_summary summary; /* if no sequence ends early; after session_run, the actual one */
+    page_table pages;    /* on the host */
     uint32_t steps;      /* of the launch, at most */
     decoder d;           /* with device pointers */
     task_args *tasks;    /* on the host */
@@ -137,6 +145,7 @@ static int session_buffers(session *s)
     d->hidden = c->hidden, d->heads = c->heads, d->kv_heads = c->kv_heads;
     d->group = c->heads / c->kv_heads, d->root = 1 / sqrtf((float)dim);
     d->head_dim = dim, d->vocab = c->vocab, d->context = s->desc.context;
+    d->table_pages = ceil_div(d->context, PAGE_TOKENS), d->pages = n * d->table_pages;
     d->experts = c->experts, d->top_k = c->experts_per_token;
     d->norm_topk = (uint32_t)c->norm_topk;
     d->eps = (float)c->norm_eps;
@@ -169,9 +178,9 @@ static int session_buffers(session *s)
         d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
     /* Attention multiplies entries that were not written yet by 0: they must be finite. */
-    d->cache =
-        (kv_t *)memory_zeros(mem, "cache of keys and values",
-                             (uint64_t)c->layers * n * c->kv_heads * cache_size(d) * sizeof(kv_t));
+    d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
+                                    (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
+    d->page_table = (uint32_t *)memory_get(mem, "page table", (uint64_t)d->pages * 4);
     d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
     if (c->experts) {
         d->scores = (float *)memory_get(mem, "experts", (uint64_t)MAX_ROWS * c->experts * 4);
@@ -236,8 +245,9 @@ static run_summary summary_of(const session *s, batch b)
         c.steps++;
         for (uint32_t i = 0; i < b.sequences; i++) {
             sequence_state *q = &b.sequence[i];
+            running += q->generated != q->limit; /* it may wait for shared pages */
             q->position += q->rows, q->generated += q->samples;
-            sampled += (uint32_t)q->samples, running += q->rows != 0;
+            sampled += (uint32_t)q->samples;
             c.cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);
         }
         c.tokens += sampled;
@@ -248,8 +258,33 @@ static run_summary summary_of(const session *s, batch b)
     return c;
 }
 
+/* Fills the page table: sequence i has row i, or with a seed another one. */
+static int session_pages(session *s, const request *requests, uint32_t n)
+{
+    const uint64_t seed = s->desc.page_seed;
+    if (page_table_make(&s->pages, n, ceil_div(s->desc.context, PAGE_TOKENS), seed))
+        return session_fail(s, "memory", "none left");
+    for (uint32_t i = 0; i < n; i++) {
+        sequence_state *q = &s->first.sequence[i];
+        const request *r = &requests[i];
+        uint32_t shared = 0;
+        q->table_row = (uint32_t)((i + seed) % n), q->source = (int32_t)i;
+        for (uint32_t k = 0; k < i && s->desc.share_prefixes; k++) {
+            const uint32_t common =
+                common_pages(r->prompt, r->n_prompt, requests[k].prompt, requests[k].n_prompt);
+            /* The first of several has computed these pages itself. */
+            if (common > shared) shared = common, q->source = (int32_t)k;
+        }
+        page_table_fill(&s->pages, q->table_row,
+                        ceil_div((uint32_t)(q->prompt + q->limit - 1), PAGE_TOKENS),
+                        s->first.sequence[q->source].table_row, shared);
+        q->position = q->shared = (int32_t)(shared * PAGE_TOKENS);
+    }
+    return 0;
+}
+
 /* Sets up the batch before the first step, and the number of steps. */
-static void session_batch(session *s, const request *requests, uint32_t n)
+static int session_batch(session *s, const request *requests, uint32_t n)
 {
     batch *b = &s->first; /* holds zeros, and `workers` */
     b->sequences = n;
@@ -262,10 +297,14 @@ static void session_batch(session *s, const request *requests, uint32_t n)
         q->known = (int32_t)(r->n_prompt + r->n_forced);
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
+    b->split_blocks = s->desc.split_blocks;
+    if (session_pages(s, requests, n)) return -1;
     batch_next(b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b->workers);
+    batch_pages(b, s->pages.row, s->pages.row_pages, 0, 1);
     s->summary = summary_of(s, *b);
     s->steps = s->desc.launch ? s->desc.launch : s->summary.steps;
     b->last_step = s->steps;
+    return 0;
 }
 
 static int session_upload_tokens(session *s, const request *requests)
@@ -281,6 +320,7 @@ static int session_upload_tokens(session *s, const request *requests)
             tokens[i * line + r->n_prompt + t] = (int32_t)r->forced[t];
     }
     bad = fleet_to_device(s->d.tokens, tokens, (size_t)n * line * sizeof *tokens, NULL) ||
+          fleet_to_device(s->d.page_table, s->pages.row, (size_t)s->pages.pages * 4, NULL) ||
           fleet_to_device(s->d.b, &s->first, sizeof s->first, NULL);
     free(tokens);
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
@@ -315,11 +355,11 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (m->large_m && desc->schedule != FLEET_SCHEDULE_STATIC)
         return session_fail(s, "schedule",
                             "the model was loaded for STATIC; model_load takes another one");
-    session_batch(s, requests, n);
-    if (session_buffers(s) || session_upload_tokens(s, requests)) return -1;
+    if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests))
+        return -1;
     s->tasks = (task_args *)calloc(count_tasks(m), sizeof *s->tasks);
     if (!s->tasks) return session_fail(s, "memory", "none left");
-    g = decoder_graph(m, &s->d, s->first.sequences, s->tasks);
+    g = decoder_graph(m, &s->d, s->tasks);
     if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
@@ -420,6 +460,7 @@ static void session_free(session *s)
     if (s->image_made) fleet_image_free(&s->image);
     fleet_plan_free(s->plan);
     memory_free(&s->memory);
+    page_table_free(&s->pages);
     free(s->tasks);
 }
 

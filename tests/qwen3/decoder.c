@@ -50,7 +50,8 @@ static void unload(loaded *l)
     qwen3_close(&l->checkpoint);
 }
 
-/* static, chiplet, dynamic, auto, unfused; chiplets have unequal numbers of workers, wherever there are several. */
+/* static, chiplet, dynamic, auto, unfused; chiplets have unequal numbers of workers, wherever there are several. Pages are
+   in order with seed 1 only. */
 #define SCHEDULES 5u
 static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engine, uint64_t seed)
 {
@@ -60,7 +61,7 @@ static session_desc setting(uint32_t schedule, uint32_t chiplets, uint32_t engin
     d.unfused = schedule == 4;
     d.chiplets = chiplets;
     d.workers = chiplets * (1 + (uint32_t)(seed % 3)) + (chiplets > 1);
-    d.seed = d.host.seed = seed;
+    d.seed = d.host.seed = seed, d.page_seed = seed - 1;
     d.placement = (fleet_placement)(FLEET_PLACEMENT_LINEAR + seed % 3);
     d.host.engine = engine ? FLEET_ENGINE_DETERMINISTIC : FLEET_ENGINE_THREADS;
     d.host.waves = 1 + (uint32_t)(seed / 3 % 2);
@@ -104,7 +105,9 @@ typedef struct outcome {
     int32_t *generated;
     float *logits;
     uint32_t counts[MAX_ROWS];
-    uint32_t steps; /* that had rows */
+    uint32_t steps;       /* that had rows */
+    uint32_t prompt_rows; /* in all of them */
+    uint32_t pages;       /* that have users */
     char error[ERROR_BYTES];
 } outcome;
 
@@ -126,7 +129,7 @@ static outcome run(const model *m, session_desc d, const request *requests, uint
         fleet_to_host(b, s.d.b, sizeof *b, NULL))
         snprintf(o.error, sizeof o.error, "%s", s.error[0] ? s.error : "?");
     else
-        o.steps = b->steps;
+        o.steps = b->steps, o.prompt_rows = b->prompt_rows, o.pages = s.pages.taken;
     free(b);
     session_free(&s);
     return o;
@@ -167,6 +170,60 @@ static void same_bits(test_run *t)
             first = o;
     }
     outcome_free(&first);
+    unload(&l);
+}
+
+/* Sequences that begin alike share complete pages, and each has the bits that it has alone; shared tokens take no rows. */
+static void prefixes_are_shared(test_run *t)
+{
+    enum { N = 6, STEPS = 5, CONTEXT = 128, LONGEST = 120 };
+    static const struct {
+        uint32_t tokens, with, common, shared; /* shared: tokens of complete pages */
+    } table[N] = {
+        {LONGEST, 0, 0, 0}, /* the first one computes all that it has */
+        {70, 0, 50, 48},    /* the 49th and 50th token are in a page that it has for itself */
+        {LONGEST, 0, LONGEST, 112}, /* the same: its last token is computed all the same */
+        {30, 0, 15, 0},             /* no complete page */
+        {90, 1, 70, 64}, /* more in common with a sequence that waits itself than with the first */
+        {80, 4, 64, 64}  /* a whole number of pages, of which another one has as many */
+    };
+    loaded l;
+    request requests[N];
+    uint32_t prompt[N][LONGEST], rows = 0, pages = 0, tokens = 0;
+    if (load(&l, fixtures[1])) CHECK_TEXT(l.error, "no error");
+    memset(requests, 0, sizeof requests);
+    for (uint32_t i = 0; i < N; i++) {
+        for (uint32_t k = 0; k < LONGEST; k++)
+            prompt[i][k] = k < table[i].common ? prompt[table[i].with][k]
+                                               : (i * 71 + k * 13 + 5) % l.m.config.vocab;
+        requests[i].prompt = prompt[i], requests[i].n_prompt = table[i].tokens;
+        rows += table[i].tokens - table[i].shared, tokens += table[i].tokens;
+        pages += ceil_div(table[i].tokens + STEPS - 1, PAGE_TOKENS) - table[i].shared / PAGE_TOKENS;
+    }
+    for (uint32_t k = 0; k < (IS_QUICK ? 2u : SCHEDULES) && !t->failed_here; k++) {
+        session_desc d = setting(k, 1 + k % 3, k % 2, 1 + k);
+        const size_t logits = (size_t)STEPS * l.m.config.vocab;
+        outcome all, apart;
+        d.steps = STEPS, d.context = CONTEXT, d.split_blocks = 1;
+        apart = run(&l.m, d, requests, N);
+        d.share_prefixes = 1;
+        all = run(&l.m, d, requests, N);
+        CHECK_TEXT(all.error, "");
+        CHECK_TEXT(apart.error, "");
+        CHECK_INT(apart.prompt_rows, tokens);
+        CHECK_INT(all.prompt_rows, rows);
+        CHECK_INT(all.pages, pages);
+        for (uint32_t i = 0; i < N && !t->failed_here; i++) {
+            outcome alone = run(&l.m, d, &requests[i], 1);
+            CHECK_INT(alone.prompt_rows, table[i].tokens);
+            CHECK(!memcmp(alone.generated, all.generated + i * STEPS, STEPS * sizeof(int32_t)));
+            CHECK(!memcmp(alone.logits, all.logits + i * logits, logits * sizeof(float)));
+            CHECK(!memcmp(alone.logits, apart.logits + i * logits, logits * sizeof(float)));
+            outcome_free(&alone);
+        }
+        outcome_free(&apart);
+        outcome_free(&all);
+    }
     unload(&l);
 }
 
@@ -693,6 +750,7 @@ static void list(test_run *t)
     TEST(dense_reference);
     TEST(moe_reference);
     TEST(same_bits);
+    TEST(prefixes_are_shared);
     TEST(against_plain);
     TEST(many_sequences);
     TEST(end_tokens);

@@ -328,6 +328,23 @@ FLEET_DEVICE uint32_t warp_uniform(uint32_t x)
     return x;
 }
 
+/* The producer runs on one thread: it has the words of all lanes. */
+typedef struct warp_words {
+    uint32_t word[LANES];
+} warp_words;
+FLEET_DEVICE warp_words load_warp_words(const uint32_t *from, uint32_t n)
+{
+    warp_words words;
+    memset(&words, 0xff, sizeof words);
+    memcpy(words.word, from, (n < LANES ? n : LANES) * 4);
+    return words;
+}
+FLEET_DEVICE uint32_t warp_word(warp_words words, uint32_t i)
+{
+    if (i >= LANES) complain("there is no such lane", i);
+    return words.word[i % LANES];
+}
+
 FLEET_DEVICE uint32_t word_of_float(float f)
 {
     uint32_t word;
@@ -1171,9 +1188,11 @@ typedef struct attention {
     int32_t position[2], rows[2]; /* of two sequences; no rows: it has ended */
 } attention;
 
-#define CONTEXT 400u
+#define CONTEXT 800u
 #define PARTS 12u
 #define SEQUENCES 2u
+#define TABLE_PAGES (CONTEXT / PAGE_TOKENS)
+#define CACHE_PAGES (SEQUENCES * TABLE_PAGES + 1)
 
 typedef struct decoder_and_op {
     decoder d;
@@ -1229,10 +1248,29 @@ static void plain_head(double *to, const decoder *d, const float *from, const fl
     }
 }
 
+/* The page of a KV head that a key of a sequence is in. */
+static kv_t *page_of(const decoder_and_op *a, uint32_t sequence, uint32_t head, uint32_t key)
+{
+    const uint32_t *pages = pages_of(&a->d, a->b.sequence[sequence].table_row);
+    return kv_page(&a->d, a->o.cache, head, pages[key / PAGE_TOKENS]);
+}
+static double cached_key(const decoder_and_op *a, uint32_t sequence, uint32_t head, uint32_t key,
+                         uint32_t i)
+{
+    return (double)value_of_f16(
+        page_of(a, sequence, head, key)[key_at(&a->d, key % PAGE_TOKENS, i)]);
+}
+static double cached_value(const decoder_and_op *a, uint32_t sequence, uint32_t head, uint32_t key,
+                           uint32_t i)
+{
+    return (double)value_of_f16(
+        page_of(a, sequence, head, key)[value_at(&a->d, key % PAGE_TOKENS, i)]);
+}
+
 /* One row and head, from the values and keys in the cache; `size` is the sum of the terms'
    magnitudes. */
-static void plain_attention(double *to, double *size, const decoder_and_op *a, size_t cache,
-                            const float *q, uint32_t position)
+static void plain_attention(double *to, double *size, const decoder_and_op *a, uint32_t sequence,
+                            uint32_t kv_head, const float *q, uint32_t position)
 {
     const uint32_t dim = a->d.head_dim;
     double head[MAX_HEAD_DIM], score[CONTEXT], most = -INFINITY, sum = 0;
@@ -1241,7 +1279,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
         score[key] = 0;
         for (uint32_t i = 0; i < dim; i++)
             score[key] += (double)value_of_f16(kv_of_float((float)head[i])) *
-                          (double)value_of_f16(a->o.cache[cache + key_at(&a->d, key, i)]);
+                          cached_key(a, sequence, kv_head, key, i);
         score[key] /= sqrt(dim);
         most = fmax(most, score[key]);
     }
@@ -1249,7 +1287,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
     for (uint32_t i = 0; i < dim; i++) {
         to[i] = size[i] = 0;
         for (uint32_t key = 0; key <= position; key++) {
-            const double value = (double)value_of_f16(a->o.cache[cache + value_at(&a->d, key, i)]);
+            const double value = cached_value(a, sequence, kv_head, key, i);
             to[i] += score[key] / sum * value;
             size[i] += score[key] / sum * fabs(value);
         }
@@ -1258,7 +1296,7 @@ static void plain_attention(double *to, double *size, const decoder_and_op *a, s
 
 /* The appended keys and values are rounded once. */
 static void check_appended(test_run *t, const decoder_and_op *a, const float *row, uint32_t head,
-                           size_t cache, uint32_t position)
+                           uint32_t sequence, uint32_t position)
 {
     const decoder *d = &a->d;
     const uint32_t dim = d->head_dim;
@@ -1266,26 +1304,57 @@ static void check_appended(test_run *t, const decoder_and_op *a, const float *ro
     plain_head(key, d, row + (d->heads + head) * dim, a->o.k_norm, position);
     for (uint32_t i = 0; i < dim; i++) {
         const double value = (double)row[(d->heads + d->kv_heads + head) * dim + i];
-        CHECK(fabs((double)value_of_f16(a->o.cache[cache + key_at(d, position, i)]) - key[i]) <=
+        CHECK(fabs(cached_key(a, sequence, head, position, i) - key[i]) <=
               0x1p-10 * fabs(key[i]) + 0x1p-20);
-        CHECK(fabs((double)value_of_f16(a->o.cache[cache + value_at(d, position, i)]) - value) <=
+        CHECK(fabs(cached_value(a, sequence, head, position, i) - value) <=
               0x1p-10 * fabs(value) + 0x1p-20);
     }
 }
 
+/* Pages in an order of their own, one of which no sequence has. Rows are not numbered as sequences. */
+static void fill_page_table(decoder_and_op *a, uint32_t *table)
+{
+    uint32_t order[CACHE_PAGES];
+    for (uint32_t i = 0; i < CACHE_PAGES; i++) {
+        const uint32_t other = draw(i + 1);
+        order[i] = order[other], order[other] = i;
+    }
+    memcpy(table, order, SEQUENCES * TABLE_PAGES * sizeof *table);
+    for (uint32_t n = 0; n < SEQUENCES; n++) a->b.sequence[n].table_row = SEQUENCES - 1 - n;
+    a->d.page_table = table, a->d.table_pages = TABLE_PAGES, a->d.pages = CACHE_PAGES;
+}
+
 /* What is cached before the step; keys that are not there yet are NaN. */
-static void fill_cache(kv_t *cache, const decoder_and_op *a)
+static void fill_cache(const decoder_and_op *a)
+{
+    const decoder *d = &a->d;
+    memset(a->o.cache, 0, layer_cache_size(d) * 2);
+    for (uint32_t i = 0; i < SEQUENCES * d->kv_heads; i++)
+        for (uint32_t key = 0; key < CONTEXT; key++) {
+            const uint32_t sequence = i / d->kv_heads, row = key % PAGE_TOKENS;
+            const int there = (int32_t)key < d->b->sequence[sequence].position;
+            kv_t *page = page_of(a, sequence, i % d->kv_heads, key);
+            for (uint32_t j = 0; j < d->head_dim; j++) {
+                page[key_at(d, row, j)] = there ? kv_of_float(fraction(2)) : 0x7fffu;
+                if (there) page[value_at(d, row, j)] = kv_of_float(fraction(2));
+            }
+        }
+}
+
+/* Copies what the pipeline has copied from one cache to another, or overwrites it with NaN. */
+static void copy_older_blocks(const decoder_and_op *a, const kv_t *from)
 {
     const decoder *d = &a->d;
     for (uint32_t i = 0; i < SEQUENCES * d->kv_heads; i++) {
-        kv_t *head = cache + i * cache_size(d);
-        memset(head, 0, cache_size(d) * 2);
-        for (uint32_t key = 0; key < CONTEXT; key++)
-            for (uint32_t j = 0; j < d->head_dim; j++) {
-                const int there = (int32_t)key < d->b->sequence[i / d->kv_heads].position;
-                head[key_at(d, key, j)] = there ? kv_of_float(fraction(2)) : 0x7fffu;
-                if (there) head[value_at(d, key, j)] = kv_of_float(fraction(2));
-            }
+        const uint32_t sequence = i / d->kv_heads;
+        const uint32_t older = (uint32_t)d->b->sequence[sequence].position / KV_BLOCK;
+        for (uint32_t n = 0; n < older; n++) {
+            kv_t *page = page_of(a, sequence, i % d->kv_heads, n * KV_BLOCK);
+            if (from)
+                memcpy(page, from + (page - a->o.cache), KV_BLOCK_VALUES * 2);
+            else
+                memset(page, 0xff, KV_BLOCK_VALUES * 2);
+        }
     }
 }
 
@@ -1294,9 +1363,8 @@ static void fill_cache(kv_t *cache, const decoder_and_op *a)
 static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t workers)
 {
     const decoder *d = &a->d;
-    const size_t heads = SEQUENCES * d->kv_heads, size = cache_size(d);
-    kv_t *before = halves(heads * size);
-    memcpy(before, a->o.cache, heads * size * 2);
+    kv_t *before = halves(layer_cache_size(d));
+    memcpy(before, a->o.cache, layer_cache_size(d) * 2);
     for (uint32_t i = 0; i < workers; i++) {
         fleet_ctx ctx;
         fleet_producer spans;
@@ -1307,17 +1375,9 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
         copy.d.b = &copy.b, copy.o.d = copy.d;
         fleeti_stream_attend(ctx, &copy.o, ctx.at, &spans);
-        for (size_t h = 0; h < heads; h++) {
-            const int32_t position = d->b->sequence[h / d->kv_heads].position;
-            memset(a->o.cache + h * size, 0xff,
-                   (uint32_t)position / KV_BLOCK * KV_BLOCK_VALUES * 2);
-        }
+        copy_older_blocks(a, NULL);
         launch(attend_parts, &copy, ctx.tile_index, 1, workers);
-        for (size_t h = 0; h < heads; h++) {
-            const int32_t position = d->b->sequence[h / d->kv_heads].position;
-            memcpy(a->o.cache + h * size, before + h * size,
-                   (uint32_t)position / KV_BLOCK * KV_BLOCK_VALUES * 2);
-        }
+        copy_older_blocks(a, before);
         check_slots();
     }
     free(before);
@@ -1329,6 +1389,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     const uint32_t group = c->heads / c->kv_heads, apart = MAX_ROWS * c->heads * dim;
     float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
     act_t *again = halves(2 * apart);
+    uint32_t table[SEQUENCES * TABLE_PAGES];
     decoder_and_op a;
     batch *b = &a.b;
     memset(&a, 0, sizeof a);
@@ -1340,6 +1401,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         s->limit = c->rows[n] ? 1 : 0;
     }
     batch_next(b, MAX_ROWS, PARTS, c->kv_heads, c->workers);
+    fill_page_table(&a, table);
+    batch_pages(b, table, TABLE_PAGES, 0, 1);
 
     a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
     a.d.group = group, a.d.root = 1 / sqrtf((float)dim);
@@ -1351,7 +1414,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     a.o.d = a.d, a.o.q_norm = q_norm, a.o.k_norm = k_norm;
     /* no two runs have the same tags, even in the same memory */
     a.large_m = number % 2, a.o.number = 2 * number, a.o.step_tasks = OPS;
-    a.o.cache = halves(SEQUENCES * c->kv_heads * cache_size(&a.d));
+    a.o.cache = halves(layer_cache_size(&a.d));
     if (!a.d.splits_done) abort();
     for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
         const float angle = fraction(3);
@@ -1359,7 +1422,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     }
     for (uint32_t i = 0; i < dim; i++) q_norm[i] = fraction(3), k_norm[i] = fraction(2);
     for (uint32_t i = 0; i < b->rows * width; i++) a.d.qkv[i] = fraction(2);
-    fill_cache(a.o.cache, &a);
+    fill_cache(&a);
 
     complaint[0] = 0;
     run_attention(&a, 0, 1);
@@ -1381,13 +1444,12 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     for (uint32_t r = 0; r < b->rows; r++)
         for (uint32_t h = 0; h < c->heads && !t->failed_here; h++) {
             const token_row *row = &b->row[r];
-            const size_t cache =
-                ((uint32_t)row->sequence * c->kv_heads + h / group) * cache_size(&a.d);
+            const uint32_t sequence = (uint32_t)row->sequence;
             double want[MAX_HEAD_DIM], size[MAX_HEAD_DIM];
             if (h % group == 0)
-                check_appended(t, &a, a.d.qkv + r * width, h / group, cache,
+                check_appended(t, &a, a.d.qkv + r * width, h / group, sequence,
                                (uint32_t)row->position);
-            plain_attention(want, size, &a, cache, a.d.qkv + r * width + h * dim,
+            plain_attention(want, size, &a, sequence, h / group, a.d.qkv + r * width + h * dim,
                             (uint32_t)row->position);
             for (uint32_t i = 0; i < dim; i++) {
                 const act_t *is = a.d.attended + act_at(r, h * dim + i, c->heads * dim);
@@ -1411,7 +1473,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
 
 /* Heads of different sizes; groups that divide a query set and that do not; one query set to
    several passes; full and partial KV blocks, older and new ones; several KV splits, more and fewer
-   than are combined at a time; rows that do not see all keys of their step. */
+   than are combined at a time; rows that do not see all keys of their step; more pages than the
+   producer loads at once; more splits than are listed at once. */
 static void attention_is_near_a_plain_one(test_run *t)
 {
     static const attention cases[] = {
@@ -1421,7 +1484,8 @@ static void attention_is_near_a_plain_one(test_run *t)
         {128, 8, 2, 8, {127, 64}, {1, 2}}, {128, 2, 1, 4, {50, 50}, {40, 0}},
         {120, 20, 1, 1, {31, 0}, {2, 0}},  {128, 2, 1, 4, {300, 17}, {1, 3}},
         {128, 16, 1, 1, {65, 0}, {1, 1}},  {64, 4, 1, 12, {390, 0}, {1, 0}},
-        {32, 2, 1, 8, {50, 0}, {64, 0}},
+        {32, 2, 1, 8, {50, 0}, {64, 0}},   {32, 2, 1, 1, {700, 0}, {1, 0}},
+        {16, 8, 8, 1, {20, 100}, {1, 2}},
     };
     drawn = 3;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -64,6 +64,9 @@ prints eos/trace "^trace: STATIC, step 3,"
 prints eos/traced "(embed|lm_head)"
 ends eos_of_one 0 "TPOT" "$OUT/chat" --prompt-ids "318;460,191,256,334,255" --steps 30
 prints eos_of_one/steps "^TPOT .* over 29 steps of 1\.103 sequences;"
+# 33 tokens twice: two pages are shared, and the second sequence computes one token.
+ends shared 0 "34 rows of prompts were computed; 2 of 4 pages are shared" $dense --prompt-ids "33*7" --batch 2 --steps 4 --share-prefixes
+is shared/tokens "$(sed -n 1p "$OUT/stdout")" "$(sed -n 2p "$OUT/stdout")"
 for steps in 1 2; do
     ends short_$steps 0 "first token" $dense --prompt-ids 318 --steps $steps
     prints short_$steps/times "launch to first token [0-9.]+ ms, process start to first token [0-9.]+ s"

@@ -45,6 +45,29 @@ FLEET_DEVICE uint32_t cached_blocks(const kv_split *p)
     return p->first < cached ? cached - p->first : 0;
 }
 
+/* Declares a split's older blocks, for one set of passes over them. The producer loads the numbers
+   of 32 pages at once, and those of the next 32 before it copies these: it waits for the page table
+   once per split. `slow`: stages that are left of those with another issue interval. */
+FLEET_DEVICE void declare_blocks(fleet_producer *spans, const task_args *args, const kv_split *p,
+                                 uint32_t *slow)
+{
+    const decoder *d = &args->d;
+    kv_t *const layer = args->cache;
+    const uint32_t *pages = pages_of(d, p->table_row) + p->first;
+    const uint32_t blocks = cached_blocks(p);
+    warp_words some = load_warp_words(pages, blocks), next = some;
+    for (uint32_t i = 0; i < blocks; i++) {
+        if (i % 32 == 0) {
+            const uint32_t on = i + 32;
+            some = next;
+            if (on < blocks) next = load_warp_words(pages + on, blocks - on);
+        }
+        fleet_producer_copy(spans, kv_page(d, layer, p->head, warp_word(some, i % 32)),
+                            KV_BLOCK_VALUES * 2);
+        if (*slow && !--*slow) fleet_producer_throttle(spans, ISSUE_INTERVAL);
+    }
+}
+
 /* Declares the task's part of the pipeline. It may read the batch of a later step if the task has
    ended without the pipeline: the split's older blocks are in the cache then, too. first_interval:
    issue interval of the first stages, until the ring is full; 0: that of products. */
@@ -53,9 +76,8 @@ FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet
 {
     const decoder *d = &args->d;
     const batch *b = d->b;
-    kv_t *const cache = args->cache;
     const uint32_t kv_heads = d->kv_heads;
-    uint32_t splits, items, at_first = first_interval ? (DECODER_STAGES - 2) * STAGE_BYTES : 0;
+    uint32_t splits, items, slow = first_interval ? DECODER_STAGES - 2 : 0;
     if (!fleet_producer_await_step(spans)) return;
     splits = b->kv_splits, items = splits * kv_heads;
     if (first_interval) fleet_producer_throttle(spans, first_interval);
@@ -65,17 +87,8 @@ FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet
          i += ctx.tile_num * ctx.slices) {
         const kv_split p = kv_split_of(b, kv_heads, i);
         const uint32_t queries = queries_of(d, &p), step = query_sets_of(queries) * FRAGMENT_ROWS;
-        const kv_t *blocks = kv_cache_of(cache, d, &p) + p.first * KV_BLOCK_VALUES;
-        const uint32_t bytes = cached_blocks(&p) * KV_BLOCK_VALUES * 2;
-        for (uint32_t query = 0; query < queries; query += step) {
-            const uint32_t n = bytes < at_first ? bytes : at_first;
-            if (first_interval) {
-                fleet_producer_copy(spans, blocks, n);
-                at_first -= n;
-                if (!at_first) fleet_producer_throttle(spans, ISSUE_INTERVAL);
-            }
-            fleet_producer_copy(spans, blocks + n / sizeof *blocks, bytes - n);
-        }
+        for (uint32_t query = 0; query < queries; query += step)
+            declare_blocks(spans, args, &p, &slow);
     }
 }
 FLEET_PRODUCER(attend, task_args)
@@ -91,10 +104,11 @@ FLEET_DEVICE void store_kv2(kv_t *to, float first, float second)
 
 /* ---- LDS ---- */
 
-/* Some of the worker's splits, and how many it has in all. */
-#define LISTED_SPLITS 16u
+/* Some of the worker's splits, how many it has in all, and the pages that the step's rows go to. */
+#define LISTED_SPLITS 8u
 typedef struct split_list {
     kv_split split[LISTED_SPLITS];
+    uint32_t page[MAX_ROWS];
     uint32_t splits;
     uint32_t known;     /* 1: the task's arguments have arrived */
     uint32_t unused[2]; /* keeps what follows aligned */
@@ -104,6 +118,7 @@ typedef struct split_list {
 #define WAVE_QUERIES (MAX_WAVES * FRAGMENT_ROWS)
 
 typedef struct attention_lds {
+    const uint32_t *page; /* [MAX_ROWS]: of the split_list */
     float *sum; /* [MAX_WAVES][FRAGMENT_ROWS][MAX_HEAD_DIM], in the order of sum_vec4_at */
     float *row_max, *denominator; /* [MAX_WAVES][FRAGMENT_ROWS] */
     kv_t *q;                      /* [query sets][FRAGMENT_ROWS][QUERY_STRIDE] */
@@ -114,6 +129,7 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t query
 {
     attention_lds l;
     char *after;
+    l.page = ((split_list *)(void *)task_lds(ctx))->page;
     l.sum = (float *)(void *)(task_lds(ctx) + sizeof(split_list));
     l.row_max = l.sum + WAVE_QUERIES * MAX_HEAD_DIM, l.denominator = l.row_max + WAVE_QUERIES;
     after = (char *)(l.denominator + WAVE_QUERIES);
@@ -193,7 +209,6 @@ FLEET_DEVICE void prepare_heads(const task_args *task, const decoder *d, const k
                    end = p->end * KV_BLOCK < last ? p->end * KV_BLOCK : last;
     const uint32_t appended = query == 0 && first < end ? end - first : 0;
     const float *rows = d->qkv + (size_t)p->row * width;
-    kv_t *cache = kv_cache_of(task->cache, d, p);
     for (uint32_t n = fleet_wave_id(); n < queries + appended; n += MAX_WAVES) {
         const uint32_t is_key = n >= queries;
         const uint32_t row =
@@ -215,10 +230,12 @@ FLEET_DEVICE void prepare_heads(const task_args *task, const decoder *d, const k
                 store_kv2(l->q + n * QUERY_STRIDE + i, 0, 0);
         if (2 * lane >= dim / 2) continue;
         if (is_key) {
-            store_kv2(cache + key_at(d, key, j), t.low[0], t.low[1]);
-            store_kv2(cache + key_at(d, key, j + dim / 2), t.high[0], t.high[1]);
-            store_kv2(cache + value_at(d, key, j), low.value[0], low.value[1]);
-            store_kv2(cache + value_at(d, key, j + dim / 2), high.value[0], high.value[1]);
+            kv_t *page = kv_page(d, task->cache, p->head, l->page[p->row + row]);
+            const uint32_t at = key % PAGE_TOKENS;
+            store_kv2(page + key_at(d, at, j), t.low[0], t.low[1]);
+            store_kv2(page + key_at(d, at, j + dim / 2), t.high[0], t.high[1]);
+            store_kv2(page + value_at(d, at, j), low.value[0], low.value[1]);
+            store_kv2(page + value_at(d, at, j + dim / 2), high.value[0], high.value[1]);
         } else {
             store_kv2(l->q + n * QUERY_STRIDE + j, t.low[0], t.low[1]);
             store_kv2(l->q + n * QUERY_STRIDE + j + dim / 2, t.high[0], t.high[1]);
@@ -361,9 +378,19 @@ FLEET_DEVICE void release_stage(const stage_source *from, uint32_t query_sets)
         fleet_stage_release(&from->weights, query_sets);
 }
 
+/* A block of a split that rows of this step were appended to; pages: of the KV head. The first of
+   these rows knows its page. */
+FLEET_DEVICE const kv_t *appended_block(const kv_t *pages, const kv_split *p,
+                                        const attention_lds *l, uint32_t block)
+{
+    const uint32_t key = (p->first + block) * KV_BLOCK;
+    const uint32_t row = key > p->position ? key - p->position : 0;
+    return pages + (size_t)l->page[p->row + row] * KV_BLOCK_VALUES;
+}
+
 /* The warp's blocks of a split. The first `cached` blocks of the split come through the pipeline,
    from stage `first` on; but the warp begins with the others, since the ring fills meanwhile. */
-FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *blocks, const kv_split *p,
+FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *pages, const kv_split *p,
                                 const attention_lds *l, uint32_t query_sets, uint32_t query_set,
                                 uint32_t kv_group, stage_source *from, uint32_t first,
                                 uint32_t cached, float scale)
@@ -379,10 +406,11 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *blocks, const kv
     for (uint32_t turn = 0; turn < all && !from->status; turn++) {
         const uint32_t u =
             kv_group + (turn + some < all ? turn + some : turn + some - all) * kv_groups;
-        const kv_t *block = blocks + (size_t)u * KV_BLOCK_VALUES;
         const uint32_t lane = opaque(fleet_lane());
+        const kv_t *block;
         float score[FRAGMENT_SUMS];
-        if (u < cached && !(block = acquire_stage(from, first + u))) break;
+        block = u < cached ? acquire_stage(from, first + u) : appended_block(pages, p, l, u);
+        if (!block) break;
         score_block(score, q, block, lane);
         accumulate_block(a, score, key + u * KV_BLOCK, scale, block + KV_BLOCK_VALUES / 2, lane);
         if (u < cached) release_stage(from, query_sets);
@@ -561,7 +589,7 @@ FLEET_DEVICE void attend_split(const fleet_ctx *ctx, const task_args *task, cons
     const uint32_t blocks = p->end - p->first,
                    kv_groups = query_sets == 1 ? MAX_WAVES : MAX_WAVES / query_sets;
     const uint32_t busy_groups = blocks < kv_groups ? blocks : kv_groups;
-    const kv_t *kv_blocks = kv_cache_of(task->cache, d, p) + (size_t)p->first * KV_BLOCK_VALUES;
+    const kv_t *pages = kv_page(d, task->cache, p->head, 0);
     const float scale = 1.44269504f * d->root; /* log2(e) */
     const attention_lds l = attention_lds_of(ctx, query_sets);
     for (uint32_t query = 0; query < all; query += query_sets * FRAGMENT_ROWS) {
@@ -579,7 +607,7 @@ FLEET_DEVICE void attend_split(const fleet_ctx *ctx, const task_args *task, cons
             a.visible[n] = p->position + query_row(d, p, i) + 1; /* itself and all earlier ones */
         }
         fleet_barrier(ctx);
-        attend_blocks(&a, kv_blocks, p, &l, query_sets, query_set, kv_group, from, *first, cached,
+        attend_blocks(&a, pages, p, &l, query_sets, query_set, kv_group, from, *first, cached,
                       scale);
         *first += cached;
         if (!l.q_is_separate) fleet_barrier(ctx);
@@ -619,6 +647,7 @@ FLEET_DEVICE const task_args *begin_splits(const fleet_ctx *ctx, stage_source *f
         const batch *b = (const batch *)(const void *)acquire_stage(from, 1);
         if (b) {
             list_splits(ctx, list, b, b->kv_heads, 0);
+            for (uint32_t r = fleet_lane(); r < b->rows; r += 32) list->page[r] = b->row[r].page;
             if (fleet_lane() == 0) store_row_count(ctx, b->rows);
             release_stage(from, 1);
         } else if (fleet_lane() == 0) {

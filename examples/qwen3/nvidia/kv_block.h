@@ -1,13 +1,12 @@
-/* nvidia/kv_block.h: the layout of keys and values in the cache, and which lane multiplies which of
-   them. */
+/* nvidia/kv_block.h: the layout of keys and values in a page of the cache, and which lane multiplies which of them. */
 #ifndef QWEN3_NVIDIA_KV_BLOCK_H
 #define QWEN3_NVIDIA_KV_BLOCK_H
 
 #include "../decoder.h"
 #include "fragments.h"
 
-/* A KV block of a head holds the keys of KV_BLOCK positions, row after row, then their values.
-   Steps append row by row, and memory is written in sectors of 32 bytes: if the elements of a row
+/* A KV block is a page of a head: the keys of KV_BLOCK positions, row after row, then their values.
+   It is one stage of the weight pipeline. Steps append row by row, and memory is written in sectors of 32 bytes: if the elements of a row
    were apart, each would cost a sector that is read, changed and written. The 16-byte vectors of a
    row are permuted by the row's number, so that any eight lanes that load together use different
    banks. Heads are padded to MAX_HEAD_DIM, so that loops have constant bounds. */
@@ -20,20 +19,21 @@ FLEET_HOST_DEVICE uint32_t kv_block_at(uint32_t row, uint32_t i)
 {
     return row * MAX_HEAD_DIM + (i / VECTOR ^ (row & 6) ^ row % 2 * 4) * VECTOR + i % VECTOR;
 }
-/* Size of a head's cache, in elements. */
-FLEET_HOST_DEVICE size_t cache_size(const decoder *d)
-{
-    return (size_t)ceil_div(d->context, KV_BLOCK) * KV_BLOCK_VALUES;
-}
-/* Aligned groups of VECTOR elements stay together. */
-FLEET_HOST_DEVICE size_t key_at(const decoder *d, uint32_t key, uint32_t i)
+typedef char a_page_must_be_a_block[PAGE_TOKENS == KV_BLOCK ? 1 : -1];
+FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 {
     FLEET_UNUSED(d);
-    return (size_t)key / KV_BLOCK * KV_BLOCK_VALUES + kv_block_at(key % KV_BLOCK, i);
+    return KV_BLOCK_VALUES;
 }
-FLEET_HOST_DEVICE size_t value_at(const decoder *d, uint32_t key, uint32_t i)
+/* Aligned groups of VECTOR elements stay together. */
+FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
 {
-    return key_at(d, key, i) + KV_BLOCK_VALUES / 2;
+    FLEET_UNUSED(d);
+    return kv_block_at(row, i);
+}
+FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
+{
+    return key_at(d, row, i) + KV_BLOCK_VALUES / 2;
 }
 
 /* Keys are multiplied by queries as weights are by rows. In the other product, values are the

@@ -93,6 +93,22 @@ FLEET_DEVICE uint32_t warp_uniform(uint32_t x)
     return __shfl_sync(~0u, x, 0);
 }
 
+/* Up to 32 words that a warp loads together, one in each lane. */
+typedef struct warp_words {
+    uint32_t mine;
+} warp_words;
+FLEET_DEVICE warp_words load_warp_words(const uint32_t *from, uint32_t n)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    warp_words words;
+    words.mine = lane < n ? from[lane] : 0;
+    return words;
+}
+FLEET_DEVICE uint32_t warp_word(warp_words words, uint32_t i)
+{
+    return __shfl_sync(~0u, words.mine, (int)i);
+}
+
 /* Hides from the compiler what x is: otherwise it would compute what follows from x ahead of all
    tasks and keep it in registers that these need. */
 FLEET_DEVICE uint32_t opaque(uint32_t x)

@@ -20,8 +20,11 @@ typedef struct attention_lds {
     /* [QUERIES]: running maximum of the scores, sum of the softmax weights, factor that rescales
        older results to a new maximum */
     float *row_max, *denominator, *rescale;
+    /* [2][BLOCK_PAGES]: the pages of the KV block at hand, of one KV head, and of the next one */
+    kv_t **page;
     float *scale; /* [MAX_ROWS * 2] */
 } attention_lds;
+#define BLOCK_PAGES (KV_BLOCK / PAGE_TOKENS)
 
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_dim)
 {
@@ -32,7 +35,8 @@ FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_
     l.row_max = l.score + QUERIES * KV_BLOCK;
     l.denominator = l.row_max + QUERIES;
     l.rescale = l.denominator + QUERIES;
-    l.scale = l.rescale + QUERIES;
+    l.page = (kv_t **)(void *)(l.rescale + QUERIES);
+    l.scale = (float *)(void *)(l.page + 2 * BLOCK_PAGES);
     return l;
 }
 
@@ -63,18 +67,32 @@ FLEET_DEVICE void append_kv(const fleet_ctx *ctx, const task_args *task, const a
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
     const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
     const uint32_t skipped = first - p->position, rows = end - first;
-    kv_t *cache = kv_cache_of(task->cache, d, p);
+    const token_row *row = d->b->row + p->row + skipped;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
         l->scale[r] = head_rms_scale(d, from + (skipped + r) * width);
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < rows * dim; i += ctx->threads) {
         const uint32_t r = i / dim, c = i % dim;
         const float *k = from + (skipped + r) * width;
-        cache[key_at(d, first + r, c)] =
+        const uint32_t at = (first + r) % PAGE_TOKENS;
+        kv_t *page = kv_page(d, task->cache, p->head, row[r].page);
+        page[key_at(d, at, c)] =
             kv_of_float(rmsnorm_rope(d, k, task->k_norm, l->scale[r], first + r, c));
-        cache[value_at(d, first + r, c)] = kv_of_float(k[d->kv_heads * dim + c]);
+        page[value_at(d, at, c)] = kv_of_float(k[d->kv_heads * dim + c]);
     }
     fleet_barrier(ctx);
+}
+
+/* Looks up the pages of the KV block from key `from` on. The first threads are busy where this is
+   called. */
+FLEET_DEVICE void find_pages(const fleet_ctx *ctx, const task_args *task, const attention_lds *l,
+                             const kv_split *p, uint32_t from, uint32_t end)
+{
+    const uint32_t *pages = pages_of(&task->d, p->table_row) + from / PAGE_TOKENS;
+    for (uint32_t i = ctx->threads - 1 - ctx->thread; i < BLOCK_PAGES; i += ctx->threads)
+        if (from + i * PAGE_TOKENS < end)
+            l->page[from / KV_BLOCK % 2 * BLOCK_PAGES + i] =
+                kv_page(&task->d, task->cache, p->head, pages[i]);
 }
 
 /* Up to QUERIES queries against the keys from `first` to `end`, KV_BLOCK keys at a time with a
@@ -86,7 +104,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
     const decoder *d = &task->d;
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim, group = d->group;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
-    const kv_t *cache = kv_cache_of(task->cache, d, p);
+    find_pages(ctx, task, l, p, first, end);
     for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
         const uint32_t r = (query + i) / group, g = (query + i) % group;
         l->scale[i] = head_rms_scale(d, rows + r * width + g * dim);
@@ -102,15 +120,19 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
     }
     for (uint32_t from = first; from < end; from += KV_BLOCK) {
         const uint32_t keys = end - from < KV_BLOCK ? end - from : KV_BLOCK;
+        kv_t *const *page = l->page + from / KV_BLOCK % 2 * BLOCK_PAGES;
         fleet_barrier(ctx);
         for (uint32_t i = ctx->thread; i < queries * keys; i += ctx->threads) {
             const uint32_t n = i / keys, key = from + i % keys;
+            const kv_t *keys_of = page[i % keys / PAGE_TOKENS];
             /* causal mask: a row sees itself and all earlier ones */
             const uint32_t visible = p->position + (query + n) / group;
             l->score[n * KV_BLOCK + i % keys] =
-                key <= visible ? dot(l->q + n * dim, cache + key_at(d, key, 0), dim) : -INFINITY;
+                key <= visible ? dot(l->q + n * dim, keys_of + key_at(d, key % PAGE_TOKENS, 0), dim)
+                               : -INFINITY;
         }
         fleet_barrier(ctx);
+        if (from + KV_BLOCK < end) find_pages(ctx, task, l, p, from + KV_BLOCK, end);
         for (uint32_t n = ctx->thread; n < queries; n += ctx->threads) {
             float row_max = l->row_max[n], sum = 0;
             float *score = l->score + n * KV_BLOCK;
@@ -130,7 +152,7 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
             for (uint32_t j = 0; j < VECTOR; j++) sum[j] = l->sum[n * dim + c + j] * l->rescale[n];
             for (uint32_t key = 0; key < keys; key++)
                 add_scaled_vector(sum, l->score[n * KV_BLOCK + key],
-                                  cache + value_at(d, from + key, c));
+                                  page[key / PAGE_TOKENS] + value_at(d, key % PAGE_TOKENS, c));
             for (uint32_t j = 0; j < VECTOR; j++) l->sum[n * dim + c + j] = sum[j];
         }
     }

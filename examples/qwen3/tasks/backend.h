@@ -52,11 +52,11 @@ FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_t
                                    uint32_t inner_k);
 /* Position of an activation in [rows][width]. */
 FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width);
-/* The cache of one sequence and KV head, in elements: its size, and the position of element i of a
-   key or value. */
-FLEET_HOST_DEVICE size_t cache_size(const decoder *d);
-FLEET_HOST_DEVICE size_t key_at(const decoder *d, uint32_t key, uint32_t i);
-FLEET_HOST_DEVICE size_t value_at(const decoder *d, uint32_t key, uint32_t i);
+/* A page of the cache, of one KV head (kv_pages.h), in elements: its size, and the positions of
+   element i of the key and of the value of its token number `row`. */
+FLEET_HOST_DEVICE uint32_t page_size(const decoder *d);
+FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i);
+FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i);
 /* Floats of the partial result of one query and KV split. */
 FLEET_HOST_DEVICE uint32_t kv_partial_size(const decoder *d);
 

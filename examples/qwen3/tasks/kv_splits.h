@@ -3,14 +3,14 @@
 #ifndef QWEN3_TASKS_KV_SPLITS_H
 #define QWEN3_TASKS_KV_SPLITS_H
 
-#include "backend.h"
+#include "../kv_pages.h"
 
 #define NO_TASK UINT32_MAX
 
 /* One KV split of a sequence, for one KV head: the KV blocks from `first` to `end`. */
 typedef struct kv_split {
-    uint32_t sequence, head;
-    uint32_t split, splits; /* number of this split, and splits of the sequence */
+    uint32_t table_row, head; /* table_row: of the sequence, in the page table */
+    uint32_t split, splits;   /* number of this split, and splits of the sequence */
     uint32_t first, end;
     /* of the sequence: tokens before this step, its first row, its rows */
     uint32_t position, row, rows;
@@ -23,7 +23,7 @@ FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
     const uint32_t n = b->split_sequence[i / kv_heads];
     uint32_t blocks;
     s = &b->sequence[n];
-    p.sequence = n, p.head = i % kv_heads;
+    p.table_row = s->table_row, p.head = i % kv_heads;
     p.split = i / kv_heads - b->first_split[n];
     p.splits = b->first_split[n + 1] - b->first_split[n];
     p.position = (uint32_t)s->position, p.row = (uint32_t)s->first, p.rows = (uint32_t)s->rows;
@@ -31,11 +31,6 @@ FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
     p.first = s->split_blocks * p.split;
     p.end = p.first + s->split_blocks < blocks ? p.first + s->split_blocks : blocks;
     return p;
-}
-/* The cache of the split's sequence and KV head; layer: of all sequences and heads. */
-FLEET_DEVICE kv_t *kv_cache_of(kv_t *layer, const decoder *d, const kv_split *p)
-{
-    return layer + ((size_t)p->sequence * d->kv_heads + p->head) * cache_size(d);
 }
 
 #endif /* QWEN3_TASKS_KV_SPLITS_H */

@@ -126,6 +126,8 @@ FLEET_TILE(next, task_args)
         batch_next(b, MAX_ROWS, d->max_splits, d->kv_heads, b->workers);
     }
     fleet_barrier(&ctx);
+    batch_pages(b, d->page_table, d->table_pages, ctx.thread, ctx.threads);
+    fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
     /* A failing tile ends the launch before its last step; session_run knows this status. */
