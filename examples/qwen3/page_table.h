@@ -64,7 +64,7 @@ static void page_table_fill(page_table *t, uint32_t row, uint32_t pages, uint32_
 }
 
 /* Pages that several rows have. */
-static uint32_t page_table_shared(const page_table *t)
+static inline uint32_t page_table_shared(const page_table *t)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->pages; i++) n += t->users[i] > 1;

@@ -425,6 +425,7 @@ static int check(program *a)
     memset(&c, 0, sizeof c);
     for (uint32_t i = 0; i <= e->count; i++) { /* each case alone, then all in one batch */
         const qwen3_case *cases = e->cases + (i < e->count ? i : 0);
+        a->desc.page_seed = i; /* the first in order, the others in orders of their own */
         if (check_cases(&a->m, &a->desc, cases, i < e->count ? 1 : e->count, &c))
             return stop(c.failed, "%s", c.error);
     }

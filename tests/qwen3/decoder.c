@@ -108,6 +108,7 @@ typedef struct outcome {
     uint32_t steps;       /* that had rows */
     uint32_t prompt_rows; /* in all of them */
     uint32_t pages;       /* that have users */
+    uint32_t shared;      /* that have several */
     char error[ERROR_BYTES];
 } outcome;
 
@@ -129,7 +130,8 @@ static outcome run(const model *m, session_desc d, const request *requests, uint
         fleet_to_host(b, s.d.b, sizeof *b, NULL))
         snprintf(o.error, sizeof o.error, "%s", s.error[0] ? s.error : "?");
     else
-        o.steps = b->steps, o.prompt_rows = b->prompt_rows, o.pages = s.pages.taken;
+        o.steps = b->steps, o.prompt_rows = b->prompt_rows, o.pages = s.pages.taken,
+        o.shared = page_table_shared(&s.pages);
     free(b);
     session_free(&s);
     return o;
@@ -213,6 +215,8 @@ static void prefixes_are_shared(test_run *t)
         CHECK_INT(apart.prompt_rows, tokens);
         CHECK_INT(all.prompt_rows, rows);
         CHECK_INT(all.pages, pages);
+        CHECK_INT(all.shared, 7 + 1); /* of the first sequence, and of the second */
+        CHECK_INT(apart.shared, 0);
         for (uint32_t i = 0; i < N && !t->failed_here; i++) {
             outcome alone = run(&l.m, d, &requests[i], 1);
             CHECK_INT(alone.prompt_rows, table[i].tokens);
