@@ -1341,6 +1341,23 @@ static void fill_cache(const decoder_and_op *a)
         }
 }
 
+/* Moves all pages. */
+static void move_pages(decoder_and_op *a, uint32_t *table)
+{
+    const decoder *d = &a->d;
+    const uint32_t entries = SEQUENCES * TABLE_PAGES;
+    uint32_t before[SEQUENCES * TABLE_PAGES];
+    kv_t *from = a->o.cache, *to = halves(layer_cache_size(d));
+    memcpy(before, table, sizeof before);
+    fill_page_table(a, table);
+    for (uint32_t i = 0; i < entries * d->kv_heads; i++)
+        memcpy(kv_page(d, to, i / entries, table[i % entries]),
+               kv_page(d, from, i / entries, before[i % entries]), KV_BLOCK_VALUES * 2);
+    batch_pages(&a->b, table, TABLE_PAGES, 0, 1);
+    free(from);
+    a->o.cache = to;
+}
+
 /* Copies what the pipeline has copied from one cache to another, or overwrites it with NaN. */
 static void copy_older_blocks(const decoder_and_op *a, const kv_t *from)
 {
@@ -1381,6 +1398,34 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
         check_slots();
     }
     free(before);
+}
+
+/* With splits of a given size, the rows of a sequence have the same bits with and without the other one. */
+static void check_independence(test_run *t, decoder_and_op *a, uint32_t *table, uint32_t workers)
+{
+    const uint32_t width = (a->d.heads + 2 * a->d.kv_heads) * a->d.head_dim;
+    const uint32_t columns = a->d.heads * a->d.head_dim;
+    act_t *both = halves(2 * MAX_ROWS * columns), *attended = a->o.d.attended;
+    float *qkv = a->o.d.qkv;
+    a->b.split_blocks = 3;
+    for (uint32_t n = 0; n <= SEQUENCES; n++) { /* both, then each alone */
+        const uint32_t first = n ? (uint32_t)a->b.sequence[n - 1].first : 0;
+        decoder_and_op one = *a;
+        for (uint32_t i = 0; i < SEQUENCES && n; i++)
+            if (i != n - 1) one.b.sequence[i].limit = one.b.sequence[i].generated;
+        batch_next(&one.b, MAX_ROWS, PARTS, one.d.kv_heads, workers);
+        batch_pages(&one.b, table, TABLE_PAGES, 0, 1);
+        if (!n) a->b = one.b;
+        one.d.qkv = one.o.d.qkv = qkv + first * width;
+        one.d.b = &one.b;
+        step++;
+        if (one.b.rows) run_attention(&one, n, 2);
+        for (uint32_t r = 0; r < one.b.rows && n; r++)
+            for (uint32_t i = 0; i < columns; i++)
+                CHECK_INT(attended[act_at(r, i, columns)], both[act_at(first + r, i, columns)]);
+        memcpy(both, attended, n ? 0 : (size_t)2 * MAX_ROWS * columns * sizeof *both);
+    }
+    free(both);
 }
 
 static void check_attention(test_run *t, const attention *c, uint32_t number)
@@ -1436,6 +1481,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
         a.o.number++;
     for (uint32_t i = 0; i < a.d.max_splits * b->rows * c->heads * KV_PARTIAL_QUADS * 4; i += 4)
         a.d.kv_partials[i] = NAN;
+    move_pages(&a, table);
     run_attention(&a, 2, 3);
 
     if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
@@ -1460,6 +1506,8 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
                               i, got, want[i]);
             }
         }
+    if (number % 4 == 2 && !t->failed_here) check_independence(t, &a, table, c->workers);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
     free(a.o.cache);
     free(a.d.attended);
     free(a.d.splits_done);
@@ -1471,7 +1519,7 @@ static void check_attention(test_run *t, const attention *c, uint32_t number)
     free(rope);
 }
 
-/* Heads of different sizes; groups that divide a query set and that do not; one query set to
+/* Wherever the pages are, the bits are the same. Heads of different sizes; groups that divide a query set and that do not; one query set to
    several passes; full and partial KV blocks, older and new ones; several KV splits, more and fewer
    than are combined at a time; rows that do not see all keys of their step; more pages than the
    producer loads at once; more splits than are listed at once. */
