@@ -3024,7 +3024,11 @@ FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
 /* By all lanes of a wave, when the events of its head are complete: whether its step runs. */
 FLEET_DEVICE uint32_t fleeti_own_runs(const fleeti_worker *w)
 {
-    const uint32_t last = fleeti_last_epoch(w, fleeti_parked_value(w->fixed->last_epoch));
+    uint32_t last;
+    /* Lane 0 may now see what another lane's poll has acquired: a vote hands over that the events are complete, but
+       orders no memory. */
+    fleet_wave_barrier();
+    last = fleeti_last_epoch(w, fleeti_parked_value(w->fixed->last_epoch));
     return fleeti_first((int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0);
 }
 

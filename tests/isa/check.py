@@ -666,6 +666,19 @@ def check_loop(listing, name, r, l1):
     own = {i.scope() for i in k.code if i.invalidate and i.inside("fleeti_own_take")}
     r.check("own_acquire", own == {"sc1", "sc0 sc1", narrow}, "before a task of the own queue: %s" % sorted(own))
 
+    # Whether a tile has ended the run is looked at after an acquire of device scope.
+    for function in ("fleeti_finishes", "fleeti_last_epoch"):
+        def is_look(i, function=function):
+            others = ("fleeti_poll_device", "fleeti_back_off", "fleeti_check_watch", "fleeti_record_failure")
+            return i.load and i.scope() == "sc1" and i.inside(function) and not any(i.inside(f) for f in others)
+
+        def decided(q, i, function=function, is_look=is_look):
+            if i.invalidate and i.scope() == "sc1" and i.inside(function):
+                return "acquired"
+            return ("early" if q == "acquired" else "! before the acquire") if is_look(i) else q
+        r.check("early_end/" + function, k.walk(decided, [0], "early"))
+        r.check("early_end/%s/looks" % function, bool(k.find(is_look)), "no look of device scope")
+
     def ends(q, i):
         return None if i.own_wait else "! before the acquire has ended" if i.barrier or i.load or i.op.startswith("ds_write") else q
     r.check("acquire_ends", k.walk(ends, [s for n in k.find(lambda i: i.invalidate) for s in k.code[n].successors], "acquiring"))

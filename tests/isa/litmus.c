@@ -26,6 +26,8 @@
      early              DYNAMIC, and DYNAMIC with early pushes
      fails, fails_dealt a tile fails in the second step, under STATIC and CHIPLET: no task that depends on it runs; then
                         recovery, and a run that is right
+     ends, ends_dealt,  a tile ends the run after its step, under STATIC, CHIPLET and DYNAMIC, while other workers have
+     ends_ready         ended theirs; then runs that nothing ends early
      aborts             the host aborts a launch that waits for what never comes
      flow               a weight pipeline; some tasks leave stages unacquired
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
@@ -304,7 +306,7 @@ typedef struct tiles {
     uint32_t *in, *out;
     uint32_t chiplets, tasks;
     int32_t *topk, *counts, *indptr; /* routed: [TOKENS][2], [EXPERTS], [EXPERTS + 1] */
-    uint32_t fails;                  /* the step in which a task fails; 0: none does */
+    uint32_t fails;                  /* the epoch in which a task fails, or ends the run; 0: none */
 } tiles;
 
 /* errors[RAN]: tasks that ran, of those that count. */
@@ -415,6 +417,16 @@ FLEET_TILE(depend, tiles)
     return FLEET_OK;
 }
 
+/* The first task ends the run, when the others have ended. */
+FLEET_TILE(end_early, tiles)
+{
+    uint32_t tries = 0;
+    ran(args, &ctx, args->fails && ctx.epoch > args->fails);
+    if (at[0] || ctx.epoch != args->fails) return FLEET_OK;
+    for (uint32_t k = 0; k < 50; k++) fleet_pause(&tries);
+    return ctx.thread == ctx.threads - 1 ? fleet_finish(&ctx) : FLEET_OK;
+}
+
 #define TOKENS 24
 #define EXPERTS 6
 
@@ -475,7 +487,9 @@ FLEET_TILE(use, tiles)
     TILE(P, gather)                                                                                \
     TILE(P, route)                                                                                 \
     TILE(P, count)                                                                                 \
-    TILE(P, scatter) TILE(P, use) TILE(P, carry) TILE(P, pair) TILE(P, may_fail) TILE(P, depend)
+    TILE(P, scatter)                                                                               \
+    TILE(P, use)                                                                                   \
+    TILE(P, carry) TILE(P, pair) TILE(P, may_fail) TILE(P, depend) TILE(P, end_early)
 FLEET_DISPATCH(tiles, TILES)
 
 /* -DBY_HAND leaves the loop out: without it this compiles in half the time. */
@@ -963,6 +977,48 @@ static uint32_t by_failure(const char *name, const fleet_topology *topology, uin
     return errors_of_plan(&l, t.tasks * steps);
 }
 
+/* Ends the run in epoch 4. What a task alone asked for in epoch 1, before, ends no run. */
+static uint32_t by_end(const char *name, const fleet_topology *topology, uint32_t steps)
+{
+    const uint32_t workers = topology->units[0] < 4 ? topology->units[0] - 1 : 3;
+    const uint32_t tasks = 2 * topology->chiplets * workers;
+    static const uint32_t ends_in[] = {1, 0, 4, 0}; /* 0: no task ends it */
+    fleet_plan_desc desc = fleet_plan_desc_default();
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_graph *g = fleet_graph_create(NULL);
+    fleet_state state;
+    tiles t;
+    litmus l;
+    void *args;
+    memset(&t, 0, sizeof t);
+    memset(&l, 0, sizeof l);
+    fleet_call_device(g, "end_early", tiles_end_early, fleet_shape1(fleet_dim_of(tasks)), 0);
+    desc.topology = *topology;
+    desc.workers_per_chiplet = workers;
+    desc.schedule = !strcmp(name, "ends_ready")   ? FLEET_SCHEDULE_DYNAMIC
+                    : !strcmp(name, "ends_dealt") ? FLEET_SCHEDULE_CHIPLET
+                                                  : FLEET_SCHEDULE_STATIC;
+    prepare(g, &desc, &state);
+    t.errors = l.errors = (uint32_t *)device_zeros(512);
+    args = device_zeros(sizeof t);
+    d.threads = THREADS;
+    d.finish = 1;
+    for (uint32_t k = 0; k < 4; k++) {
+        t.fails = ends_in[k];
+        d.steps = k == 2 ? steps : 2;
+        must("copy", fleet_to_device(args, &t, sizeof t, NULL));
+        must("set-up", fleet_stream_wait(NULL));
+        must("launch", k ? fleet_launch(&state, &d, FLEET_KERNEL_OF(run_tiles), args)
+                         : fleet_launch_task(&state, &d, FLEET_KERNEL_OF(run_tiles), args, 0, 0));
+        if (fleet_state_wait(&state, NULL)) must("run", told(&state));
+        if (!k) must("clear", fleet_device_clear(l.errors, 512, NULL));
+        if (errors_of_plan(&l, 2 * k * tasks)) return 1;
+    }
+    if (fleet_state_epoch(&state) == 6) return 0;
+    printf("wrong: epoch %u\n", fleet_state_epoch(&state));
+    return 1;
+}
+
 #if !defined(BY_HAND) && !defined(NO_STREAM)
 static uint32_t by_stream(const fleet_topology *topology, uint32_t steps)
 {
@@ -1091,8 +1147,9 @@ int main(int argc, char **argv)
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
            !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census") ||
            !strcmp(name, "replays");
-    if (!strcmp(name, "routed") ? by_tensors(&topology, epochs)
-        : !strcmp(name, "flow") ? by_stream(&topology, epochs)
+    if (!strcmp(name, "routed")     ? by_tensors(&topology, epochs)
+        : !strcmp(name, "flow")     ? by_stream(&topology, epochs)
+        : !strncmp(name, "ends", 4) ? by_end(name, &topology, epochs)
         : !strncmp(name, "fails", 5) || !strcmp(name, "aborts")
             ? by_failure(name, &topology, epochs)
         : !strcmp(name, "carry") || !strcmp(name, "passed") || !strcmp(name, "early")

@@ -32,6 +32,7 @@ SAME_L2 = "both sides share one L2"
 EITHER_SCOPE = "no cache there keeps the host's memory, so that both scopes do the same"
 HINT = "it answers alike whatever the hint"
 ONE_LAUNCH = "no litmus program has two launches of a state at once"
+PAST_CACHES = "the word is stored and loaded past the caches"
 NO_TRACE = "no litmus program has a trace"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
 
@@ -180,6 +181,8 @@ MUTANTS = [
     M("run-time maps: release", SCHED, "fleeti_dynamic_finish", "+ from, mapped && last,", "+ from, 0,", sim="routed", isa=False),
     M("claim: drain before the seats", SCHED, "fleeti_claim", "fleeti_drain();", sim=None, why=ONE_LAUNCH),
     M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();", sim=None, why=ONE_LAUNCH),
+    M("early end: acquire", SCHED, "fleeti_finishes", "fleeti_invalidate_device();", sim=None, why=PAST_CACHES),
+    M("early end: acquire under DYNAMIC", SCHED, "fleeti_last_epoch", "fleeti_invalidate_device();", sim=None, why=PAST_CACHES),
     M("trace: drain before there are records", SCHED, "fleeti_trace_enter", "fleeti_drain();", sim=None, why=NO_TRACE),
     M("trace: barrier before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", sim=None, why=NO_TRACE),
     M("residency: drain before it has failed", SCHED, "fleeti_residency_fail", "fleeti_drain();", sim=None, why=LOADS_WAIT),
@@ -227,6 +230,14 @@ MUTANTS = [
     L("early push: of the first step only", SCHED, "fleeti_push_early", "w->epoch * targets[e]", "targets[e]", "early"),
     L("own queue: the epoch stays", SCHED, "fleeti_own_take", "fleeti_parked_value(w->own_epoch) + ends", "fleeti_parked_value(w->own_epoch)", "some"),
     L("ready tasks: ends a step early", SCHED, "fleeti_dynamic_poll", "(int32_t)(r->step.found - end) >= 0", "(int32_t)(r->step.found + target - end) >= 0", "ready"),
+    L("early end: asked for before the step has ended", SCHED, "fleeti_finishes", "(int32_t)(seen.found - seen.expected) < 0", "0", "ends"),
+    L("early end: of the step before", SCHED, "fleeti_finishes", "w->epoch + fleeti_parked_value(w->epoch_offset)",
+      "w->epoch + fleeti_parked_value(w->epoch_offset) - 1", "ends_dealt"),
+    L("early end: the scheduler goes on", SCHED, "fleeti_scheduler", "fleeti_step_ends(w) | last", "fleeti_step_ends(w)", "ends_dealt"),
+    L("early end: the first step begins another", SCHED, "fleeti_last_epoch", "finish - first <= of_launch - first ? finish : of_launch", "of_launch", "ends_ready"),
+    L("early end: what a task alone asked for", SCHED, "fleeti_claim",
+      "fleet_store_relaxed_device(&state->finish.word,\n                                   fleet_load_relaxed_device(&state->epoch.word));", "", "ends"),
+    L("early end: the epoch counts all steps", SCHED, "fleeti_leave", "early - 1 < steps ? early : steps", "steps", "ends"),
     L("failure: a failed tile arrives", SCHED, "fleeti_finish_task_slow", "veto |= w->stop || tile_status != FLEET_OK;", "veto |= w->stop;", "fails_dealt"),
     L("failure: a failed tile of a plain task arrives", SCHED, "fleeti_finish_task", "w->stop | (uint32_t)tile_status", "w->stop", "fails"),
     L("failure: others are not stopped", SCHED, "fleeti_record_failure", "fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0", "1u", "fails"),

@@ -233,6 +233,18 @@ PATH(census)(fleet_run run, uint32_t *x)
 {
     *x = fleeti_residency_check(&run);
 }
+PATH(finish)(fleet_ctx ctx, uint32_t *x)
+{
+    *x = (uint32_t)fleet_finish(&ctx);
+}
+PATH(step_ends)(fleeti_worker w, uint32_t *x)
+{
+    *x = fleeti_finishes(&w, 0);
+}
+PATH(own_runs)(fleeti_worker w, uint32_t *x)
+{
+    *x = fleeti_own_runs(&w);
+}
 PATH(trace_enter)(fleeti_worker w)
 {
     fleeti_trace_enter(&w);
