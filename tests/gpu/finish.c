@@ -230,11 +230,98 @@ static void all_workers_end_with_the_same_step(test_run *t)
     in_settings(t, 4, run_ticks, NULL);
 }
 
+/* The same launch again and again: on a GPU a graph that is replayed, on the CPU further launches. Each begins clean,
+   whether the one before has ended early, in its last step, or in its first. */
+#if defined(FLEET_HIP)
+#define API(name) hip##name
+#elif defined(FLEET_CUDA)
+#define API(name) cuda##name
+#endif
+
+typedef struct repeated {
+    stand o;
+#if defined(FLEET_HIP)
+    hipGraph_t graph;
+    hipGraphExec_t exec;
+#elif defined(FLEET_CUDA)
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+#endif
+} repeated;
+
+static void repeat(test_run *t, repeated *r)
+{
+#if defined(FLEET_HOST)
+    CHECK_STATUS(fleet_launch(&r->o.s.state, &r->o.s.launch, r->o.s.kernel, r->o.s.args), FLEET_OK);
+#else
+    CHECK(!API(GraphLaunch)(r->exec, r->o.s.launch.stream));
+#endif
+}
+
+static void run_replays(test_run *t, const setting *s, void *unused)
+{
+    const uint32_t n = 9 + (uint32_t)s->seed % 20;
+    uint32_t peak = 5, steps = 0, have[MOST];
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_grid cells =
+        fleet_call_device(g, "relax", mesh_relax, fleet_shape1(fleet_dim_of((int32_t)n)), 0);
+    const fleet_grid judge = fleet_call_device(g, "judge", mesh_judge, fleet_shape0(), 0);
+    repeated r;
+    (void)unused;
+    memset(&r, 0, sizeof r);
+    setting_mix(s, g, cells, 0);
+    setting_mix(s, g, judge, 1);
+    fleet_after(g, judge, cells);
+    if (!stand_open(t, &r.o, s, g, FLEET_KERNEL_OF(mesh_kernel), n, 1)) return;
+    r.o.args.n = n;
+    CHECK_STATUS(fleet_to_device(r.o.s.args, &r.o.args, sizeof r.o.args, NULL), FLEET_OK);
+#if !defined(FLEET_HOST)
+    {
+        API(Stream_t) stream;
+        CHECK(!API(StreamCreateWithFlags)(&stream, API(StreamNonBlocking)));
+        r.o.s.launch.stream = stream;
+        CHECK(!API(StreamBeginCapture)(stream, API(StreamCaptureModeGlobal)));
+        CHECK_STATUS(fleet_launch(&r.o.s.state, &r.o.s.launch, r.o.s.kernel, r.o.s.args), FLEET_OK);
+        CHECK(!API(StreamEndCapture)(stream, &r.graph));
+        CHECK(!API(GraphInstantiate)(&r.exec, r.graph, NULL, NULL, 0));
+    }
+#endif
+    for (uint32_t k = 0; k < 3 && !t->failed_here; k++, peak += 7) {
+        /* At the left end, next to it, at the right end: it takes as many steps, and one in which nothing changes. */
+        const uint32_t at = k == 2 ? n - 1 : k, far = k == 1 ? n - 2 : n - 1;
+        uint32_t *x = r.o.args.x + steps % 2 * MOST;
+        CHECK_STATUS(fleet_to_device(x + at, &peak, 4, r.o.s.launch.stream), FLEET_OK);
+        repeat(t, &r);
+        repeat(t, &r); /* converged already: one step */
+        repeat(t, &r);
+        CHECK_STATUS(fleet_stream_wait(r.o.s.launch.stream), FLEET_OK);
+        if (!ended_with(t, &r.o.s.state, FLEET_OK)) return;
+        steps += far + 1 + 2;
+        CHECK_INT(fleet_state_epoch(&r.o.s.state), steps);
+        if (!all_ran(t, &r.o, n, steps)) return;
+        CHECK_STATUS(fleet_to_host(have, r.o.args.x + steps % 2 * MOST, n * 4, r.o.s.launch.stream),
+                     FLEET_OK);
+        for (uint32_t i = 0; i < n; i++) CHECK_INT(have[i], peak);
+    }
+#if !defined(FLEET_HOST)
+    (void)API(GraphExecDestroy)(r.exec);
+    (void)API(GraphDestroy)(r.graph);
+    (void)API(StreamDestroy)((API(Stream_t))r.o.s.launch.stream);
+    r.o.s.launch.stream = NULL;
+#endif
+    fleet_session_close(&r.o.s);
+}
+static void replays_begin_clean(test_run *t)
+{
+    in_settings(t, 4, run_replays, NULL);
+}
+
 static void all(test_run *t)
 {
     TEST(a_stencil_converges);
     TEST(a_stencil_of_wavefront_tasks_converges);
     TEST(a_weight_pipeline_stops_too);
     TEST(all_workers_end_with_the_same_step);
+    TEST(replays_begin_clean);
 }
 TEST_MAIN(all)
