@@ -818,6 +818,7 @@ static void the_critical_path_is_the_chain(test_run *t)
 typedef struct rows { /* what every tile sees */
     const uint32_t *weights;
     uint32_t *sums;
+    uint32_t steps; /* after so many of a launch, a tile ends the run; 0: none does */
 } rows;
 
 #define ROWS 12u
@@ -839,7 +840,7 @@ FLEET_TILE(sum_row, rows)
         fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
     }
     fleet_add_relaxed_device(args->sums + at[0], sum);
-    return FLEET_OK;
+    return ctx.step + 1 == args->steps ? fleet_finish(&ctx) : FLEET_OK;
 }
 #define ROWS_TILES(TILE, P) TILE(P, sum_row)
 FLEET_DISPATCH_WITH_PIPELINE(rows, ROWS_TILES, ROWS_TILES, 4, 1024)
@@ -882,6 +883,7 @@ static void run_streams(test_run *t, const setting *s, void *unused)
     for (i = 0; i < ROWS * ROW_WORDS; i++) weights[i] = i * 2246822519u;
     args.weights = (const uint32_t *)memory[0];
     args.sums = (uint32_t *)memory[1];
+    args.steps = 0;
     CHECK_STATUS(fleet_to_device(memory[0], weights, sizeof weights, NULL), FLEET_OK);
     CHECK_STATUS(fleet_device_clear(memory[1], sizeof have, NULL), FLEET_OK);
     CHECK_STATUS(fleet_to_device(memory[2], &args, sizeof args, NULL), FLEET_OK);
@@ -909,6 +911,18 @@ static void run_streams(test_run *t, const setting *s, void *unused)
         CHECK_INT(ran[8 + i], 2);
     }
     CHECK(fleet_trace_report(&log, 0, 2, text, sizeof text) < sizeof text);
+    fleet_trace_log_free(&log);
+    /* A launch that ends early leaves records of the steps that ran, and none of the launch before. */
+    args.steps = launch.finish = 1, launch.steps = 5;
+    CHECK_STATUS(fleet_to_device(memory[2], &args, sizeof args, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_launch(&state, &launch, FLEET_KERNEL_OF(rows_kernel), memory[2]), FLEET_OK);
+    if (!ended_with(t, &state, FLEET_OK)) return;
+    CHECK_STATUS(fleet_trace_read(&log, &trace, NULL), FLEET_OK);
+    for (k = i = 0; i < log.n_tasks; i++) {
+        CHECK_INT(log.tasks[i].step, 0);
+        k += !log.tasks[i].absent;
+    }
+    CHECK_INT(k, 2 * n);
     fleet_trace_log_free(&log);
     fleet_trace_free(&trace);
     fleet_state_free(&state);
