@@ -163,7 +163,7 @@
        25 early end of a run. A tile's decision -> all workers, before the next step
           release  fleet_finish: store, then edges 1 and 9 of its step     carrier  finish; epochs only grow
           acquire  fleeti_finishes, fleeti_last_epoch: after the step event, invalidate, load
-          red      tests/gpu/finish.c
+          red      A early end; N early end; S finish; tests/gpu/finish.c
        26 message of a ring, host to device or back, system scope. What the pusher wrote, messages included -> the popper
           release  fleet_ring_push: store; fleet_ring_try_push: drain, barrier of the wave, system write-back,
                    fleeti_publish_system
