@@ -169,12 +169,12 @@
                    fleeti_publish_system
           carrier  the slot's sequence: number of the message + 1
           acquire  fleet_ring_try_pop: fleeti_poll_system, system invalidate, barrier of the wave; fleet_ring_pop: load
-          red      tests/gpu/messages.c; S request_ring
+          red      A ring of messages; M ring of messages; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
        27 room in such a ring. The reads of a message -> the push that overwrites its slot
-          release  fleet_ring_try_pop: the loads have returned (drain), fleeti_publish_system; fleet_ring_pop: store
+          release  fleet_ring_try_pop: barrier of the wave, fleeti_publish_system; fleet_ring_pop: store
           carrier  the slot's sequence: number of the message + slots
           acquire  fleet_ring_push: load; fleet_ring_try_push: fleeti_poll_system, only stores follow
-          red      tests/gpu/messages.c; S request_ring
+          red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.

@@ -3994,9 +3994,8 @@ FLEET_DEVICE uint32_t fleet_ring_try_pop(fleet_ring *ring, void *messages, uint3
     fleet_wave_barrier();
     for (uint32_t i = lane; i < found * here.words; i += lanes)
         to[i] = fleeti_message_slot(&here, first + i / here.words)[1 + i % here.words];
-    /* Edge 27: all lanes have read the messages before their slots are free. Pair: the load of the sequence in
+    /* Edge 27: the loads of all lanes have returned before their slots are free. Pair: the load of the sequence in
        fleeti_message_claim. */
-    fleeti_drain();
     fleet_wave_barrier();
     for (uint32_t i = lane; i < found; i += lanes)
         fleeti_publish_system(fleeti_message_slot(&here, first + i), first + i + here.mask + 1);

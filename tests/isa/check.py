@@ -481,6 +481,31 @@ def plain_load(i):
     return i.load and not i.scope()
 
 
+def check_messages(k, r):
+    """A ring of messages: the messages, all in memory, then their sequences; and sequences, acquire, messages."""
+    system = "sc0 sc1"
+    kernel = k["messages_push"]
+    writebacks = kernel.find(lambda i: i.writeback)
+    stores = [n for n in kernel.find(lambda i: i.store and not i.scope()) if kernel.reach([n]) & set(writebacks)]
+    r.check("messages_push/stores", bool(stores) and len(writebacks) == 1, "%d stores, %d write-backs" % (len(stores), len(writebacks)))
+    r.check("messages_push/order", kernel.walk(sequence(
+        ("the drain", lambda i: i.own_wait), ("the write-back", lambda i: i.writeback and i.scope() == system),
+        ("the wait after it", lambda i: i.own_wait), ("the sequence", lambda i: i.store and i.scope() == system)),
+        [s for n in stores for s in kernel.code[n].successors], 0))
+    kernel = k["messages_pop"]
+    polls = kernel.find(lambda i: i.load and i.scope())
+    r.check("messages_pop/polls", bool(polls) and all(kernel.code[n].scope() == system for n in polls), "a poll of another scope")
+    acquires = kernel.find(lambda i: i.invalidate)
+    loads = [n for n in kernel.reach(acquires) if plain_load(kernel.code[n])]
+    r.check("messages_pop/loads", bool(loads) and len(acquires) == 1 and not any(plain_load(kernel.code[n]) for n in kernel.reach(polls, avoid=lambda i: i.invalidate)),
+            "the messages are not read after one acquire")
+    r.check("messages_pop/acquire", kernel.walk(sequence(
+        ("the acquire", lambda i: i.invalidate and i.scope() == system), ("the wait after it", lambda i: i.own_wait),
+        between=(plain_load, 2)), [s for n in polls for s in kernel.code[n].successors], 0))
+    r.check("messages_pop/free", kernel.walk(sequence(("the wait for them", lambda i: i.own_wait), ("the sequence", lambda i: i.store and i.scope() == system)),
+                                             [s for n in loads for s in kernel.code[n].successors], 0))
+
+
 def check_by_hand(listing, r, l1):
     k = listing.kernels
     for name, scope, block, two, system in (
@@ -906,6 +931,10 @@ def kernels(arch, include, work, flags=(), dis=False):
     if CLAIM in flags:
         check_claim(listing, r)
         return r.results
+    if arch != "gfx90a" and "-DBY_HAND" not in flags and "-DLOOP" not in flags:
+        check_messages(listing.kernels, r)
+    if "-DMESSAGES" in flags:
+        return r.results
     loop = Report(label + "/worker_loop/")
     stream = Report(label + "/stream_loop/")
     if "-DLOOP" not in flags:
@@ -960,7 +989,7 @@ def mutant(m, work):
     mutants.write(m, TOP, folder)
     try:
         read = intermediate if m.isa == "ir" else kernels
-        flags = [*m.flags, CLAIM if m.function in ("fleeti_claim", "fleeti_trace_enter") else "-DLOOP" if m.loop else "-DBY_HAND"]
+        flags = [*m.flags, CLAIM if m.function in ("fleeti_claim", "fleeti_trace_enter") else "-DMESSAGES" if m.messages else "-DLOOP" if m.loop else "-DBY_HAND"]
         red = [name for name, ok, _ in read("gfx942", folder, folder, flags) if not ok]
     except RuntimeError as error:
         return m, [], str(error)

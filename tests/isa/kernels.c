@@ -1,6 +1,6 @@
 /* Kernels whose disassembly tests/isa/check.py reads. HIP only. Each has one notify or one wait of one scope,
    so that its whole control flow can be checked; worker_loop has everything, around a tile with many live
-   values; BY_HAND leaves it out, LOOP the others, and CLAIM all but the
+   values; BY_HAND leaves it out, LOOP the others, MESSAGES all but those of rings of messages, and CLAIM all but the
    kernels of the implementation and the beginning of a trace. */
 #if defined(BY_HAND)
 #include "fleet_device.h"
@@ -14,7 +14,7 @@
 
 #define KERNEL extern "C" __global__ __launch_bounds__(256) void
 
-#if !defined(LOOP) && !defined(CLAIM)
+#if !defined(LOOP) && !defined(MESSAGES) && !defined(CLAIM)
 
 /* Every thread writes, so that every wave has a store to drain. */
 #define PRODUCE(y) (y)[fleet_block_id() * 256 + fleet_thread_id()] = (float)fleet_thread_id()
@@ -191,7 +191,21 @@ KERNEL reduce_add(const float *x, float *z)
 }
 
 #endif
-#if !defined(BY_HAND) && !defined(CLAIM)
+#if !defined(BY_HAND) && !defined(LOOP) && !defined(CLAIM)
+
+/* ---- rings of messages ---- */
+
+KERNEL messages_push(fleet_ring *ring, const uint32_t *messages, uint32_t *pushed)
+{
+    *pushed = fleet_ring_try_push(ring, messages, 3);
+}
+KERNEL messages_pop(fleet_ring *ring, uint32_t *messages, uint32_t *popped)
+{
+    *popped = fleet_ring_try_pop(ring, messages, 3);
+}
+
+#endif
+#if !defined(BY_HAND) && !defined(MESSAGES) && !defined(CLAIM)
 
 /* ---- the residency check ---- */
 

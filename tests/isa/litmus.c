@@ -17,6 +17,7 @@
      publish            a record for the host, then the word that tells of it
      lanes              lanes of a wave hand values over through LDS
      ring               one workgroup pushes to a ready ring, the others pop as eagerly as they can
+     messages           workgroups in pairs: one pushes to a ring of messages, the other pops
    Plans (steps in one launch, and three launches):
      static, dealt      device-, chiplet-, CU- and wavefront-tasks under STATIC and CHIPLET
      ready, some        the same under DYNAMIC, and with one grid DYNAMIC and the others STATIC
@@ -292,6 +293,38 @@ FLEET_GLOBAL(64) void race_for_entries(litmus l)
         }
         tell(&l, wrong, failed);
     }
+}
+
+/* In a pair's slab: the slots, the two ends, notes that the messages refer to. */
+#define MESSAGE_SLOTS 4
+#define MESSAGE_WORDS 7
+#define MESSAGE_ENDS 256
+#define MESSAGE_NOTES 512
+FLEET_GLOBAL(64) void pass_messages(litmus l)
+{
+    FLEET_LDS(uint32_t, batch, 5 * MESSAGE_WORDS);
+    const uint32_t pops = fleet_block_id() % 2, lane = fleet_lane();
+    uint32_t *slab = l.slab + (fleet_block_id() - pops) * SLAB, *notes = slab + MESSAGE_NOTES;
+    fleet_ring *end = (fleet_ring *)(void *)(slab + MESSAGE_ENDS + 32 * pops);
+    uint32_t total = 32 * l.epochs, done = 0, tries = 0, wrong = 0, n;
+    if ((fleet_block_id() | 1) >= l.blocks) return;
+    for (; done < total; done += n) {
+        uint32_t most = 1 + done % 5, number = done + lane;
+        if (most > total - done) most = total - done;
+        if (!pops && lane < most) {
+            notes[number % 64] = value_of(number, 1, 0);
+            for (uint32_t i = 0; i < MESSAGE_WORDS; i++)
+                batch[lane * MESSAGE_WORDS + i] = value_of(number, 0, i);
+        }
+        n = pops ? fleet_ring_try_pop(end, batch, most) : fleet_ring_try_push(end, batch, most);
+        if (pops && lane < n) {
+            wrong += notes[number % 64] != value_of(number, 1, 0);
+            for (uint32_t i = 0; i < MESSAGE_WORDS; i++)
+                wrong += batch[lane * MESSAGE_WORDS + i] != value_of(number, 0, i);
+        }
+        if (!n) fleet_pause(&tries);
+    }
+    tell(&l, wrong, 0);
 }
 
 /* ---- plans -------------------------------------------------------------------------------------------- */
@@ -601,6 +634,7 @@ FLEET_THUNK1(agree_on_tests, litmus)
 FLEET_THUNK1(agree_on_waits, litmus)
 FLEET_THUNK1(lanes, litmus)
 FLEET_THUNK1(race_for_entries, litmus)
+FLEET_THUNK1(pass_messages, litmus)
 FLEET_THUNK1(publish, litmus)
 FLEET_THUNK1(meet_host, litmus)
 FLEET_THUNK1(meet, litmus)
@@ -629,6 +663,23 @@ static void host_wait(const uint32_t *word, uint32_t want)
         for (uint32_t i = 0; i < 1000 && __atomic_load_n(word, __ATOMIC_ACQUIRE) != want; i++)
             continue;
         alive = __atomic_load_n(word, __ATOMIC_ACQUIRE) == want || running();
+    }
+}
+
+/* Empty rings near the wrap of their numbers, for each pair of workgroups. */
+static void make_rings(const litmus *l)
+{
+    static uint32_t image[MESSAGE_NOTES] __attribute__((aligned(128)));
+    fleet_ring host, end;
+    for (uint32_t b = 0; b + 1 < l->blocks; b += 2) {
+        uint32_t *slab = l->slab + b * SLAB, first = 0u - 40;
+        must("ring", fleet_ring_init(&host, &end, image, slab, MESSAGE_SLOTS, MESSAGE_WORDS * 4));
+        end.position = first;
+        for (uint32_t i = 0; i < MESSAGE_SLOTS; i++)
+            *fleeti_message_slot(&host, first + i) = first + i;
+        memcpy(image + MESSAGE_ENDS, &end, sizeof end);
+        memcpy(image + MESSAGE_ENDS + 32, &end, sizeof end);
+        must("ring", fleet_to_device(slab, image, sizeof image, NULL));
     }
 }
 
@@ -682,6 +733,9 @@ static uint32_t by_hand(const char *name, const fleet_topology *topology, uint32
         launch(FLEET_KERNEL_OF(lanes), &l, 1, 64);
     } else if (!strcmp(name, "ring")) {
         launch(FLEET_KERNEL_OF(race_for_entries), &l, l.blocks, 64);
+    } else if (!strcmp(name, "messages")) {
+        make_rings(&l);
+        launch(FLEET_KERNEL_OF(pass_messages), &l, l.blocks, 64);
     } else if (!strcmp(name, "publish")) {
         launch(FLEET_KERNEL_OF(publish), &l, 1, 64);
         for (uint32_t e = 1; e <= epochs; e++) {

@@ -53,6 +53,7 @@ class Mutant:
         self.first, self.seeds = first, seeds
         self.shared = bool(sim and not flags and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
         self.loop = header == SCHED or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
+        self.messages = (function or "").startswith("fleet_ring")  # seen in rings of messages alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -190,7 +191,11 @@ MUTANTS = [
     M("leave: drain before the barrier", SCHED, "fleeti_leave", "fleeti_drain();\n    fleet_block_barrier();", "fleet_block_barrier();", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain();\n    if (fleeti_rmw_device(&state->exited", "if (fleeti_rmw_device(&state->exited", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
+    M("ring of messages: drain", SCHED, "fleet_ring_try_push", "fleeti_drain();", sim="messages"),
+    M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_write_back_system();", sim="messages"),
+    M("ring of messages: acquire", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();", sim="messages"),
     # counts, comparisons, bounds: a run of the shared build each
+    L("ring of messages: room", SCHED, "fleet_ring_try_push", "fleeti_messages_count(&here, 0, n, 0)", "n", "messages"),
     L("sub-counter: one for all chiplets", DEVICE, "fleeti_event_notify", "r.sub = (e.counter + (1 + fleet_chiplet_id()) * FLEETI_EVENT_LINE) &\n                ~FLEETI_LOCAL;",
       "r.sub = (e.counter + FLEETI_EVENT_LINE) & ~FLEETI_LOCAL;", "device2"),
     L("sub-counter: the last one arrives for itself alone", DEVICE, "fleeti_event_notify", "r.weight = e.share;", "r.weight = 1;", "device2"),

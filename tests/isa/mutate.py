@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
 DEEP = bool(os.environ.get("FLEET_DEEP"))
-BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes", "ring"]
+BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes", "ring", "messages"]
 TESTS = BY_HAND + ["static", "dealt", "replays", "ready", "some", "routed", "census", "carry", "passed", "early", "fails", "fails_dealt", "ends", "ends_dealt", "ends_ready", "aborts", "flow"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
 

@@ -31,6 +31,9 @@ LDS_ORDER = r"fence\.acq_rel\.cta"
 LDS_PUT, LDS_GET = r"st\.shared\.(u32|u64|v2)", r"ld\.shared\.[uf]32"
 COPY, COPIED = r"cp\.async\.cg\.shared", r"cp\.async\.wait_all"
 ARRIVE, PROXY, VOTE = r"mbarrier\.arrive\.shared", r"fence\.proxy\.async\.global", r"vote\.sync\.ballot"
+# Of rings of messages.
+SYSTEM_LOOK, SYSTEM_PUBLISH = r"ld\.acquire\.sys\.global\.u32", r"st\.release\.sys\.global\.u32"
+WORD_GET, WORD_PUT, POSITION = r"ld\.(global\.)?u32", r"st\.(global\.)?u32", r"st\.global\.u64"
 # Those of examples/qwen3.
 FLAGGED, FLAGGED_LOAD, ANY = r"st\.relaxed\.gpu\.global\.b128", r"ld\.relaxed\.gpu\.global\.b128", r"vote\.sync\.any"
 ANY_STORE = r"\n\s*(@%p\d+ )?st\.(?!shared)"
@@ -78,6 +81,8 @@ PATHS = {
     "ring_push": [VOTE, WARP, ORDER, POST],
     "ring_push_run": [WARP, ORDER, POST, WARP, r"atom\.add\.relaxed\.gpu"],
     "ring_take": [r"ld\.acquire\.gpu\.global\.u64", LOAD],
+    "messages_push": [SYSTEM_LOOK, VOTE, WARP, WORD_GET, WORD_PUT, WARP, SYSTEM_PUBLISH, POSITION, WARP],
+    "messages_pop": [SYSTEM_LOOK, VOTE, SYSTEM_LOOK, VOTE, WARP, WORD_GET, WORD_PUT, WARP, SYSTEM_PUBLISH, POSITION, WARP],
     "pass_over": [WARP, RMW, VOTE],
     "make_ready": [WARP, VOTE, WARP, ORDER, POST, WARP, r"atom\.add\.relaxed", RMW, VOTE, WARP, RMW, VOTE, WARP, ORDER, POST, LOOK],
     "next_arrivals": [WARP, RMW, VOTE, RMW, VOTE],
@@ -214,6 +219,13 @@ MUTANTS = [
     M("failed stream: release", DEVICE, "fleeti_pipeline_failed", "fleeti_lds_release(", "fleeti_lds_put("),
     # scheduling
     M("what a worker keeps: barrier", DEVICE, None, PARKED, PARKED.replace("fleet_block_barrier();", "")),
+    M("ring of messages: lanes have written", SCHED, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */"),
+    M("ring of messages: lanes have stored", SCHED, "fleet_ring_try_push", "fleeti_drain();\n    fleet_wave_barrier();", "fleeti_drain();"),
+    M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_publish_system(", "fleet_store_relaxed_system("),
+    M("ring of messages: poll", SCHED, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system("),
+    M("ring of messages: lanes have polled", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();\n    fleet_wave_barrier();", "fleeti_invalidate_system();"),
+    M("ring of messages: lanes have read", SCHED, "fleet_ring_try_pop", "fleeti_message_claim. */\n    fleet_wave_barrier();", "fleeti_message_claim. */"),
+    M("ring of messages: slots are free", SCHED, "fleet_ring_try_pop", "fleeti_publish_system(", "fleet_store_relaxed_system("),
     M("ring: order before a post", SCHED, "fleeti_ring_push", "fleeti_post_order();"),
     M("ring: order before a run of posts", SCHED, "fleeti_ring_push_run", "fleeti_post_order(); /* as in fleeti_ring_push */"),
     M("ring: posts before their count", SCHED, "fleeti_ring_push_run", "fleet_wave_barrier();"),

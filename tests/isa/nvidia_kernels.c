@@ -211,6 +211,14 @@ PATH(ring_take)(fleeti_ring *to, uint32_t mask, fleet_watch watch, uint32_t *x)
     uint32_t value = 0;
     if (!fleeti_ring_take(to, mask, 7, &watch, &value)) *x = x[value];
 }
+PATH(messages_push)(fleet_ring *ring, const uint32_t *messages, uint32_t *pushed)
+{
+    *pushed = fleet_ring_try_push(ring, messages, 3);
+}
+PATH(messages_pop)(fleet_ring *ring, uint32_t *messages, uint32_t *popped)
+{
+    *popped = fleet_ring_try_pop(ring, messages, 3);
+}
 PATH(pass_over)(fleeti_worker *w, fleeti_worklist *worklist)
 {
     fleeti_worklist mine = *worklist;
