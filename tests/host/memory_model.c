@@ -164,6 +164,85 @@ static uint32_t hand_run(uint32_t chiplets, uint64_t seed, uint64_t *findings)
     return errors;
 }
 
+/* ---- a ring of messages in device memory, from the workgroups of even number to the next ones ---- */
+
+#define MAIL_SLOTS 4u
+#define MAIL_WORDS 3u
+#define MAIL_TOTAL 20u
+#define MAIL_PAIR 512u /* words of a pair: slots, the two ends, notes that the messages refer to */
+#define MAIL_ENDS (MAIL_SLOTS * 32u)
+#define MAIL_NOTES (MAIL_ENDS + 64u)
+
+FLEET_GLOBAL(64) void by_messages(uint32_t *words, uint32_t *errors)
+{
+    FLEET_LDS(uint32_t, batch, 3 * MAIL_WORDS);
+    const uint32_t pops = fleet_block_id() % 2;
+    uint32_t *mine = words + fleet_block_id() / 2 * MAIL_PAIR, done = 0, tries = 0;
+    fleet_ring *end = (fleet_ring *)(void *)(mine + MAIL_ENDS + 32 * pops);
+    if (fleet_wave_id() != 0) return;
+    while (done < MAIL_TOTAL) {
+        const uint32_t left = MAIL_TOTAL - done, most = left < 3 ? left : 1 + done % 3;
+        uint32_t n, i;
+        for (i = 0; i < most && !pops; i++) {
+            mine[MAIL_NOTES + done + i] = hand_value(fleet_block_id(), 0, done + i);
+            for (uint32_t k = 0; k < MAIL_WORDS; k++)
+                batch[i * MAIL_WORDS + k] = hand_value(fleet_block_id(), k, done + i);
+        }
+        n = pops ? fleet_ring_try_pop(end, batch, most) : fleet_ring_try_push(end, batch, most);
+        for (i = 0; i < n && pops; i++) {
+            uint32_t wrong =
+                mine[MAIL_NOTES + done + i] != hand_value(fleet_block_id() - 1, 0, done + i);
+            for (uint32_t k = 0; k < MAIL_WORDS; k++)
+                wrong += batch[i * MAIL_WORDS + k] != hand_value(fleet_block_id() - 1, k, done + i);
+            if (wrong) fleet_add_relaxed_device(errors, 1);
+        }
+        if (!n && fleet_pause(&tries)) return;
+        done += n;
+    }
+    fleet_add_relaxed_device(errors + 1, 1);
+}
+FLEET_THUNK2(by_messages, uint32_t *, uint32_t *)
+
+static uint32_t mail_run(uint32_t chiplets, uint64_t seed, uint64_t *findings)
+{
+    static uint32_t image[4 * MAIL_PAIR] __attribute__((aligned(128)));
+    const uint32_t blocks = 2 * chiplets;
+    const size_t bytes = (size_t)chiplets * MAIL_PAIR * 4;
+    uint32_t errors[2] = {0, 0};
+    fleet_kernel_desc d = fleet_kernel_desc_default();
+    fleet_host_stats stats;
+    void *memory = NULL, *counts = NULL, *args[2];
+    memset(image, 0, sizeof image);
+    memset(&stats, 0, sizeof stats);
+    if (bytes > sizeof image || fleet_device_alloc(&memory, bytes) ||
+        fleet_device_alloc(&counts, 8) || fleet_device_clear(counts, 8, NULL))
+        abort();
+    for (uint32_t p = 0; p < chiplets; p++) {
+        uint32_t *pair = image + p * MAIL_PAIR;
+        fleet_ring host, end;
+        if (fleet_ring_init(&host, &end, pair, (uint32_t *)memory + p * MAIL_PAIR, MAIL_SLOTS,
+                            MAIL_WORDS * 4))
+            abort();
+        memcpy(pair + MAIL_ENDS, &end, sizeof end);
+        memcpy(pair + MAIL_ENDS + 32, &end, sizeof end);
+    }
+    if (fleet_to_device(memory, image, bytes, NULL)) abort();
+    args[0] = &memory, args[1] = &counts;
+    d.blocks = blocks;
+    d.host.engine = FLEET_ENGINE_DETERMINISTIC;
+    d.host.memory_model = 1;
+    d.host.seed = seed;
+    d.host.chiplets = chiplets;
+    d.host.stack_bytes = 65536;
+    d.host.stats = &stats;
+    if (fleet_kernel_launch(FLEET_KERNEL_OF(by_messages), args, &d)) errors[0] = 1;
+    *findings += stats.findings;
+    if (!errors[0] && fleet_to_host(errors, counts, 8, NULL)) abort();
+    fleet_device_free(memory);
+    fleet_device_free(counts);
+    return errors[0] + (errors[1] != blocks);
+}
+
 /* ---- scenes: what runs once per seed ---- */
 
 /* g0(i) -> E0[i], E1; g1(i) -> E1; g2(i, j) after E0[j]; g3(i) after E1. A task of g0 arrives at both: its release
@@ -184,7 +263,8 @@ static void model_two_events(model *m)
     model_in(m, 3, 1, "i->");
 }
 
-typedef enum scene_kind { ROWS, LEVELS, UNAWARE, TWO_EVENTS, HAND } scene_kind;
+/* From HAND on, kernels without a plan. */
+typedef enum scene_kind { ROWS, LEVELS, UNAWARE, TWO_EVENTS, HAND, MESSAGES } scene_kind;
 typedef struct scene {
     const char *name;
     scene_kind kind;
@@ -206,6 +286,8 @@ static const scene scenes[] = {
     {"by hand, 2 chiplets", HAND, FLEET_SCHEDULE_STATIC, 2, 0},
     {"by hand, 3 chiplets", HAND, FLEET_SCHEDULE_STATIC, 3, 0},
     {"by hand, 8 chiplets", HAND, FLEET_SCHEDULE_STATIC, 8, 0},
+    {"ring of messages, 2 chiplets", MESSAGES, FLEET_SCHEDULE_STATIC, 2, 0},
+    {"ring of messages, 3 chiplets", MESSAGES, FLEET_SCHEDULE_STATIC, 3, 0},
 };
 #define SCENES ((uint32_t)(sizeof scenes / sizeof scenes[0]))
 
@@ -217,7 +299,7 @@ typedef struct stage {
 static int stage_open(test_run *t, stage *g, const scene *c)
 {
     setting s;
-    if (c->kind == HAND) return 1;
+    if (c->kind >= HAND) return 1;
     if (c->kind == ROWS) model_split_row_sum(&g->m, 5, 4);
     if (c->kind == LEVELS || c->kind == UNAWARE) model_levels(&g->m, 3);
     if (c->kind == TWO_EVENTS) model_two_events(&g->m);
@@ -238,7 +320,7 @@ static int stage_open(test_run *t, stage *g, const scene *c)
 }
 static void stage_close(stage *g, const scene *c)
 {
-    if (c->kind == HAND) return;
+    if (c->kind >= HAND) return;
     rig_close(&g->r);
     model_end(&g->m);
 }
@@ -247,6 +329,7 @@ static uint32_t stage_run(stage *g, const scene *c, uint64_t seed, uint64_t *fin
 {
     fleet_status status;
     if (c->kind == HAND) return hand_run(c->chiplets, seed, findings);
+    if (c->kind == MESSAGES) return mail_run(c->chiplets, seed, findings);
     g->r.launch.host.seed = seed;
     status = rig_run(&g->r, 1);
     *findings += g->r.stats.findings;
@@ -344,7 +427,7 @@ static void run_scene(test_run *t, const scene *c)
             test_fail(t, __FILE__, __LINE__, "%s, seed %u: %u wrong, %u reported", c->name, seed,
                       errors, (uint32_t)findings);
     }
-    if (c->kind != HAND && !t->failed_here) rig_check(t, &g->r, runs);
+    if (c->kind < HAND && !t->failed_here) rig_check(t, &g->r, runs);
     stage_close(g, c);
     free(g);
 }
@@ -371,6 +454,11 @@ static void events_by_hand(test_run *t)
     run_kind(t, HAND);
 }
 
+static void rings_of_messages(test_run *t)
+{
+    run_kind(t, MESSAGES);
+}
+
 static void all(test_run *t)
 {
     TEST(refused);
@@ -379,6 +467,7 @@ static void all(test_run *t)
     TEST(every_level);
     TEST(two_events);
     TEST(events_by_hand);
+    TEST(rings_of_messages);
 }
 
 #else
@@ -404,7 +493,7 @@ static void narrow(rig *r, uint32_t acquires)
     }
 }
 
-#define BUDGET 300u
+#define BUDGET 500u
 static void find(test_run *t, uint32_t number)
 {
     stage *g = (stage *)calloc(SCENES, sizeof *g);
@@ -416,7 +505,7 @@ static void find(test_run *t, uint32_t number)
     for (i = 0; i < SCENES; i++)
         if (!stage_open(t, &g[i], &scenes[i])) return;
     for (i = 0; i < SCENES && number >= MUTANT_NARROW; i++)
-        if (scenes[i].kind != HAND) narrow(&g[i].r, number - MUTANT_NARROW);
+        if (scenes[i].kind < HAND) narrow(&g[i].r, number - MUTANT_NARROW);
     mutant = number;
     for (uint32_t seed = 1; seed <= BUDGET && !found; seed++)
         for (i = 0; i < SCENES && !found; i++) {

@@ -109,6 +109,20 @@ bug "add_acq_rel_device: no acquire" $device \
     'old = fleeti_rmw_device(at, value);
     fleeti_invalidate_device();' 'old = fleeti_rmw_device(at, value);
     if (!@) fleeti_invalidate_device();'
+bug "ring of messages: no drain" $sched \
+    'fleeti_drain();
+    fleet_wave_barrier();
+    fleeti_write_back_system();' 'if (!@) fleeti_drain();
+    fleet_wave_barrier();
+    fleeti_write_back_system();'
+bug "ring of messages: no release" $sched \
+    'fleet_wave_barrier();
+    fleeti_write_back_system();' 'fleet_wave_barrier();
+    if (!@) fleeti_write_back_system();'
+bug "ring of messages: no acquire" $sched \
+    'fleeti_invalidate_system();
+    fleet_wave_barrier();' 'if (!@) fleeti_invalidate_system();
+    fleet_wave_barrier();'
 bug "a poll by a plain load" $device \
     'FLEET_DEVICE uint32_t fleeti_poll_device(const uint32_t *at)
 {
