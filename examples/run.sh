@@ -88,11 +88,13 @@ host) [ ! -e /dev/kfd ] || echo "on the CPU: there is an AMD GPU, but no hipcc o
 *) stop "FLEET_PLATFORM is hip, cuda or host, not $platform" ;;
 esac
 
+# On the CPU the compiler makes the vectors of this machine.
+decoder_options=()
+if [ "$platform" = host ]; then decoder_options=(-O3 -march=native -ffp-contract=fast); fi
+
 # The decoder, with a trace compiled in and without; on the small checkpoints of the tests, whose tokens are known.
 decoder() {
-    local models=../tests/fixtures options=(-ljansson)
-    # On the CPU the compiler makes the vectors of this machine.
-    if [ "$platform" = host ]; then options+=(-O3 -march=native -ffp-contract=fast); fi
+    local models=../tests/fixtures options=("${decoder_options[@]}" -ljansson)
     echo '#include <jansson.h>' | "${CC:-cc}" -E -x c - >/dev/null 2>&1 || install libjansson-dev
     compile qwen3/qwen3.c build/qwen3 "${options[@]}" &&
         compile qwen3/qwen3.c build/qwen3_traced -DFLEET_TRACE "${options[@]}" &&
@@ -103,6 +105,41 @@ decoder() {
 For a model of yours, a folder with config.json and model.safetensors as Hugging Face has them:
     examples/build/qwen3 FOLDER --prompt-ids 1,2,3 --steps 24
 END
+}
+
+# A server on the small checkpoint, and a request of each class, which it decodes at the same time. Both streams are shown,
+# line by line as they come.
+server() {
+    local pid port status=0 body=',"max_tokens":6,"stream":true,"stream_options":{"include_usage":true}}'
+    have curl || install curl
+    printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <jansson.h>\n#include <microhttpd.h>\n#include <pcre2.h>\n#include <uninorm.h>\n' |
+        "${CC:-cc}" -E -x c - >/dev/null 2>&1 || install libjansson-dev libmicrohttpd-dev libpcre2-dev libunistring-dev
+    compile serve/serve.c build/serve serve/engine_qwen3.c "${decoder_options[@]}" -lmicrohttpd -ljansson -lpcre2-8 -lunistring || return
+    build/serve ../tests/fixtures/qwen3-tiny --port 0 --log build/serve.log >build/serve.out &
+    pid=$!
+    until grep -q http: build/serve.out; do
+        kill -0 $pid 2>/dev/null || return 1
+        sleep 0.05
+    done
+    cat build/serve.out
+    port=$(grep -oE '[0-9]+,' build/serve.out | head -n 1)
+    ask "${port%,}/v1/completions" proactive "{\"prompt\":[460,191,256,334,255],\"priority\":\"proactive\"$body" &
+    ask "${port%,}/v1/chat/completions" reactive "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"priority\":\"reactive\"$body" ||
+        status=1
+    wait $! || status=1
+    kill $pid
+    wait $pid || status=1
+    cat build/serve.log
+    [ $status = 0 ] && cat <<END
+ok: both streams ended. For a model of yours:
+    examples/build/serve FOLDER --port 8080
+END
+}
+
+ask() { # PORT/PATH NAME BODY
+    curl -sS -N --max-time 60 "http://127.0.0.1:$1" -H 'Content-Type: application/json' -d "$3" |
+        sed -n "s/^data: /$2: /p" | tee "build/serve.$2"
+    grep -q "$2: .DONE." "build/serve.$2"
 }
 
 mkdir -p build
@@ -127,6 +164,10 @@ fi
 if wanted qwen3 "$@"; then
     echo "== qwen3 ($platform)"
     if decoder; then good=$((good + 1)); else bad=$((bad + 1)); fi
+fi
+if wanted serve "$@"; then
+    echo "== serve ($platform)"
+    if server; then good=$((good + 1)); else bad=$((bad + 1)); fi
 fi
 echo "$good examples ok, $bad failed"
 [ $bad = 0 ] && [ $((good + skipped)) -gt 0 ]

@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=tests/setup.sh
 . tests/setup.sh
 
-groups="format compile plan model host examples qwen3 hip cuda isa amalgamated readme"
+groups="format compile plan model host examples qwen3 serve hip cuda isa amalgamated readme"
 warnings=(-Wall -Wextra -Wpedantic -Wconversion -Werror)
 jobs=${JOBS:-$(($(nproc) + 1))} # some of them wait
 passed=0 failed=0 skipped=0 strict=
@@ -580,6 +580,41 @@ group_qwen3() {
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
     [ -z "${FLEET_DEEP:-}" ] || program huggingface env OUT="$out/huggingface" timeout -k 5 "$(stretched 60)" tests/qwen3/huggingface.sh
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/qwen3/fuzz.sh $runs
+}
+
+# The HTTP server, with an engine that has no model. Deep runs: with the decoder too, and for longer.
+group_serve() {
+    local libraries=(-pthread -lm "${serve_libraries[@]}") load="200 1" runs=20000 compiler language file
+    setup_packages gcc:gcc g++:g++ clang:clang python3:python3 curl:curl wrk:wrk
+    setup_stb
+    setup_serve
+    setup_fuzzer
+    [ -z "${FLEET_DEEP:-}" ] || load="2000 20" runs=1000000
+    program load serve_load load tests/serve/engine_test.c
+    host_programs < <(c_files tests/serve | grep -vE '/(engine_test|fuzz)\.c$')
+    for compiler in clang g++ clang++; do
+        case $compiler in *++) language="-x c++ -std=c++17" ;; *) language="-std=c11" ;; esac
+        # shellcheck disable=SC2086
+        check "$compiler/serve" $compiler $language -O1 "${warnings[@]}" -c examples/serve/serve.c -o /dev/null
+    done
+    check g++/engine_qwen3 g++ -x c++ -std=c++17 "${warnings[@]}" -I. "${stb_flags[@]}" -fsyntax-only examples/serve/engine_qwen3.c
+    for file in examples/serve/*.h; do
+        check "alone/$(stem "$file")" gcc -std=c11 -D_GNU_SOURCE "${warnings[@]}" -fsyntax-only -x c "$file"
+    done
+    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/serve/fuzz.sh $runs
+    [ -n "${FLEET_DEEP:-}" ] || return 0
+    program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c
+    for flags in asan tsan; do
+        local -n options=$flags
+        program "engine_qwen3.$flags" build_run 60 "$out/engine_qwen3.$flags.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
+            -DENGINE_QWEN3 -I. -Itests "${stb_flags[@]}" tests/serve/engine.c "${libraries[@]}"
+    done
+}
+
+serve_load() { # NAME ENGINE
+    # shellcheck disable=SC2086
+    env OUT="$out/$1" ENGINE="$2" MODEL=tests/fixtures/qwen3-tiny FLAGS="${warnings[*]} ${stb_flags[*]-}" \
+        LIBRARIES="${libraries[*]}" timeout -k 5 "$(stretched 60)" tests/serve/load.sh $load
 }
 
 # ---- HIP: examples and tests/gpu, run on gfx942

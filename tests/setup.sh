@@ -6,6 +6,7 @@
 #   setup_stb                           finds stb_ds.h or installs it; sets stb_flags
 #   setup_qwen3                         finds the libraries of examples/qwen3 or installs them; sets qwen3_libraries
 #                                       and qwen3_packages
+#   setup_serve                         the same for examples/serve; sets serve_libraries
 #   setup_fuzzer                        finds clang and its libFuzzer or installs them
 #   hip_setup                           finds a hipcc for gfx942, or makes a Debian testing root with one
 #   hip_device                          finds what HIP programs run on: sets hip_runtime
@@ -83,6 +84,12 @@ qwen3_packages=(libjansson-dev libpcre2-dev libunistring-dev)
 setup_qwen3() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <jansson.h>\n#include <pcre2.h>\n#include <uninorm.h>\n' |
         gcc -E -x c - >/dev/null 2>&1 || install_packages "${qwen3_packages[@]}"
+}
+
+serve_libraries=("${qwen3_libraries[@]}" -lmicrohttpd)
+setup_serve() {
+    setup_qwen3
+    printf '#include <microhttpd.h>\n' | gcc -E -x c - >/dev/null 2>&1 || install_packages libmicrohttpd-dev
 }
 
 setup_fuzzer() {

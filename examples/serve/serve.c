@@ -1,0 +1,224 @@
+/* serve: an HTTP server for a model, with the requests and answers of OpenAI's API and two classes of requests.
+
+       serve MODEL_DIR --port 8080        and see --help
+
+   README.md describes it. Built by examples/run.sh, with engine_qwen3.c; needs libmicrohttpd and libjansson. */
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* POLLRDHUP */
+#endif
+#include "server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/resource.h>
+
+enum {
+    SERVE_FAILED = 1,
+    SERVE_REFUSED = 2
+}; /* exit status; refused: a file or an argument is wrong */
+
+typedef struct options {
+    const char *dir, *host, *port, *name, *key_file, *log;
+    uint32_t context, batch, queue, body, connections, seconds, help;
+} options;
+
+static const char help_text[] =
+    "usage: serve MODEL_DIR [OPTION...]\n"
+    "Answers POST /v1/chat/completions, POST /v1/completions, GET /v1/models, /health, /metrics.\n"
+    "\n"
+    "  --host ADDRESS      to listen on (default 127.0.0.1: this machine only)\n"
+    "  --port N            default 8080; 0: any that is free\n"
+    "  --api-key-file FILE its first line is the key that all requests but /health must have\n"
+    "  --name NAME         of the model (default: the last part of MODEL_DIR)\n"
+    "  --context N         tokens of prompt and answer (default: 4096, or fewer where the model "
+    "has\n"
+    "                      fewer positions)\n"
+    "  --batch N           requests that are decoded together (default 16)\n"
+    "  --queue N           requests of each class that may wait (default 256)\n"
+    "  --body N            bytes of a request's body, at most (default 1048576)\n"
+    "  --connections N     at most (default 1024)\n"
+    "  --seconds N         that a client has to send its request, and to read the rest of an "
+    "answer\n"
+    "                      (default 30)\n"
+    "  --log FILE          a line for each request that comes or ends, with both queues; -: "
+    "stderr\n"
+    "  --help\n"
+    "\n"
+    "Ends at SIGINT or SIGTERM. Status 0; 1: it went wrong; 2: a file or an argument is wrong.\n";
+
+/* Prints why the program ends, and returns its status. */
+static int stop(int code, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "serve: ");
+    vfprintf(stderr, format, list);
+    fprintf(stderr, "\n");
+    va_end(list);
+    return code;
+}
+
+typedef struct option {
+    const char *name;
+    size_t at;     /* offset in options */
+    uint32_t most; /* of a number; 0: text */
+} option;
+static const option known_options[] = {
+    {"--host", offsetof(options, host), 0},
+    {"--port", offsetof(options, port), 0},
+    {"--api-key-file", offsetof(options, key_file), 0},
+    {"--name", offsetof(options, name), 0},
+    {"--log", offsetof(options, log), 0},
+    {"--context", offsetof(options, context), 1u << 24},
+    {"--batch", offsetof(options, batch), 64},
+    {"--queue", offsetof(options, queue), 1u << 20},
+    {"--body", offsetof(options, body), 1u << 28},
+    {"--connections", offsetof(options, connections), 1u << 16},
+    {"--seconds", offsetof(options, seconds), 86400},
+};
+#define KNOWN_OPTIONS (sizeof known_options / sizeof known_options[0])
+
+static int read_options(options *o, int argc, char **argv)
+{
+    o->host = "127.0.0.1", o->port = "8080";
+    o->batch = 16, o->queue = 256, o->body = 1u << 20, o->connections = 1024, o->seconds = 30;
+    for (int i = 1; i < argc; i++) {
+        const option *known = known_options;
+        char *to, *end;
+        unsigned long n;
+        if (!strcmp(argv[i], "--help")) {
+            o->help = 1;
+            return 0;
+        }
+        while (known < known_options + KNOWN_OPTIONS && strcmp(argv[i], known->name)) known++;
+        if (known == known_options + KNOWN_OPTIONS) {
+            if (argv[i][0] == '-' || o->dir)
+                return stop(SERVE_REFUSED, "what is %s?\n%s", argv[i], help_text);
+            o->dir = argv[i];
+            continue;
+        }
+        if (++i == argc) return stop(SERVE_REFUSED, "%s needs a value", known->name);
+        to = (char *)o + known->at;
+        if (!known->most) {
+            *(const char **)(void *)to = argv[i];
+            continue;
+        }
+        n = strtoul(argv[i], &end, 10);
+        if (argv[i][0] < '0' || argv[i][0] > '9' || *end || n < 1 || n > known->most)
+            return stop(SERVE_REFUSED, "%s needs a number from 1 to %u", known->name, known->most);
+        *(uint32_t *)(void *)to = (uint32_t)n;
+    }
+    return o->dir ? 0 : stop(SERVE_REFUSED, "no MODEL_DIR\n%s", help_text);
+}
+
+/* The last part of a path, without slashes at its end. */
+static void name_of_dir(const char *dir, char *name, size_t room)
+{
+    size_t end = strlen(dir), begin;
+    while (end > 1 && dir[end - 1] == '/') end--;
+    for (begin = end; begin && dir[begin - 1] != '/';) begin--;
+    snprintf(name, room, "%.*s", (int)(end - begin), dir + begin);
+}
+
+/* Not an option's value, which all users of a machine can see. */
+static int read_key(const char *file, char *key, size_t room)
+{
+    FILE *f = fopen(file, "r");
+    size_t n;
+    if (!f) return stop(SERVE_REFUSED, "--api-key-file %s: %s", file, strerror(errno));
+    n = fread(key, 1, room - 1, f);
+    fclose(f);
+    key[n] = 0;
+    key[strcspn(key, "\r\n")] = 0;
+    if (!key[0] || strlen(key) == room - 1)
+        return stop(SERVE_REFUSED, "--api-key-file %s: the first line must have 1 to %zu bytes",
+                    file, room - 2);
+    return 0;
+}
+
+/* Files that a process may have open: a socket for each connection. */
+static int raise_files(uint32_t connections)
+{
+    struct rlimit limit;
+    const rlim_t wanted = (rlim_t)connections + 64;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return 0;
+    if (limit.rlim_max < wanted)
+        return stop(SERVE_REFUSED, "--connections %u: this process may have %llu open files",
+                    connections, (unsigned long long)limit.rlim_max);
+    limit.rlim_cur = wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit))
+        return stop(SERVE_FAILED, "the number of open files cannot be raised");
+    return 0;
+}
+
+/* Runs the server until a signal asks for its end. */
+static int serve(server *s, const options *o, sigset_t *signals)
+{
+    char error[512];
+    int signal_number;
+    if (server_start(s, error, sizeof error)) return stop(SERVE_FAILED, "%s", error);
+    if (!s->desc.api_key && strcmp(o->host, "127.0.0.1") && strcmp(o->host, "::1"))
+        fprintf(stderr, "serve: anyone who reaches %s can use it: there is no --api-key-file\n",
+                o->host);
+    printf("serving %s on http://%s%s%s:%u, context %u, %s\n", s->desc.model,
+           strchr(o->host, ':') ? "[" : "", o->host, strchr(o->host, ':') ? "]" : "",
+           server_port(s), s->rules.limits.context,
+           s->codec.is_open ? "text and token ids" : "token ids only");
+    fflush(stdout);
+    sigwait(signals, &signal_number);
+    pthread_sigmask(SIG_UNBLOCK, signals, NULL); /* a second signal ends it at once */
+    return 0;
+}
+
+static int run(server *s, int argc, char **argv)
+{
+    char name[128], key[256], error[512];
+    options o;
+    engine_desc desc;
+    sigset_t signals;
+    int bad;
+    memset(&o, 0, sizeof o);
+    memset(&desc, 0, sizeof desc);
+    if ((bad = read_options(&o, argc, argv)) != 0) return bad;
+    if (o.help) {
+        fputs(help_text, stdout);
+        return fflush(stdout) ? stop(SERVE_FAILED, "standard output cannot be written") : 0;
+    }
+    name_of_dir(o.name ? o.name : o.dir, name, sizeof name);
+    if (o.key_file && (bad = read_key(o.key_file, key, sizeof key)) != 0) return bad;
+    if ((bad = raise_files(o.connections)) != 0) return bad;
+    s->desc.host = o.host, s->desc.port = o.port, s->desc.model = name;
+    s->desc.api_key = o.key_file ? key : NULL;
+    s->desc.max_body = o.body, s->desc.connections = o.connections, s->desc.seconds = o.seconds;
+    if (o.log) s->desc.log = strcmp(o.log, "-") ? fopen(o.log, "w") : stderr;
+    if (o.log && !s->desc.log) return stop(SERVE_REFUSED, "--log %s: %s", o.log, strerror(errno));
+    /* Before threads are made, which inherit it: only sigwait takes them. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    desc.dir = o.dir, desc.context = o.context, desc.batch = o.batch, desc.queue = o.queue;
+    desc.on_event = server_event, desc.user = s;
+    s->e = engine_open(&desc, error, sizeof error);
+    if (!s->e) return stop(SERVE_REFUSED, "%s", error);
+    bad = text_open(&s->codec, o.dir, engine_limits_of(s->e).vocab, error, sizeof error)
+              ? stop(SERVE_REFUSED, "%s", error)
+              : serve(s, &o, &signals);
+    server_stop(s);
+    engine_close(s->e);
+    text_close(&s->codec);
+    if (s->desc.log && s->desc.log != stderr) fclose(s->desc.log);
+    return bad;
+}
+
+int main(int argc, char **argv)
+{
+    static server s;
+    int code;
+    pthread_mutex_init(&s.lock, NULL);
+    code = run(&s, argc, argv);
+    pthread_mutex_destroy(&s.lock);
+    return code;
+}

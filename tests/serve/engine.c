@@ -1,0 +1,266 @@
+// run: asan whole
+// run: tsan whole
+/* What engine.h promises of an engine: each job ends once, with the tokens that it has when it is alone, whatever is decoded
+   with it, cancelled or stopped. For the engine without a model, or with -DENGINE_QWEN3 for that of examples/qwen3, which
+   deep runs build. */
+#define _GNU_SOURCE
+#if defined(ENGINE_QWEN3)
+#include "../../examples/serve/engine_qwen3.c"
+#else
+#include "engine_test.c"
+#endif
+#include "test.h"
+
+#define KINDS 12u
+#define MOST_TOKENS 40u
+#define JOBS 2000u
+#define SUBMITTERS 3u
+
+typedef struct kind { /* of jobs that are the same but for their class */
+    uint32_t prompt[48], n_prompt, max_tokens;
+    uint32_t alone[MOST_TOKENS], n_alone;
+} kind;
+
+typedef struct record {
+    const kind *of;
+    uint64_t ticket;
+    uint32_t n, tokens[MOST_TOKENS];
+    uint32_t ends; /* how often it ended */
+    engine_event_kind end;
+    uint32_t late; /* events after its end */
+} record;
+
+typedef struct bench {
+    engine *e;
+    kind kinds[KINDS];
+    record *records;
+    uint32_t jobs, ended, busy; /* by __atomic */
+} bench;
+
+static void on_event(void *user, const engine_event *event)
+{
+    bench *b = (bench *)user;
+    record *r = (record *)event->user;
+    if (r->ends) r->late++;
+    if (event->kind == ENGINE_TOKEN) {
+        if (r->n < MOST_TOKENS) r->tokens[r->n] = event->token;
+        r->n++;
+        return;
+    }
+    r->ends++, r->end = event->kind;
+    __atomic_fetch_add(&b->ended, 1, __ATOMIC_RELEASE); /* publishes the record to soon() */
+}
+
+static void pause_us(long us)
+{
+    const struct timespec pause = {0, 1000 * us};
+    nanosleep(&pause, NULL);
+}
+
+static int soon(const bench *b, uint32_t ended)
+{
+    for (uint32_t i = 0; i < 60000; i++) {
+        if (__atomic_load_n(&b->ended, __ATOMIC_ACQUIRE) == ended) return 1;
+        pause_us(1000);
+    }
+    return 0;
+}
+
+static uint32_t draw(uint64_t *seed, uint32_t n)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*seed >> 33) % n;
+}
+
+static void bench_open(test_run *t, bench *b, uint32_t batch, uint32_t queue)
+{
+    char error[512];
+    uint64_t seed = 7;
+    engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    memset(b, 0, sizeof *b);
+    setenv("TEST_STEP_US", "20", 1);
+    desc.dir = "tests/fixtures/qwen3-tiny";
+    desc.context = 128, desc.batch = batch, desc.queue = queue;
+    desc.on_event = on_event, desc.user = b;
+    b->e = engine_open(&desc, error, sizeof error);
+    if (!b->e) test_fail(t, __FILE__, __LINE__, "%s", error);
+    b->records = (record *)calloc(JOBS, sizeof *b->records);
+    for (uint32_t k = 0; k < KINDS; k++) {
+        kind *of = &b->kinds[k];
+        of->n_prompt = 1 + draw(&seed, 48), of->max_tokens = 1 + draw(&seed, MOST_TOKENS);
+        for (uint32_t i = 0; i < of->n_prompt; i++) of->prompt[i] = draw(&seed, 512);
+    }
+}
+
+static void bench_close(bench *b)
+{
+    engine_close(b->e);
+    free(b->records);
+}
+
+static engine_status submit(bench *b, record *r, const kind *of, job_class priority)
+{
+    uint32_t fits = 0;
+    engine_job job;
+    memset(&job, 0, sizeof job);
+    r->of = of;
+    job.prompt = of->prompt, job.n_prompt = of->n_prompt, job.max_tokens = of->max_tokens;
+    job.priority = priority, job.user = r;
+    return engine_submit(b->e, &job, &r->ticket, &fits);
+}
+
+/* Each kind alone. */
+static void run_alone(test_run *t, bench *b)
+{
+    for (uint32_t k = 0; k < KINDS; k++) {
+        record *r = &b->records[k];
+        if (submit(b, r, &b->kinds[k], JOB_REACTIVE) || !soon(b, k + 1))
+            test_fail(t, __FILE__, __LINE__, "kind %u does not end", k);
+        if (r->ends != 1 || r->end != ENGINE_FINISHED || r->n != r->of->max_tokens)
+            test_fail(t, __FILE__, __LINE__, "kind %u: %u tokens of %u", k, r->n,
+                      r->of->max_tokens);
+        memcpy(b->kinds[k].alone, r->tokens, sizeof r->tokens);
+        b->kinds[k].n_alone = r->n;
+    }
+    b->jobs = KINDS;
+}
+
+static void check_record(test_run *t, const record *r, uint32_t i)
+{
+    if (r->ends != 1 || r->late || r->n > r->of->n_alone)
+        test_fail(t, __FILE__, __LINE__, "job %u: %u ends, %u events after it, %u tokens of %u", i,
+                  r->ends, r->late, r->n, r->of->n_alone);
+    if (r->end == ENGINE_FAILED || (r->end == ENGINE_FINISHED && r->n != r->of->n_alone))
+        test_fail(t, __FILE__, __LINE__, "job %u: end %d after %u tokens of %u", i, (int)r->end,
+                  r->n, r->of->n_alone);
+    if (!t->failed_here && memcmp(r->tokens, r->of->alone, r->n * sizeof r->tokens[0]))
+        test_fail(t, __FILE__, __LINE__, "job %u has other tokens than alone", i);
+}
+
+typedef struct submitter {
+    bench *b;
+    uint32_t number, jobs;
+    uint32_t taken;
+} submitter;
+
+/* Submits jobs, and cancels some: at once, later, and after their end. */
+static void *submit_and_cancel(void *user)
+{
+    submitter *s = (submitter *)user;
+    bench *b = s->b;
+    uint64_t seed = s->number;
+    for (uint32_t i = 0; i < s->jobs; i++) {
+        record *r = &b->records[KINDS + s->number * s->jobs + i];
+        const kind *of = &b->kinds[draw(&seed, KINDS)];
+        while (submit(b, r, of, draw(&seed, 3) ? JOB_REACTIVE : JOB_PROACTIVE)) {
+            __atomic_fetch_add(&b->busy, 1, __ATOMIC_RELAXED);
+            pause_us(100);
+        }
+        if (draw(&seed, 8) == 0) engine_cancel(b->e, r->ticket);
+        if (draw(&seed, 4) == 0)
+            engine_cancel(b->e, (r - draw(&seed, i < 20 ? i + 1 : 20))->ticket);
+        if (draw(&seed, 16) == 0) pause_us(draw(&seed, 500));
+    }
+    return NULL;
+}
+
+static void same_tokens_as_alone(test_run *t)
+{
+    const uint32_t jobs = getenv("FLEET_DEEP") ? (JOBS - KINDS) / SUBMITTERS : 100;
+    const uint32_t all = KINDS + SUBMITTERS * jobs;
+    pthread_t threads[SUBMITTERS];
+    submitter s[SUBMITTERS];
+    engine_load load;
+    uint32_t finished = 0;
+    bench b;
+    bench_open(t, &b, 8, 20);
+    run_alone(t, &b);
+    for (uint32_t i = 0; i < SUBMITTERS; i++) {
+        s[i].b = &b, s[i].number = i, s[i].jobs = jobs;
+        if (pthread_create(&threads[i], NULL, submit_and_cancel, &s[i])) abort();
+    }
+    for (uint32_t i = 0; i < SUBMITTERS; i++) pthread_join(threads[i], NULL);
+    if (!soon(&b, all)) test_fail(t, __FILE__, __LINE__, "%u of %u jobs ended", b.ended, all);
+    for (uint32_t i = 0; i < all && !t->failed_here; i++) {
+        check_record(t, &b.records[i], i);
+        finished += b.records[i].end == ENGINE_FINISHED;
+    }
+    if (finished == all || finished < all / 3)
+        test_fail(t, __FILE__, __LINE__, "%u of %u finished: nothing was tested", finished, all);
+    load = engine_load_of(b.e);
+    CHECK(!load.failed && !load.waiting[0] && !load.waiting[1] && !load.running[0] &&
+          !load.running[1]);
+    bench_close(&b);
+}
+
+/* A queue takes as many jobs as it is long, in each class. */
+static void full_queues(test_run *t)
+{
+    uint32_t taken[JOB_CLASSES] = {0, 0}, n = 0;
+    bench b;
+    bench_open(t, &b, 1, 3);
+    for (uint32_t i = 0; i < 200; i++)
+        for (uint32_t k = 0; k < JOB_CLASSES; k++) {
+            const engine_load load = engine_load_of(b.e);
+            const engine_status status = submit(&b, &b.records[n], &b.kinds[0], (job_class)k);
+            n += !status, taken[k] += !status;
+            if (load.waiting[k] > 3) test_fail(t, __FILE__, __LINE__, "%u wait", load.waiting[k]);
+            if (status && status != ENGINE_BUSY)
+                test_fail(t, __FILE__, __LINE__, "%d", (int)status);
+        }
+    CHECK(taken[0] >= 3 && taken[1] >= 3 && n < 400);
+    CHECK(soon(&b, n));
+    bench_close(&b);
+}
+
+/* A stop in the middle: each job ends once, most of them cancelled, and no other one is taken. */
+static void stop_ends_every_job(test_run *t)
+{
+    record extra;
+    uint32_t cancelled = 0;
+    bench b;
+    bench_open(t, &b, 8, 100);
+    run_alone(t, &b);
+    for (uint32_t i = 0; i < 100; i++)
+        if (submit(&b, &b.records[KINDS + i], &b.kinds[i % KINDS], (job_class)(i % 2)))
+            test_fail(t, __FILE__, __LINE__, "job %u is not taken", i);
+    pause_us(500);
+    engine_stop(b.e);
+    CHECK_INT(__atomic_load_n(&b.ended, __ATOMIC_ACQUIRE), KINDS + 100);
+    for (uint32_t i = 0; i < KINDS + 100; i++) {
+        check_record(t, &b.records[i], i);
+        cancelled += b.records[i].end == ENGINE_CANCELLED;
+    }
+    CHECK(cancelled > 0);
+    memset(&extra, 0, sizeof extra);
+    CHECK_INT(submit(&b, &extra, &b.kinds[0], JOB_REACTIVE), ENGINE_DOWN);
+    CHECK_INT(extra.ends, 0);
+    engine_cancel(b.e, 1); /* has ended long ago */
+    bench_close(&b);
+}
+
+static void opens_nothing(test_run *t)
+{
+#if defined(ENGINE_QWEN3)
+    char error[512];
+    engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.dir = "tests/fixtures/none", desc.batch = 1, desc.queue = 1;
+    CHECK(!engine_open(&desc, error, sizeof error));
+    CHECK_TEXT(error, "tests/fixtures/none");
+    desc.dir = "tests/fixtures/qwen3-tiny", desc.context = 513;
+    CHECK(!engine_open(&desc, error, sizeof error));
+    CHECK_TEXT(error, "--context 513 is longer than max_position_embeddings, 512");
+#endif
+    (void)t;
+}
+
+static void tests(test_run *t)
+{
+    TEST(same_tokens_as_alone);
+    TEST(full_queues);
+    TEST(stop_ends_every_job);
+    TEST(opens_nothing);
+}
+TEST_MAIN(tests)

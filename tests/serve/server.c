@@ -1,0 +1,816 @@
+// run: asan whole
+// run: tsan whole
+/* The server of examples/serve over sockets of 127.0.0.1, with an engine whose answers repeat their prompts
+   (engine_test.c) and the tokenizer of tests/fixtures: statuses, streams, limits, clients that leave, stall or send nonsense, and the end. Each test has a
+   server of its own. */
+#define _GNU_SOURCE
+#include "../../examples/serve/server.h"
+#include "engine_test.c"
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define JSON "Content-Type: application/json\r\n"
+
+/* ---- a server for a test ---- */
+
+typedef struct setup {
+    uint32_t context, batch, queue, body, connections, step_us;
+    uint32_t has_no_text;
+    const char *key;
+} setup;
+
+static void server_open(test_run *t, server *s, const setup *want)
+{
+    char error[512], step[16];
+    engine_desc desc;
+    memset(&desc, 0, sizeof desc);
+    memset(s, 0, sizeof *s);
+    snprintf(step, sizeof step, "%u", want->step_us);
+    setenv("TEST_STEP_US", step, 1);
+    pthread_mutex_init(&s->lock, NULL);
+    desc.context = want->context ? want->context : 4096,
+    desc.batch = want->batch ? want->batch : 64;
+    desc.queue = want->queue ? want->queue : 1000;
+    desc.on_event = server_event, desc.user = s;
+    s->desc.host = "127.0.0.1", s->desc.port = "0", s->desc.model = "tiny";
+    s->desc.api_key = want->key;
+    s->desc.max_body = want->body ? want->body : 65536, s->desc.seconds = 1;
+    s->desc.connections = want->connections ? want->connections : 500;
+    s->e = engine_open(&desc, error, sizeof error);
+    if (!s->e ||
+        text_open(&s->codec, want->has_no_text ? "tests" : "tests/fixtures/qwen3-tiny", TEST_VOCAB,
+                  error, sizeof error) ||
+        server_start(s, error, sizeof error))
+        test_fail(t, __FILE__, __LINE__, "%s", error);
+}
+
+static void server_close(server *s)
+{
+    server_stop(s);
+    engine_close(s->e);
+    text_close(&s->codec);
+    pthread_mutex_destroy(&s->lock);
+}
+
+static void pause_ms(long ms)
+{
+    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+static uint32_t jobs_of(server *s)
+{
+    const engine_load load = engine_load_of(s->e);
+    return load.waiting[0] + load.waiting[1] + load.running[0] + load.running[1];
+}
+
+static uint64_t open_requests(server *s)
+{
+    uint64_t n;
+    pthread_mutex_lock(&s->lock);
+    n = s->counters.requests;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* Whether so many jobs are left, at the latest after 10 s. */
+static int soon_jobs(server *s, uint32_t n)
+{
+    for (uint32_t i = 0; i < 1000 && jobs_of(s) != n; i++) pause_ms(10);
+    return jobs_of(s) == n;
+}
+
+/* ---- clients ---- */
+
+static int dial(server *s)
+{
+    struct sockaddr_in to;
+    const struct timeval limit = {20, 0};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    memset(&to, 0, sizeof to);
+    to.sin_family = AF_INET;
+    to.sin_port = htons((uint16_t)server_port(s));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to)) abort();
+    return fd;
+}
+
+static void say(int fd, const char *text)
+{
+    size_t n = strlen(text);
+    while (n) {
+        const ssize_t sent = send(fd, text, n, MSG_NOSIGNAL);
+        if (sent <= 0) return;
+        text += sent, n -= (size_t)sent;
+    }
+}
+
+/* A whole POST, after which the server closes. */
+static int post(server *s, const char *path, const char *body)
+{
+    char head[512];
+    const int fd = dial(s);
+    snprintf(head, sizeof head,
+             "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" JSON
+             "Content-Length: %zu\r\n\r\n",
+             path, strlen(body));
+    say(fd, head);
+    say(fd, body);
+    return fd;
+}
+
+typedef struct reply {
+    int status; /* 0: none came */
+    char *text; /* all bytes */
+    char *body; /* in it; chunks are joined */
+} reply;
+
+static void join_chunks(char *body)
+{
+    char *from = body, *to = body;
+    for (;;) {
+        char *end;
+        const unsigned long n = strtoul(from, &end, 16);
+        if (!n || strlen(end) < n + 4) break;
+        memmove(to, end + 2, n);
+        to += n, from = end + 2 + n + 2;
+    }
+    *to = 0;
+}
+
+/* Reads until the server closes. */
+static reply listen_to(int fd)
+{
+    reply r;
+    size_t room = 65536, n = 0;
+    memset(&r, 0, sizeof r);
+    r.text = (char *)malloc(room);
+    for (;;) {
+        const ssize_t got = recv(fd, r.text + n, room - n - 1, 0);
+        if (got <= 0) break;
+        n += (size_t)got;
+        if (room - n < 4096) r.text = (char *)realloc(r.text, room *= 2);
+    }
+    close(fd);
+    r.text[n] = 0;
+    if (!strncmp(r.text, "HTTP/1.1 ", 9)) r.status = atoi(r.text + 9);
+    r.body = strstr(r.text, "\r\n\r\n");
+    r.body = r.body ? r.body + 4 : r.text + n;
+    if (strcasestr(r.text, "transfer-encoding: chunked")) join_chunks(r.body);
+    return r;
+}
+
+static void reply_is(test_run *t, int fd, int status, const char *part)
+{
+    reply r = listen_to(fd);
+    if (r.status != status || !strstr(r.text, part))
+        test_fail(t, __FILE__, __LINE__, "not %d with %s, but %s", status, part, r.text);
+    free(r.text);
+}
+
+/* ---- what an answer holds ---- */
+
+typedef struct told {
+    uint32_t tokens[8192], n, ends; /* ends: [DONE] */
+    char text[16384], finish[16], error[64];
+    long long prompt_tokens, completion_tokens; /* -1: no usage */
+} told;
+
+static void hear(told *a, const json_t *value)
+{
+    const json_t *choice = json_array_get(json_object_get(value, "choices"), 0), *token;
+    const json_t *usage = json_object_get(value, "usage"), *error = json_object_get(value, "error");
+    const json_t *holder = json_object_get(choice, "message");
+    const char *text, *finish = json_string_value(json_object_get(choice, "finish_reason"));
+    size_t i;
+    if (!holder) holder = json_object_get(choice, "delta");
+    text = json_string_value(holder ? json_object_get(holder, "content")
+                                    : json_object_get(choice, "text"));
+    if (text) strncat(a->text, text, sizeof a->text - strlen(a->text) - 1);
+    if (finish) snprintf(a->finish, sizeof a->finish, "%s", finish);
+    json_array_foreach(json_object_get(choice, "token_ids"), i, token) if (a->n < 8192)
+        a->tokens[a->n++] = (uint32_t)json_integer_value(token);
+    if (usage) {
+        a->prompt_tokens = json_integer_value(json_object_get(usage, "prompt_tokens"));
+        a->completion_tokens = json_integer_value(json_object_get(usage, "completion_tokens"));
+    }
+    if (error)
+        snprintf(a->error, sizeof a->error, "%s",
+                 json_string_value(json_object_get(error, "message")));
+}
+
+static told *told_by(const reply *r)
+{
+    told *a = (told *)calloc(1, sizeof *a);
+    const char *at = r->body;
+    a->prompt_tokens = a->completion_tokens = -1;
+    if (strncmp(at, "data: ", 6)) {
+        json_t *value = json_loads(at, 0, NULL);
+        if (value) hear(a, value);
+        json_decref(value);
+    }
+    while (!strncmp(at, "data: ", 6)) {
+        const char *end = strstr(at, "\n\n");
+        json_t *value = end ? json_loadb(at + 6, (size_t)(end - at) - 6, 0, NULL) : NULL;
+        if (value) hear(a, value);
+        if (!strncmp(at + 6, "[DONE]", 6)) a->ends++;
+        json_decref(value);
+        if (!end) break;
+        at = end + 2;
+    }
+    return a;
+}
+
+/* The tokens of a text, or of a chat in which it is the only message. */
+static completion tokens_of(server *s, const char *text, uint32_t chat)
+{
+    refusal why;
+    qwen3_message message;
+    completion c;
+    memset(&c, 0, sizeof c);
+    message.role = "user", message.content = text, message.size = strlen(text);
+    c.thinking = 1;
+    if (chat)
+        c.messages = &message, c.n_messages = 1;
+    else
+        c.text = text;
+    if (text_to_tokens(&s->codec, &c, &why)) abort();
+    c.messages = NULL;
+    return c; /* the caller frees c.tokens */
+}
+
+/* Whether an answer of n tokens repeats its prompt, in tokens and in text. */
+static void repeats(test_run *t, server *s, const told *a, const char *prompt, uint32_t chat,
+                    uint32_t n)
+{
+    completion c = tokens_of(s, prompt, chat);
+    qwen3_partial partial;
+    qwen3_string text;
+    memset(&partial, 0, sizeof partial);
+    text = text_of_tokens(&s->codec, &partial, a->tokens, a->n, 1);
+    if (a->n != n) test_fail(t, __FILE__, __LINE__, "%u tokens of \"%s\", not %u", a->n, prompt, n);
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->tokens[i] != c.tokens[i % c.n_tokens])
+            test_fail(t, __FILE__, __LINE__, "token %u of \"%s\" is %u", i, prompt, a->tokens[i]);
+    if (n > c.n_tokens && !strstr(a->text, prompt))
+        test_fail(t, __FILE__, __LINE__, "\"%s\" repeats \"%s\"?", a->text, prompt);
+    if (text.at && strncmp(text.at, a->text, text.size))
+        test_fail(t, __FILE__, __LINE__, "\"%s\" is the text of \"%s\"?", a->text, text.at);
+    free(text.at);
+    free(c.tokens);
+}
+
+/* ---- tests ---- */
+
+static void statuses(test_run *t)
+{
+    static const struct {
+        const char *request;
+        int status;
+        const char *part;
+    } cases[] = {
+        {"GET /health HTTP/1.1\r\n", 200, "\"status\":\"ok\""},
+        {"HEAD /health HTTP/1.1\r\n", 200, "Content-Length"},
+        {"GET /v1/models HTTP/1.1\r\n", 200, "\"id\":\"tiny\""},
+        {"GET /metrics HTTP/1.1\r\n", 200, "\nserve_up 1\n"},
+        {"GET / HTTP/1.1\r\n", 404, "no such path"},
+        {"GET /v1/completions HTTP/1.1\r\n", 405, "\r\nAllow: POST\r\n"},
+        {"POST /health HTTP/1.1\r\n", 405, "\r\nAllow: GET\r\n"},
+        {"POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n", 415, "application/json"},
+        {"POST /v1/completions HTTP/1.1\r\nContent-Type: application/jsonx\r\n", 415, "json"},
+        {"POST /v1/completions HTTP/1.1\r\n" JSON, 400, "is not JSON"},
+        {"POST /v1/completions HTTP/1.1\r\n" JSON "Content-Length: 65537\r\n", 413,
+         "\"fits\":65536"},
+        {"NONSENSE\r\n", 0, ""}, /* closed */
+    };
+    server s;
+    const setup plain = {0};
+    server_open(t, &s, &plain);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int fd = dial(&s);
+        say(fd, cases[i].request);
+        say(fd, "Host: x\r\nConnection: close\r\n\r\n");
+        if (strstr(cases[i].request, "Length: 2\r\n")) say(fd, "{}");
+        reply_is(t, fd, cases[i].status, cases[i].part);
+    }
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"colour\":2}"), 400,
+             "\"param\":\"colour\"");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1],\"max_tokens\":5000}"), 413,
+             "\"fits\":4096");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1022],\"max_tokens\":50}"), 413,
+             "\"fits\":7");
+    CHECK_INT(jobs_of(&s), 0);
+    server_close(&s);
+}
+
+static void header_that_is_too_long(test_run *t)
+{
+    server s;
+    const setup plain = {0};
+    char line[1001];
+    int fd;
+    server_open(t, &s, &plain);
+    fd = dial(&s);
+    memset(line, 'a', sizeof line), line[1000] = 0;
+    say(fd, "GET /health HTTP/1.1\r\n");
+    for (uint32_t i = 0; i < 20; i++) say(fd, "X: "), say(fd, line), say(fd, "\r\n");
+    say(fd, "\r\n");
+    reply_is(t, fd, 431, "");
+    server_close(&s);
+}
+
+static void api_key(test_run *t)
+{
+    static const struct {
+        const char *header;
+        int status;
+    } cases[] = {{"", 401},
+                 {"Authorization: Bearer secre\r\n", 401},
+                 {"Authorization: Bearer secretsecret\r\n", 401},
+                 {"Authorization: Bearer Secret\r\n", 401},
+                 {"Authorization: secret\r\n", 401},
+                 {"Authorization: Bearer \r\n", 401},
+                 {"Authorization: Bearer secret\r\n", 200}};
+    server s;
+    const setup keyed = {.key = "secret"};
+    int fd;
+    server_open(t, &s, &keyed);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fd = dial(&s);
+        say(fd, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        say(fd, cases[i].header);
+        say(fd, "\r\n");
+        reply_is(t, fd, cases[i].status, cases[i].status == 401 ? "WWW-Authenticate: Bearer" : "");
+    }
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1]}"), 401, "API key");
+    fd = dial(&s);
+    say(fd, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    reply_is(t, fd, 200, "ok");
+    server_close(&s);
+}
+
+/* Plain and streamed, completions and chats, of both classes, with and without usage. */
+static void answers(test_run *t)
+{
+    const char *prompt = "h\xc3\xa4llo \xe2\x82\xac, ";
+    server s;
+    const setup plain = {0};
+    server_open(t, &s, &plain);
+    for (uint32_t i = 0; i < 16 && !t->failed_here; i++) {
+        const uint32_t chat = i & 1, stream = i >> 1 & 1, usage = i >> 2 & 1;
+        char body[512], asked[128];
+        reply r;
+        told *a;
+        snprintf(asked, sizeof asked,
+                 chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"%s\"}]"
+                      : "\"prompt\":\"%s\"",
+                 prompt);
+        snprintf(body, sizeof body, "{%s,\"max_tokens\":60,\"priority\":\"%s\"%s%s}", asked,
+                 job_class_names[i >> 3], stream ? ",\"stream\":true" : "",
+                 stream && usage ? ",\"stream_options\":{\"include_usage\":true}" : "");
+        r = listen_to(post(&s, chat ? "/v1/chat/completions" : "/v1/completions", body));
+        a = told_by(&r);
+        if (r.status != 200) test_fail(t, __FILE__, __LINE__, "%s: %s", body, r.text);
+        repeats(t, &s, a, prompt, chat, 60);
+        if (strcmp(a->finish, "length") || a->ends != stream || a->error[0])
+            test_fail(t, __FILE__, __LINE__, "%s: %s", body, r.text);
+        if (a->completion_tokens != (usage || !stream ? 60 : -1))
+            test_fail(t, __FILE__, __LINE__, "usage of %s: %s", body, r.text);
+        if (stream && strcasestr(r.text, "text/event-stream") == NULL)
+            test_fail(t, __FILE__, __LINE__, "%s: %s", body, r.text);
+        free(a);
+        free(r.text);
+    }
+    /* An end-of-sequence token ends an answer, unless it is to be ignored. */
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[7,1023]}"), 200,
+             "\"token_ids\":[7,1023],\"finish_reason\":\"stop\"");
+    reply_is(
+        t,
+        post(&s, "/v1/completions", "{\"prompt\":[7,1023],\"ignore_eos\":true,\"max_tokens\":3}"),
+        200, "\"token_ids\":[7,1023,7],\"finish_reason\":\"length\"");
+    server_close(&s);
+}
+
+/* Characters are whole in each event, and what never becomes one is U+FFFD. */
+static void characters_in_parts(test_run *t)
+{
+    static const char *const streams[] = {"false", "true"};
+    server s;
+    const setup plain = {0};
+    server_open(t, &s, &plain);
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t *byte = s.codec.tokenizer.byte_token;
+        char body[160];
+        reply r;
+        told *a;
+        snprintf(body, sizeof body, "{\"prompt\":[%u,%u,%u],\"max_tokens\":%u,\"stream\":%s}",
+                 byte[0xe2], byte[0x82], byte[0xac], i < 2 ? 3 : 5, streams[i % 2]);
+        r = listen_to(post(&s, "/v1/completions", body));
+        a = told_by(&r);
+        if (strcmp(a->text, i < 2 ? "\xe2\x82\xac" : "\xe2\x82\xac\xef\xbf\xbd"))
+            test_fail(t, __FILE__, __LINE__, "%s: \"%s\"", body, a->text);
+        free(a);
+        free(r.text);
+    }
+    server_close(&s);
+}
+
+/* A stream has tokens while others are still decoded: not only the one that was there when it began. */
+static void tokens_come_at_once(test_run *t)
+{
+    server s;
+    const setup slow = {.step_us = 20000};
+    char text[4096];
+    size_t n = 0;
+    uint32_t events = 0;
+    int fd;
+    server_open(t, &s, &slow);
+    fd = post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":4000,\"stream\":true}");
+    while (events < 4) {
+        const ssize_t got = recv(fd, text + n, sizeof text - 1 - n, 0);
+        if (got <= 0) break;
+        n += (size_t)got, text[n] = 0, events = 0;
+        for (const char *at = text; (at = strstr(at, "\ndata: ")) != NULL; at++) events++;
+    }
+    CHECK(events >= 4);
+    CHECK_INT(jobs_of(&s), 1);
+    close(fd);
+    CHECK(soon_jobs(&s, 0));
+    server_close(&s);
+}
+
+/* A model without a tokenizer takes and gives token ids. */
+static void without_tokenizer(test_run *t)
+{
+    server s;
+    const setup ids = {.has_no_text = 1};
+    server_open(t, &s, &ids);
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5,6],\"max_tokens\":3}"), 200,
+             "\"text\":\"\",\"token_ids\":[5,6,5]");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":\"hi\"}"), 400, "no tokenizer");
+    reply_is(
+        t,
+        post(&s, "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"),
+        400, "\"param\":\"messages\"");
+    server_close(&s);
+}
+
+/* A connection serves one request after the other. */
+static void requests_on_one_connection(test_run *t)
+{
+    server s;
+    const setup plain = {0};
+    int fd;
+    reply r;
+    uint32_t found = 0;
+    server_open(t, &s, &plain);
+    fd = dial(&s);
+    for (uint32_t i = 0; i < 3; i++)
+        say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" JSON
+                "Content-Length: 29\r\n\r\n{\"prompt\":[5],\"max_tokens\":2}");
+    say(fd, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    r = listen_to(fd);
+    for (const char *at = r.text; (at = strstr(at, "\"token_ids\":[5,5]")) != NULL; at++) found++;
+    CHECK_INT(found, 3);
+    CHECK_TEXT(r.text, "\"status\":\"ok\"");
+    free(r.text);
+    server_close(&s);
+}
+
+/* Bodies without a length: taken as they come, up to the limit. */
+static void chunked_bodies(test_run *t)
+{
+    server s;
+    const setup small = {.body = 4096};
+    char chunk[1100] = "400\r\n";
+    int fd;
+    server_open(t, &s, &small);
+    fd = dial(&s);
+    say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" JSON
+            "Transfer-Encoding: chunked\r\n\r\n");
+    say(fd, "d\r\n{\"prompt\":[5]\r\n");
+    pause_ms(20);
+    say(fd, "10\r\n,\"max_tokens\":2}\r\n0\r\n\r\n");
+    reply_is(t, fd, 200, "\"token_ids\":[5,5]");
+    fd = dial(&s);
+    say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" JSON
+            "Transfer-Encoding: chunked\r\n\r\n");
+    memset(chunk + 5, ' ', 1024);
+    strcpy(chunk + 5 + 1024, "\r\n");
+    for (uint32_t i = 0; i < 20; i++) say(fd, chunk);
+    say(fd, "0\r\n\r\n");
+    reply_is(t, fd, 413, "\"fits\":4096");
+    pthread_mutex_lock(&s.lock);
+    if (s.body_bytes)
+        test_fail(t, __FILE__, __LINE__, "%llu bytes of bodies", (unsigned long long)s.body_bytes);
+    pthread_mutex_unlock(&s.lock);
+    server_close(&s);
+}
+
+/* Many at a time: each gets its own answer, whole. */
+#define MANY 200u
+static void many_clients(test_run *t)
+{
+    static int fds[MANY];
+    server s;
+    const setup busy = {.batch = 16, .queue = MANY, .step_us = 50};
+    server_open(t, &s, &busy);
+    for (uint32_t i = 0; i < MANY; i++) {
+        char body[256];
+        snprintf(body, sizeof body,
+                 "{\"prompt\":\"client %u, \",\"max_tokens\":%u,\"priority\":\"%s\",\"stream\":%s}",
+                 i, 1 + i % 40, job_class_names[i % 3 == 0], i % 2 ? "true" : "false");
+        fds[i] = post(&s, "/v1/completions", body);
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        char prompt[32];
+        reply r = listen_to(fds[i]);
+        told *a = told_by(&r);
+        snprintf(prompt, sizeof prompt, "client %u, ", i);
+        if (r.status != 200) test_fail(t, __FILE__, __LINE__, "client %u: %s", i, r.text);
+        repeats(t, &s, a, prompt, 0, 1 + i % 40);
+        free(a);
+        free(r.text);
+    }
+    CHECK(soon_jobs(&s, 0));
+    CHECK_INT(s.counters.jobs[JOB_REACTIVE][JOB_FINISHED] +
+                  s.counters.jobs[JOB_PROACTIVE][JOB_FINISHED],
+              MANY);
+    server_close(&s);
+}
+
+/* Clients that leave while they wait in the queue, for a plain answer, and in the middle of a stream: their jobs are
+   cancelled, and the others go on. */
+static void clients_that_leave(test_run *t)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\":\"leaves\",\"max_tokens\":4000}",
+        "{\"prompt\":\"leaves\",\"max_tokens\":4000,\"stream\":true}",
+        "{\"prompt\":\"leaves\",\"max_tokens\":4000,\"stream\":true,\"priority\":\"proactive\"}"};
+    server s;
+    const setup slow = {.batch = 8, .step_us = 2000};
+    int fds[24], stays;
+    server_open(t, &s, &slow);
+    stays =
+        post(&s, "/v1/completions", "{\"prompt\":\"stays\",\"max_tokens\":100,\"stream\":true}");
+    for (uint32_t i = 0; i < 24; i++) fds[i] = post(&s, "/v1/completions", bodies[i % 3]);
+    CHECK(soon_jobs(&s, 25));
+    for (uint32_t i = 0; i < 24; i++) { /* some by a reset */
+        const struct linger reset = {1, 0};
+        if (i % 2) setsockopt(fds[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(fds[i]);
+    }
+    {
+        reply r = listen_to(stays);
+        told *a = told_by(&r);
+        repeats(t, &s, a, "stays", 0, 100);
+        free(a);
+        free(r.text);
+    }
+    CHECK(soon_jobs(&s, 0));
+    for (uint32_t i = 0; i < 100 && open_requests(&s); i++) pause_ms(10);
+    CHECK_INT(open_requests(&s), 0);
+    CHECK_INT(s.counters.jobs[JOB_REACTIVE][JOB_CANCELLED] +
+                  s.counters.jobs[JOB_PROACTIVE][JOB_CANCELLED],
+              24);
+    server_close(&s);
+}
+
+/* Requests that never become complete, silent or byte by byte, are closed after desc.seconds; the others go on. */
+static void half_requests(test_run *t)
+{
+    static const char *const halves[] = {"", "POST /v1/compl",
+                                         "POST /v1/completions HTTP/1.1\r\nHost: x\r\nX",
+                                         "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" JSON
+                                         "Content-Length: 100\r\n\r\n{\"prompt\":"};
+    server s;
+    const setup plain = {0};
+    int fds[5];
+    const double since = server_now();
+    server_open(t, &s, &plain);
+    for (uint32_t i = 0; i < 4; i++) fds[i] = dial(&s), say(fds[i], halves[i]);
+    fds[4] = dial(&s);
+    for (uint32_t i = 0; i < 200; i++) { /* up to 10 s, unless it is closed */
+        char byte;
+        if (recv(fds[4], &byte, 1, MSG_DONTWAIT) == 0) break;
+        say(fds[4], "G");
+        pause_ms(50);
+    }
+    for (uint32_t i = 0; i < 5; i++) {
+        reply r = listen_to(fds[i]);
+        if (r.status == 200) test_fail(t, __FILE__, __LINE__, "half a request is answered");
+        free(r.text);
+    }
+    if (server_now() - since > 6)
+        test_fail(t, __FILE__, __LINE__, "after %g s", server_now() - since);
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}"), 200, "[5]");
+    CHECK_INT(open_requests(&s), 0);
+    server_close(&s);
+}
+
+/* A client that does not read: its tokens wait, other requests are as fast as ever, and in the end the connection is
+   closed. One that reads late has all of its tokens. */
+static void slow_readers(test_run *t)
+{
+    const char *body =
+        "{\"prompt\":\"slow, \",\"max_tokens\":4000,\"stream\":true,\"ignore_eos\":true}";
+    server s;
+    const setup plain = {0};
+    int never, late, small = 2048;
+    reply r;
+    told *a;
+    server_open(t, &s, &plain);
+    never = dial(&s);
+    setsockopt(never, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    say(never, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" JSON "Content-Length: 77\r\n\r\n");
+    say(never, body);
+    late = post(&s, "/v1/completions", body);
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}"), 200, "[5]");
+    CHECK(soon_jobs(&s, 0)); /* both were decoded to their ends */
+    r = listen_to(late);
+    a = told_by(&r);
+    repeats(t, &s, a, "slow, ", 0, 4000);
+    CHECK_INT(a->ends, 1);
+    free(a);
+    free(r.text);
+    for (uint32_t i = 0; i < 400 && open_requests(&s); i++) pause_ms(10);
+    CHECK_INT(open_requests(&s), 0);
+    close(never);
+    server_close(&s);
+}
+
+/* A queue that is full refuses, in its own class, and what was taken ends well. */
+static void full_queue(test_run *t)
+{
+    static const char *const body = "{\"prompt\":\"queue\",\"max_tokens\":200,\"priority\":\"%s\"}";
+    server s;
+    const setup narrow = {.batch = 1, .queue = 2, .step_us = 1000};
+    char reactive[128], proactive[128];
+    int fds[3];
+    server_open(t, &s, &narrow);
+    snprintf(reactive, sizeof reactive, body, "reactive");
+    snprintf(proactive, sizeof proactive, body, "proactive");
+    for (uint32_t i = 0; i < 3; i++) {
+        fds[i] = post(&s, "/v1/completions", reactive);
+        CHECK(soon_jobs(&s, i + 1));
+        while (!i && !engine_load_of(s.e).running[JOB_REACTIVE]) pause_ms(1);
+    }
+    reply_is(t, post(&s, "/v1/completions", reactive), 429, "Retry-After: ");
+    reply_is(t, post(&s, "/v1/completions", proactive), 200, "\"finish_reason\":\"length\"");
+    for (uint32_t i = 0; i < 3; i++) reply_is(t, fds[i], 200, "\"completion_tokens\":200");
+    server_close(&s);
+}
+
+/* A request that fails takes no other one with it. What it had is in its answer. */
+static void job_that_fails(test_run *t)
+{
+    server s;
+    const setup plain = {.step_us = 500};
+    int good;
+    server_open(t, &s, &plain);
+    good = post(&s, "/v1/completions", "{\"prompt\":\"good\",\"max_tokens\":100}");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020]}"), 500,
+             "\"token_ids\":[65,66],\"finish_reason\":\"error\"");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020],\"stream\":true}"), 200,
+             "{\"error\":{\"message\":\"a logit is not a number\"");
+    reply_is(t, good, 200, "\"completion_tokens\":100");
+    server_close(&s);
+}
+
+/* A device that fails ends every request with what it had, /health says so, and no other one is taken. */
+static void device_that_fails(test_run *t)
+{
+    server s;
+    const setup plain = {.batch = 2, .step_us = 500};
+    int fds[3], health;
+    server_open(t, &s, &plain);
+    fds[0] =
+        post(&s, "/v1/completions", "{\"prompt\":\"other\",\"max_tokens\":4000,\"stream\":true}");
+    CHECK(soon_jobs(&s, 1));
+    pause_ms(20);
+    fds[1] = post(&s, "/v1/completions",
+                  "{\"prompt\":[65,66,67,68,69,70,71,72,1021],\"max_tokens\":100}");
+    fds[2] = post(&s, "/v1/completions", "{\"prompt\":\"waits\",\"max_tokens\":4000}");
+    for (uint32_t i = 0; i < 3; i++) {
+        reply r = listen_to(fds[i]);
+        told *a = told_by(&r);
+        CHECK_TEXT(a->error, "the device is broken");
+        CHECK_TEXT(a->finish, "error");
+        CHECK_INT(r.status, i ? 500 : 200);
+        if (i == 0) CHECK(a->n > 0);
+        if (i == 1) CHECK_INT(a->n, 8);
+        free(a);
+        free(r.text);
+    }
+    health = dial(&s);
+    say(health, "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    reply_is(t, health, 503, "\"status\":\"failed\"");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1]}"), 503, "takes no requests");
+    server_close(&s);
+}
+
+/* More connections than the limit wait, and are served when others have left. */
+static void limit_of_connections(test_run *t)
+{
+    server s;
+    const setup few = {.connections = 4};
+    int fds[4], fifth;
+    server_open(t, &s, &few);
+    for (uint32_t i = 0; i < 4; i++) fds[i] = dial(&s);
+    pause_ms(50);
+    fifth = post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":1}");
+    pause_ms(50);
+    pthread_mutex_lock(&s.lock);
+    if (s.counters.connections > 4) test_fail(t, __FILE__, __LINE__, "more than 4 connections");
+    pthread_mutex_unlock(&s.lock);
+    for (uint32_t i = 0; i < 4; i++) close(fds[i]);
+    reply_is(t, fifth, 200, "\"token_ids\":[5]");
+    server_close(&s);
+}
+
+/* The server stops: clients have what was generated, and are told that there is no more. */
+static void stop_in_the_middle(test_run *t)
+{
+    server s;
+    const setup slow = {.batch = 2, .step_us = 1000};
+    int fds[4];
+    server_open(t, &s, &slow);
+    for (uint32_t i = 0; i < 4; i++)
+        fds[i] = post(&s, "/v1/completions",
+                      i % 2 ? "{\"prompt\":\"ends\",\"max_tokens\":4000}"
+                            : "{\"prompt\":\"ends\",\"max_tokens\":4000,\"stream\":true}");
+    CHECK(soon_jobs(&s, 4));
+    pause_ms(50);
+    server_stop(&s);
+    for (uint32_t i = 0; i < 4; i++) {
+        reply r = listen_to(fds[i]);
+        told *a = told_by(&r);
+        CHECK_INT(r.status, i % 2 ? 503 : 200);
+        CHECK_TEXT(a->finish, "cancelled");
+        CHECK_INT(a->ends, !(i % 2));
+        repeats(t, &s, a, "ends", 0, a->n);
+        free(a);
+        free(r.text);
+    }
+    server_close(&s);
+}
+
+static void metrics_count(test_run *t)
+{
+    static const char *const lines[] = {
+        "\nserve_requests_total{priority=\"proactive\",end=\"finished\"} 1\n",
+        "\nserve_tokens_total{kind=\"prompt\"} 3\n",
+        "\nserve_tokens_total{kind=\"generated\"} 2\n",
+        "\nserve_http_responses_total{code=\"400\"} 1\n",
+        "\nserve_first_token_seconds_count{priority=\"proactive\"} 1\n",
+        "\nserve_request_seconds_bucket{priority=\"proactive\",le=\"+Inf\"} 1\n",
+        "\nserve_requests_waiting{priority=\"reactive\"} 0\n"};
+    server s;
+    const setup plain = {0};
+    reply r;
+    int fd;
+    server_open(t, &s, &plain);
+    reply_is(t, post(&s, "/v1/completions", "{}"), 400, "prompt");
+    reply_is(t,
+             post(&s, "/v1/completions",
+                  "{\"prompt\":[1,2,3],\"max_tokens\":2,\"priority\":\"proactive\"}"),
+             200, "");
+    fd = dial(&s);
+    say(fd, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    r = listen_to(fd);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) CHECK_TEXT(r.body, lines[i]);
+    free(r.text);
+    server_close(&s);
+}
+
+static void tests(test_run *t)
+{
+    signal(SIGPIPE, SIG_IGN);
+    TEST(statuses);
+    TEST(header_that_is_too_long);
+    TEST(api_key);
+    TEST(answers);
+    TEST(characters_in_parts);
+    TEST(tokens_come_at_once);
+    TEST(without_tokenizer);
+    TEST(requests_on_one_connection);
+    TEST(chunked_bodies);
+    TEST(many_clients);
+    TEST(clients_that_leave);
+    TEST(half_requests);
+    TEST(slow_readers);
+    TEST(full_queue);
+    TEST(job_that_fails);
+    TEST(device_that_fails);
+    TEST(limit_of_connections);
+    TEST(stop_in_the_middle);
+    TEST(metrics_count);
+}
+TEST_MAIN(tests)
