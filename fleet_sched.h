@@ -4103,9 +4103,10 @@ FLEET_HOST_DEVICE uint32_t fleeti_pages_find(const fleet_pages *p, uint64_t pare
     uint32_t page = *fleeti_pages_bucket(p, bucket);
     for (*length = 0; page != FLEET_PAGES_NONE; page = fleeti_pages_at(p, page)->chain, ++*length) {
         const uint32_t *its = fleeti_pages_tokens(p, page);
-        uint32_t same = fleeti_pages_at(p, page)->parent == parent;
-        for (uint32_t i = 0; same && i < p->page_tokens; i++) same = its[i] == tokens[i];
-        if (same) break;
+        uint32_t differ = 0; /* without a branch for each token: the loads overlap */
+        if (fleeti_pages_at(p, page)->parent != parent) continue;
+        for (uint32_t i = 0; i < p->page_tokens; i++) differ |= its[i] ^ tokens[i];
+        if (!differ) break;
     }
     return page;
 }
