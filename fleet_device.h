@@ -175,6 +175,9 @@
           carrier  the slot's sequence: number of the message + slots
           acquire  fleet_ring_push: load; fleet_ring_try_push: fleeti_poll_system, only stores follow
           red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
+       31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
+          release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in
+          red      no test: its words are atomics, whose order the CPU keeps anyway
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.

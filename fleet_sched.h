@@ -5,6 +5,7 @@
        >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures, sessions,
                           events from the host, trace, topology and calibration
        >>serving          rings of messages between the host and a running launch, page allocator
+       >>server           requests in a launch that stays: request table, batches, host's calls, policies
        >>layout           what a state and a trace hold in memory
        >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
        >>static           the three schedules: each worker walks its own queue,
@@ -13,6 +14,7 @@
        >>loop             the worker loop: start, next task, wait, tile, notify
        >>trace            recording, with FLEET_TRACE
        >>rings            rings and pages, for >>serving
+       >>scheduling       boundaries and policies, for >>server
        >>implementation   host code: launch, report, trace, rings
 
    Turns a plan (fleet.h) and your tile functions into a megakernel. The kernel stays yours: the worker loop is a
@@ -795,6 +797,301 @@ FLEET_C_BEGIN
 const char *fleet_pages_check(const fleet_pages *p);
 
 FLEET_C_END
+
+/* ==== >>server: requests in a launch that stays =============================================== */
+
+/* ---- serving: requests ----------------------------------------------------------------------- */
+
+/* A server takes requests from host threads into a launch that stays, one iteration of the graph a step, and composes
+   the batch of each iteration on the device. It knows no model: a request has a prompt and yields tokens, all of them
+   words, and a page is room for the state of page_tokens tokens of a sequence (keys and values, say).
+       request table   an entry for each request, with its prompt and page table; in device memory
+       queues          requests to the device, and events to the host; rings in pinned memory
+       batch           what an iteration works on: decode rows, each of which yields a token of another request, and
+                       after them the rows of a chunk, a part of one prompt
+       boundaries      between iterations, and between layers of one: there a task lets the scheduler decide
+       policy          how it decides: `agent`, `fifo`, or functions of yours
+   The last task of a step is the boundary, which also tells the run what the next step is (fleet_next_symbol):
+       FLEET_TILE(boundary, serving) {
+           uint32_t tries = 0, next = FLEET_SERVING_IDLE;
+           if (fleet_wave_id() != 0) return FLEET_OK;
+           while (next == FLEET_SERVING_IDLE) {
+               next = fleet_server_boundary(args->table, 0, ctx.epoch + 1,
+                                            fleet_clock_ticks());
+               if (next == FLEET_SERVING_IDLE && fleet_pause(&tries)) return FLEET_ERROR_DEADLOCK;
+           }
+           return next == FLEET_SERVING_STOPPED ? fleet_finish(&ctx) : FLEET_OK;
+       }
+   Other tiles read the batch through fleet_table_batch, and the one that chooses tokens calls fleet_row_result.
+   What the scheduler does depends on the table, on what has arrived, and on the ticks that it is given; nothing else.
+   examples/10_requests.c is a server without a model. */
+
+#define FLEET_NONE 0xffffffffu
+
+typedef enum fleet_class {
+    FLEET_REACTIVE, /* someone waits for the tokens */
+    FLEET_PROACTIVE /* background work without a deadline */
+} fleet_class;
+
+typedef enum fleet_phase {
+    FLEET_PHASE_FREE,
+    FLEET_PHASE_QUEUED,  /* it has no pages yet */
+    FLEET_PHASE_PREFILL, /* part of the prompt has not passed all layers */
+    FLEET_PHASE_DECODE,  /* it has yielded a token, and will yield more */
+    FLEET_PHASE_ENDED    /* it has no pages; its last token waits until the host releases events */
+} fleet_phase;
+
+#define FLEET_SLOT_JOINED 1u    /* in the decode batch; else evicted, or not in it yet */
+#define FLEET_SLOT_AGED 2u      /* a proactive one that has waited for age_ticks */
+#define FLEET_SLOT_RUNNING 4u   /* in a batch that has not ended */
+#define FLEET_SLOT_CANCELLED 8u /* ends as soon as it is not running */
+#define FLEET_SLOT_UNSENT                                                                          \
+    16u /* its last token waits until the host releases events, and so does the request */
+
+/* An entry of the request table, called its slot. Policies read it, and change it by the calls below. */
+typedef struct fleet_slot {
+    uint32_t generation; /* another one for each request in this slot */
+    uint32_t phase;      /* fleet_phase */
+    uint32_t flags;      /* FLEET_SLOT_... */
+    uint32_t priority;   /* fleet_class */
+    uint32_t order;      /* of arrival; wraps */
+    uint32_t prompt_tokens, max_tokens;
+    uint32_t prefilled; /* tokens of the prompt that have passed all layers */
+    uint32_t chunk;     /* tokens after these that have passed layers 0..layer - 1; 0: none */
+    uint32_t layer;
+    uint32_t generated; /* tokens */
+    uint32_t token;     /* the last one */
+    uint32_t pages;     /* that it needs at most */
+    uint32_t allocated; /* of these, in its page table */
+    uint32_t room;      /* tokens that may be sent before the host has to be asked */
+    uint32_t status;    /* fleet_status, of an ended one */
+    uint64_t since;     /* tick of its arrival; in decode that of its last token */
+    fleet_admission admission;
+} fleet_slot;
+
+/* ---- serving: batches ------------------------------------------------------------------------ */
+
+typedef enum fleet_row_kind {
+    FLEET_ROW_NONE,
+    FLEET_ROW_DECODE, /* its token is the request's last one; its result is the next one */
+    FLEET_ROW_CHUNK,  /* its token is in the prompt */
+    FLEET_ROW_LAST /* the same, the last one of the prompt: its result is the request's first token */
+} fleet_row_kind;
+
+typedef struct fleet_row {
+    uint32_t slot, generation; /* whose it is */
+    uint32_t position;         /* of its token in the sequence */
+    uint32_t kind;             /* fleet_row_kind */
+} fleet_row;
+
+typedef struct fleet_batch {
+    /* Decode rows run in layers decode_begin..decode_end - 1, rows of the chunk in chunk_begin..chunk_end - 1: in all
+       layers, unless a layer boundary has suspended them in this iteration or in an earlier one. */
+    uint32_t decode_rows, decode_begin, decode_end;
+    uint32_t chunk_rows, chunk_begin, chunk_end;
+    uint32_t
+        chunk_class; /* fleet_class. The chunk of each class has an activation buffer of its own */
+    uint32_t lent;   /* 1: in this layer the chunk may run on the chiplets of the other pool */
+    fleet_row chunk; /* its first row */
+    uint64_t begun;  /* tick */
+    uint32_t predicted_ns; /* 0: not known */
+    uint32_t pad;
+} fleet_batch; /* then: fleet_row[decode_rows of the server] */
+
+/* ---- serving: prediction --------------------------------------------------------------------- */
+
+typedef struct fleet_work {
+    float operations, bytes;
+} fleet_work;
+
+/* A device, by two measured points. At intensity I, in operations for a byte, work took the share u of the bandwidth:
+   u_m where memory limits it, u_c at i_c where arithmetic does. */
+typedef struct fleet_roofline {
+    float peak_bytes_per_ns, peak_operations_per_ns;
+    float u_m, i_c, u_c;
+} fleet_roofline;
+
+/* max(W / P_eff, Q / B_eff) with B_eff = u_m B_pk and P_eff = min(P_pk, u_c B_pk I_c); 0 without a roofline. */
+FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work);
+/* The share of the bandwidth that the work takes: min(u_m, u_c I_c / I). */
+FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work);
+
+/* ---- serving: the server, on the host -------------------------------------------------------- */
+
+typedef enum fleet_policy_kind {
+    FLEET_POLICY_AGENT, /* reactive requests before proactive ones */
+    FLEET_POLICY_FIFO   /* in order of arrival, without classes */
+} fleet_policy_kind;
+
+typedef struct fleet_server_desc {
+    uint32_t requests;          /* submitted, and their last event not read; default 64 */
+    uint32_t reactive_requests; /* of these, for reactive ones alone; default a quarter */
+    uint32_t events;            /* tokens of a request that the host has not released; default 32 */
+    uint32_t pages, page_tokens;      /* defaults 1024, 16 */
+    uint32_t reactive_pages;          /* of these, for reactive requests alone; default a quarter */
+    uint32_t prompt_tokens;           /* of a request, at most; default 4096 */
+    uint32_t sequence_tokens;         /* prompt and yielded tokens, at most; default 8192 */
+    uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
+    uint32_t layers;                  /* of an iteration; default 1 */
+    /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
+       iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
+    uint32_t mixed_rows;
+    uint64_t
+        age_ticks; /* a proactive request is aged when it has waited so long; default: 30 s of tick_ns */
+    float tick_ns; /* default: of fleet_clock_ticks */
+    /* 2: pool 0 works on prompts and pool 1 decodes, each with iterations of its own, whose boundaries run one at a
+       time. Default 1: a pool that does both */
+    uint32_t pools;
+    /* 1: an iteration of the only pool has a chunk or decode rows, and the chunk goes first. Default 0 */
+    uint32_t one_stage;
+    /* 1: layer boundaries suspend decode rows too, where all of them may give way. Default 0: iterations do */
+    uint32_t suspend_decode;
+    fleet_policy_kind policy; /* default FLEET_POLICY_AGENT */
+    fleet_roofline roofline;  /* default: none */
+    fleet_work pass, row,
+        context; /* of an iteration, of each row in it, and of each earlier token that a row reads */
+} fleet_server_desc;
+
+FLEET_C_BEGIN
+
+fleet_server_desc fleet_server_desc_default(void);
+
+typedef struct fleet_table fleet_table; /* device memory */
+typedef struct fleeti_desk fleeti_desk; /* pinned memory */
+
+/* A handle, which may be moved. Any number of host threads may use the server. */
+typedef struct fleet_server {
+    fleet_server_desc desc;
+    fleet_table *table;              /* device address: for the tiles' arguments */
+    fleeti_desk *desk, *desk_device; /* and the device address */
+    uint32_t owned;
+} fleet_server;
+
+/* Memory for a server; 0: a field of the descriptor is out of its range. */
+size_t fleet_server_bytes(const fleet_server_desc *desc);
+size_t fleet_server_host_bytes(const fleet_server_desc *desc);
+/* Makes a server in the caller's memory, which must outlive it: device memory of fleet_server_bytes, 256-byte aligned,
+   and pinned memory of fleet_server_host_bytes with its device address. It is complete on return. */
+fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *desc,
+                               void *device_memory, void *pinned, void *pinned_device,
+                               fleet_stream stream);
+/* The same with memory of its own, which fleet_server_free frees. */
+fleet_status fleet_server_create(fleet_server *server, const fleet_server_desc *desc,
+                                 fleet_stream stream);
+void fleet_server_free(fleet_server *server);
+
+typedef struct fleet_request {
+    fleet_class priority;
+    const uint32_t *prompt;             /* copied */
+    uint32_t prompt_tokens, max_tokens; /* max_tokens: it yields at most so many. Both at least 1 */
+} fleet_request;
+
+/* The answer to a submission: an id, never 0; or the field that was refused, and the largest value that fits. */
+typedef struct fleet_ticket {
+    uint64_t id;
+    const char *field; /* null: none */
+    uint32_t fits;
+} fleet_ticket;
+
+/* FLEET_ERROR_ARGUMENT: the request would never fit. FLEET_ERROR_BUSY: not now, all entries for its class are taken.
+   FLEET_ERROR_ABORTED: the server was told to stop, or the launch has ended. */
+fleet_status fleet_server_submit(fleet_server *server, const fleet_request *request,
+                                 fleet_ticket *ticket);
+
+typedef enum fleet_event_kind {
+    FLEET_EVENT_TOKEN,
+    FLEET_EVENT_FINISHED, /* this one and the next two are a request's last event */
+    FLEET_EVENT_FAILED,
+    FLEET_EVENT_CANCELLED
+} fleet_event_kind;
+
+typedef struct fleet_server_event {
+    uint64_t id, tick; /* tick: of the boundary that sent it */
+    fleet_event_kind kind;
+    uint32_t token;
+    uint32_t index;      /* of the token; of a last event the number of tokens */
+    fleet_status status; /* of a failed one */
+} fleet_server_event;
+
+/* The next event; 0: there is none. Those of a request come in order. */
+uint32_t fleet_server_poll(fleet_server *server, fleet_server_event *event);
+/* Gives an event's room back. A request with desc.events tokens that were not released pauses; no other one does. */
+void fleet_server_release(fleet_server *server, const fleet_server_event *event);
+/* Asks for the end of a request. Its last event says how it ended; an id of a request that has ended has no effect. */
+void fleet_server_cancel(fleet_server *server, uint64_t id);
+/* Ends the launch: when all requests have ended (drain 1), or now, and then they are cancelled. */
+void fleet_server_stop(fleet_server *server, uint32_t drain);
+/* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for each request that has
+   not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if it is FLEET_OK. */
+void fleet_server_ended(fleet_server *server, fleet_status status);
+/* Makes a server whose requests have all ended, and whose launch has, ready for the next launch. */
+fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
+
+/* A snapshot of the last boundary; may be read at any time. */
+typedef struct fleet_server_stats {
+    uint32_t iterations,
+        layers_cut; /* boundaries with a batch; layer boundaries that suspended rows */
+    uint32_t queued[2], prefill[2], decode[2]; /* requests by fleet_class */
+    uint32_t decode_rows, chunk_rows;          /* of the last batch */
+    uint32_t pages_available;
+    /* Of iterations that were predicted and not suspended: their number, the mean of |predicted - measured| / measured
+       in thousandths, and the largest one. */
+    uint32_t predicted, error_mean, error_max;
+} fleet_server_stats;
+void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
+
+FLEET_C_END
+
+/* ---- serving: boundaries and policies, on the device ----------------------------------------- */
+
+/* FLEET_POLICY(name) makes a policy of five functions of yours, which one lane calls:
+     void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
+     uint32_t name_prefill(fleet_table *t, uint32_t pool)  the slot whose prompt the next iteration works on, or FLEET_NONE
+     void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)  fleet_table_join, fleet_table_evict; chunk: that slot
+     uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)  1: its rows give way, between layers
+     uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
+   It defines name_boundary and name_layer, which are called like fleet_server_boundary and fleet_server_layer. Those two
+   have the policy of the descriptor: fleet_agent_admit and so on, or fleet_fifo_admit and so on. */
+#define FLEET_POLICY(name) FLEETI_POLICY(name)
+
+FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot);
+/* Reserves the pages of a queued request, which is in its prefill from then on. 0: there are too few now. */
+FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot);
+/* Puts a request into the decode batch. 0: it is full. An evicted one keeps its pages. */
+FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot);
+FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
+
+#define FLEET_SERVING_IDLE 0u
+#define FLEET_SERVING_BATCH 1u
+#define FLEET_SERVING_STOPPED 2u
+
+/* Between two iterations of a pool, after all tasks of one and before those of the next: sends the tokens of the
+   batch, takes in what has arrived, and composes the batch of step `step`. All lanes of one wave call it; the result is
+   FLEET_SERVING_... in all of them. IDLE: there is nothing to run, call it again. */
+FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
+                                            uint64_t now);
+/* Between two layers of a step: after all tasks of layer - 1 and before those of `layer`. Called in the same way. Returns
+   1 if it has suspended rows. */
+FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
+                                         uint32_t layer, uint64_t now);
+
+/* The batch of a step, for every task of it. */
+FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t pool,
+                                                  uint32_t step);
+/* Row i: decode rows first, then those of the chunk. kind is FLEET_ROW_NONE if it does not run in this layer. */
+FLEET_DEVICE fleet_row fleet_batch_row(const fleet_batch *b, uint32_t i, uint32_t layer);
+FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row);
+/* The page table of the row's request. */
+FLEET_DEVICE const uint32_t *fleet_row_pages(const fleet_table *t, fleet_row row);
+
+#define FLEET_RESULT_MORE 1u /* the request goes on, unless it has its max_tokens */
+#define FLEET_RESULT_END 2u  /* this is its last token */
+#define FLEET_RESULT_FAIL 3u /* it fails alone; token: a fleet_status */
+
+/* Stores the result of row i of a batch, by one thread: of each decode row and of the last one of a prompt. A row
+   without a result fails its request with FLEET_ERROR_TILE. */
+FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
+                                   uint32_t result, uint32_t token);
 
 /* ==== >>layout: what a state and a trace hold in memory ======================================= */
 
@@ -4241,6 +4538,1038 @@ FLEET_HOST_DEVICE fleet_status fleet_pages_finish(fleet_pages *p, fleet_admissio
     return status;
 }
 
+/* ==== >>scheduling: boundaries and policies, for >>server ===================================== */
+
+/* ---- scheduling: memory ---------------------------------------------------------------------- */
+
+/* Messages. */
+typedef struct fleeti_submission {
+    uint32_t slot, generation, priority;
+    uint32_t prompt_tokens, max_tokens;
+} fleeti_submission;
+typedef struct fleeti_notice {
+    uint32_t slot, generation;
+    uint32_t kind; /* fleet_event_kind */
+    uint32_t token, index, status;
+    uint32_t tick[2]; /* low word first */
+} fleeti_notice;
+
+#define FLEETI_INBOX 8u /* submissions that are popped at once */
+
+#define FLEETI_STOP_DRAIN 1u
+#define FLEETI_STOP_NOW 2u
+
+typedef struct fleeti_result {
+    uint32_t result, token; /* FLEET_RESULT_..., or 0: none */
+} fleeti_result;
+
+/* What one pool does. */
+typedef struct fleeti_pool {
+    /* 1 + the half in which its running batch is; 0: none */
+    uint32_t open;
+    /* the layer in which its suspended decode rows resume, and their number; 0, 0: none */
+    uint32_t resume, suspended;
+    uint32_t iteration;
+} fleeti_pool;
+
+#define FLEETI_POOLS 2u
+
+/* The request table and all that the scheduler knows. The boundary's worker owns it; other tasks read batches, prompts
+   and page tables, which events of the graph publish to them. */
+struct fleet_table {
+    fleet_server_desc desc;
+    fleet_slot *slots;
+    uint32_t *prompts;     /* [requests][prompt_tokens] */
+    uint32_t *page_tables; /* [requests][pages_of_slot] */
+    uint32_t pages_of_slot;
+    fleet_pages *pages;
+    fleet_batch *batches; /* [pools][2], batch_bytes apart */
+    size_t batch_bytes;
+    fleet_row *suspended;   /* [pools][decode_rows] */
+    fleeti_result *results; /* [pools][decode_rows + 1]: the last one is that of the chunk */
+    fleet_ring submissions, events;
+    const fleeti_desk *desk;      /* device address */
+    const uint32_t *host_prompts; /* as prompts, in pinned memory */
+    uint32_t *host_stats;
+    fleeti_notice *outbox; /* [outbox_limit] */
+    uint32_t outbox_limit, outgoing;
+    fleeti_submission inbox[FLEETI_INBOX];
+    fleeti_pool pool[FLEETI_POOLS];
+    uint32_t order;            /* of the next arrival */
+    uint32_t changes, cancels; /* of the desk, that have been seen */
+    uint32_t stop;             /* FLEETI_STOP_... */
+    uint32_t joined;           /* slots with FLEET_SLOT_JOINED */
+    uint32_t pages_used[2];    /* reserved by requests of a class */
+    uint32_t
+        aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
+    uint32_t lent; /* 1: the decode pool's chiplets work for the prefill pool */
+    float error_sum;
+    fleet_server_stats stats;
+};
+
+/* The host's words for the device, and for itself. After it: rings, prompts. */
+typedef struct fleeti_desk_slot {
+    uint32_t generation; /* of the request that was the last one here */
+    uint32_t taken;      /* 0: its last event has been read; the host alone uses this */
+    uint32_t tokens;     /* of it, that have been read; the same */
+    uint32_t cancelled;  /* the generation of a request that is to be cancelled; 0: none */
+    uint64_t released;   /* generation << 32 | events of it that the host has released */
+    uint32_t line[FLEETI_EVENT_LINE - 6];
+} fleeti_desk_slot;
+
+struct fleeti_desk {
+    fleeti_line changes; /* counts all that a host thread does for the boundary to see */
+    fleeti_line cancels; /* counts cancels and stops */
+    fleeti_line stop;    /* FLEETI_STOP_... */
+    fleeti_line stats[(sizeof(fleet_server_stats) + sizeof(fleeti_line) - 1) / sizeof(fleeti_line)];
+    /* of the host alone */
+    fleet_ring submissions, events;
+    uint32_t ended;  /* 1 + the status with which the launch has ended */
+    uint32_t cursor; /* where the search for a free slot begins */
+};
+
+FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot)
+{
+    return t->slots + slot;
+}
+FLEET_DEVICE const uint32_t *fleeti_prompt(const fleet_table *t, uint32_t slot)
+{
+    return t->prompts + (size_t)slot * t->desc.prompt_tokens;
+}
+FLEET_DEVICE uint32_t *fleeti_page_table(const fleet_table *t, uint32_t slot)
+{
+    return t->page_tables + (size_t)slot * t->pages_of_slot;
+}
+FLEET_DEVICE fleet_batch *fleeti_batch_of(const fleet_table *t, uint32_t pool, uint32_t half)
+{
+    char *batches = (char *)(void *)t->batches;
+    return (fleet_batch *)(void *)(batches + (2 * pool + half) * t->batch_bytes);
+}
+FLEET_DEVICE fleeti_result *fleeti_result_of(const fleet_table *t, uint32_t pool, uint32_t i)
+{
+    return t->results + pool * (t->desc.decode_rows + 1) + i;
+}
+FLEET_DEVICE fleet_row *fleeti_suspended(const fleet_table *t, uint32_t pool)
+{
+    return t->suspended + pool * t->desc.decode_rows;
+}
+FLEET_DEVICE fleet_row *fleeti_decode_rows(fleet_batch *b)
+{
+    return (fleet_row *)(void *)(b + 1);
+}
+
+/* ---- scheduling: what tasks read ------------------------------------------------------------- */
+
+FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t pool,
+                                                  uint32_t step)
+{
+    return fleeti_batch_of(t, pool, step % 2);
+}
+
+FLEET_DEVICE fleet_row fleet_batch_row(const fleet_batch *b, uint32_t i, uint32_t layer)
+{
+    const uint32_t chunk = i - b->decode_rows;
+    fleet_row row;
+    row.slot = row.generation = row.position = 0;
+    row.kind = FLEET_ROW_NONE;
+    if (i < b->decode_rows) {
+        if (layer >= b->decode_begin && layer < b->decode_end)
+            row = ((const fleet_row *)(const void *)(b + 1))[i];
+    } else if (chunk < b->chunk_rows && layer >= b->chunk_begin && layer < b->chunk_end) {
+        row = b->chunk;
+        row.position += chunk;
+        if (chunk + 1 < b->chunk_rows) row.kind = FLEET_ROW_CHUNK;
+    }
+    return row;
+}
+
+FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row)
+{
+    return row.kind == FLEET_ROW_DECODE ? t->slots[row.slot].token
+                                        : fleeti_prompt(t, row.slot)[row.position];
+}
+
+FLEET_DEVICE const uint32_t *fleet_row_pages(const fleet_table *t, fleet_row row)
+{
+    return fleeti_page_table(t, row.slot);
+}
+
+FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
+                                   uint32_t result, uint32_t token)
+{
+    const uint32_t decode_rows = fleeti_batch_of(t, pool, step % 2)->decode_rows;
+    fleeti_result *r = fleeti_result_of(t, pool, i < decode_rows ? i : t->desc.decode_rows);
+    r->result = result, r->token = token;
+}
+
+/* ---- scheduling: prediction ------------------------------------------------------------------ */
+
+FLEET_HOST_DEVICE float fleeti_effective_operations(const fleet_roofline *r)
+{
+    const float measured = r->u_c * r->peak_bytes_per_ns * r->i_c;
+    return measured < r->peak_operations_per_ns ? measured : r->peak_operations_per_ns;
+}
+FLEET_HOST_DEVICE float fleet_roofline_ns(const fleet_roofline *r, fleet_work work)
+{
+    const float bandwidth = r->u_m * r->peak_bytes_per_ns;
+    const float operations = fleeti_effective_operations(r);
+    if (!(bandwidth > 0 && operations > 0)) return 0;
+    return work.operations / operations > work.bytes / bandwidth ? work.operations / operations
+                                                                 : work.bytes / bandwidth;
+}
+FLEET_HOST_DEVICE float fleet_roofline_share(const fleet_roofline *r, fleet_work work)
+{
+    if (!(work.operations > 0) || work.bytes * r->u_c * r->i_c > work.operations * r->u_m)
+        return r->u_m;
+    return r->u_c * r->i_c * work.bytes / work.operations;
+}
+/* Whether its intensity is below the knee P_eff / B_eff. */
+FLEET_HOST_DEVICE uint32_t fleeti_memory_bound(const fleet_roofline *r, fleet_work work)
+{
+    return work.operations * r->u_m * r->peak_bytes_per_ns <
+           work.bytes * fleeti_effective_operations(r);
+}
+
+/* An iteration with so many decode rows, that read `context` earlier tokens in all, and a chunk of so many rows from
+   `position` on. Rows of a chunk read earlier tokens together. */
+FLEET_HOST_DEVICE fleet_work fleeti_iteration_work(const fleet_server_desc *d, uint32_t rows,
+                                                   uint32_t context, uint32_t chunk,
+                                                   uint32_t position)
+{
+    const float all = (float)(rows + chunk), c = (float)chunk, before = (float)position;
+    const float pairs = (float)context + c * (before + c / 2);
+    fleet_work work;
+    work.operations = d->pass.operations + all * d->row.operations + pairs * d->context.operations;
+    work.bytes = d->pass.bytes + all * d->row.bytes +
+                 ((float)context + (chunk ? before + c : 0)) * d->context.bytes;
+    return work;
+}
+
+/* ---- scheduling: the life of a request ------------------------------------------------------- */
+
+/* Functions of this part and the following ones run in one lane, unless they say otherwise. */
+
+FLEET_DEVICE uint32_t fleeti_in_use(const fleet_slot *s)
+{
+    return s->phase != FLEET_PHASE_FREE && s->phase != FLEET_PHASE_ENDED;
+}
+/* It may yield its next token now. */
+FLEET_DEVICE uint32_t fleeti_ready(const fleet_slot *s)
+{
+    return s->phase == FLEET_PHASE_DECODE &&
+           !(s->flags & (FLEET_SLOT_RUNNING | FLEET_SLOT_CANCELLED | FLEET_SLOT_UNSENT));
+}
+FLEET_DEVICE uint32_t fleeti_length(const fleet_slot *s)
+{
+    return s->prompt_tokens + s->generated;
+}
+
+FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot)
+{
+    fleet_slot *s = t->slots + slot;
+    if (s->phase != FLEET_PHASE_QUEUED || (s->flags & FLEET_SLOT_CANCELLED)) return 0;
+    /* The last token of a prompt is computed anew in any case: it yields the first token. */
+    if (fleet_pages_admit(t->pages, fleeti_prompt(t, slot), s->prompt_tokens - 1, s->pages,
+                          fleeti_page_table(t, slot), &s->admission))
+        return 0;
+    t->pages_used[s->priority] += s->pages;
+    s->allocated = s->admission.reused;
+    s->prefilled = s->admission.reused * t->desc.page_tokens;
+    s->phase = FLEET_PHASE_PREFILL;
+    return 1;
+}
+
+FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot)
+{
+    fleet_slot *s = t->slots + slot;
+    if (s->flags & FLEET_SLOT_JOINED) return 1;
+    if (t->joined >= t->desc.decode_rows) return 0;
+    s->flags |= FLEET_SLOT_JOINED;
+    t->joined++;
+    return 1;
+}
+
+FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot)
+{
+    fleet_slot *s = t->slots + slot;
+    t->joined -= s->flags & FLEET_SLOT_JOINED ? 1 : 0;
+    s->flags &= ~FLEET_SLOT_JOINED;
+}
+
+/* Pages for the first `tokens` tokens of the sequence, out of its reservation. */
+FLEET_DEVICE void fleeti_extend(fleet_table *t, uint32_t slot, uint32_t tokens)
+{
+    fleet_slot *s = t->slots + slot;
+    while (s->allocated * t->desc.page_tokens < tokens)
+        fleeti_page_table(t, slot)[s->allocated++] = fleet_pages_allocate(t->pages, &s->admission);
+}
+
+FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t kind, uint64_t now)
+{
+    const fleet_slot *s = t->slots + slot;
+    fleeti_notice *n = t->outbox + t->outgoing++;
+    n->slot = slot, n->generation = s->generation;
+    n->kind = kind, n->status = s->status;
+    n->token = s->token;
+    n->index = s->generated - (kind == FLEET_EVENT_TOKEN ? 1 : 0);
+    n->tick[0] = (uint32_t)now, n->tick[1] = (uint32_t)(now >> 32);
+}
+
+/* Sends what the host has room for: the last token, and the end. The end needs no room: the ring has a place for each
+   request's last event. */
+FLEET_DEVICE void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
+{
+    fleet_slot *s = t->slots + slot;
+    if (s->flags & FLEET_SLOT_UNSENT) {
+        const fleeti_desk_slot *desk = (const fleeti_desk_slot *)(const void *)(t->desk + 1) + slot;
+        const uint32_t sent = s->generated - 1;
+        /* Relaxed, and read only when the room that is known is used up: no data follows. Pair: fleet_server_release. */
+        if (!s->room)
+            s->room =
+                t->desc.events -
+                (sent - fleet_load_relaxed_system((const uint32_t *)(const void *)&desk->released));
+        if (!s->room) return;
+        s->room--;
+        s->flags &= ~FLEET_SLOT_UNSENT;
+        fleeti_notify_host(t, slot, FLEET_EVENT_TOKEN, now);
+    }
+    if (s->phase == FLEET_PHASE_ENDED) {
+        fleeti_notify_host(t, slot,
+                           s->flags & FLEET_SLOT_CANCELLED ? FLEET_EVENT_CANCELLED
+                           : s->status                     ? FLEET_EVENT_FAILED
+                                                           : FLEET_EVENT_FINISHED,
+                           now);
+        s->phase = FLEET_PHASE_FREE;
+        s->flags = 0;
+    }
+}
+
+/* Gives all that a request holds back. What it has yielded is still sent. */
+FLEET_DEVICE void fleeti_end(fleet_table *t, uint32_t slot, fleet_status status)
+{
+    fleet_slot *s = t->slots + slot;
+    if (s->phase != FLEET_PHASE_QUEUED) {
+        fleet_pages_finish(t->pages, &s->admission, fleeti_page_table(t, slot), s->allocated);
+        t->pages_used[s->priority] -= s->pages;
+    }
+    fleet_table_evict(t, slot);
+    s->allocated = 0;
+    s->status = status;
+    s->phase = FLEET_PHASE_ENDED;
+}
+
+/* A token, or none, for a request whose row has run. */
+FLEET_DEVICE void fleeti_yield(fleet_table *t, uint32_t slot, fleeti_result *result, uint64_t now)
+{
+    fleet_slot *s = t->slots + slot;
+    if (s->flags & FLEET_SLOT_CANCELLED) return;
+    s->phase = FLEET_PHASE_DECODE;
+    s->since = now;
+    if (result->result != FLEET_RESULT_MORE && result->result != FLEET_RESULT_END) {
+        const fleet_status status = (fleet_status)result->token;
+        fleeti_end(t, slot, result->result && status ? status : FLEET_ERROR_TILE);
+        return;
+    }
+    s->token = result->token;
+    s->generated++;
+    s->flags |= FLEET_SLOT_UNSENT;
+    if (result->result == FLEET_RESULT_END || s->generated == s->max_tokens)
+        fleeti_end(t, slot, FLEET_OK);
+    fleeti_send(t, slot, now);
+    /* Where the host does not read, only this request waits, and takes no place in the batch. */
+    if (s->flags & FLEET_SLOT_UNSENT) fleet_table_evict(t, slot);
+}
+
+/* Ends cancelled requests that are in no batch, and sends what had to wait. */
+FLEET_DEVICE void fleeti_settle(fleet_table *t, uint64_t now)
+{
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        fleet_slot *s = t->slots + i;
+        if (s->phase == FLEET_PHASE_FREE) continue;
+        if ((s->flags & FLEET_SLOT_CANCELLED) && !(s->flags & FLEET_SLOT_RUNNING)) {
+            if (s->flags & FLEET_SLOT_UNSENT) s->generated--; /* the host does not get it */
+            s->flags &= ~FLEET_SLOT_UNSENT;
+            if (s->phase != FLEET_PHASE_ENDED) fleeti_end(t, i, FLEET_ERROR_ABORTED);
+        }
+        if (s->phase == FLEET_PHASE_ENDED || (s->flags & FLEET_SLOT_UNSENT)) fleeti_send(t, i, now);
+    }
+}
+
+/* ---- scheduling: taking in ------------------------------------------------------------------- */
+
+/* By all lanes of a wave. */
+FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uint64_t now)
+{
+    const uint32_t *from = t->host_prompts + (size_t)m->slot * t->desc.prompt_tokens;
+    uint32_t *to = t->prompts + (size_t)m->slot * t->desc.prompt_tokens;
+    fleet_slot *s = t->slots + m->slot;
+    for (uint32_t i = fleet_lane(); i < m->prompt_tokens; i += fleet_wave_size()) to[i] = from[i];
+    if (fleet_lane() != 0) return;
+    s->generation = m->generation;
+    s->phase = FLEET_PHASE_QUEUED;
+    s->flags = t->stop == FLEETI_STOP_NOW ? FLEET_SLOT_CANCELLED : 0;
+    s->priority = m->priority;
+    s->order = t->order++;
+    s->prompt_tokens = m->prompt_tokens, s->max_tokens = m->max_tokens;
+    s->prefilled = s->chunk = s->layer = s->generated = s->token = 0;
+    s->pages = (m->prompt_tokens + m->max_tokens + t->desc.page_tokens - 1) / t->desc.page_tokens;
+    s->allocated = s->status = 0;
+    s->room = t->desc.events;
+    s->since = now;
+    s->admission.reserved = s->admission.reused = 0, s->admission.key = 0;
+}
+
+/* Takes in submissions, cancels and the stop. By all lanes of a wave. */
+FLEET_DEVICE void fleeti_take_in(fleet_table *t, uint64_t now)
+{
+    const fleeti_desk *desk = t->desk;
+    /* Acquires what host threads did before they counted it. Pair: fleeti_desk_changed (edge 31). Cancels are read
+       before the ring: a request whose cancel is counted here was submitted before, and is in the ring. */
+    const uint32_t changes = fleeti_first(fleet_load_acquire_system(&desk->changes.word));
+    uint32_t cancels, n;
+    if (changes == t->changes) return;
+    cancels = fleeti_first(fleet_load_acquire_system(&desk->cancels.word));
+    while ((n = fleet_ring_try_pop(&t->submissions, t->inbox, FLEETI_INBOX))) {
+        for (uint32_t i = 0; i < n; i++) fleeti_receive(t, t->inbox + i, now);
+        fleet_wave_barrier();
+    }
+    if (fleet_lane() == 0 && cancels != t->cancels) {
+        const fleeti_desk_slot *of = (const fleeti_desk_slot *)(const void *)(desk + 1);
+        t->stop = fleet_load_relaxed_system(&desk->stop.word);
+        for (uint32_t i = 0; i < t->desc.requests; i++) {
+            fleet_slot *s = t->slots + i;
+            if (!fleeti_in_use(s) && !(s->flags & FLEET_SLOT_UNSENT)) continue;
+            if (t->stop == FLEETI_STOP_NOW ||
+                fleet_load_relaxed_system(&of[i].cancelled) == s->generation)
+                s->flags |= FLEET_SLOT_CANCELLED;
+        }
+    }
+    fleet_wave_barrier();
+    if (fleet_lane() == 0) t->changes = changes, t->cancels = cancels;
+    fleet_wave_barrier();
+}
+
+/* ---- scheduling: policy fifo ----------------------------------------------------------------- */
+
+/* The oldest request in a phase, of the classes in the bit mask `classes`, that has none of the flags `without` and all
+   of `with`. */
+FLEET_DEVICE uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, uint32_t classes,
+                                    uint32_t with, uint32_t without)
+{
+    uint32_t oldest = FLEET_NONE;
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        const fleet_slot *s = t->slots + i;
+        if (s->phase != (uint32_t)phase || !(classes >> s->priority & 1)) continue;
+        if ((s->flags & with) != with || (s->flags & without)) continue;
+        if (oldest == FLEET_NONE || (int32_t)(s->order - t->slots[oldest].order) < 0) oldest = i;
+    }
+    return oldest;
+}
+#define FLEETI_BOTH 3u
+#define FLEETI_REACTIVE (1u << FLEET_REACTIVE)
+#define FLEETI_PROACTIVE (1u << FLEET_PROACTIVE)
+
+/* In order of arrival. */
+FLEET_DEVICE void fleet_fifo_admit(fleet_table *t, uint64_t now)
+{
+    uint32_t i;
+    (void)now;
+    do i = fleeti_oldest(t, FLEET_PHASE_QUEUED, FLEETI_BOTH, 0, FLEET_SLOT_CANCELLED);
+    while (i != FLEET_NONE && fleet_table_admit(t, i));
+}
+FLEET_DEVICE uint32_t fleet_fifo_prefill(fleet_table *t, uint32_t pool)
+{
+    (void)pool;
+    return fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_BOTH, 0, FLEET_SLOT_CANCELLED);
+}
+FLEET_DEVICE void fleet_fifo_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+{
+    uint32_t i;
+    (void)pool, (void)chunk;
+    do
+        i = fleeti_oldest(t, FLEET_PHASE_DECODE, FLEETI_BOTH, 0,
+                          FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED);
+    while (i != FLEET_NONE && fleet_table_join(t, i));
+}
+FLEET_DEVICE uint32_t fleet_fifo_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+{
+    (void)t, (void)pool, (void)slot;
+    return 0;
+}
+FLEET_DEVICE uint32_t fleet_fifo_lends(const fleet_table *t)
+{
+    (void)t;
+    return 0;
+}
+
+/* ---- scheduling: policy agent ---------------------------------------------------------------- */
+
+/* Ageing: a proactive request that has waited too long is aged from then on. */
+FLEET_DEVICE void fleeti_agent_age(fleet_table *t, uint64_t now)
+{
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        fleet_slot *s = t->slots + i;
+        if (fleeti_in_use(s) && s->priority == FLEET_PROACTIVE &&
+            now - s->since >= t->desc.age_ticks)
+            s->flags |= FLEET_SLOT_AGED;
+    }
+}
+
+/* Whether a request may reserve its pages while its class has `share` pages. */
+FLEET_DEVICE uint32_t fleeti_agent_within(const fleet_table *t, uint32_t slot, uint32_t share)
+{
+    const fleet_slot *s = t->slots + slot;
+    return t->pages_used[s->priority] + s->pages <= share;
+}
+
+/* Dual queues: each class is admitted in order of its arrival, reactive requests first. Proactive ones leave
+   reactive_pages alone. While an aged one waits for pages, reactive ones are admitted to these only, so that the
+   others become free for it. */
+FLEET_DEVICE void fleet_agent_admit(fleet_table *t, uint64_t now)
+{
+    const uint32_t shared = t->desc.pages - t->desc.reactive_pages;
+    uint32_t admitted = 1;
+    fleeti_agent_age(t, now);
+    while (admitted) {
+        const uint32_t r =
+            fleeti_oldest(t, FLEET_PHASE_QUEUED, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED);
+        const uint32_t p =
+            fleeti_oldest(t, FLEET_PHASE_QUEUED, FLEETI_PROACTIVE, 0, FLEET_SLOT_CANCELLED);
+        const uint32_t aged = p != FLEET_NONE && (t->slots[p].flags & FLEET_SLOT_AGED);
+        admitted = 0;
+        if (r != FLEET_NONE &&
+            fleeti_agent_within(t, r, aged ? t->desc.reactive_pages : t->desc.pages))
+            admitted = fleet_table_admit(t, r);
+        if (!admitted && p != FLEET_NONE && (aged || r == FLEET_NONE) &&
+            fleeti_agent_within(t, p, shared))
+            admitted = fleet_table_admit(t, p);
+    }
+}
+
+FLEET_DEVICE uint32_t fleeti_chunk_rows(const fleet_table *t, const fleet_slot *s)
+{
+    const uint32_t left = s->prompt_tokens - s->prefilled;
+    return s->chunk ? s->chunk : left < t->desc.chunk_rows ? left : t->desc.chunk_rows;
+}
+/* The iteration of a chunk alone. */
+FLEET_DEVICE fleet_work fleeti_chunk_work(const fleet_table *t, uint32_t slot)
+{
+    const fleet_slot *s = t->slots + slot;
+    return fleeti_iteration_work(&t->desc, 0, 0, fleeti_chunk_rows(t, s), s->prefilled);
+}
+/* The iteration of decode rows alone: of the requests of one class that are in the pool's batch, or might be. */
+FLEET_DEVICE fleet_work fleeti_decode_work(const fleet_table *t, fleet_class priority,
+                                           uint32_t *rows)
+{
+    uint32_t context = 0;
+    *rows = 0;
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        const fleet_slot *s = t->slots + i;
+        if (s->phase != FLEET_PHASE_DECODE || s->priority != (uint32_t)priority ||
+            (s->flags & (FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED)))
+            continue;
+        *rows += 1;
+        context += fleeti_length(s);
+    }
+    return fleeti_iteration_work(&t->desc, *rows, context, 0, 0);
+}
+
+/* Deferral, where two pools share the bandwidth: memory-bound work of the lower class waits while work of the higher
+   class needs what it would take. */
+FLEET_DEVICE uint32_t fleeti_agent_defers(const fleet_table *t, fleet_work high, fleet_work low)
+{
+    const fleet_roofline *r = &t->desc.roofline;
+    return fleet_roofline_ns(r, low) > 0 && fleeti_memory_bound(r, low) &&
+           fleet_roofline_share(r, high) + fleet_roofline_share(r, low) > 1;
+}
+FLEET_DEVICE uint32_t fleeti_agent_defers_prefill(const fleet_table *t, uint32_t slot)
+{
+    uint32_t rows;
+    const fleet_work high = fleeti_decode_work(t, FLEET_REACTIVE, &rows);
+    return t->desc.pools == 2 && rows && fleeti_agent_defers(t, high, fleeti_chunk_work(t, slot));
+}
+FLEET_DEVICE uint32_t fleeti_agent_defers_decode(const fleet_table *t)
+{
+    uint32_t rows;
+    const fleet_work low = fleeti_decode_work(t, FLEET_PROACTIVE, &rows);
+    const uint32_t open = t->pool[0].open;
+    const fleet_batch *b = fleeti_batch_of(t, 0, open ? open - 1 : 0);
+    return t->desc.pools == 2 && rows && open && b->chunk_rows &&
+           b->chunk_class == FLEET_REACTIVE &&
+           fleeti_agent_defers(t, fleeti_chunk_work(t, b->chunk.slot), low);
+}
+
+/* Serial prefill: one prompt at a time. A reactive prompt that has begun goes on. Piggyback: a proactive prompt runs
+   only while no reactive one waits. Ageing: an aged one takes turns with reactive prompts, a chunk of its own for
+   each of theirs. */
+FLEET_DEVICE uint32_t fleet_agent_prefill(fleet_table *t, uint32_t pool)
+{
+    const uint32_t r =
+        fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED);
+    const uint32_t p =
+        fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_PROACTIVE, 0, FLEET_SLOT_CANCELLED);
+    const uint32_t aged = p != FLEET_NONE && (t->slots[p].flags & FLEET_SLOT_AGED);
+    (void)pool;
+    if (r != FLEET_NONE) {
+        const fleet_slot *s = t->slots + r;
+        if (aged && t->aged_turn) {
+            t->aged_turn = 0;
+            return p;
+        }
+        if (s->prefilled + fleeti_chunk_rows(t, s) == s->prompt_tokens) t->aged_turn = 1;
+        return r;
+    }
+    return p != FLEET_NONE && !aged && fleeti_agent_defers_prefill(t, p) ? FLEET_NONE : p;
+}
+
+/* Preemption at layer boundaries: proactive rows give way to a reactive prompt, aged ones do not. */
+FLEET_DEVICE uint32_t fleet_agent_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+{
+    const fleet_slot *s = t->slots + slot;
+    (void)pool;
+    return s->priority == FLEET_PROACTIVE && !(s->flags & FLEET_SLOT_AGED) &&
+           fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED) !=
+               FLEET_NONE;
+}
+
+/* The decode batch by kinds of requests; of each, rows and earlier tokens. */
+typedef struct fleeti_crowd {
+    uint32_t reactive, aged, proactive;
+    uint32_t context, first_context; /* of all; of reactive and aged ones */
+} fleeti_crowd;
+
+FLEET_DEVICE void fleeti_crowd_add(fleeti_crowd *c, const fleet_slot *s)
+{
+    const uint32_t aged = s->flags & FLEET_SLOT_AGED, reactive = s->priority == FLEET_REACTIVE;
+    c->context += fleeti_length(s);
+    if (reactive)
+        c->reactive++;
+    else if (aged)
+        c->aged++;
+    else
+        c->proactive++;
+    if (reactive || aged) c->first_context += fleeti_length(s);
+}
+FLEET_DEVICE fleeti_crowd fleeti_crowd_of(const fleet_table *t)
+{
+    fleeti_crowd c;
+    c.reactive = c.aged = c.proactive = c.context = c.first_context = 0;
+    for (uint32_t i = 0; i < t->desc.requests; i++)
+        if (t->slots[i].flags & FLEET_SLOT_JOINED) fleeti_crowd_add(&c, t->slots + i);
+    return c;
+}
+
+/* Cap of a mixed batch. Batches of one class have none; aged requests do not count. */
+FLEET_DEVICE uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk, const fleeti_crowd *c)
+{
+    const fleet_server_desc *d = &t->desc;
+    const uint32_t first = c->reactive + c->aged, mixed_rows = d->mixed_rows ? d->mixed_rows : 3;
+    uint32_t rows = 0, position = 0, beside;
+    float alone;
+    if (chunk != FLEET_NONE) {
+        rows = fleeti_chunk_rows(t, t->slots + chunk);
+        position = t->slots[chunk].prefilled;
+    }
+    beside = rows && t->slots[chunk].priority == FLEET_REACTIVE;
+    alone = fleet_roofline_ns(&d->roofline,
+                              fleeti_iteration_work(d, first, c->first_context, rows, position));
+    if (d->mixed_rows || !(alone > 0))
+        return !c->reactive || !c->proactive || c->reactive + c->proactive <= mixed_rows;
+    if (!c->proactive || !(c->reactive || beside)) return 1;
+    return fleet_roofline_ns(&d->roofline, fleeti_iteration_work(d, first + c->proactive,
+                                                                 c->context, rows, position)) <=
+           1.1f * alone;
+}
+
+/* Eviction: of the proactive requests in the batch the longest one, and of equal ones the newest. */
+FLEET_DEVICE uint32_t fleeti_agent_victim(const fleet_table *t)
+{
+    uint32_t victim = FLEET_NONE;
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        const fleet_slot *s = t->slots + i, *v = t->slots + (victim == FLEET_NONE ? i : victim);
+        if (!(s->flags & FLEET_SLOT_JOINED) || s->priority != FLEET_PROACTIVE ||
+            (s->flags & FLEET_SLOT_AGED))
+            continue;
+        if (victim == FLEET_NONE || fleeti_length(s) > fleeti_length(v) ||
+            (fleeti_length(s) == fleeti_length(v) && (int32_t)(s->order - v->order) > 0))
+            victim = i;
+    }
+    return victim;
+}
+
+/* The oldest request that could join the decode batch. */
+FLEET_DEVICE uint32_t fleeti_agent_joiner(const fleet_table *t, uint32_t classes, uint32_t with)
+{
+    return fleeti_oldest(t, FLEET_PHASE_DECODE, classes, with,
+                         FLEET_SLOT_JOINED | FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED);
+}
+
+/* Decode batch: reactive requests join at the next iteration, aged ones too, past the cap. Proactive ones are evicted
+   while there are too many, and fill the batch up to the cap. Evicted ones keep their pages. */
+FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+{
+    fleeti_crowd crowd;
+    uint32_t i;
+    (void)pool;
+    while ((i = fleeti_agent_joiner(t, FLEETI_REACTIVE, 0)) != FLEET_NONE) {
+        if (fleet_table_join(t, i)) continue;
+        if ((i = fleeti_agent_victim(t)) == FLEET_NONE) break;
+        fleet_table_evict(t, i);
+    }
+    while ((i = fleeti_agent_joiner(t, FLEETI_PROACTIVE, FLEET_SLOT_AGED)) != FLEET_NONE &&
+           fleet_table_join(t, i)) {
+    }
+    if (fleeti_agent_defers_decode(t)) {
+        while ((i = fleeti_agent_victim(t)) != FLEET_NONE) fleet_table_evict(t, i);
+        return;
+    }
+    crowd = fleeti_crowd_of(t);
+    while (!fleeti_agent_fits(t, chunk, &crowd) && (i = fleeti_agent_victim(t)) != FLEET_NONE) {
+        fleet_table_evict(t, i);
+        crowd = fleeti_crowd_of(t);
+    }
+    while ((i = fleeti_agent_joiner(t, FLEETI_PROACTIVE, 0)) != FLEET_NONE) {
+        fleeti_crowd_add(&crowd, t->slots + i);
+        if (!fleeti_agent_fits(t, chunk, &crowd) || !fleet_table_join(t, i)) return;
+    }
+}
+
+/* Elastic: the chiplets of a decode pool that is idle help the prefill pool, until the next layer boundary after a
+   request could decode again. */
+FLEET_DEVICE uint32_t fleet_agent_lends(const fleet_table *t)
+{
+    if (t->desc.pools != 2 || t->pool[1].open || t->pool[1].suspended) return 0;
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        const fleet_slot *s = t->slots + i;
+        if (fleeti_ready(s) && (s->priority == FLEET_REACTIVE || (s->flags & FLEET_SLOT_AGED) ||
+                                !fleeti_agent_defers_decode(t)))
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- scheduling: boundaries ------------------------------------------------------------------ */
+
+/* The prompt's pages up to `prefilled` tokens are complete and may be reused. */
+FLEET_DEVICE void fleeti_insert_pages(fleet_table *t, uint32_t slot, uint32_t before)
+{
+    fleet_slot *s = t->slots + slot;
+    const uint32_t tokens = t->desc.page_tokens;
+    for (uint32_t i = before / tokens; i < s->prefilled / tokens; i++)
+        fleet_pages_insert(t->pages, &s->admission, fleeti_page_table(t, slot)[i],
+                           fleeti_prompt(t, slot) + (size_t)i * tokens);
+}
+
+FLEET_DEVICE void fleeti_close_chunk(fleet_table *t, uint32_t pool, const fleet_batch *b,
+                                     uint64_t now)
+{
+    const uint32_t slot = b->chunk.slot;
+    fleet_slot *s = t->slots + slot;
+    s->flags &= ~FLEET_SLOT_RUNNING;
+    if (b->chunk_end < t->desc.layers) {
+        s->chunk = b->chunk_rows, s->layer = b->chunk_end;
+        return;
+    }
+    s->prefilled += b->chunk_rows;
+    s->chunk = s->layer = 0;
+    fleeti_insert_pages(t, slot, s->prefilled - b->chunk_rows);
+    if (s->prefilled == s->prompt_tokens)
+        fleeti_yield(t, slot, fleeti_result_of(t, pool, t->desc.decode_rows), now);
+}
+
+/* Mean and largest error of the prediction, in thousandths of the measured time. */
+FLEET_DEVICE void fleeti_measure(fleet_table *t, const fleet_batch *b, uint64_t now)
+{
+    const float measured = (float)(now - b->begun) * t->desc.tick_ns;
+    float error = (float)b->predicted_ns - measured;
+    if (!b->predicted_ns || b->chunk_end < t->desc.layers || b->decode_end < t->desc.layers ||
+        !(measured > 0))
+        return;
+    error = (error < 0 ? -error : error) / measured * 1000;
+    if (error > 1e9f) error = 1e9f;
+    t->error_sum += error;
+    t->stats.predicted++;
+    t->stats.error_mean = (uint32_t)(t->error_sum / (float)t->stats.predicted);
+    if (error > (float)t->stats.error_max) t->stats.error_max = (uint32_t)error;
+}
+
+/* The pool's batch has ended: its rows' progress, and their tokens. */
+FLEET_DEVICE void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
+{
+    fleeti_pool *p = &t->pool[pool];
+    fleet_batch *b;
+    const fleet_row *rows;
+    if (!p->open) return;
+    b = fleeti_batch_of(t, pool, p->open - 1);
+    rows = fleeti_decode_rows(b);
+    p->open = 0;
+    if (pool == 0) t->lent = 0;
+    fleeti_measure(t, b, now);
+    if (b->chunk_rows) fleeti_close_chunk(t, pool, b, now);
+    if (b->decode_end < t->desc.layers) {
+        for (uint32_t i = 0; i < b->decode_rows; i++) fleeti_suspended(t, pool)[i] = rows[i];
+        p->suspended = b->decode_rows, p->resume = b->decode_end;
+        return;
+    }
+    for (uint32_t i = 0; i < b->decode_rows; i++) {
+        t->slots[rows[i].slot].flags &= ~FLEET_SLOT_RUNNING;
+        fleeti_yield(t, rows[i].slot, fleeti_result_of(t, pool, i), now);
+    }
+}
+
+/* Rows that a layer boundary has suspended do not resume after a stop. */
+FLEET_DEVICE void fleeti_drop_suspended(fleet_table *t, uint32_t pool)
+{
+    fleeti_pool *p = &t->pool[pool];
+    for (uint32_t i = 0; i < p->suspended; i++)
+        t->slots[fleeti_suspended(t, pool)[i].slot].flags &= ~FLEET_SLOT_RUNNING;
+    p->suspended = p->resume = 0;
+}
+
+FLEET_DEVICE void fleeti_compose_chunk(fleet_table *t, uint32_t slot, fleet_batch *b)
+{
+    fleet_slot *s = t->slots + slot;
+    b->chunk_rows = fleeti_chunk_rows(t, s);
+    b->chunk_begin = s->layer;
+    b->chunk_class = s->priority;
+    b->chunk.slot = slot, b->chunk.generation = s->generation;
+    b->chunk.position = s->prefilled;
+    b->chunk.kind =
+        s->prefilled + b->chunk_rows == s->prompt_tokens ? FLEET_ROW_LAST : FLEET_ROW_CHUNK;
+    s->chunk = b->chunk_rows;
+    s->flags |= FLEET_SLOT_RUNNING;
+    fleeti_extend(t, slot, s->prefilled + b->chunk_rows);
+}
+
+FLEET_DEVICE void fleeti_compose_decode(fleet_table *t, uint32_t pool, fleet_batch *b)
+{
+    fleeti_pool *p = &t->pool[pool];
+    fleet_row *rows = fleeti_decode_rows(b);
+    if (p->suspended) {
+        for (uint32_t i = 0; i < p->suspended; i++) rows[i] = fleeti_suspended(t, pool)[i];
+        b->decode_rows = p->suspended, b->decode_begin = p->resume;
+        p->suspended = p->resume = 0;
+        return;
+    }
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        fleet_slot *s = t->slots + i;
+        fleet_row *row = rows + b->decode_rows;
+        if (!(s->flags & FLEET_SLOT_JOINED) || !fleeti_ready(s)) continue;
+        row->slot = i, row->generation = s->generation;
+        row->position = fleeti_length(s) - 1;
+        row->kind = FLEET_ROW_DECODE;
+        s->flags |= FLEET_SLOT_RUNNING;
+        fleeti_extend(t, i, fleeti_length(s));
+        b->decode_rows++;
+    }
+}
+
+FLEET_DEVICE float fleeti_predict(const fleet_table *t, fleet_batch *b)
+{
+    uint32_t context = 0;
+    if (b->chunk_begin || b->decode_begin) return 0;
+    for (uint32_t i = 0; i < b->decode_rows; i++) context += fleeti_decode_rows(b)[i].position + 1;
+    return fleet_roofline_ns(
+        &t->desc.roofline,
+        fleeti_iteration_work(&t->desc, b->decode_rows, context, b->chunk_rows, b->chunk.position));
+}
+
+/* The first part of a boundary, by all lanes of the wave. */
+FLEET_DEVICE void fleeti_boundary_begin(fleet_table *t, uint32_t pool, uint64_t now)
+{
+    if (fleet_lane() == 0) fleeti_close(t, pool, now);
+    fleeti_take_in(t, now);
+    if (fleet_lane() != 0) return;
+    if (t->stop == FLEETI_STOP_NOW) fleeti_drop_suspended(t, pool);
+    fleeti_settle(t, now);
+}
+
+/* An empty batch of the step. */
+FLEET_DEVICE fleet_batch *fleeti_boundary_batch(fleet_table *t, uint32_t pool, uint32_t step,
+                                                uint64_t now)
+{
+    fleet_batch *b = fleeti_batch_of(t, pool, step % 2);
+    b->decode_rows = b->decode_begin = b->chunk_rows = b->chunk_begin = 0;
+    b->decode_end = b->chunk_end = t->desc.layers;
+    b->chunk_class = 0, b->lent = 0;
+    b->chunk.slot = b->chunk.generation = b->chunk.position = b->chunk.kind = 0;
+    b->begun = now, b->predicted_ns = 0;
+    return b;
+}
+/* Whether this pool works on prompts now; whether it decodes, beside that chunk. */
+FLEET_DEVICE uint32_t fleeti_boundary_prefills(const fleet_table *t, uint32_t pool)
+{
+    return t->stop != FLEETI_STOP_NOW && pool == 0;
+}
+FLEET_DEVICE uint32_t fleeti_boundary_decodes(const fleet_table *t, uint32_t pool, uint32_t chunk)
+{
+    if (t->stop == FLEETI_STOP_NOW || pool + 1 != t->desc.pools) return 0;
+    if (t->desc.pools == 2) return !t->lent;
+    return !(t->desc.one_stage && chunk != FLEET_NONE);
+}
+
+/* The requests in the batch are chosen. */
+FLEET_DEVICE void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint32_t chunk,
+                                          uint32_t decodes, fleet_batch *b)
+{
+    if (chunk != FLEET_NONE) fleeti_compose_chunk(t, chunk, b);
+    if (decodes) fleeti_compose_decode(t, pool, b);
+    if (!b->chunk_rows && !b->decode_rows) return;
+    for (uint32_t i = 0; i < b->decode_rows; i++) fleeti_result_of(t, pool, i)->result = 0;
+    fleeti_result_of(t, pool, t->desc.decode_rows)->result = 0;
+    b->predicted_ns = (uint32_t)fleeti_predict(t, b);
+}
+
+FLEET_DEVICE void fleeti_count_requests(fleet_table *t, const fleet_batch *b)
+{
+    fleet_server_stats *c = &t->stats;
+    for (uint32_t k = 0; k < 2; k++) c->queued[k] = c->prefill[k] = c->decode[k] = 0;
+    for (uint32_t i = 0; i < t->desc.requests; i++) {
+        const fleet_slot *s = t->slots + i;
+        if (s->phase == FLEET_PHASE_QUEUED) c->queued[s->priority]++;
+        if (s->phase == FLEET_PHASE_PREFILL) c->prefill[s->priority]++;
+        if (s->phase == FLEET_PHASE_DECODE) c->decode[s->priority]++;
+    }
+    c->decode_rows = b->decode_rows, c->chunk_rows = b->chunk_rows;
+    c->pages_available = fleet_pages_available(t->pages);
+}
+
+/* The last part, by all lanes: sends the events, and says what comes next. */
+FLEET_DEVICE uint32_t fleeti_boundary_end(fleet_table *t, uint32_t pool, uint32_t step)
+{
+    const fleet_batch *b = fleeti_batch_of(t, pool, step % 2);
+    uint32_t next = FLEET_SERVING_IDLE, sent = 0;
+    if (fleet_lane() == 0) {
+        if (b->chunk_rows || b->decode_rows) {
+            next = FLEET_SERVING_BATCH;
+            t->pool[pool].open = 1 + step % 2;
+            t->stats.iterations++;
+        } else if (t->stop) {
+            next = FLEET_SERVING_STOPPED;
+            for (uint32_t i = 0; i < t->desc.requests; i++)
+                if (t->slots[i].phase != FLEET_PHASE_FREE) next = FLEET_SERVING_IDLE;
+        }
+        if (next || t->outgoing) fleeti_count_requests(t, b);
+    }
+    fleet_wave_barrier();
+    /* The ring has room for every token that the host has not released, and for each request's last event. */
+    while (sent < t->outgoing)
+        sent += fleet_ring_try_push(&t->events, t->outbox + sent, t->outgoing - sent);
+    next = fleeti_first(next);
+    if (next || sent)
+        for (uint32_t i = fleet_lane(); i < sizeof t->stats / 4; i += fleet_wave_size())
+            fleet_store_relaxed_system(t->host_stats + i,
+                                       ((const uint32_t *)(const void *)&t->stats)[i]);
+    fleet_wave_barrier();
+    if (fleet_lane() == 0) t->outgoing = 0;
+    fleet_wave_barrier();
+    return next;
+}
+
+FLEET_DEVICE uint32_t fleeti_layer_suspends(const fleet_table *t, const fleet_batch *b,
+                                            uint32_t layer)
+{
+    return t->desc.suspend_decode && b->decode_rows && layer < b->decode_end;
+}
+/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way. */
+FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, const fleet_batch *b, uint32_t layer,
+                                         uint64_t now)
+{
+    if (!(b->chunk_rows && layer < b->chunk_end) && !fleeti_layer_suspends(t, b, layer)) return 0;
+    fleeti_take_in(t, now);
+    return 1;
+}
+
+/* The chunk ends before this layer if it gives way, or if its request ends. */
+FLEET_DEVICE uint32_t fleeti_layer_chunk(const fleet_table *t, fleet_batch *b, uint32_t layer,
+                                         uint32_t gives_way)
+{
+    if (!gives_way && t->stop != FLEETI_STOP_NOW &&
+        !(t->slots[b->chunk.slot].flags & FLEET_SLOT_CANCELLED))
+        return 0;
+    b->chunk_end = layer > b->chunk_begin ? layer : b->chunk_begin;
+    return 1;
+}
+FLEET_DEVICE uint32_t fleeti_layer_decode(const fleet_table *t, fleet_batch *b, uint32_t layer,
+                                          uint32_t gives_way)
+{
+    if (!gives_way && t->stop != FLEETI_STOP_NOW) return 0;
+    b->decode_end = layer > b->decode_begin ? layer : b->decode_begin;
+    return 1;
+}
+
+#define FLEETI_POLICY(name)                                                                        \
+    FLEET_DEVICE uint32_t name##_boundary(fleet_table *t, uint32_t pool, uint32_t step,            \
+                                          uint64_t now)                                            \
+    {                                                                                              \
+        fleeti_boundary_begin(t, pool, now);                                                       \
+        if (fleet_lane() == 0) {                                                                   \
+            fleet_batch *b = fleeti_boundary_batch(t, pool, step, now);                            \
+            uint32_t chunk = FLEET_NONE, decodes;                                                  \
+            name##_admit(t, now);                                                                  \
+            if (fleeti_boundary_prefills(t, pool)) chunk = name##_prefill(t, pool);                \
+            decodes = fleeti_boundary_decodes(t, pool, chunk);                                     \
+            if (decodes && !t->pool[pool].suspended) name##_decode(t, pool, chunk);                \
+            fleeti_boundary_compose(t, pool, chunk, decodes, b);                                   \
+            if (chunk != FLEET_NONE) b->lent = t->lent = name##_lends(t);                          \
+        }                                                                                          \
+        return fleeti_boundary_end(t, pool, step);                                                 \
+    }                                                                                              \
+    FLEET_DEVICE uint32_t name##_layer(fleet_table *t, uint32_t pool, uint32_t step,               \
+                                       uint32_t layer, uint64_t now)                               \
+    {                                                                                              \
+        fleet_batch *b = fleeti_batch_of(t, pool, step % 2);                                       \
+        uint32_t cut = 0;                                                                          \
+        if (!fleeti_layer_begin(t, b, layer, now)) return 0;                                       \
+        if (fleet_lane() == 0) {                                                                   \
+            uint32_t chunk = b->chunk_rows && layer < b->chunk_end, all = 1;                       \
+            name##_admit(t, now);                                                                  \
+            if (chunk) {                                                                           \
+                cut = fleeti_layer_chunk(t, b, layer, name##_preempts(t, pool, b->chunk.slot));    \
+                b->lent = t->lent = cut ? 0 : name##_lends(t);                                     \
+            }                                                                                      \
+            if ((!chunk || cut) && fleeti_layer_suspends(t, b, layer)) {                           \
+                for (uint32_t i = 0; i < b->decode_rows; i++)                                      \
+                    all &= name##_preempts(t, pool, fleeti_decode_rows(b)[i].slot);                \
+                cut |= fleeti_layer_decode(t, b, layer, all);                                      \
+            }                                                                                      \
+            t->stats.layers_cut += cut;                                                            \
+        }                                                                                          \
+        fleet_wave_barrier();                                                                      \
+        return fleeti_first(cut);                                                                  \
+    }
+
+/* The policy of the descriptor. */
+FLEET_DEVICE void fleet_server_admit(fleet_table *t, uint64_t now)
+{
+    if (t->desc.policy == FLEET_POLICY_FIFO)
+        fleet_fifo_admit(t, now);
+    else
+        fleet_agent_admit(t, now);
+}
+FLEET_DEVICE uint32_t fleet_server_prefill(fleet_table *t, uint32_t pool)
+{
+    return t->desc.policy == FLEET_POLICY_FIFO ? fleet_fifo_prefill(t, pool)
+                                               : fleet_agent_prefill(t, pool);
+}
+FLEET_DEVICE void fleet_server_decode(fleet_table *t, uint32_t pool, uint32_t chunk)
+{
+    if (t->desc.policy == FLEET_POLICY_FIFO)
+        fleet_fifo_decode(t, pool, chunk);
+    else
+        fleet_agent_decode(t, pool, chunk);
+}
+FLEET_DEVICE uint32_t fleet_server_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
+{
+    return t->desc.policy == FLEET_POLICY_FIFO ? fleet_fifo_preempts(t, pool, slot)
+                                               : fleet_agent_preempts(t, pool, slot);
+}
+FLEET_DEVICE uint32_t fleet_server_lends(const fleet_table *t)
+{
+    return t->desc.policy == FLEET_POLICY_FIFO ? fleet_fifo_lends(t) : fleet_agent_lends(t);
+}
+FLEET_POLICY(fleet_server)
+
 #endif /* FLEET_SCHED_H */
 
 /* ==== >>implementation: host code ============================================================= */
@@ -5843,6 +7172,410 @@ const char *fleet_pages_check(const fleet_pages *p)
         wrong = fleeti_pages_check_bucket(p, b, &found);
     if (wrong) return wrong;
     return found == keys ? NULL : "a cached page is in no bucket";
+}
+
+/* ---- serving: the host's end ----------------------------------------------------------------- */
+
+fleet_server_desc fleet_server_desc_default(void)
+{
+    fleet_server_desc d;
+    memset(&d, 0, sizeof d);
+    return d;
+}
+
+/* The descriptor with its defaults. */
+static fleet_server_desc fleeti_complete_server(const fleet_server_desc *desc)
+{
+    fleet_server_desc d = desc ? *desc : fleet_server_desc_default();
+    if (!d.requests) d.requests = 64;
+    if (!d.reactive_requests) d.reactive_requests = d.requests / 4;
+    if (!d.events) d.events = 32;
+    if (!d.pages) d.pages = 1024;
+    if (!d.page_tokens) d.page_tokens = 16;
+    if (!d.reactive_pages) d.reactive_pages = d.pages / 4;
+    if (!d.prompt_tokens) d.prompt_tokens = 4096;
+    if (!d.sequence_tokens) d.sequence_tokens = 8192;
+    if (!d.decode_rows) d.decode_rows = 64;
+    if (!d.chunk_rows) d.chunk_rows = 256;
+    if (!d.layers) d.layers = 1;
+    if (!(d.tick_ns > 0)) d.tick_ns = (float)FLEETI_CLOCK_NS;
+    if (!d.age_ticks) d.age_ticks = (uint64_t)(30e9f / d.tick_ns);
+    if (!d.pools) d.pools = 1;
+    return d;
+}
+
+/* Offsets of the parts. */
+typedef struct fleeti_server_layout {
+    size_t slots, prompts, page_tables, pages, batches, suspended, results, outbox, bytes;
+    size_t submissions, events, host_prompts, host_bytes;
+    size_t batch_bytes;
+    uint32_t submission_slots, event_slots, pages_of_slot;
+} fleeti_server_layout;
+
+static size_t fleeti_part(size_t *bytes, size_t more)
+{
+    const size_t at = *bytes;
+    *bytes += fleeti_lines(more);
+    return at;
+}
+static uint32_t fleeti_power_of_two(uint32_t least)
+{
+    uint32_t n = 2;
+    while (n < least) n *= 2;
+    return n;
+}
+
+static uint32_t fleeti_lay_out_server(fleeti_server_layout *l, const fleet_server_desc *d)
+{
+    const size_t n = d->requests;
+    memset(l, 0, sizeof *l);
+    if (n > 65536 || d->events > 4096 || n * (d->events + 1u) > 1u << 20) return 0;
+    if (d->reactive_requests > n || d->reactive_pages > d->pages) return 0;
+    if (d->pages > 1u << 24 || d->page_tokens > 65536 || d->layers > 65536) return 0;
+    if (d->prompt_tokens > 1u << 24 || d->sequence_tokens > 1u << 24) return 0;
+    if (d->decode_rows > 65536 || d->chunk_rows > 65536) return 0;
+    if (d->pools > FLEETI_POOLS || (uint32_t)d->policy > FLEET_POLICY_FIFO) return 0;
+    l->submission_slots = fleeti_power_of_two(d->requests);
+    l->event_slots = fleeti_power_of_two(d->requests * (d->events + 1));
+    l->pages_of_slot = (d->sequence_tokens + d->page_tokens - 1) / d->page_tokens;
+    l->batch_bytes = fleeti_lines(sizeof(fleet_batch) + d->decode_rows * sizeof(fleet_row));
+    fleeti_part(&l->bytes, sizeof(fleet_table));
+    l->slots = fleeti_part(&l->bytes, n * sizeof(fleet_slot));
+    l->prompts = fleeti_part(&l->bytes, n * d->prompt_tokens * 4);
+    l->page_tables = fleeti_part(&l->bytes, n * l->pages_of_slot * 4);
+    l->pages = fleeti_part(&l->bytes, fleet_pages_bytes(d->pages, d->page_tokens));
+    l->batches = fleeti_part(&l->bytes, 2 * d->pools * l->batch_bytes);
+    l->suspended = fleeti_part(&l->bytes, d->pools * d->decode_rows * sizeof(fleet_row));
+    l->results = fleeti_part(&l->bytes, d->pools * (d->decode_rows + 1u) * sizeof(fleeti_result));
+    l->outbox = fleeti_part(&l->bytes, 2 * n * sizeof(fleeti_notice));
+    fleeti_part(&l->host_bytes, sizeof(fleeti_desk) + n * sizeof(fleeti_desk_slot));
+    l->submissions = fleeti_part(&l->host_bytes,
+                                 fleet_ring_bytes(l->submission_slots, sizeof(fleeti_submission)));
+    l->events =
+        fleeti_part(&l->host_bytes, fleet_ring_bytes(l->event_slots, sizeof(fleeti_notice)));
+    l->host_prompts = fleeti_part(&l->host_bytes, n * d->prompt_tokens * 4);
+    return 1;
+}
+
+size_t fleet_server_bytes(const fleet_server_desc *desc)
+{
+    const fleet_server_desc d = fleeti_complete_server(desc);
+    fleeti_server_layout l;
+    return fleeti_lay_out_server(&l, &d) ? l.bytes : 0;
+}
+size_t fleet_server_host_bytes(const fleet_server_desc *desc)
+{
+    const fleet_server_desc d = fleeti_complete_server(desc);
+    fleeti_server_layout l;
+    return fleeti_lay_out_server(&l, &d) ? l.host_bytes : 0;
+}
+
+static fleeti_desk_slot *fleeti_desk_slots(const fleet_server *s)
+{
+    return (fleeti_desk_slot *)(void *)(s->desk + 1);
+}
+static uint32_t *fleeti_host_prompt(const fleet_server *s, uint32_t slot)
+{
+    fleeti_server_layout l;
+    fleeti_lay_out_server(&l, &s->desc);
+    return (uint32_t *)(void *)((char *)s->desk + l.host_prompts) +
+           (size_t)slot * s->desc.prompt_tokens;
+}
+
+/* Empty rings and an empty table. The desk's slots keep their generations. */
+static fleet_status fleeti_server_start(fleet_server *s, fleet_stream stream)
+{
+    fleeti_server_layout l;
+    char *table_bytes, *device = (char *)(void *)s->table, *host = (char *)(void *)s->desk_device;
+    fleet_table *t;
+    fleet_status status;
+    fleeti_lay_out_server(&l, &s->desc);
+    if (!(table_bytes = (char *)calloc(1, l.bytes))) return FLEET_ERROR_MEMORY;
+    t = (fleet_table *)(void *)table_bytes;
+    t->desc = s->desc;
+    t->slots = (fleet_slot *)(void *)(device + l.slots);
+    t->prompts = (uint32_t *)(void *)(device + l.prompts);
+    t->page_tables = (uint32_t *)(void *)(device + l.page_tables);
+    t->pages_of_slot = l.pages_of_slot;
+    t->pages = (fleet_pages *)(void *)(device + l.pages);
+    t->batches = (fleet_batch *)(void *)(device + l.batches);
+    t->batch_bytes = l.batch_bytes;
+    t->suspended = (fleet_row *)(void *)(device + l.suspended);
+    t->results = (fleeti_result *)(void *)(device + l.results);
+    t->outbox = (fleeti_notice *)(void *)(device + l.outbox);
+    t->desk = s->desk_device;
+    t->host_prompts = (const uint32_t *)(const void *)(host + l.host_prompts);
+    t->host_stats = &s->desk_device->stats[0].word;
+    t->aged_turn = 1;
+    t->changes = __atomic_load_n(&s->desk->changes.word, __ATOMIC_RELAXED);
+    t->cancels = __atomic_load_n(&s->desk->cancels.word, __ATOMIC_RELAXED);
+    memset(s->desk->stats, 0, sizeof s->desk->stats);
+    status = fleet_pages_init((fleet_pages *)(void *)(table_bytes + l.pages), s->desc.pages,
+                              s->desc.page_tokens);
+    if (!status)
+        status = fleet_ring_init(&s->desk->submissions, &t->submissions,
+                                 (char *)(void *)s->desk + l.submissions, host + l.submissions,
+                                 l.submission_slots, sizeof(fleeti_submission));
+    if (!status)
+        status = fleet_ring_init(&s->desk->events, &t->events, (char *)(void *)s->desk + l.events,
+                                 host + l.events, l.event_slots, sizeof(fleeti_notice));
+    if (!status) status = fleet_to_device(s->table, table_bytes, l.bytes, stream);
+    if (!status) status = fleet_stream_wait(stream);
+    free(table_bytes);
+    return status;
+}
+
+fleet_status fleet_server_init(fleet_server *s, const fleet_server_desc *desc, void *device_memory,
+                               void *pinned, void *pinned_device, fleet_stream stream)
+{
+    const fleet_server_desc d = fleeti_complete_server(desc);
+    if (!s || !device_memory || !pinned || !pinned_device) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    if (!fleet_server_bytes(&d)) return FLEET_ERROR_ARGUMENT;
+    s->desc = d;
+    s->table = (fleet_table *)device_memory;
+    s->desk = (fleeti_desk *)pinned;
+    s->desk_device = (fleeti_desk *)pinned_device;
+    memset(pinned, 0, fleet_server_host_bytes(&d));
+    return fleeti_server_start(s, stream);
+}
+
+fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
+                                 fleet_stream stream)
+{
+    void *device = NULL, *pinned = NULL, *pinned_device = NULL;
+    fleet_status status;
+    if (!s) return FLEET_ERROR_NULL;
+    memset(s, 0, sizeof *s);
+    if (!fleet_server_bytes(desc)) return FLEET_ERROR_ARGUMENT;
+    status = fleet_device_alloc(&device, fleet_server_bytes(desc));
+    if (!status)
+        status = fleet_pinned_alloc(&pinned, &pinned_device, fleet_server_host_bytes(desc));
+    if (!status) status = fleet_server_init(s, desc, device, pinned, pinned_device, stream);
+    if (status) {
+        if (device) fleet_device_free(device);
+        if (pinned) fleet_pinned_free(pinned);
+        memset(s, 0, sizeof *s);
+        return status;
+    }
+    s->owned = 1;
+    return FLEET_OK;
+}
+
+void fleet_server_free(fleet_server *s)
+{
+    if (!s) return;
+    if (s->owned) {
+        fleet_device_free(s->table);
+        fleet_pinned_free(s->desk);
+    }
+    memset(s, 0, sizeof *s);
+}
+
+static fleet_status fleeti_refuse_request(fleet_ticket *ticket, const char *field, uint32_t fits)
+{
+    ticket->field = field, ticket->fits = fits;
+    return FLEET_ERROR_ARGUMENT;
+}
+static fleet_status fleeti_check_request(const fleet_server_desc *d, const fleet_request *r,
+                                         fleet_ticket *ticket)
+{
+    /* Pages that requests of this class can have at all. */
+    const uint32_t pages = r->priority == FLEET_REACTIVE || d->policy == FLEET_POLICY_FIFO
+                               ? d->pages
+                               : d->pages - d->reactive_pages;
+    const uint64_t paged = (uint64_t)pages * d->page_tokens;
+    const uint32_t tokens = paged < d->sequence_tokens ? (uint32_t)paged : d->sequence_tokens;
+    const uint32_t prompt = d->prompt_tokens < tokens ? d->prompt_tokens : tokens - 1;
+    if ((uint32_t)r->priority > FLEET_PROACTIVE)
+        return fleeti_refuse_request(ticket, "priority", FLEET_PROACTIVE);
+    if (!r->prompt_tokens || r->prompt_tokens > prompt)
+        return fleeti_refuse_request(ticket, "prompt_tokens", prompt);
+    if (!r->max_tokens || r->max_tokens > tokens - r->prompt_tokens)
+        return fleeti_refuse_request(ticket, "max_tokens", tokens - r->prompt_tokens);
+    return FLEET_OK;
+}
+
+/* A free slot for a request of the class, now taken; FLEET_NONE: there is none. */
+static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority)
+{
+    const uint32_t first = priority == FLEET_REACTIVE ? 0 : s->desc.reactive_requests;
+    const uint32_t n = s->desc.requests - first;
+    const uint32_t begin = __atomic_fetch_add(&s->desk->cursor, 1, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < n; i++) {
+        fleeti_desk_slot *desk = fleeti_desk_slots(s) + first + (begin + i) % n;
+        uint32_t is_free = 0;
+        /* Acquires what the thread that read the last event has left. Pair: fleeti_free_slot. */
+        if (__atomic_compare_exchange_n(&desk->taken, &is_free, 1, 0, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_RELAXED))
+            return first + (begin + i) % n;
+    }
+    return FLEET_NONE;
+}
+static void fleeti_free_slot(fleeti_desk_slot *desk)
+{
+    __atomic_store_n(&desk->taken, 0, __ATOMIC_RELEASE);
+}
+
+static uint64_t fleeti_request_id(uint32_t slot, uint32_t generation)
+{
+    return (uint64_t)generation << 32 | (slot + 1);
+}
+/* The slot that an id names, if the request in it is this one; else null. */
+static fleeti_desk_slot *fleeti_slot_of_id(const fleet_server *s, uint64_t id)
+{
+    const uint32_t slot = (uint32_t)id - 1;
+    fleeti_desk_slot *desk;
+    if (!s || !s->desk || slot >= s->desc.requests) return NULL;
+    desk = fleeti_desk_slots(s) + slot;
+    return __atomic_load_n(&desk->generation, __ATOMIC_ACQUIRE) == (uint32_t)(id >> 32) ? desk
+                                                                                        : NULL;
+}
+
+/* Publishes what this thread has pushed, cancelled or released to the boundary. Pair: fleeti_take_in (edge 31). */
+static void fleeti_desk_changed(fleet_server *s, uint32_t cancels)
+{
+    if (cancels) __atomic_fetch_add(&s->desk->cancels.word, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&s->desk->changes.word, 1, __ATOMIC_RELEASE);
+}
+
+fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_ticket *ticket)
+{
+    fleeti_submission m;
+    fleeti_desk_slot *desk;
+    fleet_status status;
+    uint32_t generation;
+    if (!s || !s->desk || !r || !ticket || !r->prompt) return FLEET_ERROR_NULL;
+    ticket->id = 0, ticket->field = NULL, ticket->fits = 0;
+    if ((status = fleeti_check_request(&s->desc, r, ticket))) return status;
+    if (__atomic_load_n(&s->desk->stop.word, __ATOMIC_RELAXED) ||
+        __atomic_load_n(&s->desk->ended, __ATOMIC_RELAXED))
+        return FLEET_ERROR_ABORTED;
+    m.slot = fleeti_take_slot(s, r->priority);
+    if (m.slot == FLEET_NONE) return FLEET_ERROR_BUSY;
+    desk = fleeti_desk_slots(s) + m.slot;
+    generation = desk->generation + 1 ? desk->generation + 1 : 1;
+    m.generation = generation, m.priority = (uint32_t)r->priority;
+    m.prompt_tokens = r->prompt_tokens, m.max_tokens = r->max_tokens;
+    memcpy(fleeti_host_prompt(s, m.slot), r->prompt, (size_t)r->prompt_tokens * 4);
+    __atomic_store_n(&desk->released, (uint64_t)generation << 32, __ATOMIC_RELAXED);
+    __atomic_store_n(&desk->tokens, 0, __ATOMIC_RELAXED);
+    /* Pair: fleeti_slot_of_id. */
+    __atomic_store_n(&desk->generation, generation, __ATOMIC_RELEASE);
+    ticket->id = fleeti_request_id(m.slot, generation);
+    /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the table. */
+    status = fleet_ring_push(&s->desk->submissions, &m);
+    fleeti_desk_changed(s, 0);
+    return status;
+}
+
+void fleet_server_cancel(fleet_server *s, uint64_t id)
+{
+    fleeti_desk_slot *desk = fleeti_slot_of_id(s, id);
+    uint32_t was;
+    if (!desk) return;
+    was = __atomic_load_n(&desk->cancelled, __ATOMIC_RELAXED);
+    /* Generations only grow: a late cancel does not undo that of a newer request. */
+    while ((int32_t)(was - (uint32_t)(id >> 32)) < 0)
+        if (__atomic_compare_exchange_n(&desk->cancelled, &was, (uint32_t)(id >> 32), 0,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            break;
+    fleeti_desk_changed(s, 1);
+}
+
+void fleet_server_stop(fleet_server *s, uint32_t drain)
+{
+    uint32_t was = 0;
+    if (!s || !s->desk) return;
+    /* A drain does not take a stop back. */
+    if (drain)
+        __atomic_compare_exchange_n(&s->desk->stop.word, &was, FLEETI_STOP_DRAIN, 0,
+                                    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    else
+        __atomic_store_n(&s->desk->stop.word, FLEETI_STOP_NOW, __ATOMIC_RELAXED);
+    fleeti_desk_changed(s, 1);
+}
+
+void fleet_server_ended(fleet_server *s, fleet_status status)
+{
+    if (s && s->desk) __atomic_store_n(&s->desk->ended, 1 + (uint32_t)status, __ATOMIC_RELEASE);
+}
+
+/* The last event of a request that the launch has not ended. */
+static uint32_t fleeti_poll_left(fleet_server *s, uint32_t ended, fleet_server_event *event)
+{
+    for (uint32_t i = 0; i < s->desc.requests; i++) {
+        fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
+        uint32_t taken = 1;
+        if (!__atomic_compare_exchange_n(&desk->taken, &taken, 2, 0, __ATOMIC_ACQUIRE,
+                                         __ATOMIC_RELAXED))
+            continue;
+        memset(event, 0, sizeof *event);
+        event->id = fleeti_request_id(i, desk->generation);
+        event->kind = ended > 1 ? FLEET_EVENT_FAILED : FLEET_EVENT_CANCELLED;
+        event->index = desk->tokens;
+        event->status = (fleet_status)(ended - 1);
+        fleeti_free_slot(desk);
+        return 1;
+    }
+    return 0;
+}
+
+uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
+{
+    fleeti_notice n;
+    uint32_t ended;
+    if (!s || !s->desk || !event) return 0;
+    /* Acquires all events of a launch that has ended. */
+    ended = __atomic_load_n(&s->desk->ended, __ATOMIC_ACQUIRE);
+    if (!fleet_ring_pop(&s->desk->events, &n)) return ended ? fleeti_poll_left(s, ended, event) : 0;
+    event->id = fleeti_request_id(n.slot, n.generation);
+    event->tick = (uint64_t)n.tick[1] << 32 | n.tick[0];
+    event->kind = (fleet_event_kind)n.kind;
+    event->token = n.token, event->index = n.index;
+    event->status = (fleet_status)n.status;
+    if (event->kind == FLEET_EVENT_TOKEN)
+        __atomic_store_n(&fleeti_desk_slots(s)[n.slot].tokens, n.index + 1, __ATOMIC_RELAXED);
+    else
+        fleeti_free_slot(fleeti_desk_slots(s) + n.slot);
+    return 1;
+}
+
+void fleet_server_release(fleet_server *s, const fleet_server_event *event)
+{
+    fleeti_desk_slot *desk;
+    uint64_t was;
+    if (!event || event->kind != FLEET_EVENT_TOKEN || !(desk = fleeti_slot_of_id(s, event->id)))
+        return;
+    was = __atomic_load_n(&desk->released, __ATOMIC_RELAXED);
+    /* The generation is in the word: a late release gives no room to a newer request. Pair: fleeti_send. */
+    while (was >> 32 == event->id >> 32)
+        if (__atomic_compare_exchange_n(&desk->released, &was, was + 1, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+            break;
+    fleeti_desk_changed(s, 0);
+}
+
+fleet_status fleet_server_reset(fleet_server *s, fleet_stream stream)
+{
+    fleet_status status;
+    if (!s || !s->desk) return FLEET_ERROR_NULL;
+    for (uint32_t i = 0; i < s->desc.requests; i++)
+        if (__atomic_load_n(&fleeti_desk_slots(s)[i].taken, __ATOMIC_ACQUIRE))
+            return FLEET_ERROR_BUSY;
+    status = fleeti_server_start(s, stream);
+    s->desk->stop.word = 0;
+    __atomic_store_n(&s->desk->ended, 0, __ATOMIC_RELEASE);
+    return status;
+}
+
+void fleet_server_stats_read(const fleet_server *s, fleet_server_stats *stats)
+{
+    const uint32_t *words;
+    if (!s || !s->desk || !stats) return;
+    words = &s->desk->stats[0].word;
+    for (uint32_t i = 0; i < sizeof *stats / 4; i++)
+        ((uint32_t *)(void *)stats)[i] = __atomic_load_n(words + i, __ATOMIC_RELAXED);
 }
 
 /* ---- trace: the log -------------------------------------------------------------------------- */
