@@ -13,18 +13,16 @@
 #define STAGE_BLOCKS (STAGE_K / BLOCK_K)
 #define K_ALIGN STAGE_K /* so that every tile is a whole number of stages */
 
-/* As many stages as fit in the smallest GPU that is compiled for, beside LDS_BYTES and what the kit
-   takes: 227 KB from 9.0 on, 163 KB in 8.0 and 8.7, 99 KB elsewhere. */
+/* As many stages as fit in a GPU beside LDS_BYTES and what the kit takes: 227 KB from 9.0 on, 163 KB in 8.0 and 8.7,
+   99 KB elsewhere. The host and all kernels of a program have one ring. */
 #if !defined(DECODER_STAGES)
+#define DECODER_STAGES_OF(arch)                                                                    \
+    ((arch) >= 900 && (arch) < 1200 ? 24 : (arch) == 800 || (arch) == 870 ? 16 : 8)
 #define DECODER_FIRST_OF(first, ...) first
 #define DECODER_FIRST(...) DECODER_FIRST_OF(__VA_ARGS__, 0)
-#define DECODER_ARCH DECODER_FIRST(__CUDA_ARCH_LIST__) /* the list is sorted */
-#if DECODER_ARCH >= 900 && DECODER_ARCH < 1200
-#define DECODER_STAGES 24
-#elif DECODER_ARCH == 800 || DECODER_ARCH == 870
-#define DECODER_STAGES 16
-#else
-#define DECODER_STAGES 8
+#define DECODER_STAGES DECODER_STAGES_OF(DECODER_FIRST(__CUDA_ARCH_LIST__))
+#if defined(__CUDA_ARCH__) && DECODER_STAGES_OF(__CUDA_ARCH__) != DECODER_STAGES
+#error "The rings differ in size: build for one kind of GPU (-arch), or define DECODER_STAGES"
 #endif
 #endif
 
