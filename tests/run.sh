@@ -778,6 +778,7 @@ group_cuda() {
     for file in examples/qwen3/backend_nvidia.h examples/qwen3/nvidia/*.h; do
         check "alone/$(stem "$file")" nvcc -x cu -std=c++17 -arch=sm_90a -Werror all-warnings -I. "${stb_flags[@]}" -ptx "$file" -o /dev/null
     done
+    check one_ring one_ring
     ended build/qwen3
     [ $decoder_arch != sm_90a ] || check registers cuda_registers "$out/build/qwen3.log"
     nvidia-smi -L >/dev/null 2>&1 || {
@@ -817,6 +818,13 @@ sanitized() { # TOOL PROGRAM [TEST]
         check "$1/$2" timeout -k 5 "$(stretched 180)" compute-sanitizer --tool "$1" --launch-count 400 --error-exitcode 99 "$out/$2" "${@:3}"
 }
 
+# A program of the decoder for GPUs with rings of different sizes is refused, and one for sm_90 and sm_90a is not.
+one_ring() {
+    local ring=(nvcc -x cu -std=c++17 -gencode "arch=compute_90a,code=sm_90a" -I. "${stb_flags[@]}" -fatbin examples/qwen3/nvidia/pipeline.h -o /dev/null)
+    "${ring[@]}" -gencode "arch=compute_90,code=sm_90" || return 1
+    "${ring[@]}" -gencode "arch=compute_80,code=sm_80" 2>&1 | grep 'error "The rings differ in size'
+}
+
 # The decoder's kernels for STATIC plans keep everything in registers, and ptxas makes no wgmma
 # wait for the one before.
 cuda_registers() { # LOG
@@ -838,8 +846,7 @@ cuda_build() { # FILE BINARY [OPTION...]
     local archs=("${cuda_archs[@]}")
     if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then archs=("${cuda_archs[1]}"); fi
     case $1 in
-    # For one architecture alone: where the decoder is built for several, all have the smallest one's ring of slots
-    # (nvidia/pipeline.h), and with that of 8.0 the kernels for 9.0a have no wgmma and spill.
+    # For one architecture alone, whose ring it has (nvidia/pipeline.h).
     examples/qwen3/*) nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" "${qwen3_libraries[@]}" ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
