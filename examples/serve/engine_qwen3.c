@@ -155,6 +155,16 @@ static void *follow_steps(void *user)
     return NULL;
 }
 
+/* Under the lock: ends the launch that runs, if no job needs it any more. */
+static void abort_unwanted(engine *e)
+{
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < e->n; i++) wanted += !e->batch[i]->cancelled;
+    if (wanted || !e->running) return;
+    e->aborted = 1;
+    fleet_state_abort(&e->running->state);
+}
+
 /* Decodes the batch. 0, or -1 and s->error. */
 static int launch_run(launch *l)
 {
@@ -165,6 +175,7 @@ static int launch_run(launch *l)
         return session_fail(&l->s, "memory", "no thread can be made");
     pthread_mutex_lock(&e->lock);
     e->running = &l->s;
+    abort_unwanted(e); /* jobs may have been cancelled while the session was opened */
     pthread_mutex_unlock(&e->lock);
     bad = session_run(&l->s);
     pthread_mutex_lock(&e->lock);
@@ -401,16 +412,6 @@ engine_status engine_submit(engine *e, const engine_job *given, uint64_t *ticket
     if (j) free(j->prompt);
     free(j);
     return status;
-}
-
-/* Under the lock: ends the launch that runs, if no job needs it any more. */
-static void abort_unwanted(engine *e)
-{
-    uint32_t wanted = 0;
-    for (uint32_t i = 0; i < e->n; i++) wanted += !e->batch[i]->cancelled;
-    if (wanted || !e->running) return;
-    e->aborted = 1;
-    fleet_state_abort(&e->running->state);
 }
 
 void engine_cancel(engine *e, uint64_t ticket)

@@ -72,7 +72,9 @@ static uint32_t draw(uint64_t *seed, uint32_t n)
     return (uint32_t)(*seed >> 33) % n;
 }
 
-static void bench_open(test_run *t, bench *b, uint32_t batch, uint32_t queue)
+#define FIXTURE "tests/fixtures/qwen3-tiny"
+
+static void bench_open(test_run *t, bench *b, const char *dir, uint32_t batch, uint32_t queue)
 {
     char error[512];
     uint64_t seed = 7;
@@ -80,8 +82,8 @@ static void bench_open(test_run *t, bench *b, uint32_t batch, uint32_t queue)
     memset(&desc, 0, sizeof desc);
     memset(b, 0, sizeof *b);
     setenv("TEST_STEP_US", "20", 1);
-    desc.dir = "tests/fixtures/qwen3-tiny";
-    desc.context = 128, desc.batch = batch, desc.queue = queue;
+    desc.dir = dir;
+    desc.context = 512, desc.batch = batch, desc.queue = queue;
     desc.on_event = on_event, desc.user = b;
     b->e = engine_open(&desc, error, sizeof error);
     if (!b->e) test_fail(t, __FILE__, __LINE__, "%s", error);
@@ -89,7 +91,7 @@ static void bench_open(test_run *t, bench *b, uint32_t batch, uint32_t queue)
     for (uint32_t k = 0; k < KINDS; k++) {
         kind *of = &b->kinds[k];
         of->n_prompt = 1 + draw(&seed, 48), of->max_tokens = 1 + draw(&seed, MOST_TOKENS);
-        for (uint32_t i = 0; i < of->n_prompt; i++) of->prompt[i] = draw(&seed, 512);
+        for (uint32_t i = 0; i < of->n_prompt; i++) of->prompt[i] = draw(&seed, 500);
     }
 }
 
@@ -174,7 +176,7 @@ static void same_tokens_as_alone(test_run *t)
     engine_load load;
     uint32_t finished = 0;
     bench b;
-    bench_open(t, &b, 8, 20);
+    bench_open(t, &b, FIXTURE, 8, 20);
     run_alone(t, &b);
     for (uint32_t i = 0; i < SUBMITTERS; i++) {
         s[i].b = &b, s[i].number = i, s[i].jobs = jobs;
@@ -199,7 +201,7 @@ static void full_queues(test_run *t)
 {
     uint32_t taken[JOB_CLASSES] = {0, 0}, n = 0;
     bench b;
-    bench_open(t, &b, 1, 3);
+    bench_open(t, &b, FIXTURE, 1, 3);
     for (uint32_t i = 0; i < 200; i++)
         for (uint32_t k = 0; k < JOB_CLASSES; k++) {
             const engine_load load = engine_load_of(b.e);
@@ -220,7 +222,7 @@ static void stop_ends_every_job(test_run *t)
     record extra;
     uint32_t cancelled = 0;
     bench b;
-    bench_open(t, &b, 8, 100);
+    bench_open(t, &b, FIXTURE, 8, 100);
     run_alone(t, &b);
     for (uint32_t i = 0; i < 100; i++)
         if (submit(&b, &b.records[KINDS + i], &b.kinds[i % KINDS], (job_class)(i % 2)))
@@ -239,6 +241,112 @@ static void stop_ends_every_job(test_run *t)
     engine_cancel(b.e, 1); /* has ended long ago */
     bench_close(&b);
 }
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A long job that is cancelled as soon as it runs is not decoded to its end: five of them take less time than three that
+   are. */
+static void cancelled_jobs_end_early(test_run *t)
+{
+    double whole, cancelled;
+    kind slow;
+    bench b;
+    bench_open(t, &b, FIXTURE, 8, 100);
+    memset(&slow, 0, sizeof slow);
+    slow.n_prompt = 1, slow.max_tokens = 500;
+    whole = seconds_now();
+    CHECK_INT(submit(&b, &b.records[0], &slow, JOB_REACTIVE), ENGINE_OK);
+    CHECK(soon(&b, 1));
+    whole = seconds_now() - whole;
+    CHECK_INT(b.records[0].n, 500);
+    cancelled = seconds_now();
+    for (uint32_t i = 1; i <= 5; i++) {
+        CHECK_INT(submit(&b, &b.records[i], &slow, JOB_REACTIVE), ENGINE_OK);
+        while (!engine_load_of(b.e).running[JOB_REACTIVE]) pause_us(20);
+        engine_cancel(b.e, b.records[i].ticket);
+        CHECK(soon(&b, i + 1));
+        CHECK_INT(b.records[i].end, ENGINE_CANCELLED);
+    }
+    cancelled = seconds_now() - cancelled;
+    if (cancelled > 3 * whole)
+        test_fail(t, __FILE__, __LINE__, "%g s for five cancelled ones, one takes %g", cancelled,
+                  whole);
+    bench_close(&b);
+}
+
+#if defined(ENGINE_QWEN3)
+/* Copies a file into a folder. */
+static void copy_file(const char *name, const char *dir, void (*change)(char *bytes, size_t n))
+{
+    char path[512], *bytes = (char *)calloc(1, 1u << 22);
+    size_t n;
+    FILE *f;
+    snprintf(path, sizeof path, FIXTURE "/%s", name);
+    f = fopen(path, "rb");
+    n = f ? fread(bytes, 1, (1u << 22) - 1, f) : 0;
+    if (f) fclose(f);
+    if (change) change(bytes, n);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f)) abort();
+    free(bytes);
+}
+
+/* The embedding of token 507 becomes so large that its logits are not finite. */
+static void enlarge_embedding(char *bytes, size_t n)
+{
+    const char *at = bytes + 8;
+    uint64_t header, begin;
+    memcpy(&header, bytes, 8);
+    at = strstr(at, "\"model.embed_tokens.weight\"");
+    at = at ? strstr(at, "\"data_offsets\":[") : NULL;
+    if (!at) abort();
+    begin = 8 + header + strtoull(at + 16, NULL, 10) + (uint64_t)507 * 128 * 2;
+    if (begin + 128 * 2 > n) abort();
+    memset(bytes + begin, 0x7f, 128 * 2);
+}
+
+/* A request whose logits are not finite fails. Those beside it in its launch do not, and lose and repeat no token. */
+static void bad_logits_of_one(test_run *t)
+{
+    char dir[] = "/tmp/fleet-serve-XXXXXX", file[64];
+    record *r;
+    kind bad;
+    bench b;
+    if (!mkdtemp(dir)) abort();
+    copy_file("config.json", dir, NULL);
+    copy_file("model.safetensors", dir, enlarge_embedding);
+    bench_open(t, &b, dir, 16, 100);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%s/%s", dir, i ? "config.json" : "model.safetensors");
+        unlink(file);
+    }
+    rmdir(dir);
+    run_alone(t, &b);
+    memset(&bad, 0, sizeof bad);
+    bad.prompt[0] = 1, bad.prompt[1] = 507, bad.prompt[2] = 3, bad.n_prompt = 3, bad.max_tokens = 5;
+    r = &b.records[KINDS];
+    for (uint32_t i = 0; i < 13;
+         i++) /* the first keeps the engine busy; the others are one launch */
+        if (submit(&b, &r[i], i == 6 ? &bad : &b.kinds[i % KINDS], (job_class)(i % 2)))
+            test_fail(t, __FILE__, __LINE__, "job %u is not taken", i);
+    CHECK(soon(&b, KINDS + 13));
+    for (uint32_t i = 0; i < 13 && !t->failed_here; i++)
+        if (i != 6) {
+            check_record(t, &r[i], i);
+            CHECK_INT(r[i].end, ENGINE_FINISHED);
+        }
+    CHECK_INT(r[6].end, ENGINE_FAILED);
+    CHECK_INT(r[6].ends, 1);
+    CHECK_INT(engine_load_of(b.e).failed, 0);
+    bench_close(&b);
+}
+#endif
 
 static void opens_nothing(test_run *t)
 {
@@ -261,6 +369,10 @@ static void tests(test_run *t)
     TEST(same_tokens_as_alone);
     TEST(full_queues);
     TEST(stop_ends_every_job);
+    TEST(cancelled_jobs_end_early);
+#if defined(ENGINE_QWEN3)
+    TEST(bad_logits_of_one);
+#endif
     TEST(opens_nothing);
 }
 TEST_MAIN(tests)
