@@ -502,11 +502,11 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds);
 
 /* Weights need no event, so their copies should never pause. The last wave of each workgroup, the producer, copies
    them into a ring of stages in LDS, ahead of the tasks that use them; the other waves acquire the stages in order.
-   fleet_sched.h runs the producer, which calls a task's stream function: it declares the spans of weights that the
+   fleet_sched.h runs the producer, which calls a task's producer function: it declares the spans of weights that the
    task's tile is going to read. Each span is cut into parts of a stage's size. Section >>layout describes the
    protocol. */
 typedef struct fleet_consumer fleet_consumer; /* the tile's side */
-typedef struct fleet_producer fleet_producer; /* the stream function's side */
+typedef struct fleet_producer fleet_producer; /* the producer function's side */
 
 /* In a tile. */
 
@@ -537,11 +537,11 @@ FLEET_DEVICE void fleet_stage_release(const fleet_consumer *s, uint32_t sharers)
 /* Releases the last n stages, which fleet_stages_acquire acquired at once. */
 FLEET_DEVICE void fleet_stages_release(const fleet_consumer *s, uint32_t n, uint32_t sharers);
 
-/* In a stream function. */
+/* In a producer function. */
 
 /* Declares the next span that the current task reads: `bytes` bytes from `at`, both multiples of 16. The memory must
    not change while the launch runs, unless fleet_producer_await_step has made it safe to read. All lanes that run a
-   stream function call it. */
+   producer function call it. */
 FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_t bytes);
 /* Throttles the producer from here on, for the tasks that follow as well: the workgroup's copies start at least
    `cycles` cycles of the GPU's clock apart, 0 (the default: as soon as a stage is free) to 65,535. Where all
@@ -550,17 +550,17 @@ FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_
    the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2% less with 285 or 340. It works
    on NVIDIA only: on AMD the counter of loads limits the copies, and the CPU makes none. */
 FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles);
-/* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its stream function first
+/* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its producer function first
    fills some with data that no wave reads. */
 FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p);
-/* Waits until the current task's events are complete, so that the stream function may read what other tasks of this
+/* Waits until the current task's events are complete, so that the producer function may read what other tasks of this
    launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
-/* Waits until all tasks of the previous step have ended on all workers, so that the stream function may read, and
+/* Waits until all tasks of the previous step have ended on all workers, so that the producer function may read, and
    the producer may copy, what tasks of earlier steps of this launch wrote. It does not cover what the task's own
    step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
    declared buffers let steps run ahead, it waits for the task's own events instead, which cover the step. A task may
-   end before its stream function has read, unless it acquires a stage that was declared after the read: only then
+   end before its producer function has read, unless it acquires a stage that was declared after the read: only then
    may later steps overwrite what it read. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
 
@@ -3876,7 +3876,7 @@ FLEET_DEVICE void fleet_stages_release(const fleet_consumer *s, uint32_t n, uint
         fleeti_stage_release(&s->ring, (first + i) % s->ring.stages, s->waves / sharers);
 }
 
-/* ---- weight pipeline: in a stream function ---- */
+/* ---- weight pipeline: in a producer function ---- */
 
 /* The producer's side. */
 struct fleet_producer {
@@ -3895,7 +3895,7 @@ struct fleet_producer {
 };
 
 /* The producer's lanes stay together: they read the same values, and any() tells the compiler so. What a stream
-   function declares is made uniform as well; this tells the compiler again, where a stream function has made it lose
+   function declares is made uniform as well; this tells the compiler again, where a producer function has made it lose
    that. */
 FLEET_DEVICE void fleeti_producer_uniform(fleet_producer *p)
 {

@@ -101,11 +101,11 @@ typedef struct fleet_ctx {
     uint32_t group; /* FLEET_BLOCK, or FLEET_WAVE in a wavefront-task */
     uint32_t grid;  /* index in the plan */
     fleeti_thread self;
-    fleeti_pipeline stream;
-    uint32_t stream_tag;
+    fleeti_pipeline pipeline;
+    uint32_t pipeline_tag;
     /* 1: the next two say where the task's stages begin; 0: not known yet */
-    uint32_t stream_located;
-    uint32_t stream_slot, stream_use;
+    uint32_t pipeline_located;
+    uint32_t pipeline_stage, pipeline_use;
 } fleet_ctx;
 
 /* A barrier of the threads that run the task. Use it in tiles: where the workgroup has a weight pipeline, its
@@ -152,7 +152,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 #define FLEET_DISPATCH(set, LIST)                                                                  \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
-    FLEETI_NO_STREAM(set)
+    FLEETI_NO_PIPELINE(set)
 
 /* Prefetch: what a tile may fetch before its events are complete, such as its weights. FLEET_PREFETCH(name,
    args_type) { ... } gets what the tile `name` gets, and runs just before the task waits. It does not run
@@ -168,7 +168,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
 
 #define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
     FLEETI_DISPATCH(set, LIST)                                                                     \
-    FLEETI_NO_STREAM(set)                                                                          \
+    FLEETI_NO_PIPELINE(set)                                                                        \
     enum { fleeti_##set##_prefetches = 1 };                                                        \
     FLEET_DEVICE void fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,         \
                                               const set *fleeti_a)                                 \
@@ -179,40 +179,41 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
     }
 
 /* Weight pipeline: memory that no task writes, such as weights, is copied to LDS ahead of the tile that reads it.
-   FLEET_PRODUCER(name, args_type) { fleet_producer_copy(spans, at, bytes); ... } gets what the tile `name` gets, and declares
+   FLEET_PRODUCER(name, args_type) { fleet_producer_copy(producer, at, bytes); ... } gets what the tile `name` gets, and declares
    what the tile will read, in the order in which it will. One additional wave of each workgroup, the producer, runs
    these functions and copies the spans to a ring of stages in LDS. Under STATIC it follows the worker's own queue,
    as far ahead of the tasks and of the events that they wait for as the ring has room; else it begins when the task
    may run. Each wave of the tile acquires and releases the stages in order:
-       fleet_consumer weights = fleet_consumer_open(&ctx);
-       while (...) { p = fleet_stage_acquire(&weights); ... fleet_stage_release(&weights, sharers); }
-   A stream function may read what other tasks of the launch wrote, such as run-time tensors, only after
+       fleet_consumer consumer = fleet_consumer_open(&ctx);
+       while (...) { p = fleet_stage_acquire(&consumer); ... fleet_stage_release(&consumer, sharers); }
+   A producer function may read what other tasks of the launch wrote, such as run-time tensors, only after
    fleet_producer_await_task. It may read, and declare, what tasks of earlier steps wrote after fleet_producer_await_step.
    Wavefront-tasks have no pipeline.
-   FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, slots, slot_bytes) is FLEET_DISPATCH with STREAMS(TILE, P) for the
-   tiles that have one. slots: the number of stages. slot_bytes: bytes of a stage, a multiple of 1024; on NVIDIA the
+   FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes) is FLEET_DISPATCH with PRODUCERS(TILE, P) for the
+   tiles that have one. stages: their number. stage_bytes: bytes of each, a multiple of 1024; on NVIDIA the
    stages have that alignment in the dynamic LDS of FLEET_WORKER_LOOP. A launch adds FLEET_PIPELINE_BYTES(set), the LDS
    of the ring, and the threads of the producer. On the CPU nothing is copied: a stage is the span itself. */
 #define FLEET_PRODUCER(name, args_type)                                                            \
-    FLEET_DEVICE void fleeti_stream_##name(FLEETI_TILE_PARAMETERS(args_type), fleet_producer *spans)
+    FLEET_DEVICE void fleeti_producer_of_##name(FLEETI_TILE_PARAMETERS(args_type),                 \
+                                                fleet_producer *producer)
 
-#define FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, slots, slot_bytes)                        \
+#define FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes)                    \
     FLEETI_DISPATCH(set, LIST)                                                                     \
     FLEETI_NO_PREFETCH(set)                                                                        \
     typedef char                                                                                   \
-        fleeti_##set##_slot_bytes_must_be_a_multiple_of_1024[(slot_bytes) % 1024 ? -1 : 1];        \
-    enum { fleeti_##set##_slots = (slots), fleeti_##set##_slot_bytes = (slot_bytes) };             \
-    FLEET_DEVICE void fleeti_##set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,           \
-                                            const set *fleeti_a, fleet_producer *fleeti_s)         \
+        fleeti_##set##_stage_bytes_must_be_a_multiple_of_1024[(stage_bytes) % 1024 ? -1 : 1];      \
+    enum { fleeti_##set##_stages = (stages), fleeti_##set##_stage_bytes = (stage_bytes) };         \
+    FLEET_DEVICE void fleeti_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
+                                             const set *fleeti_a, fleet_producer *fleeti_s)        \
     {                                                                                              \
         switch (fleeti_t) {                                                                        \
-            STREAMS(FLEETI_PIPELINE_CASE, set)                                                     \
+            PRODUCERS(FLEETI_PIPELINE_CASE, set)                                                   \
         }                                                                                          \
     }
 #define FLEET_PIPELINE_BYTES(set)                                                                  \
-    (fleeti_##set##_slots > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_##set##_slots,              \
-                                                      (uint32_t)fleeti_##set##_slot_bytes)         \
-                              : 0u)
+    (fleeti_##set##_stages > 0 ? FLEETI_PIPELINE_BYTES((uint32_t)fleeti_##set##_stages,            \
+                                                       (uint32_t)fleeti_##set##_stage_bytes)       \
+                               : 0u)
 
 /* Opens the pipeline for this wave, before the first stage of the task in hand. */
 FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx);
@@ -239,11 +240,11 @@ typedef struct fleet_run {
    and const set *args, which fleet_launch launches. threads: of a workgroup on a GPU, without the producer.
    FLEET_KERNEL_OF(name) knows them, and the LDS of the set's weight pipeline: a launch need not say them again. */
 #define FLEET_KERNEL(name, set, threads)                                                           \
-    FLEET_GLOBAL((threads) + (fleeti_##set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))              \
+    FLEET_GLOBAL((threads) + (fleeti_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))             \
     void name(fleet_run run, const set *args);                                                     \
     FLEETI_UNPACK(name, (FLEETI_ARG(fleet_run, 0), FLEETI_ARG(const set *, 1)))                    \
     FLEETI_TRAITS(name, threads, FLEET_PIPELINE_BYTES(set), sizeof(set), fleeti_##set##_tiles)     \
-    FLEET_GLOBAL((threads) + (fleeti_##set##_slots > 0 ? FLEET_PRODUCER_THREADS : 0))              \
+    FLEET_GLOBAL((threads) + (fleeti_##set##_stages > 0 ? FLEET_PRODUCER_THREADS : 0))             \
     void name(fleet_run run, const set *args)
 #define FLEET_WORKER_LOOP(set)                                                                     \
     FLEET_WORKER_LOOP_IN(set, run, args, fleeti_dynamic_lds(), run.lds_bytes)
@@ -1357,9 +1358,9 @@ typedef struct fleeti_worker {
     fleeti_async_copy inbound;
     fleeti_parked done;
     void *lds;
-    fleeti_pipeline stream;
+    fleeti_pipeline pipeline;
     /* tasks begun, except under STATIC; in the producer: its place in the queue */
-    fleeti_parked streamed;
+    fleeti_parked begun;
     fleeti_pinned task; /* the descriptor in hand: FLEETI_TASK reads it */
 #if defined(FLEET_TRACE)
     fleeti_tracer trace;
@@ -1465,7 +1466,7 @@ FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
    worker's queue, counted over all steps; where the worker walks no queue, its place among the tasks that it ran. */
 FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 {
-    return fleeti_walks(w) ? w->number : fleeti_parked_value(w->streamed);
+    return fleeti_walks(w) ? w->number : fleeti_parked_value(w->begun);
 }
 
 /* ---- failure records ------------------------------------------------------------------------- */
@@ -1786,9 +1787,9 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.grid = FLEETI_TASK(w, grid);
     ctx.group = w->group;
     ctx.self = w->self;
-    ctx.stream = w->stream;
-    ctx.stream_tag = fleeti_pipeline_number(w);
-    ctx.stream_located = ctx.stream_slot = ctx.stream_use = 0;
+    ctx.pipeline = w->pipeline;
+    ctx.pipeline_tag = fleeti_pipeline_number(w);
+    ctx.pipeline_located = ctx.pipeline_stage = ctx.pipeline_use = 0;
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->self.has_producer * fleet_wave_size();
@@ -2079,12 +2080,12 @@ FLEET_DEVICE uint32_t fleeti_pipeline_begins(const fleeti_pipeline *stream, uint
 FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
 {
     fleet_consumer s;
-    const uint32_t tag = fleeti_uniform(ctx->stream_tag);
-    uint32_t met = ctx->stream_located, tries = 0;
+    const uint32_t tag = fleeti_uniform(ctx->pipeline_tag);
+    uint32_t met = ctx->pipeline_located, tries = 0;
     uint64_t since = 0;
-    s.ring = ctx->stream;
+    s.ring = ctx->pipeline;
     s.waves = fleeti_task_waves(ctx->self);
-    s.at = ctx->stream_slot, s.use = ctx->stream_use;
+    s.at = ctx->pipeline_stage, s.use = ctx->pipeline_use;
     s.skipped = 0;
     s.end = FLEETI_PIPELINE_ENTRY(tag - 1) + 3;
     while (!met) {
@@ -2101,16 +2102,16 @@ FLEET_DEVICE fleet_consumer fleet_consumer_open(const fleet_ctx *ctx)
 /* A task has been acquired: it gets a number where the worker walks no queue. */
 FLEET_DEVICE void fleeti_pipeline_taken(fleeti_worker *w)
 {
-    const uint32_t streamed = fleeti_parked_value(w->streamed) + 1;
+    const uint32_t begun = fleeti_parked_value(w->begun) + 1;
     if (w->group != FLEET_BLOCK || fleeti_walks(w)) return;
-    w->streamed = fleeti_parked_of(streamed ? streamed : 1); /* 0 means none */
+    w->begun = fleeti_parked_of(begun ? begun : 1); /* 0 means none */
 }
 /* Before the wait: the producer has mostly begun the task's stages by then, so that the tile need not ask. */
 FLEET_DEVICE void fleeti_pipeline_locate(const fleeti_worker *w, fleet_ctx *ctx)
 {
     if (w->group == FLEET_BLOCK && fleeti_walks(w))
-        ctx->stream_located = fleeti_pipeline_begins(&ctx->stream, ctx->stream_tag,
-                                                     &ctx->stream_slot, &ctx->stream_use);
+        ctx->pipeline_located = fleeti_pipeline_begins(&ctx->pipeline, ctx->pipeline_tag,
+                                                       &ctx->pipeline_stage, &ctx->pipeline_use);
 }
 /* The task in hand begins, its events are complete: the stages of earlier tasks are free. */
 FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
@@ -2119,28 +2120,28 @@ FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
     if (w->group != FLEET_BLOCK || (w->absent && !walked)) return;
     if (fleeti_thread_wave(w->self) != 0) return;
     if (!walked) { /* the producer cannot know the next task: post it */
-        fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_POST, 0);
+        fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_POST, 0);
         /* Orders 0 before the words of the task, for the producer. Pair: fleeti_lds_order in fleeti_produce_posted
            (edge 24). */
         fleeti_lds_order();
-        fleeti_pinned_put(w->task, w->stream.words, FLEETI_PIPELINE_POSTED);
-        fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_STEP, w->epoch);
-        fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_STEP + 1,
+        fleeti_pinned_put(w->task, w->pipeline.words, FLEETI_PIPELINE_POSTED);
+        fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_STEP, w->epoch);
+        fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_STEP + 1,
                        fleeti_parked_value(w->steps_left));
         fleet_wave_barrier();
-        fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_POST, fleeti_pipeline_number(w));
+        fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_POST, fleeti_pipeline_number(w));
     }
     /* Releases to the producer that all waves have read the stages of the task before: the barrier that ended it is
        past. Pair: fleeti_producer_task_ended (edge 21). */
     if (fleeti_thread_lane(w->self) == 0)
-        fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_BEGUN, fleeti_pipeline_number(w));
+        fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_BEGUN, fleeti_pipeline_number(w));
 }
 /* The status of the tile in hand. If a wait for a stage has failed the tile may have had no weights: the task fails
    whatever its tile returned, and publishes nothing. */
 FLEET_DEVICE fleet_status fleeti_pipeline_status(const fleeti_worker *w, fleet_status tile_status)
 {
     const uint32_t quit =
-        w->group == FLEET_BLOCK ? fleeti_lds_get(w->stream.words, FLEETI_PIPELINE_QUIT) : 0;
+        w->group == FLEET_BLOCK ? fleeti_lds_get(w->pipeline.words, FLEETI_PIPELINE_QUIT) : 0;
     return tile_status ? tile_status : (fleet_status)fleeti_uniform(quit);
 }
 /* This workgroup runs no further task. */
@@ -2149,7 +2150,7 @@ FLEET_DEVICE void fleeti_pipeline_stop(fleeti_worker *w)
     if (fleeti_parked_value(w->fixed->launch_error)) return;
     /* A single task has no notify, and so no barrier at its end: other waves may still be acquiring stages. */
     if (fleeti_schedule_of(w) == FLEETI_SINGLE_TASK) fleeti_barrier(w->self);
-    fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_QUIT, FLEET_ERROR_ABORTED);
+    fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_QUIT, FLEET_ERROR_ABORTED);
 }
 
 /* ---- weight pipeline: producer --------------------------------------------------------------- */
@@ -2171,10 +2172,10 @@ FLEET_DEVICE void fleeti_produce_step(const fleeti_worker *w, fleet_producer *p)
 FLEET_DEVICE void fleeti_produce(fleeti_worker *w, fleet_producer *p)
 {
     __builtin_memset(p, 0, sizeof *p);
-    p->ring = w->stream;
+    p->ring = w->pipeline;
     p->waves = fleeti_task_waves(w->self);
     w->number = 0;
-    w->streamed = fleeti_parked_of(0);
+    w->begun = fleeti_parked_of(0);
     if (fleeti_walks(w) && !fleeti_parked_value(w->done)) fleeti_produce_step(w, p);
 }
 
@@ -2203,7 +2204,7 @@ FLEET_DEVICE void fleeti_produce_fetched(const fleeti_worker *w, const fleet_pro
 FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_producer *p)
 {
     const uint32_t number = w->number, count = fleeti_parked_value(w->fixed->count);
-    const uint32_t at = fleeti_parked_value(w->streamed), ahead = at + FLEETI_PIPELINE_CHUNK;
+    const uint32_t at = fleeti_parked_value(w->begun), ahead = at + FLEETI_PIPELINE_CHUNK;
     const uint32_t next = number + FLEETI_PIPELINE_CHUNK;
     if (number == 0) {
         fleeti_produce_fetch(w, p, number, at);
@@ -2214,7 +2215,7 @@ FLEET_DEVICE void fleeti_produce_walk(fleeti_worker *w, const fleet_producer *p)
         fleeti_produce_fetched(w, p, next & ~(FLEETI_PIPELINE_CHUNK - 1));
     w->task = fleeti_pinned_from_lds(p->ring.words, FLEETI_PIPELINE_DESC(number));
     w->number = number + 1;
-    w->streamed = fleeti_parked_of(at + 1 == count ? 0 : at + 1);
+    w->begun = fleeti_parked_of(at + 1 == count ? 0 : at + 1);
 }
 /* Waits for a task that the consumers have begun; 0: the run ends. */
 FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
@@ -2243,7 +2244,7 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
     }
 }
 
-/* Brings the next task that has a stream function into w->task; 0: there is none left. */
+/* Brings the next task that has a producer function into w->task; 0: there is none left. */
 FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
 {
     const uint32_t walks = fleeti_walks(w);
@@ -3558,16 +3559,16 @@ FLEET_DEVICE const fleet_plan *fleeti_choose_plan(const fleet_run *run, uint32_t
 
 /* The weight pipeline takes the first part of the LDS; tiles get the rest. */
 FLEET_DEVICE void fleeti_enter_pipeline(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run,
-                                        uint32_t ring_slots, uint32_t slot_bytes, void **lds,
+                                        uint32_t stages, uint32_t stage_bytes, void **lds,
                                         uint32_t *lds_bytes)
 {
-    const uint32_t ring = FLEETI_PIPELINE_BYTES(ring_slots, slot_bytes);
+    const uint32_t ring = FLEETI_PIPELINE_BYTES(stages, stage_bytes);
     const uint32_t misfit = *lds_bytes < ring || fleet_wave_count() < 2;
-    w->stream = fleeti_pipeline_of(*lds, ring_slots, slot_bytes);
-    w->stream.words = fleeti_lds_kept(w->stream.words);
+    w->pipeline = fleeti_pipeline_of(*lds, stages, stage_bytes);
+    w->pipeline.words = fleeti_lds_kept(w->pipeline.words);
     f->launch_error = fleeti_parked_of(misfit ? FLEET_ERROR_LAUNCH : FLEET_OK);
     if (!misfit)
-        fleeti_pipeline_init(&w->stream, run->limit_ticks, &run->state->stop.word,
+        fleeti_pipeline_init(&w->pipeline, run->limit_ticks, &run->state->stop.word,
                              fleet_wave_count() - 1);
     *lds = (char *)*lds + ring;
     *lds_bytes = misfit ? 0 : *lds_bytes - ring;
@@ -3600,7 +3601,7 @@ FLEET_DEVICE void fleeti_enter_single_task(fleeti_worker *w, fleeti_fixed *f, co
 
 /* Runs the residency check and prepares the worker, whose constant part is `f`. The whole workgroup calls it. */
 FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_run *run, void *lds,
-                               uint32_t lds_bytes, uint32_t ring_slots, uint32_t slot_bytes,
+                               uint32_t lds_bytes, uint32_t stages, uint32_t stage_bytes,
                                uint32_t only_static)
 {
     const fleet_plan *plan = run->plan;
@@ -3617,7 +3618,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     w->schedule = fleeti_parked_of(plan->schedule);
     f->chiplets = fleeti_parked_of(plan->chiplets);
     w->group = FLEET_BLOCK;
-    if (ring_slots) fleeti_enter_pipeline(w, f, run, ring_slots, slot_bytes, &lds, &lds_bytes);
+    if (stages) fleeti_enter_pipeline(w, f, run, stages, stage_bytes, &lds, &lds_bytes);
     w->lds = lds;
     f->lds_bytes = fleeti_parked_of(lds_bytes);
     w->lds_mark = fleeti_lds_mark();
@@ -3677,7 +3678,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     if (fleeti_parked_value(w->fixed->launch_error)) {
         fleeti_wait_diagnostics seen;
         seen.status = (fleet_status)fleeti_parked_value(w->fixed->launch_error), seen.counter = 0;
-        seen.found = run->lds_bytes, seen.expected = FLEETI_PIPELINE_BYTES(ring_slots, slot_bytes);
+        seen.found = run->lds_bytes, seen.expected = FLEETI_PIPELINE_BYTES(stages, stage_bytes);
         if (fleet_thread_id() == 0)
             fleeti_record_failure(run->state, fleeti_parked_value(w->fixed->id), 0, w->epoch, seen,
                                   0);
@@ -3687,7 +3688,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     w->slow = done || fleeti_schedule_of(w) != FLEET_SCHEDULE_STATIC;
     /* so that workers do not poll the host's word at the same time */
     w->polled_at = fleeti_parked_of(fleeti_cycles());
-    w->prefetches = fleeti_thread_wave(w->self) + 1 + (ring_slots != 0) == fleet_wave_count();
+    w->prefetches = fleeti_thread_wave(w->self) + 1 + (stages != 0) == fleet_wave_count();
     fleeti_start(w);
 }
 
@@ -3937,10 +3938,10 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
     }
-#define FLEETI_NO_STREAM(set)                                                                      \
-    enum { fleeti_##set##_slots = 0, fleeti_##set##_slot_bytes = 16 };                             \
-    FLEET_DEVICE void fleeti_##set##_stream(uint32_t fleeti_t, const fleet_ctx fleeti_c,           \
-                                            const set *fleeti_a, fleet_producer *fleeti_s)         \
+#define FLEETI_NO_PIPELINE(set)                                                                    \
+    enum { fleeti_##set##_stages = 0, fleeti_##set##_stage_bytes = 16 };                           \
+    FLEET_DEVICE void fleeti_##set##_produce(uint32_t fleeti_t, const fleet_ctx fleeti_c,          \
+                                             const set *fleeti_a, fleet_producer *fleeti_s)        \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a, (void)fleeti_s;                            \
     }
@@ -3952,7 +3953,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 
 #define FLEETI_PIPELINE_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
-        fleeti_stream_##name(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                           \
+        fleeti_producer_of_##name(fleeti_c, fleeti_a, fleeti_c.at, fleeti_s);                      \
         break;
 
 /* The arguments of the task in hand. */
@@ -3963,30 +3964,30 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         fleeti_worker fleeti_w;                                                                    \
         fleeti_fixed fleeti_f;                                                                     \
         const fleet_run fleeti_r = (fleet_run_);                                                   \
-        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), fleeti_##set##_slots,    \
-                     fleeti_##set##_slot_bytes, only_static);                                      \
+        fleeti_enter(&fleeti_w, &fleeti_f, &fleeti_r, (lds), (lds_bytes), fleeti_##set##_stages,   \
+                     fleeti_##set##_stage_bytes, only_static);                                     \
         fleeti_f.args = fleeti_parked_pointer_to(set_args);                                        \
         fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
-        fleeti_w.self.has_producer = fleeti_##set##_slots != 0; /* from here on; a constant */     \
+        fleeti_w.self.has_producer = fleeti_##set##_stages != 0; /* from here on; a constant */    \
         if (only_static)                                                                           \
             fleeti_w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC); /* likewise */            \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
             if (fleet_wave_id() == 0) fleeti_scheduler(&fleeti_w);                                 \
-        } else if (fleeti_##set##_slots > 0 && fleeti_is_producer(&fleeti_w)) {                    \
+        } else if (fleeti_##set##_stages > 0 && fleeti_is_producer(&fleeti_w)) {                   \
             fleet_producer fleeti_s;                                                               \
             fleeti_produce(&fleeti_w, &fleeti_s);                                                  \
             while (fleeti_produce_next(&fleeti_w, &fleeti_s)) {                                    \
-                fleeti_##set##_stream(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),     \
-                                      FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                     \
+                fleeti_##set##_produce(FLEETI_TASK(&fleeti_w, tile), fleeti_context(&fleeti_w),    \
+                                       FLEETI_ARGS(set, &fleeti_w), &fleeti_s);                    \
                 fleeti_producer_end_task(&fleeti_s);                                               \
             }                                                                                      \
             fleeti_produce_end(&fleeti_w, &fleeti_s);                                              \
         } else {                                                                                   \
             while (fleeti_next_task(&fleeti_w)) {                                                  \
-                if (fleeti_##set##_slots > 0) fleeti_pipeline_taken(&fleeti_w);                    \
+                if (fleeti_##set##_stages > 0) fleeti_pipeline_taken(&fleeti_w);                   \
                 /* Computed before the wait, so that the tile begins right after it. */            \
                 fleet_ctx fleeti_here = fleeti_context(&fleeti_w);                                 \
-                if (fleeti_##set##_slots > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);     \
+                if (fleeti_##set##_stages > 0) fleeti_pipeline_locate(&fleeti_w, &fleeti_here);    \
                 const set *fleeti_mine = FLEETI_ARGS(set, &fleeti_w);                              \
                 set fleeti_copy;                                                                   \
                 if (sizeof(set) <= FLEETI_ARGS_PRELOAD_BYTES) {                                    \
@@ -4000,16 +4001,16 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                     fleeti_##set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here,             \
                                             fleeti_mine);                                          \
                 if (fleeti_wait_task(&fleeti_w)) {                                                 \
-                    if (fleeti_##set##_slots > 0) fleeti_pipeline_begun(&fleeti_w);                \
+                    if (fleeti_##set##_stages > 0) fleeti_pipeline_begun(&fleeti_w);               \
                     fleeti_trace_begun(&fleeti_w);                                                 \
                     fleet_status fleeti_ended = fleeti_##set##_dispatch(fleeti_tile_of(&fleeti_w), \
                                                                         fleeti_here, fleeti_mine); \
-                    if (fleeti_##set##_slots > 0)                                                  \
+                    if (fleeti_##set##_stages > 0)                                                 \
                         fleeti_ended = fleeti_pipeline_status(&fleeti_w, fleeti_ended);            \
                     fleeti_finish_task(&fleeti_w, fleeti_ended);                                   \
                 }                                                                                  \
             }                                                                                      \
-            if (fleeti_##set##_slots > 0) fleeti_pipeline_stop(&fleeti_w);                         \
+            if (fleeti_##set##_stages > 0) fleeti_pipeline_stop(&fleeti_w);                        \
             fleeti_trace_leave(&fleeti_w);                                                         \
         }                                                                                          \
         fleeti_leave(&fleeti_w);                                                                   \

@@ -80,10 +80,10 @@ FLEET_PRODUCER(product, phase)
 {
     const phase f = *args;
     FLEET_UNUSED(at);
-    if (f.stops && !fleet_producer_await_task(spans)) return;
+    if (f.stops && !fleet_producer_await_task(producer)) return;
     for (uint32_t r = (ctx.tile_index + ctx.tile_num - f.turn) % ctx.tile_num; r < f.rows;
          r += ctx.tile_num)
-        fleet_producer_copy(spans, f.weights + (uint64_t)r * f.units * SLOT_BYTES,
+        fleet_producer_copy(producer, f.weights + (uint64_t)r * f.units * SLOT_BYTES,
                             f.units * SLOT_BYTES);
 }
 FLEET_TILE(product, phase)

@@ -34,7 +34,7 @@ FLEET_TILE(relax, mesh)
 }
 FLEET_PRODUCER(relax_ahead, mesh)
 {
-    fleet_producer_copy(spans, args->weights, WORDS * 4);
+    fleet_producer_copy(producer, args->weights, WORDS * 4);
 }
 FLEET_TILE(relax_ahead, mesh)
 {

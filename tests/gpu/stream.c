@@ -84,14 +84,14 @@ FLEET_PRODUCER(take, takes)
 {
     const uint32_t task = (uint32_t)at[0];
     FLEET_UNUSED(ctx);
-    fleet_producer_throttle(spans, task % 5 * 250); /* also as soon as there is a slot */
-    if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_producer_await_task(spans)) return;
+    fleet_producer_throttle(producer, task % 5 * 250); /* also as soon as there is a slot */
+    if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_producer_await_task(producer)) return;
     for (uint32_t k = 0; k < span_count(task); k++)
-        fleet_producer_copy(spans, args->weights + task_first(args, task, k),
+        fleet_producer_copy(producer, args->weights + task_first(args, task, k),
                             4 * span_words(args, task, k));
     if (task == 0 && args->bad == BAD_KEEP)
-        fleet_producer_copy(spans, args->weights, 64 * args->slot_bytes);
-    if (task == 0 && args->bad == BAD_SPAN) fleet_producer_copy(spans, args->weights + 1, 16);
+        fleet_producer_copy(producer, args->weights, 64 * args->slot_bytes);
+    if (task == 0 && args->bad == BAD_SPAN) fleet_producer_copy(producer, args->weights + 1, 16);
 }
 /* The pieces of each span, some at once: they are neighbours in the ring, or in the span itself. */
 FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args, uint32_t task,
@@ -196,7 +196,7 @@ FLEET_PRODUCER(part, takes)
 {
     for (uint32_t c = ctx.slice + ctx.slices * ctx.tile_index; c < CHUNKS;
          c += ctx.slices * ctx.tile_num)
-        fleet_producer_copy(spans, args->weights + chunk_first((uint32_t)at[0], c), 1024);
+        fleet_producer_copy(producer, args->weights + chunk_first((uint32_t)at[0], c), 1024);
 }
 FLEET_TILE(part, takes)
 {
@@ -244,8 +244,8 @@ FLEET_TILE(leave, takes)
 FLEET_PRODUCER(recall, takes)
 {
     const uint32_t *left = left_at(args, (uint32_t)at[0], ctx.epoch - 1);
-    if (fleet_producer_await_step(spans))
-        fleet_producer_copy(spans, left, 4 * fleet_load_coherent4(left));
+    if (fleet_producer_await_step(producer))
+        fleet_producer_copy(producer, left, 4 * fleet_load_coherent4(left));
 }
 FLEET_TILE(recall, takes)
 {
@@ -329,7 +329,7 @@ FLEET_PRODUCER(take_all, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_producer_copy(spans, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(producer, queued_weights(args), args->pieces * args->slot_bytes);
 }
 FLEET_TILE(take_all, queued)
 {
@@ -347,7 +347,7 @@ FLEET_PRODUCER(take_none, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_producer_copy(spans, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(producer, queued_weights(args), args->pieces * args->slot_bytes);
 }
 FLEET_TILE(take_none, queued)
 {
@@ -362,7 +362,7 @@ FLEET_PRODUCER(take_ahead, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_producer_copy(spans, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(producer, queued_weights(args), args->pieces * args->slot_bytes);
 }
 FLEET_TILE(take_ahead, queued)
 {
@@ -380,12 +380,12 @@ FLEET_TILE(take_ahead, queued)
     }
     return FLEET_OK;
 }
-/* A stream function that is still busy with the task before: until the tile has found that it cannot have its pieces. */
+/* A producer function that is still busy with the task before: until the tile has found that it cannot have its pieces. */
 FLEET_PRODUCER(take_late, queued)
 {
     FLEET_UNUSED(at);
     if (ctx.task == 0) {
-        fleet_producer_copy(spans, queued_weights(args), args->slot_bytes);
+        fleet_producer_copy(producer, queued_weights(args), args->slot_bytes);
         while (!fleet_load_relaxed_device(args->flag)) {
         }
     }
@@ -548,9 +548,9 @@ static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t 
     o->seen.recalled = o->seen.parts + MOST_TASKS;
     o->seen.left = (uint32_t *)o->left;
     o->seen.bad = bad;
-    o->seen.slots = is_wide ? (uint32_t)fleeti_wide_slots : (uint32_t)fleeti_takes_slots;
+    o->seen.slots = is_wide ? (uint32_t)fleeti_wide_stages : (uint32_t)fleeti_takes_stages;
     o->seen.slot_bytes =
-        is_wide ? (uint32_t)fleeti_wide_slot_bytes : (uint32_t)fleeti_takes_slot_bytes;
+        is_wide ? (uint32_t)fleeti_wide_stage_bytes : (uint32_t)fleeti_takes_stage_bytes;
     o->kernel = is_wide ? FLEET_KERNEL_OF(wide_kernel) : FLEET_KERNEL_OF(takes_kernel);
     NEED_STATUS(fleet_device_alloc(&o->args, sizeof o->seen), FLEET_OK);
     NEED_STATUS(fleet_to_device(o->args, &o->seen, sizeof o->seen, NULL), FLEET_OK);

@@ -827,7 +827,7 @@ typedef struct rows { /* what every tile sees */
 FLEET_PRODUCER(sum_row, rows)
 {
     FLEET_UNUSED(ctx);
-    fleet_producer_copy(spans, args->weights + (uint32_t)at[0] * ROW_WORDS, ROW_WORDS * 4);
+    fleet_producer_copy(producer, args->weights + (uint32_t)at[0] * ROW_WORDS, ROW_WORDS * 4);
 }
 FLEET_TILE(sum_row, rows)
 {

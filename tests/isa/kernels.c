@@ -304,8 +304,9 @@ typedef struct flows {
 
 FLEET_PRODUCER(flow, flows)
 {
-    fleet_producer_copy(
-        spans, args->weights + ((size_t)at[0] * ctx.tile_num + ctx.tile_index) * 65536, 65536 * 4);
+    fleet_producer_copy(producer,
+                        args->weights + ((size_t)at[0] * ctx.tile_num + ctx.tile_index) * 65536,
+                        65536 * 4);
 }
 FLEET_TILE(flow, flows)
 {

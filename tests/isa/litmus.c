@@ -544,7 +544,7 @@ typedef struct flows {
 FLEET_PRODUCER(flow, flows)
 {
     FLEET_UNUSED(ctx);
-    fleet_producer_copy(spans, args->weights + (uint32_t)at[0] * PIECES * PIECE,
+    fleet_producer_copy(producer, args->weights + (uint32_t)at[0] * PIECES * PIECE,
                         PIECES * PIECE * 4);
 }
 FLEET_TILE(flow, flows)

@@ -255,7 +255,7 @@ MUTANTS = [
     M("producer's descriptors: lanes have read", SCHED, "fleeti_produce_fetch", "fleet_wave_barrier(); /* all lanes have read what was there */"),
     M("producer's descriptors: barrier", SCHED, "fleeti_produce_fetched", "fleet_wave_barrier();"),
     M("task begun: words before the post", SCHED, "fleeti_pipeline_begun", "fleet_wave_barrier();"),
-    M("task begun: release", SCHED, "fleeti_pipeline_begun", "fleeti_lds_release(w->stream.words, FLEETI_PIPELINE_BEGUN,", "fleeti_lds_put(w->stream.words, FLEETI_PIPELINE_BEGUN,"),
+    M("task begun: release", SCHED, "fleeti_pipeline_begun", "fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_BEGUN,", "fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_BEGUN,"),
     M("last task: release", SCHED, "fleeti_pipeline_stop", "fleeti_lds_release(", "fleeti_lds_put("),
     M("task alone: its waves", SCHED, "fleeti_pipeline_stop", "fleeti_barrier(w->self);", ";"),
     # examples/qwen3: flagged data

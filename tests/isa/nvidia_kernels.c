@@ -167,20 +167,20 @@ PATH(stream_give_back)(uint32_t *x, fleet_consumer weights)
     *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
     fleet_stages_release(&weights, 4, 1);
 }
-PATH(stream_begins)(fleet_producer spans, uint32_t task)
+PATH(stream_begins)(fleet_producer producer, uint32_t task)
 {
-    spans.ring = ring();
-    fleeti_producer_begin_task(&spans, task);
+    producer.ring = ring();
+    fleeti_producer_begin_task(&producer, task);
 }
-PATH(stream_awaits_step)(fleet_producer spans, const char *from)
+PATH(stream_awaits_step)(fleet_producer producer, const char *from)
 {
-    spans.ring = ring();
-    if (fleet_producer_await_step(&spans)) fleet_producer_copy(&spans, from, 1024);
+    producer.ring = ring();
+    if (fleet_producer_await_step(&producer)) fleet_producer_copy(&producer, from, 1024);
 }
-PATH(stream_awaits_task)(fleet_producer spans, const uint32_t *from, uint32_t *to)
+PATH(stream_awaits_task)(fleet_producer producer, const uint32_t *from, uint32_t *to)
 {
-    spans.ring = ring();
-    if (fleet_producer_await_task(&spans)) *to = fleet_load_coherent4(from);
+    producer.ring = ring();
+    if (fleet_producer_await_task(&producer)) *to = fleet_load_coherent4(from);
 }
 PATH(stream_quits)(uint32_t *to)
 {

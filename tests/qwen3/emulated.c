@@ -556,18 +556,18 @@ FLEET_DEVICE uint32_t transpose_8x8(uint32_t pair)
 #define SHARERS 2u /* warps that share a stage of a product */
 #define RING 12u   /* stages */
 
-typedef struct stream_slot {
+typedef struct pipeline_stage {
     uint16_t *piece;          /* its contents */
     uint32_t taken, released; /* released: for so many warps */
     uint32_t is_there;
-} stream_slot;
+} pipeline_stage;
 typedef struct stream {
     uint32_t pieces;      /* of a tile */
     uint32_t panel_tiles; /* stages of a chunk, which belong to a pair of warps; 0: to any warp */
     uint32_t all;         /* stages that are declared */
     uint32_t end;         /* stages that arrive */
     uint32_t slot_bytes;
-    stream_slot slot[MAX_PIECES];
+    pipeline_stage slot[MAX_PIECES];
 } stream;
 static stream streams[MAX_GROUPS_RUNNING];
 static uint32_t declaring; /* number of the workgroup whose declarations run */
@@ -596,7 +596,7 @@ static void streams_clear(uint32_t slot_bytes)
 static void stream_add(uint32_t group, const void *from, uint32_t bytes)
 {
     stream *s = &streams[group];
-    stream_slot *slot = &s->slot[s->all];
+    pipeline_stage *slot = &s->slot[s->all];
     if (s->all == MAX_PIECES || bytes > s->slot_bytes) abort();
     slot->piece = (uint16_t *)calloc(1, s->slot_bytes);
     if (!slot->piece) abort();
@@ -619,7 +619,7 @@ static emulated_weights emulated_weights_open(const fleet_ctx *ctx)
 static pthread_mutex_t fetching = PTHREAD_MUTEX_INITIALIZER;
 static void fetch(stream *s, uint32_t n)
 {
-    stream_slot *slot = &s->slot[n];
+    pipeline_stage *slot = &s->slot[n];
     for (int is_there = 0; !is_there; sched_yield()) {
         pthread_mutex_lock(&fetching);
         if (!slot->is_there && (n < RING || __atomic_load_n(&s->slot[n - RING].released,
@@ -683,7 +683,7 @@ static uint32_t emulated_weights_slot(const emulated_weights *w)
 static void emulated_weights_release(const emulated_weights *w, uint32_t sharers)
 {
     stream *s = my_group->stream;
-    stream_slot *slot = &s->slot[w->next - 1];
+    pipeline_stage *slot = &s->slot[w->next - 1];
     emulated_wave_barrier();
     if (emulated_lane() != 0) return;
     if (s->panel_tiles && sharers != SHARERS)
@@ -698,26 +698,26 @@ static void emulated_weights_give_back(const emulated_weights *w, uint32_t n, ui
     emulated_weights back = *w;
     for (; n; n--, back.next--) emulated_weights_release(&back, sharers);
 }
-static void emulated_span(fleet_producer *spans, const void *at, uint32_t bytes)
+static void emulated_span(fleet_producer *producer, const void *at, uint32_t bytes)
 {
-    (void)spans;
+    (void)producer;
     if ((uintptr_t)at % 16 || bytes % 16) complain("a span is not aligned", bytes);
     for (uint32_t from = 0, slot_bytes = streams[0].slot_bytes; from < bytes; from += slot_bytes)
         stream_add(declaring, (const char *)at + from,
                    bytes - from < slot_bytes ? bytes - from : slot_bytes);
 }
-static void emulated_span_pace(fleet_producer *spans, uint32_t cycles)
+static void emulated_span_pace(fleet_producer *producer, uint32_t cycles)
 {
-    (void)spans, (void)cycles;
+    (void)producer, (void)cycles;
 }
-static uint32_t emulated_span_slot(const fleet_producer *spans)
+static uint32_t emulated_span_slot(const fleet_producer *producer)
 {
-    (void)spans;
+    (void)producer;
     return streams[declaring].all % RING;
 }
-static uint32_t emulated_span_await_step(fleet_producer *spans)
+static uint32_t emulated_span_await_step(fleet_producer *producer)
 {
-    (void)spans;
+    (void)producer;
     return 1;
 }
 static uint32_t emulated_add_relaxed(uint32_t *at, uint32_t value)
@@ -855,7 +855,7 @@ static void check_product(test_run *t, product *p)
         test_fail(t, __FILE__, __LINE__, "%u rows, k %u, wide %u, list %u, split %u: %s", p->rows,
                   k, p->panel_tiles, p->listed, p->split, complaint);
     for (uint32_t i = 0; i < st->all; i++) {
-        const stream_slot *slot = &st->slot[i];
+        const pipeline_stage *slot = &st->slot[i];
         const uint32_t wanted = i < st->end ? SHARERS : 0, released = slot->released;
         /* A warp that is refused a stage acquires none of the following, and keeps what it has. */
         if (slot->taken > wanted || released > slot->taken * (MAX_WAVES / SHARERS) ||
@@ -968,10 +968,10 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
                    panel_tiles = large_m ? 4 * a->panel_tiles : a->panel_tiles;
     const uint32_t tile = panel_tiles * TILE_N, last = (a->columns - 1) / tile;
     double rounded = 0, wants[COLUMNS];
-    fleet_producer spans;
+    fleet_producer producer;
     fleet_ctx ctx;
     memset(&ctx, 0, sizeof ctx);
-    memset(&spans, 0, sizeof spans);
+    memset(&producer, 0, sizeof producer);
     memset(&o, 0, sizeof o);
     memset(squares, 0, sizeof squares);
     streams_clear(STAGE_BYTES);
@@ -1021,9 +1021,9 @@ static void check_layer(test_run *t, const layer *a, uint32_t number)
     for (declaring = 0; declaring < a->workers; declaring++) {
         set_worker(&ctx, declaring, a->workers);
         if (large_m)
-            fleeti_stream_linear_large_m(ctx, &o, ctx.at, &spans);
+            fleeti_producer_of_linear_large_m(ctx, &o, ctx.at, &producer);
         else
-            fleeti_stream_linear(ctx, &o, ctx.at, &spans);
+            fleeti_producer_of_linear(ctx, &o, ctx.at, &producer);
     }
     declaring = 0;
     launch(run_linear, &o, 0, a->workers, a->workers);
@@ -1384,14 +1384,14 @@ static void run_attention(const decoder_and_op *a, uint32_t first, uint32_t work
     memcpy(before, a->o.cache, layer_cache_size(d) * 2);
     for (uint32_t i = 0; i < workers; i++) {
         fleet_ctx ctx;
-        fleet_producer spans;
+        fleet_producer producer;
         decoder_and_op copy = *a;
         memset(&ctx, 0, sizeof ctx);
-        memset(&spans, 0, sizeof spans);
+        memset(&producer, 0, sizeof producer);
         streams_clear(STAGE_BYTES);
         ctx.tile_index = (first + i) % workers, ctx.tile_num = workers, ctx.slices = 1;
         copy.d.b = &copy.b, copy.o.d = copy.d;
-        fleeti_stream_attend(ctx, &copy.o, ctx.at, &spans);
+        fleeti_producer_of_attend(ctx, &copy.o, ctx.at, &producer);
         copy_older_blocks(a, NULL);
         launch(attend_parts, &copy, ctx.tile_index, 1, workers);
         copy_older_blocks(a, before);

@@ -48,7 +48,7 @@ FLEET_DEVICE uint32_t cached_blocks(const kv_split *p)
 /* Declares a split's older blocks, for one set of passes over them. The producer loads the numbers
    of 32 pages at once, and those of the next 32 before it copies these: it waits for the page table
    once per split. `slow`: stages that are left of those with another issue interval. */
-FLEET_DEVICE void declare_blocks(fleet_producer *spans, const task_args *args, const kv_split *p,
+FLEET_DEVICE void declare_blocks(fleet_producer *producer, const task_args *args, const kv_split *p,
                                  uint32_t *slow)
 {
     const decoder *d = &args->d;
@@ -62,39 +62,40 @@ FLEET_DEVICE void declare_blocks(fleet_producer *spans, const task_args *args, c
             some = next;
             if (on < blocks) next = load_warp_words(pages + on, blocks - on);
         }
-        fleet_producer_copy(spans, kv_page(d, layer, p->head, warp_word(some, i % 32)),
+        fleet_producer_copy(producer, kv_page(d, layer, p->head, warp_word(some, i % 32)),
                             KV_BLOCK_VALUES * 2);
-        if (*slow && !--*slow) fleet_producer_throttle(spans, ISSUE_INTERVAL);
+        if (*slow && !--*slow) fleet_producer_throttle(producer, ISSUE_INTERVAL);
     }
 }
 
 /* Declares the task's part of the pipeline. It may read the batch of a later step if the task has
    ended without the pipeline: the split's older blocks are in the cache then, too. first_interval:
    issue interval of the first stages, until the ring is full; 0: that of products. */
-FLEET_DEVICE void attend_spans(const fleet_ctx ctx, const task_args *args, fleet_producer *spans,
-                               const uint32_t first_interval)
+FLEET_DEVICE void declare_attention(const fleet_ctx ctx, const task_args *args,
+                                    fleet_producer *producer, const uint32_t first_interval)
 {
     const decoder *d = &args->d;
     const batch *b = d->b;
     const uint32_t kv_heads = d->kv_heads;
     uint32_t splits, items, slow = first_interval ? DECODER_STAGES - 2 : 0;
-    if (!fleet_producer_await_step(spans)) return;
+    if (!fleet_producer_await_step(producer)) return;
     splits = b->kv_splits, items = splits * kv_heads;
-    if (first_interval) fleet_producer_throttle(spans, first_interval);
-    fleet_producer_copy(spans, args, sizeof(task_args));
-    fleet_producer_copy(spans, b, (uint32_t)(offsetof(batch, split_sequence) + splits + 15) & ~15u);
+    if (first_interval) fleet_producer_throttle(producer, first_interval);
+    fleet_producer_copy(producer, args, sizeof(task_args));
+    fleet_producer_copy(producer, b,
+                        (uint32_t)(offsetof(batch, split_sequence) + splits + 15) & ~15u);
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const kv_split p = kv_split_of(b, kv_heads, i);
         const uint32_t queries = queries_of(d, &p), step = query_sets_of(queries) * FRAGMENT_ROWS;
         for (uint32_t query = 0; query < queries; query += step)
-            declare_blocks(spans, args, &p, &slow);
+            declare_blocks(producer, args, &p, &slow);
     }
 }
 FLEET_PRODUCER(attend, task_args)
 {
     FLEET_UNUSED(at);
-    attend_spans(ctx, args, spans, 0);
+    declare_attention(ctx, args, producer, 0);
 }
 
 FLEET_DEVICE void store_kv2(kv_t *to, float first, float second)
@@ -693,7 +694,7 @@ FLEET_TILE(attend, task_args)
 FLEET_PRODUCER(attend_large_m, task_args)
 {
     FLEET_UNUSED(at);
-    attend_spans(ctx, args, spans, LARGE_M_KV_INTERVAL);
+    declare_attention(ctx, args, producer, LARGE_M_KV_INTERVAL);
 }
 FLEET_TILE(attend_large_m, task_args)
 {

@@ -114,17 +114,18 @@ typedef char lds_has_room[ARGS_BYTES + LDS_ALIGNED + LINEAR_LDS_BYTES +
 #endif
 
 /* The weights of a product: the task arguments, then the worker's panels. */
-FLEET_DEVICE void declare_panels(const fleet_ctx *ctx, const task_args *args, fleet_producer *spans)
+FLEET_DEVICE void declare_panels(const fleet_ctx *ctx, const task_args *args,
+                                 fleet_producer *producer)
 {
     const panel_range tiles = panels_of_worker(args, ctx);
-    fleet_producer_throttle(spans, ISSUE_INTERVAL);
-    fleet_producer_copy(spans, args, ARGS_BYTES);
+    fleet_producer_throttle(producer, ISSUE_INTERVAL);
+    fleet_producer_copy(producer, args, ARGS_BYTES);
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
-        fleet_producer_copy(spans, panel_weights(args, n), args->panel_bytes);
+        fleet_producer_copy(producer, panel_weights(args, n), args->panel_bytes);
 }
 FLEET_PRODUCER(linear, task_args)
 {
-    declare_panels(&ctx, args, spans);
+    declare_panels(&ctx, args, producer);
 }
 FLEET_PRODUCER(expert, task_args)
 {
@@ -133,13 +134,13 @@ FLEET_PRODUCER(expert, task_args)
     const int32_t *active = d->active;
     uint32_t items;
     FLEET_UNUSED(at);
-    fleet_producer_throttle(spans, ISSUE_INTERVAL);
-    fleet_producer_copy(spans, args, ARGS_BYTES);
-    if (!fleet_producer_await_task(spans)) return;
+    fleet_producer_throttle(producer, ISSUE_INTERVAL);
+    fleet_producer_copy(producer, args, ARGS_BYTES);
+    if (!fleet_producer_await_task(producer)) return;
     items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices)
-        fleet_producer_copy(spans,
+        fleet_producer_copy(producer,
                             panel_weights(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
                             args->panel_bytes);
 }

@@ -73,19 +73,19 @@ FLEET_PRODUCER(linear_large_m, task_args)
 {
     const large_m_share s = large_m_share_of(args, &ctx);
     FLEET_UNUSED(at);
-    fleet_producer_throttle(spans, LARGE_M_INTERVAL);
-    fleet_producer_copy(spans, args, ARGS_BYTES);
-    while (fleet_producer_stage(spans) % CHUNK_STAGES) fleet_producer_copy(spans, args, 16);
+    fleet_producer_throttle(producer, LARGE_M_INTERVAL);
+    fleet_producer_copy(producer, args, ARGS_BYTES);
+    while (fleet_producer_stage(producer) % CHUNK_STAGES) fleet_producer_copy(producer, args, 16);
     for (uint32_t panel = s.panel; panel < s.panel_end; panel += s.panel_step) {
         const uint32_t bytes = panel_tiles_at(args, panel) * TILE_N * CHUNK_K * 2;
         const char *from = (const char *)(const void *)panel_weights(args, panel);
         for (uint32_t chunk = s.chunk; chunk < s.chunk_end; chunk++) {
             const uint32_t first =
                 panel == s.panel && chunk - s.chunk < DECODER_STAGES / CHUNK_STAGES - 1;
-            fleet_producer_throttle(spans, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
-            fleet_producer_copy(spans, from + (size_t)chunk * bytes, bytes);
+            fleet_producer_throttle(producer, first ? LARGE_M_FIRST_INTERVAL : LARGE_M_INTERVAL);
+            fleet_producer_copy(producer, from + (size_t)chunk * bytes, bytes);
             for (uint32_t i = ceil_div(bytes, STAGE_BYTES); i < CHUNK_STAGES; i++)
-                fleet_producer_copy(spans, args, 16);
+                fleet_producer_copy(producer, args, 16);
         }
     }
 }
@@ -597,7 +597,7 @@ FLEET_TILE(linear_large_m, task_args)
 #else
 FLEET_PRODUCER(linear_large_m, task_args)
 {
-    declare_panels(&ctx, args, spans);
+    declare_panels(&ctx, args, producer);
 }
 FLEET_TILE(linear_large_m, task_args)
 {
