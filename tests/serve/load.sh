@@ -19,11 +19,11 @@ verdict() { # NAME WORDS STATUS
     if [ "$3" = 0 ]; then echo "pass $1"; else echo "FAIL $1: $2"; fi
 }
 
-TEST_STEP_US=50 "$OUT/serve" "${MODEL:-tests/fixtures/qwen3-tiny}" --port 0 --context 512 --queue 4096 --seconds 2 \
+TEST_STEP_US=50 "$OUT/serve" "${MODEL:-tests/fixtures/qwen3-tiny}" --port 0 --context 512 --queue 4096 --seconds 20 \
     --connections $((connections + 100)) >"$OUT/serve.out" 2>"$OUT/serve.err" &
 server=$!
 trap 'kill -9 $server 2>/dev/null || true' EXIT
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     port=$(sed -n 's/.*127.0.0.1:\([0-9]*\),.*/\1/p' "$OUT/serve.out")
     [ -z "$port" ] || break
     sleep 0.05
@@ -73,7 +73,7 @@ PYTHON
 others=$!
 
 ulimit -n $((connections + 100)) 2>/dev/null || true
-timeout $((seconds + 30)) wrk -t 2 -c "$connections" -d "${seconds}s" --timeout 10s -s tests/serve/load.lua \
+timeout $((seconds + 30)) wrk -t 2 -c "$connections" -d "${seconds}s" --timeout 30s -s tests/serve/load.lua \
     "http://127.0.0.1:$port" >"$OUT/wrk" 2>&1 || true
 wait $others || true
 grep '^|' "$OUT/wrk" || true
@@ -81,7 +81,7 @@ verdict answers "$(tail -n 3 "$OUT/wrk" | tr '\n' ' ')" "$(grep -qx 'wrong 0' "$
 
 # The clients are gone: so are their requests, within the time that a connection is given.
 of() { curl -s --max-time 5 "http://127.0.0.1:$port/metrics" | sed -n "s/^$1 //p"; }
-for _ in $(seq 100); do
+for _ in $(seq 300); do
     left=$(of serve_http_requests_open)
     waiting=$(of 'serve_requests_\(waiting\|running\){[^}]*}' | sort -u | tr '\n' ' ')
     [ "$left/$waiting" != "1/0 " ] || break # the request that asks
