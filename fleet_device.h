@@ -547,8 +547,8 @@ FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_
    `cycles` cycles of the GPU's clock apart, 0 (the default: as soon as a stage is free) to 65,535. Where all
    workgroups copy in bursts, some get their data late, and all wait for these at the next event. The best interval
    is longer than a workgroup's share of the bandwidth would ask for, and has to be measured: on an H200 at 1.98 GHz
-   the products of examples/qwen3 gain 4 to 5% with 300 cycles for 8 KB, and 1 to 2% less with 285 or 340. It works
-   on NVIDIA only: on AMD the counter of loads limits the copies, and the CPU makes none. */
+   the decoder of examples/qwen3 gains 4 to 6% with 310 cycles for 8 KB, and nothing with 280. It works on
+   NVIDIA only: on AMD the counter of loads limits the copies, and the CPU makes none. */
 FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles);
 /* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its producer function first
    fills some with data that no wave reads. */

@@ -64,7 +64,7 @@ FLEET_DEVICE void declare_blocks(fleet_producer *producer, const task_args *args
         }
         fleet_producer_copy(producer, kv_page(d, layer, p->head, warp_word(some, i % 32)),
                             KV_BLOCK_VALUES * 2);
-        if (*slow && !--*slow) fleet_producer_throttle(producer, ISSUE_INTERVAL);
+        if (*slow && !--*slow) fleet_producer_throttle(producer, LARGE_M_INTERVAL);
     }
 }
 

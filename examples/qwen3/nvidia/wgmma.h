@@ -57,12 +57,9 @@ FLEET_DEVICE uint32_t panel_tiles_at(const task_args *task, uint32_t panel)
     return left < panel_tiles ? left : panel_tiles;
 }
 
-/* Issue intervals of stages, as ISSUE_INTERVAL. The first stages of a task arrive while workers
-   still reduce the sums of the previous task, and each stage in flight delays those reductions in
-   the L2. The first stages have time, so they are issued slowly. */
-#if !defined(LARGE_M_INTERVAL)
-#define LARGE_M_INTERVAL 300u
-#endif
+/* Issue interval of a task's first stages. They arrive while workers still reduce the sums of the
+   previous task, and each stage in flight delays those reductions in the L2. They have time, so
+   they are issued slowly. */
 #if !defined(LARGE_M_FIRST_INTERVAL)
 #define LARGE_M_FIRST_INTERVAL 500u /* of the chunks that fit in the ring, after the arguments */
 #endif
