@@ -115,9 +115,10 @@ server() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <jansson.h>\n#include <microhttpd.h>\n#include <pcre2.h>\n#include <uninorm.h>\n' |
         "${CC:-cc}" -E -x c - >/dev/null 2>&1 || install libjansson-dev libmicrohttpd-dev libpcre2-dev libunistring-dev
     compile serve/serve.c build/serve serve/engine_qwen3.c "${decoder_options[@]}" -lmicrohttpd -ljansson -lpcre2-8 -lunistring || return
-    build/serve ../tests/fixtures/qwen3-tiny --port 0 --log build/serve.log >build/serve.out &
+    rm -f build/serve.out
+    build/serve ../tests/fixtures/qwen3-tiny --port 0 --log build/serve.log --trace build/serve.json >build/serve.out &
     pid=$!
-    until grep -q http: build/serve.out; do
+    until grep -qs http: build/serve.out; do
         kill -0 $pid 2>/dev/null || return 1
         sleep 0.05
     done
@@ -131,7 +132,7 @@ server() {
     wait $pid || status=1
     cat build/serve.log
     [ $status = 0 ] && cat <<END
-ok: both streams ended. For a model of yours:
+ok: both streams ended; a timeline for https://ui.perfetto.dev is in examples/build/serve.json. For a model of yours:
     examples/build/serve FOLDER --port 8080
 END
 }

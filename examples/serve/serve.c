@@ -19,7 +19,7 @@ enum {
 }; /* exit status; refused: a file or an argument is wrong */
 
 typedef struct options {
-    const char *dir, *host, *port, *name, *key_file, *log;
+    const char *dir, *host, *port, *name, *key_file, *log, *trace;
     uint32_t context, batch, queue, body, connections, seconds, help;
 } options;
 
@@ -43,6 +43,7 @@ static const char help_text[] =
     "                      (default 30)\n"
     "  --log FILE          a line for each request that comes or ends, with both queues; -: "
     "stderr\n"
+    "  --trace FILE        a timeline of all requests, JSON for Perfetto\n"
     "  --help\n"
     "\n"
     "Ends at SIGINT or SIGTERM. Status 0; 1: it went wrong; 2: a file or an argument is wrong.\n";
@@ -70,6 +71,7 @@ static const option known_options[] = {
     {"--api-key-file", offsetof(options, key_file), 0},
     {"--name", offsetof(options, name), 0},
     {"--log", offsetof(options, log), 0},
+    {"--trace", offsetof(options, trace), 0},
     {"--context", offsetof(options, context), 1u << 24},
     {"--batch", offsetof(options, batch), 64},
     {"--queue", offsetof(options, queue), 1u << 20},
@@ -193,6 +195,8 @@ static int run(server *s, int argc, char **argv)
     s->desc.max_body = o.body, s->desc.connections = o.connections, s->desc.seconds = o.seconds;
     if (o.log) s->desc.log = strcmp(o.log, "-") ? fopen(o.log, "w") : stderr;
     if (o.log && !s->desc.log) return stop(SERVE_REFUSED, "--log %s: %s", o.log, strerror(errno));
+    if (o.trace && !(s->desc.trace = fopen(o.trace, "w")))
+        return stop(SERVE_REFUSED, "--trace %s: %s", o.trace, strerror(errno));
     /* Before threads are made, which inherit it: only sigwait takes them. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -210,6 +214,8 @@ static int run(server *s, int argc, char **argv)
     engine_close(s->e);
     text_close(&s->codec);
     if (s->desc.log && s->desc.log != stderr) fclose(s->desc.log);
+    if (s->desc.trace && fclose(s->desc.trace))
+        bad = stop(SERVE_FAILED, "--trace %s: cannot be written", o.trace);
     return bad;
 }
 

@@ -13,6 +13,7 @@
 
 #include "answer.h"
 #include "metrics.h"
+#include "trace.h"
 
 #include <netdb.h>
 #include <poll.h>
@@ -35,7 +36,7 @@ typedef struct server_desc {
     uint32_t max_body;    /* bytes */
     uint32_t connections; /* at most */
     uint32_t seconds;     /* to send a request, and to read what is left of an answer */
-    FILE *log;            /* or null */
+    FILE *log, *trace;    /* or null */
 } server_desc;
 
 struct exchange;
@@ -90,6 +91,7 @@ typedef struct exchange { /* a request and its answer */
     uint64_t ticket; /* of the engine */
     uint32_t submitted;
     double received; /* when the request was complete */
+    double last;     /* when its last token came; the engine's threads alone */
     /* of a stream; libmicrohttpd's thread alone */
     stream_part part;
     uint32_t sent;
@@ -125,18 +127,21 @@ static double server_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A line of the request log: what happened to a request, and how many wait and run in each class. */
+/* Logs and traces what happened to a request, and how many wait and run in each class. */
 static void server_log(server *s, const exchange *x, const char *what)
 {
+    const double at = server_now() - s->began;
     engine_load load;
-    if (!s->desc.log) return;
+    if (!s->desc.log && !s->desc.trace) return;
     load = engine_load_of(s->e);
+    trace_load(s->desc.trace, &load, at);
+    if (!s->desc.log) return;
     fprintf(s->desc.log,
             "%9.3f  %-6llu %-9s %-10s  reactive %u waiting %u running, proactive %u waiting %u "
             "running\n",
-            server_now() - s->began, (unsigned long long)x->a.number,
-            job_class_names[x->request.priority], what, load.waiting[JOB_REACTIVE],
-            load.running[JOB_REACTIVE], load.waiting[JOB_PROACTIVE], load.running[JOB_PROACTIVE]);
+            at, (unsigned long long)x->a.number, job_class_names[x->request.priority], what,
+            load.waiting[JOB_REACTIVE], load.running[JOB_REACTIVE], load.waiting[JOB_PROACTIVE],
+            load.running[JOB_PROACTIVE]);
     fflush(s->desc.log);
 }
 
@@ -243,7 +248,14 @@ static void server_event(void *user, const engine_event *event)
     const job_class k = x->request.priority;
     uint32_t is_last = 0;
     (void)user;
-    if (event->kind != ENGINE_TOKEN) server_log(s, x, words[event->kind]);
+    if (event->kind == ENGINE_TOKEN) {
+        trace_token(s->desc.trace, k, x->a.number, x->n_tokens,
+                    (x->n_tokens ? x->last : x->received) - s->began, now - s->began);
+        x->last = now;
+    } else {
+        trace_end_of_request(s->desc.trace, k, x->a.number, words[event->kind], now - s->began);
+        server_log(s, x, words[event->kind]);
+    }
     pthread_mutex_lock(&s->lock);
     if (event->kind == ENGINE_TOKEN) {
         if (!x->n_tokens) histogram_add(&s->counters.first_token[k], since);
@@ -429,7 +441,9 @@ static int exchange_submit(exchange *x)
         x->submitted = 1;
         if (x->c) x->c->deadline = 0;
         pthread_mutex_unlock(&s->lock);
-        server_log(s, x, "arrives"); /* before it has events */
+        /* before it has events */
+        trace_request(s->desc.trace, c->priority, x->a.number, x->n_prompt, c->max_tokens);
+        server_log(s, x, "arrives");
         status = engine_submit(s->e, &job, &x->ticket, &fits);
         pthread_mutex_lock(&s->lock);
         if (status) x->holders--, x->submitted = 0;
@@ -683,6 +697,7 @@ static int server_start(server *s, char *error, size_t bytes)
     s->rules.limits = engine_limits_of(s->e), s->rules.model = s->desc.model;
     s->rules.has_text = s->codec.is_open;
     s->created = (int64_t)time(NULL), s->began = server_now();
+    trace_begin(s->desc.trace);
     bad = getaddrinfo(s->desc.host, s->desc.port, &hints, &address);
     if (bad) {
         snprintf(error, bytes, "%s, port %s: %s", s->desc.host, s->desc.port, gai_strerror(bad));
@@ -733,6 +748,7 @@ static void server_stop(server *s)
         if (open) nanosleep(&pause, NULL);
     }
     if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->began > 0) trace_end(s->desc.trace);
     s->daemon = NULL, s->sweeps = 0;
 }
 

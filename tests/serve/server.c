@@ -23,6 +23,7 @@ typedef struct setup {
     uint32_t context, batch, queue, body, connections, seconds, step_us;
     uint32_t has_no_text;
     const char *key;
+    FILE *trace;
 } setup;
 
 static void server_open(test_run *t, server *s, const setup *want)
@@ -39,7 +40,7 @@ static void server_open(test_run *t, server *s, const setup *want)
     desc.queue = want->queue ? want->queue : 1000;
     desc.on_event = server_event, desc.user = s;
     s->desc.host = "127.0.0.1", s->desc.port = "0", s->desc.model = "tiny";
-    s->desc.api_key = want->key;
+    s->desc.api_key = want->key, s->desc.trace = want->trace;
     s->desc.max_body = want->body ? want->body : 65536,
     s->desc.seconds = want->seconds ? want->seconds : 20;
     s->desc.connections = want->connections ? want->connections : 500;
@@ -779,6 +780,40 @@ static void stop_in_the_middle(test_run *t)
     server_close(&s);
 }
 
+/* The trace is JSON, and has a row for each request with a slice for each token. */
+static void trace_has_rows(test_run *t)
+{
+    char *text = NULL;
+    size_t bytes = 0, i;
+    FILE *file = open_memstream(&text, &bytes);
+    server s;
+    setup traced = {0};
+    json_t *events, *event;
+    uint32_t slices = 0, rows = 0, ends = 0;
+    traced.trace = file;
+    server_open(t, &s, &traced);
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1,2,3],\"max_tokens\":5}"), 200, "");
+    reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[1,1020],\"priority\":\"proactive\"}"),
+             500, "");
+    server_close(&s);
+    fclose(file);
+    events = json_loads(text, 0, NULL);
+    json_array_foreach(events, i, event)
+    {
+        const char *kind = json_string_value(json_object_get(event, "ph"));
+        const char *name = json_string_value(json_object_get(event, "name"));
+        CHECK(kind && name);
+        slices += !strcmp(kind, "X") && json_number_value(json_object_get(event, "dur")) >= 0;
+        rows += !strcmp(name, "thread_name");
+        ends += !strcmp(name, "finished") || !strcmp(name, "failed");
+    }
+    json_decref(events);
+    free(text);
+    CHECK_INT(slices, 6);
+    CHECK_INT(rows, 2);
+    CHECK_INT(ends, 2);
+}
+
 static void metrics_count(test_run *t)
 {
     static const char *const lines[] = {
@@ -828,6 +863,7 @@ static void tests(test_run *t)
     TEST(device_that_fails);
     TEST(limit_of_connections);
     TEST(stop_in_the_middle);
+    TEST(trace_has_rows);
     TEST(metrics_count);
 }
 TEST_MAIN(tests)
