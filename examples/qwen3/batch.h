@@ -33,20 +33,20 @@ typedef struct token_row {
 
 typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may copy it */
     uint32_t sequences;
-    uint32_t rows;        /* of this step; 0: all sequences have ended */
-    uint32_t steps;       /* steps so far that had rows */
-    uint32_t prompt_rows; /* rows of prompts so far, with this step's */
-    uint32_t kv_splits;   /* of all sequences, in this step */
-    uint32_t kv_heads;    /* each split is computed once per KV head */
-    int32_t eos[MAX_EOS]; /* tokens that end a sequence */
+    uint32_t rows;         /* of this step; 0: all sequences have ended */
+    uint32_t steps;        /* steps so far that had rows */
+    uint32_t prompt_rows;  /* rows of prompts so far, with this step's */
+    uint32_t kv_splits;    /* of all sequences, in this step */
+    uint32_t kv_heads;     /* each split is computed once per KV head */
+    uint32_t split_blocks; /* KV blocks of all splits; 0: as many as are fast */
+    int32_t eos[MAX_EOS];  /* tokens that end a sequence */
     uint32_t n_eos;
     token_row row[MAX_ROWS];
     sequence_state sequence[MAX_ROWS];
     uint32_t first_split[MAX_ROWS + 1];               /* first split of each sequence */
     uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* which sequence a split belongs to */
     uint32_t workers;                                 /* of all chiplets; chiplets may differ */
-    uint32_t split_blocks; /* KV blocks of all splits; 0: as many as are fast */
-    uint32_t last_step;    /* the launch ends after this step at the latest */
+    uint32_t last_step; /* the launch ends after this step at the latest */
     /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */
     uint32_t bad_sequence;
     int32_t bad_token; /* the token with that logit */
@@ -124,7 +124,7 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
             const uint32_t all = ceil_div((uint32_t)(s->position + s->rows), KV_BLOCK);
             uint32_t n = ceil_div(all, size);
             if (n > max_splits) n = max_splits; /* the workspace holds no more */
-            s->split_blocks = ceil_div(all, n);
+            s->split_blocks = b->split_blocks && n * size >= all ? size : ceil_div(all, n);
             for (n = ceil_div(all, s->split_blocks); n; n--)
                 b->split_sequence[kv_splits++] = (uint8_t)i;
         }

@@ -34,9 +34,9 @@ typedef struct session_desc {
     /* 1: prompts with the same beginning share pages of keys and values, and compute them once */
     uint32_t share_prefixes;
     uint64_t page_seed; /* pages are dealt out in an order drawn from it; 0: in order */
-    /* KV blocks of all splits (more in contexts for which the workspace has too few splits): attention does not depend
-       on the sequences beside it then. On CPUs and AMD GPUs a sequence has the same bits whatever is decoded beside it
-       and in whichever chunks its prompt is taken. 0: chosen for each step, for speed */
+    /* KV blocks of all splits; more in contexts for which the workspace has too few splits. Then a sequence has the
+       same bits whatever is decoded beside it, and in whichever chunks its prompt is taken (README.md, Numerics).
+       0: chosen for each step, for speed */
     uint32_t split_blocks;
     fleet_placement placement;
     uint64_t seed;

@@ -13,7 +13,11 @@
 
    After the event, every load from global memory stalls the task, all the longer while weights use the bandwidth. So there
    is one such stall before the scores, for the step's own rows; everything else arrives with the pipeline. Scores are
-   scaled for powers of two. */
+   scaled for powers of two.
+
+   With splits of a given size (batch.split_blocks) the order in which sums are added depends on the position of a row, and
+   not on the rows of its step: rows of a prompt always have as many KV groups, which go through their blocks from the first
+   one on; and a single split is combined like several, since partial results are rounded. */
 #ifndef QWEN3_NVIDIA_ATTENTION_H
 #define QWEN3_NVIDIA_ATTENTION_H
 
@@ -26,17 +30,18 @@
 typedef char a_unit_must_be_a_slot[2 * KV_BLOCK * MAX_HEAD_DIM * 2 == STAGE_BYTES ? 1 : -1];
 typedef char a_batch_must_fit_a_slot[sizeof(batch) <= STAGE_BYTES ? 1 : -1];
 
-/* How many query sets share a KV block: a power of two that divides the number of warps. */
-FLEET_DEVICE uint32_t query_sets_of(uint32_t queries)
+FLEET_DEVICE uint32_t queries_of(const decoder *d, const kv_split *p)
 {
+    return p->rows * d->group;
+}
+/* How many query sets share a KV block: a power of two that divides the number of warps. */
+FLEET_DEVICE uint32_t query_sets_of(const decoder *d, const kv_split *p)
+{
+    const uint32_t queries = p->is_fixed && p->is_prompt ? UINT32_MAX : queries_of(d, p);
     uint32_t query_sets = 1;
     while (MAX_WAVES % (2 * query_sets) == 0 && query_sets * FRAGMENT_ROWS < queries)
         query_sets *= 2;
     return query_sets;
-}
-FLEET_DEVICE uint32_t queries_of(const decoder *d, const kv_split *p)
-{
-    return p->rows * d->group;
 }
 /* Blocks of a split that no row of this step is appended to; they are its first ones. */
 FLEET_DEVICE uint32_t cached_blocks(const kv_split *p)
@@ -87,7 +92,7 @@ FLEET_DEVICE void declare_attention(const fleet_ctx ctx, const task_args *args,
     for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
          i += ctx.tile_num * ctx.slices) {
         const kv_split p = kv_split_of(b, kv_heads, i);
-        const uint32_t queries = queries_of(d, &p), step = query_sets_of(queries) * FRAGMENT_ROWS;
+        const uint32_t queries = queries_of(d, &p), step = query_sets_of(d, &p) * FRAGMENT_ROWS;
         for (uint32_t query = 0; query < queries; query += step)
             declare_blocks(producer, args, &p, &slow);
     }
@@ -399,8 +404,10 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *pages, const kv_
     const uint32_t n = p->end - p->first, key = p->first * KV_BLOCK;
     const uint32_t kv_groups = query_sets == 1 ? MAX_WAVES : MAX_WAVES / query_sets;
     const kv_t *q = l->q + query_set * FRAGMENT_ROWS * QUERY_STRIDE;
-    const uint32_t mine = n > kv_group ? n - kv_group : 0,
-                   streamed = cached > kv_group ? cached - kv_group : 0;
+    const uint32_t mine = n > kv_group ? n - kv_group : 0;
+    /* The order of a prompt's blocks may not depend on where the step begins. */
+    const uint32_t streamed =
+        cached > kv_group && !(p->is_fixed && p->is_prompt) ? cached - kv_group : 0;
     const uint32_t all = query_sets == 1 ? ceil_div(mine, MAX_WAVES) : ceil_div(mine, kv_groups);
     const uint32_t some =
         query_sets == 1 ? ceil_div(streamed, MAX_WAVES) : ceil_div(streamed, kv_groups);
@@ -566,7 +573,7 @@ FLEET_DEVICE void combine_waves(const decoder *d, const kv_split *p, const atten
                 denominator += l->denominator[row] * weight;
             }
         }
-        if (p->splits == 1) {
+        if (p->splits == 1 && !p->is_fixed) {
             store_attended(d, p, query + n, sum, denominator);
         } else {
             store_kv_partial(d, p, query + n, sum, row_max, denominator, tag);
@@ -583,7 +590,7 @@ FLEET_DEVICE void attend_split(const fleet_ctx *ctx, const task_args *task, cons
                                stage_source *from, uint32_t *first, const uint32_t noinline)
 {
     const decoder *d = &task->d;
-    const uint32_t all = queries_of(d, p), query_sets = query_sets_of(all),
+    const uint32_t all = queries_of(d, p), query_sets = query_sets_of(d, p),
                    cached = cached_blocks(p);
     const uint32_t wave = fleet_wave_id(), query_set = query_sets == 1 ? 0 : wave % query_sets,
                    kv_group = query_sets == 1 ? wave : wave / query_sets;

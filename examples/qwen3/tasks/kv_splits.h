@@ -14,6 +14,9 @@ typedef struct kv_split {
     uint32_t first, end;
     /* of the sequence: tokens before this step, its first row, its rows */
     uint32_t position, row, rows;
+    /* whether splits have a given size, so that sums must be added in an order that does not depend
+       on the step; and whether its rows are of the prompt */
+    uint32_t is_fixed, is_prompt;
 } kv_split;
 
 FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
@@ -27,6 +30,7 @@ FLEET_DEVICE kv_split kv_split_of(const batch *b, uint32_t kv_heads, uint32_t i)
     p.split = i / kv_heads - b->first_split[n];
     p.splits = b->first_split[n + 1] - b->first_split[n];
     p.position = (uint32_t)s->position, p.row = (uint32_t)s->first, p.rows = (uint32_t)s->rows;
+    p.is_fixed = b->split_blocks != 0, p.is_prompt = s->position < s->prompt;
     blocks = ceil_div(p.position + p.rows, KV_BLOCK);
     p.first = s->split_blocks * p.split;
     p.end = p.first + s->split_blocks < blocks ? p.first + s->split_blocks : blocks;
