@@ -23,6 +23,7 @@
        >>count            pass: wait counts, scopes, counters, targets
        >>overlap          pass: whether sources may start before the previous step has ended
        >>tensors          pass: run-time tensors are written before maps read them
+       >>symbols          pass: a task that sets a symbol does not run beside tasks whose shapes have it
        >>records          pass: the wait and notify records of each task
        >>emit             pass: the block of the plan
        >>order            pass: neither a queue order nor a cycle can deadlock
@@ -482,6 +483,26 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
                          int line);
 #define fleet_event_counts(g, event, counts) fleeti_event_counts(g, event, counts, FLEETI_HERE)
 
+/* ---- symbols that the run sets --------------------------------------------------------------- */
+
+/* Lets the run set a symbol from step to step: the task of grid `writer` calls fleet_next_symbol (fleet_sched.h), and
+   all workers have that value in the next step. writer: one CU- or wavefront-task, after all others of the step
+   (fleet_after); all such symbols have the same writer. A launch begins with the value of fleet_bind, or else with the symbol's min. The
+   plan has queues for the symbol's max, and no other buckets of it. Each worker waits for the end of a step before it
+   begins the next. */
+void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *file,
+                          int line);
+#define fleet_symbol_writer(g, symbol, writer) fleeti_symbol_writer(g, symbol, writer, FLEETI_HERE)
+
+/* Lets the run lower such a symbol within a step too: the task of grid `cutter` calls fleet_cut_symbol
+   (fleet_sched.h), for the rest of the step. cutter: one CU- or wavefront-task. Each grid whose shape has the symbol comes, as a
+   whole, before or after it. A symbol may have many cutters. With one before each layer, the layers after a cut to 0
+   are passed over without tiles. Whether a task of such a grid exists is known only when its events are complete:
+   until then it prefetches nothing, and its weight pipeline waits. */
+void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *file,
+                          int line);
+#define fleet_symbol_cutter(g, symbol, cutter) fleeti_symbol_cutter(g, symbol, cutter, FLEETI_HERE)
+
 /* ---- placement, scope, external events, buffers ---------------------------------------------- */
 
 /* Places the tasks of a grid of CU-, wavefront- or chiplet-tasks. The map's first axis is the chiplet; its second, if
@@ -905,16 +926,16 @@ struct fleet_plan {
     uint64_t maps;    /* fleeti_runtime_map entries, by grid */
     uint64_t tensors; /* fleeti_tensor_info entries */
     uint32_t n_maps, n_tensors;
-    uint64_t guards; /* a fleeti_guard per grid, if a symbol is bound at launch */
-    uint64_t keys;   /* a fleet_key per grid, if keys order the fixed queues */
-    uint32_t keyed;  /* 1: they do */
-    uint32_t pad;
+    uint64_t guards;                  /* a fleeti_guard per grid, if a symbol is bound at launch */
+    uint64_t keys;                    /* a fleet_key per grid, if keys order the fixed queues */
+    uint32_t keyed;                   /* 1: they do */
+    uint32_t rebinds;                 /* a bit for each symbol that a task sets for the next step */
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
     fleet_topology topology;
 };
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
-#define FLEET_PLAN_VERSION 3u
+#define FLEET_PLAN_VERSION 4u
 
 typedef struct fleeti_symbol {
     uint64_t name; /* offset in the block */
@@ -965,10 +986,12 @@ typedef struct fleet_task {
 #define FLEETI_MAX_PARTS                                                                           \
     65535u /* slices of a task, and tiles of a slice, that a descriptor can hold */
 
-#define FLEETI_FEEDS 0x04u   /* DYNAMIC: its arrivals may make other tasks ready */
-#define FLEETI_EARLY 0x08u   /* it is pushed early: its worker must wait for its events */
-#define FLEETI_MAPPED 0x10u  /* its grid has run-time maps */
-#define FLEETI_GUARDED 0x20u /* the launch's symbols decide whether the task exists */
+#define FLEETI_FEEDS 0x04u /* DYNAMIC: its arrivals may make other tasks ready */
+#define FLEETI_EARLY 0x08u /* it is pushed early: its worker must wait for its events */
+/* Its grid has run-time maps, or a symbol that tasks cut: only when its events are complete is it known whether the
+   task exists. */
+#define FLEETI_MAPPED 0x10u
+#define FLEETI_GUARDED 0x20u /* the symbols decide before that whether the task exists */
 
 /* The same fields in the word of a descriptor that begins with its level, which device code reads. */
 #define FLEETI_LEVEL_IN(word) ((word)&0xffu)
@@ -1086,6 +1109,8 @@ typedef struct fleeti_grid {
     uint32_t schedule;           /* fleet_schedule */
     uint32_t chosen;             /* FLEETI_CHOSEN_...: by AUTO; 0: given */
     float static_ns, dynamic_ns; /* AUTO's estimates of the grid's time in a step */
+    /* a bit for each symbol that its task sets: for the next step, for the rest of the step */
+    uint32_t writes, cuts;
 } fleeti_grid;
 
 #define FLEETI_CHOSEN_BY_TIME 1u
@@ -1260,6 +1285,7 @@ FLEET_C_END
     X(count)   /* elements                  scopes, targets, counters, notify records */           \
     X(overlap) /* edges, slots, buffers     whether sources wait for the previous step */          \
     X(tensors) /* edges, run-time maps      the proof that tensors are written in time */          \
+    X(symbols) /* edges, symbols            the proof that symbols are set in time */              \
     X(records) /* edges, counters           the wait and notify records of each task */            \
     X(emit)    /* all of these              the block of the plan, its queues sorted by keys */    \
     X(order)   /* the block                 the proof that no order deadlocks */
@@ -1716,6 +1742,7 @@ typedef struct fleeti_site {
 typedef struct fleeti_symbol_def {
     char name[FLEETI_NAME_BYTES];
     int64_t min, max;
+    uint32_t writer; /* 1 + the grid whose task sets it for the next step; 0: none */
 } fleeti_symbol_def;
 
 typedef struct fleeti_event_def {
@@ -1758,6 +1785,8 @@ typedef struct fleeti_grid_def {
     uint32_t variation_percent, expected;
     uint64_t mean_ns;
     uint32_t declares; /* 1: it declares what it reads or writes */
+    /* a bit for each symbol that its task sets: for the next step, for the rest of the step */
+    uint32_t writes, cuts;
 } fleeti_grid_def;
 
 typedef struct fleeti_edge_def {
@@ -2524,6 +2553,50 @@ void fleeti_event_counts(fleet_graph *g, fleet_etensor event, fleet_tensor count
     def->counts = fleeti_number(counts.id);
 }
 
+/* The symbol and the grid of a call that lets the grid's task set the symbol; null: the call is an error. */
+static fleeti_grid_def *fleeti_setter_of(fleet_graph *g, fleet_dim symbol, fleet_grid grid,
+                                         uint32_t *number, fleeti_site site)
+{
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    if (!def) return NULL;
+    *number = fleeti_symbol_number(g, symbol.symbol);
+    if (*number && symbol.mul == 1 && symbol.add == 0 && symbol.div == 1) return def;
+    fleeti_fail(g, FLEET_ERROR_HANDLE, site,
+                "grid %s sets a symbol: give the extent that fleet_symbol returned for this graph",
+                def->name);
+    return NULL;
+}
+
+void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, const char *file,
+                          int line)
+{
+    const fleeti_site site = fleeti_site_at(file, line);
+    uint32_t number = 0, i;
+    fleeti_grid_def *def = fleeti_setter_of(g, symbol, writer, &number, site);
+    if (!def) return;
+    for (i = 0; i < FLEETI_LEN(g->symbols); i++) {
+        const uint32_t other = g->symbols[i].writer;
+        if (!other || other == fleeti_number(writer.id)) continue;
+        fleeti_fail(g, FLEET_ERROR_ARGUMENT, site,
+                    "symbol %s: its writer is grid %s, but that of symbol %s is grid %s: one task "
+                    "sets all symbols",
+                    g->symbols[number - 1u].name, def->name, g->symbols[i].name,
+                    g->grids[other - 1u].name);
+        return;
+    }
+    g->symbols[number - 1u].writer = fleeti_number(writer.id);
+    def->writes |= 1u << (number - 1u);
+}
+
+void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *file,
+                          int line)
+{
+    const fleeti_site site = fleeti_site_at(file, line);
+    uint32_t number = 0;
+    fleeti_grid_def *def = fleeti_setter_of(g, symbol, cutter, &number, site);
+    if (def) def->cuts |= 1u << (number - 1u);
+}
+
 void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line)
 {
     fleeti_site site = fleeti_site_at(file, line);
@@ -2753,6 +2826,7 @@ typedef struct fleeti_build {
     int64_t symbol[FLEET_MAX_SYMBOLS]; /* value in this bucket */
     const uint8_t *at_launch;          /* 1 per symbol that is bound at launch */
     uint32_t n_at_launch, n_buckets;
+    uint32_t writes, cuts; /* a bit for each symbol that a task sets, as in fleeti_grid_def */
     /* Where the counters of this bucket begin: after those of the previous buckets, because steps of one bucket must
        not complete events of another. */
     uint32_t first_word, first_system_word;
@@ -2968,16 +3042,28 @@ static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
     return grid->tiles ? (uint32_t)FLEET_LEVEL_CU : (uint32_t)grid->def->level;
 }
 
+/* Of the tasks of a grid whose shape has `symbols`, where tasks of the graph cut `cuts`. */
+static uint32_t fleeti_flags_of(uint32_t symbols, uint32_t cuts, uint32_t n_maps)
+{
+    return (symbols && !(symbols & cuts) ? FLEETI_GUARDED : 0) |
+           (n_maps || symbols & cuts ? FLEETI_MAPPED : 0);
+}
+
+/* A bit for each symbol of the grid's shape that is bound at launch. */
+static uint32_t fleeti_symbols_of_shape(const fleeti_build *b, const fleeti_grid_def *def)
+{
+    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0, symbols = 0;
+    if (symbol && b->at_launch[symbol - 1u]) symbols |= 1u << (symbol - 1u);
+    for (k = 0; k < def->shape.rank; k++) {
+        symbol = def->shape.extent[k].symbol;
+        if (symbol && b->at_launch[symbol - 1u]) symbols |= 1u << (symbol - 1u);
+    }
+    return symbols;
+}
 /* Whether the grid's shape is known only at launch. */
 static int fleeti_is_guarded(const fleeti_build *b, const fleeti_grid_def *def)
 {
-    uint32_t k, symbol = def->slices_given ? def->slices.symbol : 0;
-    if (symbol && b->at_launch[symbol - 1u]) return 1;
-    for (k = 0; k < def->shape.rank; k++) {
-        symbol = def->shape.extent[k].symbol;
-        if (symbol && b->at_launch[symbol - 1u]) return 1;
-    }
-    return 0;
+    return fleeti_symbols_of_shape(b, def) != 0;
 }
 
 /* The queues that hold a task: `queues` of them from `first` on, with `copies` descriptors in each. slot: the task's
@@ -3132,6 +3218,10 @@ static fleet_status fleeti_bind_symbols(fleeti_build *b, fleeti_bucketing *all)
     }
     for (s = 0; s < n; s++) {
         const fleeti_symbol_def *def = &g->symbols[s];
+        if (def->writer && all->count[s])
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+                                 "symbol %s is bound at build, but grid %s sets it in each step",
+                                 def->name, g->grids[def->writer - 1u].name);
         if (!all->count[s]) {
             all->at_launch[s] = 1;
             all->n_at_launch++;
@@ -3219,13 +3309,18 @@ static fleet_status fleeti_fill_buckets(fleeti_build *b, fleeti_bucketing *all)
         }
         if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
         if (status != FLEET_OK) return status;
+        if (def->writer && all->count[s] > 1)
+            return fleeti_reject(b, FLEET_ERROR_ARGUMENT, fleeti_no_site(),
+                                 "symbol %s: a launch has one bucket, so a symbol that grid %s "
+                                 "sets in each step has that of its max alone",
+                                 def->name, b->g->grids[def->writer - 1u].name);
     }
     memset(by_default, 0, sizeof by_default);
     for (s = 0; s < n && status == FLEET_OK; s++) {
         const fleeti_symbol_def *def = &b->g->symbols[s];
         if (all->count[s]) continue;
         by_default[s] = 1;
-        for (value = 1; value < def->max && status == FLEET_OK; value *= 2)
+        for (value = 1; value < def->max && !def->writer && status == FLEET_OK; value *= 2)
             if (value >= def->min) status = fleeti_add_bucket(b, all, s, value);
         if (status == FLEET_OK) status = fleeti_add_bucket(b, all, s, def->max);
     }
@@ -3253,6 +3348,10 @@ static void fleeti_use_bucket(fleeti_build *b, const fleeti_bucketing *all, uint
     }
     b->at_launch = all->at_launch;
     b->n_at_launch = all->n_at_launch;
+    for (s = 0; s < FLEETI_LEN(b->g->grids); s++) {
+        b->writes |= b->g->grids[s].writes;
+        b->cuts |= b->g->grids[s].cuts;
+    }
 }
 
 /* Puts the plans of all buckets into one block, that of the largest bucket first. */
@@ -5077,7 +5176,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
 /* What orders a task of step s + 1 after a task of step s if sources do not wait for the step event? Two things: a
    worker finishes its queue of step s before it starts step s + 1; and events order the tasks within a step. This
    pass proves from them that sources need not wait. The proof is about whole grids. It is tried in STATIC plans if
-   every grid has declared its buffers and there are no external events.
+   every grid has declared its buffers, there are no external events, and no task sets symbols.
 
    Facts about grids K and F (a task is "complete" when its arrivals have been counted):
      all[K] has F   Each task of K starts after all tasks of F are complete. This holds if K's tasks wait for every
@@ -5334,7 +5433,8 @@ static int fleeti_buffers_in_order(const fleeti_build *b, const fleeti_facts *fa
 static int fleeti_may_overlap(const fleeti_build *b)
 {
     uint32_t i;
-    if (!b->is_static || !b->n_grids || b->n_grids > FLEETI_MAX_OVERLAP_GRIDS) return 0;
+    if (!b->is_static || b->writes || !b->n_grids || b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
+        return 0;
     for (i = 0; i < b->n_grids; i++)
         if (!b->g->grids[i].declares) return 0;
     for (i = 0; i + 1 < b->n_events; i++)
@@ -5434,6 +5534,72 @@ static fleet_status fleeti_pass_tensors(fleeti_build *b)
     for (i = 0; i < b->n_maps && status == FLEET_OK; i++)
         if (in_order[b->maps[i].kind]) status = in_order[b->maps[i].kind](b, &facts, &b->maps[i]);
     return status;
+}
+
+/* ==== >>symbols: tasks that set symbols run alone with them ==================================== */
+
+/* A task that sets a symbol changes the shapes of grids in place (fleeti_set_symbol_now in fleet_sched.h). So no task
+   that looks at them may run at the same time: the writer comes after all other tasks of its step, and each worker
+   waits for the end of the step before the next one; a cutter comes before or after each grid that has the symbol. */
+
+static fleet_status fleeti_check_setter(fleeti_build *b, const fleeti_bound_grid *grid)
+{
+    const fleeti_grid_def *def = grid->def;
+    const uint32_t cuts_only = def->cuts & ~b->writes;
+    uint32_t s = 0;
+    while (cuts_only && !(cuts_only >> s & 1u)) s++;
+    if (cuts_only)
+        return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                             "grid %s cuts symbol %s, which has no writer: fleet_symbol_writer",
+                             def->name, b->g->symbols[s].name);
+    if (grid->count == 1 && !grid->n_maps && !fleeti_is_guarded(b, def) &&
+        fleeti_level_of(grid) <= FLEET_LEVEL_CU)
+        return FLEET_OK;
+    return fleeti_reject(b, FLEET_ERROR_ARGUMENT, def->site,
+                         "grid %s sets symbols: it must be one CU- or wavefront-task, with a "
+                         "constant shape and without run-time maps",
+                         def->name);
+}
+
+static fleet_status fleeti_pass_symbols(fleeti_build *b)
+{
+    fleeti_facts facts;
+    fleet_status status = FLEET_OK;
+    uint32_t i, k;
+    for (i = 0; i < b->n_grids && status == FLEET_OK; i++)
+        if (b->grids[i].def->writes | b->grids[i].def->cuts)
+            status = fleeti_check_setter(b, &b->grids[i]);
+    if (status != FLEET_OK || !b->writes) return status;
+    if (b->n_grids > FLEETI_MAX_OVERLAP_GRIDS)
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
+                             "plan: a graph whose tasks set symbols has at most %u grids",
+                             FLEETI_MAX_OVERLAP_GRIDS);
+    if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
+    fleeti_find_order(b, &facts);
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_grid_def *setter = b->grids[i].def;
+        for (k = 0; k < b->n_grids && setter->writes | setter->cuts; k++) {
+            const fleeti_bound_grid *grid = &b->grids[k];
+            const uint32_t has = fleeti_symbols_of_shape(b, grid->def) & setter->cuts;
+            if (k == i || !grid->count) continue;
+            if (setter->writes && !fleeti_after_writer(&facts, i, k))
+                return fleeti_reject(b, FLEET_ERROR_ORDER, setter->site,
+                                     "grid %s sets symbols for the next step, but grid %s may run "
+                                     "beside it: fleet_after(g, %s, %s), with %s added last",
+                                     setter->name, grid->def->name, setter->name, grid->def->name,
+                                     setter->name);
+            if (has && grid->n_maps)
+                return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, grid->def->site,
+                                     "grid %s has run-time maps, and a symbol that grid %s cuts",
+                                     grid->def->name, setter->name);
+            if (has && !fleeti_after_writer(&facts, i, k) && !fleeti_after_writer(&facts, k, i))
+                return fleeti_reject(b, FLEET_ERROR_ORDER, setter->site,
+                                     "grid %s cuts a symbol of grid %s, which may run beside it: "
+                                     "fleet_after(g, %s, %s)",
+                                     setter->name, grid->def->name, grid->def->name, setter->name);
+        }
+    }
+    return FLEET_OK;
 }
 
 /* ==== >>records: the wait and notify records of each task ===================================== */
@@ -5693,6 +5859,7 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.topology.name[sizeof head.topology.name - 1] = 0;
     head.guarded = b->n_at_launch != 0;
     head.keyed = b->keyed;
+    head.rebinds = b->writes;
     if (b->is_dynamic) {
         head.n_consumers = (uint32_t)b->n_consumers;
         head.joins = b->joins;
@@ -5750,8 +5917,7 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices | grid->tiles << 16;
     desc.grid = index;
-    flags = (fleeti_is_guarded(b, grid->def) ? FLEETI_GUARDED : 0) |
-            (grid->n_maps ? FLEETI_MAPPED : 0) |
+    flags = fleeti_flags_of(fleeti_symbols_of_shape(b, grid->def), b->cuts, grid->n_maps) |
             (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
     for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, desc.at)) {
         const fleeti_span *notifies =
@@ -5970,6 +6136,8 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->guarded = (uint32_t)fleeti_is_guarded(b, from->def);
         grid->first_map = from->first_map;
         grid->n_maps = from->n_maps;
+        grid->writes = from->def->writes;
+        grid->cuts = from->def->cuts;
     }
     for (i = 0; b->keyed && i < b->n_grids; i++)
         ((fleet_key *)fleeti_at(plan, plan->keys))[i] = b->grids[i].key;
@@ -6623,6 +6791,7 @@ static uint32_t fleeti_chiplet_queues(const fleet_plan *plan)
 typedef struct fleeti_check {
     const fleet_plan *plan;
     uint32_t dynamic; /* 1: its schedule is DYNAMIC */
+    uint32_t cuts;    /* a bit for each symbol that a task cuts */
     const fleeti_queue *queues;
     const fleet_task *tasks;
     const fleeti_wait *waits;
@@ -6777,6 +6946,39 @@ static int fleeti_check_dim_of(const fleeti_check *c, const fleet_dim *d, int64_
     value = d->add + (d->symbol ? d->mul * c->plan->bound[d->symbol - 1] : 0);
     if (d->symbol) *guarded = 1;
     return fleeti_floor_div(value, d->div) == extent;
+}
+
+/* A bit for each symbol that launches bind of the grid's shape. */
+static uint32_t fleeti_check_symbols_of(const fleeti_check *c, uint32_t grid)
+{
+    uint32_t symbols = 0, k;
+    if (!c->plan->guarded) return 0;
+    for (k = 0; k < FLEET_MAX_RANK; k++)
+        if (c->guards[grid].extent[k].symbol)
+            symbols |= 1u << (c->guards[grid].extent[k].symbol - 1u);
+    if (c->guards[grid].slices.symbol) symbols |= 1u << (c->guards[grid].slices.symbol - 1u);
+    return symbols;
+}
+
+/* Checks the symbols that tasks set, and counts those that they cut. */
+static int fleeti_check_setters(fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    uint32_t writes = 0, i;
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &c->grids[i];
+        if ((grid->writes | grid->cuts) &&
+            (grid->count != 1 || grid->level > FLEET_LEVEL_CU || grid->guarded || grid->n_maps))
+            return 0;
+        if (writes && grid->writes) return 0;
+        writes |= grid->writes;
+        c->cuts |= grid->cuts;
+    }
+    for (i = 0; i < 32; i++)
+        if (writes >> i & 1u && (i >= plan->n_symbols || !c->symbols[i].at_launch ||
+                                 plan->bound[i] != c->symbols[i].max))
+            return 0;
+    return writes == plan->rebinds && !(c->cuts & ~writes);
 }
 
 static int fleeti_check_grids(const fleeti_check *c)
@@ -7068,7 +7270,7 @@ static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint
         if (k < grid->rank) id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
     }
     if (task->id != grid->first_id + id || id >= grid->count) return 0;
-    flags = (grid->guarded ? FLEETI_GUARDED : 0) | (grid->n_maps ? FLEETI_MAPPED : 0) |
+    flags = fleeti_flags_of(fleeti_check_symbols_of(c, task->grid), c->cuts, grid->n_maps) |
             (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
     if (c->dynamic && (c->arrive[task->grid] ||
                        c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))
@@ -7220,7 +7422,8 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
                            c->dynamic * (1ull + plan->n_notifies + plan->n_descs);
     uint32_t *scratch;
     int fits;
-    if (!fleeti_check_workers(c) || !fleeti_check_symbols(c) || !fleeti_check_grids(c))
+    if (!fleeti_check_workers(c) || !fleeti_check_symbols(c) || !fleeti_check_grids(c) ||
+        !fleeti_check_setters(c))
         return FLEET_ERROR_IMAGE_INDEX;
     scratch = words < SIZE_MAX / 4 ? (uint32_t *)FLEET_MALLOC((size_t)words * 4) : NULL;
     if (!scratch) return FLEET_ERROR_MEMORY;
@@ -7262,7 +7465,10 @@ static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
             return 0;
     for (i = 0; i < plan->n_grids; i++)
         if (c->grids[i].tile != whole->grids[i].tile || c->grids[i].args != whole->grids[i].args ||
-            c->grids[i].level != whole->grids[i].level || c->grids[i].rank != whole->grids[i].rank)
+            c->grids[i].level != whole->grids[i].level ||
+            c->grids[i].rank != whole->grids[i].rank ||
+            c->grids[i].writes != whole->grids[i].writes ||
+            c->grids[i].cuts != whole->grids[i].cuts)
             return 0;
     return 1;
 }
@@ -7670,6 +7876,8 @@ static void fleeti_report_overlap(const fleet_plan *plan, fleeti_text *out)
     else if (plan->schedule == FLEET_SCHEDULE_CHIPLET)
         fleeti_put(out, "steps: sources wait for the previous step, as always under CHIPLET, where "
                         "schedulers deal ahead\n");
+    else if (plan->rebinds)
+        fleeti_put(out, "steps: all workers wait for the previous step, which sets symbols\n");
     else
         fleeti_put(out, "steps: sources wait for the previous step: buffers and maps do not prove "
                         "that they may start earlier\n");
@@ -7688,6 +7896,15 @@ static void fleeti_report_buckets(const fleet_plan *plan, fleeti_text *out)
                        (int)symbols[k].min, (int)symbols[k].max);
     fleeti_put(out, "; the numbers above are those of the largest of %u buckets\n",
                plan->n_buckets);
+    for (i = 0; i < plan->n_grids; i++) {
+        const fleeti_grid *grid = &fleeti_plan_grids(plan)[i];
+        for (k = 0; k < plan->n_symbols; k++)
+            if ((grid->writes | grid->cuts) >> k & 1u)
+                fleeti_put(out, "grid %s sets symbol %s%s%s\n", fleeti_plan_text(plan, grid->name),
+                           fleeti_plan_text(plan, symbols[k].name),
+                           grid->writes >> k & 1u ? " for the next step" : "",
+                           grid->cuts >> k & 1u ? " for the rest of its step" : "");
+    }
     for (i = 0; i < plan->n_buckets; i++) {
         const fleet_plan *bucket = fleet_plan_bucket(plan, i);
         fleeti_put(out, "bucket %u:", i);
