@@ -175,6 +175,15 @@
           carrier  the slot's sequence: number of the message + slots
           acquire  fleet_ring_push: load; fleet_ring_try_push: fleeti_poll_system, only stores follow
           red      A ring of messages: room; N ring of messages; tests/gpu/messages.c under TSan; S request_ring
+       28 symbol that a task sets. Its value and the shapes -> tasks of the next step; after a cut, of the grids after it
+          release  fleeti_set_symbol_now: stores, then edges 1 and 9 of its task     carrier  the counters of its events
+          acquire  fleeti_finishes, fleeti_last_epoch, or edge 1; then loads past the L1: fleeti_shape_of
+          red      tests/gpu/symbols.c, tests/gpu/random.c
+       29 news from the host. What a host thread wrote -> the task that waits in fleet_idle
+          release  fleet_wake: RMW     carrier  the host's word
+          acquire  fleet_idle: fleeti_poll_system, system invalidate, barrier     red  A idle wait; N idle wait
+       30 idle wait. That the boundary waits for the host -> waits that would time out; relaxed both ways: no data follows
+          ends     fleet_idle; fleeti_check_watch     red  tests/gpu/symbols.c
        31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
           release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in
           red      no test: its words are atomics, whose order the CPU keeps anyway
@@ -571,6 +580,9 @@ typedef struct fleet_watch {
     const uint32_t *stop; /* device word: a fleet_status other than 0 ends the wait; null: none */
     const uint32_t *host_abort; /* host word, seldom read: not 0 aborts; null: none */
     uint64_t limit_ticks;       /* of fleet_clock_ticks; 0: no limit */
+    /* Two device words: the clock when waits may last from, at the earliest; UINT64_MAX: they do not time out now.
+       null: none */
+    const uint64_t *idle;
 } fleet_watch;
 
 /* One element of an event tensor, as the function ..._at of FLEET_EVENT_TENSORn returns it. */
@@ -916,6 +928,9 @@ FLEET_DEVICE void fleeti_post64_device(uint64_t *at, uint64_t value);
 FLEET_DEVICE uint32_t fleeti_cycles(void);
 /* After a failed poll of `at` (null: of anything). */
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries);
+/* After a failed poll of a word that the host changes. It wakes after a microsecond or so, and leaves the bus to others
+   meanwhile. */
+FLEET_DEVICE void fleeti_pause_outside(uint32_t *tries);
 
 /* ---- weight pipeline: copies and stages ---- */
 
@@ -1319,6 +1334,11 @@ FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
         __builtin_amdgcn_s_sleep(8);
     *tries += 1;
     return FLEET_OK;
+}
+FLEET_DEVICE void fleeti_pause_outside(uint32_t *tries)
+{
+    __builtin_amdgcn_s_sleep(32); /* 2048 cycles, a microsecond */
+    *tries += 1;
 }
 
 /* ---- amd: cache policy ---- */
@@ -2086,6 +2106,11 @@ FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
     *tries += 1;
     return FLEET_OK;
 }
+FLEET_DEVICE void fleeti_pause_outside(uint32_t *tries)
+{
+    __nanosleep(500);
+    *tries += 1;
+}
 
 /* ---- nvidia: cache policy ---- */
 
@@ -2646,6 +2671,8 @@ void fleeti_host_wake(
     const void *at); /* a counter or flag has changed: wakes the agents that poll it */
 /* After a failed poll of `at` (null: of any word). Returns when the word may have changed, or FLEET_ERROR_DEADLOCK. */
 fleet_status fleeti_host_park(const void *at, uint32_t *tries);
+/* After a failed poll of a word that another thread of the process changes: the agent can always go on. */
+void fleeti_host_pause(uint32_t *tries);
 uint64_t fleeti_host_clock(void);
 void fleeti_host_drain(void);
 void fleeti_host_release(fleet_scope scope);
@@ -2949,6 +2976,10 @@ FLEET_DEVICE uint32_t fleeti_cycles(void)
 FLEET_DEVICE fleet_status fleeti_pause(const void *at, uint32_t *tries)
 {
     return fleeti_host_park(at, tries);
+}
+FLEET_DEVICE void fleeti_pause_outside(uint32_t *tries)
+{
+    fleeti_host_pause(tries);
 }
 
 /* ---- host: cache policy ---- */
@@ -3401,6 +3432,8 @@ typedef struct fleeti_wait_diagnostics {
     uint32_t counter, found, expected;
 } fleeti_wait_diagnostics;
 
+#define FLEETI_IDLE_NOW UINT64_MAX /* *idle of a fleet_watch */
+
 /* Whether the wait has to end: the status to return, or FLEET_OK. Called after every 64 failed polls. */
 FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t tries,
                                              uint64_t *since)
@@ -3417,6 +3450,12 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t 
     now = fleet_clock_ticks();
     if (*since == 0) *since = now;
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
+    if (late && watch->idle) { /* relaxed: no data follows (edge 30) */
+        const uint64_t until = fleeti_poll64_device(watch->idle);
+        if (until == FLEETI_IDLE_NOW ||
+            (until && (int64_t)(now - until) <= (int64_t)watch->limit_ticks))
+            late = 0;
+    }
     /* The host's word is across a bus, so it is read every 4096 polls, and before a time-out is reported. Pair:
        fleet_state_abort (edge 15). */
     if ((late || tries % 4096 == 0) && watch->host_abort &&
@@ -4823,6 +4862,22 @@ fleet_status fleeti_host_park(const void *at, uint32_t *tries)
         *tries = (*tries / FLEETI_WATCH_INTERVAL + 1) * FLEETI_WATCH_INTERVAL;
     }
     return e->deadlock ? FLEET_ERROR_DEADLOCK : FLEET_OK;
+}
+
+void fleeti_host_pause(uint32_t *tries)
+{
+    fleeti_engine *e = fleeti_self->engine;
+    if (!fleeti_deterministic(e)) {
+        (void)fleeti_host_park(NULL, tries);
+        return;
+    }
+    if (e->n_runnable == 1) {
+        struct timeval pause;
+        pause.tv_sec = 0, pause.tv_usec = 20;
+        select(0, NULL, NULL, NULL, &pause);
+    }
+    *tries += 1;
+    fleeti_switch(fleeti_self);
 }
 
 static void fleeti_coroutine(void)

@@ -4,7 +4,8 @@
        >>manual           this page
        >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures, sessions,
                           events from the host, trace, topology and calibration
-       >>serving          rings of messages between the host and a running launch, page allocator
+       >>serving          symbols that the run sets, launches that stay, rings of messages between the host and a
+                          running launch, page allocator
        >>server           requests in a launch that stays: request table, batches, host's calls, policies
        >>layout           what a state and a trace hold in memory
        >>worker           what every schedule shares: thread context, residency check, tasks, weight pipeline
@@ -115,7 +116,7 @@ FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx);
 /* fleet_block_reduce_add over the threads that run the task; needs FLEET_REDUCE_BYTES(n, ctx.threads) bytes of LDS. */
 FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n, float *lds);
 
-/* The extent of an axis of the task's grid in this launch; at[axis] is less. Tiles that do not call it pay nothing. */
+/* The extent of an axis of the task's grid in this step; at[axis] is less. Tiles that do not call it pay nothing. */
 FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis);
 
 /* Ends the run successfully after this step: the other steps of the launch do not run, and fleet_state_epoch tells how
@@ -355,8 +356,8 @@ typedef struct fleet_trace fleet_trace;
 #define FLEET_LIMIT_NONE UINT64_MAX
 
 typedef struct fleet_launch_desc {
-    /* passes over the graph; default 1. Under DYNAMIC the arrivals at step events of all steps together are at most
-       2^31 - 1 */
+    /* passes over the graph, or FLEET_STEPS_ENDLESS; default 1. Under DYNAMIC the arrivals at step events of so many
+       steps together are at most 2^31 - 1 */
     uint32_t steps;
     /* per workgroup, on a GPU; a multiple of the wave size, at most 1024 with the producer's, and at most those of the
        kernel's declaration. Default 0: those of FLEET_KERNEL; 256 for kernels that are declared otherwise */
@@ -446,7 +447,8 @@ typedef struct fleet_failure {
     uint32_t counter; /* for fleet_plan_counter_name; 0: the failure is not that of an event */
     /* Arrivals in this step; expected is the element's target. Under FLEET_ERROR_TENSOR_VALUE `counter` is the
        run-time tensor, `seen` the index and `expected` the value found there; or `seen` is FLEETI_TENSOR_SUM, and
-       `expected` the sum of the tensor's values. */
+       `expected` the sum of the tensor's values. Under FLEET_ERROR_SYMBOL_RANGE `counter` is the
+       number of the symbol, `seen` the value that the task sets and `expected` the one before. */
     uint32_t seen, expected;
     uint32_t epoch;
     uint32_t tile_status;  /* returned by the tile */
@@ -677,6 +679,56 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
 FLEET_C_END
 
 /* ==== >>serving: what a server of requests uses =============================================== */
+
+/* ---- symbols that the run sets, launches that stay ------------------------------------------- */
+
+/* A launch that stays runs until a tile calls fleet_finish:
+       launch.steps = FLEET_STEPS_ENDLESS;
+   The writer of its symbols (fleet_symbol_writer) is the boundary between two steps. There one task sees what the step
+   has made, waits for the host while there is nothing to do, and sets the symbols of the next step:
+       FLEET_TILE(boundary, job)
+       {
+           while (there is nothing to do) {
+               if (fleet_load_relaxed_system(&args->host->stop)) return fleet_finish(&ctx);
+               status = fleet_idle(&ctx, &args->host->news, the value that it has seen last);
+               if (status) return status;
+           }
+           return fleet_next_symbol(&ctx, JOB_ROWS, rows);
+       }
+   Epochs, counters and step numbers wrap. */
+
+/* fleet_launch_desc.steps: no last step. It needs fleet_launch_desc.finish, or a plan with a writer. */
+#if !defined(FLEET_STEPS_ENDLESS)
+#define FLEET_STEPS_ENDLESS UINT32_MAX
+#endif
+
+/* The value of a symbol in this step, also where the run sets it; ctx->symbols is for the others. */
+FLEET_DEVICE int32_t fleet_symbol_now(const fleet_ctx *ctx, uint32_t symbol);
+
+/* In the task of a symbol's writer, by all threads with the same values: sets the symbol, which is number `symbol` in
+   the order of fleet_symbol, from the next step on. Where it changes, the threads share the work of setting the
+   shapes of all grids that have it. fleet_symbol_now returns the new value when the call has returned. In such plans
+   fleet_finish always works. FLEET_ERROR_SYMBOL_RANGE: the value is outside the symbol's bounds. Then the run ends
+   with this status, whatever the tile returns, and fleet_state_report names the symbol. FLEET_ERROR_ARGUMENT: the
+   task's grid is not the symbol's writer. */
+FLEET_DEVICE fleet_status fleet_next_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value);
+/* The same in the task of one of its cutters, for the rest of this step: lowers it. The grids that come after the
+   cutter have the new shape, and the writer sees the value, which stays until the writer sets another.
+   FLEET_ERROR_SYMBOL_RANGE also for a value above the present one. */
+FLEET_DEVICE fleet_status fleet_cut_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value);
+
+/* In a tile, by all threads of the group: waits until *word is not `seen`. word: in host memory that the device can
+   access (fleet_pinned_alloc). What a host thread wrote to such memory before it called fleet_wake may be read then.
+   Meanwhile, and for limit_ns afterwards, no wait of the run times out. Returns FLEET_OK; or why the run ends:
+   FLEET_ERROR_ABORTED, or the status of another failure. */
+FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word, uint32_t seen);
+
+FLEET_C_BEGIN
+
+/* By any host thread: adds one to the word, and so ends waits of fleet_idle for it, after a few microseconds. */
+void fleet_wake(uint32_t *word);
+
+FLEET_C_END
 
 /* ---- rings: messages between host threads and one worker ------------------------------------- */
 
@@ -1104,6 +1156,11 @@ typedef struct fleeti_line {
     uint32_t pad[FLEETI_EVENT_LINE - 1];
 } fleeti_line;
 
+typedef struct fleeti_wide_line {
+    uint64_t word;
+    uint64_t pad[FLEETI_EVENT_LINE / 2 - 1];
+} fleeti_wide_line;
+
 typedef struct fleeti_mailbox fleeti_mailbox;
 typedef struct fleeti_ring fleeti_ring;
 typedef struct fleeti_trace fleeti_trace;
@@ -1125,11 +1182,12 @@ typedef struct fleeti_config {
     fleeti_ready_ring ready[FLEETI_RINGS * FLEET_MAX_CHIPLETS];
     /* virtual chiplet of each workgroup; null: the hardware's chiplet id is used */
     const uint8_t *chiplet_of;
-    fleet_watch watch;   /* each launch sets limit_ticks, fleet_state_init the rest */
-    int32_t *shapes;     /* FLEETI_SHAPE words per grid */
-    fleeti_trace *trace; /* of the launch that owns the state; null: none */
-    uint32_t finish;     /* as in its fleet_run */
-    uint32_t pad[FLEETI_EVENT_LINE - 21];
+    fleet_watch watch;      /* each launch sets limit_ticks, fleet_state_init the rest */
+    int32_t *shapes;        /* FLEETI_SHAPE words per grid */
+    fleeti_trace *trace;    /* of the launch that owns the state; null: none */
+    const fleet_plan *plan; /* of the largest bucket; device address */
+    uint32_t finish;        /* as in its fleet_run */
+    uint32_t pad[FLEETI_EVENT_LINE - 25];
     int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
@@ -1149,11 +1207,13 @@ struct fleeti_state {
     fleeti_line residency;
     fleeti_line seats; /* places for workgroups that the run still has; 0 or negative: none */
     fleeti_line exited;
-    /* epoch of the state's last step in this run if a tile has called fleet_finish in it; else no epoch of the run */
-    fleeti_line finish;
+    /* 0, or 1 + (epoch << 32): a tile has called fleet_finish in that epoch of the state, the run's last one */
+    fleeti_wide_line finish;
+    fleeti_wide_line idle; /* fleet_watch.idle */
     /* hardware id to chiplet number; published by `residency` */
     uint32_t chiplet_index[FLEETI_EVENT_LINE];
-    /* Each launch sets these before its workgroups start: the bucket of the plan, and the symbols. */
+    /* Each launch sets these before its workgroups start: the bucket of the plan, and the symbols. Tasks of a plan that
+       rebinds symbols set these too, and the shapes. */
     fleeti_line bucket;
     int32_t symbols[FLEET_MAX_SYMBOLS];
     uint32_t bucket_epoch[FLEET_MAX_BUCKETS]; /* steps of each bucket; as epoch */
@@ -1272,6 +1332,8 @@ FLEET_DEVICE fleet_failure *fleeti_failures(fleeti_host *host)
 /* Then, for the wave that pops: the rings of its own chiplet, and the step event. */
 #define FLEETI_HOME_WORD(kind) (FLEETI_BATCH_WORD(FLEETI_BATCH_LIMIT) + 8 * (kind))
 #define FLEETI_STEP_WORD FLEETI_HOME_WORD(FLEETI_RINGS)
+/* An epoch that had begun when the wave last looked: fewer than 2^31 arrivals at the step event ago. */
+#define FLEETI_BEGUN_WORD (FLEETI_STEP_WORD + 3)
 /* And the head of its own queue: the descriptor, its first wait record, its index. */
 #define FLEETI_OWN_WORD (FLEETI_STEP_WORD + 4)
 #define FLEETI_OWN_INDEX (FLEETI_OWN_WORD + 20)
@@ -1381,6 +1443,12 @@ FLEET_DEVICE uint32_t fleeti_schedule_of(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->schedule);
 }
+/* A word of the shapes. Loaded past the L1, since tasks may set symbols (edge 28). */
+FLEET_DEVICE int32_t fleeti_shape_of(const fleeti_state *state, uint32_t grid, uint32_t axis)
+{
+    return (int32_t)fleet_load_relaxed_device((const uint32_t *)(const void *)state->config.shapes +
+                                              FLEETI_SHAPE * grid + axis);
+}
 /* The context of a tile points to the symbols of its state. */
 FLEET_DEVICE fleeti_state *fleeti_state_of_ctx(const fleet_ctx *ctx)
 {
@@ -1453,13 +1521,23 @@ FLEET_DEVICE fleeti_notify fleeti_slot_notify(const fleeti_worker *w, uint32_t n
     return r;
 }
 
+/* Whether the launch has no last step; `steps_left` then passes 0. */
+FLEET_DEVICE uint32_t fleeti_is_endless(const fleeti_worker *w)
+{
+    return fleeti_parked_value(w->fixed->steps) == FLEET_STEPS_ENDLESS;
+}
+/* Whether a step of the launch follows. */
+FLEET_DEVICE uint32_t fleeti_goes_on(const fleeti_worker *w)
+{
+    return fleeti_parked_value(w->steps_left) != 1 || fleeti_is_endless(w);
+}
 /* Advances by a step. Returns whether that was the last step of the launch. */
 FLEET_DEVICE uint32_t fleeti_step_ends(fleeti_worker *w)
 {
     uint32_t left = fleeti_parked_value(w->steps_left) - 1;
     w->epoch++;
     w->steps_left = fleeti_parked_of(left);
-    return left == 0;
+    return left == 0 && !fleeti_is_endless(w);
 }
 
 /* 1 + number of the task in hand, which consumers and the producer of the weight pipeline share: its place in the
@@ -1538,7 +1616,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx)
     fleeti_state *state = fleeti_state_of_ctx(ctx);
     if (!state->config.finish) return FLEET_ERROR_UNSUPPORTED;
     /* Published to all workers by the notify of the task. Pairs: fleeti_finishes, fleeti_last_epoch (edge 25). */
-    fleet_store_relaxed_device(&state->finish.word, ctx->epoch);
+    fleeti_post64_device(&state->finish.word, 1 + ((uint64_t)ctx->epoch << 32));
     return FLEET_OK;
 }
 
@@ -1571,10 +1649,118 @@ FLEET_DEVICE uint32_t fleeti_finishes(const fleeti_worker *w, uint32_t worker)
     }
     /* Acquires what the tiles of the step have stored. Pair: fleet_finish (edge 25). */
     fleeti_invalidate_device();
-    return fleeti_any(fleet_load_relaxed_device(&state->finish.word) ==
-                      w->epoch + fleeti_parked_value(w->epoch_offset))
+    return fleeti_any(fleeti_poll64_device(&state->finish.word) ==
+                      1 + ((uint64_t)(w->epoch + fleeti_parked_value(w->epoch_offset)) << 32))
                ? FLEETI_STEP_IS_LAST
                : FLEETI_STEP_GOES_ON;
+}
+
+/* ---- symbols that the run sets, idle waits --------------------------------------------------- */
+
+FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleet_dim d, int32_t value)
+{
+    int64_t v = d.add + (d.symbol ? d.mul * value : 0);
+    return v < 0 ? 0 : (int32_t)(v / d.div);
+}
+
+/* By all threads of the group: sets a symbol, and the extents that have it, in place. No task that looks at them runs
+   at the same time (fleet.h, >>symbols). Published to all workers by the notify of the task. Pairs: fleeti_finishes,
+   fleeti_last_epoch or, after a cut, the wait of the task that looks; then fleeti_shape_of (edge 28). */
+FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    const fleet_plan *plan = state->config.plan;
+    const fleeti_guard *guards = (const fleeti_guard *)((const char *)plan + plan->guards);
+    int32_t *shapes = state->config.shapes;
+    if (ctx->thread == 0)
+        fleet_store_relaxed_device((uint32_t *)(void *)&state->symbols[symbol], (uint32_t)value);
+    FLEETI_ROLLED
+    for (uint32_t i = ctx->thread; i < plan->n_grids * (FLEET_MAX_RANK + 1); i += ctx->threads) {
+        const uint32_t g = i / (FLEET_MAX_RANK + 1), k = i % (FLEET_MAX_RANK + 1);
+        const fleet_dim *d = k < FLEET_MAX_RANK ? &guards[g].extent[k] : &guards[g].slices;
+        if (d->symbol == symbol + 1)
+            fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],
+                                       (uint32_t)fleeti_extent_of(*d, value));
+    }
+    /* For all threads of the task, over the barrier: this wave's stores are where fleet_symbol_now loads. */
+    fleeti_drain();
+}
+
+/* A tile ends the run with the status of `seen`. */
+FLEET_DEVICE void fleeti_tile_ends_run(const fleet_ctx *ctx, fleeti_wait_diagnostics seen)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+    const uint32_t epoch = ctx->epoch - fleet_load_relaxed_device(&state->epoch.word) +
+                           fleet_load_relaxed_device(&state->bucket_epoch[bucket]);
+    fleeti_record_failure(state, state->config.plan->worker_base[ctx->chiplet] + ctx->worker,
+                          ctx->task, epoch, seen, 0);
+}
+
+FLEET_DEVICE int32_t fleet_symbol_now(const fleet_ctx *ctx, uint32_t symbol)
+{
+    return (int32_t)fleet_load_relaxed_device(
+        (const uint32_t *)(const void *)(ctx->symbols + symbol));
+}
+
+/* cuts: for the rest of the step. */
+FLEET_DEVICE fleet_status fleeti_set_symbol_in(const fleet_ctx *ctx, uint32_t symbol, int32_t value,
+                                               uint32_t cuts)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    const fleet_plan *plan = state->config.plan;
+    const fleeti_grid *grid = (const fleeti_grid *)((const char *)plan + plan->grids) + ctx->grid;
+    const fleeti_symbol *s = (const fleeti_symbol *)((const char *)plan + plan->symbols) + symbol;
+    int32_t before;
+    if (symbol >= plan->n_symbols || !((cuts ? grid->cuts : grid->writes) >> symbol & 1))
+        return FLEET_ERROR_ARGUMENT;
+    before = fleet_symbol_now(ctx, symbol);
+    if (value < s->min || value > s->max || (cuts && value > before)) {
+        fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_SYMBOL_RANGE);
+        seen.counter = symbol, seen.found = (uint32_t)value, seen.expected = (uint32_t)before;
+        if (ctx->thread == 0) fleeti_tile_ends_run(ctx, seen);
+        return FLEET_ERROR_SYMBOL_RANGE;
+    }
+    fleet_barrier(ctx); /* all threads have read `before` */
+    if (value != before) fleeti_set_symbol_now(ctx, symbol, value);
+    fleet_barrier(ctx);
+    return FLEET_OK;
+}
+FLEET_DEVICE fleet_status fleet_next_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    return fleeti_set_symbol_in(ctx, symbol, value, 0);
+}
+FLEET_DEVICE fleet_status fleet_cut_symbol(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
+{
+    return fleeti_set_symbol_in(ctx, symbol, value, 1);
+}
+
+FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word, uint32_t seen)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    uint32_t status = FLEET_OK;
+    fleet_barrier(ctx); /* all threads have read the result of the last broadcast */
+    if (ctx->thread < fleet_wave_size()) {
+        fleet_watch watch = state->config.watch;
+        uint32_t tries = 0;
+        uint64_t since = 0;
+        watch.limit_ticks = 0;
+        while (!status && fleeti_first(fleeti_poll_system(word)) == seen) {
+            if (tries == 0 && ctx->thread == 0)
+                fleeti_post64_device(&state->idle.word, FLEETI_IDLE_NOW);
+            fleeti_pause_outside(&tries);
+            if (tries % 64 == 0)
+                status = fleeti_first((uint32_t)fleeti_check_watch(&watch, tries, &since));
+        }
+        /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
+        if (tries && ctx->thread == 0) fleeti_post64_device(&state->idle.word, fleet_clock_ticks());
+        /* Acquires what the host wrote before it changed the word. Pair: fleet_wake (edge 29). */
+        fleeti_invalidate_system();
+        if (status == FLEET_ERROR_ABORTED && ctx->thread == 0)
+            fleeti_tile_ends_run(ctx, fleeti_no_event(FLEET_ERROR_ABORTED));
+    }
+    if (ctx->group == FLEET_BLOCK) return (fleet_status)fleeti_broadcast(ctx->self, status, 1);
+    return (fleet_status)fleeti_first(status);
 }
 
 /* ---- residency check ------------------------------------------------------------------------- */
@@ -1741,8 +1927,8 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
     {
         uint32_t epoch = fleet_load_relaxed_device(&state->epoch.word);
         uint32_t finished = fleet_load_relaxed_device(&state->finished.word) + 1;
-        const uint32_t early = fleet_load_relaxed_device(&state->finish.word) - epoch;
-        const uint32_t ran = early - 1 < steps ? early : steps;
+        const uint64_t finish = fleeti_poll64_device(&state->finish.word);
+        const uint32_t ran = finish ? (uint32_t)(finish >> 32) - epoch : steps;
         fleet_store_relaxed_device(&state->finished.word, finished);
         if (!fleet_load_relaxed_device(&state->stop.word)) {
             uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
@@ -1807,7 +1993,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
 
 FLEET_DEVICE int32_t fleet_extent(const fleet_ctx *ctx, uint32_t axis)
 {
-    return fleeti_state_of_ctx(ctx)->config.shapes[FLEETI_SHAPE * ctx->grid + axis];
+    return fleeti_shape_of(fleeti_state_of_ctx(ctx), ctx->grid, axis);
 }
 
 FLEET_DEVICE void fleet_barrier(const fleet_ctx *ctx)
@@ -1823,14 +2009,17 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
     if (ctx->group == FLEET_BLOCK) fleeti_reduce_add(ctx->self, sum, n, lds);
 }
 
-/* Whether the task is outside its grid's shape in this launch. An absent task waits and notifies as others do, so
-   that all counts are those of the bucket, but no tile runs. */
+/* Whether the task is outside its grid's shape in this step. An absent task waits and notifies as others do, so that all
+   counts are those of the bucket, but no tile runs. */
 FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
 {
-    const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * FLEETI_TASK(w, grid);
-    uint32_t absent = (int32_t)FLEETI_TASK(w, slice) >= shape[FLEET_MAX_RANK];
+    const fleeti_state *state = fleeti_state_of(w);
+    const uint32_t grid = FLEETI_TASK(w, grid);
+    uint32_t absent =
+        (int32_t)FLEETI_TASK(w, slice) >= fleeti_shape_of(state, grid, FLEET_MAX_RANK);
     for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >= shape[i];
+        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >=
+                  fleeti_shape_of(state, grid, i);
     return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK;
 }
 /* The extent of a grid's first axis in this launch if its shape has a symbol; else `given`. */
@@ -1839,7 +2028,7 @@ FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, u
     const fleet_plan *plan = fleeti_plan_of(w);
     const fleeti_grid *g = (const fleeti_grid *)((const char *)plan + plan->grids) + grid;
     if (!g->guarded) return given;
-    return (uint32_t)fleeti_state_of(w)->config.shapes[FLEETI_SHAPE * grid];
+    return (uint32_t)fleeti_shape_of(fleeti_state_of(w), grid, 0);
 }
 
 /* A value of a run-time tensor, loaded past the L1 (edge 10): its writer released it before the arrival that this
@@ -1858,7 +2047,7 @@ FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_
 }
 
 /* The same for tasks that a run-time tensor names, once their events are complete: those from the tensor's last
-   value on are absent in this step. */
+   value on are absent in this step. So are those outside a shape with a symbol that tasks cut. */
 FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -1872,6 +2061,8 @@ FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
         if (maps[k].kind == FLEETI_MAP_EXISTS)
             missing |= FLEETI_TASK(w, at) >=
                        fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
+    if (grid->guarded && !fleeti_task_has(w, FLEETI_GUARDED))
+        missing |= fleeti_uniform(fleeti_is_absent(w));
     return missing;
 }
 /* The tile to call. */
@@ -2244,6 +2435,14 @@ FLEET_DEVICE uint32_t fleeti_produce_posted(fleeti_worker *w, fleet_producer *p)
     }
 }
 
+/* Waits until the symbols are those of the step; 0: the run ends. A producer that lags may find those of a later step,
+   where its workgroup has passed the task over already: then its copies are abandoned. */
+FLEET_DEVICE uint32_t fleeti_produce_await_symbols(fleet_producer *p)
+{
+    p->over = 0; /* that is about the task before */
+    return fleet_producer_await_step(p);
+}
+
 /* Brings the next task that has a producer function into w->task; 0: there is none left. */
 FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
 {
@@ -2264,7 +2463,10 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
                 continue;
             }
             if (FLEETI_LEVEL_IN(FLEETI_TASK(w, level)) == FLEET_LEVEL_WAVE) continue;
-            if (fleeti_task_has(w, FLEETI_GUARDED) && fleeti_uniform(fleeti_is_absent(w))) continue;
+            if (fleeti_task_has(w, FLEETI_GUARDED)) {
+                if (fleeti_plan_of(w)->rebinds && !fleeti_produce_await_symbols(p)) return 0;
+                if (fleeti_uniform(fleeti_is_absent(w))) continue;
+            }
         }
         if (!fleeti_producer_begin_task(p, w->number - 1)) return 0;
         if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
@@ -2676,8 +2878,7 @@ FLEET_DEVICE void fleeti_scheduler(fleeti_worker *w)
             if (status) fleeti_scheduler_failed(w, &s, index, fleeti_no_event(status));
             if (fleeti_any((uint32_t)status)) return;
             if (ends) {
-                const uint32_t decides =
-                    fleeti_parked_value(w->steps_left) > 1 && fleeti_state_of(w)->config.finish;
+                const uint32_t decides = fleeti_goes_on(w) && fleeti_state_of(w)->config.finish;
                 const uint32_t last = decides ? fleeti_finishes(w, s.number) : 0;
                 if (last == FLEETI_STEP_FAILED) return;
                 w->done = fleeti_parked_of(fleeti_step_ends(w) | last);
@@ -2788,9 +2989,10 @@ typedef struct fleeti_worklist {
 FLEET_DEVICE uint32_t fleeti_desc_absent(const fleeti_worker *w, uint32_t desc)
 {
     const fleet_task *task = fleeti_tasks_of(w) + desc;
-    const int32_t *shape = fleeti_state_of(w)->config.shapes + FLEETI_SHAPE * task->grid;
-    uint32_t absent = (int32_t)task->slice >= shape[FLEET_MAX_RANK];
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) absent |= task->at[i] >= shape[i];
+    const fleeti_state *state = fleeti_state_of(w);
+    uint32_t absent = (int32_t)task->slice >= fleeti_shape_of(state, task->grid, FLEET_MAX_RANK);
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
+        absent |= task->at[i] >= fleeti_shape_of(state, task->grid, i);
     return absent && task->flags & FLEETI_GUARDED;
 }
 
@@ -2909,18 +3111,20 @@ FLEET_DEVICE void fleeti_push_consumers(const fleeti_worker *w, uint32_t from, u
     }
 }
 
-/* The last epoch of the run: that of the launch, unless a tile has ended the run in an earlier one. It is final for an
-   epoch whose step event this wave has seen complete. */
-FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t of_launch)
+/* Whether the run has a last epoch, *last: that of the launch, unless a tile has ended the run in an earlier one. The
+   answer is final for an epoch whose step event this wave has seen complete. */
+FLEET_DEVICE uint32_t fleeti_last_epoch(const fleeti_worker *w, uint32_t *last)
 {
-    const uint32_t first = fleeti_parked_value(w->fixed->first_epoch);
     fleeti_state *state = fleeti_state_of(w);
-    uint32_t finish;
-    if (!state->config.finish) return of_launch;
+    uint64_t finish;
+    *last = fleeti_parked_value(w->fixed->last_epoch);
+    if (!state->config.finish) return 1;
     /* Acquires what the tiles of that step have stored. Pair: fleet_finish (edge 25). */
     fleeti_invalidate_device();
-    finish = fleet_load_relaxed_device(&state->finish.word) - fleeti_parked_value(w->epoch_offset);
-    return finish - first <= of_launch - first ? finish : of_launch;
+    finish = fleeti_poll64_device(&state->finish.word);
+    if (!finish) return !fleeti_is_endless(w);
+    *last = (uint32_t)(finish >> 32) - fleeti_parked_value(w->epoch_offset);
+    return 1;
 }
 
 /* What arrivals made ready: the consumers [from, end), and those of complete elements, each a bit in `mask`: bit k
@@ -2940,7 +3144,7 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
     const uint32_t *first = (const uint32_t *)(block + plan->first_consumers);
     const fleeti_runtime_map *maps = (const fleeti_runtime_map *)(block + plan->maps);
     uint32_t e = 0, map = plan->n_maps, then = epoch, from = completions.from,
-             end = completions.end;
+             end = completions.end, last = 0;
     fleeti_worklist worklist;
     worklist.element = worklist.epoch = worklist.count = 0;
     FLEETI_ROLLED
@@ -2973,9 +3177,10 @@ FLEET_DEVICE void fleeti_make_ready(const fleeti_worker *w, fleeti_completions c
         } else {
             return;
         }
-        if (e == plan->n_elements - 1 &&
-            then++ == fleeti_first(fleeti_last_epoch(w, fleeti_parked_value(w->fixed->last_epoch))))
-            continue;
+        if (e == plan->n_elements - 1) {
+            if (fleeti_first(fleeti_last_epoch(w, &last) && then == last)) continue;
+            then++;
+        }
         from = fleeti_uniform(first[e]), end = fleeti_uniform(first[e + 1]);
         map = 0;
     }
@@ -3174,6 +3379,7 @@ FLEET_DEVICE void fleeti_cache_pop_rings(const fleeti_worker *w)
             w->slots, FLEETI_STEP_WORD + 1,
             ((const uint32_t *)((const char *)plan + plan->targets))[plan->n_elements - 1]);
         fleeti_lds_put(w->slots, FLEETI_STEP_WORD + 2, plan->n_descs);
+        fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, w->epoch);
         fleeti_lds_put(w->slots, FLEETI_OWN_INDEX, ~0u);
     }
     fleet_wave_barrier(); /* the wave that pops is that of thread 0 */
@@ -3316,25 +3522,34 @@ typedef struct fleeti_ready_tasks {
 FLEET_DEVICE uint32_t fleeti_own_left(const fleeti_worker *w)
 {
     return fleeti_parked_value(w->fixed->count) &&
-           (int32_t)(fleeti_parked_value(w->fixed->last_epoch) -
-                     fleeti_parked_value(w->own_epoch)) >= 0;
+           ((int32_t)(fleeti_parked_value(w->fixed->last_epoch) -
+                      fleeti_parked_value(w->own_epoch)) >= 0 ||
+            fleeti_is_endless(w));
 }
 /* By all lanes of a wave, when the events of its head are complete: whether its step runs. */
 FLEET_DEVICE uint32_t fleeti_own_runs(const fleeti_worker *w)
 {
-    uint32_t last;
+    uint32_t last = 0, known;
     /* Lane 0 may now see what another lane's poll has acquired: a vote hands over that the events are complete, but
        orders no memory. */
     fleet_wave_barrier();
-    last = fleeti_last_epoch(w, fleeti_parked_value(w->fixed->last_epoch));
-    return fleeti_first((int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0);
+    known = fleeti_last_epoch(w, &last);
+    return fleeti_first(!known || (int32_t)(last - fleeti_parked_value(w->own_epoch)) >= 0);
+}
+
+/* The epoch of the step that is running when the step event has `found` arrivals. */
+FLEET_DEVICE uint32_t fleeti_epoch_at(const fleeti_worker *w, uint32_t found, uint32_t target)
+{
+    const uint32_t begun = fleeti_lds_get(w->slots, FLEETI_BEGUN_WORD);
+    const uint32_t passed = found - (begun - 1) * target;
+    return begun + ((int32_t)passed < 0 ? 0 : passed / target);
 }
 
 /* By the first wave: polls the own queue and the rings until there is a task, the run ends, or the wait fails. */
 FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, uint32_t target)
 {
-    const uint32_t last = fleeti_parked_value(w->fixed->last_epoch), has_own = fleeti_own_left(w);
-    uint32_t tries = 0, over = 0, polled_at = fleeti_parked_value(w->polled_at);
+    const uint32_t has_own = fleeti_own_left(w);
+    uint32_t last = 0, tries = 0, over = 0, polled_at = fleeti_parked_value(w->polled_at);
     uint64_t since = 0;
     do {
         r->blocked.counter = 0;
@@ -3358,9 +3573,12 @@ FLEET_DEVICE void fleeti_dynamic_poll(fleeti_worker *w, fleeti_ready_tasks *r, u
         if (fleet_lane() == 0) {
             if (!r->status) r->popped = fleeti_pop(w, &r->from, &r->ticket, &r->status);
             if (!r->popped && !r->status) {
-                const uint32_t end = fleeti_last_epoch(w, last) * target;
+                const uint32_t known = fleeti_last_epoch(w, &last);
                 r->step.found = fleeti_poll_device(fleeti_counters_of(w).device + r->step.counter);
-                over = (int32_t)(r->step.found - end) >= 0; /* edge 9 */
+                over = known && (int32_t)(r->step.found - last * target) >= 0; /* edge 9 */
+                /* A worker may stay idle for any number of steps. */
+                fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD,
+                               fleeti_epoch_at(w, r->step.found, target));
                 if (!over)
                     r->status =
                         fleeti_back_off(NULL, &fleeti_state_of(w)->config.watch, &tries, &since);
@@ -3409,8 +3627,7 @@ FLEET_DEVICE void fleeti_dynamic_failed(fleeti_worker *w, fleeti_ready_tasks *r,
             fleeti_record_failure(fleeti_state_of(w), worker, fleeti_tasks_of(w)[head].id,
                                   fleeti_parked_value(w->own_epoch), r->blocked, 0);
     } else if (r->status) { /* reports the step that has not ended */
-        const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
-        const uint32_t epoch = begun + (r->step.found - (begun - 1) * target) / target;
+        const uint32_t epoch = fleeti_epoch_at(w, r->step.found, target);
         r->step.status = r->status;
         r->step.expected = epoch * target;
         fleeti_record_failure(fleeti_state_of(w), worker, ~0u, epoch, r->step, 0);
@@ -3422,24 +3639,23 @@ FLEET_DEVICE void fleeti_dynamic_failed(fleeti_worker *w, fleeti_ready_tasks *r,
    waits; it tells to which step the task belongs, and when the run ends: then this returns 0. */
 FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
 {
-    uint32_t got = 0, step = 0;
+    uint32_t got = 0, epoch = 0;
     if (fleet_wave_id() == 0) {
         const uint32_t target = fleeti_lds_get(w->slots, FLEETI_STEP_WORD + 1);
-        const uint32_t begun = fleeti_parked_value(w->fixed->first_epoch);
         fleeti_ready_tasks r;
         /* Field by field: cleared as a whole it stays whole in registers of AMD, and 07_linear_layer spills. */
         r.own = r.scope = r.popped = r.ticket = 0;
         r.status = FLEET_OK;
         __builtin_memset(&r.from, 0, sizeof r.from);
         r.step.counter = fleeti_lds_get(w->slots, FLEETI_STEP_WORD);
-        r.step.found = (begun - 1) * target;
+        r.step.found = (fleeti_parked_value(w->fixed->first_epoch) - 1) * target;
         fleeti_dynamic_poll(w, &r, target);
         got = r.own;
         if (r.own) {
-            step = fleeti_parked_value(w->own_epoch) - begun;
+            epoch = fleeti_parked_value(w->own_epoch);
             fleeti_own_take(w, r.own, r.scope);
         } else if (r.popped) {
-            step = (fleeti_dynamic_take(w, &r) - (begun - 1) * target) / target;
+            epoch = fleeti_epoch_at(w, fleeti_dynamic_take(w, &r), target);
             got = r.popped;
         }
         fleeti_dynamic_failed(w, &r, target);
@@ -3448,16 +3664,18 @@ FLEET_DEVICE uint32_t fleeti_dynamic_next(fleeti_worker *w)
             if (!r.own)
                 fleeti_slot_fetch(w,
                                   fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_BATCH_WORD(0))));
-            if (fleet_lane() == 0)
-                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, step);
+            if (fleet_lane() == 0) {
+                fleeti_lds_put(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1, epoch);
+                fleeti_lds_put(w->slots, FLEETI_BEGUN_WORD, epoch);
+            }
         }
     }
     /* The wait of a task that was pushed early is the next to use word 0. */
     got = fleeti_broadcast(w->self, got, 1);
     if (!got) return 0;
-    step = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
+    epoch = fleeti_uniform(fleeti_lds_get(w->slots, FLEETI_SLOT(w->number) + FLEETI_SLOT_WAIT + 1));
     w->batch_count = fleeti_parked_of(got);
-    w->epoch = fleeti_parked_value(w->fixed->first_epoch) + step;
+    w->epoch = epoch;
     w->steps_left = fleeti_parked_of(fleeti_parked_value(w->fixed->last_epoch) - w->epoch + 1);
     return 1;
 }
@@ -3903,7 +4121,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         if (FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) {
             uint32_t last = 0;
             w->head = fleeti_parked_of(w->number);
-            if (fleeti_parked_value(w->steps_left) > 1 && fleeti_state_of(w)->config.finish)
+            if (fleeti_goes_on(w) && fleeti_state_of(w)->config.finish)
                 last = fleeti_finishes_block(w);
             if (fleeti_step_ends(w) | last) {
                 w->done = fleeti_parked_of(1);
@@ -5599,11 +5817,6 @@ FLEET_DEVICE uint32_t fleeti_smallest_bucket(const fleet_plan *plan, const int32
     }
     return bucket;
 }
-FLEET_DEVICE int32_t fleeti_extent_of(fleet_dim d, const int32_t *values)
-{
-    int64_t v = d.add + (d.symbol ? d.mul * values[d.symbol - 1] : 0);
-    return v < 0 ? 0 : (int32_t)(v / d.div);
-}
 /* Sets what the launch runs with: its bucket, its symbols, and the shapes that they give its grids. */
 FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan, uint32_t bucket)
 {
@@ -5613,12 +5826,16 @@ FLEET_DEVICE void fleeti_set_shapes(fleeti_state *state, const fleet_plan *plan,
     if (fleet_thread_id() == 0) fleet_store_relaxed_device(&state->bucket.word, bucket);
     for (uint32_t i = 0; i < plan->n_symbols; i++) guarded |= symbols[i].at_launch;
     for (uint32_t i = fleet_thread_id(); i < plan->n_symbols; i += fleet_thread_count())
-        state->symbols[i] = state->config.symbol_values[i];
+        fleet_store_relaxed_device((uint32_t *)(void *)&state->symbols[i],
+                                   (uint32_t)state->config.symbol_values[i]);
     for (uint32_t g = fleet_thread_id(); guarded && g < plan->n_grids; g += fleet_thread_count())
-        for (uint32_t k = 0; k <= FLEET_MAX_RANK; k++)
-            state->config.shapes[FLEETI_SHAPE * g + k] =
-                fleeti_extent_of(k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices,
-                                 state->config.symbol_values);
+        for (uint32_t k = 0; k <= FLEET_MAX_RANK; k++) {
+            const fleet_dim d = k < FLEET_MAX_RANK ? guards[g].extent[k] : guards[g].slices;
+            fleet_store_relaxed_device(
+                (uint32_t *)(void *)state->config.shapes + FLEETI_SHAPE * g + k,
+                (uint32_t)fleeti_extent_of(d, d.symbol ? state->config.symbol_values[d.symbol - 1]
+                                                       : 0));
+        }
 }
 
 /* One workgroup, before the run in stream order: counts the launch's workgroups as due and, if no others were, opens
@@ -5666,8 +5883,8 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
         state->config.watch.limit_ticks = run.limit_ticks;
         state->config.trace = trace;
         state->config.finish = run.finish;
-        fleet_store_relaxed_device(&state->finish.word,
-                                   fleet_load_relaxed_device(&state->epoch.word));
+        fleeti_post64_device(&state->finish.word, 0);
+        fleeti_post64_device(&state->idle.word, 0);
         if (stop) {
             fleet_add_relaxed_system(&host->poisoned, 1);
         } else if (aborted) { /* for this launch and later ones */
@@ -6011,10 +6228,12 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     header->config.host = s->host_device;
     header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
     header->config.shapes = (int32_t *)(void *)(s->device + s->shapes);
+    header->config.plan = (const fleet_plan *)image->device;
     fleeti_init_grids(s, plan, (int32_t *)(void *)(initial + s->shapes));
     for (uint32_t i = 0; i < plan->n_symbols; i++) {
-        if (fleeti_symbols_of(plan)[i].at_launch) continue;
-        header->config.symbol_values[i] = plan->bound[i];
+        const uint32_t set = plan->rebinds >> i & 1; /* by the run: it begins with the least */
+        if (fleeti_symbols_of(plan)[i].at_launch && !set) continue;
+        header->config.symbol_values[i] = set ? fleeti_symbols_of(plan)[i].min : plan->bound[i];
         s->bound_symbols |= 1u << i;
     }
     if (fleeti_has_rings(plan)) {
@@ -6029,6 +6248,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
         s->virtual_chiplets ? (const uint8_t *)s->device + s->chiplet_of : NULL;
     header->config.watch.stop = &((fleeti_state *)(void *)s->device)->stop.word;
     header->config.watch.host_abort = &s->host_device->abort.word;
+    header->config.watch.idle = &((fleeti_state *)(void *)s->device)->idle.word;
     s->host->epoch = d.first_epoch;
     for (uint32_t i = 0; d.first_epoch && i < plan->n_buckets; i++) {
         header->bucket_epoch[i] = d.first_epoch;
@@ -6246,7 +6466,13 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
             s, FLEET_ERROR_ARGUMENT,
             "fleet_launch_desc.limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
             (long long)d->limit_ns);
-    /* Under DYNAMIC a worker finds the step in the count of arrivals at the step event (fleeti_dynamic_next). */
+    if (d->steps == FLEET_STEPS_ENDLESS) {
+        if (d->finish || s->image.plan->rebinds) return FLEET_OK;
+        return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
+                             "fleet_launch_desc.steps is FLEET_STEPS_ENDLESS, but no tile may call "
+                             "fleet_finish: set fleet_launch_desc.finish");
+    }
+    /* Under DYNAMIC a worker finds the end of the run in the count of arrivals at the step event. */
     for (uint32_t i = 0; i < s->image.plan->n_buckets; i++) {
         const fleet_plan *plan = fleet_plan_bucket(s->image.plan, i);
         const uint32_t *targets =
@@ -6276,7 +6502,7 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
     run->blocks = s->blocks;
     run->steps = d->steps;
     run->lds_bytes = d->lds_bytes + d->pipeline_bytes;
-    run->finish = d->finish;
+    run->finish = d->finish || s->image.plan->rebinds;
     return FLEET_OK;
 }
 
@@ -6517,6 +6743,12 @@ fleet_status fleet_state_wait(fleet_state *s, fleet_stream stream)
 uint32_t fleet_state_epoch(const fleet_state *s)
 {
     return s && s->host ? __atomic_load_n(&s->host->epoch, __ATOMIC_ACQUIRE) : 0;
+}
+
+void fleet_wake(uint32_t *word)
+{
+    /* Publishes what this thread wrote to the task that waits. Pair: fleet_idle (edge 29). */
+    __atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
 }
 
 void fleet_state_abort(fleet_state *s)
@@ -6779,7 +7011,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     f.bucket = fleeti_host_word(&from->bucket);
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
     /* From the counter's value to arrivals in this step. */
-    if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE) {
+    if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE && f.status != FLEET_ERROR_SYMBOL_RANGE) {
         uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image.plan, f.bucket), f.counter);
         uint32_t base = (f.bucket_epoch - 1) * target;
         if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
@@ -6859,6 +7091,12 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
                 fleeti_put(
                     &t, "run-time tensor %s holds %d at index %u, which its map does not allow\n",
                     fleeti_tensor_name(plan, f.counter), (int)f.expected, f.seen);
+        } else if (f.status == FLEET_ERROR_SYMBOL_RANGE && f.counter < plan->n_symbols) {
+            const fleeti_symbol *symbol = fleeti_symbols_of(plan) + f.counter;
+            fleeti_put(&t,
+                       "it sets symbol %s from %d to %d, outside [%d, %d] or, for a cut, above\n",
+                       fleeti_symbol_name(plan, f.counter), (int)f.expected, (int)f.seen,
+                       (int)symbol->min, (int)symbol->max);
         } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);

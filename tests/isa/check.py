@@ -506,6 +506,30 @@ def check_messages(k, r):
                                              [s for n in loads for s in kernel.code[n].successors], 0))
 
 
+def check_boundary(k, r):
+    """What a boundary does: shapes in memory before its waves meet; news of the host, then an acquire, before they do."""
+    kernel = k["set_symbol"]
+
+    def met(q, i):
+        if i.store and i.inside("fleeti_set_symbol_now"):
+            return "stored"
+        if i.own_wait:
+            return "drained"
+        return "! a wave reaches the barrier with stores in flight" if i.barrier and q == "stored" else q
+    r.check("set_symbol/drain", kernel.walk(met, [0], "nothing"))
+    r.check("set_symbol/stores", len(kernel.find(lambda i: i.store and i.scope() == "sc1" and i.inside("fleeti_set_symbol_now"))) >= 2, "no stores of device scope")
+    kernel = k["idle_wait"]
+
+    def acquired(q, i):
+        if i.load and i.scope() == "sc0 sc1" and not i.inside("fleeti_check_watch") and not i.inside("fleeti_record_failure"):
+            return "polled"
+        if i.invalidate and i.scope() == "sc0 sc1":
+            return "acquired"
+        return "! the waves meet before the acquire" if i.barrier and q == "polled" else q
+    r.check("idle_wait/acquire", kernel.walk(acquired, [0], "nothing"))
+    r.check("idle_wait/polls", any(any(kernel.code[n].load and kernel.code[n].scope() == "sc0 sc1" for n in l) for l in kernel.loops()), "no loop with a poll of system scope")
+
+
 def check_by_hand(listing, r, l1):
     k = listing.kernels
     for name, scope, block, two, system in (
@@ -675,7 +699,8 @@ def check_loop(listing, name, r, l1):
     # The mailbox and a ring's slots are polled by 64-bit loads, events by 32-bit ones; behind the polls of mailbox
     # and events stand acquires of every scope, behind a slot's that of device scope.
     wide = re.compile(r"(global|flat)_(load|store)_dwordx2$")
-    mail = [l for l in polls if any(k.code[n].load and k.code[n].scope() == "sc1" and wide.match(k.code[n].op) for n in l)]
+    others = ("fleeti_check_watch", "fleeti_finishes", "fleeti_last_epoch")  # idle waits, and the end of the run
+    mail = [l for l in polls if any(k.code[n].load and k.code[n].scope() == "sc1" and wide.match(k.code[n].op) and not any(k.code[n].inside(f) for f in others) for n in l)]
     ring = [l for l in mail if any(k.code[n].inside("fleeti_ring_take") for n in l)]
     mail = [l for l in mail if l not in ring]
     r.check("mailbox_poll", len(mail) == 1, "%d loops that poll a mailbox" % len(mail))
@@ -935,6 +960,7 @@ def kernels(arch, include, work, flags=(), dis=False):
         return r.results
     if arch != "gfx90a" and "-DBY_HAND" not in flags and "-DLOOP" not in flags:
         check_messages(listing.kernels, r)
+        check_boundary(listing.kernels, r)
     if "-DMESSAGES" in flags:
         return r.results
     loop = Report(label + "/worker_loop/")

@@ -193,6 +193,17 @@ KERNEL reduce_add(const float *x, float *z)
 #endif
 #if !defined(BY_HAND) && !defined(LOOP) && !defined(CLAIM)
 
+/* ---- symbols that tasks set, idle waits ---- */
+
+KERNEL set_symbol(fleet_ctx ctx, uint32_t symbol, int32_t value, uint32_t *status)
+{
+    *status = (uint32_t)fleet_next_symbol(&ctx, symbol, value);
+}
+KERNEL idle_wait(fleet_ctx ctx, const uint32_t *word, uint32_t seen, uint32_t *status)
+{
+    *status = (uint32_t)fleet_idle(&ctx, word, seen);
+}
+
 /* ---- rings of messages ---- */
 
 KERNEL messages_push(fleet_ring *ring, const uint32_t *messages, uint32_t *pushed)

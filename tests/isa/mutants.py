@@ -34,6 +34,7 @@ HINT = "it answers alike whatever the hint"
 ONE_LAUNCH = "no litmus program has two launches of a state at once"
 PAST_CACHES = "the word is stored and loaded past the caches"
 NO_TRACE = "no litmus program has a trace"
+NO_BOUNDARY = "no litmus program has a boundary"
 OTHER_TEST = "tests/gpu/linear.c is its test there"
 
 FENCE_RELEASE = '__builtin_amdgcn_fence(__ATOMIC_RELEASE, "%s");'
@@ -53,7 +54,7 @@ class Mutant:
         self.first, self.seeds = first, seeds
         self.shared = bool(sim and not flags and re.match(r"(return |__asm__ |\w+\()[^;]*;$", old)) if shared is None else shared
         self.loop = header == SCHED or (name or "").startswith(("mailbox", "stage:"))  # seen in the worker loop alone
-        self.messages = (function or "").startswith("fleet_ring")  # seen in rings of messages alone
+        self.messages = (function or "").startswith(("fleet_ring", "fleet_idle", "fleeti_set_symbol"))  # seen in rings of messages and boundaries alone
 
     def label(self):
         """The name, as tests print theirs."""
@@ -191,6 +192,8 @@ MUTANTS = [
     M("leave: drain before the barrier", SCHED, "fleeti_leave", "fleeti_drain();\n    fleet_block_barrier();", "fleet_block_barrier();", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the count", SCHED, "fleeti_leave", "fleeti_drain();\n    if (fleeti_rmw_device(&state->exited", "if (fleeti_rmw_device(&state->exited", sim=None, why=ENDS_ANYWAY),
     M("leave: drain before the state is free", SCHED, "fleeti_leave", "fleeti_drain();\n        fleeti_rmw_device(&state->due", "fleeti_rmw_device(&state->due", sim=None, why=ENDS_ANYWAY),
+    M("symbol: drain before the barrier", SCHED, "fleeti_set_symbol_now", "fleeti_drain();", sim=None, why=NO_BOUNDARY),
+    M("idle wait: acquire", SCHED, "fleet_idle", "fleeti_invalidate_system();", sim=None, why=NO_BOUNDARY),
     M("ring of messages: drain", SCHED, "fleet_ring_try_push", "fleeti_drain();", sim="messages"),
     M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_write_back_system();", sim="messages"),
     M("ring of messages: acquire", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();", sim="messages"),
@@ -234,15 +237,15 @@ MUTANTS = [
     L("early push: no wait", SCHED, "fleeti_dynamic_wait", "fleeti_task_has(w, FLEETI_EARLY)", "0", "early"),
     L("early push: of the first step only", SCHED, "fleeti_push_early", "w->epoch * targets[e]", "targets[e]", "early"),
     L("own queue: the epoch stays", SCHED, "fleeti_own_take", "fleeti_parked_value(w->own_epoch) + ends", "fleeti_parked_value(w->own_epoch)", "some"),
-    L("ready tasks: ends a step early", SCHED, "fleeti_dynamic_poll", "(int32_t)(r->step.found - end) >= 0", "(int32_t)(r->step.found + target - end) >= 0", "ready"),
+    L("ready tasks: ends a step early", SCHED, "fleeti_dynamic_poll", "(int32_t)(r->step.found - last * target) >= 0", "(int32_t)(r->step.found + target - last * target) >= 0", "ready"),
     L("early end: asked for before the step has ended", SCHED, "fleeti_finishes", "(int32_t)(seen.found - seen.expected) < 0", "0", "ends"),
     L("early end: of the step before", SCHED, "fleeti_finishes", "w->epoch + fleeti_parked_value(w->epoch_offset)",
       "w->epoch + fleeti_parked_value(w->epoch_offset) - 1", "ends_dealt"),
     L("early end: the scheduler goes on", SCHED, "fleeti_scheduler", "fleeti_step_ends(w) | last", "fleeti_step_ends(w)", "ends_dealt"),
-    L("early end: the first step begins another", SCHED, "fleeti_last_epoch", "finish - first <= of_launch - first ? finish : of_launch", "of_launch", "ends_ready"),
+    L("early end: the first step begins another", SCHED, "fleeti_last_epoch", "*last = (uint32_t)(finish >> 32) - fleeti_parked_value(w->epoch_offset);", "", "ends_ready"),
     L("early end: what a task alone asked for", SCHED, "fleeti_claim",
-      "fleet_store_relaxed_device(&state->finish.word,\n                                   fleet_load_relaxed_device(&state->epoch.word));", "", "ends"),
-    L("early end: the epoch counts all steps", SCHED, "fleeti_leave", "early - 1 < steps ? early : steps", "steps", "ends"),
+      "fleeti_post64_device(&state->finish.word, 0);", "", "ends"),
+    L("early end: the epoch counts all steps", SCHED, "fleeti_leave", "finish ? (uint32_t)(finish >> 32) - epoch : steps", "steps", "ends"),
     L("failure: a failed tile arrives", SCHED, "fleeti_finish_task_slow", "veto |= w->stop || tile_status != FLEET_OK;", "veto |= w->stop;", "fails_dealt"),
     L("failure: a failed tile of a plain task arrives", SCHED, "fleeti_finish_task", "w->stop | (uint32_t)tile_status", "w->stop", "fails"),
     L("failure: others are not stopped", SCHED, "fleeti_record_failure", "fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0", "1u", "fails"),

@@ -245,6 +245,14 @@ PATH(finish)(fleet_ctx ctx, uint32_t *x)
 {
     *x = (uint32_t)fleet_finish(&ctx);
 }
+PATH(set_symbol)(fleet_ctx ctx, uint32_t symbol, int32_t value, uint32_t *x)
+{
+    *x = (uint32_t)fleet_next_symbol(&ctx, symbol, value);
+}
+PATH(idle_wait)(fleet_ctx ctx, const uint32_t *word, uint32_t seen, uint32_t *x)
+{
+    *x = (uint32_t)fleet_idle(&ctx, word, seen);
+}
 PATH(step_ends)(fleeti_worker w, uint32_t *x)
 {
     *x = fleeti_finishes(&w, 0);
