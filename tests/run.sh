@@ -591,6 +591,8 @@ group_serve() {
     setup_fuzzer
     [ -z "${FLEET_DEEP:-}" ] || load="2000 20" runs=1000000
     program load serve_load load tests/serve/engine_test.c
+    program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${libraries[*]}" \
+        timeout -k 5 "$(stretched 120)" tests/serve/program.sh
     host_programs < <(c_files tests/serve | grep -vE '/(engine_test|fuzz)\.c$')
     for compiler in clang g++ clang++; do
         case $compiler in *++) language="-x c++ -std=c++17" ;; *) language="-std=c11" ;; esac

@@ -111,6 +111,9 @@ static int read_options(options *o, int argc, char **argv)
             return stop(SERVE_REFUSED, "%s needs a number from 1 to %u", known->name, known->most);
         *(uint32_t *)(void *)to = (uint32_t)n;
     }
+    if (!*o->port || strspn(o->port, "0123456789") != strlen(o->port) ||
+        strtoul(o->port, NULL, 10) > 65535)
+        return stop(SERVE_REFUSED, "--port needs a number from 0 to 65535");
     return o->dir ? 0 : stop(SERVE_REFUSED, "no MODEL_DIR\n%s", help_text);
 }
 

@@ -19,12 +19,13 @@ verdict() { # NAME WORDS STATUS
     if [ "$3" = 0 ]; then echo "pass $1"; else echo "FAIL $1: $2"; fi
 }
 
+rm -f "$OUT/serve.out"
 TEST_STEP_US=50 "$OUT/serve" "${MODEL:-tests/fixtures/qwen3-tiny}" --port 0 --context 512 --queue 4096 --seconds 20 \
     --connections $((connections + 100)) >"$OUT/serve.out" 2>"$OUT/serve.err" &
 server=$!
 trap 'kill -9 $server 2>/dev/null || true' EXIT
 for _ in $(seq 600); do
-    port=$(sed -n 's/.*127.0.0.1:\([0-9]*\),.*/\1/p' "$OUT/serve.out")
+    port=$(sed -n 's/.*127.0.0.1:\([0-9]*\),.*/\1/p' "$OUT/serve.out" 2>/dev/null)
     [ -z "$port" ] || break
     sleep 0.05
 done
