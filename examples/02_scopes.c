@@ -29,7 +29,7 @@
 #define MEETINGS (STEPS / MEET_EVERY)
 
 enum { LEFT, RIGHT };
-enum { AT_CENSUS, AT_EDGES, AT_MEETINGS, KINDS };
+enum { AT_START, AT_EDGES, AT_MEETINGS, KINDS };
 
 FLEET_EVENT_TENSOR2(edge_ready, strips, sides)
 FLEET_EVENT_TENSOR1(gathering, places)
@@ -39,7 +39,7 @@ typedef struct ring {                /* the kernel's one parameter */
     uint32_t *sums;                  /* [2][STRIPS], likewise for meetings */
     uint32_t *population, *releases; /* [FLEET_MAX_CHIPLETS], [KINDS] */
     edge_ready ready;                /* one arrival: the strip's workgroup */
-    gathering census, meeting;       /* STRIPS arrivals */
+    gathering start, meeting;        /* STRIPS arrivals */
     uint32_t narrow;
 } ring;
 
@@ -64,14 +64,14 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
     const uint32_t thread = fleet_thread_id(), threads = fleet_thread_count();
     const uint32_t chiplet = fleet_chiplet_id();
     uint32_t strip, drive = 0;
-    int32_t edges = 0, meetings = 0, census; /* releases */
+    int32_t edges = 0, meetings = 0, start; /* releases */
     FLEET_LDS(uint32_t, rank, 1);
     FLEET_LDS(uint32_t, part, THREADS);
 
     /* A rank on this chiplet; and when all workgroups have one, a strip. */
     if (thread == 0) *rank = fleet_add_relaxed_device(r.population + chiplet, 1);
-    census = fleet_notify_device(FLEET_BLOCK, gathering_at(&r.census, 0), 1);
-    if (fleet_wait_device(FLEET_BLOCK, gathering_at(&r.census, 0), 1)) return;
+    start = fleet_notify_device(FLEET_BLOCK, gathering_at(&r.start, 0), 1);
+    if (fleet_wait_device(FLEET_BLOCK, gathering_at(&r.start, 0), 1)) return;
     strip = *rank;
     for (uint32_t c = 0; c < chiplet; c++) strip += fleet_load_relaxed_device(r.population + c);
 
@@ -116,7 +116,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
         }
     }
     if (thread == 0) { /* notify told the leader alone */
-        fleet_add_relaxed_device(r.releases + AT_CENSUS, (uint32_t)census);
+        fleet_add_relaxed_device(r.releases + AT_START, (uint32_t)start);
         fleet_add_relaxed_device(r.releases + AT_EDGES, (uint32_t)edges);
         fleet_add_relaxed_device(r.releases + AT_MEETINGS, (uint32_t)meetings);
     }
@@ -159,7 +159,7 @@ static void lay_out(ring *r, arena *a)
     r->population = take(a, FLEET_MAX_CHIPLETS * sizeof(uint32_t));
     r->releases = take(a, KINDS * sizeof(uint32_t));
     r->ready.events.words = take(a, edge_ready_bytes(&r->ready));
-    r->census.events.words = take(a, gathering_bytes(&r->census));
+    r->start.events.words = take(a, gathering_bytes(&r->start));
     r->meeting.events.words = take(a, gathering_bytes(&r->meeting));
 }
 
@@ -170,12 +170,12 @@ static ring describe(uint32_t narrow)
     r.narrow = narrow;
     r.ready.strips = STRIPS, r.ready.sides = 2;
     r.ready.events.target = 1;
-    r.census.places = r.meeting.places = 1;
-    r.census.events.target = r.meeting.events.target = STRIPS;
+    r.start.places = r.meeting.places = 1;
+    r.start.events.target = r.meeting.events.target = STRIPS;
     if (narrow) r.meeting.events.chiplets = FLEET_MAX_CHIPLETS; /* whatever ids there are */
     /* No wait lasts for ever: 10 s on NVIDIA and on the CPU, 100 s on AMD, by fleet_clock_ticks. */
     r.ready.events.watch.limit_ticks = 10000000000;
-    r.census.events.watch = r.meeting.events.watch = r.ready.events.watch;
+    r.start.events.watch = r.meeting.events.watch = r.ready.events.watch;
     return r;
 }
 
@@ -224,7 +224,7 @@ static uint32_t run(uint32_t narrow, const uint32_t *start, const uint32_t *expe
     errors += releases[AT_EDGES] != 2 * borders * STEPS;
     errors += releases[AT_MEETINGS] != (narrow ? chiplets : STRIPS) * MEETINGS;
 #if defined(FLEET_HOST)
-    errors += stats.releases != releases[AT_CENSUS] + releases[AT_EDGES] + releases[AT_MEETINGS];
+    errors += stats.releases != releases[AT_START] + releases[AT_EDGES] + releases[AT_MEETINGS];
 #endif
     return errors;
 }

@@ -463,7 +463,7 @@ static void too_few(test_run *t, const setting *s, void *model_)
     rig_close(&r);
 }
 
-static void invariant_8_census(test_run *t)
+static void invariant_8_residency(test_run *t)
 {
     model m;
     model_split_row_sum(&m, 3, 2);
@@ -520,7 +520,7 @@ static void all(test_run *t)
 #if !defined(FLEET_HOST)
     TEST(a_second_replay_at_once_is_refused);
 #endif
-    TEST(invariant_8_census);
+    TEST(invariant_8_residency);
     TEST(invariant_11_recover_is_stream_ordered);
 }
 TEST_MAIN(all)

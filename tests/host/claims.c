@@ -215,7 +215,7 @@ static void replays_at_once_run_one_at_a_time(test_run *t)
     model_end(&m);
 }
 
-/* The host aborts while a workgroup is missing: the run ends with that, not with a failed census, although the last
+/* The host aborts while a workgroup is missing: the run ends with that, not with a failed residency check, although the last
    workgroup comes and finds all of them there, and whether or not the others have waited too long by then. */
 static void run_abort(test_run *t, const setting *s, void *model_)
 {
@@ -242,7 +242,7 @@ static void run_abort(test_run *t, const setting *s, void *model_)
     if (!rig_check(t, &r, 1)) return;
     rig_close(&r);
 }
-static void an_abort_during_the_census_is_an_abort(test_run *t)
+static void an_abort_during_the_residency_check_is_an_abort(test_run *t)
 {
     model m;
     model_split_row_sum(&m, 3, 2);
@@ -255,6 +255,6 @@ static void all(test_run *t)
     TEST(a_replay_while_the_first_runs_is_refused);
     TEST(replays_that_meet_before_they_begin_are_refused);
     TEST(replays_at_once_run_one_at_a_time);
-    TEST(an_abort_during_the_census_is_an_abort);
+    TEST(an_abort_during_the_residency_check_is_an_abort);
 }
 TEST_MAIN(all)

@@ -736,8 +736,8 @@ def check_loop(listing, name, r, l1):
     check_scalar_loads(listing, name, r)
 
 
-def check_census(k, r):
-    """What the host is told of a census that failed, before it is counted."""
+def check_residency(k, r):
+    """What the host is told of a residency check that failed, before it is counted."""
     def step(q, i):
         if i.atomic and "cmpswap" in i.op:
             return "failed"
@@ -746,8 +746,8 @@ def check_census(k, r):
         if i.add and i.has("sc1"):
             return "! counted before what the host reads of it" if q == "failed" else q
         return q
-    r.check("fail_census/drain", k.walk(step, [0], "nothing"))
-    r.check("fail_census/counts", bool(k.find(lambda i: i.add and i.has("sc1"))), "no count of system scope")
+    r.check("fail_residency/drain", k.walk(step, [0], "nothing"))
+    r.check("fail_residency/counts", bool(k.find(lambda i: i.add and i.has("sc1"))), "no count of system scope")
 
 
 def cleared(stores, last):
@@ -974,7 +974,7 @@ def kernels(arch, include, work, flags=(), dis=False):
     if "-DBY_HAND" not in flags:
         check_stream(listing, arch, stream)
         if arch != "gfx90a":
-            check_census(listing.kernels["fail_census"], r)
+            check_residency(listing.kernels["fail_residency"], r)
         if arch == "gfx90a":
             check_registers(listing, "worker_loop", loop)
         else:

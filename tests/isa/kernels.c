@@ -220,7 +220,7 @@ KERNEL messages_pop(fleet_ring *ring, uint32_t *messages, uint32_t *popped)
 
 /* ---- the residency check ---- */
 
-KERNEL fail_census(fleeti_state *state, const uint32_t *status)
+KERNEL fail_residency(fleeti_state *state, const uint32_t *status)
 {
     fleet_store_relaxed_system(&state->config.host->resident_found, 1);
     fleeti_residency_fail(state, *status);

@@ -32,7 +32,7 @@
      aborts             the host aborts a launch that waits for what never comes
      flow               a weight pipeline; some tasks leave stages unacquired
      small              only the device-task under CHIPLET, whose counts matter: invariant 5
-     census             only the device-task under STATIC, in many launches */
+     residency          only the device-task under STATIC, in many launches */
 #define LITMUS_MAIN /* where mutants are chosen by a run: litmus_host, litmus_device (mutants.py) */
 #include "fleet_sched.h"
 
@@ -802,10 +802,10 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     const uint32_t whole =
         dynamic || some || replays || !strcmp(name, "static") || !strcmp(name, "dealt");
     const uint32_t outside = whole && !dynamic && !replays;
-    const uint32_t launches = replays ? 4 : whole ? 3 : !strcmp(name, "census") ? 16 : 1;
-    const uint32_t workers = !strcmp(name, "census")  ? topology->units[0]
-                             : topology->units[0] < 4 ? topology->units[0] - 1
-                                                      : 3;
+    const uint32_t launches = replays ? 4 : whole ? 3 : !strcmp(name, "residency") ? 16 : 1;
+    const uint32_t workers = !strcmp(name, "residency") ? topology->units[0]
+                             : topology->units[0] < 4   ? topology->units[0] - 1
+                                                        : 3;
     tiles t;
     litmus l;
     void *args, *in, *out;
@@ -857,7 +857,7 @@ static uint32_t by_plan(const char *name, const fleet_topology *topology, uint32
     desc.topology = *topology;
     desc.workers_per_chiplet = workers;
     desc.schedule = dynamic ? FLEET_SCHEDULE_DYNAMIC
-                    : some || !strcmp(name, "static") || !strcmp(name, "census")
+                    : some || !strcmp(name, "static") || !strcmp(name, "residency")
                         ? FLEET_SCHEDULE_STATIC
                         : FLEET_SCHEDULE_CHIPLET;
     if (fleet_plan_build(g, &desc, &plan)) {
@@ -1199,7 +1199,7 @@ int main(int argc, char **argv)
     if (litmus_choose()) return 2;
 #endif
     plan = !strcmp(name, "static") || !strcmp(name, "dealt") || !strcmp(name, "ready") ||
-           !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "census") ||
+           !strcmp(name, "some") || !strcmp(name, "small") || !strcmp(name, "residency") ||
            !strcmp(name, "replays");
     if (!strcmp(name, "routed")     ? by_tensors(&topology, epochs)
         : !strcmp(name, "flow")     ? by_stream(&topology, epochs)

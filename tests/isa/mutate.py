@@ -20,7 +20,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 RUNTIME = os.environ.get("FLEET_HIP_RUNTIME", "")
 DEEP = bool(os.environ.get("FLEET_DEEP"))
 BY_HAND = ["device1", "device2", "lone", "chiplet", "system", "order", "order_system", "test", "wait", "publish", "lanes", "ring", "messages"]
-TESTS = BY_HAND + ["static", "dealt", "replays", "ready", "some", "routed", "census", "carry", "passed", "early", "fails", "fails_dealt", "ends", "ends_dealt", "ends_ready", "aborts", "flow"]
+TESTS = BY_HAND + ["static", "dealt", "replays", "ready", "some", "routed", "residency", "carry", "passed", "early", "fails", "fails_dealt", "ends", "ends_dealt", "ends_ready", "aborts", "flow"]
 NOISE = " AMDSIM_EVICT=200 AMDSIM_STALL=20 AMDSIM_SKEW=20"
 
 
@@ -119,7 +119,7 @@ def short(setting):
 def invariant5(folder):
     """L2 write-backs per step of a device-task: as many as chiplets have work; none where all share one L2."""
     for xcds, slices, want in (("1", "0", 0), ("2", "0", 2), ("8", "0", 8), ("8", "3", 3), ("8", "16", 8)):
-        for words, what in (("small", "CHIPLET"), ("census", "STATIC")):
+        for words, what in (("small", "CHIPLET"), ("residency", "STATIC")):
             count = []
             for steps in (3, 4):
                 wrong, text = run(folder, "%s %d %s" % (words, steps, slices),

@@ -237,7 +237,7 @@ PATH(scheduler)(fleeti_worker w)
 {
     fleeti_scheduler(&w);
 }
-PATH(census)(fleet_run run, uint32_t *x)
+PATH(residency)(fleet_run run, uint32_t *x)
 {
     *x = fleeti_residency_check(&run);
 }

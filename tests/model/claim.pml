@@ -4,15 +4,15 @@
    Every stream launches LAUNCHES times: the claim, one workgroup; then BLOCKS workgroups, which begin at any moments; it
    goes on when all have left. Nothing tells the launches apart: they may be executables of one captured graph. `due` counts
    the workgroups of all launches, refused ones too, that have not left; a claim that finds 0 opens a run with a seat for
-   each workgroup of one launch. Who takes the last seat judges. All workgroups sit on one chiplet, so `census` is one word;
+   each workgroup of one launch. The workgroup that takes the last seat decides. All workgroups are on one chiplet, so `resident` is one word;
    its old value is the rank.
 
    Checked: only the workgroups of one launch run together, with ranks of their own; runs do not overlap; a workgroup of a
    run has read the epoch that the runs before it left; every launch runs or is reported, exactly once; launches that do not
-   overlap are never refused; nobody is stuck, with no time-out to help; at the end nothing is due, and the epoch is the
+   overlap are never refused; no process is stuck, with no time-out to help; at the end nothing is due, and the epoch is the
    number of runs.
 
-   With -DLATE a workgroup that waits for the verdict may give up at any moment, as past its deadline. With -DABORT the host
+   With -DLATE a workgroup that waits for the result may give up at any moment, as past its deadline. With -DABORT the host
    asks to abort at any moment: the claim after that, or a workgroup that waits, sets the stop word. With -DUNCLAIM the
    host may fail to launch after any claim.
 
@@ -55,38 +55,38 @@
 #endif
 
 #define PENDING 0
-#define CENSUS_OK 1
+#define RESIDENT 1
 #define BUSY 2
-#define LATE_CENSUS 3
+#define LATE_RESIDENCY 3
 #define ABORTED 4
 
 /* The state. */
 short due, seats;
-byte verdict, census, exited, epoch;
+byte result, resident, exited, epoch;
 bit stop, abort_asked;
 bit owner; /* of the frozen token's protocol */
 byte arrived;
 
 /* Stores in flight: of the claim that has opened a run, and of the epoch. */
-bit clearing_census, clearing_verdict, clearing_exited, seating, advancing;
+bit clearing_resident, clearing_result, clearing_exited, seating, advancing;
 
 /* What is checked. */
 byte runs, running, members, of_stream, ranks;
 byte busy, late, poisoned, unclaimed;
 bit launched[STREAMS * BLOCKS];
 
-#define DRAINED (!clearing_census && !clearing_verdict && !clearing_exited)
+#define DRAINED (!clearing_resident && !clearing_result && !clearing_exited)
 
-inline fail_census(fc_status)
+inline fail_residency(fc_status)
 {
     d_step
     {
         if
-        :: verdict == PENDING ->
-            verdict = fc_status;
+        :: result == PENDING ->
+            result = fc_status;
             if
             :: fc_status == BUSY -> busy++
-            :: fc_status == LATE_CENSUS -> late++
+            :: fc_status == LATE_RESIDENCY -> late++
             :: fc_status == ABORTED -> stop = 1; late++
             fi
         :: else -> skip
@@ -120,8 +120,8 @@ inline claim()
         refused = stop || abort_asked;
         d_step
         {
-            clearing_census = 1;
-            clearing_verdict = 1;
+            clearing_resident = 1;
+            clearing_result = 1;
             clearing_exited = 1
         }
         if
@@ -161,7 +161,7 @@ proctype stream(byte me)
 #endif
             d_step { due = due - BLOCKS; others = due != 0 }
             if
-            :: others -> fail_census(BUSY)
+            :: others -> fail_residency(BUSY)
             :: else -> skip
             fi;
             others = 0
@@ -178,14 +178,14 @@ inline judge()
 {
 #if !defined(BROKEN_TOKEN)
 #if !defined(BROKEN_COUNTED_BEFORE_SEAT)
-    census == BLOCKS || verdict != PENDING;
+    resident == BLOCKS || result != PENDING;
 #endif
 #if defined(BROKEN_SEATS_BEFORE_DUE)
     fits = seats == 0;
     fits = fits && due == BLOCKS;
 #elif defined(BROKEN_COUNTED_BEFORE_SEAT)
     fits = due == BLOCKS;
-    fits = fits && census == BLOCKS;
+    fits = fits && resident == BLOCKS;
 #elif defined(BROKEN_NO_LOOK_AT_DUE)
     fits = seats == 0;
 #elif defined(BROKEN_NO_LOOK_AT_SEATS)
@@ -195,17 +195,17 @@ inline judge()
     fits = fits && seats == 0;
 #endif
     if
-    :: !fits -> fail_census(BUSY)
+    :: !fits -> fail_residency(BUSY)
     :: else ->
 #endif
-        /* An add: who lost patience may have failed the census. */
+        /* An add: a workgroup that timed out may have failed the check. */
         d_step
         {
 #ifdef BROKEN_JUDGE_OVERRULES
-            verdict = CENSUS_OK
+            result = RESIDENT
 #else
             if
-            :: verdict == PENDING -> verdict = CENSUS_OK
+            :: result == PENDING -> result = RESIDENT
             :: else -> skip
             fi
 #endif
@@ -223,17 +223,17 @@ proctype block(byte me)
 end:
     do
     :: launched[me] ->
-        seen_epoch = epoch; /* fleeti_enter, before the census */
+        seen_epoch = epoch; /* fleeti_enter, before the residency check */
         /* fleeti_residency_check */
 #if defined(BROKEN_TOKEN)
         if
         :: !owner -> goto left
         :: else -> skip
         fi;
-        d_step { rank = census; census++ }
+        d_step { rank = resident; resident++ }
         d_step { arrived++; seat = BLOCKS - arrived + 1 }
 #elif defined(BROKEN_COUNTED_BEFORE_SEAT)
-        d_step { rank = census; census++ }
+        d_step { rank = resident; resident++ }
         d_step { seat = seats; seats-- }
         if
         :: seat <= 0 -> due--; goto left
@@ -245,23 +245,23 @@ end:
         :: seat <= 0 -> due--; goto left
         :: else -> skip
         fi;
-        d_step { rank = census; census++ }
+        d_step { rank = resident; resident++ }
 #endif
         if
         :: seat == 1 -> judge()
         :: else -> skip
         fi;
         do
-        :: verdict != PENDING -> break
+        :: result != PENDING -> break
 #ifdef LATE
-        :: verdict == PENDING -> fail_census(LATE_CENSUS)
+        :: result == PENDING -> fail_residency(LATE_RESIDENCY)
 #endif
 #ifdef ABORT
-        :: verdict == PENDING && abort_asked -> fail_census(ABORTED)
+        :: result == PENDING && abort_asked -> fail_residency(ABORTED)
 #endif
         od;
         if
-        :: verdict != CENSUS_OK ->
+        :: result != RESIDENT ->
 #ifdef BROKEN_TOKEN
             skip
 #else
@@ -316,8 +316,8 @@ active proctype stores()
 {
 end:
     do
-    :: d_step { clearing_census -> clearing_census = 0; census = 0; arrived = 0 }
-    :: d_step { clearing_verdict -> clearing_verdict = 0; verdict = PENDING }
+    :: d_step { clearing_resident -> clearing_resident = 0; resident = 0; arrived = 0 }
+    :: d_step { clearing_result -> clearing_result = 0; result = PENDING }
     :: d_step { clearing_exited -> clearing_exited = 0; exited = 0 }
     :: d_step { advancing -> advancing = 0; epoch++ }
 #ifdef ABORT
