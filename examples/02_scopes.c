@@ -11,8 +11,8 @@
 
    A release writes the chiplet's L2 back where L2s are private (MI300X); the kernel counts them.
 
-   Which workgroup owns which strip is settled at run time from the chiplet on which it finds itself, so that
-   neighbours are together wherever the hardware put them. */
+   A workgroup chooses its strip at run time, by the chiplet on which it runs, so that neighbours share a chiplet
+   wherever the hardware has placed them. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_device.h"
 
@@ -75,7 +75,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
     strip = *rank;
     for (uint32_t c = 0; c < chiplet; c++) strip += fleet_load_relaxed_device(r.population + c);
 
-    /* Who else is here: strips of one chiplet are next to each other. */
+    /* How many workgroups this chiplet has: its strips are neighbours. */
     const uint32_t here = fleet_load_relaxed_device(r.population + chiplet);
     const uint32_t left = (strip + STRIPS - 1) % STRIPS, right = (strip + 1) % STRIPS;
     const uint32_t with_left = r.narrow && (*rank > 0 || here == STRIPS);
@@ -102,7 +102,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
         edges += notify_edge(&r, strip, RIGHT, with_right, step);
 
         if (step % MEET_EVERY == 0) {
-            /* Two rows of sums: who writes this one again has met everybody who reads it now. */
+            /* Two rows of sums: the workgroup that overwrites this one has met all that read it now. */
             uint32_t epoch = step / MEET_EVERY, *sums = r.sums + epoch % 2 * STRIPS;
             if (thread == 0) {
                 uint32_t sum = 0;
@@ -115,7 +115,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
             for (uint32_t k = 0; k < STRIPS; k++) drive += sums[k];
         }
     }
-    if (thread == 0) { /* notify told the leader alone */
+    if (thread == 0) { /* notify returns the releases to the leader alone */
         fleet_add_relaxed_device(r.releases + AT_START, (uint32_t)start);
         fleet_add_relaxed_device(r.releases + AT_EDGES, (uint32_t)edges);
         fleet_add_relaxed_device(r.releases + AT_MEETINGS, (uint32_t)meetings);

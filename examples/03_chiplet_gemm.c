@@ -3,7 +3,7 @@
    C = A B, A [M, K] and B [K, N] in bf16, sums and C in float. Example 01 had CU-tasks, one workgroup each. Here
    the product is a single task of the graph: the columns are split over the chiplets, so that each chiplet
    reads its own part of the weights B and nothing else; and all workers of a chiplet share the tiles of its
-   part, walking M first, so that those who work at the same time read the same columns of B from their L2.
+   part, walking M first, so that workers that run at the same time read the same columns of B from their L2.
 
    Then row_max(i) needs all of row i, and so all chiplets. The event between them gets one arrival from each
    chiplet, whatever the number of workers: the program prints what the plan says about that, here and on an

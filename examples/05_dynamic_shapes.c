@@ -135,7 +135,7 @@ int main(void)
         for (uint32_t i = 0; i < 2 * BATCH; i++) {
             const uint32_t batch = 1 + i * 5 % BATCH; /* all of them, up and down, twice */
             uint32_t wrong = 0;
-            memset(out, 0x7f, sizeof out); /* rows behind the batch must stay as they are */
+            memset(out, 0x7f, sizeof out); /* rows past the batch must stay as they are */
             check("fill", fleet_to_device(m.out, out, sizeof out, NULL));
             check("bind", fleet_bind(&state, "batch", batch, NULL));
             check("launch", fleet_launch(&state, &d, FLEET_KERNEL_OF(mlp_kernel), args));

@@ -4,7 +4,7 @@
    each token goes to k experts, and how many tokens an expert has is known when the last token is routed.
 
        route(token)         scores, softmax, the k best experts and their weights
-       group()              one task: how many tokens each expert has, which tiles of ROWS rows are whose
+       group()              one task: how many tokens each expert has, which expert each tile of ROWS rows belongs to
        scatter(token)       the token's row to a row of each of its experts
        gate_up(tile, block) h = silu(x Wg) * (x Wu), for the rows of one tile and some columns
        down(tile, block)    y = h Wd

@@ -49,7 +49,7 @@ static const char *const names[OPS] = {"qkv", "o", "gate_up", "down"};
 #define THREADS 256u
 #define MOST_WAVES 8u
 #define EIGHT 8u              /* values in sixteen bytes, one load */
-#define QUADS 4u              /* loads of weights that a lane has on their way */
+#define QUADS 4u              /* loads of weights that a lane has in flight */
 #define CHUNK (QUADS * EIGHT) /* of k */
 #define EPSILON 1e-6f
 #define SUM_ELEMENTS 1024u /* outputs of a task that adds up slabs */
@@ -129,7 +129,7 @@ FLEET_DEVICE void add_products(const gemm *g, const fleet_tile_iterator *tile, u
         for (uint32_t q = 0; q < QUADS; q++) w[q] = load_weights(g, view, quad + q * COLUMNS);
         fleet_wave_barrier(); /* all lanes have read the chunk before */
         for (uint32_t i = fleet_lane(); i < rows * QUADS; i += fleet_wave_size()) {
-            /* Rows behind the batch are the last one again: their sums are left alone. */
+            /* Rows past the batch are the last one again: their sums are ignored. */
             const uint32_t row = i / QUADS < tile->rows ? i / QUADS : tile->rows - 1;
             const bf16 *from = g->x + (size_t)(tile->row + row) * g->x_stride + first;
             float values[EIGHT], square = 0;
@@ -211,7 +211,7 @@ FLEET_TILE(multiply, gemm)
 {
     const uint32_t width = args->silu && !args->slabs ? 2 : 1; /* sums of one output */
     FLEET_LDS(float, lds,
-              ROWS *THREADS); /* activations of each wave; then its sums on their way to another */
+              ROWS *THREADS); /* activations of each wave; then its sums, for another wave */
     FLEET_LDS(float, sums, ROWS *COLUMNS);
     FLEET_LDS(float, squares, MOST_WAVES *ROWS *QUADS);
     FLEET_UNUSED(at);
@@ -523,7 +523,7 @@ static memory make_memory(const layer *l, const fleet_quad *const *weights)
     tensor[0] = m.device;
     for (uint32_t i = 1; i < 5; i++) tensor[i] = tensor[i - 1] + (size_t)l->batch * width[i - 1];
     memset(m.fresh, 0xff,
-           m.values * sizeof *m.fresh); /* not numbers: whoever reads too early is seen */
+           m.values * sizeof *m.fresh); /* not numbers: a read that comes too early shows */
     for (uint32_t i = 0; i < l->batch * l->hidden; i++)
         m.fresh[i] = bf16_from_float(hashed(0, i / l->hidden, i % l->hidden));
     for (uint32_t i = 0; i < OPS; i++) {

@@ -1,5 +1,5 @@
-/* A graph as plain data, from which come a fleet graph and, by a reference of its own, who must run before
-   whom. Its one tile proves the order from inside: every part of a task counts its runs, finds in the cells of
+/* A graph as plain data, from which come a fleet graph and, by a reference of its own, which tasks must run before
+   which. Its one tile proves the order from inside: every part of a task counts its runs, finds in the cells of
    all its producers the values of this step (they change every step), writes its own cell, and takes tickets at
    its begin and end. model_check then looks at counts and tickets. */
 #ifndef FLEET_TEST_MODEL_H
@@ -706,7 +706,7 @@ static inline void model_split_row_sum(model *m, int32_t rows, int32_t parts)
     model_in(m, 1, 0, "i->i");
 }
 
-/* Every level, each behind each: CU grid -> device-task -> chiplet-tasks -> wavefront-tasks -> device-task. */
+/* Every level after every other: CU grid -> device-task -> chiplet-tasks -> wavefront-tasks -> device-task. */
 static inline void model_levels(model *m, int32_t n)
 {
     model_begin(m);

@@ -490,7 +490,7 @@ static inline void oracle_reach(const spec *sp, const spec_edge *e, const view *
     }
 }
 
-/* Who notifies and who waits for what, in a plan's shapes; tasks outside `asked` do not exist. now: the run-time
+/* Which tasks notify and which wait for what, in a plan's shapes; tasks outside `asked` do not exist. now: the run-time
    tensors; null: by whatever they may say. */
 static inline void oracle_order(const spec *sp, const view *v, const view *asked,
                                 const oracle_step *now, order *o)
@@ -501,7 +501,7 @@ static inline void oracle_order(const spec *sp, const view *v, const view *asked
     for (i = 0; i < sp->n_edges; i++)
         for (j = 0; j < v->count[sp->edges[i].grid]; j++)
             oracle_reach(sp, &sp->edges[i], v, now, j, o);
-    for (i = 0; i < sp->n_events; i++) /* an element waits for who counts it, too */
+    for (i = 0; i < sp->n_events; i++) /* an element waits for the task that counts it, too */
         if (sp->events[i].counts)
             for (k = 0; k < v->elements[i]; k++)
                 set_put(o->out[v->first[sp->tensors[sp->events[i].counts - 1].writer]],
@@ -854,7 +854,7 @@ static inline void plain_tables(plain_rig *r, const view *v, const view *asked, 
     }
 }
 
-/* The arguments of each grid, and with them who writes the run-time tensors. */
+/* The arguments of each grid, and which grid writes each run-time tensor. */
 static inline int plain_args(test_run *t, plain_rig *r, const view *v, const oracle_step *tensors)
 {
     static plain args[SPEC_GRIDS];

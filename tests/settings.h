@@ -99,7 +99,7 @@ static inline int setting_get(uint32_t i, uint32_t few, setting *s)
     return 1;
 }
 
-/* FLEET_TEST_PART=0 or 1: every other setting, for who runs the program many times. */
+/* FLEET_TEST_PART=0 or 1: every other setting, for programs that run many times. */
 static inline int setting_skipped(uint32_t i)
 {
     const char *part = getenv("FLEET_TEST_PART");
@@ -213,7 +213,7 @@ static inline uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A few polls' worth of time for somebody else. */
+/* A few polls' worth of time for other threads. */
 static inline void rest(void)
 {
     uint64_t since = now_ns();

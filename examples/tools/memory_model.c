@@ -142,7 +142,7 @@ static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
 static stretch *all_ranges; /* guarded by ranges_lock, as is the next */
 static size_t n_all_ranges;
 
-/* Within a load or a store there is no caller who could be told. */
+/* Within a load or a store there is no caller to return a status to. */
 static void *or_die(void *memory)
 {
     if (!memory) abort();
@@ -220,7 +220,7 @@ static uint32_t *object_clock(model *m, const volatile void *object, uint32_t ma
     char *item = (char *)table_at(&m->objects, (uintptr_t)object, make);
     return item ? (uint32_t *)(void *)(item + sizeof(uintptr_t)) : NULL;
 }
-/* A release to an object: who observes it later comes after everything that this wave has done. */
+/* A release to an object: a later acquire of it comes after everything that this wave has done. */
 static void publish(model *m, const volatile void *object)
 {
     const uint32_t me = running(m);

@@ -1,4 +1,4 @@
-/* Tasks of uneven length without events: how near each schedule comes to the time in which nobody would ever be
+/* Tasks of uneven length without events: how near each schedule comes to the time in which no worker would ever be
    idle. One task in sixteen takes sixteen times as long as the others.
 
    nvcc -x cu -arch=sm_90 -std=c++17 -O3 -I. tests/bench/balance.c -o balance && ./balance
@@ -130,9 +130,9 @@ int main(void)
         char name[80];
         snprintf(name, sizeof name, "16 tasks a worker, %u or %u us, STATIC", lengths[i],
                  16 * lengths[i]);
-        line(name, fixed, "us", "nobody ever idle", never_idle);
-        line("  the same, CHIPLET", dealt, "us", "nobody ever idle", never_idle);
-        line("  the same, DYNAMIC", popped, "us", "nobody ever idle", never_idle);
+        line(name, fixed, "us", "no worker ever idle", never_idle);
+        line("  the same, CHIPLET", dealt, "us", "no worker ever idle", never_idle);
+        line("  the same, DYNAMIC", popped, "us", "no worker ever idle", never_idle);
         line("  the same, DYNAMIC", popped, "us", "STATIC", fixed);
         line("  the same, AUTO", chosen, "us", "the better of both",
              fixed < popped ? fixed : popped);

@@ -19,7 +19,7 @@
 #define CACHE_WAYS 16u
 #define CACHE_LINE_BYTES 128u
 
-/* One way: the number of its line, above these bits; 0 is empty, and so line 0 is nobody's. */
+/* One way: the number of its line, above these bits; 0 is empty, so that line 0 is never used. */
 #define CACHE_DIRTY 1u    /* as an access: a store */
 #define CACHE_STREAMED 2u /* as an access: a streaming load */
 #define CACHE_LINE_SHIFT 2u
@@ -61,7 +61,7 @@ static inline uint32_t *cache_set(const cache *c, uint32_t line)
     return c->way + (size_t)(index & (((uint64_t)1 << c->set_bits) - 1)) * CACHE_WAYS;
 }
 
-/* Who leaves: an empty way, else the streamed line that was used longest ago, else the line that was. */
+/* Which line is evicted: an empty way, else the streamed line that was used longest ago, else the line that was. */
 static inline uint32_t cache_victim(const uint32_t *set)
 {
     uint32_t i = CACHE_WAYS;

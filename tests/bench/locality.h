@@ -4,11 +4,11 @@
    WHAT A TILE DOES
      A tile of 16 x 64 outputs loads 16 x 256 activations and 64 x 256 weights (8 and 32 KB, each line once: waves
      share them through LDS) per chunk of K, and stores its rows at the end. Weights lie as checkpoints have them,
-     [N, K]. Activations are loaded by whole tiles, the rows behind the batch too; stores are of real rows only.
+     [N, K]. Activations are loaded by whole tiles, the rows past the batch too; stores are of real rows only.
      Weights that no other tile of the part needs (one row of tiles) are streamed past the others.
      gate_up of FLEET's plans has SiLU in it (gate and up columns in turn) and stores 16 x 32; the chiplet-unaware
      plan stores both and has SiLU as tasks of their own.
-   WHO AND WHEN
+   WHICH WORKERS, AND WHEN
      All from the plan: which worker of which chiplet has which task and slice (fleet_linear_partition, fleet_partition_tile),
      and when a release and an arrival happen: after each CU-task, or when all workers of a chiplet have ended.
      A grid waits for all of the one before it. Within a grid all workers take a chunk of K per step, in turn, but
@@ -217,7 +217,7 @@ static inline int layer_make(layer *l, layer_kind kind, uint32_t batch)
 typedef struct locality_model {
     uint32_t drift; /* steps */
     uint64_t seed;
-    uint32_t real_rows;       /* 1: loads leave out the rows behind the batch */
+    uint32_t real_rows;       /* 1: loads leave out the rows past the batch */
     uint32_t plain_index;     /* 1: the L2's sets are not hashed */
     uint32_t weights_by_k;    /* 1: weights lie as [K, N] */
     uint32_t acquires_forget; /* 1: each task's device-scope acquire empties its L2 */
@@ -251,7 +251,7 @@ typedef struct walk_tile {
     uint32_t ends_task;
 } walk_tile;
 
-/* A worker on its way through one grid. */
+/* A worker in one grid. */
 typedef struct walk_worker {
     uint32_t chiplet;
     uint32_t first, count, done; /* of the tiles */

@@ -12,7 +12,7 @@
 
    nvcc -x cu -gencode=arch=compute_90a,code=sm_90a -std=c++17 -O3 -w -I. tests/bench/moe.c -o moe
    ./moe [--tokens N] [--schedule NAME]
-   and, behind --tokens, how its work is cut: [--stages N] [--tile-rows N] [--up-rows N] [--up-runs N] [--down-rows N]
+   and, after --tokens, how its work is split: [--stages N] [--tile-rows N] [--up-rows N] [--up-runs N] [--down-rows N]
    [--down-runs N] [--dealt N]. With -DMOE_PORTABLE for other GPUs of NVIDIA. On the CPU (-lm) it only checks, with a
    small layer. */
 #include "bench.h"
@@ -798,7 +798,7 @@ static void time_all(planned *plans, const uint32_t *wanted, const memory *all, 
     double step[SCHEDULES], whole[SCHEDULES], fixed = 0, popped = 0;
     uint32_t best = SCHEDULES;
     char name[80];
-    /* There and back, the smaller one: a GPU that gets warm is slower for whoever comes last. */
+    /* There and back, the smaller one: a GPU that gets warm is slower for the last one. */
     for (uint32_t round = 0; round < 2 * SCHEDULES; round++) {
         const uint32_t back = round >= SCHEDULES;
         const uint32_t i = (uint32_t)(back ? 2 * SCHEDULES - 1 - round : round);

@@ -79,7 +79,7 @@ typedef struct moe {
     int32_t *first;          /* [experts]: slot */
     int32_t *indptr;         /* [2] */
     int32_t *nowhere;        /* [blocks]: zeros */
-    uint32_t *taken;         /* [2]: runs of gate_up and of down that nobody had a share of */
+    uint32_t *taken;         /* [2]: runs of gate_up and of down that are in no share */
     moe_tile *tile;          /* [most_tiles]; those that there are not have no rows */
     int32_t *slot;           /* [tokens][k] */
     int32_t *token_of;       /* [slots] */
@@ -98,7 +98,7 @@ typedef struct __attribute__((aligned(16))) moe_quad {
 #define MOE_UNROLL _Pragma("unroll")
 #endif
 
-/* 16 bytes. Loads in a row stay one, so that they are on their way together. */
+/* 16 bytes. Loads in a row stay one, so that they are in flight together. */
 FLEET_DEVICE moe_quad moe_load(const moe_bf16 *from)
 {
 #if defined(FLEET_CUDA)
@@ -316,7 +316,7 @@ typedef struct moe_product {
     uint32_t runs;
     uint32_t steps; /* of MOE_STEP columns, per run, ... */
     uint32_t
-        start; /* ... from this step on, then from 0: who reads the same rows should not do so at once */
+        start; /* ... from this step on, then from 0: workers that read the same rows should not do so at once */
     uint32_t most_stages, once;
     const CUtensorMap *rows; /* boxes of row_box token rows from row `row` on; or ... */
     uint32_t row_box;
@@ -329,14 +329,14 @@ typedef struct moe_product {
     uint32_t features;       /* results for each token per run */
 } moe_product;
 
-/* LDS of a product: barriers, then the stages, then room for results on their way. */
+/* LDS of a product: barriers, then the stages, then room for results in flight. */
 typedef struct moe_ring {
     uint32_t full, empty; /* barriers, 8 bytes each */
     uint32_t stages, stage_bytes, weight_bytes, data;
     uint32_t results; /* of the first warpgroup */
 } moe_ring;
 
-#define MOE_TOGETHER 32u                       /* most tokens whose results are on their way */
+#define MOE_TOGETHER 32u                       /* most tokens whose results are in flight */
 #define MOE_RESULT_BYTES (2u * 64u * 2u + 16u) /* of a token; no two tokens in one bank */
 
 FLEET_DEVICE moe_ring moe_ring_of(const fleet_ctx *ctx, const moe_product *p, uint32_t n)
@@ -394,7 +394,7 @@ FLEET_DEVICE void moe_fetch_weights(const moe_product *p, const moe_ring *r, moe
     if (next->column == (int32_t)(p->start * MOE_STEP)) next->row += (int32_t)p->advance;
 }
 
-/* The fetching waves. The weights of the first stages are on their way before the rows are looked up. */
+/* The fetching waves. The weights of the first stages are in flight before the rows are looked up. */
 FLEET_DEVICE void moe_fetch(const fleet_ctx *ctx, const moe_product *p, const moe_ring *r,
                             uint32_t n, uint32_t gathers)
 {
@@ -410,7 +410,7 @@ FLEET_DEVICE void moe_fetch(const fleet_ctx *ctx, const moe_product *p, const mo
         const uint32_t first = r->stages < steps ? r->stages : steps;
         FLEETI_ROLLED
         for (uint32_t i = 0; i < first; i++) moe_fetch_weights(p, r, &next, i, bytes, policy);
-        /* What other tasks stored reaches copies behind the fence: the acquire came before. */
+        /* What other tasks stored reaches copies after the fence: the acquire came before. */
         if (!gathers) moe_fence_memory();
     } else if (!gathers) {
         return;
@@ -996,7 +996,7 @@ FLEET_TILE(route, moe)
 /* ... one task sums the counts up, ... */
 FLEET_TILE(group, moe)
 {
-    enum { TOGETHER = 32 }; /* loads on their way */
+    enum { TOGETHER = 32 }; /* loads in flight */
     moe_choice *choice = (moe_choice *)ctx.lds;
     const uint32_t blocks = (args->tokens + args->block - 1) / args->block;
     FLEET_UNUSED(at);
@@ -1046,7 +1046,7 @@ typedef struct moe_share {
 
 /* How many tiles there are is known when they are grouped. Either a task has some runs of one tile, and the plan has
    tasks for the most tiles that there may be. Or each of `shares` tasks has as many runs, from tile to tile, and then,
-   for some SMs are nearer to memory than others, who is done takes from the rest. */
+   some SMs are nearer to memory than others, so a worker that is done takes from the rest. */
 FLEET_DEVICE moe_share moe_share_of(const moe *m, const int32_t *at, uint32_t runs,
                                     uint32_t together)
 {

@@ -37,7 +37,7 @@ typedef struct phase {
 
 FLEET_DEVICE void activations_to_lds(const phase *p, __nv_bfloat16 *x, uint32_t thread)
 {
-    /* A slot's worth at a time, all of it on its way together. */
+    /* A stage at a time, all of it in flight together. */
     for (uint32_t unit = 0; unit < p->units; unit++) {
         const float4 *from = (const float4 *)(p->in + unit * UNIT) + thread;
         __nv_bfloat162 *to = (__nv_bfloat162 *)(x + unit * UNIT) + 2 * thread;

@@ -9,7 +9,7 @@
 #include <cooperative_groups.h>
 #endif
 
-/* ---- an event on which everybody arrives and everybody waits, by hand ---- */
+/* ---- an event at which all arrive and for which all wait, by hand ---- */
 
 FLEET_EVENT_TENSOR1(gate, elements)
 

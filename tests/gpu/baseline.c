@@ -8,7 +8,7 @@
 #define COLUMNS 8 /* of a slice */
 #define K 5
 
-/* What every tile sees. A tile of a GEMM is one column, of the activation behind it two. */
+/* What every tile sees. A tile of a GEMM is one column, of the activation after it two. */
 typedef struct layer {
     uint32_t *x;        /* [K] */
     uint32_t *out, *z;  /* [MOST_N] */
@@ -166,7 +166,7 @@ static void layer_close(layer_rig *r)
     fleet_graph_destroy(r->g);
 }
 
-/* What the steps up to this epoch leave behind, the last ones for n columns. */
+/* What the steps up to this epoch leave, the last ones for n columns. */
 static void layer_expect(layer_rig *r, uint32_t n, uint32_t steps)
 {
     uint32_t *x = r->want, *out = x + K, *z = out + MOST_N, *total = z + MOST_N, *made = total + 1;
@@ -332,7 +332,7 @@ static void run_arrivals(test_run *t, const setting *s, void *unused)
     fleet_state state;
     fleet_event event;
     (void)unused;
-    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* there, nobody outside looks at events */
+    if (s->schedule == FLEET_SCHEDULE_DYNAMIC) return; /* there, events have no external waiter */
     g = fleet_graph_create(NULL);
     grid = fleet_call_device(g, "nothing", layer_nothing, fleet_shape0(), 0);
     arrived = fleet_event_tensor(g, "arrived", fleet_shape0(), FLEET_COUNT_DERIVED);

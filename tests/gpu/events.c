@@ -9,7 +9,7 @@ FLEET_EVENT_TENSOR1(line_events, n)
 FLEET_EVENT_TENSOR2(plane_events, rows, cols)
 FLEET_EVENT_TENSOR3(cube_events, a, b, c)
 
-/* ---- by hand: everybody writes, notifies, waits, and reads what all others wrote ---- */
+/* ---- by hand: all workgroups write, notify, wait, and read what the others wrote ---- */
 
 typedef struct hand {
     uint32_t *words; /* per workgroup, thread */

@@ -4,7 +4,7 @@
 // run: tsan timeout=120
 #include "model.h"
 
-/* g0 -> E0 -> g1, which also waits for E1, of which somebody outside owes one arrival. */
+/* g0 -> E0 -> g1, which also waits for E1, to which one external arrival is missing. */
 static void model_owed(model *m, int32_t n, fleet_level level)
 {
     model_begin(m);
@@ -124,7 +124,7 @@ static void time_out(test_run *t, const setting *s, void *level)
     if (f.counter)
         CHECK_INT(f.worker >= r.plan->total_workers, s->schedule == FLEET_SCHEDULE_CHIPLET);
     if (f.counter &&
-        strcmp(name, "step") != 0) { /* else somebody who waits for those who wait for E1 */
+        strcmp(name, "step") != 0) { /* else a task that waits for those that wait for E1 */
         CHECK_TEXT(name, "E1");
         CHECK(f.task >= m->grids[1].first && f.task < m->grids[1].first + m->grids[1].count);
         CHECK_INT(f.seen, 0);
@@ -276,7 +276,7 @@ static void hang(test_run *t, const setting *s, void *model_)
     char text[8192], still[96];
     uint64_t since;
     uint32_t task = m->grids[1].first;
-    if (s->engine == FLEET_ENGINE_DETERMINISTIC) return; /* nobody else can run: a deadlock */
+    if (s->engine == FLEET_ENGINE_DETERMINISTIC) return; /* no other worker can run: a deadlock */
     if (!rig_open(t, &r, m, s)) return;
     if (!rig_odd(t, &r, ODD_HANG, task, ODD_EVERY, 1)) return;
     fleet_plan_task_name(r.plan, task, text, sizeof text);
@@ -296,8 +296,8 @@ static void hang(test_run *t, const setting *s, void *model_)
     if (!rig_check(t, &r, 3)) return;
     fleet_state_report(&r.state, text, sizeof text);
     CHECK(!strstr(text, "still runs"));
-    /* Past the limit the others give up, and the report tells why while it still hangs. One alone has nobody
-       to wait for it. */
+    /* Past the limit the others give up, and the report tells why while it still hangs. For one worker
+       alone no other waits. */
     if (r.state.blocks == 1) {
         rig_close(&r);
         return;
@@ -471,7 +471,7 @@ static void invariant_8_residency(test_run *t)
     model_end(&m);
 }
 
-/* A failure, launches behind it, the recovery and a launch behind that, all queued at once. */
+/* A failure, launches after it, the recovery and a launch after that, all queued at once. */
 static void queue(test_run *t, const setting *s, void *model_)
 {
     rig r;

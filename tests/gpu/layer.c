@@ -118,7 +118,7 @@ static fleet_graph *layer_graph(const setting *s)
     fleet_out_edge(g, up, block_done, "b->b");
     fleet_in_edge(g, down, block_done, "bo->b");
     if (s->schedule ==
-        FLEET_SCHEDULE_STATIC) { /* who waits for one another has workers of its own */
+        FLEET_SCHEDULE_STATIC) { /* tiles that wait for one another have workers of their own */
         fleet_axis_map here = fleet_axis(0, 0, 0, 1), next = fleet_axis(0, 0, 1, 1);
         fleet_grid_place(g, q, fleet_map2(here, here));
         fleet_grid_place(g, k, fleet_map2(here, next));

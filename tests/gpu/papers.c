@@ -81,7 +81,7 @@ static uint32_t workers_of(const trial *x)
 /* ---- memory, and a launch ---- */
 
 #define ARENA 32768u /* words */
-#define GUARD 64u    /* words before each buffer, and many behind the last one */
+#define GUARD 64u    /* words before each buffer, and many after the last one */
 #define UNTOUCHED 0x5a5a5a5au
 
 /* All memory of a test lies in one block that is filled before each launch. A layout is a function of the block's
@@ -427,7 +427,7 @@ static uint64_t idle_units(const balance *b, uint32_t workers)
 /* STATIC: the first worker does all long tasks, on every device. DYNAMIC: fewer units are idle, for a worker in a long
    task pops nothing.
    With `meet` that holds in any interleaving: when the first long task ends, so many run at once, each on a worker of
-   its own. Without it the deterministic engine decides by its seed who goes on, and a long task is so many turns that
+   its own. Without it the deterministic engine decides by its seed which worker goes on, and a long task is so many turns that
    the others reach the next long one in a fraction of them. Threads and workgroups may be held up for as long as it
    takes one of them to do everything: there it is only checked that each task ran once. */
 static void check_balance(test_run *t, const trial *x, const balance *have, uint32_t workers,
@@ -664,7 +664,7 @@ static fleet_graph *moe_graph(const trial *x)
     return g;
 }
 
-/* Scores at random, then made so that all tokens choose the same two experts, or that nobody chooses one. */
+/* Scores at random, then made so that all tokens choose the same two experts, or that no token chooses one. */
 enum { ANY_EXPERTS, TWO_EXPERTS, NOT_EXPERT_1 };
 
 static void moe_inputs(const moe *m, uint32_t tokens, uint32_t routing, uint64_t seed)
@@ -915,7 +915,7 @@ static fleet_graph *mlp_graph(const trial *x, fleet_dim *n)
     return g;
 }
 
-/* Rows out of shape are left as they were filled: who reads them shows in the result. */
+/* Rows out of shape are left as they were filled: a read of them shows in the result. */
 static void mlp_inputs(const mlp *m, uint32_t n, uint64_t seed)
 {
     for (uint32_t i = 0; i < n * WIDTH; i++) m->x[i] = (int32_t)draw(&seed, 20) - 10;

@@ -12,7 +12,7 @@ typedef struct kind {
     uint32_t limit;  /* maps have limits at which tasks reach nothing */
     uint32_t mapped; /* run-time tensors; 2: counts are at their bounds */
     uint32_t declared;
-    uint32_t sources; /* no events: nothing but the order of steps has anybody acquire */
+    uint32_t sources; /* no events: only the order of steps makes a worker acquire */
     uint32_t scope;   /* of all events, by hand; 0: none */
 } kind;
 

@@ -232,7 +232,7 @@ static void mend(spec *sp, uint64_t *seed, order *o)
 static void random_tensors(spec *sp, uint64_t *seed, uint32_t *tasks, uint32_t *elements)
 {
     const uint32_t experts = 1 + draw(seed, 5), by_rows = draw(seed, 2), wave = draw(seed, 3) == 0;
-    const uint32_t own = by_rows && draw(seed, 2); /* who writes a row gathers by it */
+    const uint32_t own = by_rows && draw(seed, 2); /* the task that writes a row gathers by it */
     const fleet_dim m = random_dim(sp, seed, 1, 8);
     uint32_t k = 1 + draw(seed, 2), router, gatherer, counter, consumer, event, after;
     fleet_dim n = random_dim(sp, seed, 1, 6);

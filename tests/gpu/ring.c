@@ -1,5 +1,5 @@
 /* The ready ring by itself: many workgroups pop and push on rings that are just large enough, over and over. Each
-   entry once, nothing lost, and what the pusher saw is seen by who pops. */
+   entry once, nothing lost, and what the pusher saw is seen by the worker that pops. */
 // run: asan engine=both timeout=120
 // run: tsan -DFEW timeout=120
 #include "settings.h"

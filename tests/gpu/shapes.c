@@ -11,7 +11,7 @@
 #define GRIDS 5
 #define CELLS 64
 
-/* What every tile sees: who ran in which step, and what it left. */
+/* What every tile sees: which tasks ran in which step, and what they left. */
 typedef struct shapes {
     uint32_t *ran;   /* [GRIDS][CELLS]: times */
     uint32_t *value; /* [GRIDS][CELLS]: the epoch in which it ran last */

@@ -217,7 +217,7 @@ FLEET_TILE(part, takes)
     return status;
 }
 
-/* What a task leaves for the step behind it, as many words as the first one says. The first step finds what the host
+/* What a task leaves for the next step, as many words as the first one says. The first step finds what the host
    left. */
 FLEET_HOST_DEVICE uint32_t left_words(uint32_t task, uint32_t epoch)
 {
@@ -273,7 +273,7 @@ FLEET_TILE(between, takes)
     return FLEET_OK;
 }
 
-/* A small ring, and one in which more is on its way than AMD's counters count. */
+/* A small ring, and one in which more is in flight than AMD's counters count. */
 typedef takes wide;
 #define TAKES_TILES(TILE, P)                                                                       \
     TILE(P, choose) TILE(P, take) TILE(P, between) TILE(P, part) TILE(P, leave) TILE(P, recall)
@@ -293,7 +293,7 @@ FLEET_KERNEL(wide_kernel, wide, 256)
     FLEET_WORKER_LOOP(wide);
 }
 
-/* Queues of tasks that declare as much as their neighbours, and take all of it or nothing: behind a task that took nothing
+/* Queues of tasks that declare as much as their neighbours, and take all of it or nothing: after a task that took nothing
    the next one comes to its first pieces while those that were left still land. */
 #if defined(FLEET_CUDA)
 #define QUEUE_RING_BYTES 196608u
@@ -492,8 +492,8 @@ static void graph_of_all(const setting *s, fleet_graph *g, fleet_dim n)
     fleet_in_edge(g, again, half, "i->i");
     fleet_in_edge(g, leave, half, "i->i");
 }
-/* Its producers come to the next step long before all is left. Where the buffers are declared steps may overlap: who
-   recalls comes behind a task that saw all that was left in the step before. */
+/* Its producers come to the next step long before all is left. Where the buffers are declared, steps may overlap: a task that recalls
+   runs after one that saw all that was left in the step before. */
 static void graph_of_recalls(fleet_graph *g, fleet_dim n, uint32_t overlaps)
 {
     fleet_etensor recalled = fleet_event_tensor(g, "recalled", fleet_shape0(), FLEET_COUNT_DERIVED);
@@ -841,7 +841,7 @@ static void run_queues(test_run *t, const setting *s, void *kind)
     for (uint32_t i = 0; i < sizeof rings / sizeof *rings && !t->failed_here; i++) {
         const uint32_t slots = rings[i].slots;
         if (which == 2) {
-            /* One worker, who runs both; and coroutines do not leave a loop that is not the kit's. */
+            /* One worker, which runs both; and coroutines do not leave a loop that is not the kit's. */
             if (s->engine == FLEET_ENGINE_THREADS && s->topology.chiplets == 1 &&
                 (s->workers == 1 || s->topology.units[0] == 1))
                 run_queue(t, s, rings + i, queues[2], 2, 1, 0);

@@ -27,7 +27,7 @@ enum {
     INDPTR_FALLS,
     INDPTR_LARGE,
     INDPTR_NEGATIVE,
-    INDPTR_LATE,  /* begins behind 0 */
+    INDPTR_LATE,  /* begins after 0 */
     COUNTS_LESS,  /* one too few in all */
     COUNTS_MORE,  /* one too many */
     COUNTS_MOVED, /* the sum is right, but one element has one too few and another one too many */
@@ -404,7 +404,7 @@ static void unfused_routing(test_run *t)
     in_settings(t, 6, run_unfused, &epoch);
 }
 
-/* Who follows the tensors, and for whom their events collapse, are neighbours. */
+/* Grids that follow the tensors are neighbours of grids for which their events collapse. */
 static void run_mixed(test_run *t, const setting *s_, void *epoch)
 {
     setting s = *s_;
@@ -514,7 +514,7 @@ static void run_any(test_run *t, const setting *s, void *unused)
         fleet_state_report(&r.state, report, sizeof report);
         snprintf(says, sizeof says, "%s%d at index %d", names[tensor], r.m.fault_value,
                  r.m.fault_at);
-        /* In a range the value after a large one is smaller, which is as wrong; and `group`, who looks before `scatter`
+        /* In a range the value after a large one is smaller, which is as wrong; and `group`, which looks before `scatter`
            follows topk, counts one too few. */
         if (tensor != 0 || !strstr(report, "counts add up to"))
             CHECK_TEXT(report, tensor == 2 ? names[2] : says);

@@ -463,7 +463,7 @@ static uint32_t times_in(const char *in, const char *part)
     return n;
 }
 
-/* The numbers behind a grid's name in the report's table. */
+/* The numbers after a grid's name in the report's table. */
 static int grid_line(const char *grid, unsigned *tasks, double *total, double *mean, double *most)
 {
     char start[32];

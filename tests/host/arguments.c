@@ -296,7 +296,7 @@ static void dynamic_refuses_steps_that_it_cannot_count(test_run *t)
     model_end(&m);
 }
 
-/* A launch for which the k-th thread cannot be started runs nothing and leaves nothing behind, for every k. */
+/* A launch for which the k-th thread cannot be started runs nothing and leaves nothing allocated, for every k. */
 static void threads_that_do_not_start(test_run *t)
 {
     model m;

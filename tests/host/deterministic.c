@@ -142,7 +142,7 @@ static void invariant_5_one_release_per_chiplet_with_work(test_run *t)
 
 /* ---- deadlocks ---- */
 
-/* Raises the target of the first wait for that event in the plan, behind the validator's back. */
+/* Raises the target of the first wait for that event in the plan, after the plan was checked. */
 static void plant(fleet_plan *plan, const char *event)
 {
     const fleeti_event *e = events_of(plan) + fleet_plan_event(plan, event);

@@ -180,7 +180,7 @@ static fleet_plan *plan_of(const kind *k, uint32_t scale, forged *m)
 
 /* ---- one image, from check to report ---- */
 
-/* Which one it is, for who dies of it. */
+/* Which one it is, for the log of a crash. */
 static char where[160];
 
 static void tell_where(void)

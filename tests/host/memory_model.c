@@ -20,7 +20,7 @@ typedef struct hand {
     hand_event all;   /* [0]: all, over a counter per chiplet */
     hand_event next;  /* [block]: to the workgroup before */
     hand_event far;   /* [block]: the same, at system scope */
-    hand_event over;  /* [0]: nobody reads any more */
+    hand_event over;  /* [0]: all reads have ended */
 } hand;
 
 FLEET_DEVICE uint32_t hand_value(uint32_t block, uint32_t wave, uint32_t stage)

@@ -35,7 +35,7 @@ class Instruction:
         self.functions = functions  # the kit's functions that it came from, inlined into one another
         self.op, _, rest = text.partition(" ")
         self.operands = [o.strip() for o in rest.split(",")] if rest else []
-        # Modifiers (off, sc0, sc1, offset:16) stand behind the last operand, without a comma.
+        # Modifiers (off, sc0, sc1, offset:16) stand after the last operand, without a comma.
         self.modifiers = self.operands[-1].split()[1:] if self.operands else []
         self.successors = []
 
@@ -437,7 +437,7 @@ def acquired(k, r, name, scope, block, loop, payload=2):
         r.check(name + "/acquire", len(invalidates) == 1 and k.code[invalidates[0]].scope() == scope,
                 "invalidates %s, not one %s" % ([k.code[n].text for n in invalidates], scope))
         r.check(name + "/acquire_after_poll", bool(invalidates) and all(n in k.reach(loads) for n in invalidates)
-                and not (k.reach(invalidates) & set(loads)), "the acquire does not stand behind the poll")
+                and not (k.reach(invalidates) & set(loads)), "the acquire does not come after the poll")
         r.check(name + "/acquire_outside_loop", not any(n in l for n in invalidates for l in k.loops()), "the acquire is in a loop")
 
         def step(q, i):
@@ -543,7 +543,7 @@ def check_by_hand(listing, r, l1):
         acquired(k["wait_wave_" + name], r, "wait_wave_" + name, scope, False, True)
         acquired(k["test_" + name], r, "test_" + name, scope, True, False)
         for kind in ("wait_", "test_"):
-            # Nobody overwrites the answer of the wait before while a slow wave has not read it yet.
+            # No wave overwrites the answer of the wait before while a slow wave has not read it yet.
             kernel = k[kind + name]
             polls = set(kernel.find(lambda i: i.load and i.scope()))
             r.check(kind + name + "/barrier_before", not (({0} | kernel.reach([0], avoid=lambda i: i.barrier)) & polls), "a poll before the barrier")
@@ -583,7 +583,7 @@ def check_by_hand(listing, r, l1):
 
 
 def check_policies(kernels, r, arch):
-    """What each load and store of a cache policy says, its width, and how many are on their way at once."""
+    """What each load and store of a cache policy says, its width, and how many are in flight at once."""
     chiplets = arch != "gfx90a"
     streaming, fresh = (("sc1", "nt", "!sc0"), ("sc1", "!sc0", "!nt")) if chiplets else (("glc", "slc"), ("glc", "!slc"))
     stored = ("nt", "!sc0", "!sc1") if chiplets else ("glc", "slc")
@@ -615,7 +615,7 @@ def check_walk(listing, r):
 
 
 def check_reduce_add(listing, r):
-    """Between the barriers: the first before any LDS is written, the second before it is read, the last behind that."""
+    """Between the barriers: the first before any LDS is written, the second before it is read, the last after that."""
     k = listing.kernels["reduce_add"]
     check_registers(listing, "reduce_add", r)
 
@@ -696,8 +696,8 @@ def check_loop(listing, name, r, l1):
     r.check("poll_scope", all(any(k.code[n].load and k.code[n].has("sc1") for n in l) for l in polls), "a loop without a poll")
     waits = [l for l in polls if {"sc1", "sc0 sc1"} <= {k.code[n].scope() for n in l if k.code[n].load and is_first_test(k, n, l)}]
     r.check("acquire_outside_loop", not any(k.code[n].invalidate for l in polls for n in l), "an acquire in a polling loop")
-    # The mailbox and a ring's slots are polled by 64-bit loads, events by 32-bit ones; behind the polls of mailbox
-    # and events stand acquires of every scope, behind a slot's that of device scope.
+    # The mailbox and a ring's slots are polled by 64-bit loads, events by 32-bit ones; after the polls of mailbox
+    # and events there are acquires of every scope, after a slot's that of device scope.
     wide = re.compile(r"(global|flat)_(load|store)_dwordx2$")
     others = ("fleeti_check_watch", "fleeti_finishes", "fleeti_last_epoch")  # idle waits, and the end of the run
     mail = [l for l in polls if any(k.code[n].load and k.code[n].scope() == "sc1" and wide.match(k.code[n].op) and not any(k.code[n].inside(f) for f in others) for n in l)]
@@ -711,7 +711,7 @@ def check_loop(listing, name, r, l1):
     for what, loops in (("mailbox", mail), ("ring", ring), ("wait", waits)):
         found = [{k.code[n].scope() for n in k.reach(l, avoid=lambda i: i.barrier) if k.code[n].invalidate} for l in loops]
         wanted = {"sc1"} if what == "ring" else {"sc1", "sc0 sc1", narrow}
-        r.check(what + "_acquire", wanted in found, "behind the poll: %s" % [sorted(f) for f in found])
+        r.check(what + "_acquire", wanted in found, "after the poll: %s" % [sorted(f) for f in found])
 
     own = {i.scope() for i in k.code if i.invalidate and i.inside("fleeti_own_take")}
     r.check("own_acquire", own == {"sc1", "sc0 sc1", narrow}, "before a task of the own queue: %s" % sorted(own))
@@ -801,7 +801,7 @@ def check_stream(listing, arch, r):
     waits = [k.code[n].text for l in inner for n in l if k.code[n].op == "s_waitcnt" and "vmcnt" in k.code[n].text and not counted(n)]
     r.check("copies_flow", not waits, "waits among the copies: %s" % waits[:2])
 
-    # A slot's full flag comes behind a wait for copies of the kit's own.
+    # A stage's full flag comes after a wait for copies of the kit's own.
     def landed(q, i):
         if i.op == "s_waitcnt" and "vmcnt" in i.text and i.own:
             return None
@@ -838,7 +838,7 @@ def check_registers(listing, name, r, lanes=0):
 
 def check_scalar_loads(listing, name, r):
     """What a tile reaches through its arguments is never read by scalar loads, whose cache no acquire drops: they
-    may read the kernel's arguments, the plan, and the argument structs themselves, which nobody writes."""
+    may read the kernel's arguments, the plan, and the argument structs themselves, which no task writes."""
     k, facts = listing.kernels[name], listing.facts[name]
     seeds = {}
     for n in k.find(lambda i: i.scalar_load and i.operands[1].startswith("s[0:1]")):
@@ -879,7 +879,7 @@ def check_products(listing, name, arch, r):
         r.check("ahead", bool(waits) and min(waits) >= len(loads) * 3 // 4 - (len(weights) == 3) * len(loads) // 12, "of %d loads, waits for all but %s" % (len(loads), sorted(set(waits))))
         r.check("only_loads", not [i for i in code if i.store or i.barrier or i.op.startswith("ds_") or "lgkmcnt" in i.text], "other memory in the loop")
         r.check("no_lanes", not [i for i in code if re.match(r"v_(read|write)lane|v_accvgpr", i.op)], "registers are moved in the loop")
-    # Blocks on their way, loads of rows for each, MFMAs; in a layer's product and in an expert's.
+    # Blocks in flight, loads of rows for each, MFMAs; in a layer's product and in an expert's.
     each = 1 if arch == "gfx950" else 2
     wanted = [(a, t, a * t * each) for a, t in ((3, 8), (6, 4), (8, 1), (8, 2)) for _ in range(2)]
     r.check("loops", sorted(shapes) == wanted, "%s" % sorted(shapes))

@@ -156,7 +156,7 @@ KERNEL streaming64(const float *x, float *z, uint32_t stride)
     for (uint32_t i = 0; i < 4; i++)
         fleet_store_nt16(z + 4 * (4 * fleet_thread_id() + i), quads[i]);
 }
-/* Two loads of each width, which can be on their way together. */
+/* Two loads of each width, which can be in flight together. */
 #define VIEW(bytes, type)                                                                          \
     KERNEL view##bytes(const float *x, float *z)                                                   \
     {                                                                                              \
@@ -275,7 +275,7 @@ FLEET_TILE(reduce, tiles)
     return FLEET_OK;
 }
 
-/* A walk whose waves divide k, and sums over them. */
+/* An iterator over tiles; its waves divide k, and their sums are added. */
 FLEET_TILE(walked, tiles)
 {
     const fleet_view b = fleet_view_of(args->b);

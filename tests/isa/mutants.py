@@ -21,7 +21,7 @@ OTHERS = [("/* ==== >>nvidia", "#endif /* FLEET_CUDA */"), ("/* ==== >>host", "#
 
 # Why the simulator cannot see some of them.
 OWN_WAIT = "clang 21 still writes its own wait after the fence's buffer_wbl2"
-ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and nobody looks between"
+ENDS_ANYWAY = "what the wait orders is stored by a wave that ends next, and no other wave looks in between"
 FENCE_WAITS = "clang 21 waits for all loads before the barrier that follows in the litmus programs"
 COMPILER = "it is for the compiler alone, and clang 21 takes the builtin after it for a fence too"
 LOADS_WAIT = "the loads between the stores are waited for, and the stores with them"
@@ -108,7 +108,7 @@ MUTANTS = [
     M("s_barrier itself", DEVICE, "fleet_block_barrier", "__syncthreads();", sim="device1"),
     M("last of the chiplet: one too early", DEVICE, "fleeti_arrive", "fleeti_rmw_device(c.device + r.sub, 1) + 1 != epoch * r.share",
       "fleeti_rmw_device(c.device + r.sub, 1) + 2 != epoch * r.share", sim="device2", isa=False, shared=True),
-    M("last of the chiplet: nobody waits for it", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "== ~0u", sim="device2", isa=False),
+    M("last of the chiplet: no arrival is the last", DEVICE, "fleeti_arrive", "+ 1 != epoch * r.share", "== ~0u", sim="device2", isa=False),
     # release
     M("device release: buffer_wbl2", DEVICE, "fleeti_write_back_device", FENCE_RELEASE % "agent", sim="device1"),
     M("device release: of workgroup scope", DEVICE, "fleeti_write_back_device", '"agent"', '"workgroup"', sim="device1"),

@@ -204,8 +204,8 @@ MUTANTS = [
     M("words of LDS: acquire", DEVICE, None, '"ld.acquire.cta.shared.u32 %0,[%1];"', '"ld.relaxed.cta.shared.u32 %0,[%1];"'),
     M("words of LDS: release", DEVICE, None, '"st.release.cta.shared.u32 [%0],%1;"', '"st.relaxed.cta.shared.u32 [%0],%1;"'),
     M("words of LDS: order", DEVICE, None, '"fence.acq_rel.cta;"', '""'),
-    M("posted task: order of who posts", SCHED, "fleeti_pipeline_begun", "fleeti_lds_order();"),
-    M("posted task: order of who looks", SCHED, "fleeti_produce_posted", "fleeti_lds_order();"),
+    M("posted task: order of the post", SCHED, "fleeti_pipeline_begun", "fleeti_lds_order();"),
+    M("posted task: order of the look", SCHED, "fleeti_produce_posted", "fleeti_lds_order();"),
     weaker("word for other workers: release", "fleeti_publish_device", "st.release", "st.relaxed"),
     M("stage: fence of new barriers", DEVICE, None, '"fence.mbarrier_init.release.cluster;"', '""'),
     M("stage: turn", DEVICE, None, "    if (lead && stage == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);\n", ""),
@@ -237,15 +237,15 @@ MUTANTS = [
     M("arrivals by map: lanes", SCHED, "fleeti_next_arrivals", "fleet_wave_barrier();"),
     M("residency: seat", SCHED, "fleeti_residency_check", "fleeti_rmw_device(&state->seats.word,", "fleet_add_relaxed_device(&state->seats.word,"),
     M("residency: leaves", SCHED, "fleeti_residency_check", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
-    M("residency: who found no seat", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->seats.word)", "fleet_load_relaxed_device(&state->seats.word)"),
-    M("residency: who is due", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->due.word)", "fleet_load_relaxed_device(&state->due.word)"),
+    M("residency: workgroups without a seat", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->seats.word)", "fleet_load_relaxed_device(&state->seats.word)"),
+    M("residency: workgroups that are due", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->due.word)", "fleet_load_relaxed_device(&state->due.word)"),
     M("residency: result", SCHED, "fleeti_residency_decide", "fleeti_rmw_device(", "fleet_add_relaxed_device("),
     M("residency: poll", SCHED, "fleeti_residency_check", "fleeti_poll_device(&state->residency.word)", "fleet_load_relaxed_device(&state->residency.word)"),
     M("claim: acquire of what launches before left", SCHED, "fleeti_claim", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
     M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();"),
     M("claim: release of the seats", SCHED, "fleeti_claim", "fleeti_publish_device(&state->seats.word,", "fleet_store_relaxed_device(&state->seats.word,"),
     M("claim withdrawn: seats", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->seats.word,", "fleet_add_relaxed_device(&run.state->seats.word,"),
-    M("claim withdrawn: who is due", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->due.word,", "fleet_add_relaxed_device(&run.state->due.word,"),
+    M("claim withdrawn: workgroups that are due", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->due.word,", "fleet_add_relaxed_device(&run.state->due.word,"),
     M("early end: an ordinary store", SCHED, "fleet_finish", "fleeti_post64_device(&state->finish.word, 1 + ((uint64_t)ctx->epoch << 32));",
       "state->finish.word = 1 + ((uint64_t)ctx->epoch << 32);"),
     M("early end: acquire of the step", SCHED, "fleeti_finishes", "fleeti_poll_device(", "fleet_load_relaxed_device("),
@@ -433,7 +433,7 @@ def emulate(chosen, work):
         return [] if lines.startswith("pass ") and "FAIL" not in lines else re.findall(r"FAIL (\w+)", lines) or ["crash"]
     found = []
     for number, m in enumerate(chosen):
-        tries = (run(number, m.sim) for _ in range(5))  # who is late depends on the threads
+        tries = (run(number, m.sim) for _ in range(5))  # which lane is late depends on the threads
         found.append((m, dict.fromkeys(next(filter(None, tries), [])), "survives emulated.c, " + m.sim))
     wrong = [test for test in sorted({m.sim for m in chosen}) if run(len(chosen), test)]
     return "wrong without a mutant: %s" % wrong if wrong else found

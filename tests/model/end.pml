@@ -70,7 +70,7 @@ bit barrier_round[BLOCKS], failed[BLOCKS], vote[BLOCKS * 2];
 /* What the host sees: the first failure, one of each worker's own, and the status. */
 byte first_worker, first_status, host_status;
 byte own_worker[BLOCKS], own_status[BLOCKS];
-byte flying[BLOCKS * WAVES]; /* of a wave: its worker's number is on its way to 1: first, 2: its own */
+byte flying[BLOCKS * WAVES]; /* of a wave: its worker's number is in flight to 1: first, 2: its own */
 
 byte produced[BLOCKS * WAVES], consumed[BLOCKS * WAVES], ended[BLOCKS];
 

@@ -6,7 +6,7 @@
    numbers are those of the code modulo MOD, and the first message has the number FIRST: they wrap.
 
    Checked: each message is popped once, with its own value, which neither an older nor a newer message of the slot has
-   replaced; a host thread that finds a slot ahead of the number that it wants has really been overtaken; nobody is stuck.
+   replaced; a host thread that finds a slot ahead of the number that it wants has really been overtaken; no process is stuck.
 
    Memory. Sequence numbers are atomics. A host thread's plain store is in flight for any time, unless its release waits
    for it. The worker's plain store is in flight, then in its L2, and in memory when it is written back or evicted. The

@@ -166,7 +166,7 @@ proctype producer()
                 do
                 :: LEFT ->
 #ifndef BROKEN_NO_WAIT_FOR_COPY
-                    HAS_LANDED(slot, use - 1); /* fleeti_producer_await_copy: nobody has waited for the copy */
+                    HAS_LANDED(slot, use - 1); /* fleeti_producer_await_copy: no wave has waited for the copy */
 #endif
 #ifndef BROKEN_NO_RECLAIM
                     if

@@ -78,7 +78,7 @@
 
 byte counter[EVENTS] = 0;
 byte sub[EVENTS] = 0; /* of chiplet 0 */
-byte adding[WORKERS]; /* 1 + the event of an add in flight: nobody waits for its old value */
+byte adding[WORKERS]; /* 1 + the event of an add in flight: no wave waits for its old value */
 byte released[EVENTS * CHIPLETS];
 
 #define WORD(value) ((value) & 255)
@@ -251,7 +251,7 @@ proctype worker(byte w)
     od
 }
 
-/* Adds whose old value nobody waits for are performed at any moment before the wave's next drain. */
+/* Adds without a wait for the old value are performed at any moment before the wave's next drain. */
 active proctype adds()
 {
 end:

@@ -921,7 +921,7 @@ static void unfused(test_run *t)
     check_plan(t, plan);
     if (t->failed_here) return;
     CHECK_INT(fleet_plan_event(plan, "E"), 0);
-    CHECK_INT(targets_of(plan)[0], 0); /* nobody uses it */
+    CHECK_INT(targets_of(plan)[0], 0); /* no edge uses it */
     CHECK_INT(fleet_plan_event(plan, "before f"), 3);
     CHECK_INT(events_of(plan)[3].scoped[FLEET_SCOPE_DEVICE], 1);
     CHECK_INT(targets_of(plan)[events_of(plan)[3].first_target], 4);

@@ -844,9 +844,9 @@ static void static_orders(test_run *t)
     fleet_out_edge(g, makes_e, E, "i->i");
     desc.topology = fleet_topology_make(2, 1);
     fleet_grid_place(g, wants_e, fleet_map1(zero));
-    fleet_grid_place(g, makes_f, fleet_map1(zero)); /* behind wants_e */
+    fleet_grid_place(g, makes_f, fleet_map1(zero)); /* after wants_e */
     fleet_grid_place(g, wants_f, fleet_map1(one));
-    fleet_grid_place(g, makes_e, fleet_map1(one)); /* behind wants_f */
+    fleet_grid_place(g, makes_e, fleet_map1(one)); /* after wants_f */
     CHECK_INT(fleet_plan_build(g, &desc, &plan), FLEET_ERROR_ORDER);
     /* Either of the two queues may be named. */
     CHECK_TEXT(fleet_graph_error(g), "in the queue of worker 0 of chiplet ");

@@ -72,7 +72,7 @@ static void sink_on_the_sources_worker(test_run *t)
             fleet_call_device(b.g, "silent", 0, fleet_shape0(), 0);
         if (variant == 3) fleet_event_external(b.g, F, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_DEVICE);
         if (variant == 4) fleet_grid_reads(b.g, grid(&b, "loner", 1, 3), b.shared);
-        if (variant == 5) grid(&b, "loner", 1, 3); /* conflicts with nobody */
+        if (variant == 5) grid(&b, "loner", 1, 3); /* conflicts with no other */
         if (variant == 6) {
             /* The same graph under CHIPLET: built without placements on workers. */
             fleet_graph_destroy(b.g);

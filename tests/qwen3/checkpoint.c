@@ -1274,7 +1274,7 @@ static void files_refused(test_run *t)
     CHECK_TEXT(c.error, "/model.safetensors: is a folder, expected a file");
     remove(path);
     CHECK_INT(mkfifo(path, 0600),
-              0); /* which nobody writes to: opened as a file, it would wait for ever */
+              0); /* without a writer: opened as a file, it would wait for ever */
     CHECK_INT(qwen3_open(&c, f.path), -1);
     CHECK_TEXT(c.error, "/model.safetensors: is not a regular file");
     remove(path);

@@ -142,7 +142,7 @@ static void outcome_free(outcome *o)
     free(o->logits);
 }
 
-/* Twice the same bits; and the same under every schedule and engine, since sums do not depend on who adds them. */
+/* Twice the same bits; and the same under every schedule and engine, since sums do not depend on the worker that adds them. */
 static void same_bits(test_run *t)
 {
     loaded l;

@@ -194,7 +194,7 @@ static void tensors(const qwen3_checkpoint *c)
     }
 }
 
-/* The parts of a model, the header once for each shard; the data is mapped by nobody. */
+/* The parts of a model, the header once for each shard; the data is never mapped. */
 static int load(qwen3_checkpoint *c, const char *config_text, const char *header_text,
                 const char *index_text, size_t index_size, uint64_t data_size)
 {

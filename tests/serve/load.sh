@@ -34,7 +34,7 @@ done
     exit 1
 }
 
-# Those who stall and leave.
+# Clients that stall and leave.
 python3 - "$port" "$seconds" "$((connections / 20))" >"$OUT/others" 2>&1 <<'PYTHON' &
 import random, socket, sys, time
 
