@@ -39,6 +39,7 @@ typedef struct completion {
     uint32_t stream, include_usage, ignore_eos;
     job_class priority;
     sampling sample;
+    uint32_t has_seed; /* 0: the server chooses one */
 } completion;
 
 typedef struct refusal {
@@ -282,6 +283,7 @@ static int read_temperature(completion_parser *p, const char *name, json_t *valu
 {
     double *to = &p->c->sample.temperature;
     if (read_number(p, name, value, 0, 2, to)) return -1;
+    if (*to > 0 && *to < 1e-3) return refuse(p->why, 400, name, "must be 0, or from 0.001 to 2");
     if (*to > 0 && !p->rules->limits.samples)
         return refuse(p->why, 400, name, "must be 0: this engine takes the most likely token");
     return 0;
@@ -307,6 +309,7 @@ static int read_top_k(completion_parser *p, const char *name, json_t *value)
 
 static int read_seed(completion_parser *p, const char *name, json_t *value)
 {
+    p->c->has_seed = 1;
     return read_integer(p, name, value, 0, INT64_MAX, &p->c->sample.seed);
 }
 

@@ -55,6 +55,7 @@ typedef struct server {
     text_codec codec; /* the caller opens and closes it */
     struct MHD_Daemon *daemon;
     int64_t created;
+    uint64_t seed; /* of requests without one, which have this and their number */
     double began;
     pthread_t sweeper;
     uint32_t sweeps; /* 1: the sweeper was started */
@@ -432,15 +433,17 @@ static int exchange_submit(exchange *x)
         x->n_prompt = c->n_tokens;
         job.prompt = c->tokens, job.n_prompt = c->n_tokens, job.max_tokens = c->max_tokens,
         job.ignore_eos = c->ignore_eos;
-        job.priority = c->priority, job.sample = c->sample, job.user = x;
+        job.priority = c->priority, job.user = x;
         x->a.codec = &s->codec, x->a.kind = c->kind, x->a.model = s->desc.model;
         x->a.created = (int64_t)time(NULL);
         pthread_mutex_lock(&s->lock);
         x->a.number = ++s->numbers;
+        if (!c->has_seed) c->sample.seed = s->seed + x->a.number;
         x->holders++;
         x->submitted = 1;
         if (x->c) x->c->deadline = 0;
         pthread_mutex_unlock(&s->lock);
+        job.sample = c->sample;
         /* before it has events */
         trace_request(s->desc.trace, c->priority, x->a.number, x->n_prompt, c->max_tokens);
         server_log(s, x, "arrives");
@@ -697,6 +700,7 @@ static int server_start(server *s, char *error, size_t bytes)
     s->rules.limits = engine_limits_of(s->e), s->rules.model = s->desc.model;
     s->rules.has_text = s->codec.is_open;
     s->created = (int64_t)time(NULL), s->began = server_now();
+    s->seed = (uint64_t)s->created << 20;
     trace_begin(s->desc.trace);
     bad = getaddrinfo(s->desc.host, s->desc.port, &hints, &address);
     if (bad) {

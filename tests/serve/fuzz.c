@@ -5,7 +5,9 @@
 
    What is parsed must keep the promises of request.h. What is refused must have a status and a reason, and an answer that
    is JSON. */
+#if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
+#endif
 #include "../../examples/serve/answer.h"
 
 #define PROMISE(condition)                                                                         \

@@ -1,7 +1,9 @@
 // run: asan whole -Wno-unused-function
 /* The parser of request bodies (examples/serve/request.h): what is taken, what each refusal
    names, and what fits. */
+#if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
+#endif
 #include "../../examples/serve/answer.h"
 #include "test.h"
 
@@ -84,6 +86,7 @@ static void refused_fields(test_run *t)
         {TEXT, "{\"prompt\":[1],\"priority\":1}", 400, "priority", "\"proactive\"", -1},
         {TEXT, "{\"prompt\":[1],\"ignore_eos\":\"yes\"}", 400, "ignore_eos", "true or false", -1},
         {TEXT, "{\"prompt\":[1],\"temperature\":-0.1}", 400, "temperature", "from 0 to 2", -1},
+        {TEXT, "{\"prompt\":[1],\"temperature\":0.0001}", 400, "temperature", "from 0.001", -1},
         {TEXT, "{\"prompt\":[1],\"temperature\":\"hot\"}", 400, "temperature", "from 0 to 2", -1},
         {TEXT, "{\"prompt\":[1],\"top_p\":0}", 400, "top_p", "to 1", -1},
         {TEXT, "{\"prompt\":[1],\"min_p\":1.5}", 400, "min_p", "from 0 to 1", -1},
@@ -176,7 +179,7 @@ static void all_fields_are_read(test_run *t)
     CHECK(c.max_tokens == 9 && c.stream && c.include_usage && c.ignore_eos);
     CHECK_INT(c.priority, JOB_PROACTIVE);
     CHECK(c.sample.temperature == 0.5 && c.sample.top_p == 0.25 && c.sample.min_p == 0.125);
-    CHECK(c.sample.top_k == 40 && c.sample.seed == INT64_MAX);
+    CHECK(c.sample.top_k == 40 && c.sample.seed == INT64_MAX && c.has_seed);
     completion_free(&c);
     CHECK_INT(completion_parse(&c, CHAT, chat, strlen(chat), &all_text, &why), 0);
     CHECK_INT(c.n_messages, 2);
@@ -185,7 +188,7 @@ static void all_fields_are_read(test_run *t)
     CHECK(c.messages[1].size == 4 && !c.thinking);
     CHECK(c.max_tokens == 5 && !c.stream && !c.include_usage && !c.ignore_eos);
     CHECK_INT(c.priority, JOB_REACTIVE);
-    CHECK(c.sample.temperature == 0 && c.sample.top_p == 1 && c.sample.top_k == 0);
+    CHECK(c.sample.temperature == 0 && c.sample.top_p == 1 && c.sample.top_k == 0 && !c.has_seed);
     completion_free(&c);
 }
 

@@ -3,7 +3,9 @@
 /* The server of examples/serve over sockets of 127.0.0.1, with an engine whose answers repeat their prompts
    (engine_test.c) and the tokenizer of tests/fixtures: statuses, streams, limits, clients that leave, stall or send nonsense, and the end. Each test has a
    server of its own. */
+#if !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
+#endif
 #include "../../examples/serve/server.h"
 #include "engine_test.c"
 #include "test.h"
@@ -25,6 +27,13 @@ typedef struct setup {
     const char *key;
     FILE *trace;
 } setup;
+
+static setup plain_setup(void)
+{
+    setup s;
+    memset(&s, 0, sizeof s);
+    return s;
+}
 
 static void server_open(test_run *t, server *s, const setup *want)
 {
@@ -306,7 +315,7 @@ static void statuses(test_run *t)
         {"NONSENSE\r\n", 0, ""}, /* closed */
     };
     server s;
-    const setup plain = {0};
+    setup plain = plain_setup();
     server_open(t, &s, &plain);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int fd = dial(&s);
@@ -328,7 +337,7 @@ static void statuses(test_run *t)
 static void header_that_is_too_long(test_run *t)
 {
     server s;
-    const setup plain = {0};
+    setup plain = plain_setup();
     char line[1001];
     int fd;
     server_open(t, &s, &plain);
@@ -354,8 +363,9 @@ static void api_key(test_run *t)
                  {"Authorization: Bearer \r\n", 401},
                  {"Authorization: Bearer secret\r\n", 200}};
     server s;
-    const setup keyed = {.key = "secret"};
+    setup keyed = plain_setup();
     int fd;
+    keyed.key = "secret";
     server_open(t, &s, &keyed);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fd = dial(&s);
@@ -376,7 +386,7 @@ static void answers(test_run *t)
 {
     const char *prompt = "h\xc3\xa4llo \xe2\x82\xac, ";
     server s;
-    const setup plain = {0};
+    setup plain = plain_setup();
     server_open(t, &s, &plain);
     for (uint32_t i = 0; i < 16 && !t->failed_here; i++) {
         const uint32_t chat = i & 1, stream = i >> 1 & 1, usage = i >> 2 & 1;
@@ -418,7 +428,7 @@ static void characters_in_parts(test_run *t)
 {
     static const char *const streams[] = {"false", "true"};
     server s;
-    const setup plain = {0};
+    setup plain = plain_setup();
     server_open(t, &s, &plain);
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t *byte = s.codec.tokenizer.byte_token;
@@ -441,11 +451,12 @@ static void characters_in_parts(test_run *t)
 static void tokens_come_at_once(test_run *t)
 {
     server s;
-    const setup slow = {.step_us = 20000};
+    setup slow = plain_setup();
     char text[4096];
     size_t n = 0;
     uint32_t events = 0;
     int fd;
+    slow.step_us = 20000;
     server_open(t, &s, &slow);
     fd = post(&s, "/v1/completions", "{\"prompt\":[5],\"max_tokens\":4000,\"stream\":true}");
     while (events < 4) {
@@ -465,7 +476,8 @@ static void tokens_come_at_once(test_run *t)
 static void without_tokenizer(test_run *t)
 {
     server s;
-    const setup ids = {.has_no_text = 1};
+    setup ids = plain_setup();
+    ids.has_no_text = 1;
     server_open(t, &s, &ids);
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[5,6],\"max_tokens\":3}"), 200,
              "\"text\":\"\",\"token_ids\":[5,6,5]");
@@ -481,7 +493,7 @@ static void without_tokenizer(test_run *t)
 static void requests_on_one_connection(test_run *t)
 {
     server s;
-    const setup plain = {0};
+    setup plain = plain_setup();
     int fd;
     reply r;
     uint32_t found = 0;
@@ -503,9 +515,10 @@ static void requests_on_one_connection(test_run *t)
 static void chunked_bodies(test_run *t)
 {
     server s;
-    const setup small = {.body = 4096};
+    setup small = plain_setup();
     char chunk[1100] = "400\r\n";
     int fd;
+    small.body = 4096;
     server_open(t, &s, &small);
     fd = dial(&s);
     say(fd, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" JSON
@@ -535,7 +548,8 @@ static void many_clients(test_run *t)
 {
     static int fds[MANY];
     server s;
-    const setup busy = {.batch = 16, .queue = MANY, .step_us = 50};
+    setup busy = plain_setup();
+    busy.batch = 16, busy.queue = MANY, busy.step_us = 50;
     server_open(t, &s, &busy);
     for (uint32_t i = 0; i < MANY; i++) {
         char body[256];
@@ -570,8 +584,9 @@ static void clients_that_leave(test_run *t)
         "{\"prompt\":\"leaves\",\"max_tokens\":4000,\"stream\":true}",
         "{\"prompt\":\"leaves\",\"max_tokens\":4000,\"stream\":true,\"priority\":\"proactive\"}"};
     server s;
-    const setup slow = {.batch = 8, .step_us = 2000};
+    setup slow = plain_setup();
     int fds[24], stays;
+    slow.batch = 8, slow.step_us = 2000;
     server_open(t, &s, &slow);
     stays =
         post(&s, "/v1/completions", "{\"prompt\":\"stays\",\"max_tokens\":400,\"stream\":true}");
@@ -606,9 +621,10 @@ static void half_requests(test_run *t)
                                          "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" JSON
                                          "Content-Length: 100\r\n\r\n{\"prompt\":"};
     server s;
-    const setup plain = {.seconds = 1};
+    setup plain = plain_setup();
     int fds[5];
     uint32_t closed = 0;
+    plain.seconds = 1;
     server_open(t, &s, &plain);
     for (uint32_t i = 0; i < 4; i++) fds[i] = dial(&s), say(fds[i], halves[i]);
     fds[4] = dial(&s);
@@ -636,10 +652,11 @@ static void slow_readers(test_run *t)
     const char *body =
         "{\"prompt\":\"slow, \",\"max_tokens\":4000,\"stream\":true,\"ignore_eos\":true}";
     server s;
-    const setup plain = {.seconds = 3};
+    setup plain = plain_setup();
     int never, late, small = 2048;
     reply r;
     told *a;
+    plain.seconds = 3;
     server_open(t, &s, &plain);
     never = dial(&s);
     setsockopt(never, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -666,9 +683,10 @@ static void full_queue(test_run *t)
     static const char *const body =
         "{\"prompt\":\"queue\",\"max_tokens\":4000,\"priority\":\"%s\"}";
     server s;
-    const setup narrow = {.batch = 1, .queue = 2, .step_us = 2000};
+    setup narrow = plain_setup();
     char reactive[128], proactive[128];
     int fds[4];
+    narrow.batch = 1, narrow.queue = 2, narrow.step_us = 2000;
     server_open(t, &s, &narrow);
     snprintf(reactive, sizeof reactive, body, "reactive");
     snprintf(proactive, sizeof proactive, body, "proactive");
@@ -690,8 +708,9 @@ static void full_queue(test_run *t)
 static void job_that_fails(test_run *t)
 {
     server s;
-    const setup plain = {.step_us = 500};
+    setup plain = plain_setup();
     int good;
+    plain.step_us = 500;
     server_open(t, &s, &plain);
     good = post(&s, "/v1/completions", "{\"prompt\":\"good\",\"max_tokens\":100}");
     reply_is(t, post(&s, "/v1/completions", "{\"prompt\":[65,66,1020]}"), 500,
@@ -706,8 +725,9 @@ static void job_that_fails(test_run *t)
 static void device_that_fails(test_run *t)
 {
     server s;
-    const setup plain = {.batch = 2, .step_us = 500};
+    setup plain = plain_setup();
     int fds[3], health;
+    plain.batch = 2, plain.step_us = 500;
     server_open(t, &s, &plain);
     fds[0] =
         post(&s, "/v1/completions", "{\"prompt\":\"other\",\"max_tokens\":4000,\"stream\":true}");
@@ -738,8 +758,9 @@ static void device_that_fails(test_run *t)
 static void limit_of_connections(test_run *t)
 {
     server s;
-    const setup few = {.connections = 4};
+    setup few = plain_setup();
     int fds[4], fifth;
+    few.connections = 4;
     server_open(t, &s, &few);
     for (uint32_t i = 0; i < 4; i++) fds[i] = dial(&s);
     pause_ms(50);
@@ -757,8 +778,9 @@ static void limit_of_connections(test_run *t)
 static void stop_in_the_middle(test_run *t)
 {
     server s;
-    const setup slow = {.batch = 2, .step_us = 1000};
+    setup slow = plain_setup();
     int fds[4];
+    slow.batch = 2, slow.step_us = 1000;
     server_open(t, &s, &slow);
     for (uint32_t i = 0; i < 4; i++)
         fds[i] = post(&s, "/v1/completions",
@@ -787,7 +809,7 @@ static void trace_has_rows(test_run *t)
     size_t bytes = 0, i;
     FILE *file = open_memstream(&text, &bytes);
     server s;
-    setup traced = {0};
+    setup traced = plain_setup();
     json_t *events, *event;
     uint32_t slices = 0, rows = 0, ends = 0;
     traced.trace = file;
@@ -825,7 +847,7 @@ static void metrics_count(test_run *t)
         "\nserve_request_seconds_bucket{priority=\"proactive\",le=\"+Inf\"} 1\n",
         "\nserve_requests_waiting{priority=\"reactive\"} 0\n"};
     server s;
-    const setup plain = {0};
+    setup plain = plain_setup();
     reply r;
     int fd;
     server_open(t, &s, &plain);
