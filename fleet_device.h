@@ -200,6 +200,7 @@
 /* ==== >>platform: what each compiler brings ================================================================== */
 
 /* FLEET_DEVICE             a function that device code calls
+   FLEETI_OUTLINED          the same, called where that is cheap: long functions of schedulers
    FLEET_GLOBAL(threads)    a kernel of at most that many threads per workgroup, one workgroup per CU or SM: the
                             compiler may use all registers
    FLEET_LDS(type, name, n) an uninitialised array of the workgroup
@@ -214,6 +215,7 @@
 #error "fleet: hipcc targets AMD here; for NVIDIA compile the same file with nvcc -x cu"
 #endif
 #define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
+#define FLEETI_OUTLINED FLEET_DEVICE /* calls would need scratch memory */
 #define FLEET_GLOBAL(threads)                                                                      \
     static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
@@ -229,6 +231,7 @@ typedef uint32_t *fleeti_lds;
 #define FLEET_CUDA 1
 #include <cuda_runtime.h>
 #define FLEET_DEVICE static __device__ __forceinline__ __attribute__((unused))
+#define FLEETI_OUTLINED static __device__ __noinline__ __attribute__((unused))
 #define FLEET_GLOBAL(threads)                                                                      \
     static __global__ __launch_bounds__(threads, 1) __attribute__((unused))
 #define FLEET_LDS(type, name, count) __shared__ type name[count]
@@ -243,6 +246,7 @@ typedef uint32_t fleeti_lds; /* an address in shared memory */
 
 #define FLEET_HOST 1
 #define FLEET_DEVICE static inline __attribute__((unused))
+#define FLEETI_OUTLINED FLEET_DEVICE
 #define FLEET_GLOBAL(threads) static __attribute__((unused))
 #define FLEET_LDS(type, name, count)                                                               \
     type *name = (type *)fleeti_host_lds(sizeof(type) * (size_t)(count))

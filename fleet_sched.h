@@ -864,16 +864,16 @@ FLEET_C_END
                        after them the rows of a chunk, a part of one prompt
        boundaries      between iterations, and between layers of one: there a task lets the scheduler decide
        policy          how it decides: `agent`, `fifo`, or functions of yours
-   The last task of a step is the boundary, which also tells the run what the next step is (fleet_next_symbol):
+   The writer of the symbols is the boundary, and tasks before layers are their cutters (>>serving):
        FLEET_TILE(boundary, serving) {
-           uint32_t tries = 0, next = FLEET_SERVING_IDLE;
-           if (fleet_wave_id() != 0) return FLEET_OK;
-           while (next == FLEET_SERVING_IDLE) {
-               next = fleet_server_boundary(args->table, 0, ctx.epoch + 1,
-                                            fleet_clock_ticks());
-               if (next == FLEET_SERVING_IDLE && fleet_pause(&tries)) return FLEET_ERROR_DEADLOCK;
-           }
-           return next == FLEET_SERVING_STOPPED ? fleet_finish(&ctx) : FLEET_OK;
+           const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
+           const fleet_status status = fleet_server_next(&ctx, args->table);
+           return status ? status : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
+       }
+       FLEET_TILE(gate, serving) {
+           const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
+           if (!fleet_server_between(&ctx, args->table, args->layer)) return FLEET_OK;
+           return fleet_cut_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
        }
    Other tiles read the batch through fleet_table_batch, and the one that chooses tokens calls fleet_row_result.
    What the scheduler does depends on the table, on what has arrived, and on the ticks that it is given; nothing else.
@@ -898,8 +898,7 @@ typedef enum fleet_phase {
 #define FLEET_SLOT_AGED 2u      /* a proactive one that has waited for age_ticks */
 #define FLEET_SLOT_RUNNING 4u   /* in a batch that has not ended */
 #define FLEET_SLOT_CANCELLED 8u /* ends as soon as it is not running */
-#define FLEET_SLOT_UNSENT                                                                          \
-    16u /* its last token waits until the host releases events, and so does the request */
+#define FLEET_SLOT_UNSENT 16u   /* it waits: its last token has no room until events are released */
 
 /* An entry of the request table, called its slot. Policies read it, and change it by the calls below. */
 typedef struct fleet_slot {
@@ -928,7 +927,7 @@ typedef enum fleet_row_kind {
     FLEET_ROW_NONE,
     FLEET_ROW_DECODE, /* its token is the request's last one; its result is the next one */
     FLEET_ROW_CHUNK,  /* its token is in the prompt */
-    FLEET_ROW_LAST /* the same, the last one of the prompt: its result is the request's first token */
+    FLEET_ROW_LAST    /* the same, at the end of it: its result is the request's first token */
 } fleet_row_kind;
 
 typedef struct fleet_row {
@@ -942,11 +941,10 @@ typedef struct fleet_batch {
        layers, unless a layer boundary has suspended them in this iteration or in an earlier one. */
     uint32_t decode_rows, decode_begin, decode_end;
     uint32_t chunk_rows, chunk_begin, chunk_end;
-    uint32_t
-        chunk_class; /* fleet_class. The chunk of each class has an activation buffer of its own */
-    uint32_t lent;   /* 1: in this layer the chunk may run on the chiplets of the other pool */
-    fleet_row chunk; /* its first row */
-    uint64_t begun;  /* tick */
+    uint32_t chunk_class; /* fleet_class: the chunk of each has an activation buffer of its own */
+    uint32_t lent;        /* 1: in this layer the chunk may run on the chiplets of the other pool */
+    fleet_row chunk;      /* its first row */
+    uint64_t begun;       /* tick */
     uint32_t predicted_ns; /* 0: not known */
     uint32_t pad;
 } fleet_batch; /* then: fleet_row[decode_rows of the server] */
@@ -977,9 +975,10 @@ typedef enum fleet_policy_kind {
 } fleet_policy_kind;
 
 typedef struct fleet_server_desc {
-    uint32_t requests;          /* submitted, and their last event not read; default 64 */
-    uint32_t reactive_requests; /* of these, for reactive ones alone; default a quarter */
-    uint32_t events;            /* tokens of a request that the host has not released; default 32 */
+    uint32_t requests; /* submitted, and their last event not read; default 64 */
+    uint32_t
+        reactive_requests; /* of these, for reactive ones alone; default: a quarter, and 0 under fifo */
+    uint32_t events;       /* tokens of a request that the host has not released; default 32 */
     uint32_t pages, page_tokens;      /* defaults 1024, 16 */
     uint32_t reactive_pages;          /* of these, for reactive requests alone; default a quarter */
     uint32_t prompt_tokens;           /* of a request, at most; default 4096 */
@@ -989,9 +988,8 @@ typedef struct fleet_server_desc {
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
        iteration within 1.1 of that with the reactive rows alone, and 3 without a roofline */
     uint32_t mixed_rows;
-    uint64_t
-        age_ticks; /* a proactive request is aged when it has waited so long; default: 30 s of tick_ns */
-    float tick_ns; /* default: of fleet_clock_ticks */
+    uint64_t age_ticks; /* a proactive request that has waited so long is aged; default 30 s */
+    float tick_ns;      /* default: of fleet_clock_ticks */
     /* 2: pool 0 works on prompts and pool 1 decodes, each with iterations of its own, whose boundaries run one at a
        time. Default 1: a pool that does both */
     uint32_t pools;
@@ -1002,7 +1000,7 @@ typedef struct fleet_server_desc {
     fleet_policy_kind policy; /* default FLEET_POLICY_AGENT */
     fleet_roofline roofline;  /* default: none */
     fleet_work pass, row,
-        context; /* of an iteration, of each row in it, and of each earlier token that a row reads */
+        context; /* of an iteration, a row, and an earlier token that a row reads */
 } fleet_server_desc;
 
 FLEET_C_BEGIN
@@ -1103,8 +1101,8 @@ FLEET_C_END
      void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)  fleet_table_join, fleet_table_evict; chunk: that slot
      uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)  1: its rows give way, between layers
      uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
-   It defines name_boundary and name_layer, which are called like fleet_server_boundary and fleet_server_layer. Those two
-   have the policy of the descriptor: fleet_agent_admit and so on, or fleet_fifo_admit and so on. */
+   It defines name_next, name_between, name_boundary and name_layer, which are called like fleet_server_next and so on.
+   Those have the policy of the descriptor: fleet_agent_admit and so on, or fleet_fifo_admit and so on. */
 #define FLEET_POLICY(name) FLEETI_POLICY(name)
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot);
@@ -1118,13 +1116,19 @@ FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 #define FLEET_SERVING_BATCH 1u
 #define FLEET_SERVING_STOPPED 2u
 
-/* Between two iterations of a pool, after all tasks of one and before those of the next: sends the tokens of the
-   batch, takes in what has arrived, and composes the batch of step `step`. All lanes of one wave call it; the result is
-   FLEET_SERVING_... in all of them. IDLE: there is nothing to run, call it again. */
+/* In the task between two iterations, by all its threads: sends the tokens of the batch that has run, takes in what has
+   arrived, and composes the batch of the next step (ctx->epoch + 1), which all threads may read then. While there is
+   nothing to do it waits for the host (fleet_idle). After a stop it calls fleet_finish, and the batch is empty. Not
+   FLEET_OK: the run ends. */
+FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t);
+/* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
+   this step's batch; chunk_end and decode_end say which. */
+FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t layer);
+
+/* The same without a graph, by all lanes of one wave; of either pool. `step` counts the pool's iterations.
+   FLEET_SERVING_IDLE: there is nothing to run. */
 FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
                                             uint64_t now);
-/* Between two layers of a step: after all tasks of layer - 1 and before those of `layer`. Called in the same way. Returns
-   1 if it has suspended rows. */
 FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
                                          uint32_t layer, uint64_t now);
 
@@ -4983,7 +4987,7 @@ FLEET_DEVICE uint32_t fleeti_length(const fleet_slot *s)
     return s->prompt_tokens + s->generated;
 }
 
-FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot)
+FLEETI_OUTLINED uint32_t fleeti_admit(fleet_table *t, uint32_t slot)
 {
     fleet_slot *s = t->slots + slot;
     if (s->phase != FLEET_PHASE_QUEUED || (s->flags & FLEET_SLOT_CANCELLED)) return 0;
@@ -4996,6 +5000,10 @@ FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot)
     s->prefilled = s->admission.reused * t->desc.page_tokens;
     s->phase = FLEET_PHASE_PREFILL;
     return 1;
+}
+FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot)
+{
+    return fleeti_admit(t, slot);
 }
 
 FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot)
@@ -5036,7 +5044,7 @@ FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t kin
 
 /* Sends what the host has room for: the last token, and the end. The end needs no room: the ring has a place for each
    request's last event. */
-FLEET_DEVICE void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
+FLEETI_OUTLINED void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
 {
     fleet_slot *s = t->slots + slot;
     if (s->flags & FLEET_SLOT_UNSENT) {
@@ -5064,7 +5072,7 @@ FLEET_DEVICE void fleeti_send(fleet_table *t, uint32_t slot, uint64_t now)
 }
 
 /* Gives all that a request holds back. What it has yielded is still sent. */
-FLEET_DEVICE void fleeti_end(fleet_table *t, uint32_t slot, fleet_status status)
+FLEETI_OUTLINED void fleeti_end(fleet_table *t, uint32_t slot, fleet_status status)
 {
     fleet_slot *s = t->slots + slot;
     if (s->phase != FLEET_PHASE_QUEUED) {
@@ -5078,7 +5086,8 @@ FLEET_DEVICE void fleeti_end(fleet_table *t, uint32_t slot, fleet_status status)
 }
 
 /* A token, or none, for a request whose row has run. */
-FLEET_DEVICE void fleeti_yield(fleet_table *t, uint32_t slot, fleeti_result *result, uint64_t now)
+FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, fleeti_result *result,
+                                  uint64_t now)
 {
     fleet_slot *s = t->slots + slot;
     if (s->flags & FLEET_SLOT_CANCELLED) return;
@@ -5100,7 +5109,7 @@ FLEET_DEVICE void fleeti_yield(fleet_table *t, uint32_t slot, fleeti_result *res
 }
 
 /* Ends cancelled requests that are in no batch, and sends what had to wait. */
-FLEET_DEVICE void fleeti_settle(fleet_table *t, uint64_t now)
+FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
 {
     for (uint32_t i = 0; i < t->desc.requests; i++) {
         fleet_slot *s = t->slots + i;
@@ -5139,7 +5148,7 @@ FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uin
 }
 
 /* Takes in submissions, cancels and the stop. By all lanes of a wave. */
-FLEET_DEVICE void fleeti_take_in(fleet_table *t, uint64_t now)
+FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
 {
     const fleeti_desk *desk = t->desk;
     /* Acquires what host threads did before they counted it. Pair: fleeti_desk_changed (edge 31). Cancels are read
@@ -5172,8 +5181,8 @@ FLEET_DEVICE void fleeti_take_in(fleet_table *t, uint64_t now)
 
 /* The oldest request in a phase, of the classes in the bit mask `classes`, that has none of the flags `without` and all
    of `with`. */
-FLEET_DEVICE uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, uint32_t classes,
-                                    uint32_t with, uint32_t without)
+FLEETI_OUTLINED uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, uint32_t classes,
+                                       uint32_t with, uint32_t without)
 {
     uint32_t oldest = FLEET_NONE;
     for (uint32_t i = 0; i < t->desc.requests; i++) {
@@ -5277,8 +5286,8 @@ FLEET_DEVICE fleet_work fleeti_chunk_work(const fleet_table *t, uint32_t slot)
     return fleeti_iteration_work(&t->desc, 0, 0, fleeti_chunk_rows(t, s), s->prefilled);
 }
 /* The iteration of decode rows alone: of the requests of one class that are in the pool's batch, or might be. */
-FLEET_DEVICE fleet_work fleeti_decode_work(const fleet_table *t, fleet_class priority,
-                                           uint32_t *rows)
+FLEETI_OUTLINED fleet_work fleeti_decode_work(const fleet_table *t, fleet_class priority,
+                                              uint32_t *rows)
 {
     uint32_t context = 0;
     *rows = 0;
@@ -5369,7 +5378,7 @@ FLEET_DEVICE void fleeti_crowd_add(fleeti_crowd *c, const fleet_slot *s)
         c->proactive++;
     if (reactive || aged) c->first_context += fleeti_length(s);
 }
-FLEET_DEVICE fleeti_crowd fleeti_crowd_of(const fleet_table *t)
+FLEETI_OUTLINED fleeti_crowd fleeti_crowd_of(const fleet_table *t)
 {
     fleeti_crowd c;
     c.reactive = c.aged = c.proactive = c.context = c.first_context = 0;
@@ -5379,7 +5388,8 @@ FLEET_DEVICE fleeti_crowd fleeti_crowd_of(const fleet_table *t)
 }
 
 /* Cap of a mixed batch. Batches of one class have none; aged requests do not count. */
-FLEET_DEVICE uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk, const fleeti_crowd *c)
+FLEETI_OUTLINED uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk,
+                                           const fleeti_crowd *c)
 {
     const fleet_server_desc *d = &t->desc;
     const uint32_t first = c->reactive + c->aged, mixed_rows = d->mixed_rows ? d->mixed_rows : 3;
@@ -5401,7 +5411,7 @@ FLEET_DEVICE uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk, co
 }
 
 /* Eviction: of the proactive requests in the batch the longest one, and of equal ones the newest. */
-FLEET_DEVICE uint32_t fleeti_agent_victim(const fleet_table *t)
+FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
 {
     uint32_t victim = FLEET_NONE;
     for (uint32_t i = 0; i < t->desc.requests; i++) {
@@ -5513,7 +5523,7 @@ FLEET_DEVICE void fleeti_measure(fleet_table *t, const fleet_batch *b, uint64_t 
 }
 
 /* The pool's batch has ended: its rows' progress, and their tokens. */
-FLEET_DEVICE void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
+FLEETI_OUTLINED void fleeti_close(fleet_table *t, uint32_t pool, uint64_t now)
 {
     fleeti_pool *p = &t->pool[pool];
     fleet_batch *b;
@@ -5628,8 +5638,8 @@ FLEET_DEVICE uint32_t fleeti_boundary_decodes(const fleet_table *t, uint32_t poo
 }
 
 /* The requests in the batch are chosen. */
-FLEET_DEVICE void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint32_t chunk,
-                                          uint32_t decodes, fleet_batch *b)
+FLEETI_OUTLINED void fleeti_boundary_compose(fleet_table *t, uint32_t pool, uint32_t chunk,
+                                             uint32_t decodes, fleet_batch *b)
 {
     if (chunk != FLEET_NONE) fleeti_compose_chunk(t, chunk, b);
     if (decodes) fleeti_compose_decode(t, pool, b);
@@ -5654,7 +5664,7 @@ FLEET_DEVICE void fleeti_count_requests(fleet_table *t, const fleet_batch *b)
 }
 
 /* The last part, by all lanes: sends the events, and says what comes next. */
-FLEET_DEVICE uint32_t fleeti_boundary_end(fleet_table *t, uint32_t pool, uint32_t step)
+FLEETI_OUTLINED uint32_t fleeti_boundary_end(fleet_table *t, uint32_t pool, uint32_t step)
 {
     const fleet_batch *b = fleeti_batch_of(t, pool, step % 2);
     uint32_t next = FLEET_SERVING_IDLE, sent = 0;
@@ -5717,6 +5727,14 @@ FLEET_DEVICE uint32_t fleeti_layer_decode(const fleet_table *t, fleet_batch *b, 
     return 1;
 }
 
+/* The first wave's value, for all threads of the task, which may then read what that wave has stored. */
+FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, uint32_t word)
+{
+    fleeti_drain(); /* to the other waves of the workgroup, over the barrier */
+    fleet_barrier(ctx);
+    return fleeti_broadcast(ctx->self, value, word);
+}
+
 #define FLEETI_POLICY(name)                                                                        \
     FLEET_DEVICE uint32_t name##_boundary(fleet_table *t, uint32_t pool, uint32_t step,            \
                                           uint64_t now)                                            \
@@ -5756,6 +5774,30 @@ FLEET_DEVICE uint32_t fleeti_layer_decode(const fleet_table *t, fleet_batch *b, 
         }                                                                                          \
         fleet_wave_barrier();                                                                      \
         return fleeti_first(cut);                                                                  \
+    }                                                                                              \
+    FLEET_DEVICE fleet_status name##_next(const fleet_ctx *ctx, fleet_table *t)                    \
+    {                                                                                              \
+        for (;;) {                                                                                 \
+            uint32_t next = 0, seen = 0;                                                           \
+            fleet_status status;                                                                   \
+            if (ctx->thread < fleet_wave_size()) {                                                 \
+                next = name##_boundary(t, 0, ctx->epoch + 1, fleet_clock_ticks());                 \
+                seen = fleeti_first(t->changes);                                                   \
+            }                                                                                      \
+            next = fleeti_server_tell(ctx, next, 0);                                               \
+            seen = fleeti_server_tell(ctx, seen, 1);                                               \
+            if (next == FLEET_SERVING_STOPPED) return fleet_finish(ctx);                           \
+            if (next == FLEET_SERVING_BATCH) return FLEET_OK;                                      \
+            status = fleet_idle(ctx, &t->desk->changes.word, seen);                                \
+            if (status) return status;                                                             \
+        }                                                                                          \
+    }                                                                                              \
+    FLEET_DEVICE uint32_t name##_between(const fleet_ctx *ctx, fleet_table *t, uint32_t layer)     \
+    {                                                                                              \
+        uint32_t cut = 0;                                                                          \
+        if (ctx->thread < fleet_wave_size())                                                       \
+            cut = name##_layer(t, 0, ctx->epoch, layer, fleet_clock_ticks());                      \
+        return fleeti_server_tell(ctx, cut, 0);                                                    \
     }
 
 /* The policy of the descriptor. */
@@ -7426,12 +7468,13 @@ fleet_server_desc fleet_server_desc_default(void)
 static fleet_server_desc fleeti_complete_server(const fleet_server_desc *desc)
 {
     fleet_server_desc d = desc ? *desc : fleet_server_desc_default();
+    const uint32_t classes = d.policy != FLEET_POLICY_FIFO;
     if (!d.requests) d.requests = 64;
-    if (!d.reactive_requests) d.reactive_requests = d.requests / 4;
+    if (!d.reactive_requests) d.reactive_requests = classes ? d.requests / 4 : 0;
     if (!d.events) d.events = 32;
     if (!d.pages) d.pages = 1024;
     if (!d.page_tokens) d.page_tokens = 16;
-    if (!d.reactive_pages) d.reactive_pages = d.pages / 4;
+    if (!d.reactive_pages) d.reactive_pages = classes ? d.pages / 4 : 0;
     if (!d.prompt_tokens) d.prompt_tokens = 4096;
     if (!d.sequence_tokens) d.sequence_tokens = 8192;
     if (!d.decode_rows) d.decode_rows = 64;
@@ -7620,9 +7663,7 @@ static fleet_status fleeti_check_request(const fleet_server_desc *d, const fleet
                                          fleet_ticket *ticket)
 {
     /* Pages that requests of this class can have at all. */
-    const uint32_t pages = r->priority == FLEET_REACTIVE || d->policy == FLEET_POLICY_FIFO
-                               ? d->pages
-                               : d->pages - d->reactive_pages;
+    const uint32_t pages = r->priority == FLEET_REACTIVE ? d->pages : d->pages - d->reactive_pages;
     const uint64_t paged = (uint64_t)pages * d->page_tokens;
     const uint32_t tokens = paged < d->sequence_tokens ? (uint32_t)paged : d->sequence_tokens;
     const uint32_t prompt = d->prompt_tokens < tokens ? d->prompt_tokens : tokens - 1;
@@ -7675,7 +7716,7 @@ static fleeti_desk_slot *fleeti_slot_of_id(const fleet_server *s, uint64_t id)
 static void fleeti_desk_changed(fleet_server *s, uint32_t cancels)
 {
     if (cancels) __atomic_fetch_add(&s->desk->cancels.word, 1, __ATOMIC_RELEASE);
-    __atomic_fetch_add(&s->desk->changes.word, 1, __ATOMIC_RELEASE);
+    fleet_wake(&s->desk->changes.word);
 }
 
 fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_ticket *ticket)

@@ -718,9 +718,18 @@ static void in_order(test_run *t, sim *s)
     }
     finish(t, s);
 }
+static void classless(test_run *t, sim *s)
+{
+    fleet_ticket ticket;
+    for (uint32_t i = 0; i < SIM_REQUESTS; i++)
+        CHECK_INT(sim_try(s, FLEET_PROACTIVE, 2, 2, 0, &ticket), FLEET_OK);
+    CHECK_INT(sim_try(s, FLEET_PROACTIVE, 2, 2, 0, &ticket), FLEET_ERROR_BUSY);
+    finish(t, s);
+}
 static void fifo_serves_in_order_of_arrival(test_run *t)
 {
     run_with(t, fifo, in_order);
+    if (!t->failed_here) run_with(t, fifo, classless);
 }
 
 /* A policy that serves the newest prompt first, and is `agent` in everything else. */
