@@ -1,0 +1,371 @@
+/* A server in a launch that stays, under all schedules and on both engines: host threads submit requests of both classes,
+   cancel some, read slowly, and stop the server. Each request yields what it yields alone, no layer of a token is
+   computed twice, and all pages come back. tests/host/serving.c has the rules of the scheduler. */
+// run: asan engine=both timeout=120
+// run: model engine=deterministic timeout=120
+// run: tsan timeout=120
+#include "../settings.h"
+
+#include <sys/select.h>
+
+#define LAYERS 4u
+#define PAGES 24u
+#define PAGE_TOKENS 4u
+#define DECODE_ROWS 4u
+#define CHUNK_ROWS 5u
+#define REQUESTS 6u
+#define GENERATIONS 64u
+#define LONGEST 32u
+#define JOBS 24u
+#define ROWS 0
+
+typedef struct serving { /* one for each layer */
+    fleet_table *table;
+    uint32_t *cells; /* [LAYERS][PAGES][PAGE_TOKENS] */
+    uint32_t *x;     /* activations: decode rows, chunks of both classes */
+    uint32_t *runs;  /* [REQUESTS][GENERATIONS][LONGEST][LAYERS] */
+    uint32_t layer;
+} serving;
+
+static inline uint32_t mix(uint32_t x, uint32_t y)
+{
+    x = (x ^ y) * 0x9e3779b1u;
+    return x ^ x >> 15;
+}
+
+FLEET_TILE(layer, serving)
+{
+    const uint32_t i = (uint32_t)at[0];
+    const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
+    const fleet_row row = fleet_batch_row(b, i, args->layer);
+    const uint32_t *pages = fleet_row_pages(args->table, row);
+    uint32_t *cells = args->cells + args->layer * PAGES * PAGE_TOKENS;
+    uint32_t *x =
+        args->x +
+        (i < b->decode_rows ? i : DECODE_ROWS + b->chunk_class * CHUNK_ROWS + i - b->decode_rows);
+    uint32_t value;
+    if (row.kind == FLEET_ROW_NONE || ctx.thread != 0) return FLEET_OK;
+    fleet_add_relaxed_device(
+        args->runs +
+            ((row.slot * GENERATIONS + row.generation % GENERATIONS) * LONGEST + row.position) *
+                LAYERS +
+            args->layer,
+        1);
+    value = args->layer ? *x : mix(fleet_row_token(args->table, row) + 1, row.position);
+    for (uint32_t k = 0; k < row.position && args->layer; k++)
+        value = mix(
+            value,
+            (cells - PAGES * PAGE_TOKENS)[pages[k / PAGE_TOKENS] * PAGE_TOKENS + k % PAGE_TOKENS]);
+    cells[pages[row.position / PAGE_TOKENS] * PAGE_TOKENS + row.position % PAGE_TOKENS] = value;
+    *x = value;
+    if (args->layer + 1 == LAYERS && row.kind != FLEET_ROW_CHUNK)
+        fleet_row_result(args->table, 0, ctx.epoch, i, FLEET_RESULT_MORE, value % 1000);
+    return FLEET_OK;
+}
+FLEET_TILE(gate, serving)
+{
+    const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch);
+    FLEET_UNUSED(at);
+    if (!fleet_server_between(&ctx, args->table, args->layer)) return FLEET_OK;
+    return fleet_cut_symbol(&ctx, ROWS, b->decode_end > args->layer ? (int32_t)b->decode_rows : 0);
+}
+FLEET_TILE(boundary, serving)
+{
+    const fleet_status status = fleet_server_next(&ctx, args->table);
+    const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
+    FLEET_UNUSED(at);
+    return status ? status
+                  : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
+}
+#define SERVING_TILES(TILE, P) TILE(P, layer) TILE(P, gate) TILE(P, boundary)
+FLEET_MEGAKERNEL(serving, SERVING_TILES, 64)
+
+typedef struct job {
+    uint64_t id;
+    fleet_class priority;
+    uint32_t prompt[LONGEST], prompt_tokens, max_tokens;
+    uint32_t tokens[LONGEST], n;
+    uint32_t ended; /* 1 + fleet_event_kind */
+} job;
+
+typedef struct stand {
+    fleet_session s;
+    fleet_server server;
+    serving args[LAYERS];
+    fleet_status status;
+    job jobs[JOBS];
+    pthread_mutex_t lock;
+    uint32_t seed;
+    fleet_server_event held[REQUESTS * 8]; /* not released yet */
+    uint32_t n_held;
+    uint32_t late; /* submissions that came after the stop */
+    fleet_host_stats stats;
+} stand;
+
+static void pause_us(int us)
+{
+    struct timeval pause;
+    pause.tv_sec = 0, pause.tv_usec = us;
+    select(0, NULL, NULL, NULL, &pause);
+}
+
+static void *launch(void *argument)
+{
+    stand *o = (stand *)argument;
+    fleet_session_run(&o->s, o->args, sizeof o->args);
+    o->status = fleet_session_wait(&o->s);
+    fleet_server_ended(&o->server, o->status);
+    return NULL;
+}
+
+static void submit_class(stand *o, fleet_class priority)
+{
+    for (uint32_t i = 0; i < JOBS; i++) {
+        job *j = &o->jobs[i];
+        fleet_request r;
+        fleet_ticket ticket;
+        fleet_status status = FLEET_ERROR_BUSY;
+        if (j->priority != priority) continue;
+        r.priority = priority, r.prompt = j->prompt;
+        r.prompt_tokens = j->prompt_tokens, r.max_tokens = j->max_tokens;
+        while (status == FLEET_ERROR_BUSY) {
+            pthread_mutex_lock(&o->lock);
+            status = fleet_server_submit(&o->server, &r, &ticket);
+            j->id = ticket.id;
+            if (status == FLEET_ERROR_ABORTED) j->ended = 1 + FLEET_EVENT_CANCELLED, o->late++;
+            pthread_mutex_unlock(&o->lock);
+            if (status == FLEET_ERROR_BUSY) pause_us(100);
+        }
+        if (i % 7 == 3) fleet_server_cancel(&o->server, ticket.id);
+        if (priority == FLEET_REACTIVE) pause_us(50);
+    }
+}
+static void *submit_proactive(void *o)
+{
+    submit_class((stand *)o, FLEET_PROACTIVE);
+    return NULL;
+}
+static void *submit_reactive(void *o)
+{
+    submit_class((stand *)o, FLEET_REACTIVE);
+    return NULL;
+}
+
+static void release_all(stand *o)
+{
+    for (uint32_t i = 0; i < o->n_held; i++) fleet_server_release(&o->server, &o->held[i]);
+    o->n_held = 0;
+}
+/* An event; returns how many requests it ends. Some clients are slow. */
+static uint32_t take_event(test_run *t, stand *o)
+{
+    fleet_server_event e;
+    uint32_t ends = 0, there;
+    pthread_mutex_lock(&o->lock);
+    if ((there = fleet_server_poll(&o->server, &e))) {
+        job *j = o->jobs;
+        while (j < o->jobs + JOBS && (j->id != e.id || !e.id)) j++;
+        if (j == o->jobs + JOBS || j->ended || (e.kind == FLEET_EVENT_TOKEN && e.index != j->n)) {
+            test_fail(t, __FILE__, __LINE__, "event %u of request %llx", (uint32_t)e.kind,
+                      (unsigned long long)e.id);
+            ends = JOBS;
+        } else if (e.kind == FLEET_EVENT_TOKEN) {
+            j->tokens[j->n++] = e.token;
+            if (e.index % 3 == 1 && o->n_held < sizeof o->held / sizeof *o->held)
+                o->held[o->n_held++] = e;
+            else
+                fleet_server_release(&o->server, &e);
+        } else {
+            j->ended = 1 + (uint32_t)e.kind, ends = 1;
+        }
+    } else {
+        release_all(o);
+    }
+    pthread_mutex_unlock(&o->lock);
+    if (!there) pause_us(20);
+    return ends;
+}
+
+static uint32_t is_right(const job *j)
+{
+    static uint32_t cells[LAYERS][LONGEST];
+    uint32_t n = 0;
+    for (uint32_t at = 0; n < j->n; at++) {
+        uint32_t x = mix((at < j->prompt_tokens ? j->prompt[at] : j->tokens[n - 1]) + 1, at);
+        cells[0][at] = x;
+        for (uint32_t l = 1; l < LAYERS; l++) {
+            for (uint32_t k = 0; k < at; k++) x = mix(x, cells[l - 1][k]);
+            cells[l][at] = x;
+        }
+        if (at + 1 >= j->prompt_tokens && j->tokens[n++] != x % 1000) return 0;
+    }
+    return j->ended == 1 + FLEET_EVENT_CANCELLED ||
+           (j->ended == 1 + FLEET_EVENT_FINISHED && n == j->max_tokens);
+}
+
+static fleet_graph *graph_of(void)
+{
+    fleet_graph *g = fleet_graph_create(NULL);
+    const fleet_dim rows = fleet_symbol(g, "rows", 0, DECODE_ROWS + CHUNK_ROWS);
+    fleet_grid last = fleet_call_device(g, "layer.0", serving_layer, fleet_shape1(rows), 0), end;
+    char name[16];
+    for (uint32_t i = 1; i < LAYERS; i++) {
+        fleet_grid between;
+        snprintf(name, sizeof name, "gate.%u", i);
+        between = fleet_call_device(g, name, serving_gate, fleet_shape0(), i);
+        fleet_symbol_cutter(g, rows, between);
+        fleet_after(g, between, last);
+        snprintf(name, sizeof name, "layer.%u", i);
+        last = fleet_call_device(g, name, serving_layer, fleet_shape1(rows), i);
+        fleet_after(g, last, between);
+    }
+    end = fleet_call_device(g, "boundary", serving_boundary, fleet_shape0(), 0);
+    fleet_symbol_writer(g, rows, end);
+    fleet_after(g, end, last);
+    return g;
+}
+
+/* How the launch ends. */
+enum { DRAIN, STOP, ABORT };
+
+static int stand_open(test_run *t, stand *o, const setting *s)
+{
+    const uint32_t words = REQUESTS * GENERATIONS * LONGEST * LAYERS;
+    fleet_session_desc session = fleet_session_desc_default();
+    fleet_server_desc d = fleet_server_desc_default();
+    fleet_graph *g = graph_of();
+    memset(o, 0, sizeof *o);
+    pthread_mutex_init(&o->lock, NULL);
+    d.requests = REQUESTS, d.reactive_requests = 2, d.events = 2;
+    d.pages = PAGES, d.page_tokens = PAGE_TOKENS, d.reactive_pages = 8;
+    d.prompt_tokens = d.sequence_tokens = LONGEST;
+    d.decode_rows = DECODE_ROWS, d.chunk_rows = CHUNK_ROWS, d.layers = LAYERS;
+    d.policy = s->seed % 5 ? FLEET_POLICY_AGENT : FLEET_POLICY_FIFO;
+    d.suspend_decode = s->seed % 2;
+    d.age_ticks = s->seed % 3 ? 0 : 200000;
+    NEED_STATUS(fleet_server_create(&o->server, &d, NULL), FLEET_OK);
+    session.plan = setting_plan_desc(s);
+    session.state = setting_state_desc(s);
+    session.launch = setting_launch_desc(s);
+    session.launch.steps = FLEET_STEPS_ENDLESS;
+    session.launch.finish = 1;
+#if defined(FLEET_MEMORY_MODEL)
+    session.launch.host.engine = FLEET_ENGINE_DETERMINISTIC;
+    session.launch.host.memory_model = 1;
+#endif
+    session.launch.host.stats = &o->stats;
+    if (fleet_session_open(&o->s, g, &session, FLEET_KERNEL_OF(serving_kernel)))
+        test_fail(t, __FILE__, __LINE__, "%s: %s", fleet_graph_error(g), o->s.message);
+    fleet_graph_destroy(g);
+    o->args[0].table = o->server.table;
+    o->args[0].cells = (uint32_t *)fleet_session_alloc(&o->s, LAYERS * PAGES * PAGE_TOKENS * 4);
+    o->args[0].x = (uint32_t *)fleet_session_alloc(&o->s, (DECODE_ROWS + 2 * CHUNK_ROWS) * 4);
+    o->args[0].runs = (uint32_t *)fleet_session_alloc(&o->s, words * 4);
+    NEED(o->args[0].runs);
+    NEED_STATUS(fleet_device_clear(o->args[0].runs, words * 4, NULL), FLEET_OK);
+    for (uint32_t i = 1; i < LAYERS; i++) o->args[i] = o->args[0], o->args[i].layer = i;
+    for (uint32_t i = 0; i < JOBS; i++) {
+        job *j = &o->jobs[i];
+        j->priority = i % 3 ? FLEET_PROACTIVE : FLEET_REACTIVE;
+        j->prompt_tokens = 1 + mix(i, (uint32_t)s->seed) % (i % 3 ? 18 : 7);
+        j->max_tokens = 1 + mix(i + 50, (uint32_t)s->seed) % 8;
+        for (uint32_t k = 0; k < j->prompt_tokens; k++)
+            j->prompt[k] = mix(i % 5 ? i + 1 : 77, k) % 1000; /* some begin alike */
+    }
+    return 1;
+}
+static void stand_close(stand *o)
+{
+    fleet_session_close(&o->s);
+    fleet_server_free(&o->server);
+}
+
+/* Serves all jobs, until they have ended or, with another end, some of them. */
+static int serve(test_run *t, stand *o, uint32_t end)
+{
+    pthread_t threads[3];
+    uint32_t ended = 0;
+    NEED(!pthread_create(&threads[0], NULL, launch, o));
+    NEED(!pthread_create(&threads[1], NULL, submit_proactive, o));
+    NEED(!pthread_create(&threads[2], NULL, submit_reactive, o));
+    while (ended < (end == DRAIN ? JOBS : JOBS / 3)) ended += take_event(t, o);
+    if (end == STOP) fleet_server_stop(&o->server, 0);
+    if (end == ABORT) fleet_state_abort(&o->s.state);
+    if (end == ABORT) pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    pthread_join(threads[2], NULL);
+    if (end == DRAIN) fleet_server_stop(&o->server, 1);
+    if (end != ABORT) pthread_join(threads[0], NULL);
+    while (ended + o->late < JOBS) ended += take_event(t, o);
+    return !t->failed_here;
+}
+
+static void check_runs(test_run *t, const stand *o)
+{
+    const uint32_t words = REQUESTS * GENERATIONS * LONGEST * LAYERS;
+    uint32_t *runs = (uint32_t *)malloc(words * 4), twice = 0;
+    CHECK_STATUS(fleet_to_host(runs, o->args[0].runs, words * 4, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < words; i++) twice += runs[i] > 1;
+    CHECK_INT(twice, 0);
+    free(runs);
+}
+
+static void serve_in(test_run *t, const setting *s, void *user)
+{
+    static stand o;
+    const uint32_t end = *(uint32_t *)user;
+    fleet_server_stats stats;
+    if (!stand_open(t, &o, s) || !serve(t, &o, end)) return;
+    CHECK_STATUS(o.status, end == ABORT ? FLEET_ERROR_ABORTED : FLEET_OK);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        const job *j = &o.jobs[i];
+        if (end == ABORT && j->ended == 1 + FLEET_EVENT_FAILED) continue;
+        if (!is_right(j))
+            test_fail(t, __FILE__, __LINE__, "request %u: %u tokens, end %u", i, j->n, j->ended);
+        if (end == DRAIN && i % 7 != 3) CHECK_INT(j->ended, 1 + FLEET_EVENT_FINISHED);
+    }
+    check_runs(t, &o);
+    CHECK_INT(o.stats.findings, 0);
+    fleet_server_stats_read(&o.server, &stats);
+    if (end != ABORT) CHECK_INT(stats.pages_available, PAGES);
+    stand_close(&o);
+}
+static void requests_of_both_classes_are_served(test_run *t)
+{
+    uint32_t end = DRAIN;
+    in_settings(t, deep() ? 12 : 2, serve_in, &end);
+}
+static void server_stops_while_requests_run(test_run *t)
+{
+    uint32_t end = STOP;
+    in_settings(t, deep() ? 12 : 1, serve_in, &end);
+}
+
+/* After an abort: the state recovers, the server is reset, and serves again. */
+static void abort_in(test_run *t, const setting *s, void *user)
+{
+    static stand o;
+    (void)user;
+    if (!stand_open(t, &o, s) || !serve(t, &o, ABORT)) return;
+    CHECK_STATUS(o.status, FLEET_ERROR_ABORTED);
+    CHECK_STATUS(fleet_state_recover(&o.s.state, NULL), FLEET_OK);
+    CHECK_STATUS(fleet_server_reset(&o.server, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < JOBS; i++) o.jobs[i].n = o.jobs[i].ended = 0, o.jobs[i].id = 0;
+    o.late = 0;
+    if (!serve(t, &o, DRAIN)) return;
+    CHECK_STATUS(o.status, FLEET_OK);
+    for (uint32_t i = 0; i < JOBS; i++) CHECK(is_right(&o.jobs[i]));
+    stand_close(&o);
+}
+static void server_serves_again_after_an_abort(test_run *t)
+{
+    in_settings(t, deep() ? 4 : 1, abort_in, NULL);
+}
+
+static void all(test_run *t)
+{
+    TEST(requests_of_both_classes_are_served);
+    TEST(server_stops_while_requests_run);
+    TEST(server_serves_again_after_an_abort);
+}
+TEST_MAIN(all)
