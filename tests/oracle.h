@@ -14,6 +14,7 @@
 /* ---- what tiles see ---- */
 
 #define SPEC_TENSORS 3
+#define SPEC_SYMBOLS 3u
 
 typedef struct observer { /* host memory; epochs by cell */
     uint32_t *began, *ended;
@@ -38,6 +39,10 @@ typedef struct plain {          /* one for each grid */
     uint32_t n_cells, n_tasks;
     uint32_t parts;  /* cells per slice */
     uint32_t single; /* 1: cells have one generation only, and steps may overlap */
+    /* What symbols are: [step][2][SPEC_SYMBOLS], before and after a cut. A bit for each symbol that the grid's task sets for
+       the next step, cuts, or looks at; late: it comes after the cut. */
+    const int32_t *symbols;
+    uint32_t sets, cuts, looks, late;
     tensor_job job[SPEC_TENSORS];
     observer *seen; /* on the host */
 } plain;
@@ -91,6 +96,21 @@ FLEET_DEVICE void observe_end(const plain *p, uint32_t cell, uint32_t epoch)
 }
 #endif
 
+/* A symbol has the value of this step, and tasks set those of the next one. */
+FLEET_DEVICE fleet_status touch_symbols(const fleet_ctx *ctx, const plain *p)
+{
+    const int32_t *now = p->symbols + 2 * SPEC_SYMBOLS * ctx->step;
+    fleet_status status = FLEET_OK;
+    for (uint32_t s = 0; s < SPEC_SYMBOLS; s++)
+        if (p->looks >> s & 1 && fleet_symbol_now(ctx, s) != now[p->late * SPEC_SYMBOLS + s])
+            return FLEET_ERROR_SYMBOL_RANGE;
+    for (uint32_t s = 0; s < SPEC_SYMBOLS && !status; s++) {
+        if (p->sets >> s & 1) status = fleet_next_symbol(ctx, s, now[2 * SPEC_SYMBOLS + s]);
+        if (p->cuts >> s & 1 && !status) status = fleet_cut_symbol(ctx, s, now[SPEC_SYMBOLS + s]);
+    }
+    return status;
+}
+
 FLEET_TILE(touch, plain)
 {
     const uint32_t cell = args->cell_of[ctx.task] + ctx.slice * args->parts + ctx.tile_index;
@@ -131,7 +151,7 @@ FLEET_TILE(touch, plain)
         fleet_add_relaxed_device(args->hits + cell, 1);
         observe_end(args, cell, ctx.epoch);
     }
-    return FLEET_OK;
+    return touch_symbols(&ctx, args);
 }
 
 #define PLAIN_TILES(TILE, P) TILE(P, touch)
@@ -146,7 +166,6 @@ FLEET_KERNEL(plain_kernel, plain, 256)
 #define SPEC_GRIDS 12u
 #define SPEC_EVENTS 16u
 #define SPEC_EDGES 64u
-#define SPEC_SYMBOLS 3u
 #define SPEC_BUFFERS SPEC_GRIDS
 #define SPEC_TASKS 160u
 #define SPEC_ELEMENTS 256u
@@ -208,7 +227,31 @@ typedef struct spec {
     spec_tensor tensors[SPEC_TENSORS];
     uint32_t n_symbols, n_grids, n_events, n_edges, n_tensors;
     uint32_t declared; /* grids say what they read and write */
+    /* A bit for each symbol that the run sets: by the last grid, after all others; by grid `cutter` within the step, which
+       comes after the grids before it that have such a symbol, and before the others. */
+    uint32_t sets, cuts, cutter;
 } spec;
+
+/* A bit for each symbol in the shape of a grid. */
+static inline uint32_t spec_symbols_of(const spec *sp, uint32_t grid)
+{
+    const spec_grid *g = &sp->grids[grid];
+    uint32_t symbols = 0, k;
+    for (k = 0; k < g->rank; k++)
+        if (g->extent[k].symbol) symbols |= 1u << (g->extent[k].symbol - 1);
+    if (g->has_slices && g->slices.symbol) symbols |= 1u << (g->slices.symbol - 1);
+    return symbols;
+}
+/* Whether fleet_after says so. */
+static inline int spec_after(const spec *sp, uint32_t later, uint32_t earlier)
+{
+    if (later == earlier || !sp->sets) return 0;
+    if (later == sp->n_grids - 1) return 1;
+    if (earlier == sp->n_grids - 1 || !sp->cuts) return 0;
+    if (later == sp->cutter)
+        return earlier < later && (spec_symbols_of(sp, earlier) & sp->cuts) != 0;
+    return earlier == sp->cutter && earlier < later && (spec_symbols_of(sp, later) & sp->cuts) != 0;
+}
 
 /* A dim of the spec in the graph's terms: handles of symbols are those of the graph. */
 static inline fleet_dim spec_dim(const spec *sp, fleet_dim d)
@@ -295,6 +338,15 @@ static inline fleet_graph *spec_graph(spec *sp)
         else
             fleet_in_edge_map(g, grid, event, spec_map(sp, e->map));
     }
+    for (i = 0; i < sp->n_grids; i++)
+        for (k = 0; k < sp->n_grids; k++)
+            if (spec_after(sp, i, k)) fleet_after(g, sp->grids[i].handle, sp->grids[k].handle);
+    for (i = 0; i < sp->n_symbols; i++) {
+        if (sp->sets >> i & 1)
+            fleet_symbol_writer(g, sp->symbols[i].handle, sp->grids[sp->n_grids - 1].handle);
+        if (sp->cuts >> i & 1)
+            fleet_symbol_cutter(g, sp->symbols[i].handle, sp->grids[sp->cutter].handle);
+    }
     return g;
 }
 
@@ -323,10 +375,14 @@ static inline int64_t oracle_dim(fleet_dim d, const spec_values *v)
 }
 
 /* Values of symbol s for which a plan has queues. */
-static inline uint32_t oracle_buckets_of(const spec_symbol *s, int64_t *values)
+static inline uint32_t oracle_buckets_of(const spec_symbol *s, uint32_t set, int64_t *values)
 {
     uint32_t n = 0, i;
     int64_t value;
+    if (set) { /* by the run */
+        values[0] = s->max;
+        return 1;
+    }
     if (s->at_build) {
         values[0] = s->value;
         return 1;
@@ -343,7 +399,7 @@ static inline uint32_t oracle_buckets(const spec *sp, spec_values *all)
     int64_t values[SPEC_SYMBOLS][8];
     uint32_t count[SPEC_SYMBOLS], n = 1, i, s, rest;
     for (s = 0; s < sp->n_symbols; s++) {
-        count[s] = oracle_buckets_of(&sp->symbols[s], values[s]);
+        count[s] = oracle_buckets_of(&sp->symbols[s], sp->sets >> s & 1, values[s]);
         n *= count[s];
     }
     for (i = 0; i < n && i < SPEC_BUCKETS; i++)
@@ -416,6 +472,8 @@ typedef struct order {
     uint32_t waited[SPEC_ELEMENTS];
     uint8_t exists[SPEC_TASKS];
     int outside_range;
+    const spec *sp;
+    const view *v;
 } order;
 
 static inline void set_put(uint64_t *set, uint32_t i)
@@ -498,6 +556,7 @@ static inline void oracle_order(const spec *sp, const view *v, const view *asked
     uint32_t i, j, k;
     memset(o, 0, sizeof *o);
     memset(o->exists, 1, sizeof o->exists);
+    o->sp = sp, o->v = v;
     for (i = 0; i < sp->n_edges; i++)
         for (j = 0; j < v->count[sp->edges[i].grid]; j++)
             oracle_reach(sp, &sp->edges[i], v, now, j, o);
@@ -517,7 +576,10 @@ static inline void oracle_order(const spec *sp, const view *v, const view *asked
 
 static inline int order_depends(const order *o, uint32_t later, uint32_t earlier)
 {
-    return o->exists[later] && o->exists[earlier] && sets_meet(o->in[later], o->out[earlier]);
+    if (!o->exists[later] || !o->exists[earlier]) return 0;
+    return sets_meet(o->in[later], o->out[earlier]) ||
+           (o->sp->sets &&
+            spec_after(o->sp, view_grid_of(o->v, later), view_grid_of(o->v, earlier)));
 }
 
 /* ---- the oracle: whether a plan may be refused, and why ---- */
@@ -602,7 +664,23 @@ typedef struct plain_rig {
     uint32_t *earlier; /* cells of the last step */
     uint32_t n_earlier;
     order *must; /* of one step */
+    /* Where the run sets symbols: the values of each step, and after its cut. */
+    spec_values step_values[SPEC_STEPS + 1], cut_values[SPEC_STEPS + 1];
+    size_t symbols_at;
 } plain_rig;
+
+/* The shapes of a step in a launch with these symbols. */
+static inline view plain_asked(const plain_rig *r, const spec_values *values, uint32_t step)
+{
+    view v = oracle_view(r->sp, r->sp->sets ? &r->step_values[step] : values);
+    const view late = oracle_view(r->sp, r->sp->cuts ? &r->cut_values[step] : values);
+    uint32_t i;
+    for (i = r->sp->cutter + 1; r->sp->cuts && i < r->sp->n_grids; i++) {
+        memcpy(v.extent[i], late.extent[i], sizeof v.extent[i]);
+        v.count[i] = late.count[i], v.slices[i] = late.slices[i];
+    }
+    return v;
+}
 
 static inline uint32_t plain_workers(const setting *s, uint32_t chiplet)
 {
@@ -741,6 +819,7 @@ static inline int plain_open(test_run *t, plain_rig *r, uint32_t first_epoch)
     r->cell_of_at = plain_place(&at, SPEC_TASKS);
     r->first_at = plain_place(&at, (size_t)2 * SPEC_STEPS * SPEC_TASKS + 1);
     r->from_at = plain_place(&at, (size_t)SPEC_TENSORS * SPEC_STEPS * SPEC_VALUES);
+    r->symbols_at = plain_place(&at, (SPEC_STEPS + 1) * 2 * SPEC_SYMBOLS);
     r->reads_at = plain_place(&at, RIG_READS);
     r->words = at;
     r->now = (uint32_t *)malloc(at * 4);
@@ -758,6 +837,7 @@ static inline int plain_open(test_run *t, plain_rig *r, uint32_t first_epoch)
     r->w.hits = memory + r->hits_at, r->w.wrong = memory + r->wrong_at;
     r->w.cell_of = memory + r->cell_of_at, r->w.first_read = memory + r->first_at;
     r->w.reads = memory + r->reads_at;
+    r->w.symbols = (const int32_t *)memory + r->symbols_at;
     r->w.single = r->sp->declared;
     r->w.seen = &r->seen;
     r->launch = setting_launch_desc(&r->s);
@@ -807,7 +887,7 @@ static inline void order_close(const order *o, uint32_t n, uint32_t deep, task_s
 }
 
 /* The tables of one launch: what each task reads in each step. Counts what it must run. */
-static inline void plain_tables(plain_rig *r, const view *v, const view *asked, uint32_t steps,
+static inline void plain_tables(plain_rig *r, const view *v, const view *asked_, uint32_t steps,
                                 const oracle_step *tensors)
 {
     uint32_t *cell_of = r->now + r->cell_of_at, *first = r->now + r->first_at;
@@ -820,6 +900,7 @@ static inline void plain_tables(plain_rig *r, const view *v, const view *asked, 
         cell_of[c] = plain_cell_of(r, v, g, c - v->first[g]);
     }
     for (step = 0; step < steps; step++) {
+        const view *asked = &asked_[step];
         oracle_order(r->sp, v, asked, r->sp->n_tensors ? &tensors[step] : NULL, r->must);
         order_close(r->must, v->n_tasks, r->deep, before);
         for (c = 0; c < v->n_tasks; c++) {
@@ -859,7 +940,20 @@ static inline int plain_args(test_run *t, plain_rig *r, const view *v, const ora
 {
     static plain args[SPEC_GRIDS];
     uint32_t i, k, step;
-    for (i = 0; i < r->sp->n_grids; i++) args[i] = r->w;
+    for (i = 0; i < r->sp->n_grids; i++) {
+        args[i] = r->w;
+        /* Others may run beside the cut. */
+        args[i].late = r->sp->cuts && i > r->sp->cutter;
+        args[i].looks = r->sp->sets & (~r->sp->cuts | spec_symbols_of(r->sp, i));
+    }
+    if (r->sp->sets) args[r->sp->n_grids - 1].sets = r->sp->sets;
+    if (r->sp->cuts) args[r->sp->cutter].cuts = r->sp->cuts;
+    for (step = 0; step <= SPEC_STEPS; step++)
+        for (k = 0; r->sp->sets && k < SPEC_SYMBOLS; k++) {
+            uint32_t *to = r->now + r->symbols_at + step * 2 * SPEC_SYMBOLS + k;
+            to[0] = (uint32_t)r->step_values[step].of[k];
+            to[SPEC_SYMBOLS] = (uint32_t)r->cut_values[step].of[k];
+        }
     for (k = 0; k < r->sp->n_tensors; k++) {
         const spec_tensor *d = &r->sp->tensors[k];
         tensor_job *job = &args[d->writer].job[k];
@@ -886,11 +980,13 @@ static inline fleet_status plain_launch(test_run *t, plain_rig *r, const spec_va
                                         const oracle_step *meant)
 {
     const uint32_t bucket = oracle_bucket_for(r->sp, r->buckets, r->n_buckets, values);
-    view v = oracle_view(r->sp, &r->buckets[bucket]), asked = oracle_view(r->sp, values);
+    const view v = oracle_view(r->sp, &r->buckets[bucket]);
+    static view asked[SPEC_STEPS];
     char name[16];
     fleet_status status;
     uint32_t i;
-    plain_tables(r, &v, &asked, steps, meant);
+    for (i = 0; i < steps; i++) asked[i] = plain_asked(r, values, i);
+    plain_tables(r, &v, asked, steps, meant);
     r->w.n_tasks = v.n_tasks;
     if (!plain_args(t, r, &v, tensors) ||
         fleet_to_device((uint32_t *)r->memory + r->tables_at, r->now + r->tables_at,

@@ -291,15 +291,31 @@ static void random_tensors(spec *sp, uint64_t *seed, uint32_t *tasks, uint32_t *
     }
 }
 
+/* A grid whose task sets symbols. */
+static void setter_grid(spec *sp, uint64_t *seed, uint32_t *tasks)
+{
+    sp->grids[sp->n_grids++].level = draw(seed, 2) ? FLEET_LEVEL_CU : FLEET_LEVEL_WAVE;
+    *tasks += 1;
+}
+
 static void random_spec(spec *sp, uint64_t *seed, setting *s, order *o)
 {
     const uint32_t backward = draw(seed, 12) == 0;
     uint32_t tasks = 0, elements = 0, n, i, k, again = 1;
     memset(sp, 0, sizeof *sp);
     random_symbols(sp, seed);
+    for (i = draw(seed, 2) ? sp->n_symbols : 0; i-- > 0;)
+        if (!sp->symbols[i].at_build) sp->sets |= 1u << i, sp->symbols[i].n_buckets = 0;
     if (draw(seed, 4) == 0) random_tensors(sp, seed, &tasks, &elements);
-    for (n = 1 + draw(seed, 6); n > 0 && sp->n_grids < SPEC_GRIDS && tasks < SPEC_TASKS / 2; n--)
+    for (n = 1 + draw(seed, 6); n > 0 && sp->n_grids + 2 < SPEC_GRIDS && tasks < SPEC_TASKS / 2;
+         n--) {
         random_grid(sp, seed, &tasks, s);
+        if (!sp->sets || sp->cuts || sp->n_tensors || draw(seed, 3)) continue;
+        sp->cuts = sp->sets & (1u + draw(seed, 3));
+        sp->cutter = sp->n_grids;
+        if (sp->cuts) setter_grid(sp, seed, &tasks);
+    }
+    if (sp->sets) setter_grid(sp, seed, &tasks);
     for (n = draw(seed, 8); n > 0 && sp->n_events < SPEC_EVENTS; n--)
         random_event(sp, seed, backward, &elements);
     mend(sp, seed, o);
@@ -398,7 +414,7 @@ static uint32_t any_stride(uint64_t *seed)
 /* ---- one graph ---- */
 
 typedef struct tally {
-    uint32_t graphs, refused[64], ran, launches, tasks, buckets, tensors, ahead;
+    uint32_t graphs, refused[64], ran, launches, tasks, buckets, tensors, ahead, sets, cuts;
 } tally;
 
 /* Builds the plan; whether it must be refused, and why, the oracle says. Null: it was refused, or the test failed. */
@@ -457,6 +473,28 @@ static spec_values any_values(const plain_rig *r, uint64_t *seed, view *v, view 
     return values;
 }
 
+/* What the run sets, from the first step of a launch on. */
+static void random_steps(plain_rig *r, const spec_values *first, uint64_t *seed)
+{
+    const spec *sp = r->sp;
+    uint32_t i, s;
+    for (i = 0; i <= SPEC_STEPS; i++) {
+        r->step_values[i] = *first;
+        for (s = 0; i && s < sp->n_symbols; s++) {
+            const spec_symbol *symbol = &sp->symbols[s];
+            if (!(sp->sets >> s & 1)) continue;
+            r->step_values[i].of[s] =
+                draw(seed, 4) ? symbol->min + draw(seed, (uint32_t)(symbol->max - symbol->min) + 1)
+                              : r->step_values[i - 1].of[s];
+        }
+        r->cut_values[i] = r->step_values[i];
+        for (s = 0; s < sp->n_symbols; s++)
+            if (sp->cuts >> s & 1)
+                r->cut_values[i].of[s] -=
+                    draw(seed, (uint32_t)(r->step_values[i].of[s] - sp->symbols[s].min) + 1);
+    }
+}
+
 static void run(test_run *t, plain_rig *r, uint64_t *seed, tally *n)
 {
     static oracle_step tensors[SPEC_STEPS];
@@ -467,7 +505,11 @@ static void run(test_run *t, plain_rig *r, uint64_t *seed, tally *n)
         view v, asked;
         const spec_values values = any_values(r, seed, &v, &asked);
         fleet_status status;
-        for (i = 0; i < SPEC_STEPS; i++) random_values(sp, &v, &asked, &tensors[i], seed);
+        random_steps(r, &values, seed);
+        for (i = 0; i < SPEC_STEPS; i++) {
+            asked = plain_asked(r, &values, i);
+            random_values(sp, &v, &asked, &tensors[i], seed);
+        }
         r->deep = draw(seed, 2);
         status = plain_launch(t, r, &values, steps, tensors, tensors);
         n->launches++, n->tasks += v.n_tasks * steps;
@@ -611,6 +653,7 @@ static void print_spec(const spec *sp)
             printf("%s %lld", k ? "" : " buckets", (long long)s->buckets[k]);
         printf("\n");
     }
+    if (sp->sets) printf("    set: %#x, cut by g%u: %#x\n", sp->sets, sp->cutter, sp->cuts);
     for (i = 0; i < sp->n_grids; i++) {
         const spec_grid *g = &sp->grids[i];
         printf("    g%u %s [", i, levels[g->level]);
@@ -681,12 +724,13 @@ static void one_graph(test_run *t, uint64_t number, tally *n)
         const uint32_t epoch = draw(&seed, 2) ? draw(&seed, 0xffffffffu) : epochs[draw(&seed, 4)];
         uint32_t i;
         r->rng = seed;
+        n->sets += sp.sets != 0, n->cuts += sp.cuts != 0;
         n->ran++, n->buckets += r->n_buckets > 1, n->tensors += sp.n_tensors != 0;
         for (i = 0; i < r->plan->n_grids; i++)
             if (grids_of(r->plan)[i].runs_ahead) break;
         n->ahead += i < r->plan->n_grids;
         if (plain_open(t, r, epoch)) run(t, r, &seed, n);
-        if (sp.n_tensors && !t->failed_here && draw(&seed, 2)) run_broken(t, r, &seed);
+        if (sp.n_tensors && !sp.sets && !t->failed_here && draw(&seed, 2)) run_broken(t, r, &seed);
         plain_close(r);
     }
     fleet_plan_free(r->plan);
@@ -721,8 +765,8 @@ static void random_graphs(test_run *t)
     if (getenv("FLEET_TEST_VERBOSE")) {
         printf(
             "    %u graphs, %u ran in %u launches of %u tasks; %u with buckets, %u with run-time "
-            "tensors, %u that run ahead\n",
-            n.graphs, n.ran, n.launches, n.tasks, n.buckets, n.tensors, n.ahead);
+            "tensors, %u that run ahead, %u that set symbols, %u that cut them\n",
+            n.graphs, n.ran, n.launches, n.tasks, n.buckets, n.tensors, n.ahead, n.sets, n.cuts);
         for (i = 1; i < FLEET_STATUS_COUNT; i++)
             if (n.refused[i])
                 printf("    %u times %s\n", n.refused[i], fleet_status_name((fleet_status)i));
@@ -733,6 +777,8 @@ static void random_graphs(test_run *t)
     CHECK(n.buckets > n.graphs / 10);
     CHECK(n.tensors > n.graphs / 20);
     CHECK(n.ahead > n.graphs / 200);
+    CHECK(n.sets > n.graphs / 20);
+    CHECK(n.cuts > n.graphs / 50);
     CHECK(n.refused[FLEET_ERROR_MAP_RANGE] > n.graphs / 200);
     CHECK(n.refused[FLEET_ERROR_NEVER_NOTIFIED] > n.graphs / 200);
     CHECK(n.refused[FLEET_ERROR_CYCLE] > n.graphs / 200);
