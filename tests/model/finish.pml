@@ -44,7 +44,7 @@
 #endif
 
 byte count;           /* arrivals at the step event, over all launches */
-byte word = 1;        /* a task that ran alone has stored its epoch */
+byte word = 1;        /* the epoch in which a task asked for the end, 0: none; a task that ran alone has stored its own */
 byte flying[WORKERS]; /* a store of the word; 0: none */
 byte old[WORKERS];    /* what a load that is not newer than the last acquire may find */
 byte epoch, first, exited, ready;
@@ -125,7 +125,7 @@ end:
                 acquire();
                 load();
 #ifdef BROKEN_ANY_EPOCH
-                done = seen >= first
+                done = seen != 0
 #else
                 done = seen == e
 #endif
@@ -159,7 +159,7 @@ end:
             /* fleeti_dynamic_poll: nothing is ready */
             acquire();
             load();
-            seen = (seen >= first && seen < first + STEPS - 1 -> seen : first + STEPS - 1);
+            seen = (seen -> seen : first + STEPS - 1);
             found = count;
             done = found >= WORKERS * seen;
             e = seen;
@@ -212,7 +212,7 @@ init
         d_step
         {
 #ifndef BROKEN_WORD_STAYS
-            word = epoch;
+            word = 0;
 #endif
             first = epoch + 1;
             asked = 0;
@@ -232,7 +232,7 @@ init
         /* fleeti_leave, by the last one */
         d_step
         {
-            early = word - epoch >= 1 && word - epoch <= STEPS;
+            early = word != 0;
 #ifdef BROKEN_EPOCH_OF_ALL
             early = 0;
 #endif
