@@ -491,15 +491,15 @@ FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *line
                                                         uint32_t slices, uint32_t worker,
                                                         uint32_t workers);
 
-/* FLEET_FOR_TILES(walk, &linear, ctx) { ... } in a tile of a device- or chiplet-task runs its body once for each
+/* FLEET_FOR_TILES(tile, &linear, ctx) { ... } in a tile of a device- or chiplet-task runs its body once for each
    output tile that this worker computes, with a fleet_tile_iterator of that name. ctx is the tile's fleet_ctx, by name. */
-#define FLEET_FOR_TILES(walk, linear, ctx)                                                         \
-    for (fleet_tile_iterator walk = fleet_tile_begin_slice(linear, (ctx).slice, (ctx).slices,      \
+#define FLEET_FOR_TILES(tile, linear, ctx)                                                         \
+    for (fleet_tile_iterator tile = fleet_tile_begin_slice(linear, (ctx).slice, (ctx).slices,      \
                                                            (ctx).tile_index, (ctx).tile_num);      \
-         walk.more; fleet_tile_next(&walk))
+         tile.more; fleet_tile_next(&tile))
 
 /* The share of a wave where the waves of a workgroup divide a tile's k: whole tiles of tile_k. */
-FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *walk, uint32_t wave,
+FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *tile, uint32_t wave,
                                              uint32_t waves);
 
 /* Bytes of LDS that fleet_block_reduce_add takes for n sums in a workgroup of that many threads. */
@@ -3371,7 +3371,7 @@ FLEET_DEVICE fleet_status fleet_pause(uint32_t *tries)
     return fleeti_pause(NULL, tries);
 }
 
-/* ---- tile walks, sums over the waves ---- */
+/* ---- tile iterators, sums over the waves ---- */
 
 FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *linear, uint32_t slice,
                                                         uint32_t slices, uint32_t worker,
@@ -3390,12 +3390,12 @@ FLEET_DEVICE fleet_tile_iterator fleet_tile_begin_slice(const fleet_linear *line
     return fleet_tile_begin(&l, &part, fleeti_uniform(worker), fleeti_uniform(workers));
 }
 
-FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *walk, uint32_t wave,
+FLEET_DEVICE fleet_k_range fleet_tile_wave_k(const fleet_tile_iterator *tile, uint32_t wave,
                                              uint32_t waves)
 {
     fleet_k_range k;
-    k.first = walk->first_k, k.count = walk->k;
-    return fleet_split_k(k, walk->linear.tile_k, wave, waves);
+    k.first = tile->first_k, k.count = tile->k;
+    return fleet_split_k(k, tile->linear.tile_k, wave, waves);
 }
 
 FLEET_DEVICE void fleeti_reduce_add(fleeti_thread self, float *sum, uint32_t n, float *lds)

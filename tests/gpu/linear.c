@@ -87,9 +87,9 @@ static int covered(test_run *t, const fleet_linear *l, uint32_t slices, uint32_t
         }
         NEED(next_k == p.first_k + p.k);
         for (uint32_t w = 0; w < workers; w++)
-            for (fleet_tile_iterator walk = fleet_tile_begin(l, &p, w, workers); walk.more;
-                 fleet_tile_next(&walk))
-                NEED(done[walk.m][walk.n]++ < slices);
+            for (fleet_tile_iterator tile = fleet_tile_begin(l, &p, w, workers); tile.more;
+                 fleet_tile_next(&tile))
+                NEED(done[tile.m][tile.n]++ < slices);
     }
     NEED(next_k == l->k);
     if (l->split == FLEET_SPLIT_K)
@@ -159,12 +159,12 @@ FLEET_DEVICE uint32_t slab_of(const product *p, uint32_t slice)
 {
     return p->linear.split == FLEET_SPLIT_K ? slice : 0;
 }
-FLEET_DEVICE void count_tile(const product *p, uint32_t slab, const fleet_tile_iterator *walk)
+FLEET_DEVICE void count_tile(const product *p, uint32_t slab, const fleet_tile_iterator *tile)
 {
-    const uint32_t tile =
-        (slab * fleet_linear_m_tiles(&p->linear) + walk->m) * fleet_linear_n_tiles(&p->linear) +
-        walk->n;
-    if (fleet_thread_id() == 0) fleet_add_relaxed_device(p->counted + tile, 1);
+    const uint32_t index =
+        (slab * fleet_linear_m_tiles(&p->linear) + tile->m) * fleet_linear_n_tiles(&p->linear) +
+        tile->n;
+    if (fleet_thread_id() == 0) fleet_add_relaxed_device(p->counted + index, 1);
 }
 FLEET_DEVICE float *place(const product *p, uint32_t slab, uint32_t row, uint32_t column)
 {
@@ -176,16 +176,16 @@ FLEET_TILE(multiply, product)
 {
     const uint32_t slab = slab_of(args, ctx.slice);
     FLEET_UNUSED(at);
-    FLEET_FOR_TILES(walk, &args->linear, ctx)
+    FLEET_FOR_TILES(tile, &args->linear, ctx)
     {
         fleet_k_range k;
-        k.first = walk.first_k, k.count = walk.k;
-        for (uint32_t i = ctx.thread; i < walk.rows * walk.columns; i += ctx.threads) {
-            const uint32_t row = walk.row + i / walk.columns;
-            const uint32_t column = walk.column + i % walk.columns;
+        k.first = tile.first_k, k.count = tile.k;
+        for (uint32_t i = ctx.thread; i < tile.rows * tile.columns; i += ctx.threads) {
+            const uint32_t row = tile.row + i / tile.columns;
+            const uint32_t column = tile.column + i % tile.columns;
             fleet_store_nt4(place(args, slab, row, column), bits_of(dot(args, row, column, k)));
         }
-        count_tile(args, slab, &walk);
+        count_tile(args, slab, &tile);
     }
     return FLEET_OK;
 }
@@ -196,10 +196,10 @@ FLEET_TILE(multiply_by_waves, product)
     const uint32_t slab = slab_of(args, ctx.slice), lanes = fleet_wave_size();
     FLEET_LDS(float, lds, SUMS *LANES);
     FLEET_UNUSED(at);
-    FLEET_FOR_TILES(walk, &args->linear, ctx)
+    FLEET_FOR_TILES(tile, &args->linear, ctx)
     {
-        const uint32_t elements = walk.rows * walk.columns;
-        const fleet_k_range k = fleet_tile_wave_k(&walk, ctx.thread / lanes, ctx.threads / lanes);
+        const uint32_t elements = tile.rows * tile.columns;
+        const fleet_k_range k = fleet_tile_wave_k(&tile, ctx.thread / lanes, ctx.threads / lanes);
         for (uint32_t first = 0; first < elements; first += SUMS * lanes) {
             float sum[SUMS];
             for (uint32_t j = 0; j < SUMS; j++) {
@@ -207,17 +207,17 @@ FLEET_TILE(multiply_by_waves, product)
                 sum[j] = 0;
                 if (i < elements)
                     sum[j] =
-                        dot(args, walk.row + i / walk.columns, walk.column + i % walk.columns, k);
+                        dot(args, tile.row + i / tile.columns, tile.column + i % tile.columns, k);
             }
             fleet_reduce_add(&ctx, sum, SUMS, lds);
             for (uint32_t j = 0; j < SUMS && fleet_wave_id() == 0; j++) {
                 const uint32_t i = first + j * lanes + fleet_lane();
                 if (i < elements)
-                    *place(args, slab, walk.row + i / walk.columns,
-                           walk.column + i % walk.columns) = sum[j];
+                    *place(args, slab, tile.row + i / tile.columns,
+                           tile.column + i % tile.columns) = sum[j];
             }
         }
-        count_tile(args, slab, &walk);
+        count_tile(args, slab, &tile);
     }
     return FLEET_OK;
 }

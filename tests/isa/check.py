@@ -611,13 +611,13 @@ def check_policies(kernels, r, arch):
         r.check(name + "/together", not [i for i in between if i.op == "s_waitcnt"], "a wait between the loads")
 
 
-def check_walk(listing, r):
+def check_tile_iterator(listing, r):
     """On the way from tile to tile nothing is divided, but on the branch into a last, narrower window."""
-    k = listing.kernels["walk"]
-    check_registers(listing, "walk", r)
+    k = listing.kernels["tile_iterator"]
+    check_registers(listing, "tile_iterator", r)
     stores = k.find(lambda i: i.store)
     around = k.reach(stores, avoid=lambda i: i.op.startswith("v_rcp"))
-    r.check("walk/divisions", bool(stores) and set(stores) <= around, "a division on every way to the next tile")
+    r.check("tile_iterator/divisions", bool(stores) and set(stores) <= around, "a division on every way to the next tile")
 
 
 def check_reduce_add(listing, r):
@@ -974,7 +974,7 @@ def kernels(arch, include, work, flags=(), dis=False):
     stream = Report(label + "/stream_loop/")
     if "-DLOOP" not in flags:
         check_policies(listing.kernels, r, arch)
-        check_walk(listing, r)
+        check_tile_iterator(listing, r)
         check_reduce_add(listing, r)
         if arch != "gfx90a":
             check_by_hand(listing, r, L1 in flags)

@@ -171,8 +171,8 @@ VIEW(4, uint32_t)
 VIEW(8, uint64_t)
 VIEW(16, fleet_quad)
 
-/* A store for each tile of a walk. */
-KERNEL walk(const fleet_linear *linear, const uint32_t *share, float *z)
+/* A store for each tile of an iterator. */
+KERNEL tile_iterator(const fleet_linear *linear, const uint32_t *share, float *z)
 {
     const fleet_tile_iterator first =
         fleet_tile_begin_slice(linear, share[0], share[1], share[2], share[3]);
@@ -276,15 +276,15 @@ FLEET_TILE(reduce, tiles)
 }
 
 /* An iterator over tiles; its waves divide k, and their sums are added. */
-FLEET_TILE(walked, tiles)
+FLEET_TILE(iterated, tiles)
 {
     const fleet_view b = fleet_view_of(args->b);
     FLEET_LDS(float, lds, 4 * 256);
-    FLEET_FOR_TILES(walk, &args->linear, ctx)
+    FLEET_FOR_TILES(tile, &args->linear, ctx)
     {
-        const fleet_k_range k = fleet_tile_wave_k(&walk, fleet_wave_id(), fleet_wave_count());
-        const uint32_t row = walk.row + fleet_lane() % walk.rows;
-        const uint32_t column = walk.column + fleet_lane() % walk.columns;
+        const fleet_k_range k = fleet_tile_wave_k(&tile, fleet_wave_id(), fleet_wave_count());
+        const uint32_t row = tile.row + fleet_lane() % tile.rows;
+        const uint32_t column = tile.column + fleet_lane() % tile.columns;
         float sum[4] = {0, 0, 0, 0};
         for (uint32_t i = k.first; i < k.first + k.count; i++) {
             const float x = args->a[(size_t)row * args->linear.k + i];
@@ -298,7 +298,7 @@ FLEET_TILE(walked, tiles)
     return FLEET_OK;
 }
 
-#define TILES(TILE, P) TILE(P, multiply) TILE(P, reduce) TILE(P, walked)
+#define TILES(TILE, P) TILE(P, multiply) TILE(P, reduce) TILE(P, iterated)
 FLEET_DISPATCH(tiles, TILES)
 
 KERNEL worker_loop(fleet_run run, const tiles *args)

@@ -140,7 +140,7 @@ MUTANTS = [
     M("barrier after the acquire", DEVICE, "fleeti_broadcast", "fleeti_barrier(self);", sim="device1"),
     M("barrier before a wait", DEVICE, "fleeti_event_wait", "fleeti_block_any_rearm();", ";", sim="wait"),
     M("barrier before a test", DEVICE, "fleeti_event_test", "fleeti_block_any_rearm();", ";", sim="test"),
-    # cache policy, walks, sums over waves
+    # cache policy, tile iterators, sums over waves
     M("streaming load of 4: a plain one", DEVICE, "fleet_load_streaming4", 'FLEETI_LOAD_STREAMING(v, at, "dword");', "v = *(const uint32_t *)at;", sim=None, why=HINT),
     M("streaming load of 16: the width", DEVICE, "fleet_load_streaming16", "dwordx4", "dwordx3", sim=None, why=OTHER_TEST),
     M("four streaming loads: one without nt", DEVICE, "fleet_load_streaming64", "%2, %6, off sc1 nt", "%2, %6, off sc1", sim=None, why=HINT),
@@ -149,7 +149,7 @@ MUTANTS = [
     M("streaming store: a plain one", DEVICE, "fleet_store_nt16", "__builtin_nontemporal_store(v, FLEETI_AT(fleeti_vector, at));",
       "*FLEETI_AT(fleeti_vector, at) = v;", sim=None, why=HINT),
     M("fresh load: of workgroup scope", DEVICE, "fleet_load_coherent8", "__HIP_MEMORY_SCOPE_AGENT", "__HIP_MEMORY_SCOPE_WORKGROUP", sim=None, why=OTHER_TEST),
-    M("walk: a division for each tile", GRAPH, "fleet_tile_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
+    M("tile iterator: a division for each tile", GRAPH, "fleet_tile_next", "if (w->before < w->across && w->across - w->before < w->width)", "if (1)", sim=None, why=OTHER_TEST),
     M("sums over waves: the barriers", DEVICE, "fleeti_barrier", "fleet_block_barrier();", ";", sim=None, why=OTHER_TEST),
     M("fence of the wave barrier", DEVICE, "fleet_wave_barrier", '__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");', sim=None, why=COMPILER, isa="ir"),
     # atomics with their order in the name
