@@ -149,7 +149,7 @@
           release  fleeti_producer_begin_task: store     acquire  fleeti_pipeline_begins     red  tests/gpu/stream.c
        21 the current task has ended. The tile's reads -> the producer     carrier  begun
           release  fleeti_pipeline_begun, after the barrier that ends the task     acquire  fleeti_producer_task_ended
-          red      tests/gpu/stream.c, pieces_left_behind; S stages
+          red      tests/gpu/stream.c, stages_left_unread; S stages
        22 flagged data: results with the task's tag in the same 16-byte store, which is read as a whole. It orders nothing;
           the reader polls until the tag is its own. Not in the headers; examples/qwen3:
           store_kv_partial, store_split_k, share_scales -> combine_kv_splits, add_partials, load_scales
@@ -4026,14 +4026,14 @@ FLEET_DEVICE void fleet_producer_copy(fleet_producer *p, const void *at, uint32_
     if (p->over) return;
     FLEETI_ROLLED
     while (bytes) {
-        const uint32_t piece = bytes < p->ring.stage_bytes ? bytes : p->ring.stage_bytes;
+        const uint32_t part = bytes < p->ring.stage_bytes ? bytes : p->ring.stage_bytes;
         if (!fleeti_producer_stage_is_free(p) && !fleeti_producer_await_stage(p)) {
             p->over = 1;
             return;
         }
         fleeti_copies_throttle(&p->begun, p->pace);
-        fleeti_stage_fill(&p->ring, &p->copies, p->stage, p->use, from, piece);
-        from += piece, bytes -= piece;
+        fleeti_stage_fill(&p->ring, &p->copies, p->stage, p->use, from, part);
+        from += part, bytes -= part;
         if (++p->stage == p->ring.stages) p->stage = 0, p->use++;
     }
 }

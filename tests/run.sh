@@ -810,7 +810,7 @@ group_cuda() {
             *:examples/0*) sanitized "$name" "$(stem "$file")" ;;
             racecheck:*/ring.c | racecheck:*/events.c) sanitized "$name" "$(stem "$file")" ;;
             racecheck:*) ;; # knows barriers alone (tests/README.md)
-            *:*/stream.c) sanitized "$name" stream pieces_left_behind ;;
+            *:*/stream.c) sanitized "$name" stream stages_left_unread ;;
             esac
         done
     done

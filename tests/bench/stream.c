@@ -90,7 +90,7 @@ FLEET_TILE(product, phase)
 {
     const uint32_t warp = ctx.thread / 32, lane = ctx.thread % 32;
     __nv_bfloat16 *x = (__nv_bfloat16 *)ctx.lds;
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     const phase f = *args;
     uint32_t index = 0;
     FLEET_UNUSED(at);
@@ -100,14 +100,14 @@ FLEET_TILE(product, phase)
          r += ctx.tile_num, index++) {
         float sum = 0;
         if (index % WARPS != warp) {
-            fleet_stages_skip(&weights, f.units);
+            fleet_stages_skip(&consumer, f.units);
             continue;
         }
         for (uint32_t k = 0; k < f.units; k++) {
-            const void *w = fleet_stage_acquire(&weights);
-            if (!w) return fleet_consumer_status(&weights);
+            const void *w = fleet_stage_acquire(&consumer);
+            if (!w) return fleet_consumer_status(&consumer);
             sum = dot_slot(w, x + k * UNIT, lane, sum);
-            fleet_stage_release(&weights, 1);
+            fleet_stage_release(&consumer, 1);
         }
         put_row(&f, r, sum, lane);
     }

@@ -38,11 +38,11 @@ FLEET_PRODUCER(relax_ahead, mesh)
 }
 FLEET_TILE(relax_ahead, mesh)
 {
-    fleet_consumer weights = fleet_consumer_open(&ctx);
-    const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-    if (!piece) return fleet_consumer_status(&weights);
-    relax_cell(&ctx, args, (uint32_t)at[0], piece[at[0]]);
-    fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
+    const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+    if (!stage) return fleet_consumer_status(&consumer);
+    relax_cell(&ctx, args, (uint32_t)at[0], stage[at[0]]);
+    fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
     return FLEET_OK;
 }
 /* After all cells of the step. */

@@ -19,15 +19,15 @@
 
 /* What task i declares and takes, by i mod TAKE_KINDS. */
 typedef enum take_kind {
-    TAKE_SHARED,   /* all waves take all pieces */
-    TAKE_TURNS,    /* each piece is one wave's */
+    TAKE_SHARED,   /* all waves take all stages */
+    TAKE_TURNS,    /* each stage is one wave's */
     TAKE_HALF,     /* half of them, and stops */
     TAKE_NOTHING,  /* declares, but does not look */
     TAKE_KEEP,     /* takes what fits the ring, and releases none */
     TAKE_NONE,     /* declares nothing */
     TAKE_LONG,     /* in turns, several times round the ring */
     TAKE_TENSOR,   /* what a task of this launch has chosen */
-    TAKE_TOGETHER, /* all waves take some pieces at once */
+    TAKE_TOGETHER, /* all waves take some stages at once */
     TAKE_KINDS
 } take_kind;
 
@@ -42,7 +42,7 @@ typedef struct takes { /* what every tile sees */
     uint32_t *recalled; /* [MOST_TASKS]: the same of `recall` */
     uint32_t *left;     /* [2][MOST_TASKS][LEFT_WORDS]: by `leave`, in even and in odd steps */
     uint32_t bad;       /* bad_kind of task 0 */
-    uint32_t slots, slot_bytes;
+    uint32_t ring_stages, stage_bytes;
 } takes;
 
 FLEET_HOST_DEVICE uint32_t first_word(uint32_t task, uint32_t span)
@@ -57,12 +57,12 @@ FLEET_HOST_DEVICE uint32_t span_count(uint32_t task)
 }
 FLEET_HOST_DEVICE uint32_t span_words(const takes *args, uint32_t task, uint32_t span)
 {
-    if (task % TAKE_KINDS == TAKE_LONG) return args->slots * args->slot_bytes / 4 * 2 + 4;
-    return 4 * (1 + (task * 7 + span * 13) % 300); /* 16 bytes to several slots */
+    if (task % TAKE_KINDS == TAKE_LONG) return args->ring_stages * args->stage_bytes / 4 * 2 + 4;
+    return 4 * (1 + (task * 7 + span * 13) % 300); /* 16 bytes to several stages */
 }
-FLEET_HOST_DEVICE uint32_t pieces_of(const takes *args, uint32_t words)
+FLEET_HOST_DEVICE uint32_t stages_of(const takes *args, uint32_t words)
 {
-    return (words * 4 + args->slot_bytes - 1) / args->slot_bytes;
+    return (words * 4 + args->stage_bytes - 1) / args->stage_bytes;
 }
 /* A tensor's task begins where `choose` said. */
 FLEET_DEVICE uint32_t task_first(const takes *args, uint32_t task, uint32_t span)
@@ -84,49 +84,51 @@ FLEET_PRODUCER(take, takes)
 {
     const uint32_t task = (uint32_t)at[0];
     FLEET_UNUSED(ctx);
-    fleet_producer_throttle(producer, task % 5 * 250); /* also as soon as there is a slot */
+    fleet_producer_throttle(producer, task % 5 * 250); /* also as soon as a stage is free */
     if (task % TAKE_KINDS == TAKE_TENSOR && !fleet_producer_await_task(producer)) return;
     for (uint32_t k = 0; k < span_count(task); k++)
         fleet_producer_copy(producer, args->weights + task_first(args, task, k),
                             4 * span_words(args, task, k));
     if (task == 0 && args->bad == BAD_KEEP)
-        fleet_producer_copy(producer, args->weights, 64 * args->slot_bytes);
+        fleet_producer_copy(producer, args->weights, 64 * args->stage_bytes);
     if (task == 0 && args->bad == BAD_SPAN) fleet_producer_copy(producer, args->weights + 1, 16);
 }
-/* The pieces of each span, some at once: they are neighbours in the ring, or in the span itself. */
+/* The stages of each span, some at once: they are neighbours in the ring, or in the span itself. */
 FLEET_DEVICE fleet_status take_together(const fleet_ctx *ctx, const takes *args, uint32_t task,
                                         uint32_t *sum)
 {
-    const uint32_t most = args->slot_bytes / 4, together = args->slots < 3 ? args->slots : 3;
+    const uint32_t most = args->stage_bytes / 4,
+                   together = args->ring_stages < 3 ? args->ring_stages : 3;
     const uint32_t waves = ctx->threads / fleet_wave_size();
-    fleet_consumer weights = fleet_consumer_open(ctx);
+    fleet_consumer consumer = fleet_consumer_open(ctx);
     uint32_t tries = 0;
     uint64_t since = 0;
     for (uint32_t k = 0; k < span_count(task); k++) {
-        const uint32_t words = span_words(args, task, k), pieces = pieces_of(args, words);
-        for (uint32_t i = 0; i < pieces; i += together) {
-            const uint32_t n = pieces - i < together ? pieces - i : together;
-            const uint32_t slot = fleet_stage_index(&weights);
-            const uint32_t end = i + n < pieces ? (i + n) * most : words;
-            const uint32_t *first = (const uint32_t *)fleet_stages_acquire(&weights, n);
-            if (!first) return fleet_consumer_status(&weights);
+        const uint32_t words = span_words(args, task, k), stages = stages_of(args, words);
+        for (uint32_t i = 0; i < stages; i += together) {
+            const uint32_t n = stages - i < together ? stages - i : together;
+            const uint32_t first_stage = fleet_stage_index(&consumer);
+            const uint32_t end = i + n < stages ? (i + n) * most : words;
+            const uint32_t *first = (const uint32_t *)fleet_stages_acquire(&consumer, n);
+            if (!first) return fleet_consumer_status(&consumer);
             for (uint32_t w = i * most + ctx->thread; w < end; w += ctx->threads) {
                 const uint32_t ahead = w / most - i;
 #if defined(FLEET_HOST)
-                const uint32_t *piece = first + ahead * most;
+                const uint32_t *stage = first + ahead * most;
 #else
-                const uint32_t wrapped = slot + ahead < args->slots ? 0 : args->slots;
-                const uint32_t *piece = first + (int32_t)(ahead - wrapped) * (int32_t)most;
+                const uint32_t wrapped =
+                    first_stage + ahead < args->ring_stages ? 0 : args->ring_stages;
+                const uint32_t *stage = first + (int32_t)(ahead - wrapped) * (int32_t)most;
 #endif
-                *sum += piece[w % most] ^ w;
+                *sum += stage[w % most] ^ w;
             }
-            FLEET_UNUSED(slot);
-            fleet_stages_release(&weights, n, waves);
+            FLEET_UNUSED(first_stage);
+            fleet_stages_release(&consumer, n, waves);
         }
     }
-    return fleet_consumer_pause(&weights, &tries, &since);
+    return fleet_consumer_pause(&consumer, &tries, &since);
 }
-/* Where there is no next piece, the other waves may still have one, and wait at the tile's barrier: so this returns
+/* Where there is no next stage, the other waves may still have one, and wait at the tile's barrier: so this returns
    to the tile, which comes there. */
 FLEET_DEVICE fleet_status take_pieces(const fleet_ctx *ctx, const takes *args, uint32_t task,
                                       uint32_t *sum)
@@ -136,35 +138,35 @@ FLEET_DEVICE fleet_status take_pieces(const fleet_ctx *ctx, const takes *args, u
     const uint32_t alone = kind == TAKE_TURNS || kind == TAKE_LONG;
     const uint32_t keeps =
         kind == TAKE_KEEP || (task == 0 && (args->bad == BAD_KEEP || args->bad == BAD_MORE));
-    fleet_consumer weights = fleet_consumer_open(ctx);
+    fleet_consumer consumer = fleet_consumer_open(ctx);
     uint32_t index = 0;
     for (uint32_t k = 0; k < span_count(task); k++) {
-        const uint32_t words = span_words(args, task, k), pieces = pieces_of(args, words);
-        for (uint32_t i = 0; i < pieces; i++, index++) {
-            const uint32_t most = args->slot_bytes / 4;
-            const uint32_t n = i + 1 < pieces ? most : words - i * most;
-            const uint32_t *piece;
-            if (kind == TAKE_HALF && 2 * index >= pieces) return FLEET_OK;
-            if (kind == TAKE_KEEP && index == args->slots) return FLEET_OK;
+        const uint32_t words = span_words(args, task, k), stages = stages_of(args, words);
+        for (uint32_t i = 0; i < stages; i++, index++) {
+            const uint32_t most = args->stage_bytes / 4;
+            const uint32_t n = i + 1 < stages ? most : words - i * most;
+            const uint32_t *stage;
+            if (kind == TAKE_HALF && 2 * index >= stages) return FLEET_OK;
+            if (kind == TAKE_KEEP && index == args->ring_stages) return FLEET_OK;
             if (alone && index % waves != wave) {
-                fleet_stages_skip(&weights, 1);
+                fleet_stages_skip(&consumer, 1);
                 continue;
             }
-            piece = (const uint32_t *)fleet_stage_acquire(&weights);
-            if (!piece) return fleet_consumer_status(&weights);
+            stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+            if (!stage) return fleet_consumer_status(&consumer);
             if (kind == TAKE_TENSOR && /* of this step */
-                piece[0] != args->weights[task_first(args, task, k) + i * most])
+                stage[0] != args->weights[task_first(args, task, k) + i * most])
                 return FLEET_ERROR_ARGUMENT;
             if (alone || wave == index % waves)
                 for (uint32_t w = ctx->thread % lanes; w < n; w += lanes)
-                    *sum += piece[w] ^ (w + i * most);
-            if (!keeps) fleet_stage_release(&weights, alone ? 1 : waves);
+                    *sum += stage[w] ^ (w + i * most);
+            if (!keeps) fleet_stage_release(&consumer, alone ? 1 : waves);
         }
     }
-    if (task == 0 && args->bad == BAD_MORE && !fleet_stage_acquire(&weights))
-        return fleet_consumer_status(&weights);
+    if (task == 0 && args->bad == BAD_MORE && !fleet_stage_acquire(&consumer))
+        return fleet_consumer_status(&consumer);
     for (uint32_t i = 0; task == 0 && args->bad == BAD_KEEP && i < 64; i++)
-        if (!fleet_stage_acquire(&weights)) return fleet_consumer_status(&weights);
+        if (!fleet_stage_acquire(&consumer)) return fleet_consumer_status(&consumer);
     return FLEET_OK;
 }
 FLEET_TILE(take, takes)
@@ -200,17 +202,17 @@ FLEET_PRODUCER(part, takes)
 }
 FLEET_TILE(part, takes)
 {
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     fleet_status status = FLEET_OK;
     uint32_t sum = 0;
     for (uint32_t c = ctx.slice + ctx.slices * ctx.tile_index; c < CHUNKS && !status;
          c += ctx.slices * ctx.tile_num) {
-        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-        if (!piece) {
-            status = fleet_consumer_status(&weights);
+        const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+        if (!stage) {
+            status = fleet_consumer_status(&consumer);
         } else {
-            for (uint32_t w = ctx.thread; w < 256; w += ctx.threads) sum += piece[w] ^ (c + w);
-            fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
+            for (uint32_t w = ctx.thread; w < 256; w += ctx.threads) sum += stage[w] ^ (c + w);
+            fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
         }
     }
     fleet_add_relaxed_device(args->parts + at[0], sum);
@@ -249,16 +251,16 @@ FLEET_PRODUCER(recall, takes)
 }
 FLEET_TILE(recall, takes)
 {
-    const uint32_t task = (uint32_t)at[0], most = args->slot_bytes / 4;
+    const uint32_t task = (uint32_t)at[0], most = args->stage_bytes / 4;
     const uint32_t words = left_words(task, ctx.epoch - 1);
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     uint32_t sum = 0;
     for (uint32_t from = 0; from < words; from += most) {
-        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-        if (!piece) return fleet_consumer_status(&weights);
+        const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+        if (!stage) return fleet_consumer_status(&consumer);
         for (uint32_t w = ctx.thread; w < most && from + w < words; w += ctx.threads)
-            sum += piece[w] ^ (from + w);
-        fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
+            sum += stage[w] ^ (from + w);
+        fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
     }
     fleet_add_relaxed_device(args->recalled + task, sum);
     return FLEET_OK;
@@ -294,7 +296,7 @@ FLEET_KERNEL(wide_kernel, wide, 256)
 }
 
 /* Queues of tasks that declare as much as their neighbours, and take all of it or nothing: after a task that took nothing
-   the next one comes to its first pieces while those that were left still land. */
+   the next one comes to its first stages while those that were left still land. */
 #if defined(FLEET_CUDA)
 #define QUEUE_RING_BYTES 196608u
 #else
@@ -302,10 +304,10 @@ FLEET_KERNEL(wide_kernel, wide, 256)
 #endif
 #define QUEUE_TASKS 3u
 typedef struct queued {
-    const uint32_t *weights; /* [QUEUE_TASKS][pieces * slot_bytes / 4], words of queued_word */
+    const uint32_t *weights; /* [QUEUE_TASKS][stages * stage_bytes / 4], words of queued_word */
     uint32_t *wrong;         /* words that were not the task's */
     uint32_t *flag;          /* of `late` */
-    uint32_t task, pieces, slot_bytes, slots;
+    uint32_t task, stages, stage_bytes, ring_stages;
 } queued;
 FLEET_HOST_DEVICE uint32_t queued_word(uint32_t task, uint32_t w)
 {
@@ -313,33 +315,33 @@ FLEET_HOST_DEVICE uint32_t queued_word(uint32_t task, uint32_t w)
 }
 FLEET_DEVICE const uint32_t *queued_weights(const queued *args)
 {
-    return args->weights + args->task * args->pieces * (args->slot_bytes / 4);
+    return args->weights + args->task * args->stages * (args->stage_bytes / 4);
 }
-/* This wave's share of a piece. */
-FLEET_DEVICE void look_at(const queued *args, const uint32_t *piece, uint32_t index,
+/* This wave's share of a stage. */
+FLEET_DEVICE void look_at(const queued *args, const uint32_t *stage, uint32_t index,
                           uint32_t thread, uint32_t threads)
 {
-    const uint32_t words = args->slot_bytes / 4;
+    const uint32_t words = args->stage_bytes / 4;
     uint32_t wrong = 0;
     for (uint32_t w = thread; w < words; w += threads)
-        wrong += piece[w] != queued_word(args->task, index * words + w);
+        wrong += stage[w] != queued_word(args->task, index * words + w);
     if (wrong) fleet_add_relaxed_device(args->wrong, wrong);
 }
 FLEET_PRODUCER(take_all, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_producer_copy(producer, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(producer, queued_weights(args), args->stages * args->stage_bytes);
 }
 FLEET_TILE(take_all, queued)
 {
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     FLEET_UNUSED(at);
-    for (uint32_t i = 0; i < args->pieces; i++) {
-        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-        if (!piece) return fleet_consumer_status(&weights);
-        look_at(args, piece, i, ctx.thread, ctx.threads);
-        fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
+    for (uint32_t i = 0; i < args->stages; i++) {
+        const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+        if (!stage) return fleet_consumer_status(&consumer);
+        look_at(args, stage, i, ctx.thread, ctx.threads);
+        fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
     }
     return FLEET_OK;
 }
@@ -347,7 +349,7 @@ FLEET_PRODUCER(take_none, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_producer_copy(producer, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(producer, queued_weights(args), args->stages * args->stage_bytes);
 }
 FLEET_TILE(take_none, queued)
 {
@@ -356,50 +358,50 @@ FLEET_TILE(take_none, queued)
     FLEET_UNUSED(at);
     return FLEET_OK;
 }
-/* The second wave wants what comes into the first one's slots next, before these have been given back; their bytes may
+/* The second wave wants what comes into the stages of the first one next, before these are released; their bytes may
    not even be there. A wave alone takes all. */
 FLEET_PRODUCER(take_ahead, queued)
 {
     FLEET_UNUSED(ctx);
     FLEET_UNUSED(at);
-    fleet_producer_copy(producer, queued_weights(args), args->pieces * args->slot_bytes);
+    fleet_producer_copy(producer, queued_weights(args), args->stages * args->stage_bytes);
 }
 FLEET_TILE(take_ahead, queued)
 {
     const uint32_t lanes = fleet_wave_size(), wave = ctx.thread / lanes;
-    const uint32_t alone = ctx.threads == lanes, half = args->pieces / 2;
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    const uint32_t alone = ctx.threads == lanes, half = args->stages / 2;
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     FLEET_UNUSED(at);
     if (wave > 1) return FLEET_OK;
-    if (wave == 1) fleet_stages_skip(&weights, half);
-    for (uint32_t i = wave * half; i < (alone || wave ? args->pieces : half); i++) {
-        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-        if (!piece) return fleet_consumer_status(&weights);
-        look_at(args, piece, i, ctx.thread % lanes, lanes);
-        fleet_stage_release(&weights, 1);
+    if (wave == 1) fleet_stages_skip(&consumer, half);
+    for (uint32_t i = wave * half; i < (alone || wave ? args->stages : half); i++) {
+        const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+        if (!stage) return fleet_consumer_status(&consumer);
+        look_at(args, stage, i, ctx.thread % lanes, lanes);
+        fleet_stage_release(&consumer, 1);
     }
     return FLEET_OK;
 }
-/* A producer function that is still busy with the task before: until the tile has found that it cannot have its pieces. */
+/* A producer function that is still busy with the task before: until the tile has found that it cannot have its stages. */
 FLEET_PRODUCER(take_late, queued)
 {
     FLEET_UNUSED(at);
     if (ctx.task == 0) {
-        fleet_producer_copy(producer, queued_weights(args), args->slot_bytes);
+        fleet_producer_copy(producer, queued_weights(args), args->stage_bytes);
         while (!fleet_load_relaxed_device(args->flag)) {
         }
     }
 }
 FLEET_TILE(take_late, queued)
 {
-    const uint32_t *piece;
-    fleet_consumer weights;
+    const uint32_t *stage;
+    fleet_consumer consumer;
     FLEET_UNUSED(at);
     if (ctx.task == 0) return FLEET_OK;
-    weights = fleet_consumer_open(&ctx);
+    consumer = fleet_consumer_open(&ctx);
     fleet_barrier(&ctx); /* and so do the other waves */
-    piece = (const uint32_t *)fleet_stage_acquire(&weights);
-    if (piece && ctx.thread == 0) fleet_add_relaxed_device(args->wrong, 1);
+    stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+    if (stage && ctx.thread == 0) fleet_add_relaxed_device(args->wrong, 1);
     fleet_barrier(&ctx);
     if (ctx.thread == 0) fleet_store_relaxed_device(args->flag, 1);
     return FLEET_OK; /* as a tile may that needs no weights after all */
@@ -548,8 +550,8 @@ static int stand_begin(test_run *t, const setting *s, graph_kind kind, uint32_t 
     o->seen.recalled = o->seen.parts + MOST_TASKS;
     o->seen.left = (uint32_t *)o->left;
     o->seen.bad = bad;
-    o->seen.slots = is_wide ? (uint32_t)fleeti_wide_stages : (uint32_t)fleeti_takes_stages;
-    o->seen.slot_bytes =
+    o->seen.ring_stages = is_wide ? (uint32_t)fleeti_wide_stages : (uint32_t)fleeti_takes_stages;
+    o->seen.stage_bytes =
         is_wide ? (uint32_t)fleeti_wide_stage_bytes : (uint32_t)fleeti_takes_stage_bytes;
     o->kernel = is_wide ? FLEET_KERNEL_OF(wide_kernel) : FLEET_KERNEL_OF(takes_kernel);
     NEED_STATUS(fleet_device_alloc(&o->args, sizeof o->seen), FLEET_OK);
@@ -750,16 +752,16 @@ static void a_task_alone(test_run *t)
 
 typedef struct queue_ring {
     fleet_kernel kernel;
-    uint32_t slots;
+    uint32_t ring_stages;
 } queue_ring;
 #define QUEUE_RING(n) FLEET_KERNEL_OF(ring##n##_kernel), n
 
 /* A queue of three device-tasks for each worker, no event between them; with `late`, of two. `far`: the weights lie in the
    host's memory, from which copies take long. */
 static void run_queue(test_run *t, const setting *s, const queue_ring *ring, const uint32_t *tiles,
-                      uint32_t n, uint32_t pieces, uint32_t far)
+                      uint32_t n, uint32_t stages, uint32_t far)
 {
-    const uint32_t words = pieces * (QUEUE_RING_BYTES / ring->slots) / 4;
+    const uint32_t words = stages * (QUEUE_RING_BYTES / ring->ring_stages) / 4;
     const size_t bytes = (size_t)QUEUE_TASKS * words * 4;
     const uint32_t late = tiles[0] == (uint32_t)ring2_take_late;
     fleet_plan_desc desc = setting_plan_desc(s);
@@ -785,8 +787,9 @@ static void run_queue(test_run *t, const setting *s, const queue_ring *ring, con
         fleet_grid grid;
         args[k].weights = (const uint32_t *)device;
         args[k].wrong = (uint32_t *)counts, args[k].flag = (uint32_t *)counts + 32;
-        args[k].task = k, args[k].pieces = pieces;
-        args[k].slot_bytes = QUEUE_RING_BYTES / ring->slots, args[k].slots = ring->slots;
+        args[k].task = k, args[k].stages = stages;
+        args[k].stage_bytes = QUEUE_RING_BYTES / ring->ring_stages,
+        args[k].ring_stages = ring->ring_stages;
         snprintf(name, sizeof name, "task %u", k);
         grid = fleet_call_device(g, name, tiles[k], fleet_shape0(), k);
         if (!late) fleet_grid_level(g, grid, FLEET_LEVEL_DEVICE);
@@ -839,7 +842,7 @@ static void run_queues(test_run *t, const setting *s, void *kind)
     const uint32_t which = *(const uint32_t *)kind;
     if (s->schedule != FLEET_SCHEDULE_STATIC) return;
     for (uint32_t i = 0; i < sizeof rings / sizeof *rings && !t->failed_here; i++) {
-        const uint32_t slots = rings[i].slots;
+        const uint32_t ring_stages = rings[i].ring_stages;
         if (which == 2) {
             /* One worker, which runs both; and coroutines do not leave a loop that is not the kit's. */
             if (s->engine == FLEET_ENGINE_THREADS && s->topology.chiplets == 1 &&
@@ -849,12 +852,12 @@ static void run_queues(test_run *t, const setting *s, void *kind)
         }
         for (uint32_t k = 0; k < 4 && !t->failed_here; k++)
             run_queue(t, s, rings + i, queues[which], QUEUE_TASKS,
-                      which || k / 2 ? 2 * slots : slots, k % 2);
-        if (t->failed_here) printf("    ring of %u slots\n", slots);
+                      which || k / 2 ? 2 * ring_stages : ring_stages, k % 2);
+        if (t->failed_here) printf("    ring of %u stages\n", ring_stages);
     }
 }
 
-static void pieces_left_behind(test_run *t)
+static void stages_left_unread(test_run *t)
 {
     uint32_t kind = 0;
     in_settings(t, 3, run_queues, &kind);
@@ -866,7 +869,7 @@ static void a_ring_ahead(test_run *t)
     in_settings(t, 3, run_queues, &kind);
 }
 
-/* A tile whose stream does not begin in time gets no other task's pieces, and the run does not end well. */
+/* A tile whose stream does not begin in time gets no other task's stages, and the run does not end well. */
 static void a_stream_that_is_late(test_run *t)
 {
     uint32_t kind = 2;
@@ -875,7 +878,7 @@ static void a_stream_that_is_late(test_run *t)
 
 static void all(test_run *t)
 {
-    TEST(pieces_left_behind);
+    TEST(stages_left_unread);
     TEST(a_ring_ahead);
     TEST(a_stream_that_is_late);
     TEST(every_piece_once);

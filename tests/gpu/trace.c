@@ -831,13 +831,13 @@ FLEET_PRODUCER(sum_row, rows)
 }
 FLEET_TILE(sum_row, rows)
 {
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     uint32_t sum = 0;
     for (uint32_t done = 0; done < ROW_WORDS; done += 256) { /* a slot has 1024 bytes */
-        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-        if (!piece) return fleet_consumer_status(&weights);
-        for (uint32_t i = ctx.thread; i < 256; i += ctx.threads) sum += piece[i];
-        fleet_stage_release(&weights, ctx.threads / fleet_wave_size());
+        const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+        if (!stage) return fleet_consumer_status(&consumer);
+        for (uint32_t i = ctx.thread; i < 256; i += ctx.threads) sum += stage[i];
+        fleet_stage_release(&consumer, ctx.threads / fleet_wave_size());
     }
     fleet_add_relaxed_device(args->sums + at[0], sum);
     return ctx.step + 1 == args->steps ? fleet_finish(&ctx) : FLEET_OK;

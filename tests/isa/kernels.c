@@ -322,16 +322,16 @@ FLEET_PRODUCER(flow, flows)
 FLEET_TILE(flow, flows)
 {
     const uint32_t waves = ctx.threads / fleet_wave_size();
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     fleet_status status = FLEET_OK;
     float sum = 0;
     for (uint32_t i = 0; i < 32 && !status; i++) {
-        const fleet_quad *piece = (const fleet_quad *)fleet_stage_acquire(&weights);
-        if (piece) {
-            for (uint32_t w = ctx.thread; w < 512; w += ctx.threads) sum += (float)piece[w].word[0];
-            fleet_stage_release(&weights, waves);
+        const fleet_quad *stage = (const fleet_quad *)fleet_stage_acquire(&consumer);
+        if (stage) {
+            for (uint32_t w = ctx.thread; w < 512; w += ctx.threads) sum += (float)stage[w].word[0];
+            fleet_stage_release(&consumer, waves);
         } else {
-            status = fleet_consumer_status(&weights);
+            status = fleet_consumer_status(&consumer);
         }
     }
     args->sums[(size_t)at[0] * ctx.threads + ctx.thread] = sum;

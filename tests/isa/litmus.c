@@ -534,8 +534,8 @@ FLEET_KERNEL(run_tiles, tiles, THREADS)
 }
 
 /* A weight pipeline: waves read their share of a stage late, and every third task leaves half of its stages. */
-#define PIECES 10
-#define PIECE 256 /* words */
+#define STAGES 10
+#define STAGE 256 /* words */
 typedef struct flows {
     const uint32_t *weights; /* word i has i * 2654435761 */
     uint32_t *errors;
@@ -544,29 +544,29 @@ typedef struct flows {
 FLEET_PRODUCER(flow, flows)
 {
     FLEET_UNUSED(ctx);
-    fleet_producer_copy(producer, args->weights + (uint32_t)at[0] * PIECES * PIECE,
-                        PIECES * PIECE * 4);
+    fleet_producer_copy(producer, args->weights + (uint32_t)at[0] * STAGES * STAGE,
+                        STAGES * STAGE * 4);
 }
 FLEET_TILE(flow, flows)
 {
     const uint32_t waves = ctx.threads / fleet_wave_size();
-    const uint32_t pieces = at[0] % 3 == 1 ? PIECES / 2 : PIECES;
-    fleet_consumer weights = fleet_consumer_open(&ctx);
+    const uint32_t stages = at[0] % 3 == 1 ? STAGES / 2 : STAGES;
+    fleet_consumer consumer = fleet_consumer_open(&ctx);
     uint32_t wrong = 0, tries = 0;
-    for (uint32_t i = 0; i < pieces; i++) {
-        const uint32_t *piece = (const uint32_t *)fleet_stage_acquire(&weights);
-        if (!piece) return fleet_consumer_status(&weights);
+    for (uint32_t i = 0; i < stages; i++) {
+        const uint32_t *stage = (const uint32_t *)fleet_stage_acquire(&consumer);
+        if (!stage) return fleet_consumer_status(&consumer);
         for (uint32_t k = 0; k < 2 * fleet_wave_id(); k++) fleet_pause(&tries);
-        for (uint32_t w = ctx.thread; w < PIECE; w += ctx.threads)
-            wrong += piece[w] != (((uint32_t)at[0] * PIECES + i) * PIECE + w) * 2654435761u;
-        fleet_stage_release(&weights, waves);
+        for (uint32_t w = ctx.thread; w < STAGE; w += ctx.threads)
+            wrong += stage[w] != (((uint32_t)at[0] * STAGES + i) * STAGE + w) * 2654435761u;
+        fleet_stage_release(&consumer, waves);
     }
     if (wrong) fleet_add_relaxed_device(args->errors, wrong);
     if (ctx.thread == 0) fleet_add_relaxed_device(args->errors + RAN, 1);
     return FLEET_OK;
 }
 #define FLOWS(TILE, P) TILE(P, flow)
-FLEET_DISPATCH_WITH_PIPELINE(flows, FLOWS, FLOWS, 4, PIECE * 4)
+FLEET_DISPATCH_WITH_PIPELINE(flows, FLOWS, FLOWS, 4, STAGE * 4)
 FLEET_KERNEL(run_flows, flows, THREADS)
 {
     FLEET_WORKER_LOOP(flows);
@@ -1077,7 +1077,7 @@ static uint32_t by_end(const char *name, const fleet_topology *topology, uint32_
 static uint32_t by_stream(const fleet_topology *topology, uint32_t steps)
 {
     const uint32_t workers = topology->units[0] < 3 ? topology->units[0] : 3;
-    const uint32_t tasks = 2 * topology->chiplets * workers + 1, words = tasks * PIECES * PIECE;
+    const uint32_t tasks = 2 * topology->chiplets * workers + 1, words = tasks * STAGES * STAGE;
     uint32_t *weights = (uint32_t *)malloc((size_t)words * 4);
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_launch_desc d = fleet_launch_desc_default();

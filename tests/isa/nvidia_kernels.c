@@ -150,22 +150,22 @@ PATH(stream_is_full)(uint32_t slot, uint32_t use, uint32_t *x)
     const fleeti_pipeline s = ring();
     if (fleeti_stage_is_full(&s, slot, use)) *x = *(const uint32_t *)s.ring;
 }
-PATH(stream_is_far)(uint32_t *x, fleet_consumer weights)
+PATH(stream_is_far)(uint32_t *x, fleet_consumer consumer)
 {
-    weights.ring = ring();
-    if (!fleeti_stages_wait(&weights, 1)) *x = *(const uint32_t *)weights.ring.ring;
+    consumer.ring = ring();
+    if (!fleeti_stages_wait(&consumer, 1)) *x = *(const uint32_t *)consumer.ring.ring;
 }
-PATH(stream_release)(uint32_t *x, fleet_consumer weights)
+PATH(stream_release)(uint32_t *x, fleet_consumer consumer)
 {
-    weights.ring = ring();
-    *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
-    fleet_stage_release(&weights, 1);
+    consumer.ring = ring();
+    *x = *(const uint32_t *)(consumer.ring.ring + threadIdx.x);
+    fleet_stage_release(&consumer, 1);
 }
-PATH(stream_give_back)(uint32_t *x, fleet_consumer weights)
+PATH(stream_give_back)(uint32_t *x, fleet_consumer consumer)
 {
-    weights.ring = ring();
-    *x = *(const uint32_t *)(weights.ring.ring + threadIdx.x);
-    fleet_stages_release(&weights, 4, 1);
+    consumer.ring = ring();
+    *x = *(const uint32_t *)(consumer.ring.ring + threadIdx.x);
+    fleet_stages_release(&consumer, 4, 1);
 }
 PATH(stream_begins)(fleet_producer producer, uint32_t task)
 {
