@@ -3,7 +3,8 @@
    A step takes up to MAX_ROWS tokens, its rows, through all layers: the next token of each sequence that is being
    generated, and of each prompt a chunk whose size is its share of the rows that are left. The rows of a sequence are
    contiguous. The last task of a step decides on the device what the next step consists of, so that sequences may end
-   one by one while the launch goes on. batch_next is also where the KV splits of attention are chosen.
+   one by one while the launch goes on: batch_choose says how many rows each sequence has, and batch_arrange lays them out
+   and chooses the KV splits of attention. Another scheduler may choose the rows instead.
 
    A sequence may begin with pages that it shares with an earlier one (page_table.h). It has no rows until that one has
    computed them in earlier steps. */
@@ -78,15 +79,13 @@ FLEET_HOST_DEVICE uint32_t choose_split_blocks(uint32_t sequences, uint32_t bloc
 /* 1: the sequence has no rows in the next step: it has ended, or its shared pages are not complete. */
 FLEET_HOST_DEVICE uint32_t is_idle(const batch *b, const sequence_state *s)
 {
-    return s->generated == s->limit || b->sequence[s->source].position < s->shared;
+    return s->generated >= s->limit || b->sequence[s->source].position < s->shared;
 }
 
-/* Prepares the next step: chooses its rows, and splits attention for `workers` workers. batch_pages
-   has to follow. */
-FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits,
-                                  uint32_t kv_heads, uint32_t workers)
+/* Chooses how many rows of the next step each sequence has, at most max_rows in all. */
+FLEET_HOST_DEVICE void batch_choose(batch *b, uint32_t max_rows)
 {
-    uint32_t spare = max_rows, prompts = 0, rows = 0, kv_splits = 0, blocks = 0, running = 0, size;
+    uint32_t spare = max_rows, prompts = 0;
     for (uint32_t i = 0; i < b->sequences; i++) {
         const sequence_state *s = &b->sequence[i];
         if (is_idle(b, s)) continue;
@@ -96,16 +95,26 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
     for (uint32_t i = 0; i < b->sequences; i++) {
         sequence_state *s = &b->sequence[i];
         const int32_t left = s->prompt - s->position;
-        s->first = (int32_t)rows, s->rows = 0, s->samples = 0;
-        if (is_idle(b, s)) continue;
-        s->rows = 1;
-        if (left > 1) { /* prompts share the rows that are left */
+        s->rows = !is_idle(b, s);
+        if (s->rows && left > 1) { /* prompts share the rows that are left */
             const int32_t room = 1 + (int32_t)(spare / prompts--);
             s->rows = left < room ? left : room;
             spare -= (uint32_t)s->rows - 1;
         }
-        if (left > 0) b->prompt_rows += (uint32_t)s->rows;
-        s->samples = s->position + s->rows >= s->prompt;
+    }
+}
+
+/* Lays out the next step, of which each sequence has as many rows as was chosen: any number of a prompt, otherwise one or
+   none. Splits attention for `workers` workers. batch_pages has to follow. */
+FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_heads,
+                                     uint32_t workers)
+{
+    uint32_t rows = 0, kv_splits = 0, blocks = 0, running = 0, size;
+    for (uint32_t i = 0; i < b->sequences; i++) {
+        sequence_state *s = &b->sequence[i];
+        s->first = (int32_t)rows, s->samples = s->rows && s->position + s->rows >= s->prompt;
+        if (!s->rows) continue;
+        if (s->position < s->prompt) b->prompt_rows += (uint32_t)s->rows;
         for (int32_t r = 0; r < s->rows; r++) {
             b->row[rows].sequence = (int32_t)i;
             b->row[rows].position = s->position + r;
@@ -133,7 +142,15 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
     b->kv_splits = kv_splits, b->kv_heads = kv_heads;
 }
 
-/* Looks up the pages of the rows that batch_next has chosen: of every `step`-th, from `first` on.
+/* Prepares the next step. */
+FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_splits,
+                                  uint32_t kv_heads, uint32_t workers)
+{
+    batch_choose(b, max_rows);
+    batch_arrange(b, max_splits, kv_heads, workers);
+}
+
+/* Looks up the pages of the rows of the next step: of every `step`-th, from `first` on.
    Tasks find them in the batch, and need not wait for the page table. */
 FLEET_HOST_DEVICE void batch_pages(batch *b, const uint32_t *page_table, uint32_t table_pages,
                                    uint32_t first, uint32_t step)

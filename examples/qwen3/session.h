@@ -246,7 +246,7 @@ static run_summary summary_of(const session *s, batch b)
         c.steps++;
         for (uint32_t i = 0; i < b.sequences; i++) {
             sequence_state *q = &b.sequence[i];
-            running += q->generated != q->limit; /* it may wait for shared pages */
+            running += q->generated < q->limit; /* it may wait for shared pages */
             q->position += q->rows, q->generated += q->samples;
             sampled += (uint32_t)q->samples;
             c.cached += (uint64_t)(uint32_t)q->position * (q->rows != 0);

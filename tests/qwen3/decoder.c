@@ -231,6 +231,71 @@ static void prefixes_are_shared(test_run *t)
     unload(&l);
 }
 
+/* A step may have rows of any sequences, and of their prompts as many as one likes: each sequence has the bits that it has
+   alone. The host chooses at random, step by step, each of which is a launch. */
+static void rows_mix(test_run *t)
+{
+    enum { N = 5, STEPS = 6, CONTEXT = 192, TURNS = 400 };
+    loaded l;
+    request requests[N];
+    uint32_t prompt[N][170];
+    outcome alone[N];
+    session_desc d = setting(0, 2, 0, 5);
+    size_t logits;
+    if (load(&l, fixtures[1])) CHECK_TEXT(l.error, "no error");
+    logits = (size_t)STEPS * l.m.config.vocab;
+    memset(requests, 0, sizeof requests);
+    d.steps = STEPS, d.context = CONTEXT, d.split_blocks = 1, d.keep_logits = 1;
+    for (uint32_t i = 0; i < N; i++) {
+        requests[i].n_prompt = i == 2 ? 170 : 3 + 23 * i;
+        for (uint32_t k = 0; k < 170; k++) prompt[i][k] = (i * 57 + k * 29 + 3) % l.m.config.vocab;
+        requests[i].prompt = prompt[i];
+        alone[i] = run(&l.m, d, &requests[i], 1);
+    }
+    for (uint32_t seed = 1; seed <= (IS_QUICK ? 1u : 3u) && !t->failed_here; seed++) {
+        session s;
+        uint32_t random = seed, turns = 0, running = N;
+        float *is = (float *)malloc(N * logits * sizeof *is);
+        int32_t generated[N * STEPS];
+        d.launch = 1, d.page_seed = seed;
+        if (session_open(&s, &l.m, &d, requests, N)) test_fail(t, __FILE__, __LINE__, s.error);
+        s.last = s.first, s.last.prompt_rows = 0;
+        while (running && turns++ < TURNS && !t->failed_here) {
+            batch *b = &s.last;
+            uint32_t spare = MAX_ROWS, rows = 0;
+            running = 0;
+            for (uint32_t i = 0; i < N; i++) {
+                sequence_state *q = &b->sequence[i];
+                const uint32_t left = (uint32_t)(q->prompt - q->position);
+                uint32_t most = q->generated == q->limit ? 0 : q->position < q->prompt ? left : 1;
+                running += most != 0;
+                if (most > spare) most = spare;
+                random = random * 1664525u + 1013904223u;
+                q->rows = (int32_t)((random >> 8) % 3 ? (random >> 12) % (most + 1) : 0);
+                spare -= (uint32_t)q->rows, rows += (uint32_t)q->rows;
+            }
+            if (!rows) continue;
+            b->last_step = b->steps + 1;
+            batch_arrange(b, s.d.max_splits, s.d.kv_heads, b->workers);
+            batch_pages(b, s.pages.row, s.pages.row_pages, 0, 1);
+            if (fleet_to_device(s.d.b, b, sizeof *b, NULL) || session_run(&s))
+                test_fail(t, __FILE__, __LINE__, "seed %u: %s", seed, s.error);
+        }
+        CHECK(!running && turns > 20);
+        if (fleet_to_host(is, s.d.logits, N * logits * sizeof *is, NULL) ||
+            fleet_to_host(generated, s.d.generated, sizeof generated, NULL))
+            test_fail(t, __FILE__, __LINE__, "no results");
+        for (uint32_t i = 0; i < N && !t->failed_here; i++) {
+            CHECK(!memcmp(alone[i].generated, generated + i * STEPS, STEPS * sizeof(int32_t)));
+            CHECK(!memcmp(alone[i].logits, is + i * logits, logits * sizeof(float)));
+        }
+        free(is);
+        session_free(&s);
+    }
+    for (uint32_t i = 0; i < N; i++) outcome_free(&alone[i]);
+    unload(&l);
+}
+
 /* ---- a plain decoder ---- */
 
 typedef struct plain { /* a model of small sizes, in memory as a checkpoint has it */
@@ -755,6 +820,7 @@ static void list(test_run *t)
     TEST(moe_reference);
     TEST(same_bits);
     TEST(prefixes_are_shared);
+    TEST(rows_mix);
     TEST(against_plain);
     TEST(many_sequences);
     TEST(end_tokens);
