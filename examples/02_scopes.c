@@ -1,7 +1,7 @@
 /* 02: event tensors by hand, and what a scope costs.
 
-   Example 01 left events, counts and scopes to a plan. Here is no graph and no plan, only fleet_device.h in
-   an ordinary persistent kernel: every workgroup owns a strip of a ring of cells and steps it in time. A step
+   Example 01 left events, counts and scopes to a plan. Here there is neither a graph nor a plan, only
+   fleet_device.h in an ordinary persistent kernel: every workgroup owns a strip of a ring of cells and steps it in time. A step
    of a strip needs the edges of both neighbours from the step before; every fourth step all strips meet to
    form a sum that drives the next steps. The same kernel runs twice:
 
@@ -68,7 +68,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
     FLEET_LDS(uint32_t, rank, 1);
     FLEET_LDS(uint32_t, part, THREADS);
 
-    /* A rank on this chiplet; and when all workgroups have one, a strip. */
+    /* The workgroup gets a rank on its chiplet and, when all workgroups have one, a strip. */
     if (thread == 0) *rank = fleet_add_relaxed_device(r.population + chiplet, 1);
     start = fleet_notify_device(FLEET_BLOCK, gathering_at(&r.start, 0), 1);
     if (fleet_wait_device(FLEET_BLOCK, gathering_at(&r.start, 0), 1)) return;
@@ -87,7 +87,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
         const uint32_t *from = r.cells + (step + 1) % 2 * CELLS;
         uint32_t *to = r.cells + step % 2 * CELLS;
 
-        /* The neighbours have done the step before (none: complete), so their edges are there to be read,
+        /* The neighbours have done the step before (step 0 is complete), so their edges may be read,
            and they have read what is overwritten now. */
         if (wait_edge(&r, left, RIGHT, with_left, step - 1) ||
             wait_edge(&r, right, LEFT, with_right, step - 1))
@@ -123,7 +123,7 @@ FLEET_GLOBAL(THREADS) void step_ring(ring r)
 }
 FLEET_THUNK1(step_ring, ring)
 
-/* What the kernel computes, plainly. */
+/* The reference: what the kernel computes, on one thread. */
 static void reference(uint32_t *cells)
 {
     uint32_t drive = 0;
@@ -138,7 +138,7 @@ static void reference(uint32_t *cells)
     }
 }
 
-/* All device memory of a run: one zeroed block, of which each taker gets whole lines. */
+/* All device memory of a run: one zeroed block, from which whole cache lines are taken. */
 typedef struct arena {
     char *memory;
     size_t used;
@@ -172,14 +172,14 @@ static ring describe(uint32_t narrow)
     r.ready.events.target = 1;
     r.start.places = r.meeting.places = 1;
     r.start.events.target = r.meeting.events.target = STRIPS;
-    if (narrow) r.meeting.events.chiplets = FLEET_MAX_CHIPLETS; /* whatever ids there are */
+    if (narrow) r.meeting.events.chiplets = FLEET_MAX_CHIPLETS; /* of any id */
     /* No wait lasts for ever: 10 s on NVIDIA and on the CPU, 100 s on AMD, by fleet_clock_ticks. */
     r.ready.events.watch.limit_ticks = 10000000000;
     r.start.events.watch = r.meeting.events.watch = r.ready.events.watch;
     return r;
 }
 
-/* Runs the kernel once, checks cells and counts; the number of errors. */
+/* Runs the kernel once and checks cells and counts. Returns the number of errors. */
 static uint32_t run(uint32_t narrow, const uint32_t *start, const uint32_t *expected)
 {
     static uint32_t cells[CELLS];
@@ -191,7 +191,7 @@ static uint32_t run(uint32_t narrow, const uint32_t *start, const uint32_t *expe
     void *memory = NULL, *args[1];
 
     a.memory = NULL, a.used = 0;
-    lay_out(&r, &a); /* for its size */
+    lay_out(&r, &a); /* finds the size */
     memset(&stats, 0, sizeof stats);
     launch.blocks = STRIPS;
     launch.threads = THREADS;

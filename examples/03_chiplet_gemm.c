@@ -6,8 +6,8 @@
    part, walking M first, so that workers that run at the same time read the same columns of B from their L2.
 
    Then row_max(i) needs all of row i, and so all chiplets. The event between them gets one arrival from each
-   chiplet, whatever the number of workers: the program prints what the plan says about that, here and on an
-   MI300X, against every worker arriving for itself. */
+   chiplet, whatever the number of workers. The program prints how many arrivals and releases the plan counts, here and on
+   an MI300X, beside those of a plan in which every worker arrives by itself. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -17,24 +17,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define M 150 /* nothing divides anything: not N by the chiplets, not M by the tiles */
+#define M 150 /* N is no multiple of the chiplets, M none of a tile */
 #define N 301
 #define K 64
 #define TILE_M 16
 #define TILE_N 16
 #define THREADS 256
 
-/* For functions that both sides call. */
-#if defined(FLEET_HOST)
-#define ON_BOTH static inline
-#else
-#define ON_BOTH static inline __host__ __device__
-#endif
-
 /* bf16: the upper half of a float. */
 typedef uint16_t bf16;
 
-ON_BOTH float bf16_to_float(bf16 x)
+FLEET_HOST_DEVICE float bf16_to_float(bf16 x)
 {
     uint32_t bits = (uint32_t)x << 16;
     float f;
@@ -53,13 +46,13 @@ static bf16 bf16_from_float(float f)
 
 typedef struct gemm {
     fleet_linear
-        linear; /* how the product is cut over the chiplets, and in which order their tiles come */
+        linear; /* how the product is split over the chiplets, and the order of their tiles */
     const bf16 *a, *b;
     float *c;
     float *most; /* [M]: the maximum of each row of C */
 } gemm;
 
-/* The workgroup's tile of C. The place of a tile of your own, with matrix instructions. */
+/* Computes the workgroup's tile of C. A tile of your own, with matrix instructions, goes here. */
 FLEET_DEVICE void multiply_tile(const gemm *g, const fleet_tile_iterator *tile, uint32_t thread,
                                 uint32_t threads)
 {
@@ -108,7 +101,7 @@ FLEET_KERNEL(gemm_kernel, gemm, THREADS)
     FLEET_WORKER_LOOP(gemm);
 }
 
-/* The kit returns its statuses; what to do with them is the program's business. */
+/* The kit returns statuses. This program ends with the first failure. */
 static void check(const char *what, fleet_status status)
 {
     if (!status) return;
@@ -139,7 +132,7 @@ static fleet_plan *build(fleet_graph *g, const fleet_plan_desc *desc)
     return plan;
 }
 
-/* A plan can be asked what it costs without being run, and for chips that are not here. Two events count: `done`,
+/* A plan tells what it costs without being run, also for chips that are not here. Two events count: `done`,
    and the end of the step, at which the workers' last row_max arrive in the same way. */
 static void print_signals(fleet_graph *g, fleet_topology topology)
 {
@@ -187,7 +180,7 @@ int main(void)
 
     fill(a, M * K, 1);
     fill(b, K * N, 2);
-    for (uint32_t i = 0; i < M * N; i++) c[i] = FLT_MAX; /* not to be read by anyone */
+    for (uint32_t i = 0; i < M * N; i++) c[i] = FLT_MAX; /* must not be read */
     gemm args;
     memset(&args, 0, sizeof args);
     args.linear.m = M, args.linear.n = N, args.linear.k = K;

@@ -1,9 +1,9 @@
 /* 04: the loop inside a kernel that is already there.
 
-   Examples 01 and 03 let FLEET_KERNEL write the kernel. Here it is someone else's: a product of a matrix and a
-   vector, y = W x, with weights of 8 bits that stand for the entries of a code book. It has parameters and
-   launch bounds of its own, fills its LDS before it begins, and keeps account afterwards. The loop goes where
-   its work was, and its LDS goes to the tiles. The launches keep their places on the stream: between them
+   Examples 01 and 03 let FLEET_KERNEL write the kernel. Here the kernel exists already: a product of a matrix
+   and a vector, y = W x, with weights of 8 bits that stand for the entries of a code book. It has parameters and
+   launch bounds of its own, fills its LDS before it begins, and counts its tasks afterwards. The loop replaces
+   its work, and its LDS goes to the tiles. The launches keep their places on the stream: between them
    stand ordinary kernels, and the host waits once, at the end. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
@@ -32,7 +32,7 @@ typedef struct workspace { /* the kernel's LDS */
     uint32_t tasks; /* run by this workgroup */
 } workspace;
 
-/* Tiles: ctx.lds is whatever the kernel gave to the loop. */
+/* Tiles: ctx.lds is the LDS that the kernel gave to the loop. */
 FLEET_TILE(multiply, product)
 {
     workspace *lds = (workspace *)ctx.lds;
@@ -66,7 +66,7 @@ FLEET_TILE(add_parts, product)
 #define PRODUCT_TILES(TILE, P) TILE(P, multiply) TILE(P, add_parts)
 FLEET_DISPATCH(product, PRODUCT_TILES)
 
-/* Their kernel. Two parameters are new, in any place: the fleet_run, and what the tiles see. */
+/* The existing kernel. Two parameters are new, in any place: the fleet_run, and what the tiles see. */
 FLEET_GLOBAL(THREADS)
 void multiply_all(const float *book, uint32_t *tasks, fleet_run run, const product *args)
 {
@@ -78,12 +78,12 @@ void multiply_all(const float *book, uint32_t *tasks, fleet_run run, const produ
 
     FLEET_WORKER_LOOP_IN(product, run, args, lds, sizeof(workspace));
 
-    /* This workgroup has run its tasks; the others may still be at theirs. */
+    /* This workgroup has run its tasks; others may still run theirs. */
     if (thread == 0) fleet_add_relaxed_device(tasks, lds->tasks);
 }
 FLEET_THUNK4(multiply_all, const float *, uint32_t *, fleet_run, const product *)
 
-/* Ordinary kernels: the next x from the last y, in whole numbers from -8 to 7; and what comes of it all. */
+/* Ordinary kernels: the next x from the last y, in whole numbers from -8 to 7; and the sum of all results. */
 FLEET_GLOBAL(256) void requantise(const float *y, float *x)
 {
     const uint32_t all = fleet_block_count() * fleet_thread_count();
@@ -101,7 +101,7 @@ FLEET_GLOBAL(64) void add_all(const float *y, float *sum)
 }
 FLEET_THUNK2(add_all, const float *, float *)
 
-/* The kit returns its statuses; what to do with them is the program's business. */
+/* The kit returns statuses. This program ends with the first failure. */
 static void check(const char *what, fleet_status status)
 {
     if (!status) return;
@@ -127,11 +127,11 @@ static fleet_plan *build(void)
         printf("wrong: %s\n", fleet_graph_error(g));
         exit(1);
     }
-    fleet_graph_destroy(g); /* the plan needs it no more */
+    fleet_graph_destroy(g); /* the plan does not need it */
     return plan;
 }
 
-/* What the stream does, plainly. All numbers are whole and below 2^24: sums are exact in any order. */
+/* The reference: what the stream does, on one thread. All numbers are whole and below 2^24: sums are exact in any order. */
 static float reference(const float *book, const uint8_t *w, float *y)
 {
     static float x[SIZE];

@@ -4,7 +4,7 @@
    launch: a two-layer perceptron, out = relu(x W1) W2, serves 1 to 13 rows with one plan, uploaded once, and one
    state. fleet_bind is a tiny kernel on the stream: no rebuild, no upload, no wait. The plan has queues for some
    batches (buckets: 1, 2, 4, 8, 13); a launch takes the next larger one, and tasks outside its own batch are left
-   out. Tiles read the symbol through ctx, for the last block of rows may be partial. */
+   out. Tiles read the symbol through ctx, since the last block of rows may be partial. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -22,7 +22,7 @@ typedef struct mlp { /* what every tile sees */
     float *hidden, *out; /* [BATCH][WIDTH], as is x */
 } mlp;
 
-/* A block of `to` = `from` w, of all rows that there are in this launch. */
+/* Computes a block of `to` = `from` w, for the rows of this launch. */
 FLEET_DEVICE void layer(const fleet_ctx *ctx, const float *from, const float *w, float *to,
                         uint32_t relu)
 {

@@ -224,7 +224,7 @@ static fleet_plan *build(const layer *l, fleet_schedule schedule)
     return plan;
 }
 
-/* The layer for one token, plainly and in double precision. */
+/* The reference: the layer for one token, in double precision. */
 static void reference(const layer *l, const moe *m, const float *x, double *out)
 {
     double score[MOST_EXPERTS], sum = 0, chosen = 0;

@@ -1,7 +1,7 @@
-/* 07: the matrix products of a decoder layer, cut by the planner.
+/* 07: the matrix products of a decoder layer, split by the planner.
 
-   Example 03 had one product and cut it by hand. Here are the four of a Qwen3-8B layer, each a device-task that waits
-   for all of the one before, and fleet_linear_choose says how each is cut over the chiplets (split N, M or K) and in
+   Example 03 split one product by hand. Here are the four of a Qwen3-8B layer, each a device-task that waits
+   for all of the one before, and fleet_linear_choose says how each is split over the chiplets (split N, M or K) and in
    which order their workers take the tiles (M-major, N-major, windowed), with what it expects of the L2s.
 
        qkv        q, k, v = norm(x) Wqkv            4096 x 6144
@@ -16,21 +16,21 @@
                missing. A task that computes the rms would have to stand between the two, with an event more.
      silu      needs a gate and its up: neighbours in one tile.
      residual  is there when the step begins, or since the event before the last.
-   Under split K no tile has a whole row nor a whole sum: it leaves partial sums of both in its slice's slab, and a
-   second grid adds the slabs up, always in the same order, and does what the tile would have done.
+   Under split K a tile has neither a whole row nor a whole sum. It stores partial sums of both to the slab of its
+   slice. A second grid adds the slabs, always in the same order, and then runs the epilogue.
 
    The same graph is then planned without knowledge of chiplets (fleet_plan_desc.chiplet_unaware, and direct signals): every
-   tile a CU-task of its own, which signals for itself. Shown of both forms: predicted hit rates, tasks, signals and L2
-   write-backs; for CU-tasks the planner takes what tiles share to be spread evenly over the chiplets. All splits and
+   tile is a CU-task of its own, which signals by itself. The program shows for both forms: predicted hit rates, tasks,
+   signals and L2 write-backs. For CU-tasks the planner assumes that what tiles share is spread evenly over the chiplets. All splits and
    traversals run in both forms, some on other topologies too, and where sums have the same order, they must have the
-   same bits. On the CPU the write-backs are counted, and must be those of the plan.
+   same bits. On the CPU the write-backs are counted, and must equal those of the plan.
 
        07_linear_layer [--full] [--batch N] [--chiplets X] [--svg FILE]
 
    The layer that runs is a 32nd of Qwen3-8B's in width and height. --full: as it is, for a GPU, and the time of a step
    is measured; the tile is a plain one, without matrix instructions, and with many rows bound by its arithmetic.
-   --chiplets divides the workers of a GPU that has one L2 among so many virtual ones. --svg draws how the workers of a
-   chiplet walk through gate_up. */
+   --chiplets divides the workers of a GPU that has one L2 among so many virtual ones. --svg draws the order in which the
+   workers of a chiplet compute the tiles of gate_up. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 #include "tools/plan_picture.h"
@@ -48,14 +48,14 @@ static const char *const names[OPS] = {"qkv", "o", "gate_up", "down"};
 #define COLUMNS 64u /* of a tile: a multiple of the wave size */
 #define THREADS 256u
 #define MOST_WAVES 8u
-#define EIGHT 8u              /* values in sixteen bytes, one load */
-#define QUADS 4u              /* loads of weights that a lane has in flight */
-#define CHUNK (QUADS * EIGHT) /* of k */
+#define VECTOR 8u              /* values in sixteen bytes, one load */
+#define QUADS 4u               /* loads of weights that a lane has in flight */
+#define CHUNK (QUADS * VECTOR) /* of k */
 #define EPSILON 1e-6f
 #define SUM_ELEMENTS 1024u /* outputs of a task that adds up slabs */
 #define MOST_SLABS FLEET_MAX_CHIPLETS
 
-/* Before loops over registers. */
+/* Put before loops over arrays that must stay in registers. */
 #if defined(FLEET_HOST)
 #define UNROLLED
 #else
@@ -85,7 +85,7 @@ typedef struct gemm { /* what every tile sees of one product */
     uint32_t x_stride;
     uint32_t streams; /* 1: no other tile of the chiplet needs the same weights */
     const fleet_quad *
-        weights; /* [n / COLUMNS][k / EIGHT][COLUMNS]: eight k of a column, beside the next column's */
+        weights; /* [n / COLUMNS][k / VECTOR][COLUMNS]: eight k of a column, beside the next column's */
     uint32_t norm, silu;
     const bf16 *residual; /* [m][outputs], or null */
     bf16 *y;              /* [m][outputs]; n of them, with silu half as many */
@@ -108,7 +108,7 @@ FLEET_DEVICE void unpack(const fleet_quad *quad, float *values)
     }
 }
 
-/* Weights that the chiplet needs once do not displace those that it needs again. */
+/* Streaming loads: weights that the chiplet needs once must not evict those that it needs again. */
 FLEET_DEVICE fleet_quad load_weights(const gemm *g, fleet_view view, uint32_t quad)
 {
     return g->streams ? fleet_view_load_streaming16(view, quad * 16) : g->weights[quad];
@@ -116,14 +116,15 @@ FLEET_DEVICE fleet_quad load_weights(const gemm *g, fleet_view view, uint32_t qu
 
 /* Adds to sum[r] the products of activation row r with the lane's column over k, for the first `rows` rows of a tile;
    rows is a constant of the caller's, so that sums are registers. x: [rows][CHUNK], the wave's own LDS. squares: those
-   of the activations, [rows][QUADS], or null: each place is always the same lane's. The place for matrix instructions
-   of your own. */
+   of the activations, [rows][QUADS], or null: each place is always the same lane's. Matrix instructions of your own
+   go here. */
 FLEET_DEVICE void add_products(const gemm *g, const fleet_tile_iterator *tile, uint32_t column,
                                fleet_k_range k, float *x, float *squares, float *sum, uint32_t rows)
 {
     const fleet_view view = fleet_view_of(g->weights);
     for (uint32_t first = k.first; first < k.first + k.count; first += CHUNK) {
-        const uint32_t quad = (tile->n * (g->linear.k / EIGHT) + first / EIGHT) * COLUMNS + column;
+        const uint32_t quad =
+            (tile->n * (g->linear.k / VECTOR) + first / VECTOR) * COLUMNS + column;
         fleet_quad w[QUADS];
         UNROLLED
         for (uint32_t q = 0; q < QUADS; q++) w[q] = load_weights(g, view, quad + q * COLUMNS);
@@ -132,13 +133,13 @@ FLEET_DEVICE void add_products(const gemm *g, const fleet_tile_iterator *tile, u
             /* Rows past the batch are the last one again: their sums are ignored. */
             const uint32_t row = i / QUADS < tile->rows ? i / QUADS : tile->rows - 1;
             const bf16 *from = g->x + (size_t)(tile->row + row) * g->x_stride + first;
-            float values[EIGHT], square = 0;
+            float values[VECTOR], square = 0;
             fleet_quad loaded;
-            memcpy(&loaded, __builtin_assume_aligned(from + i % QUADS * EIGHT, 16), sizeof loaded);
+            memcpy(&loaded, __builtin_assume_aligned(from + i % QUADS * VECTOR, 16), sizeof loaded);
             unpack(&loaded, values);
             UNROLLED
-            for (uint32_t j = 0; j < EIGHT; j++) {
-                x[i * EIGHT + j] = values[j];
+            for (uint32_t j = 0; j < VECTOR; j++) {
+                x[i * VECTOR + j] = values[j];
                 square += values[j] * values[j];
             }
             if (squares) squares[i] += square;
@@ -146,13 +147,13 @@ FLEET_DEVICE void add_products(const gemm *g, const fleet_tile_iterator *tile, u
         fleet_wave_barrier();
         UNROLLED
         for (uint32_t q = 0; q < QUADS; q++) {
-            float values[EIGHT];
+            float values[VECTOR];
             unpack(&w[q], values);
             UNROLLED
             for (uint32_t r = 0; r < rows; r++) {
                 UNROLLED
-                for (uint32_t j = 0; j < EIGHT; j++)
-                    sum[r] += x[(r * QUADS + q) * EIGHT + j] * values[j];
+                for (uint32_t j = 0; j < VECTOR; j++)
+                    sum[r] += x[(r * QUADS + q) * VECTOR + j] * values[j];
             }
         }
     }
@@ -183,7 +184,7 @@ FLEET_DEVICE void multiply_tile(const fleet_ctx *ctx, const gemm *g,
     }
 }
 
-/* Of a row of the tile, from what the waves left. */
+/* The sum of a row of the tile, from the partial sums of the waves. */
 FLEET_DEVICE float squares_of(const float *squares, uint32_t row)
 {
     float sum = 0;
@@ -237,7 +238,7 @@ FLEET_TILE(multiply, gemm)
     return FLEET_OK;
 }
 
-/* Split K: what the slices left, in their order. */
+/* Split K: adds the partial sums of the slices, in their order. */
 FLEET_TILE(add_slabs, gemm)
 {
     const fleet_linear *l = &args->linear;
@@ -276,12 +277,12 @@ static void check(const char *what, fleet_status status)
 
 typedef struct layer {
     uint32_t hidden, qkv, ffn; /* widths */
-    uint32_t tile_k;           /* what k is cut by */
+    uint32_t tile_k;           /* k is split in units of it */
     uint32_t k_slices;         /* of split K, on any number of chiplets: the same sums everywhere */
     uint32_t batch;
 } layer;
 
-/* Of which splits and traversals the planner may choose; FREE: all. */
+/* The splits and traversals that the planner may choose from. FREE: all. */
 typedef struct way {
     uint32_t split, traversal;
 } way;
@@ -330,7 +331,7 @@ static uint32_t slabs_of(const fleet_linear_plan *p)
     return slabs; /* the first ones */
 }
 
-/* Most tiles of a slice. */
+/* The maximum number of tiles of a slice. */
 static uint32_t tiles_of(const fleet_linear_plan *p)
 {
     uint32_t most = 0;
@@ -426,7 +427,7 @@ static void print_head(const layer *l, const fleet_topology *t, uint32_t measure
            measured ? 30 : 17, "chiplet-tasks", "layer CU-tasks, unaware");
 }
 
-/* One way to cut the layer, in both forms; measured: of each form, or null. */
+/* One way to split the layer, in both forms. measured: of each form, or null. */
 static void print_way(const layer *l, const fleet_topology *t, uint32_t number,
                       const outcome *measured)
 {
@@ -492,9 +493,9 @@ static const fleet_quad *packed_weights(const fleet_linear *l, uint32_t op)
     bf16 *packed = (bf16 *)host_memory(count * sizeof *packed), *to = packed;
     void *device = device_memory(count * sizeof *packed);
     for (uint32_t first = 0; first < l->n; first += COLUMNS)
-        for (uint32_t k = 0; k < l->k; k += EIGHT)
+        for (uint32_t k = 0; k < l->k; k += VECTOR)
             for (uint32_t n = first; n < first + COLUMNS; n++)
-                for (uint32_t i = 0; i < EIGHT; i++)
+                for (uint32_t i = 0; i < VECTOR; i++)
                     *to++ = n < l->n ? weight_of(l, op, n, k + i) : 0;
     check("copy", fleet_to_device(device, packed, count * sizeof *packed, NULL));
     free(packed);
@@ -787,7 +788,7 @@ static void draw(const layer *l, const fleet_topology *chip, const char *file)
     free(text);
 }
 
-/* Makes so many chiplets of one. 0: there are several, or too few workers. */
+/* Divides one chiplet into `chiplets` virtual ones. Returns 0 if there are several, or too few workers. */
 static int divide(fleet_topology *t, uint32_t chiplets)
 {
     const uint32_t all = t->units[0];
@@ -826,7 +827,7 @@ int main(int argc, char **argv)
                2;
 #if defined(FLEET_HOST)
     const uint32_t shown_full = 1, measured = 0, steps = 1;
-    chip = fleet_topology_preset(FLEET_MI300X); /* is not here, but can be planned for */
+    chip = fleet_topology_preset(FLEET_MI300X); /* absent, but a plan for it can be built */
 #else
     const uint32_t shown_full = full, measured = full, steps = full ? 10 : 0;
     chip = here;
