@@ -695,7 +695,7 @@ static inline int rig_check_stopped(test_run *t, rig *r, uint32_t odd, uint32_t 
 
 /* ---- graphs that several programs use ---- */
 
-/* papers.md B, test 1: g0(i, j) -> E0[i] -> g1(i). */
+/* Test 1 of tests/gpu/papers.c: g0(i, j) -> E0[i] -> g1(i). */
 static inline void model_split_row_sum(model *m, int32_t rows, int32_t parts)
 {
     model_begin(m);

@@ -1,5 +1,5 @@
-/* What cooperative tiling does to the caches, on paper: Table 4 and Table 5 of FLEET (arXiv 2604.15379) beside the
-   walk of real plans through simulated caches. locality.h says what is modelled and where it differs, and why.
+/* What cooperative tiling does to the caches, on paper: Table 4 and Table 5 of FLEET (arXiv 2604.15379) beside
+   real plans on simulated caches. locality.h says what is modelled and where it differs, and why.
 
    cc -std=c11 -O2 -I. tests/bench/locality.c -o locality && ./locality */
 /* test.h, by way of walk.h, has what only tests use. */

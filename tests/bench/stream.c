@@ -1,6 +1,6 @@
 /* The linear phases of one decode step of Qwen3-8B at batch 1: 36 layers and the LM head, 15.14 GB of bf16 weights,
    181 events that all workers arrive at and wait for. Three ways on one GPU:
-     by hand   one kernel written for this chain and nothing else: per SM a producer lane, a ring of 24 slots of 8 KB,
+     by hand   one kernel written for this chain and nothing else: per SM a producer lane, a ring of 24 stages of 8 KB,
                eight warps, a counter in memory between phases; the producer runs across events, or stops at them
      fleet     the same tile in a plan, its weights by FLEET_PRODUCER; likewise
    and what a kernel that only reads the weights takes. Both chains compute the same bits. A launch runs several steps;

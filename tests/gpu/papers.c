@@ -1,6 +1,6 @@
-/* The tests that the Event Tensor paper describes, each under every schedule; papers.md B, "The five tests": split row
-   sum (1), dynamic balancing (3), a mixture of experts (4), buckets of shapes (5). Overlap with tiles that spin (2) is in
-   steps.c, consumers_overlap_with_spinning_producers, and in layer.c. All numbers are whole: sums are exact in any
+/* What the Event Tensor paper (arXiv 2604.13327) describes, as five tests under every schedule: split row sum (1),
+   dynamic balancing (3), a mixture of experts (4), buckets of shapes (5). Overlap with tiles that spin (2) is in steps.c,
+   consumers_overlap_with_spinning_producers, and in layer.c. All numbers are whole: sums are exact in any
    order. */
 // run: asan engine=both timeout=120
 // run: tsan timeout=240

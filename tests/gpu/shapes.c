@@ -1,5 +1,5 @@
 /* One plan for all values of its symbols: exactly the tasks of the shape run, whatever was bound before, in which
-   bucket, at which epoch; papers.md B, test 5. */
+   bucket, at which epoch. (Test 5 of papers.c.) */
 // run: asan engine=both
 // run: tsan timeout=120
 #include "settings.h"

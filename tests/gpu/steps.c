@@ -52,7 +52,7 @@ static void invariant_6_epochs_wrap(test_run *t)
     model_end(&m);
 }
 
-/* ---- papers.md B, test 2: consumers overlap with producers of others, which spin ---- */
+/* ---- test 2 of papers.c: consumers overlap with producers of others, which spin ---- */
 
 static void run_overlap(test_run *t, const setting *s, void *unused)
 {

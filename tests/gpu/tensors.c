@@ -1,5 +1,5 @@
 /* Maps by run-time tensors: updates by index, tasks by range, wait counts, all written in the same launch. The graph
-   is the routing of a mixture of experts; papers.md B, test 4. Broken tensors end the launch and are named. */
+   is the routing of a mixture of experts (test 4 of papers.c). Broken tensors end the launch and are named. */
 // run: asan engine=both timeout=120
 // run: tsan timeout=240
 #include "settings.h"

@@ -1,11 +1,11 @@
 // run: asan whole
-/* Chiplet-tasks against the baseline, which is the same graph with two fields of fleet_plan_desc set: unaware, and
-   one counter level. A decode step of Qwen3-8B at batch 1 (36 layers, without embedding and head) on 8 chiplets of 31
+/* Chiplet-tasks against the baseline, which is the same graph with two fields of fleet_plan_desc set: chiplet_unaware,
+   and one counter level. A decode step of Qwen3-8B at batch 1 (36 layers, without embedding and head) on 8 chiplets of 31
    workers, as in FLEET (arXiv 2604.15379); the counts are printed beside those of the authors.
 
    The authors say: 1,407 tasks a layer against 543, each GEMM 96 to 256 CU-tasks, SiLU with gate and up in the latter
    form. So GEMMs and SiLU are 1,407 - (543 - 4 * 8) = 896 tasks, of which 96 and three times 256 leave 32 for SiLU,
-   and 511 tasks are neither. What these are they do not say. Here they are what the operators need at batch 1: a
+   and 511 tasks are neither. The authors do not say what these are. Here they are what the operators need at batch 1: a
    CU-task for each norm and each attention head, a wavefront-task for each head of q, k and v (norm, RoPE, append)
    and for every 64 columns of a residual add: 210. SiLU is part of gate and up in both forms, since the graph is one.
 
