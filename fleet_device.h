@@ -186,7 +186,7 @@
           ends     fleet_idle; fleeti_check_watch     red  tests/gpu/symbols.c
        31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
           release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in
-          red      no test: its words are atomics, whose order the CPU keeps anyway
+          red      S server
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.

@@ -221,7 +221,7 @@ static void sim_count_waiting(sim *s, const fleet_batch *b, uint32_t layer)
     for (uint32_t i = 0; i < s->n_jobs; i++) {
         job *j = s->jobs + i;
         const fleet_slot *slot;
-        if (j->priority != FLEET_REACTIVE || j->started || j->ended) continue;
+        if (j->priority != FLEET_REACTIVE || j->started || j->ended || j->cancelled) continue;
         slot = slot_of(s, j);
         if (slot->generation == (uint32_t)(j->id >> 32) && slot->phase == FLEET_PHASE_QUEUED)
             j->waited_layers = 0;

@@ -1169,7 +1169,7 @@ static void traffic_scenario(test_run *t, sim *s)
    tokens that it yields alone; no layer of a token is computed twice; all pages come back. */
 static void random_traffic(test_run *t)
 {
-    const uint32_t seeds = getenv("FLEET_DEEP") ? 2000 : 60;
+    const uint32_t seeds = getenv("FLEET_DEEP") ? 5000 : 150;
     for (uint32_t seed = 1; seed <= seeds && !t->failed_here; seed++) {
         fleet_server_desc d = sim_desc();
         traffic r;
