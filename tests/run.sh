@@ -606,6 +606,7 @@ group_serve() {
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/serve/fuzz.sh $runs
     [ -n "${FLEET_DEEP:-}" ] || return 0
     program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c
+    SANITIZE=thread program load.tsan serve_load load.tsan tests/serve/engine_test.c
     for flags in asan tsan; do
         local -n options=$flags
         program "engine_qwen3.$flags" build_run 60 "$out/engine_qwen3.$flags.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
