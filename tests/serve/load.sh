@@ -28,7 +28,7 @@ TEST_STEP_US=50 "${fixed_addresses[@]}" "$OUT/serve" "${MODEL:-tests/fixtures/qw
 server=$!
 trap 'kill -9 $server 2>/dev/null || true' EXIT
 for _ in $(seq 600); do
-    port=$(sed -n 's/.*127.0.0.1:\([0-9]*\),.*/\1/p' "$OUT/serve.out" 2>/dev/null)
+    port=$(sed -n 's/.*127.0.0.1:\([0-9]*\),.*/\1/p' "$OUT/serve.out" 2>/dev/null) || true
     [ -z "$port" ] || break
     sleep 0.05
 done

@@ -36,7 +36,7 @@ starts() {
     "$OUT/serve" "$model" --port 0 "$@" >"$OUT/served" 2>"$OUT/said" &
     pid=$! port=
     for _ in $(seq 400); do
-        port=$(sed -n 's/^serving .*:\([0-9]*\), context.*/\1/p' "$OUT/served" 2>/dev/null)
+        port=$(sed -n 's/^serving .*:\([0-9]*\), context.*/\1/p' "$OUT/served" 2>/dev/null) || true
         [ -z "$port" ] && kill -0 $pid 2>/dev/null || return 0
         sleep 0.05
     done
