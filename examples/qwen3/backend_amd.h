@@ -15,6 +15,7 @@
 #define MAX_ROW_LOADS (2 * MAX_ROWS / MFMA_ROWS) /* loads of activations for one block */
 
 #define UNROLLED _Pragma("unroll")
+#define ROLLED _Pragma("unroll 1")
 
 /* s_waitcnt lgkmcnt(0) and nothing else (gfx9). Tiles use pointers which the compiler cannot prove
    to be outside of LDS; while such an access may be pending, it does not count loads but waits for
@@ -190,6 +191,11 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
 /* ---- attention ---- */
 
 /* Rounds to the nearest finite f16; NaN stays NaN, which fminf and fmaxf would turn into a number. */
+FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
+{
+    return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+
 FLEET_DEVICE kv_t kv_of_float(float f)
 {
     const _Float16 half = (_Float16)(f != f ? f : fminf(fmaxf(f, -65504.0f), 65504.0f));

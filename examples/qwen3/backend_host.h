@@ -5,6 +5,8 @@
 
 #include "backend_in_place.h"
 
+#define ROLLED
+
 typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32)));
@@ -79,6 +81,11 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     }
     reduce_partials(ctx, l, in->rows);
     return FLEET_OK;
+}
+
+FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
+{
+    return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
 
 FLEET_DEVICE kv_t kv_of_float(float f)

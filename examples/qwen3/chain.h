@@ -6,10 +6,10 @@
 #include "kernels.h"
 #include "weights.h"
 
-/* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits. */
+/* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits, and not each session draws. */
 static uint32_t count_tasks(const model *m)
 {
-    uint32_t n = 3;
+    uint32_t n = 4;
     for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 9 : 6;
     return n;
 }

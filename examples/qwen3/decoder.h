@@ -22,8 +22,18 @@ typedef enum epilogue {
     EPILOGUE_STORE,    /* store to `floats` */
     EPILOGUE_RESIDUAL, /* add to the residual stream; `x` = sum times the next norm's weights */
     EPILOGUE_SILU, /* `acts` = silu(gate) * up; half of TILE_N columns are gates, the other half their ups */
-    EPILOGUE_ARGMAX /* the largest logit of each row; all logits to `logits`, if asked for */
+    EPILOGUE_ARGMAX /* the largest logit of each row; where they are needed, all logits to `logits` */
 } epilogue;
+
+/* How a sequence chooses its tokens (tasks/draw.h). Zeros: always the most probable one. */
+typedef struct sampling_desc {
+    float temperature; /* 0: no sampling, and the rest has no meaning */
+    uint32_t top_k;    /* 0: all */
+    float top_p;       /* 0 or 1: all */
+    float min_p;
+    uint64_t seed;   /* of the random numbers; */
+    uint32_t stream; /* sequences with the same seed and another stream draw independently */
+} sampling_desc;
 
 typedef struct decoder {
     uint32_t hidden, heads, kv_heads, head_dim, vocab, context;
@@ -57,8 +67,12 @@ typedef struct decoder {
     float *best; /* [chiplets][workers][MAX_ROWS]: largest logit among a worker's columns */
     int32_t *best_token;
     int32_t *generated; /* [sequences][limit]: the tokens that were chosen */
-    float *logits;      /* [sequences][limit][vocab], or null */
+    float *logits;      /* [sequences][logit_steps][vocab], or null */
     uint32_t limit;
+    /* `limit` if all logits are kept, for tests; 1: only those from which a sequence draws its next token */
+    uint32_t logit_steps;
+    sampling_desc *sampling; /* [sequences], or null: no sequence draws */
+    int32_t *drawn;          /* [sequences]: the token that was drawn in this step */
     /* Mixture of experts. A pair is a row and one of its experts, numbered row * top_k + rank. */
     float *scores;       /* [MAX_ROWS][experts padded to TILE_N] */
     float *pair_weight;  /* [MAX_ROWS top_k] */

@@ -1,11 +1,11 @@
 /* graph.h: the decoder's graph: one step, from the tokens of its rows to the next tokens.
 
-       embed -> [ qkv -> attend -> o -> gate_up -> down ] x layers -> lm_head -> next
+       embed -> [ qkv -> attend -> o -> gate_up -> down ] x layers -> lm_head -> draw -> next
                                      \> router -> route -> expert_up -> expert_down -> add_experts (layers with experts)
 
    Each append_... makes one grid, which waits for all tasks of the grid before it. A linear layer reads the activations
    named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
-   KV splits itself, a grid does (COMBINE_TASK). */
+   KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature. */
 #ifndef QWEN3_GRAPH_H
 #define QWEN3_GRAPH_H
 
@@ -71,6 +71,7 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
     }
     task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, d->vocab, d->hidden);
     task->epilogue = EPILOGUE_ARGMAX;
+    if (d->sampling) append_task(&c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
     append_task(&c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
     /* The host may watch how many steps are done. */
     fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);

@@ -3,10 +3,10 @@
 #ifndef QWEN3_KERNELS_H
 #define QWEN3_KERNELS_H
 
+#include "tasks/draw.h"
 #include "tasks/embed.h"
 #include "tasks/linear.h"
 #include "tasks/moe.h"
-#include "tasks/sample.h"
 
 #if defined(FLEET_CUDA)
 #include "nvidia/attention.h"
@@ -20,7 +20,7 @@
     TILE_(P, embed)                                                                                \
     TILE_(P, LINEAR)                                                                               \
     ATTENTION(TILE_, P)                                                                            \
-    TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, next)
+    TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, draw) TILE_(P, next)
 #define SMALL_M_TASKS(TILE_, P) DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS)
 
 #define SMALL_M_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)

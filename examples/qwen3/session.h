@@ -1,8 +1,10 @@
 /* session.h: decodes sequences with a model: device memory, the plan, one launch for all steps, and the results.
 
        session s;
-       if (session_open(&s, &model, &desc, requests, n) || session_run(&s) || session_generated(&s, tokens, counts))
+       if (session_open(&s, &model, &desc, requests, n) || session_run(&s))
            fprintf(stderr, "%s\n", s.error);
+       else
+           session_generated(&s, tokens, counts);
        session_free(&s); */
 #ifndef QWEN3_SESSION_H
 #define QWEN3_SESSION_H
@@ -17,6 +19,7 @@ typedef struct request {
     const uint32_t *prompt, *forced;
     uint32_t n_prompt, n_forced;
     uint32_t steps; /* tokens to generate; 0: as the session */
+    sampling_desc sampling;
 } request;
 
 typedef struct session_desc {
@@ -27,6 +30,7 @@ typedef struct session_desc {
     uint32_t context;  /* tokens that a sequence has room for */
     uint32_t steps;    /* tokens to generate for each sequence, at most */
     uint32_t keep_logits;
+    uint32_t draws;  /* 1: requests may have a temperature */
     uint32_t launch; /* steps of the launch; 0: as many as are needed if no sequence ends early */
     uint32_t trace;  /* 1: records the last step; needs FLEET_TRACE */
     /* 1: rounds RoPE's frequencies to bf16, like a model that was cast as a whole */
@@ -68,6 +72,9 @@ typedef struct session {
     fleet_state state;
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
+    /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet */
+    int32_t *generated;
+    uint32_t interrupted; /* 1: another thread has called session_interrupt */
     device_memory memory;
     uint32_t refused; /* 1: an argument is at fault */
     char error[ERROR_BYTES];
@@ -115,6 +122,18 @@ static int session_fail(session *s, const char *what, const char *why)
 {
     if (!s->error[0]) snprintf(s->error, sizeof s->error, "%.64s: %.400s", what, why);
     return -1;
+}
+
+/* The host reads tokens while the launch runs, so they are in its memory. */
+static int session_generated_memory(session *s)
+{
+    const size_t n = (size_t)s->first.sequences * s->desc.steps;
+    void *host = NULL, *device = NULL;
+    if (fleet_pinned_alloc(&host, &device, n * sizeof *s->generated))
+        return session_fail(s, "tokens", "no memory that the device can write");
+    s->generated = (int32_t *)host, s->d.generated = (int32_t *)device;
+    for (size_t i = 0; i < n; i++) s->generated[i] = -1;
+    return 0;
 }
 
 static int session_buffers(session *s)
@@ -174,9 +193,15 @@ static int session_buffers(session *s)
     for (uint64_t i = 0; i < bests && d->best; i += MAX_ROWS)
         if (fleet_to_device(d->best + i, none, sizeof none, NULL))
             return session_fail(s, "logits", "cannot be copied to the device");
-    d->generated = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * s->desc.steps * 4);
-    if (s->desc.keep_logits)
-        d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * s->desc.steps * c->vocab * 4);
+    if (!mem->counts && session_generated_memory(s)) return -1;
+    d->logit_steps = s->desc.keep_logits ? s->desc.steps : 1;
+    if (s->desc.keep_logits || s->desc.draws)
+        d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * d->logit_steps * c->vocab * 4);
+    if (s->desc.draws) {
+        d->sampling =
+            (sampling_desc *)memory_get(mem, "sampling", (uint64_t)n * sizeof *d->sampling);
+        d->drawn = (int32_t *)memory_get(mem, "sampling", (uint64_t)n * 4);
+    }
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
     /* Attention multiplies entries that were not written yet by 0: they must be finite. */
     d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
@@ -194,6 +219,33 @@ static int session_buffers(session *s)
         d->expert_out = (float *)memory_get(mem, "experts", pairs * c->hidden * 4);
     }
     return s->error[0] ? -1 : 0;
+}
+
+/* Ends the launch that session_run waits for, from another thread. What was generated stays. */
+static inline void session_interrupt(session *s)
+{
+    __atomic_store_n(&s->interrupted, 1, __ATOMIC_RELEASE);
+    fleet_state_abort(&s->state);
+}
+
+/* Whether a sequence cannot choose its tokens so. Not-a-numbers are outside of all ranges. */
+static int sampling_refused(const sampling_desc *s, uint32_t draws, uint32_t sequence, char *error)
+{
+    if (!(s->temperature == 0 || (s->temperature >= 1e-3f && s->temperature <= 1e3f)))
+        snprintf(error, ERROR_BYTES,
+                 "sequence %u: a temperature of %g is neither 0 nor between 0.001 and 1000",
+                 sequence, (double)s->temperature);
+    else if (!(s->top_p >= 0 && s->top_p <= 1))
+        snprintf(error, ERROR_BYTES, "sequence %u: a top_p of %g is not between 0 and 1", sequence,
+                 (double)s->top_p);
+    else if (!(s->min_p >= 0 && s->min_p <= 1))
+        snprintf(error, ERROR_BYTES, "sequence %u: a min_p of %g is not between 0 and 1", sequence,
+                 (double)s->min_p);
+    else if (s->temperature > 0 && !draws)
+        snprintf(error, ERROR_BYTES, "sequence %u: the session was opened without draws", sequence);
+    else
+        return 0;
+    return 1;
 }
 
 /* Whether a model of this config cannot decode these requests; the error says why. */
@@ -225,6 +277,7 @@ static int requests_refused(const qwen3_config *config, const session_desc *desc
                      i, r->n_prompt, steps, desc->context);
             return 1;
         }
+        if (sampling_refused(&r->sampling, desc->draws, i, error)) return 1;
         for (uint32_t t = 0; t < r->n_prompt; t++)
             if (r->prompt[t] >= config->vocab) {
                 snprintf(error, ERROR_BYTES,
@@ -308,6 +361,16 @@ static int session_batch(session *s, const request *requests, uint32_t n)
     return 0;
 }
 
+static int session_upload_sampling(session *s, const request *requests)
+{
+    sampling_desc all[MAX_ROWS];
+    if (!s->desc.draws) return 0;
+    for (uint32_t i = 0; i < s->first.sequences; i++) all[i] = requests[i].sampling;
+    return fleet_to_device(s->d.sampling, all, s->first.sequences * sizeof all[0], NULL)
+               ? session_fail(s, "sampling", "cannot be copied to the device")
+               : 0;
+}
+
 static int session_upload_tokens(session *s, const request *requests)
 {
     const uint32_t n = s->first.sequences, line = s->desc.context + 1;
@@ -356,7 +419,8 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (m->large_m && desc->schedule != FLEET_SCHEDULE_STATIC)
         return session_fail(s, "schedule",
                             "the model was loaded for STATIC; model_load takes another one");
-    if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests))
+    if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests) ||
+        session_upload_sampling(s, requests))
         return -1;
     s->tasks = (task_args *)calloc(count_tasks(m), sizeof *s->tasks);
     if (!s->tasks) return session_fail(s, "memory", "none left");
@@ -410,6 +474,7 @@ static int session_run(session *s)
 {
     fleet_launch_desc d = fleet_launch_desc_default();
     fleet_status status;
+    uint32_t interrupted;
     d.steps = s->steps, d.threads = THREADS;
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.host = s->desc.host;
@@ -417,7 +482,9 @@ static int session_run(session *s)
     status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
                           s->device_tasks);
     if (!status) status = fleet_state_wait(&s->state, NULL);
-    if ((!status || status == FLEET_ERROR_TILE) &&
+    interrupted =
+        status == FLEET_ERROR_ABORTED && __atomic_load_n(&s->interrupted, __ATOMIC_ACQUIRE);
+    if ((!status || status == FLEET_ERROR_TILE || interrupted) &&
         fleet_to_host(&s->last, s->d.b, sizeof s->last, NULL))
         return session_fail(s, "tokens", "cannot be copied from the device");
     if (status == FLEET_ERROR_TILE && s->last.bad_sequence) {
@@ -426,6 +493,10 @@ static int session_run(session *s)
                  "sequence %u, after %d tokens: the logit of token %d is infinite or not a number",
                  s->last.bad_sequence - 1, q->position, s->last.bad_token);
         return -1;
+    }
+    if (interrupted) { /* how the steps would have gone on is of no interest */
+        memset(&s->summary, 0, sizeof s->summary);
+        return 0;
     }
     /* If all sequences end before the last step, `next` ends the launch by a failing tile. */
     if (status && !(status == FLEET_ERROR_TILE && s->last.rows == 0)) {
@@ -444,14 +515,11 @@ static int session_run(session *s)
 }
 
 /* Copies the generated tokens, [sequences][steps], and how many each sequence has. */
-static int session_generated(session *s, int32_t *generated, uint32_t *counts)
+static void session_generated(const session *s, int32_t *generated, uint32_t *counts)
 {
-    const int bad =
-        fleet_to_host(generated, s->d.generated,
-                      (size_t)s->first.sequences * s->desc.steps * sizeof *generated, NULL) != 0;
+    memcpy(generated, s->generated, (size_t)s->first.sequences * s->desc.steps * sizeof *generated);
     for (uint32_t i = 0; i < s->first.sequences; i++)
         counts[i] = (uint32_t)s->last.sequence[i].generated;
-    return bad ? session_fail(s, "tokens", "cannot be copied from the device") : 0;
 }
 
 static void session_free(session *s)
@@ -460,6 +528,7 @@ static void session_free(session *s)
     if (s->state_made) fleet_state_free(&s->state);
     if (s->image_made) fleet_image_free(&s->image);
     fleet_plan_free(s->plan);
+    fleet_pinned_free(s->generated);
     memory_free(&s->memory);
     page_table_free(&s->pages);
     free(s->tasks);

@@ -121,12 +121,10 @@ static void report_step(launch *l, batch *b)
     const session *s = &l->s;
     for (uint32_t i = 0; i < b->sequences; i++) {
         sequence_state *q = &b->sequence[i];
-        int32_t token = 0;
+        int32_t token;
         q->position += q->rows;
         if (!q->samples) continue;
-        if (fleet_to_host(&token, s->d.generated + i * s->desc.steps + (uint32_t)q->generated,
-                          sizeof token, NULL))
-            return;
+        token = s->generated[i * s->desc.steps + (uint32_t)q->generated];
         job_token(l->e, l->e->batch[i], (uint32_t)q->generated, token);
         q->generated++;
         for (uint32_t k = 0; k < b->n_eos; k++)
@@ -193,7 +191,8 @@ static void report_rest(launch *l)
     const uint32_t n = s->first.sequences, steps = s->desc.steps;
     uint32_t counts[MAX_ROWS];
     int32_t *tokens = (int32_t *)malloc((size_t)n * steps * sizeof *tokens);
-    for (uint32_t i = 0; tokens && i < n && (i || !session_generated(s, tokens, counts)); i++)
+    if (tokens) session_generated(s, tokens, counts);
+    for (uint32_t i = 0; tokens && i < n; i++)
         for (uint32_t t = l->e->batch[i]->reported; t < counts[i]; t++)
             job_token(l->e, l->e->batch[i], t, tokens[i * steps + t]);
     free(tokens);

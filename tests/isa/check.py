@@ -829,10 +829,10 @@ def check_stream(listing, arch, r):
 
 
 # Scalars that are kept in vector lanes at most, not in memory: in 07 the tile iterator's, outside its sums; in 10 those
-# of the worker loop, while the boundary runs. On gfx90a the
-# worker loop with a weight pipeline, where a kernel has 96 scalar registers: VCC, FLAT_SCRATCH and XNACK_MASK take six of the
-# 102 that it has on gfx942. The loop needs one or two more.
-LANES = {"07_linear_layer": 40, "10_requests": 24, "stream_loop/gfx90a": 2}
+# of the worker loop, while the boundary runs; in qwen3 those of the worker loop, while `draw` runs (products have none:
+# no_lanes). On gfx90a the worker loop with a weight pipeline, where a kernel has 96 scalar registers: VCC, FLAT_SCRATCH
+# and XNACK_MASK take six of the 102 that it has on gfx942. The loop needs one or two more.
+LANES = {"07_linear_layer": 40, "10_requests": 24, "qwen3": 2, "stream_loop/gfx90a": 2}
 
 
 def check_registers(listing, name, r, lanes=0):

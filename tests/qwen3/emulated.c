@@ -249,6 +249,11 @@ static int may_load(const uint16_t *at, uint32_t count)
 #define NOINLINE_DEVICE static __attribute__((unused))
 #define HAS_WGMMA 1
 
+FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
+{
+    return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+}
+
 FLEET_DEVICE fleet_quad load_quad(const act_t *from)
 {
     fleet_quad quad = {{0, 0, 0, 0}};

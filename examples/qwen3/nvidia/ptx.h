@@ -24,6 +24,11 @@ FLEET_DEVICE fleet_quad load_floats(const float *from)
     __builtin_assume(__isGlobal(from));
     return *(const fleet_quad *)(const void *)from;
 }
+FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
+{
+    __builtin_assume(__isShared(at));
+    return atomicAdd(at, value);
+}
 FLEET_DEVICE float float_of_word(uint32_t word)
 {
     return __uint_as_float(word);

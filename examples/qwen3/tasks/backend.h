@@ -20,6 +20,7 @@
        HAS_LARGE_M                    1: larger batches have products of their own; only device code knows. Those have
                                       LARGE_M_PANEL_TILES and WGMMA_K in place of MAX_PANEL_TILES and STAGE_K
        SPLIT_K_QUADS                  16-byte words of a worker in decoder.split_k
+       ROLLED                         before a loop that must not be unrolled, since registers are scarce
        DECODER_DISPATCH(set, LIST, STREAMS)    FLEET_DISPATCH, with a weight pipeline if the backend has one */
 #ifndef QWEN3_TASKS_BACKEND_H
 #define QWEN3_TASKS_BACKEND_H
@@ -38,7 +39,7 @@
     !defined(PREFETCHED_ROWS) || !defined(K_ALIGN) || !defined(MAX_PANEL_TILES) ||                 \
     !defined(STAGE_K) || !defined(SMALL_M_ROWS) || !defined(HAS_LARGE_M) ||                        \
     !defined(LARGE_M_PANEL_TILES) || !defined(WGMMA_K) || !defined(SPLIT_K_QUADS) ||               \
-    !defined(DECODER_DISPATCH)
+    !defined(ROLLED) || !defined(DECODER_DISPATCH)
 #error "tasks/backend.h: the backend lacks a constant"
 #endif
 
@@ -90,6 +91,9 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
 /* Stores the sum of squares of each row of these tiles, from l->sums, to decoder.squares. */
 FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                 uint32_t column, uint32_t tiles, uint32_t rows);
+
+/* Adds to a word in LDS, atomically among the threads of the workgroup; returns the old value. */
+FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value);
 
 /* ---- aligned vectors ---- */
 

@@ -1,5 +1,6 @@
-/* tasks/sample.h: greedy sampling. The head's epilogue keeps the largest logit of each worker's columns (argmax_...); `next`
-   reduces them over all workers, appends the tokens, and prepares the next step. */
+/* tasks/sample.h: greedy sampling, and the end of a step. The head's epilogue keeps the largest logit of each worker's columns (argmax_...); `next`
+   reduces them over all workers, appends the tokens, and prepares the next step. A sequence with a temperature has drawn its
+   token before (draw.h). */
 #ifndef QWEN3_TASKS_SAMPLE_H
 #define QWEN3_TASKS_SAMPLE_H
 
@@ -17,15 +18,30 @@ FLEET_DEVICE uint32_t is_better(float a, int32_t a_token, float b, int32_t b_tok
     return a > b || (a == b && a_token < b_token);
 }
 
-/* Marks the rows that choose a token. */
+/* Whether a sequence draws its tokens at random. */
+FLEET_DEVICE uint32_t draws(const decoder *d, uint32_t sequence)
+{
+    return d->sampling && d->sampling[sequence].temperature > 0;
+}
+/* Where the logits of a sequence's next token are stored. */
+FLEET_DEVICE size_t logits_at(const decoder *d, uint32_t sequence)
+{
+    const uint32_t step = (uint32_t)d->b->sequence[sequence].generated;
+    return ((size_t)sequence * d->logit_steps + (step < d->logit_steps ? step : 0)) * d->vocab;
+}
+
+/* Marks the rows that choose a token, by 1, and by 2 those whose logits are stored, too. */
 FLEET_DEVICE void argmax_begin(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                uint32_t rows)
 {
     for (uint32_t i = ctx->thread; i < rows * ARGMAX_LANES; i += ctx->threads)
         l->best[i] = -INFINITY, l->best_token[i] = 0;
     for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        const sequence_state *s = &d->b->sequence[d->b->row[r].sequence];
+        const uint32_t n = (uint32_t)d->b->row[r].sequence;
+        const sequence_state *s = &d->b->sequence[n];
         l->chooses[r] = s->samples && r + 1 == (uint32_t)(s->first + s->rows);
+        if (l->chooses[r] && d->logits && (d->logit_steps > 1 || !d->sampling || draws(d, n)))
+            l->chooses[r] = 2;
     }
 }
 FLEET_DEVICE void argmax_columns(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
@@ -45,10 +61,9 @@ FLEET_DEVICE void argmax_columns(const fleet_ctx *ctx, const decoder *d, const l
         l->best[i] = best, l->best_token[i] = token;
     }
     for (uint32_t i = ctx->thread; d->logits && i < rows * columns; i += ctx->threads) {
-        const uint32_t r = i / columns, c = i % columns, s = (uint32_t)d->b->row[r].sequence;
-        if (l->chooses[r])
-            d->logits[((size_t)s * d->limit + (uint32_t)d->b->sequence[s].generated) * d->vocab +
-                      column + c] =
+        const uint32_t r = i / columns, c = i % columns;
+        if (l->chooses[r] == 2)
+            d->logits[logits_at(d, (uint32_t)d->b->row[r].sequence) + column + c] =
                 l->sums[(c / TILE_N * rows + r) * TILE_N + c % TILE_N] * l->scale[r];
     }
 }
@@ -108,6 +123,7 @@ FLEET_TILE(next, task_args)
         for (uint32_t j = i + 1; j < i + LANES_PER_ROW; j++)
             if (is_better(best[j], token[j], best[i], token[i]))
                 best[i] = best[j], token[i] = token[j];
+        if (draws(d, n) && best[i] != INFINITY) token[i] = d->drawn[n];
         d->generated[n * d->limit + (uint32_t)s->generated++] = token[i];
         if (s->position < s->known) continue;
         d->tokens[(size_t)n * (d->context + 1) + (uint32_t)s->position] = token[i];
