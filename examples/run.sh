@@ -92,18 +92,26 @@ esac
 decoder_options=()
 if [ "$platform" = host ]; then decoder_options=(-O3 -march=native -ffp-contract=fast); fi
 
+has_header() {
+    printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <%s>\n' "$1" | "${CC:-cc}" -E -x c - >/dev/null 2>&1
+}
+
 # The decoder, with a trace compiled in and without; on the small checkpoints of the tests, whose tokens are known.
 decoder() {
-    local models=../tests/fixtures options=("${decoder_options[@]}" -ljansson)
-    echo '#include <jansson.h>' | "${CC:-cc}" -E -x c - >/dev/null 2>&1 || install libjansson-dev
+    local models=../tests/fixtures options=("${decoder_options[@]}" -ljansson -lpcre2-8 -lunistring)
+    has_header jansson.h || install libjansson-dev
+    has_header pcre2.h || install libpcre2-dev
+    has_header uninorm.h || install libunistring-dev
     compile qwen3/qwen3.c build/qwen3 "${options[@]}" &&
         compile qwen3/qwen3.c build/qwen3_traced -DFLEET_TRACE "${options[@]}" &&
         build/qwen3 $models/qwen3-tiny --check $models/qwen3-tiny/expected.json &&
         build/qwen3 $models/qwen3-moe-tiny --check $models/qwen3-moe-tiny/expected.json &&
         build/qwen3_traced $models/qwen3-tiny --prompt-ids 460,191,256,334,255 --trace build/qwen3.svg &&
+        echo "text of a model with 0.9 million weights, which knows no language:" &&
+        build/qwen3 $models/qwen3-tiny --prompt "The weights are" --steps 16 --temperature 0.7 --top-k 20 --seed 1 &&
         cat <<END
-For a model of yours, a folder with config.json and model.safetensors as Hugging Face has them:
-    examples/build/qwen3 FOLDER --prompt-ids 1,2,3 --steps 24
+For a model of yours, a folder with config.json, model.safetensors and tokenizer.json as Hugging Face has them:
+    examples/build/qwen3 FOLDER --chat
 END
 }
 

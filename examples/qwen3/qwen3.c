@@ -1,12 +1,13 @@
 /* qwen3: a Qwen3 or Qwen3-MoE decoder as one megakernel, from a checkpoint as Hugging Face writes it.
 
-       qwen3 MODEL_DIR --prompt-ids 1,2,3 --steps 24        and see --help
+       qwen3 MODEL_DIR --chat                               a conversation, and see --help
+       qwen3 MODEL_DIR --prompt-ids 1,2,3 --steps 24
 
    Reads config.json and model.safetensors (or the index and its shards), packs the weights for this GPU's matrix units,
-   builds the graph of one step, and decodes greedily: all steps, of the prompt and of the continuation, in a single launch.
-   Tokens go to stdout, timings to stderr. F16 and F32 matrices of the checkpoint are rounded to bf16, with a message.
+   builds the graph of one step, and decodes: all steps, of the prompt and of the continuation, in a single launch.
+   Text or tokens go to stdout, timings to stderr. F16 and F32 matrices of the checkpoint are rounded to bf16, with a message.
 
-   README.md lists the files, in reading order. Built by examples/run.sh; needs libjansson. */
+   README.md lists the files, in reading order. Built by examples/run.sh; needs libjansson, libpcre2-8 and libunistring. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
@@ -14,6 +15,7 @@
 #include "bandwidth.h"
 #include "check.h"
 #include "fits.h"
+#include "text.h"
 #include "../tools/trace_picture.h"
 
 #include <pthread.h>
@@ -22,8 +24,10 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *dir, *prompts, *schedule, *check, *trace;
+    const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
     uint32_t batch, chiplets, steps, context, share_prefixes, random_weights, bench, help;
+    uint32_t chat, no_thinking, ignore_eos, top_k, seed;
+    float temperature, top_p, min_p;
 } options;
 
 /* Everything that main frees. */
@@ -35,23 +39,41 @@ typedef struct program {
     session_desc desc;
     qwen3_checkpoint checkpoint;
     qwen3_expected expected;
+    qwen3_tokenizer tokenizer;
+    conversation said;
+    text_output answer; /* of the sequence that is printed while it grows */
     model m;
     session s;
     int32_t *generated;
     double *ended; /* when each step ended */
     FILE *trace;
-    double started, loaded, planned;
+    double started, loaded, planned, launched;
     char error[ERROR_BYTES];
 } program;
 
 static const char usage[] =
     "usage: qwen3 MODEL_DIR [OPTION...]\n"
-    "Decodes greedily with a Qwen3 or Qwen3-MoE model, all steps in one kernel launch.\n"
+    "Decodes with a Qwen3 or Qwen3-MoE model, all steps in one kernel launch.\n"
     "\n"
+    "  --prompt TEXT       the prompt; its continuation is printed as it comes\n"
+    "  --prompt-file FILE  the same from a file; -: from standard input\n"
+    "  --chat              with a prompt: an answer to it, by the chat template; without: a "
+    "conversation, a\n"
+    "                      message per line of standard input\n"
+    "  --system TEXT       what the model is told before a chat\n"
+    "  --no-thinking       a chat without reasoning before the answers\n"
     "  --prompt-ids IDS    tokens of the prompt: 1,2,3; of several sequences: 1,2,3;4,5 (N*T: N "
     "times token T)\n"
-    "  --steps N           tokens to generate (default 24); a sequence ends earlier at an "
-    "eos_token_id\n"
+    "  --steps N           tokens to generate (default: 24, of text 512); a sequence ends earlier "
+    "at an eos_token_id\n"
+    "  --ignore-eos        it does not\n"
+    "  --temperature T     draws tokens at random (default 0: always the most probable one)\n"
+    "  --top-k N, --top-p P, --min-p P\n"
+    "                      from the N most probable ones; from the most probable ones that add up "
+    "to P; from those\n"
+    "                      at least P times as probable as the most probable one; in this order\n"
+    "  --seed N            of the random numbers (default: another one each time, which is "
+    "printed)\n"
     "  --batch N           sequences; where fewer prompts are given, they are taken again from the "
     "first one\n"
     "  --context N         tokens that the cache of a sequence has room for (default: as many as "
@@ -70,7 +92,10 @@ static const char usage[] =
     "-DFLEET_TRACE\n"
     "  --help\n"
     "\n"
-    "Prints \"tokens: ...\", a line per sequence. Ends with 0; 1: it went wrong; 2: a file or an "
+    "Prints text, or of --prompt-ids \"tokens: ...\", a line per sequence. Ctrl-C ends the text, "
+    "and "
+    "a conversation\n"
+    "where it waits for a message. Ends with 0; 1: it went wrong; 2: a file or an "
     "argument is.\n";
 
 /* Prints why the program ends, and returns its status. */
@@ -94,7 +119,7 @@ static int flush_tokens(void)
 }
 /* ---- arguments ---- */
 
-typedef enum option_kind { OPTION_TEXT, OPTION_COUNT, OPTION_FLAG } option_kind;
+typedef enum option_kind { OPTION_TEXT, OPTION_COUNT, OPTION_NUMBER, OPTION_FLAG } option_kind;
 typedef struct option {
     const char *name;
     option_kind kind;
@@ -103,6 +128,9 @@ typedef struct option {
 } option;
 static const option known[] = {
     {"--prompt-ids", OPTION_TEXT, offsetof(options, prompts), 0},
+    {"--prompt", OPTION_TEXT, offsetof(options, prompt), 0},
+    {"--prompt-file", OPTION_TEXT, offsetof(options, prompt_file), 0},
+    {"--system", OPTION_TEXT, offsetof(options, system), 0},
     {"--schedule", OPTION_TEXT, offsetof(options, schedule), 1},
     {"--check", OPTION_TEXT, offsetof(options, check), 1},
     {"--trace", OPTION_TEXT, offsetof(options, trace), 0},
@@ -111,12 +139,23 @@ static const option known[] = {
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
     {"--share-prefixes", OPTION_FLAG, offsetof(options, share_prefixes), 0},
+    {"--top-k", OPTION_COUNT, offsetof(options, top_k), 0},
+    {"--seed", OPTION_COUNT, offsetof(options, seed), 0},
+    {"--temperature", OPTION_NUMBER, offsetof(options, temperature), 0},
+    {"--top-p", OPTION_NUMBER, offsetof(options, top_p), 0},
+    {"--min-p", OPTION_NUMBER, offsetof(options, min_p), 0},
+    {"--chat", OPTION_FLAG, offsetof(options, chat), 0},
+    {"--no-thinking", OPTION_FLAG, offsetof(options, no_thinking), 0},
+    {"--ignore-eos", OPTION_FLAG, offsetof(options, ignore_eos), 0},
     {"--random-weights", OPTION_FLAG, offsetof(options, random_weights), 0},
     {"--bench", OPTION_FLAG, offsetof(options, bench), 0},
     {"--help", OPTION_FLAG, offsetof(options, help), 1},
 };
 #define KNOWN (sizeof known / sizeof known[0])
 #define MAX_COUNT (1u << 24)
+#define TOKEN_STEPS 24u    /* default of --steps, */
+#define TEXT_STEPS 512u    /* and where there is text */
+#define TEXT_CONTEXT 8192u /* default of --context in a conversation, at most */
 
 static int count_of(const char *name, const char *text, uint32_t *count)
 {
@@ -128,11 +167,48 @@ static int count_of(const char *name, const char *text, uint32_t *count)
     return 0;
 }
 
+static int number_of(const char *name, const char *text, float *number)
+{
+    char *end;
+    *number = strtof(text, &end);
+    if (!*text || *end || !(*number > 0 && *number <= 1000))
+        return stop(RUN_REFUSED, "%s needs a number above 0, at most 1000", name);
+    return 0;
+}
+
+/* Options that contradict each other, or that need another one. */
+static int options_refused(const options *o)
+{
+    const struct {
+        uint32_t bad;
+        const char *why;
+    } rules[] = {
+        {(o->prompts != NULL) + (o->prompt != NULL) + (o->prompt_file != NULL) > 1,
+         "only one of --prompt-ids, --prompt and --prompt-file may be given"},
+        {o->chat && o->prompts, "--chat takes text, not --prompt-ids"},
+        {o->system && !o->chat, "--system has a meaning with --chat only"},
+        {o->no_thinking && !o->chat, "--no-thinking has a meaning with --chat only"},
+        {o->temperature <= 0 && (o->top_k || o->top_p > 0 || o->min_p > 0 || o->seed),
+         "--top-k, --top-p, --min-p and --seed need a --temperature"},
+        {o->top_p > 1, "--top-p is at most 1"},
+        {o->min_p > 1, "--min-p is at most 1"},
+        {o->chat && !o->prompt && !o->prompt_file && (o->batch || o->trace || o->bench),
+         "a conversation has no --batch, --trace or --bench"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (rules[i].bad) return stop(RUN_REFUSED, "%s", rules[i].why);
+    return 0;
+}
+static int takes_text(const options *o)
+{
+    return o->prompt || o->prompt_file || o->chat;
+}
+
 /* No option is ignored: neither one that is given twice, nor one that --check does not use. */
 static int read_options(options *o, int argc, char **argv)
 {
     uint32_t given[KNOWN] = {0};
-    o->steps = 24, o->schedule = "static";
+    o->schedule = "static";
     for (int i = 1; i < argc; i++) {
         char *to;
         uint32_t k = 0;
@@ -152,7 +228,9 @@ static int read_options(options *o, int argc, char **argv)
         if (++i == argc) return stop(RUN_REFUSED, "%s needs a value\n%s", known[k].name, usage);
         if (known[k].kind == OPTION_TEXT)
             *(const char **)(void *)to = argv[i];
-        else if (count_of(known[k].name, argv[i], (uint32_t *)(void *)to))
+        else if (known[k].kind == OPTION_NUMBER
+                     ? number_of(known[k].name, argv[i], (float *)(void *)to)
+                     : count_of(known[k].name, argv[i], (uint32_t *)(void *)to))
             return RUN_REFUSED;
     }
     if (o->help) return 0;
@@ -160,6 +238,7 @@ static int read_options(options *o, int argc, char **argv)
     for (uint32_t k = 0; k < KNOWN && o->check; k++)
         if (given[k] && !known[k].checks)
             return stop(RUN_REFUSED, "%s has no meaning with --check", known[k].name);
+    if (options_refused(o)) return RUN_REFUSED;
 #if !defined(FLEET_TRACE)
     if (o->trace)
         return stop(RUN_REFUSED,
@@ -202,11 +281,25 @@ static int read_prompts(program *a)
         if (!*end) break;
         p = end + 1;
     }
+    return 0;
+}
+
+/* Takes the prompts again until the batch is full, and says how each sequence chooses its tokens. */
+static int fill_batch(program *a)
+{
+    const options *o = &a->o;
+    const uint32_t n = a->n_prompts;
     if (o->batch > MAX_ROWS) return stop(RUN_REFUSED, "--batch is at most %u", MAX_ROWS);
     if (o->batch && o->batch < n)
         return stop(RUN_REFUSED, "--batch %u: --prompt-ids has %u sequences", o->batch, n);
     a->n = o->batch ? o->batch : n;
-    for (uint32_t i = n; i < a->n; i++) a->requests[i] = a->requests[i % n];
+    for (uint32_t i = 0; i < a->n; i++) {
+        sampling_desc *s = &a->requests[i].sampling;
+        if (i >= n) a->requests[i] = a->requests[i % n];
+        s->temperature = o->temperature, s->top_k = o->top_k;
+        s->top_p = o->top_p, s->min_p = o->min_p;
+        s->seed = o->seed, s->stream = i;
+    }
     return 0;
 }
 
@@ -247,51 +340,91 @@ static void show_loading(uint32_t done, uint32_t of)
                 done == of ? "\r              \r" : "");
 }
 
+static volatile sig_atomic_t interrupted; /* by Ctrl-C */
+static void note_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+/* While this is on, Ctrl-C sets `interrupted`, and system calls that wait return. */
+static void catch_interrupts(int on)
+{
+    static struct sigaction before;
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = note_interrupt;
+    if (on)
+        sigaction(SIGINT, &action, &before);
+    else
+        sigaction(SIGINT, &before, NULL);
+}
+
 /* Watches from the host how far the launch is: the last grid of a step notifies an event that the
    host can see. */
 typedef struct watch {
-    const session *s;
-    uint32_t is_over; /* 1: the launch has ended */
-    uint32_t steps;   /* steps that were seen to end */
-    double *ended;    /* when each of them ended */
+    session *s;
+    text_output *answer; /* null: nothing is printed */
+    uint32_t is_over;    /* 1: the launch has ended */
+    uint32_t steps;      /* steps that were seen to end */
+    double *ended;       /* when each of them ended */
+    uint32_t tokens;     /* that were printed */
+    int failed;          /* 1: the text cannot be written */
 } watch;
+
+/* Prints the tokens of the only sequence that have come. */
+static void print_tokens(watch *w)
+{
+    const session *s = w->s;
+    for (; w->answer && w->tokens < s->desc.steps && !w->failed; w->tokens++) {
+        const int32_t token = __atomic_load_n(&s->generated[w->tokens], __ATOMIC_RELAXED);
+        if (token < 0) return;
+        w->failed = text_token(w->answer, (uint32_t)token) != 0;
+    }
+}
 
 static void *watch_steps(void *user)
 {
     watch *w = (watch *)user;
-    const session *s = w->s;
+    session *s = w->s;
     const int32_t event = fleet_plan_event(s->plan, "next");
     const struct timespec pause = {0, 100000};
     while (w->steps < s->steps) {
         const uint32_t is_over = __atomic_load_n(&w->is_over, __ATOMIC_ACQUIRE);
         uint32_t done = 0;
+        if (interrupted || w->failed) session_interrupt(s);
         if (fleet_event_test(&s->state, event, 0, w->steps + 1, &done) || (!done && is_over)) break;
         if (!done) {
             nanosleep(&pause, NULL);
             continue;
         }
         w->ended[w->steps++] = now();
-        if (shows_progress) fprintf(stderr, "\rstep %u of %u", w->steps, s->steps);
+        print_tokens(w);
+        if (shows_progress && !w->answer) fprintf(stderr, "\rstep %u of %u", w->steps, s->steps);
     }
-    if (shows_progress) fprintf(stderr, "\r                        \r");
+    if (shows_progress && !w->answer) fprintf(stderr, "\r                        \r");
     return NULL;
 }
 
-/* Runs the session and notes when its steps end. Steps that the watch missed end with the launch. */
-static int watched_run(session *s, double *ended)
+/* Runs the session, notes when its steps end, and prints the tokens of the answer as they come, if there is one. Steps that
+   the watch missed end with the launch. */
+static int watched_run(session *s, double *ended, text_output *answer)
 {
     watch w;
     pthread_t thread;
     double end;
     int bad;
     memset(&w, 0, sizeof w);
-    w.s = s, w.ended = ended;
+    w.s = s, w.ended = ended, w.answer = answer;
+    catch_interrupts(1);
     if (pthread_create(&thread, NULL, watch_steps, &w))
         return stop(RUN_FAILED, "no thread for the progress");
     bad = session_run(s);
     end = now();
     __atomic_store_n(&w.is_over, 1, __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
+    catch_interrupts(0);
+    print_tokens(&w); /* of steps that the watch missed */
+    if (w.failed) return stop(RUN_FAILED, "standard output cannot be written: %s", strerror(errno));
     if (bad) return stop(RUN_FAILED, "%s", s->error);
     for (uint32_t i = 0; i < s->summary.steps; i++)
         if (i >= w.steps || ended[i] > end) ended[i] = end;
@@ -337,16 +470,17 @@ static int write_trace(program *a)
 /* ---- decoding ---- */
 
 /* TPOT counts the steps after the first one in which every running sequence generates a token. */
-static void print_times(const program *a, double launched)
+static void print_times(const program *a)
 {
     const model *m = &a->m;
     const run_summary *c = &a->s.summary;
-    const double first_token = a->ended[c->first_token - 1];
+    const double first_token = c->first_token ? a->ended[c->first_token - 1] : 0;
     const uint32_t steps = c->decoding ? c->steps - c->decoding : 0;
+    if (!c->first_token) return; /* interrupted */
     fprintf(stderr,
             "load %.2f s, plan %.3f s, launch to first token %.1f ms, process start to first token "
             "%.2f s\n",
-            a->loaded - a->started, a->planned - a->loaded, 1e3 * (first_token - launched),
+            a->loaded - a->started, a->planned - a->loaded, 1e3 * (first_token - a->launched),
             first_token - a->started);
     if (a->o.share_prefixes)
         fprintf(stderr, "%u rows of prompts were computed; %u of %u pages are shared\n",
@@ -386,27 +520,56 @@ static int open_session(program *a)
     return bad ? stop(bad, "%s", a->s.error) : 0;
 }
 
-static int decode_prompts(program *a)
+/* Decodes all requests in one launch; a single sequence of text is printed as it grows. */
+static int run_requests(program *a, uint32_t *counts)
 {
     const uint32_t steps = a->desc.steps;
-    uint32_t counts[MAX_ROWS];
-    double launched;
+    text_output *answer = takes_text(&a->o) && a->n == 1 ? &a->answer : NULL;
     int bad = open_session(a);
     if (bad) return bad;
     a->planned = now();
     a->generated = (int32_t *)malloc((size_t)a->n * steps * sizeof *a->generated);
     a->ended = (double *)calloc(a->s.steps + 1u, sizeof *a->ended);
     if (!a->generated || !a->ended) return stop(RUN_FAILED, "out of memory");
-    launched = now();
-    if ((bad = watched_run(&a->s, a->ended)) != 0) return bad;
-    if (session_generated(&a->s, a->generated, counts)) return stop(RUN_FAILED, "%s", a->s.error);
+    a->launched = now();
+    if ((bad = watched_run(&a->s, a->ended, answer)) != 0) return bad;
+    session_generated(&a->s, a->generated, counts);
+    return answer && text_end(answer)
+               ? stop(RUN_FAILED, "standard output cannot be written: %s", strerror(errno))
+               : 0;
+}
+
+/* Prints the sequences of a batch, as text or as tokens. */
+static int print_sequences(program *a, const uint32_t *counts)
+{
     for (uint32_t i = 0; i < a->n; i++) {
+        const int32_t *tokens = a->generated + (size_t)i * a->desc.steps;
+        if (takes_text(&a->o)) {
+            printf("%s== sequence %u\n", i ? "\n" : "", i);
+            a->answer.text.size = a->answer.printed = 0;
+            for (uint32_t t = 0; t < counts[i]; t++)
+                if (text_token(&a->answer, (uint32_t)tokens[t])) break;
+            text_end(&a->answer);
+            continue;
+        }
         printf("tokens:");
-        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", a->generated[i * steps + t]);
+        for (uint32_t t = 0; t < counts[i]; t++) printf(" %d", tokens[t]);
         printf("\n");
     }
-    if ((bad = flush_tokens()) != 0) return bad;
-    print_times(a, launched);
+    return flush_tokens();
+}
+
+static int decode_prompts(program *a)
+{
+    uint32_t counts[MAX_ROWS];
+    int bad = run_requests(a, counts);
+    if (!bad && !(takes_text(&a->o) && a->n == 1)) bad = print_sequences(a, counts);
+    if (bad) return bad;
+    if (a->s.interrupted) {
+        fprintf(stderr, "interrupted\n");
+        return 0;
+    }
+    print_times(a);
     if (!a->trace) return 0;
     if (a->s.summary.steps < a->s.steps) { /* the recorded step did not run: again */
         a->desc.launch = a->s.summary.steps;
@@ -415,6 +578,114 @@ static int decode_prompts(program *a)
         if (session_run(&a->s)) return stop(RUN_FAILED, "%s", a->s.error);
     }
     return write_trace(a);
+}
+
+/* ---- text ---- */
+
+/* Encodes the prompt into the first request, and chooses how many tokens follow it at most. */
+static int encode_prompt(program *a, const qwen3_config *config, const qwen3_string *text)
+{
+    request *r = &a->requests[0];
+    qwen3_tokens tokens = {NULL, 0, 0};
+    const uint32_t room = a->o.context ? a->o.context : config->positions;
+    if (qwen3_encode(&a->tokenizer, text->at, text->size, &tokens, a->error, sizeof a->error)) {
+        free(tokens.at);
+        return stop(RUN_REFUSED, "%s", a->error);
+    }
+    free(a->prompts[0]);
+    a->prompts[0] = tokens.at, a->n_prompts = 1;
+    memset(r, 0, sizeof *r);
+    r->prompt = tokens.at, r->n_prompt = (uint32_t)tokens.count;
+    if (tokens.count == 0) return stop(RUN_REFUSED, "the prompt is empty");
+    if (tokens.count > room)
+        return stop(RUN_REFUSED, "a prompt of %zu tokens does not fit a context of %u%s",
+                    tokens.count, room,
+                    a->o.context ? " (--context)" : ", max_position_embeddings");
+    a->desc.steps = a->o.steps ? a->o.steps : TEXT_STEPS;
+    if (!a->o.steps && a->desc.steps > room - r->n_prompt + 1)
+        a->desc.steps = room - r->n_prompt + 1;
+    return fill_batch(a);
+}
+
+/* The prompt that the chat template makes of what was said. */
+static int encode_chat(program *a, const qwen3_config *config)
+{
+    qwen3_string prompt = {NULL, 0, 0};
+    const int failed = qwen3_chat_prompt(a->said.messages, a->said.count, !a->o.no_thinking,
+                                         &prompt, a->error, sizeof a->error);
+    const int bad = failed ? stop(RUN_FAILED, "%s", a->error) : encode_prompt(a, config, &prompt);
+    free(prompt.at);
+    return bad;
+}
+
+static int open_text(program *a, const qwen3_config *config)
+{
+    const options *o = &a->o;
+    qwen3_string text = {NULL, 0, 0};
+    int bad = 0;
+    if (qwen3_tokenizer_open(&a->tokenizer, o->dir, a->error, sizeof a->error))
+        return stop(RUN_REFUSED, "%s", a->error);
+    a->answer.tokenizer = &a->tokenizer;
+    if (o->system && conversation_add(&a->said, "system", o->system, strlen(o->system)))
+        return stop(RUN_FAILED, "out of memory");
+    if (!o->prompt && !o->prompt_file) return 0; /* a conversation: no message yet */
+    if (o->prompt_file ? read_text(o->prompt_file, &text, a->error, sizeof a->error)
+                       : qwen3_string_add(&text, o->prompt, strlen(o->prompt)))
+        bad = stop(RUN_REFUSED, "%s", o->prompt_file ? a->error : "out of memory");
+    else if (!o->chat)
+        bad = encode_prompt(a, config, &text);
+    else if (conversation_add(&a->said, "user", text.at ? text.at : "", text.size))
+        bad = stop(RUN_FAILED, "out of memory");
+    else
+        bad = encode_chat(a, config);
+    free(text.at);
+    return bad;
+}
+
+/* Answers the last message. Each turn is a launch of its own over the whole conversation. */
+static int answer_turn(program *a)
+{
+    uint32_t count;
+    int bad = encode_chat(a, &a->m.config);
+    if (bad) return bad;
+    a->answer.text.size = a->answer.printed = 0;
+    bad = run_requests(a, &count);
+    if (!bad && conversation_add(&a->said, "assistant", a->answer.text.at, a->answer.text.size))
+        bad = stop(RUN_FAILED, "out of memory");
+    session_free(&a->s);
+    memset(&a->s, 0, sizeof a->s);
+    free(a->generated);
+    free(a->ended);
+    a->generated = NULL, a->ended = NULL;
+    return bad;
+}
+
+static int converse(program *a)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t size;
+    int bad = 0;
+    while (!bad) {
+        interrupted = 0;
+        if (isatty(0)) fprintf(stderr, "> ");
+        catch_interrupts(1);
+        size = getline(&line, &room, stdin);
+        catch_interrupts(0);
+        if (size < 0) break;
+        if (size > 0 && line[size - 1] == '\n') size--;
+        if (size == 0) continue;
+        bad = conversation_add(&a->said, "user", line, (size_t)size)
+                  ? stop(RUN_FAILED, "out of memory")
+                  : answer_turn(a);
+    }
+    free(line);
+    return bad;
+}
+
+static int is_conversation(const options *o)
+{
+    return o->chat && !o->prompt && !o->prompt_file;
 }
 
 static int check(program *a)
@@ -464,9 +735,19 @@ static int open_model(program *a, qwen3_config *config)
         a->n = a->expected.count;
         return 0;
     }
+    if (a->o.ignore_eos) config->eos_count = 0;
+    if (takes_text(&a->o) && (bad = open_text(a, config)) != 0) return bad;
+    if (is_conversation(&a->o)) {
+        a->n = 1, a->desc.steps = 1;
+        if (!a->desc.context)
+            a->desc.context = config->positions < TEXT_CONTEXT ? config->positions : TEXT_CONTEXT;
+        a->o.context = a->desc.context; /* of each turn */
+        bad = memory_refused(config, from, &a->desc, 1, 1, memory_left(), a->error);
+        return bad ? stop(bad, "%s", a->error) : 0;
+    }
     for (uint32_t i = 0; i < a->n; i++)
-        if (a->requests[i].n_prompt + a->o.steps - 1 > shortest)
-            shortest = a->requests[i].n_prompt + a->o.steps - 1;
+        if (a->requests[i].n_prompt + a->desc.steps - 1 > shortest)
+            shortest = a->requests[i].n_prompt + a->desc.steps - 1;
     if (!a->desc.context) a->desc.context = shortest;
     if (requests_refused(config, &a->desc, a->requests, a->n, a->error))
         return stop(RUN_REFUSED, "%s", a->error);
@@ -483,10 +764,18 @@ static int run(program *a, int argc, char **argv)
         fputs(usage, stdout);
         return flush_tokens();
     }
-    a->desc.chiplets = a->o.chiplets, a->desc.steps = a->o.steps, a->desc.context = a->o.context;
+    a->desc.chiplets = a->o.chiplets, a->desc.context = a->o.context;
+    a->desc.steps = a->o.steps ? a->o.steps : TOKEN_STEPS;
+    a->desc.draws = a->o.temperature > 0;
+    if (a->desc.draws && !a->o.seed) {
+        a->o.seed = 1 + (uint32_t)(1e3 * now()) % MAX_COUNT;
+        fprintf(stderr, "seed %u\n", a->o.seed);
+    }
     a->desc.trace = a->o.trace != NULL, a->desc.share_prefixes = a->o.share_prefixes;
     if ((bad = read_schedule(a->o.schedule, &a->desc)) != 0) return bad;
-    if (!a->o.check && (bad = read_prompts(a)) != 0) return bad;
+    if (!a->o.check && !takes_text(&a->o) &&
+        ((bad = read_prompts(a)) != 0 || (bad = fill_batch(a)) != 0))
+        return bad;
     if (a->o.trace && (bad = open_trace(a)) != 0) return bad;
     if ((bad = open_model(a, &config)) != 0) return bad;
     bad = model_load(&a->m, &config, a->o.random_weights ? NULL : &a->checkpoint, a->desc.schedule,
@@ -495,7 +784,7 @@ static int run(program *a, int argc, char **argv)
     qwen3_close(&a->checkpoint);
     fleet_stream_wait(NULL);
     a->loaded = now();
-    return a->o.check ? check(a) : decode_prompts(a);
+    return a->o.check ? check(a) : is_conversation(&a->o) ? converse(a) : decode_prompts(a);
 }
 
 int main(int argc, char **argv)
@@ -510,6 +799,9 @@ int main(int argc, char **argv)
     model_free(&a.m);
     qwen3_close(&a.checkpoint);
     qwen3_expected_close(&a.expected);
+    qwen3_tokenizer_close(&a.tokenizer);
+    conversation_free(&a.said);
+    free(a.answer.text.at);
     for (uint32_t i = 0; i < a.n_prompts; i++) free(a.prompts[i]);
     free(a.generated);
     free(a.ended);

@@ -88,12 +88,71 @@ is trace_svg/file "$(head -c 4 "$OUT/step.svg")" "<svg"
 ends trace_json 0 "critical path" $dense --prompt-ids 1 --steps 3 --trace "$OUT/step.json"
 is trace_json/file "$(python3 -c "import json; print(type(json.load(open('$OUT/step.json'))['traceEvents']).__name__)")" list
 
+# ---- text: the tiny model has a tokenizer of 512 tokens, and knows no language
+
+ends prompt 0 "TPOT" $dense --prompt "The weights are" --steps 48
+text=$(cat "$OUT/stdout")
+is prompt/lines "$(wc -l <"$OUT/stdout")" 1
+printf 'The weights are' >"$OUT/prompt.txt"
+ends prompt_file 0 "TPOT" $dense --prompt-file "$OUT/prompt.txt" --steps 48
+is prompt_file/text "$(cat "$OUT/stdout")" "$text"
+ends batch_of_text 0 "== sequence 1" $dense --prompt "The weights are" --steps 48 --batch 2
+is batch_of_text/text "$(sed -n 2p "$OUT/stdout")" "$text"
+ends chat 0 "TPOT" $dense --chat --prompt Hi --system Short --no-thinking --steps 48
+text=$(cat "$OUT/stdout")
+ends template 0 "TPOT" $dense --steps 48 --prompt "<|im_start|>system
+Short<|im_end|>
+<|im_start|>user
+Hi<|im_end|>
+<|im_start|>assistant
+<think>
+
+</think>
+
+"
+is template/text "$(cat "$OUT/stdout")" "$text"
+answers() { # NAME MESSAGES: a conversation, a message per line
+    printf '%b' "$2" | timeout 60 "$program" $dense --chat --steps 8 --ignore-eos >"$OUT/stdout" 2>"$OUT/stderr" && rc=0 || rc=$?
+    is "$1/status" "$rc" 0
+}
+answers one_turn 'Hi'
+first=$(cat "$OUT/stdout")
+answers conversation '\nHi\n\nAnd?\n'
+is conversation/first "$(head -c ${#first} "$OUT/stdout")" "$(head -c ${#first} <<<"$first")"
+is conversation/second $(($(wc -c <"$OUT/stdout") > $(wc -c <<<"$first"))) 1
+# The first sequence of a batch draws what it draws alone.
+draw="--prompt-ids 318 --steps 24 --temperature 0.9 --top-k 40 --top-p 0.95 --min-p 0.01"
+# shellcheck disable=SC2086
+{
+    ends draw 0 "TPOT" $dense $draw --seed 7
+    tokens=$(cat "$OUT/stdout")
+    ends draw_again 0 "TPOT" $dense $draw --seed 7 --batch 2 --schedule dynamic
+    is draw_again/first "$(head -n 1 "$OUT/stdout")" "$tokens"
+    is draw_again/second $([ "$(tail -n 1 "$OUT/stdout")" != "$tokens" ] && echo differs) differs
+    ends draw_otherwise 0 "TPOT" $dense $draw --seed 8
+    is draw_otherwise/differs $([ "$(cat "$OUT/stdout")" != "$tokens" ] && echo differs) differs
+    ends draw_seedless 0 "seed " $dense $draw
+}
+ends ignore_eos 0 "TPOT" "$OUT/chat" --prompt-ids 318 --steps 6 --ignore-eos
+is ignore_eos/tokens "$(cat "$OUT/stdout")" "tokens: 195 361 480 368 490 190"
+# Ctrl-C, once the text has begun: what there is of it ends with a line feed, and the status is 0.
+is interrupt "$(python3 - "$program" $dense <<'PYTHON'
+import signal, subprocess, sys
+p = subprocess.Popen([*sys.argv[1:], "--prompt", "Hi", "--steps", "480", "--ignore-eos"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+text = p.stdout.read(10)
+p.send_signal(signal.SIGINT)
+more, said = p.communicate(timeout=60)
+print(p.returncode, (text + more).endswith(b"\n"), said.decode().strip())
+PYTHON
+)" "0 True interrupted"
+
 # ---- what cannot be written is an error, before the bandwidth is measured
 
 writes full_disk '$program $dense --prompt-ids 1 --steps 40 --bench >/dev/full'
 is full_disk/first "$(grep -c TPOT "$OUT/stderr")" 0
 writes closed_pipe 'set -o pipefail; $program $dense --prompt-ids 1 --steps 2 | exec 0<&- sleep 0.01; exit ${PIPESTATUS[0]}'
 writes closed '$program $dense --prompt-ids 1 --steps 2 >&-'
+writes full_disk_text '$program $dense --prompt a --steps 40 >/dev/full'
 writes full_disk_help '$program --help >/dev/full'
 writes full_disk_check '$program $dense --check $dense/expected.json >/dev/full'
 writes full_disk_trace 'ln -sf /dev/full "'"$OUT"'/full.svg"; $program $dense --prompt-ids 1 --steps 2 --trace "'"$OUT"'/full.svg" >/dev/null'
@@ -114,7 +173,23 @@ ends many_chiplets 2 "--chiplets 33" $dense --prompt-ids 1 --chiplets 33
 ends trace_of_what 2 "must end in .svg or .json" $dense --prompt-ids 1 --steps 2 --trace "$OUT/step.pdf"
 ends twice 2 "--steps is given twice" $dense --prompt-ids 1 --steps 2 --steps 3
 ends smaller_batch 2 "--batch 1: --prompt-ids has 2 sequences" $dense --prompt-ids "1;2" --batch 1
-for option in "--prompt-ids 1" "--steps 3" "--batch 2" "--context 99" --random-weights --bench "--trace $OUT/step.svg"; do
+only="only one of --prompt-ids, --prompt and --prompt-file"
+ends two_prompts 2 "$only" $dense --prompt a --prompt-ids 1
+ends two_texts 2 "$only" $dense --prompt a --prompt-file "$OUT/prompt.txt"
+ends chat_of_ids 2 "--chat takes text" $dense --chat --prompt-ids 1
+ends no_chat 2 "--system has a meaning with --chat only" $dense --prompt a --system b
+ends no_chat_either 2 "--no-thinking has a meaning with --chat only" $dense --prompt a --no-thinking
+ends batch_of_chats 2 "a conversation has no --batch" $dense --chat --batch 2
+ends no_temperature 2 "need a --temperature" $dense --prompt a --top-k 3
+ends cold 2 "--temperature needs a number above 0" $dense --prompt a --temperature 0
+ends odd_number 2 "--top-p needs a number above 0" $dense --prompt a --temperature 1 --top-p nan
+ends large_top_p 2 "--top-p is at most 1" $dense --prompt a --temperature 1 --top-p 1.5
+ends empty_prompt 2 "the prompt is empty" $dense --prompt ""
+ends no_such_prompt 2 "none.txt: No such file" $dense --prompt-file "$OUT/none.txt"
+ends no_utf8 2 "text: not UTF-8 at byte 1" $dense --prompt "$(printf 'a\377')"
+ends no_tokenizer 2 "tokenizer.json: No such file" $moe --prompt a
+ends long_text 2 "a prompt of 3 tokens does not fit a context of 2 (--context)" $dense --prompt "1 2" --context 2
+for option in "--prompt a" "--prompt-file a" --chat "--temperature 1" --ignore-eos "--prompt-ids 1" "--steps 3" "--batch 2" "--context 99" --random-weights --bench "--trace $OUT/step.svg"; do
     # shellcheck disable=SC2086
     ends "check${option%% *}" 2 "${option%% *} has no meaning with --check" $dense --check $dense/expected.json $option
 done
