@@ -66,7 +66,7 @@ static int soon(const bench *b, uint32_t ended)
     return 0;
 }
 
-static uint32_t draw(uint64_t *seed, uint32_t n)
+static uint32_t random_below(uint64_t *seed, uint32_t n)
 {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*seed >> 33) % n;
@@ -91,8 +91,9 @@ static void bench_open(test_run *t, bench *b, const char *dir, const char *step_
     b->records = (record *)calloc(JOBS, sizeof *b->records);
     for (uint32_t k = 0; k < KINDS; k++) {
         kind *of = &b->kinds[k];
-        of->n_prompt = 1 + draw(&seed, 48), of->max_tokens = 1 + draw(&seed, MOST_TOKENS);
-        for (uint32_t i = 0; i < of->n_prompt; i++) of->prompt[i] = draw(&seed, 500);
+        of->n_prompt = 1 + random_below(&seed, 48),
+        of->max_tokens = 1 + random_below(&seed, MOST_TOKENS);
+        for (uint32_t i = 0; i < of->n_prompt; i++) of->prompt[i] = random_below(&seed, 500);
     }
 }
 
@@ -155,15 +156,15 @@ static void *submit_and_cancel(void *user)
     uint64_t seed = s->number;
     for (uint32_t i = 0; i < s->jobs; i++) {
         record *r = &b->records[KINDS + s->number * s->jobs + i];
-        const kind *of = &b->kinds[draw(&seed, KINDS)];
-        while (submit(b, r, of, draw(&seed, 3) ? JOB_REACTIVE : JOB_PROACTIVE)) {
+        const kind *of = &b->kinds[random_below(&seed, KINDS)];
+        while (submit(b, r, of, random_below(&seed, 3) ? JOB_REACTIVE : JOB_PROACTIVE)) {
             __atomic_fetch_add(&b->busy, 1, __ATOMIC_RELAXED);
             pause_us(100);
         }
-        if (draw(&seed, 8) == 0) engine_cancel(b->e, r->ticket);
-        if (draw(&seed, 4) == 0)
-            engine_cancel(b->e, (r - draw(&seed, i < 20 ? i + 1 : 20))->ticket);
-        if (draw(&seed, 16) == 0) pause_us(draw(&seed, 500));
+        if (random_below(&seed, 8) == 0) engine_cancel(b->e, r->ticket);
+        if (random_below(&seed, 4) == 0)
+            engine_cancel(b->e, (r - random_below(&seed, i < 20 ? i + 1 : 20))->ticket);
+        if (random_below(&seed, 16) == 0) pause_us(random_below(&seed, 500));
     }
     return NULL;
 }
