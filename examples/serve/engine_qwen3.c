@@ -252,6 +252,17 @@ static void end_batch(engine *e, int bad, uint32_t bad_job, const char *error)
     for (uint32_t i = 0; i < n; i++) job_end(e, ended[i], how[i], error);
 }
 
+/* A request draws the same tokens whatever it is decoded with: its seed alone counts. */
+static sampling_desc sampling_of(const sampling *from)
+{
+    sampling_desc s;
+    memset(&s, 0, sizeof s);
+    s.temperature = (float)from->temperature, s.top_k = from->top_k;
+    s.top_p = (float)from->top_p, s.min_p = (float)from->min_p;
+    s.seed = from->seed;
+    return s;
+}
+
 static void run_batch(engine *e)
 {
     launch *l = (launch *)calloc(1, sizeof *l);
@@ -273,6 +284,8 @@ static void run_batch(engine *e)
         const engine_job *j = &e->batch[i]->j;
         requests[i].prompt = e->batch[i]->prompt, requests[i].n_prompt = j->n_prompt;
         requests[i].steps = j->max_tokens;
+        requests[i].sampling = sampling_of(&j->sample);
+        if (j->sample.temperature > 0) desc.draws = 1;
         if (j->max_tokens > desc.steps) desc.steps = j->max_tokens;
         if (j->n_prompt + j->max_tokens - 1 > desc.context)
             desc.context = j->n_prompt + j->max_tokens - 1;
@@ -326,6 +339,7 @@ static int load_model(engine *e, char *error)
                               ? checkpoint.config.positions
                               : DEFAULT_CONTEXT;
     desc.context = desc.steps = e->desc.context;
+    desc.draws = 1;
     bad = e->desc.context > checkpoint.config.positions;
     if (bad)
         snprintf(error, ERROR_BYTES, "--context %u is longer than max_position_embeddings, %u",
@@ -370,6 +384,7 @@ engine_limits engine_limits_of(const engine *e)
     engine_limits limits;
     memset(&limits, 0, sizeof limits);
     limits.vocab = e->with_eos.config.vocab, limits.context = e->desc.context;
+    limits.samples = 1;
     return limits;
 }
 

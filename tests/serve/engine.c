@@ -111,6 +111,10 @@ static engine_status submit(bench *b, record *r, const kind *of, job_class prior
     r->of = of;
     job.prompt = of->prompt, job.n_prompt = of->n_prompt, job.max_tokens = of->max_tokens;
     job.priority = priority, job.user = r;
+    if ((of - b->kinds) % 2) { /* every other one draws its tokens */
+        job.sample.temperature = 0.8, job.sample.top_p = 0.9;
+        job.sample.seed = (uint64_t)(of - b->kinds);
+    }
     return engine_submit(b->e, &job, &r->ticket, &fits);
 }
 
