@@ -4814,19 +4814,21 @@ struct fleet_table {
     const fleeti_desk *desk;      /* device address */
     const uint32_t *host_prompts; /* as prompts, in pinned memory */
     uint32_t *host_stats;
-    fleeti_notice *outbox; /* [outbox_limit] */
-    uint32_t outbox_limit, outgoing;
+    fleeti_notice *outbox; /* two for each slot */
+    uint32_t outgoing;     /* notices in it */
     fleeti_submission inbox[FLEETI_INBOX];
     fleeti_pool pool[FLEETI_POOLS];
     uint32_t order;            /* of the next arrival */
     uint32_t changes, cancels; /* of the desk, that have been seen */
     uint32_t stop;             /* FLEETI_STOP_... */
+    uint32_t slots_used;       /* slots from here on are free */
     uint32_t joined;           /* slots with FLEET_SLOT_JOINED */
     uint32_t pages_used[2];    /* reserved by requests of a class */
     uint32_t
         aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
     uint32_t lent; /* 1: the decode pool's chiplets work for the prefill pool */
     float error_sum;
+    uint32_t stats_changed; /* since the host got them */
     fleet_server_stats stats;
 };
 
@@ -4847,8 +4849,7 @@ struct fleeti_desk {
     fleeti_line stats[(sizeof(fleet_server_stats) + sizeof(fleeti_line) - 1) / sizeof(fleeti_line)];
     /* of the host alone */
     fleet_ring submissions, events;
-    uint32_t ended;  /* 1 + the status with which the launch has ended */
-    uint32_t cursor; /* where the search for a free slot begins */
+    uint32_t ended; /* 1 + the status with which the launch has ended */
 };
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot)
@@ -5111,7 +5112,7 @@ FLEETI_OUTLINED void fleeti_yield(fleet_table *t, uint32_t slot, fleeti_result *
 /* Ends cancelled requests that are in no batch, and sends what had to wait. */
 FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
 {
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         fleet_slot *s = t->slots + i;
         if (s->phase == FLEET_PHASE_FREE) continue;
         if ((s->flags & FLEET_SLOT_CANCELLED) && !(s->flags & FLEET_SLOT_RUNNING)) {
@@ -5121,6 +5122,7 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
         }
         if (s->phase == FLEET_PHASE_ENDED || (s->flags & FLEET_SLOT_UNSENT)) fleeti_send(t, i, now);
     }
+    while (t->slots_used && t->slots[t->slots_used - 1].phase == FLEET_PHASE_FREE) t->slots_used--;
 }
 
 /* ---- scheduling: taking in ------------------------------------------------------------------- */
@@ -5133,6 +5135,7 @@ FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uin
     fleet_slot *s = t->slots + m->slot;
     for (uint32_t i = fleet_lane(); i < m->prompt_tokens; i += fleet_wave_size()) to[i] = from[i];
     if (fleet_lane() != 0) return;
+    if (m->slot >= t->slots_used) t->slots_used = m->slot + 1;
     s->generation = m->generation;
     s->phase = FLEET_PHASE_QUEUED;
     s->flags = t->stop == FLEETI_STOP_NOW ? FLEET_SLOT_CANCELLED : 0;
@@ -5164,7 +5167,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
     if (fleet_lane() == 0 && cancels != t->cancels) {
         const fleeti_desk_slot *of = (const fleeti_desk_slot *)(const void *)(desk + 1);
         t->stop = fleet_load_relaxed_system(&desk->stop.word);
-        for (uint32_t i = 0; i < t->desc.requests; i++) {
+        for (uint32_t i = 0; i < t->slots_used; i++) {
             fleet_slot *s = t->slots + i;
             if (!fleeti_in_use(s) && !(s->flags & FLEET_SLOT_UNSENT)) continue;
             if (t->stop == FLEETI_STOP_NOW ||
@@ -5185,7 +5188,7 @@ FLEETI_OUTLINED uint32_t fleeti_oldest(const fleet_table *t, fleet_phase phase, 
                                        uint32_t with, uint32_t without)
 {
     uint32_t oldest = FLEET_NONE;
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i;
         if (s->phase != (uint32_t)phase || !(classes >> s->priority & 1)) continue;
         if ((s->flags & with) != with || (s->flags & without)) continue;
@@ -5235,7 +5238,7 @@ FLEET_DEVICE uint32_t fleet_fifo_lends(const fleet_table *t)
 /* Ageing: a proactive request that has waited too long is aged from then on. */
 FLEET_DEVICE void fleeti_agent_age(fleet_table *t, uint64_t now)
 {
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         fleet_slot *s = t->slots + i;
         if (fleeti_in_use(s) && s->priority == FLEET_PROACTIVE &&
             now - s->since >= t->desc.age_ticks)
@@ -5291,7 +5294,7 @@ FLEETI_OUTLINED fleet_work fleeti_decode_work(const fleet_table *t, fleet_class 
 {
     uint32_t context = 0;
     *rows = 0;
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i;
         if (s->phase != FLEET_PHASE_DECODE || s->priority != (uint32_t)priority ||
             (s->flags & (FLEET_SLOT_UNSENT | FLEET_SLOT_CANCELLED)))
@@ -5382,7 +5385,7 @@ FLEETI_OUTLINED fleeti_crowd fleeti_crowd_of(const fleet_table *t)
 {
     fleeti_crowd c;
     c.reactive = c.aged = c.proactive = c.context = c.first_context = 0;
-    for (uint32_t i = 0; i < t->desc.requests; i++)
+    for (uint32_t i = 0; i < t->slots_used; i++)
         if (t->slots[i].flags & FLEET_SLOT_JOINED) fleeti_crowd_add(&c, t->slots + i);
     return c;
 }
@@ -5414,7 +5417,7 @@ FLEETI_OUTLINED uint32_t fleeti_agent_fits(const fleet_table *t, uint32_t chunk,
 FLEETI_OUTLINED uint32_t fleeti_agent_victim(const fleet_table *t)
 {
     uint32_t victim = FLEET_NONE;
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i, *v = t->slots + (victim == FLEET_NONE ? i : victim);
         if (!(s->flags & FLEET_SLOT_JOINED) || s->priority != FLEET_PROACTIVE ||
             (s->flags & FLEET_SLOT_AGED))
@@ -5468,7 +5471,7 @@ FLEET_DEVICE void fleet_agent_decode(fleet_table *t, uint32_t pool, uint32_t chu
 FLEET_DEVICE uint32_t fleet_agent_lends(const fleet_table *t)
 {
     if (t->desc.pools != 2 || t->pool[1].open || t->pool[1].suspended) return 0;
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i;
         if (fleeti_ready(s) && (s->priority == FLEET_REACTIVE || (s->flags & FLEET_SLOT_AGED) ||
                                 !fleeti_agent_defers_decode(t)))
@@ -5580,7 +5583,7 @@ FLEET_DEVICE void fleeti_compose_decode(fleet_table *t, uint32_t pool, fleet_bat
         p->suspended = p->resume = 0;
         return;
     }
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         fleet_slot *s = t->slots + i;
         fleet_row *row = rows + b->decode_rows;
         if (!(s->flags & FLEET_SLOT_JOINED) || !fleeti_ready(s)) continue;
@@ -5603,14 +5606,29 @@ FLEET_DEVICE float fleeti_predict(const fleet_table *t, fleet_batch *b)
         fleeti_iteration_work(&t->desc, b->decode_rows, context, b->chunk_rows, b->chunk.position));
 }
 
-/* The first part of a boundary, by all lanes of the wave. */
+/* Sends the events, by all lanes. The ring has room for every token that the host has not released, and for each
+   request's last event. */
+FLEET_DEVICE void fleeti_flush(fleet_table *t)
+{
+    uint32_t sent = 0;
+    fleet_wave_barrier();
+    while (sent < t->outgoing)
+        sent += fleet_ring_try_push(&t->events, t->outbox + sent, t->outgoing - sent);
+    fleet_wave_barrier();
+    if (fleet_lane() == 0) t->stats_changed |= t->outgoing, t->outgoing = 0;
+    fleet_wave_barrier();
+}
+
+/* The first part of a boundary, by all lanes of the wave. The host gets its tokens before the next batch is composed. */
 FLEET_DEVICE void fleeti_boundary_begin(fleet_table *t, uint32_t pool, uint64_t now)
 {
     if (fleet_lane() == 0) fleeti_close(t, pool, now);
     fleeti_take_in(t, now);
-    if (fleet_lane() != 0) return;
-    if (t->stop == FLEETI_STOP_NOW) fleeti_drop_suspended(t, pool);
-    fleeti_settle(t, now);
+    if (fleet_lane() == 0) {
+        if (t->stop == FLEETI_STOP_NOW) fleeti_drop_suspended(t, pool);
+        fleeti_settle(t, now);
+    }
+    fleeti_flush(t);
 }
 
 /* An empty batch of the step. */
@@ -5653,7 +5671,7 @@ FLEET_DEVICE void fleeti_count_requests(fleet_table *t, const fleet_batch *b)
 {
     fleet_server_stats *c = &t->stats;
     for (uint32_t k = 0; k < 2; k++) c->queued[k] = c->prefill[k] = c->decode[k] = 0;
-    for (uint32_t i = 0; i < t->desc.requests; i++) {
+    for (uint32_t i = 0; i < t->slots_used; i++) {
         const fleet_slot *s = t->slots + i;
         if (s->phase == FLEET_PHASE_QUEUED) c->queued[s->priority]++;
         if (s->phase == FLEET_PHASE_PREFILL) c->prefill[s->priority]++;
@@ -5663,36 +5681,30 @@ FLEET_DEVICE void fleeti_count_requests(fleet_table *t, const fleet_batch *b)
     c->pages_available = fleet_pages_available(t->pages);
 }
 
-/* The last part, by all lanes: sends the events, and says what comes next. */
+/* The last part, by all lanes: says what comes next. */
 FLEETI_OUTLINED uint32_t fleeti_boundary_end(fleet_table *t, uint32_t pool, uint32_t step)
 {
     const fleet_batch *b = fleeti_batch_of(t, pool, step % 2);
-    uint32_t next = FLEET_SERVING_IDLE, sent = 0;
+    uint32_t next = FLEET_SERVING_IDLE;
     if (fleet_lane() == 0) {
         if (b->chunk_rows || b->decode_rows) {
             next = FLEET_SERVING_BATCH;
             t->pool[pool].open = 1 + step % 2;
             t->stats.iterations++;
-        } else if (t->stop) {
+        } else if (t->stop && !t->slots_used) {
             next = FLEET_SERVING_STOPPED;
-            for (uint32_t i = 0; i < t->desc.requests; i++)
-                if (t->slots[i].phase != FLEET_PHASE_FREE) next = FLEET_SERVING_IDLE;
         }
-        if (next || t->outgoing) fleeti_count_requests(t, b);
+        t->stats_changed |= next;
+        if (t->stats_changed) fleeti_count_requests(t, b);
     }
     fleet_wave_barrier();
-    /* The ring has room for every token that the host has not released, and for each request's last event. */
-    while (sent < t->outgoing)
-        sent += fleet_ring_try_push(&t->events, t->outbox + sent, t->outgoing - sent);
-    next = fleeti_first(next);
-    if (next || sent)
+    if (t->stats_changed)
         for (uint32_t i = fleet_lane(); i < sizeof t->stats / 4; i += fleet_wave_size())
             fleet_store_relaxed_system(t->host_stats + i,
                                        ((const uint32_t *)(const void *)&t->stats)[i]);
     fleet_wave_barrier();
-    if (fleet_lane() == 0) t->outgoing = 0;
-    fleet_wave_barrier();
-    return next;
+    if (fleet_lane() == 0) t->stats_changed = 0;
+    return fleeti_first(next);
 }
 
 FLEET_DEVICE uint32_t fleeti_layer_suspends(const fleet_table *t, const fleet_batch *b,
@@ -7680,15 +7692,13 @@ static fleet_status fleeti_check_request(const fleet_server_desc *d, const fleet
 static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority)
 {
     const uint32_t first = priority == FLEET_REACTIVE ? 0 : s->desc.reactive_requests;
-    const uint32_t n = s->desc.requests - first;
-    const uint32_t begin = __atomic_fetch_add(&s->desk->cursor, 1, __ATOMIC_RELAXED);
-    for (uint32_t i = 0; i < n; i++) {
-        fleeti_desk_slot *desk = fleeti_desk_slots(s) + first + (begin + i) % n;
+    for (uint32_t i = first; i < s->desc.requests;
+         i++) { /* the boundary looks at slots up to the last one in use */
         uint32_t is_free = 0;
         /* Acquires what the thread that read the last event has left. Pair: fleeti_free_slot. */
-        if (__atomic_compare_exchange_n(&desk->taken, &is_free, 1, 0, __ATOMIC_ACQUIRE,
-                                        __ATOMIC_RELAXED))
-            return first + (begin + i) % n;
+        if (__atomic_compare_exchange_n(&fleeti_desk_slots(s)[i].taken, &is_free, 1, 0,
+                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return i;
     }
     return FLEET_NONE;
 }
