@@ -7,8 +7,7 @@
 
    What it does not do: a job never joins a launch that runs and never suspends another one, so a reactive job may wait for
    a whole launch of proactive ones; a job that is cancelled leaves its launch when that ends, or at once where all jobs of
-   the launch are cancelled; keys and values are allocated for each launch, whose prompts share pages. Decoding is greedy. On a GPU the copy of the
-   first token waits for the end of the launch, and all tokens are reported then. */
+   the launch are cancelled; keys and values are allocated for each launch, whose prompts share pages. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
