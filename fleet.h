@@ -497,8 +497,8 @@ void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, c
 /* Lets the run lower such a symbol within a step too: the task of grid `cutter` calls fleet_cut_symbol
    (fleet_sched.h), for the rest of the step. cutter: one CU- or wavefront-task. Each grid whose shape has the symbol comes, as a
    whole, before or after it. A symbol may have many cutters. With one before each layer, the layers after a cut to 0
-   are passed over without tiles. Whether a task of such a grid exists is known only when its events are complete:
-   until then it prefetches nothing, and its weight pipeline waits. */
+   are passed over without tiles. That a task of such a grid exists is known only when its events are complete: it
+   prefetches nothing, and where it turns out not to exist its weight pipeline has copied ahead in vain. */
 void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *file,
                           int line);
 #define fleet_symbol_cutter(g, symbol, cutter) fleeti_symbol_cutter(g, symbol, cutter, FLEETI_HERE)
@@ -988,10 +988,10 @@ typedef struct fleet_task {
 
 #define FLEETI_FEEDS 0x04u /* DYNAMIC: its arrivals may make other tasks ready */
 #define FLEETI_EARLY 0x08u /* it is pushed early: its worker must wait for its events */
-/* Its grid has run-time maps, or a symbol that tasks cut: only when its events are complete is it known whether the
-   task exists. */
+/* Its grid has run-time maps, or a symbol that tasks cut: only when its events are complete is it known that the task
+   exists. */
 #define FLEETI_MAPPED 0x10u
-#define FLEETI_GUARDED 0x20u /* the symbols decide before that whether the task exists */
+#define FLEETI_GUARDED 0x20u /* the symbols decide whether the task exists */
 
 /* The same fields in the word of a descriptor that begins with its level, which device code reads. */
 #define FLEETI_LEVEL_IN(word) ((word)&0xffu)
@@ -3045,8 +3045,7 @@ static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
 /* Of the tasks of a grid whose shape has `symbols`, where tasks of the graph cut `cuts`. */
 static uint32_t fleeti_flags_of(uint32_t symbols, uint32_t cuts, uint32_t n_maps)
 {
-    return (symbols && !(symbols & cuts) ? FLEETI_GUARDED : 0) |
-           (n_maps || symbols & cuts ? FLEETI_MAPPED : 0);
+    return (symbols ? FLEETI_GUARDED : 0) | (n_maps || symbols & cuts ? FLEETI_MAPPED : 0);
 }
 
 /* A bit for each symbol of the grid's shape that is bound at launch. */

@@ -584,8 +584,8 @@ typedef struct fleet_watch {
     const uint32_t *stop; /* device word: a fleet_status other than 0 ends the wait; null: none */
     const uint32_t *host_abort; /* host word, seldom read: not 0 aborts; null: none */
     uint64_t limit_ticks;       /* of fleet_clock_ticks; 0: no limit */
-    /* Two device words: the clock when waits may last from, at the earliest; UINT64_MAX: they do not time out now.
-       null: none */
+    /* Device word of 64 bits: no wait times out before limit_ticks have passed since this time of the clock, and none at
+       all while it is UINT64_MAX. null: none */
     const uint64_t *idle;
 } fleet_watch;
 

@@ -2050,8 +2050,16 @@ FLEET_DEVICE uint32_t fleeti_tensor_within(const fleeti_worker *w, const fleeti_
     return value < m->bound ? value : m->bound;
 }
 
+/* Whether the grid of a task that has FLEETI_MAPPED has run-time maps; else it has a symbol that tasks cut. */
+FLEET_DEVICE uint32_t fleeti_has_maps(const fleeti_worker *w)
+{
+    const fleet_plan *plan = fleeti_plan_of(w);
+    const fleeti_grid *grids = (const fleeti_grid *)((const char *)plan + plan->grids);
+    return fleeti_uniform(grids[FLEETI_TASK(w, grid)].n_maps) != 0;
+}
 /* The same for tasks that a run-time tensor names, once their events are complete: those from the tensor's last
-   value on are absent in this step. So are those outside a shape with a symbol that tasks cut. */
+   value on are absent in this step. Where tasks cut a symbol, those outside the shape are absent that are so now: before,
+   only an answer that the task is absent was final. */
 FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
 {
     const fleet_plan *plan = fleeti_plan_of(w);
@@ -2065,8 +2073,7 @@ FLEET_DEVICE uint32_t fleeti_is_missing(const fleeti_worker *w)
         if (maps[k].kind == FLEETI_MAP_EXISTS)
             missing |= FLEETI_TASK(w, at) >=
                        fleeti_uniform(fleeti_tensor_value(w, maps[k].tensor, maps[k].values - 1));
-    if (grid->guarded && !fleeti_task_has(w, FLEETI_GUARDED))
-        missing |= fleeti_uniform(fleeti_is_absent(w));
+    if (!grid->n_maps) missing |= fleeti_uniform(fleeti_is_absent(w));
     return missing;
 }
 /* The tile to call. */
@@ -2121,6 +2128,7 @@ FLEET_DEVICE uint32_t fleeti_tensors_wrong(const fleeti_worker *w)
     const fleeti_runtime_map *maps =
         (const fleeti_runtime_map *)(block + plan->maps) + grid->first_map;
     uint32_t wrong = 0;
+    if (!fleeti_has_maps(w)) return 0;
     /* Publishes the stores of each wave to the wave that checks, over the barrier: they are in the L2. Pair: the
        loads past the L1 in fleeti_tensor_value (edge 10). */
     fleeti_drain();
@@ -2473,7 +2481,7 @@ FLEET_DEVICE uint32_t fleeti_produce_next(fleeti_worker *w, fleet_producer *p)
             }
         }
         if (!fleeti_producer_begin_task(p, w->number - 1)) return 0;
-        if (walks && fleeti_task_has(w, FLEETI_MAPPED) &&
+        if (walks && fleeti_task_has(w, FLEETI_MAPPED) && fleeti_has_maps(w) &&
             (!fleet_producer_await_task(p) || fleeti_uniform(fleeti_is_missing(w))))
             continue;
         return 1;
