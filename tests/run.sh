@@ -584,13 +584,14 @@ group_qwen3() {
 
 # The HTTP server, with an engine that has no model. Deep runs: with the decoder too, and for longer.
 group_serve() {
-    local libraries=(-pthread -lm "${serve_libraries[@]}") load="200 1" runs=20000 compiler language file
+    local libraries=(-pthread -lm "${serve_libraries[@]}") load="200 1" runs=20000 compiler language file flags
     setup_packages gcc:gcc g++:g++ clang:clang python3:python3 curl:curl wrk:wrk
     setup_stb
     setup_serve
     setup_fuzzer
     [ -z "${FLEET_DEEP:-}" ] || load="2000 20" runs=1000000
-    program load serve_load load tests/serve/engine_test.c
+    # shellcheck disable=SC2086
+    program load serve_load load tests/serve/engine_test.c $load
     program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${libraries[*]}" \
         timeout -k 5 "$(stretched 120)" tests/serve/program.sh
     host_programs < <(c_files tests/serve | grep -vE '/(engine_test|fuzz)\.c$')
@@ -605,8 +606,8 @@ group_serve() {
     done
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/serve/fuzz.sh $runs
     [ -n "${FLEET_DEEP:-}" ] || return 0
-    program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c
-    SANITIZE=thread program load.tsan serve_load load.tsan tests/serve/engine_test.c
+    program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c 200 5
+    SANITIZE=thread program load.tsan serve_load load.tsan tests/serve/engine_test.c 500 20
     for flags in asan tsan; do
         local -n options=$flags
         program "engine_qwen3.$flags" build_run 60 "$out/engine_qwen3.$flags.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
@@ -614,10 +615,9 @@ group_serve() {
     done
 }
 
-serve_load() { # NAME ENGINE
-    # shellcheck disable=SC2086
+serve_load() { # NAME ENGINE CONNECTIONS SECONDS
     env OUT="$out/$1" ENGINE="$2" MODEL=tests/fixtures/qwen3-tiny FLAGS="${warnings[*]} ${stb_flags[*]-}" \
-        LIBRARIES="${libraries[*]}" timeout -k 5 "$(stretched 60)" tests/serve/load.sh $load
+        LIBRARIES="${libraries[*]}" timeout -k 5 "$(stretched 60)" tests/serve/load.sh "$3" "$4"
 }
 
 # ---- HIP: examples and tests/gpu, run on gfx942
