@@ -1075,7 +1075,7 @@ void fleet_server_stop(fleet_server *server, uint32_t drain);
 /* When the launch has ended: fleet_server_poll gives what it has sent, and then a last event for each request that has
    not ended: FLEET_EVENT_FAILED with this status, or FLEET_EVENT_CANCELLED if it is FLEET_OK. */
 void fleet_server_ended(fleet_server *server, fleet_status status);
-/* Makes a server whose requests have all ended, and whose launch has, ready for the next launch. */
+/* Makes a server whose requests and launch have ended ready for the next launch. No other thread uses it meanwhile. */
 fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
 
 /* A snapshot of the last boundary; may be read at any time. */
@@ -4840,10 +4840,13 @@ struct fleet_table {
     fleet_server_stats stats;
 };
 
+#define FLEETI_DESK_TAKEN 1u /* its request's last event has not been read */
+#define FLEETI_DESK_BUSY 2u  /* a thread fills it in, or frees it */
+
 /* The host's words for the device, and for itself. After it: rings, prompts. */
 typedef struct fleeti_desk_slot {
     uint32_t generation; /* of the request that was the last one here */
-    uint32_t taken;      /* 0: its last event has been read; the host alone uses this */
+    uint32_t taken;      /* FLEETI_DESK_..., or 0: free; the host alone uses this */
     uint32_t tokens;     /* of it, that have been read; the same */
     uint32_t cancelled;  /* the generation of a request that is to be cancelled; 0: none */
     uint64_t released;   /* generation << 32 | events of it that the host has released */
@@ -7704,8 +7707,8 @@ static uint32_t fleeti_take_slot(fleet_server *s, fleet_class priority)
          i++) { /* the boundary looks at slots up to the last one in use */
         uint32_t is_free = 0;
         /* Acquires what the thread that read the last event has left. Pair: fleeti_free_slot. */
-        if (__atomic_compare_exchange_n(&fleeti_desk_slots(s)[i].taken, &is_free, 1, 0,
-                                        __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&fleeti_desk_slots(s)[i].taken, &is_free, FLEETI_DESK_BUSY,
+                                        0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return i;
     }
     return FLEET_NONE;
@@ -7760,6 +7763,8 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     __atomic_store_n(&desk->tokens, 0, __ATOMIC_RELAXED);
     /* Pair: fleeti_slot_of_id. */
     __atomic_store_n(&desk->generation, generation, __ATOMIC_RELEASE);
+    /* Pair: fleeti_poll_left. */
+    __atomic_store_n(&desk->taken, FLEETI_DESK_TAKEN, __ATOMIC_RELEASE);
     ticket->id = fleeti_request_id(m.slot, generation);
     /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the table. */
     status = fleet_ring_push(&s->desk->submissions, &m);
@@ -7804,9 +7809,9 @@ static uint32_t fleeti_poll_left(fleet_server *s, uint32_t ended, fleet_server_e
 {
     for (uint32_t i = 0; i < s->desc.requests; i++) {
         fleeti_desk_slot *desk = fleeti_desk_slots(s) + i;
-        uint32_t taken = 1;
-        if (!__atomic_compare_exchange_n(&desk->taken, &taken, 2, 0, __ATOMIC_ACQUIRE,
-                                         __ATOMIC_RELAXED))
+        uint32_t taken = FLEETI_DESK_TAKEN;
+        if (!__atomic_compare_exchange_n(&desk->taken, &taken, FLEETI_DESK_BUSY, 0,
+                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             continue;
         memset(event, 0, sizeof *event);
         event->id = fleeti_request_id(i, desk->generation);

@@ -362,10 +362,65 @@ static void server_serves_again_after_an_abort(test_run *t)
     in_settings(t, deep() ? 4 : 1, abort_in, NULL);
 }
 
+/* The end of the launch is announced while a thread submits: each request that was accepted gets its one last event. */
+typedef struct race {
+    fleet_server server;
+    uint32_t prompt[4000];
+    uint64_t ids[64];
+    uint32_t n, over;
+} race;
+static void *submit_until_the_end(void *argument)
+{
+    race *r = (race *)argument;
+    fleet_request request;
+    fleet_ticket ticket;
+    fleet_status status = FLEET_OK;
+    request.priority = FLEET_REACTIVE, request.prompt = r->prompt;
+    request.prompt_tokens = 4000, request.max_tokens = 1;
+    while (!status) {
+        status = fleet_server_submit(&r->server, &request, &ticket);
+        if (!status) r->ids[r->n] = ticket.id, __atomic_store_n(&r->n, r->n + 1, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&r->over, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+static void requests_submitted_at_the_end_get_their_last_event(test_run *t)
+{
+    static race r;
+    fleet_server_desc d = fleet_server_desc_default();
+    d.requests = 64, d.reactive_requests = 64;
+    CHECK_STATUS(fleet_server_create(&r.server, &d, NULL), FLEET_OK);
+    for (uint32_t i = 0; i < (deep() ? 2000 : 100) && !t->failed_here; i++) {
+        uint64_t ids[128];
+        uint32_t n = 0, over = 0;
+        fleet_server_event e;
+        pthread_t thread;
+        r.n = r.over = 0;
+        CHECK(!pthread_create(&thread, NULL, submit_until_the_end, &r));
+        while (__atomic_load_n(&r.n, __ATOMIC_ACQUIRE) < 1 + i % 50) {
+        } /* it is filling in the next one now */
+        fleet_server_ended(&r.server, FLEET_ERROR_TIMEOUT);
+        while (!over) {
+            over = __atomic_load_n(&r.over, __ATOMIC_ACQUIRE);
+            while (fleet_server_poll(&r.server, &e) && n < 128) ids[n++] = e.id;
+        }
+        pthread_join(thread, NULL);
+        CHECK_INT(n, r.n);
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t found = 0;
+            for (uint32_t l = 0; l < n; l++) found += ids[l] == r.ids[k];
+            CHECK_INT(found, 1);
+        }
+        CHECK_STATUS(fleet_server_reset(&r.server, NULL), FLEET_OK);
+    }
+    fleet_server_free(&r.server);
+}
+
 static void all(test_run *t)
 {
     TEST(requests_of_both_classes_are_served);
     TEST(server_stops_while_requests_run);
     TEST(server_serves_again_after_an_abort);
+    TEST(requests_submitted_at_the_end_get_their_last_event);
 }
 TEST_MAIN(all)
