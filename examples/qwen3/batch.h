@@ -47,7 +47,6 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     uint32_t first_split[MAX_ROWS + 1];               /* first split of each sequence */
     uint8_t split_sequence[MAX_ROWS * MAX_KV_SPLITS]; /* which sequence a split belongs to */
     uint32_t workers;                                 /* of all chiplets; chiplets may differ */
-    uint32_t last_step; /* the launch ends after this step at the latest */
     /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */
     uint32_t bad_sequence;
     int32_t bad_token; /* the token with that logit */

@@ -357,7 +357,6 @@ static int session_batch(session *s, const request *requests, uint32_t n)
     batch_pages(b, s->pages.row, s->pages.row_pages, 0, 1);
     s->summary = summary_of(s, *b);
     s->steps = s->desc.launch ? s->desc.launch : s->summary.steps;
-    b->last_step = s->steps;
     return 0;
 }
 
@@ -478,6 +477,7 @@ static int session_run(session *s)
     d.steps = s->steps, d.threads = THREADS;
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.host = s->desc.host;
+    d.finish = 1; /* `next` ends the launch when all sequences have ended */
     if (s->trace_made) d.trace = &s->trace;
     status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
                           s->device_tasks);
@@ -498,8 +498,7 @@ static int session_run(session *s)
         memset(&s->summary, 0, sizeof s->summary);
         return 0;
     }
-    /* If all sequences end before the last step, `next` ends the launch by a failing tile. */
-    if (status && !(status == FLEET_ERROR_TILE && s->last.rows == 0)) {
+    if (status) {
         char report[ERROR_BYTES - 64];
         fleet_state_report(&s->state, report, sizeof report);
         snprintf(s->error, ERROR_BYTES, "run: %s\n%s", fleet_status_text(status), report);

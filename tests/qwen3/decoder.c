@@ -276,7 +276,6 @@ static void rows_mix(test_run *t)
                 spare -= (uint32_t)q->rows, rows += (uint32_t)q->rows;
             }
             if (!rows) continue;
-            b->last_step = b->steps + 1;
             batch_arrange(b, s.d.max_splits, s.d.kv_heads, b->workers);
             batch_pages(b, s.pages.row, s.pages.row_pages, 0, 1);
             if (fleet_to_device(s.d.b, b, sizeof *b, NULL) || session_run(&s))
@@ -666,6 +665,7 @@ static void launch_ends(test_run *t)
         CHECK_INT(fleet_event_test(&s.state, fleet_plan_event(s.plan, "next"), 0, steps + 1, &done),
                   FLEET_OK);
         CHECK_INT(done, 0);
+        CHECK_INT(fleet_state_epoch(&s.state), steps); /* and the state may be used again */
         session_free(&s);
         /* One of as many steps ends as any other. */
         d.launch = steps;

@@ -146,8 +146,7 @@ FLEET_TILE(next, task_args)
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
-    /* A failing tile ends the launch before its last step; session_run knows this status. */
-    return b->rows || b->steps == b->last_step ? FLEET_OK : FLEET_ERROR_ABORTED;
+    return b->rows ? FLEET_OK : fleet_finish(&ctx);
 }
 
 #endif /* QWEN3_TASKS_SAMPLE_H */
