@@ -1723,7 +1723,7 @@ FLEET_DEVICE fleet_status fleeti_set_symbol_in(const fleet_ctx *ctx, uint32_t sy
         fleeti_wait_diagnostics seen = fleeti_no_event(FLEET_ERROR_SYMBOL_RANGE);
         seen.counter = symbol, seen.found = (uint32_t)value, seen.expected = (uint32_t)before;
         if (ctx->thread == 0) fleeti_tile_ends_run(ctx, seen);
-        fleet_barrier(ctx); /* the first record stays: not that of another thread, whose tile fails */
+        fleet_barrier(ctx); /* the first record stays, so no other thread may fail before */
         return FLEET_ERROR_SYMBOL_RANGE;
     }
     fleet_barrier(ctx); /* all threads have read `before` */
