@@ -731,7 +731,7 @@ hip_settings() { # FILE
     local seed delay n xcds more part seeds=20 short=
     case ${FLEET_DEEP:+deep}:$1 in
     deep:*) ;;
-    *:examples/0[5-9]_* | */baseline.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c | */trace.c)
+    *:examples/0[5-9]_* | *:examples/1*_* | */baseline.c | */failures.c | */faults.c | */finish.c | */linear.c | */order.c | */papers.c | */plain.c | */shapes.c | */steps.c | */stream.c | */symbols.c | */tensors.c | */trace.c)
         seeds=6 short=yes
         ;;
     esac

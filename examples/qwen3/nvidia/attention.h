@@ -28,6 +28,7 @@
 #endif
 
 typedef char a_unit_must_be_a_slot[2 * KV_BLOCK * MAX_HEAD_DIM * 2 == STAGE_BYTES ? 1 : -1];
+typedef char a_page_must_be_a_block[PAGE_TOKENS == KV_BLOCK ? 1 : -1];
 typedef char a_batch_must_fit_a_slot[sizeof(batch) <= STAGE_BYTES ? 1 : -1];
 
 FLEET_DEVICE uint32_t queries_of(const decoder *d, const kv_split *p)

@@ -6,10 +6,11 @@
 #include "fragments.h"
 
 /* A KV block is a page of a head: the keys of KV_BLOCK positions, row after row, then their values.
-   It is one stage of the weight pipeline. Steps append row by row, and memory is written in sectors of 32 bytes: if the elements of a row
-   were apart, each would cost a sector that is read, changed and written. The 16-byte vectors of a
-   row are permuted by the row's number, so that any eight lanes that load together use different
-   banks. Heads are padded to MAX_HEAD_DIM, so that loops have constant bounds. */
+   It is one stage of the weight pipeline. Steps append row by row, and memory is written in sectors
+   of 32 bytes: if the elements of a row were apart, each would cost a sector that is read, changed
+   and written. The 16-byte vectors of a row are permuted by the row's number, so that any eight
+   lanes that load together use different banks. Heads are padded to MAX_HEAD_DIM, so that loops
+   have constant bounds. */
 #define HEAD_VECTORS (MAX_HEAD_DIM / VECTOR) /* of 16 bytes */
 #define HEAD_TILES (MAX_HEAD_DIM / TILE_N)
 #define KV_BLOCK_VALUES (2 * KV_BLOCK * MAX_HEAD_DIM) /* keys and values, in elements */
@@ -19,7 +20,6 @@ FLEET_HOST_DEVICE uint32_t kv_block_at(uint32_t row, uint32_t i)
 {
     return row * MAX_HEAD_DIM + (i / VECTOR ^ (row & 6) ^ row % 2 * 4) * VECTOR + i % VECTOR;
 }
-typedef char a_page_must_be_a_block[PAGE_TOKENS == KV_BLOCK ? 1 : -1];
 FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 {
     FLEET_UNUSED(d);
