@@ -1097,7 +1097,8 @@ FLEET_C_END
 
 /* FLEET_POLICY(name) makes a policy of five functions of yours, which one lane calls:
      void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
-     uint32_t name_prefill(fleet_table *t, uint32_t pool)  the slot whose prompt the next iteration works on, or FLEET_NONE
+     uint32_t name_prefill(fleet_table *t, uint32_t pool)  the slot whose prompt the next iteration works on, or FLEET_NONE;
+                                                           one that is not in its prefill counts as none
      void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)  fleet_table_join, fleet_table_evict; chunk: that slot
      uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)  1: its rows give way, between layers
      uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
@@ -1108,7 +1109,7 @@ FLEET_C_END
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot);
 /* Reserves the pages of a queued request, which is in its prefill from then on. 0: there are too few now. */
 FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot);
-/* Puts a request into the decode batch. 0: it is full. An evicted one keeps its pages. */
+/* Puts a request into the decode batch. 0: it is full, or the request has no token yet. An evicted one keeps its pages. */
 FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot);
 FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
@@ -5023,6 +5024,7 @@ FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot)
 {
     fleet_slot *s = t->slots + slot;
     if (s->flags & FLEET_SLOT_JOINED) return 1;
+    if (s->phase != FLEET_PHASE_DECODE) return 0;
     if (t->joined >= t->desc.decode_rows) return 0;
     s->flags |= FLEET_SLOT_JOINED;
     t->joined++;
@@ -5660,6 +5662,15 @@ FLEET_DEVICE uint32_t fleeti_boundary_prefills(const fleet_table *t, uint32_t po
 {
     return t->stop != FLEETI_STOP_NOW && pool == 0;
 }
+/* What a policy of the user's may choose: a slot whose prompt can go on. */
+FLEET_DEVICE uint32_t fleeti_boundary_prompt(const fleet_table *t, uint32_t slot)
+{
+    const fleet_slot *s = t->slots + slot;
+    if (slot >= t->desc.requests || s->phase != FLEET_PHASE_PREFILL ||
+        (s->flags & (FLEET_SLOT_RUNNING | FLEET_SLOT_CANCELLED)))
+        return FLEET_NONE;
+    return slot;
+}
 FLEET_DEVICE uint32_t fleeti_boundary_decodes(const fleet_table *t, uint32_t pool, uint32_t chunk)
 {
     if (t->stop == FLEETI_STOP_NOW || pool + 1 != t->desc.pools) return 0;
@@ -5768,7 +5779,8 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
             fleet_batch *b = fleeti_boundary_batch(t, pool, step, now);                            \
             uint32_t chunk = FLEET_NONE, decodes;                                                  \
             name##_admit(t, now);                                                                  \
-            if (fleeti_boundary_prefills(t, pool)) chunk = name##_prefill(t, pool);                \
+            if (fleeti_boundary_prefills(t, pool))                                                 \
+                chunk = fleeti_boundary_prompt(t, name##_prefill(t, pool));                        \
             decodes = fleeti_boundary_decodes(t, pool, chunk);                                     \
             if (decodes && !t->pool[pool].suspended) name##_decode(t, pool, chunk);                \
             fleeti_boundary_compose(t, pool, chunk, decodes, b);                                   \

@@ -251,13 +251,17 @@ static uint32_t sim_layer(sim *s, uint32_t pool)
     s->now += SIM_LAYER_TICKS;
     return ++s->layer[pool] < SIM_LAYERS;
 }
+/* All layers that are left of the pool's batch. */
+static void sim_layers(sim *s, uint32_t pool)
+{
+    while (sim_layer(s, pool)) {
+    }
+}
 /* A boundary, and a whole iteration if there is one. */
 static uint32_t sim_step(sim *s)
 {
     const uint32_t next = sim_boundary(s, 0);
-    if (next == FLEET_SERVING_BATCH)
-        while (sim_layer(s, 0)) {
-        }
+    if (next == FLEET_SERVING_BATCH) sim_layers(s, 0);
     if (next == FLEET_SERVING_IDLE) s->now += SIM_LAYER_TICKS;
     sim_poll(s);
     return next;

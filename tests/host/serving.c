@@ -57,13 +57,11 @@ static void preempt_at(test_run *t, sim *s)
     CHECK_INT(sim_batch(s, 0)->chunk_class, FLEET_REACTIVE);
     if (layer) CHECK_INT(slot_of(s, proactive)->layer, layer);
     CHECK(reactive->waited_layers <= 1);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, proactive));
     CHECK_INT(sim_batch(s, 0)->chunk_begin, layer);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 /* A reactive request that arrives in any layer of a proactive chunk runs from the next layer boundary on. The chunk
@@ -89,14 +87,12 @@ static void two_reactive(test_run *t, sim *s)
         CHECK(sim_prefills(s, 0, first));
         CHECK_INT(sim_batch(s, 0)->chunk_begin, 0);
         CHECK_INT(sim_batch(s, 0)->chunk.position, chunk * SIM_CHUNK);
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
         CHECK_INT(sim_batch(s, 0)->chunk_end, SIM_LAYERS);
     }
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, s->jobs + 1));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void reactive_requests_do_not_preempt_one_another(test_run *t)
@@ -113,8 +109,7 @@ static void serial(test_run *t, sim *s)
         sim_boundary(s, 0);
         CHECK(sim_prefills(s, 0, i < 3 ? a : b));
         CHECK_INT(sim_batch(s, 0)->chunk_rows, rows[i]);
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
     }
     finish(t, s);
 }
@@ -137,13 +132,11 @@ static void prefill_first(test_run *t, sim *s)
         sim_boundary(s, 0);
         CHECK(sim_prefills(s, 0, proactive));
         CHECK_INT(sim_batch(s, 0)->decode_rows, 0);
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
     }
     sim_boundary(s, 0);
     CHECK(sim_decodes(s, 0, reactive));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 /* Where one pool runs one stage at a time, prefill precedes decode, whatever the class. */
@@ -159,19 +152,16 @@ static void piggyback(test_run *t, sim *s)
     p = sim_submit(s, FLEET_PROACTIVE, 2 * SIM_CHUNK, 1);
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, p) && sim_decodes(s, 0, first)); /* beside a reactive decode row */
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     r = sim_submit(s, FLEET_REACTIVE, 2 * SIM_CHUNK, 1);
     for (uint32_t i = 0; i < 2; i++) {
         sim_boundary(s, 0);
         CHECK(sim_prefills(s, 0, r) && sim_decodes(s, 0, first));
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
     }
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, p));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void proactive_prefill_runs_while_no_reactive_one_waits(test_run *t)
@@ -197,8 +187,7 @@ static void flood(test_run *t, sim *s)
         } else {
             before++;
         }
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
         CHECK_INT(sim_batch(s, 0)->chunk_end, SIM_LAYERS);
         sim_poll(s);
         (void)r;
@@ -241,16 +230,13 @@ static void joins_next(test_run *t, sim *s)
     sim_boundary(s, 0);
     CHECK(sim_decodes(s, 0, a));
     b = submit_long(s, FLEET_REACTIVE, 3, 6); /* during an iteration */
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, b) && sim_decodes(s, 0, a) && !sim_decodes(s, 0, b));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_boundary(s, 0);
     CHECK(sim_decodes(s, 0, a) && sim_decodes(s, 0, b));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void request_joins_decode_at_the_next_iteration(test_run *t)
@@ -265,8 +251,7 @@ static void homogeneous(test_run *t, sim *s)
         for (uint32_t i = 0; i < 6; i++) sim_step(s);
         sim_boundary(s, 0);
         CHECK_INT(sim_batch(s, 0)->decode_rows, 6);
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
         sim_finish(s);
     }
     finish(t, s);
@@ -287,8 +272,7 @@ static void five_and_one(test_run *t, sim *s)
     for (uint32_t i = 0; i < 7; i++) sim_step(s);
     sim_boundary(s, 0);
     CHECK_INT(sim_batch(s, 0)->decode_rows, 5);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_poll(s);
     r = submit_long(s, FLEET_REACTIVE, 3, 4);
     sim_step(s);
@@ -308,8 +292,7 @@ static void five_and_one(test_run *t, sim *s)
     CHECK_INT(stays, 2);
     CHECK(sim_decodes(s, 0, p[3]) &&
           sim_decodes(s, 0, p[4])); /* 11 and 8 tokens; the others 12 to 14 */
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     while (!r->ended) sim_step(s);
     sim_boundary(s, 0);
     CHECK_INT(sim_batch(s, 0)->decode_rows, 5);
@@ -318,8 +301,7 @@ static void five_and_one(test_run *t, sim *s)
         CHECK_INT(fleeti_page_table(s->table, (uint32_t)p[i]->id - 1)[0], pages[i]);
         CHECK(slot_of(s, p[i])->allocated >= allocated[i]);
     }
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void mixed_batch_is_capped_and_evicted_requests_resume(test_run *t)
@@ -338,8 +320,7 @@ static void newest_goes(test_run *t, sim *s)
     for (uint32_t i = 0; i < 3; i++) CHECK_INT(fleeti_length(slot_of(s, p[i])), 7);
     CHECK(sim_decodes(s, 0, r));
     CHECK(sim_decodes(s, 0, p[0]) && sim_decodes(s, 0, p[1]) && !sim_decodes(s, 0, p[2]));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void of_equally_long_requests_the_newest_is_evicted(test_run *t)
@@ -358,8 +339,7 @@ static void aged_joins(test_run *t, sim *s)
     sim_boundary(s, 0);
     CHECK_INT(sim_batch(s, 0)->decode_rows, 3);
     CHECK(!sim_decodes(s, 0, p));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     for (i = 0; i < 20 && !sim_decodes(s, 0, p); i++) sim_step(s);
     CHECK(i > 2 && i < 20);
     CHECK_INT(sim_batch(s, 0)->decode_rows, 4); /* past the cap, beside all reactive rows */
@@ -383,8 +363,7 @@ static void aged_beside(test_run *t, sim *s)
     CHECK(sim_decodes(s, 0, r));
     CHECK_INT(sim_batch(s, 0)->decode_rows,
               4); /* the cap of three leaves room for both that are not aged */
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void aged_requests_do_not_count_for_the_cap(test_run *t)
@@ -401,8 +380,7 @@ static void full_of_proactive(test_run *t, sim *s)
     sim_step(s);
     sim_boundary(s, 0);
     CHECK(sim_decodes(s, 0, r));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void reactive_request_takes_a_row_of_a_full_batch(test_run *t)
@@ -430,8 +408,7 @@ static void decode_whole(test_run *t, sim *s)
     sim_poll(s);
     CHECK_INT(p->n, 2);
     CHECK(sim_prefills(s, 0, s->jobs + n));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void decode_gives_way_between_iterations(test_run *t)
@@ -455,8 +432,7 @@ static void decode_cut(test_run *t, sim *s)
     CHECK_INT(sim_batch(s, 0)->chunk_begin, 0);
     CHECK_INT(sim_batch(s, 0)->decode_begin, 2);
     CHECK_INT(sim_batch(s, 0)->decode_rows, 2);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_finish(s);
     sim_check(s);
     CHECK_INT(p->end, FLEET_EVENT_FINISHED);
@@ -516,8 +492,7 @@ static void predicted_cap(test_run *t, sim *s)
     sim_boundary(s, 0);
     CHECK(sim_decodes(s, 0, r));
     CHECK_INT(sim_batch(s, 0)->decode_rows, 4); /* with five it would take 1.25 times as long */
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void mixed_batch_is_capped_by_predicted_time(test_run *t)
@@ -531,8 +506,7 @@ static void error_of(test_run *t, sim *s)
     for (uint32_t i = 0; i < 4; i++) {
         CHECK_INT(sim_boundary(s, 0), FLEET_SERVING_BATCH);
         CHECK_INT(sim_batch(s, 0)->predicted_ns, 50);
-        while (sim_layer(s, 0)) {
-        }
+        sim_layers(s, 0);
         s->now += i * 10; /* 50, 60, 70, 80 ticks */
     }
     sim_boundary(s, 0);
@@ -540,8 +514,7 @@ static void error_of(test_run *t, sim *s)
     CHECK_INT(stats.predicted, 4);
     CHECK_INT(stats.error_max, 375); /* 30 / 80 */
     CHECK_INT(stats.error_mean, (0 + 166.6 + 285.7 + 375) / 4);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void error_of_prediction_is_reported(test_run *t)
@@ -710,12 +683,10 @@ static void in_order(test_run *t, sim *s)
     CHECK_INT(sim_batch(s, 0)->chunk_end, SIM_LAYERS);
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, p));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_boundary(s, 0);
     CHECK(sim_prefills(s, 0, r) && sim_decodes(s, 0, p));
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     finish(t, s);
 }
 static void classless(test_run *t, sim *s)
@@ -732,53 +703,95 @@ static void fifo_serves_in_order_of_arrival(test_run *t)
     if (!t->failed_here) run_with(t, fifo, classless);
 }
 
-/* A policy that serves the newest prompt first, and is `agent` in everything else. */
-FLEET_DEVICE void newest_admit(fleet_table *table, uint64_t now)
-{
-    fleet_agent_admit(table, now);
-}
-FLEET_DEVICE uint32_t newest_prefill(fleet_table *table, uint32_t pool)
+/* A policy of the user's: it admits all, works on the newest prompt, and decodes the newest request alone. Where `user`
+   is set, it also asks for what cannot be. */
+FLEET_DEVICE uint32_t newest_of(const fleet_table *table, fleet_phase phase)
 {
     uint32_t newest = FLEET_NONE;
-    (void)pool;
     for (uint32_t i = 0; i < table->desc.requests; i++) {
         const fleet_slot *slot = fleet_table_slot(table, i);
-        if (slot->phase != FLEET_PHASE_PREFILL) continue;
+        if (slot->phase != (uint32_t)phase) continue;
         if (newest == FLEET_NONE || slot->order > fleet_table_slot(table, newest)->order)
             newest = i;
     }
     return newest;
 }
+static uint32_t newest_errs, newest_erred;
+FLEET_DEVICE void newest_admit(fleet_table *table, uint64_t now)
+{
+    (void)now;
+    for (uint32_t i = 0; i < table->desc.requests; i++) fleet_table_admit(table, i);
+}
+FLEET_DEVICE uint32_t newest_prefill(fleet_table *table, uint32_t pool)
+{
+    const uint32_t newest = newest_of(table, FLEET_PHASE_PREFILL);
+    (void)pool;
+    if (newest != FLEET_NONE || !newest_errs) return newest;
+    newest_erred++;
+    return newest_erred % 2 ? newest_of(table, FLEET_PHASE_DECODE) : table->desc.requests + 7;
+}
 FLEET_DEVICE void newest_decode(fleet_table *table, uint32_t pool, uint32_t chunk)
 {
-    fleet_agent_decode(table, pool, chunk);
+    const uint32_t newest = newest_of(table, FLEET_PHASE_DECODE);
+    (void)pool, (void)chunk;
+    for (uint32_t i = 0; i < table->desc.requests; i++) {
+        if (i != newest) fleet_table_evict(table, i);
+        if (newest_errs && fleet_table_slot(table, i)->phase != FLEET_PHASE_DECODE)
+            newest_erred += 1000 * fleet_table_join(table, i);
+    }
+    if (newest != FLEET_NONE) fleet_table_join(table, newest);
 }
 FLEET_DEVICE uint32_t newest_preempts(const fleet_table *table, uint32_t pool, uint32_t slot)
 {
-    return fleet_agent_preempts(table, pool, slot);
+    (void)table, (void)pool, (void)slot;
+    return 0;
 }
 FLEET_DEVICE uint32_t newest_lends(const fleet_table *table)
 {
-    return fleet_agent_lends(table);
+    (void)table;
+    return 0;
 }
 FLEET_POLICY(newest)
 
+static uint32_t newest_step(test_run *t, sim *s)
+{
+    const uint32_t next = newest_boundary(s->table, 0, ++s->step[0], s->now);
+    s->layer[0] = 0;
+    sim_poll(s);
+    if (next != FLEET_SERVING_BATCH) return next;
+    if (newest_layer(s->table, 0, s->step[0], 1, s->now) || sim_batch(s, 0)->decode_rows > 1)
+        test_fail(t, __FILE__, __LINE__, "rows give way, or %u are decoded",
+                  sim_batch(s, 0)->decode_rows);
+    sim_layers(s, 0);
+    return next;
+}
 static void own(test_run *t, sim *s)
 {
-    sim_submit(s, FLEET_REACTIVE, 2, 1);
-    sim_submit(s, FLEET_REACTIVE, 3, 1);
-    s->step[0]++;
-    CHECK_INT(newest_boundary(s->table, 0, s->step[0], s->now), FLEET_SERVING_BATCH);
-    CHECK(sim_prefills(s, 0, s->jobs + 1));
-    CHECK_INT(newest_layer(s->table, 0, s->step[0], 1, s->now), 0);
-    s->layer[0] = 0;
-    while (sim_layer(s, 0)) {
+    job *old = submit_long(s, FLEET_REACTIVE, 2, 6), *young;
+    newest_errs = s->user != NULL, newest_erred = 0;
+    newest_step(t, s);
+    newest_step(t, s);
+    CHECK(sim_decodes(s, 0, old));
+    young = submit_long(s, FLEET_PROACTIVE, 3, 4);
+    newest_step(t, s);
+    CHECK(sim_prefills(s, 0, young));
+    newest_step(t, s);
+    CHECK(sim_decodes(s, 0, young) && !sim_decodes(s, 0, old));
+    for (uint32_t i = 0; i < 40 && newest_step(t, s) == FLEET_SERVING_BATCH; i++) {
+        if (!young->ended) CHECK(!sim_decodes(s, 0, old));
     }
+    CHECK(young->ended && old->ended);
+    if (newest_errs) CHECK(newest_erred > 2 && newest_erred < 1000);
     finish(t, s);
 }
 static void policy_may_be_replaced(test_run *t)
 {
     run_with(t, NULL, own);
+}
+static void policy_that_errs_harms_no_request(test_run *t)
+{
+    fleet_server_desc d = sim_desc();
+    simulate(t, &d, own, &d);
 }
 
 /* ---- the table, queues and pages ------------------------------------------------------------- */
@@ -960,8 +973,7 @@ static void one_fails(test_run *t, sim *s)
     job *bad = submit_long(s, FLEET_REACTIVE, 2, 9), *good = submit_long(s, FLEET_REACTIVE, 3, 9);
     for (uint32_t i = 0; i < 4; i++) sim_step(s);
     sim_boundary(s, 0);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     for (uint32_t i = 0; i < 2; i++)
         if (fleet_batch_row(sim_batch(s, 0), i, 0).slot == (uint32_t)bad->id - 1)
             fleet_row_result(s->table, 0, s->step[0], i, FLEET_RESULT_FAIL, FLEET_ERROR_DEVICE);
@@ -1018,8 +1030,7 @@ static void shares(test_run *t, sim *s)
     for (uint32_t i = 0; i < 3; i++) p[i] = submit_long(s, FLEET_PROACTIVE, 3, 5);
     sim_boundary(s, 0);
     CHECK_INT(s->table->pages_used[FLEET_PROACTIVE], 6);
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     submit_long(s, FLEET_PROACTIVE, 3, 5);
     r[0] = submit_long(s, FLEET_REACTIVE, 20, 20); /* all reactive pages */
     sim_step(s);
@@ -1075,8 +1086,7 @@ static void prefix(test_run *t, sim *s)
               FLEET_OK); /* begins with the same tokens */
     sim_boundary(s, 0);
     CHECK_INT(sim_batch(s, 0)->chunk.position, 16); /* four whole pages */
-    while (sim_layer(s, 0)) {
-    }
+    sim_layers(s, 0);
     sim_finish(s);
     CHECK(first->runs[15][0] && !second->runs[15][0] && second->runs[16][0]);
     sim_check(s);
@@ -1104,6 +1114,30 @@ static void descriptors(test_run *t)
         CHECK_INT(fleet_server_create(NULL, &d, NULL), FLEET_ERROR_NULL);
         fleet_server_free(&server);
     }
+}
+
+/* In memory of the caller's, which stays his. */
+static void server_in_given_memory(test_run *t)
+{
+    fleet_server_desc d = sim_desc();
+    void *device = NULL, *pinned = NULL, *pinned_device = NULL;
+    fleet_server server;
+    fleet_request r;
+    fleet_ticket ticket;
+    const uint32_t prompt = 7;
+    CHECK_INT(fleet_device_alloc(&device, fleet_server_bytes(&d)), FLEET_OK);
+    CHECK_INT(fleet_pinned_alloc(&pinned, &pinned_device, fleet_server_host_bytes(&d)), FLEET_OK);
+    CHECK_INT(fleet_server_init(&server, &d, NULL, pinned, pinned_device, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_server_init(&server, &d, device, NULL, pinned_device, NULL), FLEET_ERROR_NULL);
+    CHECK_INT(fleet_server_init(&server, &d, device, pinned, pinned_device, NULL), FLEET_OK);
+    CHECK((void *)server.table == device && (void *)server.desk == pinned);
+    r.priority = FLEET_REACTIVE, r.prompt = &prompt, r.prompt_tokens = r.max_tokens = 1;
+    CHECK_INT(fleet_server_submit(&server, &r, &ticket), FLEET_OK);
+    fleet_server_free(&server);
+    memset(device, 0, fleet_server_bytes(&d));
+    memset(pinned, 0, fleet_server_host_bytes(&d));
+    fleet_device_free(device);
+    fleet_pinned_free(pinned);
 }
 
 /* ---- random traffic -------------------------------------------------------------------------- */
@@ -1219,6 +1253,7 @@ static void all(test_run *t)
     TEST(memory_bound_work_of_the_lower_class_is_deferred);
     TEST(fifo_serves_in_order_of_arrival);
     TEST(policy_may_be_replaced);
+    TEST(policy_that_errs_harms_no_request);
     TEST(request_whose_events_are_not_released_waits_alone);
     TEST(request_may_be_cancelled_in_any_phase);
     TEST(cancel_of_a_former_request_has_no_effect);
@@ -1232,6 +1267,7 @@ static void all(test_run *t)
     TEST(aged_request_gets_pages_in_a_flood);
     TEST(prompt_that_begins_alike_reuses_whole_pages);
     TEST(descriptors);
+    TEST(server_in_given_memory);
     TEST(random_traffic);
 }
 TEST_MAIN(all)
