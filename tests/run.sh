@@ -579,7 +579,7 @@ group_qwen3() {
         timeout -k 5 "$(stretched 120)" bash tests/qwen3/program.sh
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
     [ -z "${FLEET_DEEP:-}" ] || program huggingface env OUT="$out/huggingface" timeout -k 5 "$(stretched 60)" tests/qwen3/huggingface.sh
-    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/qwen3/fuzz.sh $runs
+    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/fuzz.sh qwen3 $runs
 }
 
 # The HTTP server, with an engine that has no model. Deep runs: with the decoder too, and for longer.
@@ -604,7 +604,7 @@ group_serve() {
     for file in examples/serve/*.h; do
         check "alone/$(stem "$file")" gcc -std=c11 -D_GNU_SOURCE "${warnings[@]}" -fsyntax-only -x c "$file"
     done
-    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/serve/fuzz.sh $runs
+    check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/fuzz.sh serve $runs
     [ -n "${FLEET_DEEP:-}" ] || return 0
     program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c 200 5
     SANITIZE=thread program load.tsan serve_load load.tsan tests/serve/engine_test.c 500 20

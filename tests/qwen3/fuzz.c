@@ -1,4 +1,4 @@
-/* A libFuzzer target over the parsers of examples/qwen3, run by tests/qwen3/fuzz.sh. The first byte of an input chooses:
+/* A libFuzzer target over the parsers of examples/qwen3, run by tests/fuzz.sh qwen3. The first byte of an input chooses:
 
        c  config.json
        s  a safetensors file

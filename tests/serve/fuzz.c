@@ -1,4 +1,4 @@
-/* A libFuzzer target over examples/serve, run by tests/serve/fuzz.sh. The first byte of an input chooses:
+/* A libFuzzer target over examples/serve, run by tests/fuzz.sh serve. The first byte of an input chooses:
 
        t  the body of a completion         T  for a model without a tokenizer, decoded greedily
        c  the body of a chat               C  likewise
