@@ -4360,9 +4360,15 @@ void fleet_device_free(void *memory)
 
 fleet_status fleet_pinned_alloc(void **memory, void **device, size_t bytes)
 {
+    fleet_status status;
     if (!memory || !device) return FLEET_ERROR_NULL;
     if (fleeti_rt(FLEETI_RT_PINNED(memory, bytes ? bytes : 1))) return FLEET_ERROR_MEMORY;
-    return fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
+    status = fleeti_rt(FLEETI_RT(HostGetDevicePointer)(device, *memory, 0));
+    if (status) {
+        fleet_pinned_free(*memory);
+        *memory = NULL;
+    }
+    return status;
 }
 void fleet_pinned_free(void *memory)
 {

@@ -6339,6 +6339,22 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     return status;
 }
 
+/* The memory of an object that owns it; on an error there is none. */
+static fleet_status fleeti_memory_alloc(size_t device_bytes, size_t host_bytes, void **device,
+                                        void **pinned, void **pinned_device)
+{
+    fleet_status status = fleet_device_alloc(device, device_bytes);
+    if (status) return status;
+    status = fleet_pinned_alloc(pinned, pinned_device, host_bytes);
+    if (status) fleet_device_free(*device);
+    return status;
+}
+static void fleeti_memory_free(void *device, void *pinned)
+{
+    fleet_device_free(device);
+    fleet_pinned_free(pinned);
+}
+
 fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
                                 const fleet_state_desc *desc, fleet_stream stream)
 {
@@ -6346,27 +6362,23 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
     fleet_status status;
     if (!s || !image || !image->plan) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
-    status = fleet_device_alloc(&device, fleet_state_bytes(image->plan));
-    if (!status)
-        status = fleet_pinned_alloc(&pinned, &pinned_device, fleet_state_host_bytes(image->plan));
-    if (!status) status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
-    if (status) {
-        if (device) fleet_device_free(device);
-        if (pinned) fleet_pinned_free(pinned);
-        memset(s, 0, sizeof *s);
-        return status;
-    }
+    status =
+        fleeti_memory_alloc(fleet_state_bytes(image->plan), fleet_state_host_bytes(image->plan),
+                            &device, &pinned, &pinned_device);
+    if (status) return status;
+    status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
     s->owned = 1;
-    return FLEET_OK;
+    if (status) {
+        fleeti_memory_free(device, pinned);
+        memset(s, 0, sizeof *s);
+    }
+    return status;
 }
 
 void fleet_state_free(fleet_state *s)
 {
     if (!s) return;
-    if (s->owned) {
-        fleet_device_free(s->device);
-        fleet_pinned_free(s->host);
-    }
+    if (s->owned) fleeti_memory_free(s->device, s->host);
     memset(s, 0, sizeof *s);
 }
 
@@ -7666,27 +7678,22 @@ fleet_status fleet_server_create(fleet_server *s, const fleet_server_desc *desc,
     if (!s) return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
     if (!fleet_server_bytes(desc)) return FLEET_ERROR_ARGUMENT;
-    status = fleet_device_alloc(&device, fleet_server_bytes(desc));
-    if (!status)
-        status = fleet_pinned_alloc(&pinned, &pinned_device, fleet_server_host_bytes(desc));
-    if (!status) status = fleet_server_init(s, desc, device, pinned, pinned_device, stream);
-    if (status) {
-        if (device) fleet_device_free(device);
-        if (pinned) fleet_pinned_free(pinned);
-        memset(s, 0, sizeof *s);
-        return status;
-    }
+    status = fleeti_memory_alloc(fleet_server_bytes(desc), fleet_server_host_bytes(desc), &device,
+                                 &pinned, &pinned_device);
+    if (status) return status;
+    status = fleet_server_init(s, desc, device, pinned, pinned_device, stream);
     s->owned = 1;
-    return FLEET_OK;
+    if (status) {
+        fleeti_memory_free(device, pinned);
+        memset(s, 0, sizeof *s);
+    }
+    return status;
 }
 
 void fleet_server_free(fleet_server *s)
 {
     if (!s) return;
-    if (s->owned) {
-        fleet_device_free(s->table);
-        fleet_pinned_free(s->desk);
-    }
+    if (s->owned) fleeti_memory_free(s->table, s->desk);
     memset(s, 0, sizeof *s);
 }
 
