@@ -7786,10 +7786,26 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     /* Pair: fleeti_poll_left. */
     __atomic_store_n(&desk->taken, FLEETI_DESK_TAKEN, __ATOMIC_RELEASE);
     ticket->id = fleeti_request_id(m.slot, generation);
-    /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the table. */
+    /* Publishes the prompt to the boundary (edge 26). The ring has a place for each slot of the table, so that it is full
+       only when a launch has ended that left messages there, and fleeti_poll_left has freed slots since. */
     status = fleet_ring_push(&s->desk->submissions, &m);
+    if (status) {
+        uint32_t taken = FLEETI_DESK_TAKEN;
+        /* Either the slot is free again, or fleeti_poll_left has given the request its last event, and another thread may
+           have taken the slot since. */
+        if (!__atomic_compare_exchange_n(&desk->taken, &taken, FLEETI_DESK_BUSY, 0,
+                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return FLEET_OK;
+        if (desk->generation != generation) {
+            __atomic_store_n(&desk->taken, FLEETI_DESK_TAKEN, __ATOMIC_RELEASE);
+            return FLEET_OK;
+        }
+        ticket->id = 0;
+        fleeti_free_slot(desk);
+        return FLEET_ERROR_ABORTED;
+    }
     fleeti_desk_changed(s, 0);
-    return status;
+    return FLEET_OK;
 }
 
 void fleet_server_cancel(fleet_server *s, uint64_t id)

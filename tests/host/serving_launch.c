@@ -366,7 +366,7 @@ static void server_serves_again_after_an_abort(test_run *t)
 typedef struct race {
     fleet_server server;
     uint32_t prompt[4000];
-    uint64_t ids[64];
+    uint64_t ids[128];
     uint32_t n, over;
 } race;
 static void *submit_until_the_end(void *argument)
@@ -377,7 +377,7 @@ static void *submit_until_the_end(void *argument)
     fleet_status status = FLEET_OK;
     request.priority = FLEET_REACTIVE, request.prompt = r->prompt;
     request.prompt_tokens = 4000, request.max_tokens = 1;
-    while (!status) {
+    while (!status || status == FLEET_ERROR_BUSY) { /* a full server may be about to have room */
         status = fleet_server_submit(&r->server, &request, &ticket);
         if (!status) r->ids[r->n] = ticket.id, __atomic_store_n(&r->n, r->n + 1, __ATOMIC_RELEASE);
     }
@@ -397,8 +397,8 @@ static void requests_submitted_at_the_end_get_their_last_event(test_run *t)
         pthread_t thread;
         r.n = r.over = 0;
         CHECK(!pthread_create(&thread, NULL, submit_until_the_end, &r));
-        while (__atomic_load_n(&r.n, __ATOMIC_ACQUIRE) < 1 + i % 50) {
-        } /* it is filling in the next one now */
+        while (__atomic_load_n(&r.n, __ATOMIC_ACQUIRE) < (i % 2 ? 64 : 1 + i % 50)) {
+        } /* it is filling in the next one now, or looks for a free slot */
         fleet_server_ended(&r.server, FLEET_ERROR_TIMEOUT);
         while (!over) {
             over = __atomic_load_n(&r.over, __ATOMIC_ACQUIRE);
