@@ -3,12 +3,18 @@
 # place of its library.
 #
 #   examples/tools/memory_model.sh ARGUMENTS... -o PROGRAM
+#   examples/tools/memory_model.sh -c ARGUMENTS... -o OBJECT.o     a part of a program, linked when it is among ARGUMENTS
 #
 # ARGUMENTS are for the compiler, gcc or $CC. clang needs one more: -mllvm -tsan-instrument-read-before-write=1.
 set -eu
 tools=$(cd "$(dirname "$0")" && pwd)
-program=${*: -1}
-"${CC:-gcc}" -O2 -g -c -I"$tools/../.." "$tools/memory_model.c" -o "$program.model.o"
-"${CC:-gcc}" -O1 -g -fsanitize=thread -fno-builtin -DFLEET_MEMORY_MODEL "${@:1:$#-2}" -c -o "$program.o"
+output=${*: -1} objects=() arguments=()
+for word in "${@:1:$#-2}"; do
+    case $word in *.o) objects+=("$word") ;; *) arguments+=("$word") ;; esac
+done
+compile=("${CC:-gcc}" -O1 -g -fsanitize=thread -fno-builtin -DFLEET_MEMORY_MODEL "${arguments[@]}")
+if [ "$1" = -c ]; then exec "${compile[@]}" -o "$output"; fi
+"${CC:-gcc}" -O2 -g -c -I"$tools/../.." "$tools/memory_model.c" -o "$output.model.o"
+"${compile[@]}" -c -o "$output.o"
 # Not position-independent, so that a return address is what addr2line looks up.
-"${CC:-gcc}" -no-pie "$program.o" "$program.model.o" -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -pthread -lm -o "$program"
+"${CC:-gcc}" -no-pie "$output.o" ${objects[@]+"${objects[@]}"} "$output.model.o" -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -pthread -lm -o "$output"

@@ -1,7 +1,9 @@
 /* Included before a program that knows nothing of it: its launches run in the chiplet-memory model, from the seed
-   FLEET_TEST_SEED. */
-#define FLEET_IMPLEMENTATION
+   FLEET_TEST_SEED. The implementation is an object that all of them share: the program is told that it has it. */
 #include "fleet_sched.h"
+#define FLEETI_IMPLEMENTED
+#define FLEETI_DEVICE_IMPLEMENTED
+#define FLEETI_SCHED_IMPLEMENTED
 
 #include <stdlib.h>
 
