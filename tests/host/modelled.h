@@ -6,6 +6,7 @@
 #define FLEETI_SCHED_IMPLEMENTED
 
 #include <stdlib.h>
+#include <string.h>
 
 static inline fleet_host_desc modelled_host(void)
 {
