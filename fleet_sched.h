@@ -975,14 +975,14 @@ typedef enum fleet_policy_kind {
 } fleet_policy_kind;
 
 typedef struct fleet_server_desc {
-    uint32_t requests; /* submitted, and their last event not read; default 64 */
-    uint32_t
-        reactive_requests; /* of these, for reactive ones alone; default: a quarter, and 0 under fifo */
-    uint32_t events;       /* tokens of a request that the host has not released; default 32 */
+    uint32_t requests;          /* submitted, and their last event not read; default 64 */
+    uint32_t reactive_requests; /* of these, for reactive ones alone; default a quarter; fifo: 0 */
+    uint32_t events;            /* tokens of a request that the host has not released; default 32 */
     uint32_t pages, page_tokens;      /* defaults 1024, 16 */
     uint32_t reactive_pages;          /* of these, for reactive requests alone; default a quarter */
     uint32_t prompt_tokens;           /* of a request, at most; default 4096 */
     uint32_t sequence_tokens;         /* prompt and yielded tokens, at most; default 8192 */
+    uint32_t words;                   /* of a request, for the tiles; default 0 */
     uint32_t decode_rows, chunk_rows; /* of an iteration, at most; defaults 64, 256 */
     uint32_t layers;                  /* of an iteration; default 1 */
     /* `agent`: rows of a decode batch of both classes, at most. Default 0: as many as keep the predicted time of an
@@ -997,10 +997,9 @@ typedef struct fleet_server_desc {
     uint32_t one_stage;
     /* 1: layer boundaries suspend decode rows too, where all of them may give way. Default 0: iterations do */
     uint32_t suspend_decode;
-    fleet_policy_kind policy; /* default FLEET_POLICY_AGENT */
-    fleet_roofline roofline;  /* default: none */
-    fleet_work pass, row,
-        context; /* of an iteration, a row, and an earlier token that a row reads */
+    fleet_policy_kind policy;      /* default FLEET_POLICY_AGENT */
+    fleet_roofline roofline;       /* default: none */
+    fleet_work pass, row, context; /* of an iteration, a row, an earlier token that it reads */
 } fleet_server_desc;
 
 FLEET_C_BEGIN
@@ -1030,11 +1029,14 @@ fleet_status fleet_server_init(fleet_server *server, const fleet_server_desc *de
 fleet_status fleet_server_create(fleet_server *server, const fleet_server_desc *desc,
                                  fleet_stream stream);
 void fleet_server_free(fleet_server *server);
+/* Device address of the page tables: that of slot i begins i * *stride pages further on. */
+const uint32_t *fleet_server_page_tables(const fleet_server *server, uint32_t *stride);
 
 typedef struct fleet_request {
     fleet_class priority;
     const uint32_t *prompt;             /* copied */
     uint32_t prompt_tokens, max_tokens; /* max_tokens: it yields at most so many. Both at least 1 */
+    const uint32_t *words;              /* desc.words of them, copied; e.g. how it chooses tokens */
 } fleet_request;
 
 /* The answer to a submission: an id, never 0; or the field that was refused, and the largest value that fits. */
@@ -1080,8 +1082,7 @@ fleet_status fleet_server_reset(fleet_server *server, fleet_stream stream);
 
 /* A snapshot of the last boundary; may be read at any time. */
 typedef struct fleet_server_stats {
-    uint32_t iterations,
-        layers_cut; /* boundaries with a batch; layer boundaries that suspended rows */
+    uint32_t iterations, layers_cut; /* with a batch; layer boundaries that suspended rows */
     uint32_t queued[2], prefill[2], decode[2]; /* requests by fleet_class */
     uint32_t decode_rows, chunk_rows;          /* of the last batch */
     uint32_t pages_available;
@@ -1113,7 +1114,7 @@ FLEET_DEVICE uint32_t fleet_table_admit(fleet_table *t, uint32_t slot);
 FLEET_DEVICE uint32_t fleet_table_join(fleet_table *t, uint32_t slot);
 FLEET_DEVICE void fleet_table_evict(fleet_table *t, uint32_t slot);
 
-#define FLEET_SERVING_IDLE 0u
+#define FLEET_SERVING_IDLE 0u /* there is nothing to run */
 #define FLEET_SERVING_BATCH 1u
 #define FLEET_SERVING_STOPPED 2u
 
@@ -1126,8 +1127,7 @@ FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t
    this step's batch; chunk_end and decode_end say which. */
 FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t layer);
 
-/* The same without a graph, by all lanes of one wave; of either pool. `step` counts the pool's iterations.
-   FLEET_SERVING_IDLE: there is nothing to run. */
+/* The same without a graph, by all lanes of one wave; of either pool. `step` counts the pool's iterations. */
 FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
                                             uint64_t now);
 FLEET_DEVICE uint32_t fleet_server_layer(fleet_table *t, uint32_t pool, uint32_t step,
@@ -1139,8 +1139,9 @@ FLEET_DEVICE const fleet_batch *fleet_table_batch(const fleet_table *t, uint32_t
 /* Row i: decode rows first, then those of the chunk. kind is FLEET_ROW_NONE if it does not run in this layer. */
 FLEET_DEVICE fleet_row fleet_batch_row(const fleet_batch *b, uint32_t i, uint32_t layer);
 FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row);
-/* The page table of the row's request. */
+/* The page table of the row's request, and its words. */
 FLEET_DEVICE const uint32_t *fleet_row_pages(const fleet_table *t, fleet_row row);
+FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row);
 
 #define FLEET_RESULT_MORE 1u /* the request goes on, unless it has its max_tokens */
 #define FLEET_RESULT_END 2u  /* this is its last token */
@@ -4812,7 +4813,7 @@ typedef struct fleeti_pool {
 struct fleet_table {
     fleet_server_desc desc;
     fleet_slot *slots;
-    uint32_t *prompts;     /* [requests][prompt_tokens] */
+    uint32_t *prompts;     /* [requests][words, prompt_tokens] */
     uint32_t *page_tables; /* [requests][pages_of_slot] */
     uint32_t pages_of_slot;
     fleet_pages *pages;
@@ -4869,9 +4870,17 @@ FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot)
 {
     return t->slots + slot;
 }
+FLEET_HOST_DEVICE uint32_t fleeti_prompt_stride(const fleet_server_desc *d)
+{
+    return d->words + d->prompt_tokens;
+}
+FLEET_DEVICE const uint32_t *fleeti_words(const fleet_table *t, uint32_t slot)
+{
+    return t->prompts + (size_t)slot * fleeti_prompt_stride(&t->desc);
+}
 FLEET_DEVICE const uint32_t *fleeti_prompt(const fleet_table *t, uint32_t slot)
 {
-    return t->prompts + (size_t)slot * t->desc.prompt_tokens;
+    return fleeti_words(t, slot) + t->desc.words;
 }
 FLEET_DEVICE uint32_t *fleeti_page_table(const fleet_table *t, uint32_t slot)
 {
@@ -4929,6 +4938,11 @@ FLEET_DEVICE uint32_t fleet_row_token(const fleet_table *t, fleet_row row)
 FLEET_DEVICE const uint32_t *fleet_row_pages(const fleet_table *t, fleet_row row)
 {
     return fleeti_page_table(t, row.slot);
+}
+
+FLEET_DEVICE const uint32_t *fleet_row_words(const fleet_table *t, fleet_row row)
+{
+    return fleeti_words(t, row.slot);
 }
 
 FLEET_DEVICE void fleet_row_result(const fleet_table *t, uint32_t pool, uint32_t step, uint32_t i,
@@ -5144,10 +5158,11 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
 /* By all lanes of a wave. */
 FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uint64_t now)
 {
-    const uint32_t *from = t->host_prompts + (size_t)m->slot * t->desc.prompt_tokens;
-    uint32_t *to = t->prompts + (size_t)m->slot * t->desc.prompt_tokens;
+    const size_t at = (size_t)m->slot * fleeti_prompt_stride(&t->desc);
+    const uint32_t *from = t->host_prompts + at, n = t->desc.words + m->prompt_tokens;
+    uint32_t *to = t->prompts + at;
     fleet_slot *s = t->slots + m->slot;
-    for (uint32_t i = fleet_lane(); i < m->prompt_tokens; i += fleet_wave_size()) to[i] = from[i];
+    for (uint32_t i = fleet_lane(); i < n; i += fleet_wave_size()) to[i] = from[i];
     if (fleet_lane() != 0) return;
     if (m->slot >= t->slots_used) t->slots_used = m->slot + 1;
     s->generation = m->generation;
@@ -7563,6 +7578,7 @@ static uint32_t fleeti_lay_out_server(fleeti_server_layout *l, const fleet_serve
     if (d->reactive_requests > n || d->reactive_pages > d->pages) return 0;
     if (d->pages > 1u << 24 || d->page_tokens > 65536 || d->layers > 65536) return 0;
     if (d->prompt_tokens > 1u << 24 || d->sequence_tokens > 1u << 24) return 0;
+    if (d->words > 65536) return 0;
     if (d->decode_rows > 65536 || d->chunk_rows > 65536) return 0;
     if (d->pools > FLEETI_POOLS || (uint32_t)d->policy > FLEET_POLICY_FIFO) return 0;
     l->submission_slots = fleeti_power_of_two(d->requests);
@@ -7571,7 +7587,7 @@ static uint32_t fleeti_lay_out_server(fleeti_server_layout *l, const fleet_serve
     l->batch_bytes = fleeti_lines(sizeof(fleet_batch) + d->decode_rows * sizeof(fleet_row));
     fleeti_part(&l->bytes, sizeof(fleet_table));
     l->slots = fleeti_part(&l->bytes, n * sizeof(fleet_slot));
-    l->prompts = fleeti_part(&l->bytes, n * d->prompt_tokens * 4);
+    l->prompts = fleeti_part(&l->bytes, n * fleeti_prompt_stride(d) * 4);
     l->page_tables = fleeti_part(&l->bytes, n * l->pages_of_slot * 4);
     l->pages = fleeti_part(&l->bytes, fleet_pages_bytes(d->pages, d->page_tokens));
     l->batches = fleeti_part(&l->bytes, 2 * d->pools * l->batch_bytes);
@@ -7583,7 +7599,7 @@ static uint32_t fleeti_lay_out_server(fleeti_server_layout *l, const fleet_serve
                                  fleet_ring_bytes(l->submission_slots, sizeof(fleeti_submission)));
     l->events =
         fleeti_part(&l->host_bytes, fleet_ring_bytes(l->event_slots, sizeof(fleeti_notice)));
-    l->host_prompts = fleeti_part(&l->host_bytes, n * d->prompt_tokens * 4);
+    l->host_prompts = fleeti_part(&l->host_bytes, n * fleeti_prompt_stride(d) * 4);
     return 1;
 }
 
@@ -7604,12 +7620,21 @@ static fleeti_desk_slot *fleeti_desk_slots(const fleet_server *s)
 {
     return (fleeti_desk_slot *)(void *)(s->desk + 1);
 }
+/* The words of a request, then its prompt. */
 static uint32_t *fleeti_host_prompt(const fleet_server *s, uint32_t slot)
 {
     fleeti_server_layout l;
     fleeti_lay_out_server(&l, &s->desc);
     return (uint32_t *)(void *)((char *)s->desk + l.host_prompts) +
-           (size_t)slot * s->desc.prompt_tokens;
+           (size_t)slot * fleeti_prompt_stride(&s->desc);
+}
+const uint32_t *fleet_server_page_tables(const fleet_server *s, uint32_t *stride)
+{
+    fleeti_server_layout l;
+    if (!s || !s->table || !stride) return NULL;
+    fleeti_lay_out_server(&l, &s->desc);
+    *stride = l.pages_of_slot;
+    return (const uint32_t *)(const void *)((const char *)(const void *)s->table + l.page_tables);
 }
 
 /* Empty rings and an empty table. The desk's slots keep their generations. */
@@ -7767,6 +7792,7 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     fleet_status status;
     uint32_t generation;
     if (!s || !s->desk || !r || !ticket || !r->prompt) return FLEET_ERROR_NULL;
+    if (s->desc.words && !r->words) return FLEET_ERROR_NULL;
     ticket->id = 0, ticket->field = NULL, ticket->fits = 0;
     if ((status = fleeti_check_request(&s->desc, r, ticket))) return status;
     if (__atomic_load_n(&s->desk->stop.word, __ATOMIC_RELAXED) ||
@@ -7778,7 +7804,8 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     generation = desk->generation + 1 ? desk->generation + 1 : 1;
     m.generation = generation, m.priority = (uint32_t)r->priority;
     m.prompt_tokens = r->prompt_tokens, m.max_tokens = r->max_tokens;
-    memcpy(fleeti_host_prompt(s, m.slot), r->prompt, (size_t)r->prompt_tokens * 4);
+    if (s->desc.words) memcpy(fleeti_host_prompt(s, m.slot), r->words, (size_t)s->desc.words * 4);
+    memcpy(fleeti_host_prompt(s, m.slot) + s->desc.words, r->prompt, (size_t)r->prompt_tokens * 4);
     __atomic_store_n(&desk->released, (uint64_t)generation << 32, __ATOMIC_RELAXED);
     __atomic_store_n(&desk->tokens, 0, __ATOMIC_RELAXED);
     /* Pair: fleeti_slot_of_id. */

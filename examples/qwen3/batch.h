@@ -4,7 +4,7 @@
    generated, and of each prompt a chunk whose size is its share of the rows that are left. The rows of a sequence are
    contiguous. The last task of a step decides on the device what the next step consists of, so that sequences may end
    one by one while the launch goes on: batch_choose says how many rows each sequence has, and batch_arrange lays them out
-   and chooses the KV splits of attention. Another scheduler may choose the rows instead.
+   and chooses the KV splits of attention. In a server the kit's scheduler chooses the rows instead (tasks/serve.h).
 
    A sequence may begin with pages that it shares with an earlier one (page_table.h). It has no rows until that one has
    computed them in earlier steps. */
@@ -25,11 +25,14 @@ typedef struct sequence_state {
     uint32_t table_row;       /* its row of the page table (kv_pages.h) */
     int32_t shared; /* its first tokens, whose pages the sequence `source` computes; or 0 */
     int32_t source;
+    int32_t last;    /* the token that was generated last */
+    uint32_t output; /* where its logits are stored */
 } sequence_state;
 
 typedef struct token_row {
     int32_t sequence, position;
     uint32_t page; /* where its key and value go */
+    int32_t token;
 } token_row;
 
 typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may copy it */
@@ -50,6 +53,10 @@ typedef struct __attribute__((aligned(16))) batch { /* a weight pipeline may cop
     /* 1 + the sequence whose logits are not finite, which ends the launch; 0: none */
     uint32_t bad_sequence;
     int32_t bad_token; /* the token with that logit */
+    /* Of a server (tasks/serve.h): which rows this layer has, since which layer of the step; and rows times layers that
+       were computed so far, without those since then. */
+    uint32_t groups, since_layer;
+    uint64_t row_layers;
 } batch;
 
 /* Chooses how many KV blocks a split has, so that all workers finish at about the same time. Either
@@ -104,7 +111,7 @@ FLEET_HOST_DEVICE void batch_choose(batch *b, uint32_t max_rows)
 }
 
 /* Lays out the next step, of which each sequence has as many rows as was chosen: any number of a prompt, otherwise one or
-   none. Splits attention for `workers` workers. batch_pages has to follow. */
+   none. Splits attention for `workers` workers. batch_look_up has to follow. */
 FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_heads,
                                      uint32_t workers)
 {
@@ -149,15 +156,20 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
     batch_arrange(b, max_splits, kv_heads, workers);
 }
 
-/* Looks up the pages of the rows of the next step: of every `step`-th, from `first` on.
-   Tasks find them in the batch, and need not wait for the page table. */
-FLEET_HOST_DEVICE void batch_pages(batch *b, const uint32_t *page_table, uint32_t table_pages,
-                                   uint32_t first, uint32_t step)
+/* Looks up pages and tokens of the rows of the next step: of every `step`-th, from `first` on. Tasks find them in the
+   batch, and need not wait for tables. tokens: those that are known, [sequences][line]. */
+FLEET_HOST_DEVICE void batch_look_up(batch *b, const uint32_t *page_table, uint32_t table_pages,
+                                     const int32_t *tokens, uint32_t line, uint32_t first,
+                                     uint32_t step)
 {
     for (uint32_t r = first; r < b->rows; r += step) {
         token_row *row = &b->row[r];
-        const size_t line = (size_t)b->sequence[row->sequence].table_row * table_pages;
-        row->page = page_table[line + (uint32_t)row->position / PAGE_TOKENS];
+        const sequence_state *s = &b->sequence[row->sequence];
+        const size_t pages = (size_t)s->table_row * table_pages;
+        row->page = page_table[pages + (uint32_t)row->position / PAGE_TOKENS];
+        row->token = row->position < s->known
+                         ? tokens[(size_t)row->sequence * line + (uint32_t)row->position]
+                         : s->last;
     }
 }
 

@@ -3,14 +3,15 @@
 #ifndef QWEN3_CHAIN_H
 #define QWEN3_CHAIN_H
 
-#include "kernels.h"
+#include "task_sets.h"
 #include "weights.h"
 
-/* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits, and not each session draws. */
+/* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits, not each session draws, and only a
+   server has gates. */
 static uint32_t count_tasks(const model *m)
 {
     uint32_t n = 4;
-    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 9 : 6;
+    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 10 : 7;
     return n;
 }
 
@@ -31,9 +32,15 @@ typedef struct chain {
     task_args *tasks;
     fleet_graph *g;
     fleet_etensor before;
+    fleet_grid last;
     uint32_t n; /* tasks so far */
     /* panels so far: the next layer begins at the worker after the last one that had a panel */
     uint32_t panels;
+    /* Of a server: the symbol LIVE (tasks/serve.h), whether the next grids have it, the last gate, and gates so far. */
+    fleet_dim live;
+    uint32_t is_guarded;
+    fleet_grid gate;
+    uint32_t gates;
 } chain;
 
 #define NO_LAYER UINT32_MAX
@@ -42,6 +49,7 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
                               fleet_level level)
 {
     task_args *task = &c->tasks[c->n];
+    const char *map = c->is_guarded ? "i->" : "->";
     char text[48];
     fleet_grid grid;
     memset(task, 0, sizeof *task);
@@ -49,13 +57,35 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
         snprintf(text, sizeof text, "%s", name);
     else
         snprintf(text, sizeof text, "%s.%u", name, layer);
-    grid = fleet_call_device(c->g, text, tile, fleet_shape0(), c->n);
+    grid = fleet_call_device(c->g, text, tile,
+                             c->is_guarded ? fleet_shape1(c->live) : fleet_shape0(), c->n);
     fleet_grid_level(c->g, grid, level);
-    if (c->n) fleet_in_edge(c->g, grid, c->before, "->");
+    if (c->n) fleet_in_edge(c->g, grid, c->before, map);
     c->before = fleet_event_tensor(c->g, text, fleet_shape0(), FLEET_COUNT_DERIVED);
-    fleet_out_edge(c->g, grid, c->before, "->");
+    fleet_out_edge(c->g, grid, c->before, map);
     task->number = c->n++, task->step_tasks = count_tasks(c->m);
+    task->has_gates = c->d->table != NULL;
+    c->last = grid;
     return task;
+}
+
+/* A task of a server that comes whether the step is live or not: a gate, or the boundary. Where the grid before it has no
+   tasks it still comes after the gate before. */
+static task_args *append_control(chain *c, const char *name, uint32_t layer, uint32_t tile)
+{
+    const uint32_t was_guarded = c->is_guarded;
+    task_args *task;
+    c->is_guarded = 0;
+    task = append_task(c, name, layer, tile, FLEET_LEVEL_CU);
+    if (c->gates) fleet_after(c->g, c->last, c->gate);
+    c->is_guarded = was_guarded;
+    return task;
+}
+static void append_gate(chain *c, uint32_t layer)
+{
+    append_control(c, "gate", layer, served_gate)->layer = layer;
+    fleet_symbol_cutter(c->g, c->live, c->last);
+    c->gate = c->last, c->gates++;
 }
 
 /* A product of `rows` rows of x, [rows][k]. Products of d->x include an RMS norm: d->x is not

@@ -43,27 +43,28 @@ typedef struct decoder {
     float eps;
     /* 1: an activation is the sum of two bf16; all low terms follow all high terms */
     uint32_t two_terms;
+    uint32_t layers;
     uint32_t max_splits;        /* KV splits of a sequence, at most */
     uint32_t pages;             /* of the cache */
     uint32_t table_pages;       /* pages of a row of the page table */
     uint32_t chiplets, workers; /* X, and the workers of the largest chiplet */
     batch *b;
-    int32_t *tokens;       /* [sequences][context + 1] */
+    const int32_t *tokens; /* [sequences][context + 1]: those that are known; null in a server */
     const bf16 *embedding; /* [vocab][hidden] */
     const float *rope;     /* [context][head_dim / 2][2]: cos, sin */
     float *h;              /* [MAX_ROWS][hidden]: the residual stream */
     /* [MAX_ROWS][hidden]: h times the next norm's weights; twice where there are two terms, like
        attended and gated; act_at has the order */
     act_t *x;
-    float *squares;        /* [MAX_ROWS][hidden / TILE_N]: the sum of h's squares, by tile */
-    float *qkv;            /* [MAX_ROWS][(heads + 2 kv_heads) head_dim] */
-    float *kv_partials;    /* [MAX_ROWS][heads][max_splits][kv_partial_size()] */
-    uint32_t *splits_done; /* [MAX_ROWS][heads]: splits that are done; 0 between steps */
-    kv_t *cache;           /* keys and values, and where they are: kv_pages.h */
-    uint32_t *page_table;  /* [table rows][table_pages] */
-    act_t *attended;       /* [MAX_ROWS][heads head_dim]: the output of attention */
-    act_t *gated;          /* [MAX_ROWS][columns]; with experts [MAX_ROWS top_k][columns] */
-    fleet_quad *split_k;   /* split-K workspace, [chiplets][workers][SPLIT_K_QUADS] */
+    float *squares;             /* [MAX_ROWS][hidden / TILE_N]: the sum of h's squares, by tile */
+    float *qkv;                 /* [MAX_ROWS][(heads + 2 kv_heads) head_dim] */
+    float *kv_partials;         /* [MAX_ROWS][heads][max_splits][kv_partial_size()] */
+    uint32_t *splits_done;      /* [MAX_ROWS][heads]: splits that are done; 0 between steps */
+    kv_t *cache;                /* keys and values, and where they are: kv_pages.h */
+    const uint32_t *page_table; /* [table rows][table_pages] */
+    act_t *attended;            /* [MAX_ROWS][heads head_dim]: the output of attention */
+    act_t *gated;               /* [MAX_ROWS][columns]; with experts [MAX_ROWS top_k][columns] */
+    fleet_quad *split_k;        /* split-K workspace, [chiplets][workers][SPLIT_K_QUADS] */
     float *best; /* [chiplets][workers][MAX_ROWS]: largest logit among a worker's columns */
     int32_t *best_token;
     int32_t *generated; /* [sequences][limit]: the tokens that were chosen */
@@ -82,7 +83,15 @@ typedef struct decoder {
     int32_t *first_place; /* [experts + 1]: first position of each active expert */
     int32_t *n_active;
     float *expert_out; /* [MAX_ROWS top_k][hidden], by position */
+    /* Of a server (tasks/serve.h), else null. Activations of rows that have stopped between two layers: like h, x and
+       squares, of PARKED_ROWS rows, but x without an order of its own. */
+    fleet_table *table;
+    float *parked_h, *parked_squares;
+    act_t *parked_x;
 } decoder;
+
+/* Rows that may be parked: those that decode, and a chunk of each class. */
+#define PARKED_ROWS (3 * MAX_ROWS)
 
 /* The arguments of a task: the decoder, and what differs from task to task. */
 typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may copy it */
@@ -102,8 +111,11 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     const float *norm;            /* weights of the next norm, [hidden] */
     const float *q_norm, *k_norm; /* [head_dim] */
     uint32_t number, step_tasks;  /* the number of this task in its step, and of all tasks */
-    kv_t *cache;                  /* of this layer: kv_pages.h */
-    uint64_t session;             /* unique to the session: when it was opened, in ns */
+    uint32_t layer;               /* of a gate: before which it is */
+    /* 1: the first task after a gate, which may have changed the rows; 1: there are gates in the step */
+    uint32_t after_gate, has_gates;
+    kv_t *cache;      /* of this layer: kv_pages.h */
+    uint64_t session; /* unique to the session: when it was opened, in ns */
     /* of the step, and its number; only in a worker's own copy (own_args) */
     uint32_t rows, rows_epoch;
 } task_args;

@@ -5,7 +5,10 @@
 
    Each append_... makes one grid, which waits for all tasks of the grid before it. A linear layer reads the activations
    named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
-   KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature. */
+   KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature.
+
+   In a server a `gate` precedes each layer but the first, and a `boundary` takes the place of `next` (tasks/serve.h). All
+   grids after `embed` have the symbol LIVE: where a gate suspends all rows, the rest of the step is passed over. */
 #ifndef QWEN3_GRAPH_H
 #define QWEN3_GRAPH_H
 
@@ -16,6 +19,7 @@ static void append_attention(chain *c, const model_layer *l, uint32_t i, kv_t *c
     const decoder *d = c->d;
     const uint32_t q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
     task_args *task = append_linear(c, "qkv", i, l->qkv, d->x, q + 2 * kv, d->hidden);
+    task->after_gate = d->table && i;
     epilogue_store(task, d->qkv, q + 2 * kv);
     task = append_task(c, "attend", i, task_args_attend, FLEET_LEVEL_DEVICE);
     task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
@@ -60,9 +64,11 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
     c.m = m, c.d = d, c.tasks = tasks, c.g = fleet_graph_create(NULL);
     if (!c.g) return NULL;
     append_columns(&c, "embed", NO_LAYER, task_args_embed, m->layers[0].input_norm);
+    if (d->table) c.live = fleet_symbol(c.g, "live", 0, 1), c.is_guarded = 1;
     for (uint32_t i = 0; i < layers; i++) {
         const model_layer *l = &m->layers[i];
         const float *next_norm = i + 1 < layers ? l[1].input_norm : m->norm;
+        if (d->table && i) append_gate(&c, i);
         append_attention(&c, l, i, d->cache + layer_cache_size(d) * i);
         if (l->sparse)
             append_experts(&c, l, i, next_norm);
@@ -72,6 +78,11 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
     task = append_linear(&c, "lm_head", NO_LAYER, m->head, d->x, d->vocab, d->hidden);
     task->epilogue = EPILOGUE_ARGMAX;
     if (d->sampling) append_task(&c, "draw", NO_LAYER, task_args_draw, FLEET_LEVEL_DEVICE);
+    if (d->table) {
+        append_control(&c, "boundary", NO_LAYER, served_boundary);
+        fleet_symbol_writer(c.g, c.live, c.last);
+        return c.g;
+    }
     append_task(&c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
     /* The host may watch how many steps are done. */
     fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);

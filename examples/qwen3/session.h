@@ -9,7 +9,9 @@
 #ifndef QWEN3_SESSION_H
 #define QWEN3_SESSION_H
 
+#include "buffers.h"
 #include "graph.h"
+#include "kernels.h"
 #include "page_table.h"
 
 #include <time.h>
@@ -80,44 +82,6 @@ typedef struct session {
     char error[ERROR_BYTES];
 } session;
 
-/* Divides the device's workers into X chiplets. On the CPU, a CHIPLET schedule's schedulers get
-   workers of their own. */
-static int session_topology(session *s)
-{
-    fleet_topology *t = &s->topology;
-    uint32_t all = 0, x = s->desc.chiplets;
-    if (fleet_topology_query(t)) {
-        snprintf(s->error, ERROR_BYTES, "the device cannot be queried");
-        return -1;
-    }
-    for (uint32_t k = 0; k < t->chiplets; k++) all += t->units[k];
-#if defined(FLEET_HOST)
-    if (!x) x = 1;
-    all = cpus();
-    if (s->desc.workers) all = s->desc.workers;
-    if (all < x) all = x;
-    if (s->desc.schedule == FLEET_SCHEDULE_CHIPLET) all += x;
-#endif
-    if (x && x != t->chiplets) {
-        s->refused = 1;
-        if (t->private_l2) {
-            snprintf(s->error, ERROR_BYTES, "--chiplets %u: this GPU has %u, and they are real", x,
-                     t->chiplets);
-            return -1;
-        }
-        if (x > FLEET_MAX_CHIPLETS || x > all) {
-            snprintf(s->error, ERROR_BYTES, "--chiplets %u: at most %u here", x,
-                     all < FLEET_MAX_CHIPLETS ? all : FLEET_MAX_CHIPLETS);
-            return -1;
-        }
-        t->chiplets = x;
-        s->refused = 0;
-    }
-    if (x && !t->private_l2)
-        for (uint32_t k = 0; k < x; k++) t->units[k] = all / x + (k < all % x);
-    return 0;
-}
-
 static int session_fail(session *s, const char *what, const char *why)
 {
     if (!s->error[0]) snprintf(s->error, sizeof s->error, "%.64s: %.400s", what, why);
@@ -136,89 +100,23 @@ static int session_generated_memory(session *s)
     return 0;
 }
 
+/* Memory of the sequences' tokens and pages, and the decoder's buffers. */
 static int session_buffers(session *s)
 {
-    const model *m = s->m;
-    const qwen3_config *c = &m->config;
+    const uint32_t n = s->first.sequences;
     device_memory *mem = &s->memory;
     decoder *d = &s->d;
-    const uint32_t dim = c->head_dim, q = c->heads * dim, kv = c->kv_heads * dim,
-                   n = s->first.sequences;
-    const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
-    const uint64_t dense = (uint64_t)MAX_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
-    const uint64_t bests = (uint64_t)d->chiplets * d->workers * MAX_ROWS;
-    const uint64_t rope_bytes = (uint64_t)s->desc.context * dim * sizeof(float);
-    float *rope = mem->counts ? NULL : (float *)malloc((size_t)rope_bytes), none[MAX_ROWS];
-    for (uint32_t i = 0; i < MAX_ROWS; i++) none[i] = -INFINITY;
-    if (!rope && !mem->counts) return session_fail(s, "memory", "none left");
-    for (uint32_t p = 0; p < s->desc.context && rope; p++)
-        for (uint32_t i = 0; i < dim / 2; i++) {
-            const float frequency = (float)pow(c->rope_theta, -2.0 * i / dim);
-            const double angle =
-                p *
-                (double)(s->desc.rope_bf16 ? float_of_bf16(bf16_of_float(frequency)) : frequency);
-            rope[((size_t)p * (dim / 2) + i) * 2] = (float)cos(angle);
-            rope[((size_t)p * (dim / 2) + i) * 2 + 1] = (float)sin(angle);
-        }
-    d->rope = (const float *)memory_copy(mem, "rope", rope, rope_bytes);
-    free(rope);
-    d->hidden = c->hidden, d->heads = c->heads, d->kv_heads = c->kv_heads;
-    d->group = c->heads / c->kv_heads, d->root = 1 / sqrtf((float)dim);
-    d->head_dim = dim, d->vocab = c->vocab, d->context = s->desc.context;
-    d->table_pages = ceil_div(d->context, PAGE_TOKENS), d->pages = n * d->table_pages;
-    d->experts = c->experts, d->top_k = c->experts_per_token;
-    d->norm_topk = (uint32_t)c->norm_topk;
-    d->eps = (float)c->norm_eps;
-    d->embedding = m->embedding;
+    buffers_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.context = s->desc.context, desc.sequences = n, desc.draws = s->desc.draws;
+    desc.logit_steps = s->desc.keep_logits ? s->desc.steps : s->desc.draws;
+    desc.rope_bf16 = s->desc.rope_bf16;
+    d->table_pages = ceil_div(s->desc.context, PAGE_TOKENS), d->pages = n * d->table_pages;
     d->limit = s->desc.steps;
-    d->two_terms = ACTS_ARE_ROUNDED && c->experts != 0;
-    d->h = (float *)memory_get(mem, "activations", (uint64_t)MAX_ROWS * c->hidden * 4);
-    d->x =
-        (act_t *)memory_get(mem, "activations", (uint64_t)2 * MAX_ROWS * c->hidden * sizeof(act_t));
-    d->squares =
-        (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE_N * MAX_ROWS * 4);
-    d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MAX_ROWS * (q + 2 * kv) * 4);
-    d->kv_partials = (float *)memory_zeros(
-        mem, "attention", (uint64_t)MAX_ROWS * c->heads * d->max_splits * kv_partial_size(d) * 4);
-    d->splits_done = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MAX_ROWS * c->heads * 4);
-    d->attended =
-        (act_t *)memory_get(mem, "activations", (uint64_t)2 * MAX_ROWS * q * sizeof(act_t));
-    d->gated = (act_t *)memory_get(mem, "activations",
-                                   2 * (dense > sparse ? dense : sparse) * sizeof(act_t));
-    d->split_k = (fleet_quad *)memory_zeros(mem, "sums",
-                                            bests / MAX_ROWS * SPLIT_K_QUADS * sizeof(fleet_quad));
-    d->best = (float *)memory_get(mem, "logits", bests * 4);
-    d->best_token = (int32_t *)memory_zeros(mem, "logits", bests * 4);
-    /* smaller chiplets, and schedulers, leave these entries unchanged */
-    for (uint64_t i = 0; i < bests && d->best; i += MAX_ROWS)
-        if (fleet_to_device(d->best + i, none, sizeof none, NULL))
-            return session_fail(s, "logits", "cannot be copied to the device");
     if (!mem->counts && session_generated_memory(s)) return -1;
-    d->logit_steps = s->desc.keep_logits ? s->desc.steps : 1;
-    if (s->desc.keep_logits || s->desc.draws)
-        d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * d->logit_steps * c->vocab * 4);
-    if (s->desc.draws) {
-        d->sampling =
-            (sampling_desc *)memory_get(mem, "sampling", (uint64_t)n * sizeof *d->sampling);
-        d->drawn = (int32_t *)memory_get(mem, "sampling", (uint64_t)n * 4);
-    }
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
-    /* Attention multiplies entries that were not written yet by 0: they must be finite. */
-    d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
-                                    (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
     d->page_table = (uint32_t *)memory_get(mem, "page table", (uint64_t)d->pages * 4);
-    d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
-    if (c->experts) {
-        d->scores = (float *)memory_get(mem, "experts", (uint64_t)MAX_ROWS * c->experts * 4);
-        d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
-        d->pair_place = (int32_t *)memory_get(mem, "experts", pairs * 4);
-        d->place_row = (int32_t *)memory_get(mem, "experts", pairs * 4);
-        d->active = (int32_t *)memory_get(mem, "experts", (uint64_t)c->experts * 4);
-        d->first_place = (int32_t *)memory_get(mem, "experts", (uint64_t)(c->experts + 1) * 4);
-        d->n_active = (int32_t *)memory_get(mem, "experts", 4);
-        d->expert_out = (float *)memory_get(mem, "experts", pairs * c->hidden * 4);
-    }
-    return s->error[0] ? -1 : 0;
+    return decoder_buffers(d, mem, s->m, &desc);
 }
 
 /* Ends the launch that session_run waits for, from another thread. What was generated stays. */
@@ -347,14 +245,13 @@ static int session_batch(session *s, const request *requests, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         sequence_state *q = &b->sequence[i];
         const request *r = &requests[i];
-        q->prompt = (int32_t)r->n_prompt;
+        q->prompt = (int32_t)r->n_prompt, q->output = i;
         q->known = (int32_t)(r->n_prompt + r->n_forced);
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
     b->split_blocks = s->desc.split_blocks;
     if (session_pages(s, requests, n)) return -1;
     batch_next(b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b->workers);
-    batch_pages(b, s->pages.row, s->pages.row_pages, 0, 1);
     s->summary = summary_of(s, *b);
     s->steps = s->desc.launch ? s->desc.launch : s->summary.steps;
     return 0;
@@ -382,8 +279,11 @@ static int session_upload_tokens(session *s, const request *requests)
         for (uint32_t t = 0; t < r->n_forced && r->n_prompt + t < line; t++)
             tokens[i * line + r->n_prompt + t] = (int32_t)r->forced[t];
     }
-    bad = fleet_to_device(s->d.tokens, tokens, (size_t)n * line * sizeof *tokens, NULL) ||
-          fleet_to_device(s->d.page_table, s->pages.row, (size_t)s->pages.pages * 4, NULL) ||
+    batch_look_up(&s->first, s->pages.row, s->pages.row_pages, tokens, line, 0, 1);
+    bad = fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
+                          NULL) ||
+          fleet_to_device((void *)(uintptr_t)s->d.page_table, s->pages.row,
+                          (size_t)s->pages.pages * 4, NULL) ||
           fleet_to_device(s->d.b, &s->first, sizeof s->first, NULL);
     free(tokens);
     return bad ? session_fail(s, "tokens", "cannot be copied to the device") : 0;
@@ -395,14 +295,10 @@ static int session_begin(session *s, const model *m, const session_desc *desc)
     memset(s, 0, sizeof *s);
     s->m = m, s->desc = *desc;
     s->memory.error = s->error;
-    if (session_topology(s)) return -1;
-    s->d.chiplets = s->topology.chiplets;
-    for (uint32_t k = 0; k < s->topology.chiplets; k++) {
-        const uint32_t w = s->topology.units[k] - (desc->schedule == FLEET_SCHEDULE_CHIPLET);
-        if (w > s->d.workers) s->d.workers = w;
-        s->first.workers += w;
-    }
-    s->d.max_splits = MAX_KV_SPLITS;
+    s->refused = (uint32_t)topology_refused(&s->topology, desc->chiplets, desc->workers,
+                                            desc->schedule, s->error);
+    if (s->error[0]) return -1;
+    s->first.workers = decoder_workers(&s->d, &s->topology, desc->schedule);
     return 0;
 }
 

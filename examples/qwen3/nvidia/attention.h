@@ -84,7 +84,9 @@ FLEET_DEVICE void declare_attention(const fleet_ctx ctx, const task_args *args,
     const batch *b = d->b;
     const uint32_t kv_heads = d->kv_heads;
     uint32_t splits, items, slow = first_interval ? DECODER_STAGES - 2 : 0;
-    if (!fleet_producer_await_step(producer)) return;
+    if (!(args->has_gates ? fleet_producer_await_task(producer)
+                          : fleet_producer_await_step(producer)))
+        return;
     splits = b->kv_splits, items = splits * kv_heads;
     if (first_interval) fleet_producer_throttle(producer, first_interval);
     fleet_producer_copy(producer, args, sizeof(task_args));

@@ -170,8 +170,8 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 
 /* Copies the arguments from the pipeline's first stage. The step's row count comes from the
    worker's previous task if that was of the same session and step, since the load would take 1% of
-   a layer; session and epoch tell other data in LDS apart. If the launch ends before the stage
-   arrives, the next acquire reports it. */
+   a layer; session and epoch tell other data in LDS apart. A gate may have changed it. If the
+   launch ends before the stage arrives, the next acquire reports it. */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args)
 {
@@ -180,7 +180,8 @@ FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *sour
         const void *stage = fleet_stage_acquire(&source->weights);
         const task_args *task = stage ? (const task_args *)stage : args,
                         *before = (const task_args *)ctx->lds;
-        const uint32_t known = before->session == task->session && before->rows_epoch == ctx->epoch;
+        const uint32_t known = before->session == task->session &&
+                               before->rows_epoch == ctx->epoch && !task->after_gate;
         const uint32_t rows = known ? before->rows : task->d.b->rows;
         fleet_wave_barrier(); /* all lanes have read what is overwritten now */
         for (uint32_t i = fleet_lane(); i < ARGS_BYTES / 16; i += 32)

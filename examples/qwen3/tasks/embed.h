@@ -2,7 +2,28 @@
 #ifndef QWEN3_TASKS_EMBED_H
 #define QWEN3_TASKS_EMBED_H
 
+#include "../kv_pages.h"
 #include "residual.h"
+
+/* Clears the pages that begin with this step, in all layers: in a server another request has used them, whose numbers
+   need not be finite (kv_pages.h). */
+FLEET_DEVICE void clear_pages(const fleet_ctx *ctx, const decoder *d)
+{
+    const batch *b = d->b;
+    const uint32_t vectors = page_size(d) * (uint32_t)sizeof(kv_t) / (uint32_t)sizeof(vec4);
+    const vec4 zeros = {{0, 0, 0, 0}};
+    for (uint32_t i = ctx->slice + ctx->tile_index * ctx->slices; i < b->rows * d->layers;
+         i += ctx->tile_num * ctx->slices) {
+        const token_row *row = &b->row[i % b->rows];
+        kv_t *layer = d->cache + layer_cache_size(d) * (i / b->rows);
+        if ((uint32_t)row->position % PAGE_TOKENS) continue;
+        for (uint32_t head = 0; head < d->kv_heads; head++) {
+            float *page = (float *)(void *)kv_page(d, layer, head, row->page);
+            for (uint32_t v = ctx->thread; v < vectors; v += ctx->threads)
+                store_vec4(page + v * 4, zeros);
+        }
+    }
+}
 
 /* Copies the embeddings of the step's rows to the residual stream. */
 FLEET_TILE(embed, task_args)
@@ -11,15 +32,13 @@ FLEET_TILE(embed, task_args)
     const batch *b = d->b;
     const linear_lds l = linear_lds_of(&ctx, b->rows);
     FLEET_UNUSED(at);
+    if (d->table) clear_pages(&ctx, d);
     FLEET_FOR_TILES(tile, &args->shape, ctx)
     {
         const residual from = {NULL, args->norm + tile.column, 0};
         for (uint32_t i = ctx.thread; i < b->rows * TILE_N; i += ctx.threads) {
             const uint32_t r = i / TILE_N, c = tile.column + i % TILE_N;
-            const token_row *row = &b->row[r];
-            const int32_t token =
-                d->tokens[(uint32_t)row->sequence * (d->context + 1) + (uint32_t)row->position];
-            l.sums[i] = float_of_bf16(d->embedding[(size_t)token * d->hidden + c]);
+            l.sums[i] = float_of_bf16(d->embedding[(size_t)b->row[r].token * d->hidden + c]);
         }
         fleet_barrier(&ctx); /* the sums of all threads are in LDS */
         store_residual(&ctx, args, &l, &from, tile.column, 1, b->rows);

@@ -26,8 +26,9 @@ FLEET_DEVICE uint32_t draws(const decoder *d, uint32_t sequence)
 /* Where the logits of a sequence's next token are stored. */
 FLEET_DEVICE size_t logits_at(const decoder *d, uint32_t sequence)
 {
-    const uint32_t step = (uint32_t)d->b->sequence[sequence].generated;
-    return ((size_t)sequence * d->logit_steps + (step < d->logit_steps ? step : 0)) * d->vocab;
+    const sequence_state *s = &d->b->sequence[sequence];
+    const uint32_t step = (uint32_t)s->generated;
+    return ((size_t)s->output * d->logit_steps + (step < d->logit_steps ? step : 0)) * d->vocab;
 }
 
 /* Marks the rows that choose a token, by 1, and by 2 those whose logits are stored, too. */
@@ -91,18 +92,25 @@ FLEET_DEVICE void copy_batch(const fleet_ctx *ctx, batch *to, const batch *from)
     fleet_barrier(ctx);
 }
 
-/* Chooses the token of each sequence that has one in this step, and the rows of the next step. Ends
-   the launch when no rows are left. One task. */
-FLEET_TILE(next, task_args)
+/* The LDS of the task that ends a step. */
+typedef struct ending_lds {
+    float *best; /* [MAX_ROWS][LANES_PER_ROW]: largest logits, and their tokens */
+    int32_t *token;
+    batch *b; /* a copy */
+} ending_lds;
+FLEET_DEVICE ending_lds ending_lds_of(const fleet_ctx *ctx)
 {
-    const decoder *d = &args->d;
-    float *best = (float *)(void *)task_lds(&ctx); /* [MAX_ROWS][LANES_PER_ROW] */
-    int32_t *token = (int32_t *)(best + MAX_ROWS * LANES_PER_ROW);
-    batch *b = (batch *)(void *)(token + MAX_ROWS * LANES_PER_ROW);
-    FLEET_UNUSED(at);
-    copy_batch(&ctx, b, d->b);
-    if (b->rows == 0) return FLEET_OK;
-    for (uint32_t i = ctx.thread; i < b->rows * LANES_PER_ROW; i += ctx.threads) {
+    ending_lds l;
+    l.best = (float *)(void *)task_lds(ctx);
+    l.token = (int32_t *)(l.best + MAX_ROWS * LANES_PER_ROW);
+    l.b = (batch *)(void *)(l.token + MAX_ROWS * LANES_PER_ROW);
+    return l;
+}
+
+/* Finds the largest logit of each row: LANES_PER_ROW threads reduce those of all workers. */
+FLEET_DEVICE void reduce_best(const fleet_ctx *ctx, const decoder *d, const ending_lds *l)
+{
+    for (uint32_t i = ctx->thread; i < l->b->rows * LANES_PER_ROW; i += ctx->threads) {
         const uint32_t r = i / LANES_PER_ROW;
         float best_logit = -INFINITY;
         int32_t which = 0;
@@ -111,24 +119,45 @@ FLEET_TILE(next, task_args)
             if (is_better(d->best[from], d->best_token[from], best_logit, which))
                 best_logit = d->best[from], which = d->best_token[from];
         }
-        best[i] = best_logit, token[i] = which;
+        l->best[i] = best_logit, l->token[i] = which;
     }
-    fleet_barrier(&ctx);
+    fleet_barrier(ctx);
+}
+
+/* Chooses the token of sequence n, whose last row samples. Returns where it and its logit are in LDS; a logit of
+   INFINITY: one of its logits is not finite. */
+FLEET_DEVICE uint32_t choose_token(const decoder *d, const ending_lds *l, uint32_t n)
+{
+    const sequence_state *s = &l->b->sequence[n];
+    const uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
+    for (uint32_t j = i + 1; j < i + LANES_PER_ROW; j++)
+        if (is_better(l->best[j], l->token[j], l->best[i], l->token[i]))
+            l->best[i] = l->best[j], l->token[i] = l->token[j];
+    if (draws(d, n) && l->best[i] != INFINITY) l->token[i] = d->drawn[n];
+    return i;
+}
+
+/* Chooses the token of each sequence that has one in this step, and the rows of the next step. Ends
+   the launch when no rows are left. One task. */
+FLEET_TILE(next, task_args)
+{
+    const decoder *d = &args->d;
+    const ending_lds l = ending_lds_of(&ctx);
+    batch *b = l.b;
+    FLEET_UNUSED(at);
+    copy_batch(&ctx, b, d->b);
+    if (b->rows == 0) return FLEET_OK;
+    reduce_best(&ctx, d, &l);
     for (uint32_t n = ctx.thread; n < b->sequences; n += ctx.threads) {
         sequence_state *s = &b->sequence[n];
-        uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
         if (!s->rows) continue;
         s->position += s->rows;
         if (!s->samples) continue;
-        for (uint32_t j = i + 1; j < i + LANES_PER_ROW; j++)
-            if (is_better(best[j], token[j], best[i], token[i]))
-                best[i] = best[j], token[i] = token[j];
-        if (draws(d, n) && best[i] != INFINITY) token[i] = d->drawn[n];
-        d->generated[n * d->limit + (uint32_t)s->generated++] = token[i];
+        s->last = l.token[choose_token(d, &l, n)];
+        d->generated[n * d->limit + (uint32_t)s->generated++] = s->last;
         if (s->position < s->known) continue;
-        d->tokens[(size_t)n * (d->context + 1) + (uint32_t)s->position] = token[i];
         for (uint32_t e = 0; e < b->n_eos; e++)
-            if (token[i] == b->eos[e]) s->limit = s->generated;
+            if (s->last == b->eos[e]) s->limit = s->generated;
     }
     fleet_barrier(&ctx);
     if (ctx.thread == 0) {
@@ -136,13 +165,14 @@ FLEET_TILE(next, task_args)
         for (uint32_t n = 0; n < b->sequences; n++) {
             const sequence_state *s = &b->sequence[n];
             const uint32_t i = (uint32_t)(s->first + s->rows - 1) * LANES_PER_ROW;
-            if (s->rows && s->samples && best[i] == INFINITY)
-                b->bad_sequence = 1 + n, b->bad_token = token[i];
+            if (s->rows && s->samples && l.best[i] == INFINITY)
+                b->bad_sequence = 1 + n, b->bad_token = l.token[i];
         }
         batch_next(b, MAX_ROWS, d->max_splits, d->kv_heads, b->workers);
     }
     fleet_barrier(&ctx);
-    batch_pages(b, d->page_table, d->table_pages, ctx.thread, ctx.threads);
+    batch_look_up(b, d->page_table, d->table_pages, d->tokens, d->context + 1, ctx.thread,
+                  ctx.threads);
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;

@@ -1,0 +1,169 @@
+/* buffers.h: what a session and a server share: the workers that a decoder runs on, and its memory beside the weights. */
+#ifndef QWEN3_BUFFERS_H
+#define QWEN3_BUFFERS_H
+
+#include "kv_pages.h"
+#include "weights.h"
+
+/* Divides the device's workers into chiplets, if their number is not 0. On the CPU there are `workers` workers in all (0:
+   one for each processor), and a CHIPLET schedule's schedulers get workers of their own. 1: `chiplets` is refused; with
+   an error and 0 the device is at fault. */
+static int topology_refused(fleet_topology *t, uint32_t chiplets, uint32_t workers,
+                            fleet_schedule schedule, char *error)
+{
+    uint32_t all = 0, x = chiplets;
+    if (fleet_topology_query(t)) {
+        snprintf(error, ERROR_BYTES, "the device cannot be queried");
+        return 0;
+    }
+    for (uint32_t k = 0; k < t->chiplets; k++) all += t->units[k];
+#if defined(FLEET_HOST)
+    if (!x) x = 1;
+    all = cpus();
+    if (workers) all = workers;
+    if (all < x) all = x;
+    if (schedule == FLEET_SCHEDULE_CHIPLET) all += x;
+#else
+    FLEET_UNUSED(workers), FLEET_UNUSED(schedule);
+#endif
+    if (x && x != t->chiplets) {
+        if (t->private_l2) {
+            snprintf(error, ERROR_BYTES, "--chiplets %u: this GPU has %u, and they are real", x,
+                     t->chiplets);
+            return 1;
+        }
+        if (x > FLEET_MAX_CHIPLETS || x > all) {
+            snprintf(error, ERROR_BYTES, "--chiplets %u: at most %u here", x,
+                     all < FLEET_MAX_CHIPLETS ? all : FLEET_MAX_CHIPLETS);
+            return 1;
+        }
+        t->chiplets = x;
+    }
+    if (x && !t->private_l2)
+        for (uint32_t k = 0; k < x; k++) t->units[k] = all / x + (k < all % x);
+    return 0;
+}
+
+/* Tells the decoder its chiplets and workers; returns how many workers there are in all. */
+static uint32_t decoder_workers(decoder *d, const fleet_topology *t, fleet_schedule schedule)
+{
+    uint32_t all = 0;
+    d->chiplets = t->chiplets, d->workers = 0;
+    for (uint32_t k = 0; k < t->chiplets; k++) {
+        const uint32_t w = t->units[k] - (schedule == FLEET_SCHEDULE_CHIPLET);
+        if (w > d->workers) d->workers = w;
+        all += w;
+    }
+    d->max_splits = MAX_KV_SPLITS;
+    return all;
+}
+
+typedef struct buffers_desc {
+    uint32_t context;     /* tokens of a sequence, at most */
+    uint32_t sequences;   /* that have logits and draw tokens */
+    uint32_t logit_steps; /* of each sequence whose logits are kept: 1, or all; 0: none */
+    uint32_t draws;       /* 1: sequences may have a temperature */
+    uint32_t rope_bf16;   /* 1: rounds RoPE's frequencies to bf16 */
+    uint32_t parks;       /* 1: rows may stop between two layers */
+} buffers_desc;
+
+/* cos and sin of each position. */
+static const float *rope_table(device_memory *mem, const qwen3_config *c, const buffers_desc *desc)
+{
+    const uint64_t bytes = (uint64_t)desc->context * c->head_dim * sizeof(float);
+    float *rope = mem->counts ? NULL : (float *)malloc((size_t)bytes);
+    const float *device;
+    if (!rope && !mem->counts) {
+        snprintf(mem->error, ERROR_BYTES, "memory: none left");
+        return NULL;
+    }
+    for (uint32_t p = 0; p < desc->context && rope; p++)
+        for (uint32_t i = 0; i < c->head_dim / 2; i++) {
+            const float frequency = (float)pow(c->rope_theta, -2.0 * i / c->head_dim);
+            const double angle =
+                p * (double)(desc->rope_bf16 ? float_of_bf16(bf16_of_float(frequency)) : frequency);
+            rope[((size_t)p * (c->head_dim / 2) + i) * 2] = (float)cos(angle);
+            rope[((size_t)p * (c->head_dim / 2) + i) * 2 + 1] = (float)sin(angle);
+        }
+    device = (const float *)memory_copy(mem, "rope", rope, bytes);
+    free(rope);
+    return device;
+}
+
+static void expert_buffers(decoder *d, device_memory *mem, const qwen3_config *c)
+{
+    const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
+    d->scores = (float *)memory_get(mem, "experts", (uint64_t)MAX_ROWS * c->experts * 4);
+    d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
+    d->pair_place = (int32_t *)memory_get(mem, "experts", pairs * 4);
+    d->place_row = (int32_t *)memory_get(mem, "experts", pairs * 4);
+    d->active = (int32_t *)memory_get(mem, "experts", (uint64_t)c->experts * 4);
+    d->first_place = (int32_t *)memory_get(mem, "experts", (uint64_t)(c->experts + 1) * 4);
+    d->n_active = (int32_t *)memory_get(mem, "experts", 4);
+    d->expert_out = (float *)memory_get(mem, "experts", pairs * c->hidden * 4);
+}
+
+/* Fills in the decoder and allocates its buffers, for d->pages pages, after decoder_workers. 0, or -1 and an error. */
+static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const buffers_desc *desc)
+{
+    const qwen3_config *c = &m->config;
+    const uint32_t dim = c->head_dim, q = c->heads * dim, kv = c->kv_heads * dim,
+                   n = desc->sequences;
+    const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
+    const uint64_t dense = (uint64_t)MAX_ROWS * m->ffn, sparse = pairs * m->expert_ffn;
+    const uint64_t bests = (uint64_t)d->chiplets * d->workers * MAX_ROWS;
+    const uint64_t parked = desc->parks ? (uint64_t)PARKED_ROWS * c->hidden : 0;
+    float none[MAX_ROWS];
+    for (uint32_t i = 0; i < MAX_ROWS; i++) none[i] = -INFINITY;
+    d->rope = rope_table(mem, c, desc);
+    d->hidden = c->hidden, d->layers = c->layers, d->heads = c->heads, d->kv_heads = c->kv_heads;
+    d->group = c->heads / c->kv_heads, d->root = 1 / sqrtf((float)dim);
+    d->head_dim = dim, d->vocab = c->vocab, d->context = desc->context;
+    d->experts = c->experts, d->top_k = c->experts_per_token;
+    d->norm_topk = (uint32_t)c->norm_topk;
+    d->eps = (float)c->norm_eps;
+    d->embedding = m->embedding;
+    d->two_terms = ACTS_ARE_ROUNDED && c->experts != 0;
+    d->h = (float *)memory_get(mem, "activations", (uint64_t)MAX_ROWS * c->hidden * 4);
+    d->x =
+        (act_t *)memory_get(mem, "activations", (uint64_t)2 * MAX_ROWS * c->hidden * sizeof(act_t));
+    d->squares =
+        (float *)memory_get(mem, "activations", (uint64_t)c->hidden / TILE_N * MAX_ROWS * 4);
+    d->qkv = (float *)memory_get(mem, "activations", (uint64_t)MAX_ROWS * (q + 2 * kv) * 4);
+    d->kv_partials = (float *)memory_zeros(
+        mem, "attention", (uint64_t)MAX_ROWS * c->heads * d->max_splits * kv_partial_size(d) * 4);
+    d->splits_done = (uint32_t *)memory_zeros(mem, "attention", (uint64_t)MAX_ROWS * c->heads * 4);
+    d->attended =
+        (act_t *)memory_get(mem, "activations", (uint64_t)2 * MAX_ROWS * q * sizeof(act_t));
+    d->gated = (act_t *)memory_get(mem, "activations",
+                                   2 * (dense > sparse ? dense : sparse) * sizeof(act_t));
+    if (parked) {
+        d->parked_h = (float *)memory_get(mem, "activations", parked * 4);
+        d->parked_x = (act_t *)memory_get(mem, "activations", 2 * parked * sizeof(act_t));
+        d->parked_squares = (float *)memory_get(mem, "activations", parked / TILE_N * 4);
+    }
+    d->split_k = (fleet_quad *)memory_zeros(mem, "sums",
+                                            bests / MAX_ROWS * SPLIT_K_QUADS * sizeof(fleet_quad));
+    d->best = (float *)memory_get(mem, "logits", bests * 4);
+    d->best_token = (int32_t *)memory_zeros(mem, "logits", bests * 4);
+    /* smaller chiplets, and schedulers, leave these entries unchanged */
+    for (uint64_t i = 0; i < bests && d->best; i += MAX_ROWS)
+        if (fleet_to_device(d->best + i, none, sizeof none, NULL))
+            snprintf(mem->error, ERROR_BYTES, "logits: cannot be copied to the device");
+    d->logit_steps = desc->logit_steps ? desc->logit_steps : 1;
+    if (desc->logit_steps)
+        d->logits = (float *)memory_get(mem, "logits", (uint64_t)n * d->logit_steps * c->vocab * 4);
+    if (desc->draws) {
+        d->sampling =
+            (sampling_desc *)memory_get(mem, "sampling", (uint64_t)n * sizeof *d->sampling);
+        d->drawn = (int32_t *)memory_get(mem, "sampling", (uint64_t)n * 4);
+    }
+    /* Attention multiplies entries that were not written yet by 0: they must be finite. */
+    d->cache = (kv_t *)memory_zeros(mem, "cache of keys and values",
+                                    (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
+    d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
+    if (c->experts) expert_buffers(d, mem, c);
+    return mem->error[0] ? -1 : 0;
+}
+
+#endif /* QWEN3_BUFFERS_H */

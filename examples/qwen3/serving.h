@@ -1,0 +1,308 @@
+/* serving.h: the decoder in one launch that stays, to which requests come and from which they go (fleet_sched.h, >>server).
+
+       serving s;
+       if (serving_open(&s, &model, &desc)) fprintf(stderr, "%s\n", s.error);
+       on a thread:    bad = serving_run(&s);    until fleet_server_stop(&s.server, ...), or until the device fails
+       on others:      fleet_server_submit(&s.server, ...), with request_words (tasks/serve.h); fleet_server_poll, _release
+       serving_free(&s);
+
+   KV splits have a given size, so that a request has the same tokens whatever is decoded beside it. */
+#ifndef QWEN3_SERVING_H
+#define QWEN3_SERVING_H
+
+#include "buffers.h"
+#include "graph.h"
+
+#include <time.h>
+
+/* ---- kernels: STATIC alone ---- */
+
+FLEET_KERNEL(serve_static, served, THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(served);
+}
+#if defined(FLEET_CUDA)
+FLEET_KERNEL(serve_large_m, served_large_m, THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(served_large_m);
+}
+#define SERVE_LARGE_M_KERNEL FLEET_KERNEL_OF(serve_large_m)
+#else
+#define SERVE_LARGE_M_KERNEL FLEET_KERNEL_OF(serve_static)
+#endif
+
+/* ---- memory and launch ---- */
+
+/* KV blocks of a split: there is room for as many splits as the longest request has. */
+#define LEAST_SPLIT_BLOCKS 4u
+static uint32_t serving_split_blocks(uint32_t context)
+{
+    const uint32_t blocks = ceil_div(ceil_div(context, KV_BLOCK), MAX_KV_SPLITS);
+    return blocks > LEAST_SPLIT_BLOCKS ? blocks : LEAST_SPLIT_BLOCKS;
+}
+
+typedef struct serving_desc {
+    uint32_t context; /* tokens of a request, at most: prompt and answer, without its last token */
+    uint32_t decode_rows; /* requests that are decoded together; rows of a step in all: MAX_ROWS */
+    uint32_t chunk_rows;  /* of a prompt in a step; 0: what decode_rows leave */
+    uint32_t
+        pages; /* of PAGE_TOKENS tokens; 0: for decode_rows requests as long as the context, and one */
+    uint32_t requests;          /* that the device knows; 0: four times decode_rows */
+    uint32_t reactive_requests; /* of these, for reactive ones alone; 0: a quarter */
+    fleet_policy_kind policy;
+    /* of the policy `agent` (fleet_server_desc) */
+    uint32_t mixed_rows, suspend_decode;
+    uint64_t age_ticks;
+    uint32_t draws;             /* 1: requests may have a temperature */
+    uint32_t keep_logits;       /* for tests: of so many requests, `context` logits each */
+    uint32_t chiplets, workers; /* as in session_desc */
+    uint64_t limit_ns;          /* of one wait; 0: fleet_launch_desc's */
+    fleet_placement placement;
+    uint64_t seed;
+    fleet_host_desc host;
+} serving_desc;
+
+typedef struct serving {
+    const model *m;
+    serving_desc desc; /* without zeros */
+    fleet_server server;
+    decoder d;        /* with device pointers */
+    task_args *tasks; /* on the host */
+    const task_args *device_tasks;
+    fleet_topology topology;
+    uint32_t all_workers;
+    fleet_plan *plan;
+    fleet_image image;
+    fleet_state state;
+    uint32_t image_made, state_made;
+    device_memory memory;
+    uint32_t refused; /* 1: an argument is at fault */
+    char error[ERROR_BYTES];
+} serving;
+
+static int serving_fail(serving *s, const char *what, const char *why)
+{
+    if (!s->error[0]) snprintf(s->error, sizeof s->error, "%.64s: %.400s", what, why);
+    return -1;
+}
+
+static int serving_refuse(serving *s, const char *what, uint32_t most)
+{
+    s->refused = 1;
+    snprintf(s->error, sizeof s->error, "%s: from 1 to %u", what, most);
+    return -1;
+}
+
+/* The server's descriptor: pages for requests of the longest context, whichever class they have. */
+static fleet_server_desc serving_server_desc(const serving *s)
+{
+    const serving_desc *desc = &s->desc;
+    const uint32_t longest = ceil_div(desc->context + 1, PAGE_TOKENS);
+    fleet_server_desc d = fleet_server_desc_default();
+    d.requests = desc->requests, d.reactive_requests = desc->reactive_requests;
+    d.events = 256;
+    d.pages = desc->pages, d.page_tokens = PAGE_TOKENS;
+    if (desc->pages / 4 + longest > desc->pages)
+        d.reactive_pages = desc->pages > longest ? desc->pages - longest : 1;
+    d.prompt_tokens = desc->context, d.sequence_tokens = desc->context + 1;
+    d.words = REQUEST_WORDS;
+    d.decode_rows = desc->decode_rows, d.chunk_rows = desc->chunk_rows;
+    d.layers = s->m->config.layers;
+    d.mixed_rows = desc->mixed_rows, d.suspend_decode = desc->suspend_decode;
+    d.age_ticks = desc->age_ticks;
+    d.policy = desc->policy;
+    return d;
+}
+
+/* The part of serving_open that needs no device memory. */
+static int serving_begin(serving *s, const model *m, const serving_desc *desc)
+{
+    serving_desc *d = &s->desc;
+    memset(s, 0, sizeof *s);
+    s->m = m, s->desc = *desc;
+    s->memory.error = s->error;
+    if (!d->context || d->context > m->config.positions)
+        return serving_refuse(s, "context", m->config.positions);
+    if (!d->decode_rows || d->decode_rows >= MAX_ROWS)
+        return serving_refuse(s, "requests that are decoded together", MAX_ROWS - 1);
+    if (!d->chunk_rows) d->chunk_rows = MAX_ROWS - d->decode_rows;
+    if (d->decode_rows + d->chunk_rows > MAX_ROWS)
+        return serving_refuse(s, "rows of a prompt", MAX_ROWS - d->decode_rows);
+    if (!d->pages) d->pages = d->decode_rows * ceil_div(d->context + 1, PAGE_TOKENS) + 1;
+    if (!d->requests) d->requests = 4 * d->decode_rows;
+    if (!d->reactive_requests) d->reactive_requests = ceil_div(d->requests, 4);
+    s->refused = (uint32_t)topology_refused(&s->topology, d->chiplets, d->workers,
+                                            FLEET_SCHEDULE_STATIC, s->error);
+    if (s->error[0]) return -1;
+    s->all_workers = decoder_workers(&s->d, &s->topology, FLEET_SCHEDULE_STATIC);
+    return 0;
+}
+
+static int serving_buffers(serving *s)
+{
+    const fleet_server_desc server = serving_server_desc(s);
+    buffers_desc desc;
+    memset(&desc, 0, sizeof desc);
+    desc.context = s->desc.context, desc.draws = s->desc.draws, desc.parks = 1;
+    desc.sequences = s->desc.keep_logits ? s->desc.keep_logits : MAX_ROWS;
+    if (desc.sequences < MAX_ROWS) desc.sequences = MAX_ROWS;
+    desc.logit_steps = s->desc.keep_logits ? s->desc.context : s->desc.draws;
+    s->d.pages = s->desc.pages;
+    s->memory.bytes += fleet_server_bytes(&server);
+    if (!s->memory.counts && fleet_server_create(&s->server, &server, NULL))
+        return serving_fail(s, "server", "there is no memory for it");
+    if (!s->memory.counts) {
+        s->d.table = s->server.table;
+        s->d.page_table = fleet_server_page_tables(&s->server, &s->d.table_pages);
+    }
+    return decoder_buffers(&s->d, &s->memory, s->m, &desc);
+}
+
+/* An empty batch: the first step has no rows. */
+static int serving_upload_batch(serving *s)
+{
+    batch b;
+    memset(&b, 0, sizeof b);
+    b.n_eos = s->m->config.eos_count;
+    for (uint32_t i = 0; i < b.n_eos; i++) b.eos[i] = (int32_t)s->m->config.eos[i];
+    b.workers = s->all_workers, b.split_blocks = serving_split_blocks(s->desc.context);
+    b.kv_heads = s->m->config.kv_heads;
+    return fleet_to_device(s->d.b, &b, sizeof b, NULL)
+               ? serving_fail(s, "batch", "cannot be copied to the device")
+               : 0;
+}
+
+static int serving_plan(serving *s)
+{
+    const model *m = s->m;
+    fleet_plan_desc p = fleet_plan_desc_default();
+    fleet_graph *g;
+    struct timespec opened;
+    s->tasks = (task_args *)calloc(count_tasks(m), sizeof *s->tasks);
+    if (!s->tasks) return serving_fail(s, "memory", "none left");
+    g = decoder_graph(m, &s->d, s->tasks);
+    if (!g) return serving_fail(s, "memory", "none left");
+    p.topology = s->topology;
+    p.schedule = FLEET_SCHEDULE_STATIC;
+    if (fleet_plan_build(g, &p, &s->plan)) serving_fail(s, "plan", fleet_graph_error(g));
+    fleet_graph_destroy(g);
+    if (s->error[0]) return -1;
+    timespec_get(&opened, TIME_UTC);
+    for (uint32_t i = 0; i < count_tasks(m); i++) {
+        s->tasks[i].d = s->d;
+        s->tasks[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
+    }
+    s->device_tasks = (const task_args *)memory_copy(&s->memory, "ops", s->tasks,
+                                                     (uint64_t)count_tasks(m) * sizeof *s->tasks);
+    return s->error[0] ? -1 : 0;
+}
+
+static int serving_state(serving *s)
+{
+    fleet_state_desc state = fleet_state_desc_default();
+    fleet_status status;
+    state.placement = s->desc.placement, state.seed = s->desc.seed ? s->desc.seed : 1;
+    if ((status = fleet_upload(&s->image, s->plan, NULL)) != 0)
+        return serving_fail(s, "upload", fleet_status_text(status));
+    s->image_made = 1;
+    if ((status = fleet_state_create(&s->state, &s->image, &state, NULL)) != 0)
+        return serving_fail(s, "state", fleet_status_text(status));
+    s->state_made = 1;
+    return 0;
+}
+
+/* Prepares everything for serving_run. 0, or RUN_... and s->error; call serving_free in any case. */
+static int serving_open(serving *s, const model *m, const serving_desc *desc)
+{
+    if (!serving_begin(s, m, desc) && !serving_buffers(s) && !serving_upload_batch(s) &&
+        !serving_plan(s) && !serving_state(s))
+        return 0;
+    return s->refused ? RUN_REFUSED : RUN_FAILED;
+}
+
+/* Serves until it is told to stop. 0, or -1 and s->error. Whatever the status, all events have been sent then, and
+   fleet_server_poll gives each request that has not ended its last one. */
+static int serving_run(serving *s)
+{
+    fleet_launch_desc d = fleet_launch_desc_default();
+    fleet_status status;
+    d.steps = FLEET_STEPS_ENDLESS, d.threads = THREADS;
+    d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(served);
+    d.limit_ns = s->desc.limit_ns;
+    d.host = s->desc.host;
+    status = fleet_launch(&s->state, &d,
+                          s->m->large_m ? SERVE_LARGE_M_KERNEL : FLEET_KERNEL_OF(serve_static),
+                          s->device_tasks);
+    if (!status) status = fleet_state_wait(&s->state, NULL);
+    if (status) {
+        char report[ERROR_BYTES - 64];
+        fleet_state_report(&s->state, report, sizeof report);
+        snprintf(s->error, ERROR_BYTES, "run: %s\n%s", fleet_status_text(status), report);
+    }
+    fleet_server_ended(&s->server, status);
+    return status ? -1 : 0;
+}
+
+static void serving_free(serving *s)
+{
+    if (s->state_made) fleet_state_free(&s->state);
+    if (s->image_made) fleet_image_free(&s->image);
+    fleet_plan_free(s->plan);
+    fleet_server_free(&s->server);
+    memory_free(&s->memory);
+    free(s->tasks);
+}
+
+/* Whether model and server do not fit into `left` bytes of device memory, of which plan and state need some, too. The
+   error names a context that would fit. 0, or RUN_... */
+static int serving_bytes(const qwen3_config *config, const qwen3_checkpoint *from,
+                         const serving_desc *desc, uint64_t *bytes, char *error)
+{
+    model m;
+    serving s;
+    int bad = model_begin(&m, config, FLEET_SCHEDULE_STATIC, MAX_ROWS);
+    m.memory.counts = 1;
+    memset(&s, 0, sizeof s);
+    if (bad || model_fill(&m, from, NULL)) {
+        memcpy(error, m.error, ERROR_BYTES);
+        bad = m.refused ? RUN_REFUSED : RUN_FAILED;
+    } else {
+        bad = serving_begin(&s, &m, desc);
+        s.memory.counts = 1;
+        bad = bad || serving_buffers(&s);
+        *bytes = m.memory.bytes + s.memory.bytes + (uint64_t)count_tasks(&m) * sizeof(task_args);
+        if (bad) {
+            memcpy(error, s.error, ERROR_BYTES);
+            bad = s.refused ? RUN_REFUSED : RUN_FAILED;
+        }
+    }
+    serving_free(&s);
+    model_free(&m);
+    return bad;
+}
+static int serving_memory_refused(const qwen3_config *config, const qwen3_checkpoint *from,
+                                  serving_desc desc, uint64_t left, char *error)
+{
+    const uint64_t room = left - left / 64;
+    const uint32_t context = desc.context;
+    uint32_t least = 1, end = context, best = 0;
+    uint64_t bytes = 0, some = 0;
+    int bad = serving_bytes(config, from, &desc, &bytes, error);
+    if (bad || bytes <= room) return bad;
+    while (least < end) {
+        desc.context = least + (end - least) / 2;
+        if ((bad = serving_bytes(config, from, &desc, &some, error)) != 0) return bad;
+        if (some <= room)
+            best = desc.context, least = desc.context + 1;
+        else
+            end = desc.context;
+    }
+    snprintf(error, ERROR_BYTES,
+             "%.3f GB of memory are needed for %u requests of up to %u tokens, and %.3f are free: ",
+             (double)bytes / 1e9, desc.decode_rows, context, (double)left / 1e9);
+    snprintf(error + strlen(error), ERROR_BYTES - strlen(error),
+             best ? "--context %u would fit" : "no --context would fit", best);
+    return RUN_REFUSED;
+}
+
+#endif /* QWEN3_SERVING_H */

@@ -1,0 +1,244 @@
+/* tasks/serve.h: the decoder in a launch that stays. The kit's scheduler (fleet_sched.h, >>server) chooses the rows of each
+   step; two tasks connect it with the decoder's batch.
+
+   boundary   The last task of a step: tells the scheduler the tokens that the step has chosen, lets it compose the next
+              batch, and lays out its rows. While there is nothing to do it waits.
+   gate       Between two layers: lets the scheduler suspend rows, and lays out the rows of the layers that follow if they
+              are others.
+
+   Groups     A batch has decode rows, a sequence each, and after them the chunk of one prompt. Each of these two groups
+              runs in all layers, unless a gate suspends it: then it goes on with that layer in a later step. The rows of a
+              layer are those of the groups that it has, without gaps, so that no other task knows of this.
+   Parking    A group that stops leaves its activations in decoder.parked_..., and gets them back where it goes on: for
+              decode rows and for a chunk of each class there is room. */
+#ifndef QWEN3_TASKS_SERVE_H
+#define QWEN3_TASKS_SERVE_H
+
+#include "../kv_pages.h"
+#include "sample.h"
+
+#define GROUP_DECODE 1u
+#define GROUP_CHUNK 2u
+
+#define LIVE 0u /* the symbol's number (graph.h): 1, or 0 where the rest of a step has no rows */
+
+/* What a request says beside its prompt (fleet_request.words). */
+typedef struct request_words {
+    sampling_desc sampling;
+    uint32_t ignore_eos;
+    uint32_t output; /* where all its logits are stored, if they are kept */
+} request_words;
+#define REQUEST_WORDS ((uint32_t)(sizeof(request_words) / 4))
+
+/* ---- the rows of a layer ---- */
+
+FLEET_DEVICE uint32_t groups_of(const fleet_batch *from, uint32_t layer)
+{
+    const uint32_t decode =
+        from->decode_rows && layer >= from->decode_begin && layer < from->decode_end;
+    const uint32_t chunk =
+        from->chunk_rows && layer >= from->chunk_begin && layer < from->chunk_end;
+    return (decode ? GROUP_DECODE : 0) | (chunk ? GROUP_CHUNK : 0);
+}
+/* Whether a group goes on in a later layer of this step. */
+FLEET_DEVICE uint32_t has_later_groups(const fleet_batch *from, uint32_t layer)
+{
+    return (from->decode_rows && from->decode_begin > layer &&
+            from->decode_begin < from->decode_end) ||
+           (from->chunk_rows && from->chunk_begin > layer && from->chunk_begin < from->chunk_end);
+}
+/* The first row of a group in a layer that has these groups. */
+FLEET_DEVICE uint32_t first_row_of(const fleet_batch *from, uint32_t groups, uint32_t group)
+{
+    return group == GROUP_CHUNK && groups & GROUP_DECODE ? from->decode_rows : 0;
+}
+
+/* Sequence n of the layer; the last one has the chunk. */
+FLEET_DEVICE void fill_sequence(const decoder *d, batch *b, const fleet_batch *from, uint32_t layer,
+                                uint32_t n)
+{
+    const uint32_t is_chunk = n == first_row_of(from, b->groups, GROUP_CHUNK);
+    const fleet_row row = fleet_batch_row(from, is_chunk ? from->decode_rows : n, layer);
+    const fleet_slot *slot = fleet_table_slot(d->table, row.slot);
+    sequence_state *s = &b->sequence[n];
+    request_words words;
+    memcpy(&words, fleet_row_words(d->table, row), sizeof words);
+    s->prompt = s->known = (int32_t)slot->prompt_tokens;
+    s->position = (int32_t)row.position, s->rows = is_chunk ? (int32_t)from->chunk_rows : 1;
+    s->generated = (int32_t)slot->generated, s->limit = (int32_t)slot->max_tokens;
+    s->last = (int32_t)slot->token;
+    s->table_row = row.slot;
+    s->shared = 0, s->source = (int32_t)n;
+    s->output = d->logit_steps > 1 ? words.output : n;
+    if (d->sampling) d->sampling[n] = words.sampling;
+}
+
+/* Lays out the rows that the batch has in a layer. By all threads; b is in LDS. */
+FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b,
+                                const fleet_batch *from, uint32_t layer)
+{
+    const uint32_t groups = groups_of(from, layer);
+    fleet_barrier(ctx); /* the threads have read what changes now */
+    if (ctx->thread == 0) {
+        b->row_layers += (uint64_t)b->rows * (layer - b->since_layer);
+        b->since_layer = layer;
+        b->groups = groups;
+        b->sequences =
+            (groups & GROUP_DECODE ? from->decode_rows : 0) + (groups & GROUP_CHUNK ? 1 : 0);
+    }
+    fleet_barrier(ctx); /* the number of sequences is in LDS, */
+    for (uint32_t n = ctx->thread; n < b->sequences; n += ctx->threads)
+        fill_sequence(d, b, from, layer, n);
+    fleet_barrier(ctx); /* and the sequences, */
+    if (ctx->thread == 0) batch_arrange(b, d->max_splits, d->kv_heads, b->workers);
+    fleet_barrier(ctx); /* and their rows */
+    for (uint32_t r = ctx->thread; r < b->rows; r += ctx->threads) {
+        token_row *row = &b->row[r];
+        const sequence_state *s = &b->sequence[row->sequence];
+        fleet_row known;
+        known.slot = s->table_row, known.generation = 0;
+        known.position = (uint32_t)row->position, known.kind = FLEET_ROW_CHUNK;
+        row->page = pages_of(d, s->table_row)[known.position / PAGE_TOKENS];
+        row->token = row->position < s->known ? (int32_t)fleet_row_token(d->table, known) : s->last;
+    }
+    fleet_barrier(ctx);
+}
+
+/* ---- parking ---- */
+
+typedef struct __attribute__((aligned(16))) act_vec {
+    act_t value[VECTOR];
+} act_vec;
+#define PARKED_IN_FLIGHT 4u /* loads of a thread */
+
+/* Copies the activations of `rows` rows: from the working rows from `first` on to the parked ones from `parked` on, or
+   back. A thread copies the same values both times. */
+FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t first, uint32_t parked,
+                            uint32_t rows, uint32_t back)
+{
+    const uint32_t fours = d->hidden / 4, vectors = d->hidden / VECTOR, tiles = d->hidden / TILE_N;
+    const uint32_t step = PARKED_IN_FLIGHT * ctx->threads;
+    float *h = d->h + (size_t)first * d->hidden,
+          *parked_h = d->parked_h + (size_t)parked * d->hidden;
+    for (uint32_t i = ctx->thread; i < rows * fours; i += step) {
+        vec4 some[PARKED_IN_FLIGHT];
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
+            if (i + k * ctx->threads < rows * fours)
+                some[k] = load_vec4((back ? parked_h : h) + (size_t)(i + k * ctx->threads) * 4);
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
+            if (i + k * ctx->threads < rows * fours)
+                store_vec4((back ? h : parked_h) + (size_t)(i + k * ctx->threads) * 4, some[k]);
+    }
+    for (uint32_t term = 0; term <= d->two_terms; term++) {
+        act_t *x = d->x + (size_t)term * MAX_ROWS * d->hidden;
+        act_t *parked_x = d->parked_x + ((size_t)term * PARKED_ROWS + parked) * d->hidden;
+        for (uint32_t i = ctx->thread; i < rows * vectors; i += step) {
+            act_vec some[PARKED_IN_FLIGHT];
+            for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+                const uint32_t n = i + k * ctx->threads, r = n / vectors;
+                const size_t at = act_at(first + r, (n - r * vectors) * VECTOR, d->hidden);
+                if (n < rows * vectors)
+                    some[k] = *(const act_vec *)(const void *)(back ? parked_x + (size_t)n * VECTOR
+                                                                    : x + at);
+            }
+            for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+                const uint32_t n = i + k * ctx->threads, r = n / vectors;
+                const size_t at = act_at(first + r, (n - r * vectors) * VECTOR, d->hidden);
+                if (n < rows * vectors)
+                    *(act_vec *)(void *)(back ? x + at : parked_x + (size_t)n * VECTOR) = some[k];
+            }
+        }
+    }
+    for (uint32_t i = ctx->thread; i < rows * tiles; i += ctx->threads) {
+        float *square = d->squares + (size_t)first * tiles + i;
+        float *parked_square = d->parked_squares + (size_t)parked * tiles + i;
+        if (back)
+            *square = *parked_square;
+        else
+            *parked_square = *square;
+    }
+}
+
+/* Takes the activations of each group to where its rows are now; `back`: the second half, after a barrier. */
+FLEET_DEVICE void move_groups(const fleet_ctx *ctx, const decoder *d, const fleet_batch *from,
+                              uint32_t before, uint32_t now, uint32_t back)
+{
+    for (uint32_t group = GROUP_DECODE; group <= GROUP_CHUNK; group *= 2) {
+        const uint32_t was = first_row_of(from, before, group), is = first_row_of(from, now, group);
+        const uint32_t parked = group == GROUP_DECODE ? 0 : MAX_ROWS * (1 + from->chunk_class);
+        if (before & now & group && was == is) continue;
+        if ((back ? now : before) & group)
+            park_rows(ctx, d, back ? is : was, parked,
+                      group == GROUP_DECODE ? from->decode_rows : from->chunk_rows, back);
+    }
+    fleet_barrier(ctx);
+}
+
+/* ---- the tasks ---- */
+
+FLEET_TILE(gate, task_args)
+{
+    const decoder *d = &args->d;
+    const ending_lds l = ending_lds_of(&ctx);
+    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx.epoch);
+    uint32_t before, now;
+    FLEET_UNUSED(at);
+    fleet_server_between(&ctx, d->table, args->layer);
+    before = d->b->groups, now = groups_of(from, args->layer);
+    if (before == now) return FLEET_OK;
+    copy_batch(&ctx, l.b, d->b);
+    move_groups(&ctx, d, from, before, now, 0);
+    move_groups(&ctx, d, from, before, now, 1);
+    arrange_layer(&ctx, d, l.b, from, args->layer);
+    copy_batch(&ctx, d->b, l.b);
+    if (now || has_later_groups(from, args->layer)) return FLEET_OK;
+    return fleet_cut_symbol(&ctx, LIVE, 0);
+}
+
+/* The token of sequence n, whose last row samples, for the scheduler. By one thread. */
+FLEET_DEVICE void report_token(const fleet_ctx *ctx, const decoder *d, const ending_lds *l,
+                               const fleet_batch *from, uint32_t n)
+{
+    const uint32_t chosen = choose_token(d, l, n), token = (uint32_t)l->token[chosen];
+    const uint32_t i = n == first_row_of(from, l->b->groups, GROUP_CHUNK) ? from->decode_rows : n;
+    uint32_t result = FLEET_RESULT_MORE;
+    request_words words;
+    memcpy(&words, fleet_row_words(d->table, fleet_batch_row(from, i, d->layers - 1)),
+           sizeof words);
+    for (uint32_t e = 0; e < l->b->n_eos && !words.ignore_eos; e++)
+        if ((int32_t)token == l->b->eos[e]) result = FLEET_RESULT_END;
+    if (l->best[chosen] == INFINITY)
+        fleet_row_result(d->table, 0, ctx->epoch, i, FLEET_RESULT_FAIL, FLEET_ERROR_TILE);
+    else
+        fleet_row_result(d->table, 0, ctx->epoch, i, result, token);
+}
+
+FLEET_TILE(boundary, task_args)
+{
+    const decoder *d = &args->d;
+    const ending_lds l = ending_lds_of(&ctx);
+    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx.epoch);
+    fleet_status status;
+    FLEET_UNUSED(at);
+    copy_batch(&ctx, l.b, d->b);
+    reduce_best(&ctx, d, &l);
+    /* By the wave that reads the results. */
+    if (ctx.thread < fleet_wave_size()) {
+        for (uint32_t n = ctx.thread; n < l.b->sequences; n += fleet_wave_size())
+            if (l.b->sequence[n].samples) report_token(&ctx, d, &l, from, n);
+        fleet_wave_barrier();
+    }
+    if (ctx.thread == 0) {
+        l.b->steps += l.b->rows != 0;
+        l.b->row_layers += (uint64_t)l.b->rows * (d->layers - l.b->since_layer);
+        l.b->since_layer = 0, l.b->rows = 0;
+    }
+    status = fleet_server_next(&ctx, d->table);
+    if (status) return status;
+    from = fleet_table_batch(d->table, 0, ctx.epoch + 1);
+    arrange_layer(&ctx, d, l.b, from, 0);
+    copy_batch(&ctx, d->b, l.b);
+    return fleet_next_symbol(&ctx, LIVE, from->decode_rows || from->chunk_rows);
+}
+
+#endif /* QWEN3_TASKS_SERVE_H */
