@@ -111,7 +111,7 @@ FLEET_HOST_DEVICE void batch_choose(batch *b, uint32_t max_rows)
 }
 
 /* Lays out the next step, of which each sequence has as many rows as was chosen: any number of a prompt, otherwise one or
-   none. Splits attention for `workers` workers. batch_look_up has to follow. */
+   none. Splits attention for `workers` workers. batch_pages and batch_tokens have to follow. */
 FLEET_HOST_DEVICE void batch_arrange(batch *b, uint32_t max_splits, uint32_t kv_heads,
                                      uint32_t workers)
 {
@@ -156,17 +156,24 @@ FLEET_HOST_DEVICE void batch_next(batch *b, uint32_t max_rows, uint32_t max_spli
     batch_arrange(b, max_splits, kv_heads, workers);
 }
 
-/* Looks up pages and tokens of the rows of the next step: of every `step`-th, from `first` on. Tasks find them in the
-   batch, and need not wait for tables. tokens: those that are known, [sequences][line]. */
-FLEET_HOST_DEVICE void batch_look_up(batch *b, const uint32_t *page_table, uint32_t table_pages,
-                                     const int32_t *tokens, uint32_t line, uint32_t first,
-                                     uint32_t step)
+/* Look up the pages and the tokens of the rows of the next step: of every `step`-th, from `first` on. Tasks find them in
+   the batch, and need not wait for tables. */
+FLEET_HOST_DEVICE void batch_pages(batch *b, const uint32_t *page_table, uint32_t table_pages,
+                                   uint32_t first, uint32_t step)
+{
+    for (uint32_t r = first; r < b->rows; r += step) {
+        token_row *row = &b->row[r];
+        const size_t line = (size_t)b->sequence[row->sequence].table_row * table_pages;
+        row->page = page_table[line + (uint32_t)row->position / PAGE_TOKENS];
+    }
+}
+/* tokens: those that are known, [sequences][line]. */
+FLEET_HOST_DEVICE void batch_tokens(batch *b, const int32_t *tokens, uint32_t line, uint32_t first,
+                                    uint32_t step)
 {
     for (uint32_t r = first; r < b->rows; r += step) {
         token_row *row = &b->row[r];
         const sequence_state *s = &b->sequence[row->sequence];
-        const size_t pages = (size_t)s->table_row * table_pages;
-        row->page = page_table[pages + (uint32_t)row->position / PAGE_TOKENS];
         row->token = row->position < s->known
                          ? tokens[(size_t)row->sequence * line + (uint32_t)row->position]
                          : s->last;

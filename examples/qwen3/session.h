@@ -279,7 +279,8 @@ static int session_upload_tokens(session *s, const request *requests)
         for (uint32_t t = 0; t < r->n_forced && r->n_prompt + t < line; t++)
             tokens[i * line + r->n_prompt + t] = (int32_t)r->forced[t];
     }
-    batch_look_up(&s->first, s->pages.row, s->pages.row_pages, tokens, line, 0, 1);
+    batch_pages(&s->first, s->pages.row, s->pages.row_pages, 0, 1);
+    batch_tokens(&s->first, tokens, line, 0, 1);
     bad = fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
                           NULL) ||
           fleet_to_device((void *)(uintptr_t)s->d.page_table, s->pages.row,

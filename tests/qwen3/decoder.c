@@ -278,6 +278,7 @@ static void rows_mix(test_run *t)
             if (!rows) continue;
             batch_arrange(b, s.d.max_splits, s.d.kv_heads, b->workers);
             batch_pages(b, s.pages.row, s.pages.row_pages, 0, 1);
+            batch_tokens(b, s.d.tokens, d.context + 1, 0, 1);
             if (fleet_to_device(s.d.b, b, sizeof *b, NULL) || session_run(&s))
                 test_fail(t, __FILE__, __LINE__, "seed %u: %s", seed, s.error);
         }

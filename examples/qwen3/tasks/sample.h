@@ -171,8 +171,8 @@ FLEET_TILE(next, task_args)
         batch_next(b, MAX_ROWS, d->max_splits, d->kv_heads, b->workers);
     }
     fleet_barrier(&ctx);
-    batch_look_up(b, d->page_table, d->table_pages, d->tokens, d->context + 1, ctx.thread,
-                  ctx.threads);
+    batch_pages(b, d->page_table, d->table_pages, ctx.thread, ctx.threads);
+    batch_tokens(b, d->tokens, d->context + 1, ctx.thread, ctx.threads);
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
