@@ -1,0 +1,530 @@
+// run: plain whole timeout=120
+// run: tsan whole timeout=120 -DQUICK
+/* The decoder in a launch that stays (examples/qwen3/serving.h): each request has the tokens and the logits that it has
+   alone in a session, whatever is suspended between layers, evicted, cancelled or decoded beside it; no layer of a token is
+   computed twice; all pages come back, and none leaves numbers to the next request. On both engines, over seeds. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define FLEET_IMPLEMENTATION
+#include "../../examples/qwen3/serving.h"
+#include "../../examples/qwen3/session.h"
+#include "test.h"
+
+#include <pthread.h>
+
+#if defined(QUICK)
+#define IS_QUICK 1
+#else
+#define IS_QUICK 0
+#endif
+
+static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
+                                       "tests/fixtures/qwen3-moe-tiny"};
+
+#define CONTEXT 128u
+#define KINDS 10u
+#define JOBS 40u
+#define MOST_TOKENS 24u
+#define WAVES 2u /* of a workgroup: sums depend on it */
+
+/* Requests of one kind are the same but for their class. */
+typedef struct kind {
+    uint32_t prompt[CONTEXT], n_prompt, max_tokens;
+    request_words words;
+    int32_t alone[MOST_TOKENS];
+    uint32_t n_alone;
+    float *logits; /* [MOST_TOKENS][vocab] */
+} kind;
+
+typedef struct job {
+    const kind *of;
+    uint64_t id; /* 0: not submitted yet */
+    fleet_class priority;
+    uint32_t tokens[MOST_TOKENS], n, ended; /* ended: 1 + fleet_event_kind */
+    uint32_t is_cancelled;
+    fleet_status status;
+} job;
+
+typedef struct stand {
+    test_run *t;
+    model m;
+    kind kinds[KINDS];
+    serving s;
+    pthread_t thread;
+    int bad; /* of the launch */
+    job jobs[JOBS];
+    uint32_t n, ended;
+    fleet_server_event held[64]; /* a slow client has not released these yet */
+    uint32_t n_held;
+} stand;
+
+static uint32_t random_below(uint64_t *seed, uint32_t n)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*seed >> 33) % n;
+}
+static void pause_us(long us)
+{
+    const struct timespec pause = {0, 1000 * us};
+    nanosleep(&pause, NULL);
+}
+
+/* ---- what each kind yields alone ---- */
+
+static void decode_alone(stand *o, kind *k)
+{
+    const size_t bytes = (size_t)MOST_TOKENS * o->m.config.vocab * sizeof(float);
+    model m = o->m;
+    request r;
+    session_desc d;
+    session s;
+    memset(&r, 0, sizeof r);
+    memset(&d, 0, sizeof d);
+    if (k->words.ignore_eos) m.config.eos_count = 0;
+    r.prompt = k->prompt, r.n_prompt = k->n_prompt, r.sampling = k->words.sampling;
+    d.steps = k->max_tokens, d.context = CONTEXT, d.keep_logits = d.draws = 1;
+    d.split_blocks = serving_split_blocks(CONTEXT);
+    d.host.waves = WAVES;
+    k->logits = (float *)calloc(1, bytes);
+    if (session_open(&s, &m, &d, &r, 1) || session_run(&s))
+        test_fail(o->t, __FILE__, __LINE__, "%s", s.error);
+    else {
+        session_generated(&s, k->alone, &k->n_alone);
+        fleet_to_host(k->logits, s.d.logits, (size_t)k->max_tokens * m.config.vocab * sizeof(float),
+                      NULL);
+    }
+    session_free(&s);
+}
+
+/* Kinds 0 and 1 are long; of the others, every third draws its tokens, and the last two begin like kind 0. */
+static void make_kinds(stand *o)
+{
+    uint64_t seed = 5;
+    for (uint32_t i = 0; i < KINDS && !o->t->failed_here; i++) {
+        kind *k = &o->kinds[i];
+        k->n_prompt = i < 2 ? 90 + i * 7 : 1 + random_below(&seed, 40);
+        k->max_tokens = 1 + random_below(&seed, MOST_TOKENS);
+        for (uint32_t t = 0; t < k->n_prompt; t++)
+            k->prompt[t] = i >= KINDS - 2 && t < 32 ? o->kinds[0].prompt[t]
+                                                    : random_below(&seed, o->m.config.vocab);
+        if (i >= KINDS - 2) {
+            k->n_prompt = 33 + random_below(&seed, 10);
+            for (uint32_t t = 0; t < k->n_prompt; t++)
+                k->prompt[t] = t < 32 ? o->kinds[0].prompt[t] : random_below(&seed, 500);
+        }
+        k->words.ignore_eos = i % 2;
+        if (i % 3 == 2) {
+            k->words.sampling.temperature = 0.9f, k->words.sampling.top_p = 0.95f;
+            k->words.sampling.seed = i;
+        }
+        decode_alone(o, k);
+    }
+}
+
+static int stand_load(test_run *t, stand *o, const char *dir)
+{
+    qwen3_checkpoint c;
+    memset(o, 0, sizeof *o);
+    o->t = t;
+    if (qwen3_open(&c, dir) ||
+        model_load(&o->m, &c.config, &c, FLEET_SCHEDULE_STATIC, MAX_ROWS, NULL))
+        test_fail(t, __FILE__, __LINE__, "%s%s", c.error, o->m.error);
+    qwen3_close(&c);
+    if (!t->failed_here) make_kinds(o);
+    return t->failed_here != 0;
+}
+static void stand_unload(stand *o)
+{
+    for (uint32_t i = 0; i < KINDS; i++) free(o->kinds[i].logits);
+    model_free(&o->m);
+}
+
+/* ---- a launch ---- */
+
+static void *launch(void *user)
+{
+    stand *o = (stand *)user;
+    o->bad = serving_run(&o->s);
+    return NULL;
+}
+
+static serving_desc usual(uint64_t seed)
+{
+    serving_desc d;
+    memset(&d, 0, sizeof d);
+    d.context = CONTEXT, d.decode_rows = 4, d.chunk_rows = 10;
+    d.pages = 40, d.requests = 12;
+    d.mixed_rows = 2, d.suspend_decode = 1, d.draws = 1;
+    d.age_ticks = UINT64_MAX / 2;
+    d.keep_logits = JOBS;
+    d.chiplets = 1 + (uint32_t)(seed % 3), d.workers = 2 + (uint32_t)(seed % 3);
+    d.seed = d.host.seed = seed;
+    d.host.engine = seed % 2 ? FLEET_ENGINE_DETERMINISTIC : FLEET_ENGINE_THREADS;
+    d.host.waves = WAVES;
+    return d;
+}
+
+static int stand_open(stand *o, const serving_desc *d)
+{
+    memset(o->jobs, 0, sizeof o->jobs);
+    o->n = o->ended = o->n_held = 0;
+    if (serving_open(&o->s, &o->m, d)) {
+        test_fail(o->t, __FILE__, __LINE__, "%s", o->s.error);
+        return -1;
+    }
+    if (pthread_create(&o->thread, NULL, launch, o)) abort();
+    return 0;
+}
+
+/* 1: it is taken. */
+static int submit(stand *o, uint32_t i, const kind *of, fleet_class priority)
+{
+    job *j = &o->jobs[i];
+    request_words words = of->words;
+    fleet_request r;
+    fleet_ticket ticket;
+    words.output = i;
+    r.priority = priority, r.prompt = of->prompt;
+    r.prompt_tokens = of->n_prompt, r.max_tokens = of->max_tokens;
+    r.words = (const uint32_t *)(const void *)&words;
+    if (fleet_server_submit(&o->s.server, &r, &ticket)) return 0;
+    j->of = of, j->id = ticket.id, j->priority = priority;
+    o->n++;
+    return 1;
+}
+
+static void release_all(stand *o)
+{
+    for (uint32_t i = 0; i < o->n_held; i++) fleet_server_release(&o->s.server, &o->held[i]);
+    o->n_held = 0;
+}
+
+/* Takes the events that there are. */
+static void take_events(stand *o)
+{
+    fleet_server_event e;
+    while (fleet_server_poll(&o->s.server, &e)) {
+        job *j = o->jobs;
+        while (j < o->jobs + JOBS && j->id != e.id) j++;
+        if (j == o->jobs + JOBS || j->ended) {
+            test_fail(o->t, __FILE__, __LINE__, "an event of no request");
+            return;
+        }
+        if (e.kind == FLEET_EVENT_TOKEN) {
+            if (e.index != j->n || j->n == MOST_TOKENS)
+                test_fail(o->t, __FILE__, __LINE__, "token %u after %u", e.index, j->n);
+            j->tokens[j->n++] = e.token;
+            if (e.index % 5 == 3 && o->n_held < 64)
+                o->held[o->n_held++] = e;
+            else
+                fleet_server_release(&o->s.server, &e);
+        } else {
+            j->ended = 1 + (uint32_t)e.kind, j->status = e.status;
+            o->ended++;
+        }
+    }
+    if (o->n_held > 32) release_all(o);
+}
+
+static void wait_for(stand *o, uint32_t ended)
+{
+    for (uint32_t tries = 0; o->ended < ended && tries < 200000 && !o->t->failed_here; tries++) {
+        take_events(o);
+        if (tries % 50 == 49) release_all(o);
+        pause_us(50);
+    }
+    if (o->ended < ended)
+        test_fail(o->t, __FILE__, __LINE__, "%u of %u requests ended", o->ended, ended);
+}
+
+static void wait_for_iterations(stand *o, uint32_t n)
+{
+    fleet_server_stats stats;
+    do {
+        take_events(o);
+        fleet_server_stats_read(&o->s.server, &stats);
+    } while (stats.iterations < n && o->ended < o->n);
+}
+
+/* Ends the launch, and checks that it gives all back. */
+static void stand_close(stand *o, fleet_server_stats *stats, batch *last)
+{
+    release_all(o);
+    fleet_server_stop(&o->s.server, 1);
+    pthread_join(o->thread, NULL);
+    if (o->bad) test_fail(o->t, __FILE__, __LINE__, "%s", o->s.error);
+    fleet_server_stats_read(&o->s.server, stats);
+    fleet_to_host(last, o->s.d.b, sizeof *last, NULL);
+    if (!o->bad && stats->pages_available != o->s.server.desc.pages)
+        test_fail(o->t, __FILE__, __LINE__, "%u of %u pages came back", stats->pages_available,
+                  o->s.server.desc.pages);
+}
+
+/* A request has what it has alone; a cancelled one perhaps less. */
+static void check_job(stand *o, uint32_t i)
+{
+    const job *j = &o->jobs[i];
+    const kind *k = j->of;
+    const uint32_t vocab = o->m.config.vocab;
+    const float *logits = o->s.d.logits + (size_t)i * o->s.d.logit_steps * vocab;
+    if (j->ended != 1 + FLEET_EVENT_FINISHED && !j->is_cancelled)
+        test_fail(o->t, __FILE__, __LINE__, "request %u: end %u, status %d", i, j->ended,
+                  (int)j->status);
+    if (j->ended == 1 + FLEET_EVENT_FINISHED ? j->n != k->n_alone : j->n > k->n_alone)
+        test_fail(o->t, __FILE__, __LINE__, "request %u: %u tokens of %u", i, j->n, k->n_alone);
+    for (uint32_t t = 0; t < j->n && !o->t->failed_here; t++) {
+        if (j->tokens[t] != (uint32_t)k->alone[t])
+            test_fail(o->t, __FILE__, __LINE__, "request %u: token %u is %u, alone %d", i, t,
+                      j->tokens[t], k->alone[t]);
+        if (memcmp(logits + (size_t)t * vocab, k->logits + (size_t)t * vocab, vocab * 4))
+            test_fail(o->t, __FILE__, __LINE__, "request %u: other logits of token %u", i, t);
+    }
+}
+
+/* ---- tests ---- */
+
+/* Reactive requests come while proactive ones are in their prompts and decode. Two suspended groups at a time, evicted rows,
+   and slow clients are among what happens. */
+static void mix_of_classes(test_run *t, const char *dir, uint32_t seeds)
+{
+    static stand o;
+    uint32_t cuts = 0, resumed = 0;
+    if (stand_load(t, &o, dir)) return;
+    for (uint64_t seed = 1; seed <= seeds && !t->failed_here; seed++) {
+        serving_desc d = usual(seed);
+        fleet_server_stats stats;
+        batch last;
+        uint64_t random = seed, expected = 0;
+        uint32_t next = 0;
+        d.pages = seed % 4 ? 40 : 200;
+        if (stand_open(&o, &d)) break;
+        while (next < JOBS && !t->failed_here) {
+            /* first long proactive prompts, then either class; prompts with a common begin are another test's */
+            const uint32_t k = next < 4 ? next % 2 : random_below(&random, KINDS - 2);
+            const fleet_class c =
+                next < 4 || random_below(&random, 3) ? FLEET_PROACTIVE : FLEET_REACTIVE;
+            if (next >= 4) pause_us((long)random_below(&random, 400));
+            if (submit(&o, next, &o.kinds[k], c)) next++;
+            take_events(&o);
+        }
+        wait_for(&o, JOBS);
+        stand_close(&o, &stats, &last);
+        for (uint32_t i = 0; i < JOBS && !t->failed_here; i++) {
+            check_job(&o, i);
+            expected += (uint64_t)(o.jobs[i].of->n_prompt + o.jobs[i].n - 1) * o.m.config.layers;
+        }
+        cuts += stats.layers_cut;
+        /* Kinds come again, and find pages of their prompts: each computes its rows once at most. */
+        if (!t->failed_here && last.row_layers > expected)
+            test_fail(t, __FILE__, __LINE__, "%llu layers of tokens were computed, %llu needed",
+                      (unsigned long long)last.row_layers, (unsigned long long)expected);
+        resumed += last.row_layers < expected;
+        serving_free(&o.s);
+    }
+    printf("%s: rows stopped between layers %u times\n", dir, cuts);
+    if (!t->failed_here && (!cuts || !resumed))
+        test_fail(t, __FILE__, __LINE__, "%u cuts, %u runs found pages: nothing was tested", cuts,
+                  resumed);
+    stand_unload(&o);
+}
+static void dense(test_run *t)
+{
+    mix_of_classes(t, fixtures[0], IS_QUICK ? 2 : getenv("FLEET_DEEP") ? 100 : 3);
+}
+static void experts_too(test_run *t)
+{
+    mix_of_classes(t, fixtures[1], IS_QUICK ? 1 : getenv("FLEET_DEEP") ? 30 : 2);
+}
+
+/* Without prompts that come again, exactly the layers that are needed are computed, however often rows stop. */
+static void each_layer_once(test_run *t)
+{
+    static stand o;
+    uint32_t cuts = 0;
+    if (stand_load(t, &o, fixtures[0])) return;
+    for (uint64_t seed = 1; seed <= (IS_QUICK ? 1u : 3u) && !t->failed_here; seed++) {
+        serving_desc d = usual(seed);
+        fleet_server_stats stats;
+        batch last;
+        uint64_t expected = 0;
+        d.pages = 100;
+        if (stand_open(&o, &d)) break;
+        for (uint32_t i = 0; i < KINDS - 2; i++) {
+            if (!submit(&o, i, &o.kinds[i], i < 2 ? FLEET_PROACTIVE : FLEET_REACTIVE)) i--;
+            if (i > 1) wait_for_iterations(&o, 2 * i);
+        }
+        wait_for(&o, KINDS - 2);
+        stand_close(&o, &stats, &last);
+        for (uint32_t i = 0; i < KINDS - 2 && !t->failed_here; i++) {
+            check_job(&o, i);
+            expected += (uint64_t)(o.jobs[i].of->n_prompt + o.jobs[i].n - 1) * o.m.config.layers;
+        }
+        CHECK_INT((long long)last.row_layers, (long long)expected);
+        cuts += stats.layers_cut;
+        serving_free(&o.s);
+    }
+    if (!cuts && !IS_QUICK) test_fail(t, __FILE__, __LINE__, "no cut: nothing was tested");
+    stand_unload(&o);
+}
+
+/* A prompt that begins like an earlier one finds its complete pages: 32 tokens are not computed again. */
+static void prefixes_are_found(test_run *t)
+{
+    static stand o;
+    fleet_server_stats stats;
+    batch last;
+    serving_desc d = usual(2);
+    uint64_t expected = 0;
+    if (stand_load(t, &o, fixtures[0]) || stand_open(&o, &d)) return;
+    for (uint32_t i = 0; i < 3 && !t->failed_here; i++) {
+        const uint32_t of = i ? KINDS - i : 0;
+        CHECK(submit(&o, i, &o.kinds[of], (fleet_class)(i % 2)));
+        wait_for(&o, i + 1);
+        expected +=
+            (uint64_t)(o.kinds[of].n_prompt - (i ? 32 : 0) + o.jobs[i].n - 1) * o.m.config.layers;
+    }
+    stand_close(&o, &stats, &last);
+    for (uint32_t i = 0; i < 3 && !t->failed_here; i++) check_job(&o, i);
+    CHECK_INT((long long)last.row_layers, (long long)expected);
+    serving_free(&o.s);
+    stand_unload(&o);
+}
+
+/* Cancelled at any time: the others have what they have alone, and all pages come back. */
+static void cancels(test_run *t)
+{
+    static stand o;
+    uint32_t cancelled = 0;
+    if (stand_load(t, &o, fixtures[0])) return;
+    for (uint64_t seed = 1; seed <= (IS_QUICK ? 1u : 2u) && !t->failed_here; seed++) {
+        const serving_desc d = usual(seed);
+        fleet_server_stats stats;
+        batch last;
+        uint64_t random = seed;
+        uint32_t next = 0;
+        if (stand_open(&o, &d)) break;
+        while (next < JOBS && !t->failed_here) {
+            if (submit(&o, next, &o.kinds[random_below(&random, KINDS)],
+                       (fleet_class)random_below(&random, 2)))
+                next++;
+            if (next && random_below(&random, 3) == 0) {
+                job *j = &o.jobs[next - 1 - random_below(&random, next < 8 ? next : 8)];
+                fleet_server_cancel(&o.s.server, j->id);
+                j->is_cancelled = 1;
+            }
+            if (random_below(&random, 2)) pause_us((long)random_below(&random, 300));
+            take_events(&o);
+        }
+        wait_for(&o, JOBS);
+        stand_close(&o, &stats, &last);
+        for (uint32_t i = 0; i < JOBS && !t->failed_here; i++) {
+            check_job(&o, i);
+            cancelled += o.jobs[i].ended == 1 + FLEET_EVENT_CANCELLED;
+        }
+        serving_free(&o.s);
+    }
+    CHECK(cancelled > 5);
+    stand_unload(&o);
+}
+
+/* A page that begins holds no number of an earlier request: after a run in a cache full of NaN, the pages that were used
+   have none. */
+static void pages_are_cleared(test_run *t)
+{
+    static stand o;
+    fleet_server_stats stats;
+    batch last;
+    serving_desc d = usual(2);
+    uint32_t clean = 0, dirty = 0;
+    if (stand_load(t, &o, fixtures[0])) return;
+    d.keep_logits = JOBS;
+    if (serving_open(&o.s, &o.m, &d)) test_fail(t, __FILE__, __LINE__, "%s", o.s.error);
+    for (uint64_t i = 0; i < layer_cache_size(&o.s.d) * o.m.config.layers; i++)
+        o.s.d.cache[i] = (kv_t)NAN;
+    if (pthread_create(&o.thread, NULL, launch, &o)) abort();
+    CHECK(submit(&o, 0, &o.kinds[0], FLEET_PROACTIVE) &&
+          submit(&o, 1, &o.kinds[3], FLEET_REACTIVE));
+    wait_for(&o, 2);
+    stand_close(&o, &stats, &last);
+    for (uint32_t i = 0; i < 2 && !t->failed_here; i++) check_job(&o, i);
+    for (uint32_t p = 0; p < o.s.d.pages; p++) {
+        uint32_t bad = 0, n = page_size(&o.s.d);
+        const kv_t *page = kv_page(&o.s.d, o.s.d.cache + layer_cache_size(&o.s.d), 0, p);
+        for (uint32_t i = 0; i < n; i++) bad += page[i] != page[i];
+        if (bad && bad != n) test_fail(t, __FILE__, __LINE__, "page %u has %u NaN", p, bad);
+        clean += !bad, dirty += bad != 0;
+    }
+    CHECK(clean >= 7 && dirty > 0);
+    serving_free(&o.s);
+    stand_unload(&o);
+}
+
+/* A failure of the device ends all requests with its status; what they had before has arrived. */
+static void the_device_fails(test_run *t)
+{
+    static stand o;
+    serving_desc d = usual(2);
+    uint32_t tokens = 0;
+    if (stand_load(t, &o, fixtures[0]) || stand_open(&o, &d)) return;
+    for (uint32_t i = 0; i < 6; i++) CHECK(submit(&o, i, &o.kinds[i % 2], (fleet_class)(i % 2)));
+    while (!tokens) {
+        take_events(&o);
+        for (uint32_t i = 0; i < 6; i++) tokens += o.jobs[i].n;
+    }
+    fleet_state_abort(&o.s.state);
+    pthread_join(o.thread, NULL);
+    CHECK(o.bad);
+    CHECK_TEXT(o.s.error, "run: ");
+    wait_for(&o, 6);
+    for (uint32_t i = 0; i < 6 && !t->failed_here; i++) {
+        const job *j = &o.jobs[i];
+        if (j->ended == 1 + FLEET_EVENT_FINISHED) continue;
+        CHECK_INT(j->ended, 1 + FLEET_EVENT_FAILED);
+        CHECK_INT(j->status, FLEET_ERROR_ABORTED);
+        CHECK(!memcmp(j->tokens, j->of->alone, j->n * sizeof j->tokens[0]));
+    }
+    serving_free(&o.s);
+    stand_unload(&o);
+}
+
+static void refused(test_run *t)
+{
+    static stand o;
+    serving_desc d = usual(2);
+    qwen3_checkpoint c;
+    char error[ERROR_BYTES] = "";
+    if (stand_load(t, &o, fixtures[0])) return;
+    d.context = o.m.config.positions + 1;
+    CHECK_INT(serving_open(&o.s, &o.m, &d), RUN_REFUSED);
+    CHECK_TEXT(o.s.error, "context: from 1 to 512");
+    serving_free(&o.s);
+    d = usual(2), d.decode_rows = MAX_ROWS;
+    CHECK_INT(serving_open(&o.s, &o.m, &d), RUN_REFUSED);
+    CHECK_TEXT(o.s.error, "decoded together: from 1 to 63");
+    serving_free(&o.s);
+    d = usual(2), d.decode_rows = 60;
+    CHECK_INT(serving_open(&o.s, &o.m, &d), RUN_REFUSED);
+    CHECK_TEXT(o.s.error, "rows of a prompt: from 1 to 4");
+    serving_free(&o.s);
+    d = usual(2), d.pages = 0;
+    CHECK(!qwen3_open(&c, fixtures[0]));
+    CHECK_INT(serving_memory_refused(&c.config, &c, d, UINT64_MAX, error), 0);
+    CHECK_INT(serving_memory_refused(&c.config, &c, d, 20000000, error), RUN_REFUSED);
+    CHECK_TEXT(error, "GB of memory are needed for 4 requests of up to 128 tokens, and 0.020 are");
+    qwen3_close(&c);
+    stand_unload(&o);
+}
+
+static void tests(test_run *t)
+{
+    TEST(dense);
+    TEST(experts_too);
+    TEST(each_layer_once);
+    TEST(prefixes_are_found);
+    TEST(cancels);
+    TEST(pages_are_cleared);
+    TEST(the_device_fails);
+    TEST(refused);
+}
+TEST_MAIN(tests)
