@@ -9,6 +9,7 @@
 #define STAGE_K BLOCK_K
 #define MAX_PANEL_TILES 1u
 #define SPLIT_K_QUADS 0u
+#define OUTLINED FLEET_DEVICE
 
 /* Large batches have no products of their own. */
 #define SMALL_M_ROWS MAX_ROWS

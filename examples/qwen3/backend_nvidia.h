@@ -6,6 +6,8 @@
 #include "nvidia/kv_block.h"
 #include "nvidia/mma.h"
 
+#define OUTLINED NOINLINE_DEVICE
+
 /* A lane loads or stores these with one instruction. */
 FLEET_DEVICE vec4 load_vec4(const float *from)
 {

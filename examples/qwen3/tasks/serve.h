@@ -176,23 +176,27 @@ FLEET_DEVICE void move_groups(const fleet_ctx *ctx, const decoder *d, const flee
 
 /* ---- the tasks ---- */
 
+/* Before a layer. */
+OUTLINED fleet_status suspend_rows(const fleet_ctx *ctx, const decoder *d, uint32_t layer)
+{
+    const ending_lds l = ending_lds_of(ctx);
+    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
+    uint32_t before, now;
+    fleet_server_between(ctx, d->table, layer);
+    before = d->b->groups, now = groups_of(from, layer);
+    if (before == now) return FLEET_OK;
+    copy_batch(ctx, l.b, d->b);
+    move_groups(ctx, d, from, before, now, 0);
+    move_groups(ctx, d, from, before, now, 1);
+    arrange_layer(ctx, d, l.b, from, layer);
+    copy_batch(ctx, d->b, l.b);
+    if (now || has_later_groups(from, layer)) return FLEET_OK;
+    return fleet_cut_symbol(ctx, LIVE, 0);
+}
 FLEET_TILE(gate, task_args)
 {
-    const decoder *d = &args->d;
-    const ending_lds l = ending_lds_of(&ctx);
-    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx.epoch);
-    uint32_t before, now;
     FLEET_UNUSED(at);
-    fleet_server_between(&ctx, d->table, args->layer);
-    before = d->b->groups, now = groups_of(from, args->layer);
-    if (before == now) return FLEET_OK;
-    copy_batch(&ctx, l.b, d->b);
-    move_groups(&ctx, d, from, before, now, 0);
-    move_groups(&ctx, d, from, before, now, 1);
-    arrange_layer(&ctx, d, l.b, from, args->layer);
-    copy_batch(&ctx, d->b, l.b);
-    if (now || has_later_groups(from, args->layer)) return FLEET_OK;
-    return fleet_cut_symbol(&ctx, LIVE, 0);
+    return suspend_rows(&ctx, &args->d, args->layer);
 }
 
 /* The token of sequence n, whose last row samples, for the scheduler. By one thread. */
@@ -213,32 +217,36 @@ FLEET_DEVICE void report_token(const fleet_ctx *ctx, const decoder *d, const end
         fleet_row_result(d->table, 0, ctx->epoch, i, result, token);
 }
 
-FLEET_TILE(boundary, task_args)
+/* After a step. */
+OUTLINED fleet_status compose_step(const fleet_ctx *ctx, const decoder *d)
 {
-    const decoder *d = &args->d;
-    const ending_lds l = ending_lds_of(&ctx);
-    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx.epoch);
+    const ending_lds l = ending_lds_of(ctx);
+    const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
     fleet_status status;
-    FLEET_UNUSED(at);
-    copy_batch(&ctx, l.b, d->b);
-    reduce_best(&ctx, d, &l);
+    copy_batch(ctx, l.b, d->b);
+    reduce_best(ctx, d, &l);
     /* By the wave that reads the results. */
-    if (ctx.thread < fleet_wave_size()) {
-        for (uint32_t n = ctx.thread; n < l.b->sequences; n += fleet_wave_size())
-            if (l.b->sequence[n].samples) report_token(&ctx, d, &l, from, n);
+    if (ctx->thread < fleet_wave_size()) {
+        for (uint32_t n = ctx->thread; n < l.b->sequences; n += fleet_wave_size())
+            if (l.b->sequence[n].samples) report_token(ctx, d, &l, from, n);
         fleet_wave_barrier();
     }
-    if (ctx.thread == 0) {
+    if (ctx->thread == 0) {
         l.b->steps += l.b->rows != 0;
         l.b->row_layers += (uint64_t)l.b->rows * (d->layers - l.b->since_layer);
         l.b->since_layer = 0, l.b->rows = 0;
     }
-    status = fleet_server_next(&ctx, d->table);
+    status = fleet_server_next(ctx, d->table);
     if (status) return status;
-    from = fleet_table_batch(d->table, 0, ctx.epoch + 1);
-    arrange_layer(&ctx, d, l.b, from, 0);
-    copy_batch(&ctx, d->b, l.b);
-    return fleet_next_symbol(&ctx, LIVE, from->decode_rows || from->chunk_rows);
+    from = fleet_table_batch(d->table, 0, ctx->epoch + 1);
+    arrange_layer(ctx, d, l.b, from, 0);
+    copy_batch(ctx, d->b, l.b);
+    return fleet_next_symbol(ctx, LIVE, from->decode_rows || from->chunk_rows);
+}
+FLEET_TILE(boundary, task_args)
+{
+    FLEET_UNUSED(at);
+    return compose_step(&ctx, &args->d);
 }
 
 #endif /* QWEN3_TASKS_SERVE_H */
