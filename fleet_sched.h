@@ -911,13 +911,13 @@ typedef struct fleet_slot {
     uint32_t prefilled; /* tokens of the prompt that have passed all layers */
     uint32_t chunk;     /* tokens after these that have passed layers 0..layer - 1; 0: none */
     uint32_t layer;
-    uint32_t generated; /* tokens */
-    uint32_t token;     /* the last one */
-    uint32_t pages;     /* that it needs at most */
-    uint32_t allocated; /* of these, in its page table */
-    uint32_t room;      /* tokens that may be sent before the host has to be asked */
-    uint32_t status;    /* fleet_status, of an ended one */
-    uint64_t since;     /* tick of its arrival; in decode that of its last token */
+    uint32_t generated;    /* tokens */
+    uint32_t token;        /* the last one */
+    uint32_t pages;        /* that it needs at most */
+    uint32_t allocated;    /* of these, in its page table */
+    uint32_t room;         /* tokens that may be sent before the host has to be asked */
+    uint32_t status;       /* fleet_status, of an ended one */
+    uint64_t since, begun; /* ticks: of its arrival, in decode of its last token; first batch */
     fleet_admission admission;
 } fleet_slot;
 
@@ -1059,7 +1059,7 @@ typedef enum fleet_event_kind {
 } fleet_event_kind;
 
 typedef struct fleet_server_event {
-    uint64_t id, tick; /* tick: of the boundary that sent it */
+    uint64_t id, tick, begun; /* tick of the boundary that sent it; of its first batch, or 0 */
     fleet_event_kind kind;
     uint32_t token;
     uint32_t index;      /* of the token; of a last event the number of tokens */
@@ -4785,7 +4785,7 @@ typedef struct fleeti_notice {
     uint32_t slot, generation;
     uint32_t kind; /* fleet_event_kind */
     uint32_t token, index, status;
-    uint32_t tick[2]; /* low word first */
+    uint32_t tick[2], begun[2]; /* low word first */
 } fleeti_notice;
 
 #define FLEETI_INBOX 8u /* submissions that are popped at once */
@@ -5069,6 +5069,7 @@ FLEET_DEVICE void fleeti_notify_host(fleet_table *t, uint32_t slot, uint32_t kin
     n->token = s->token;
     n->index = s->generated - (kind == FLEET_EVENT_TOKEN ? 1 : 0);
     n->tick[0] = (uint32_t)now, n->tick[1] = (uint32_t)(now >> 32);
+    n->begun[0] = (uint32_t)s->begun, n->begun[1] = (uint32_t)(s->begun >> 32);
 }
 
 /* Sends what the host has room for: the last token, and the end. The end needs no room: the ring has a place for each
@@ -5175,7 +5176,7 @@ FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uin
     s->pages = (m->prompt_tokens + m->max_tokens + t->desc.page_tokens - 1) / t->desc.page_tokens;
     s->allocated = s->status = 0;
     s->room = t->desc.events;
-    s->since = now;
+    s->since = now, s->begun = 0;
     s->admission.reserved = s->admission.reused = 0, s->admission.key = 0;
 }
 
@@ -5599,6 +5600,7 @@ FLEET_DEVICE void fleeti_compose_chunk(fleet_table *t, uint32_t slot, fleet_batc
         s->prefilled + b->chunk_rows == s->prompt_tokens ? FLEET_ROW_LAST : FLEET_ROW_CHUNK;
     s->chunk = b->chunk_rows;
     s->flags |= FLEET_SLOT_RUNNING;
+    if (!s->begun) s->begun = b->begun;
     fleeti_extend(t, slot, s->prefilled + b->chunk_rows);
 }
 
@@ -7897,6 +7899,7 @@ uint32_t fleet_server_poll(fleet_server *s, fleet_server_event *event)
     if (!fleet_ring_pop(&s->desk->events, &n)) return ended ? fleeti_poll_left(s, ended, event) : 0;
     event->id = fleeti_request_id(n.slot, n.generation);
     event->tick = (uint64_t)n.tick[1] << 32 | n.tick[0];
+    event->begun = (uint64_t)n.begun[1] << 32 | n.begun[0];
     event->kind = (fleet_event_kind)n.kind;
     event->token = n.token, event->index = n.index;
     event->status = (fleet_status)n.status;

@@ -280,8 +280,8 @@ static int serving_bytes(const qwen3_config *config, const qwen3_checkpoint *fro
     model_free(&m);
     return bad;
 }
-static int serving_memory_refused(const qwen3_config *config, const qwen3_checkpoint *from,
-                                  serving_desc desc, uint64_t left, char *error)
+static inline int serving_memory_refused(const qwen3_config *config, const qwen3_checkpoint *from,
+                                         serving_desc desc, uint64_t left, char *error)
 {
     const uint64_t room = left - left / 64;
     const uint32_t context = desc.context;

@@ -112,50 +112,40 @@ typedef struct __attribute__((aligned(16))) act_vec {
 #define PARKED_IN_FLIGHT 4u /* loads of a thread */
 
 /* Copies the activations of `rows` rows: from the working rows from `first` on to the parked ones from `parked` on, or
-   back. A thread copies the same values both times. */
+   back. A thread copies the same values both times. Loads past the end repeat the last one. */
 FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t first, uint32_t parked,
                             uint32_t rows, uint32_t back)
 {
     const uint32_t fours = d->hidden / 4, vectors = d->hidden / VECTOR, tiles = d->hidden / TILE_N;
     const uint32_t step = PARKED_IN_FLIGHT * ctx->threads;
-    float *h = d->h + (size_t)first * d->hidden,
-          *parked_h = d->parked_h + (size_t)parked * d->hidden;
+    float *h = d->h + (size_t)first * d->hidden;
+    float *parked_h = d->parked_h + (size_t)parked * d->hidden;
     for (uint32_t i = ctx->thread; i < rows * fours; i += step) {
         vec4 some[PARKED_IN_FLIGHT];
-        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
-            if (i + k * ctx->threads < rows * fours)
-                some[k] = load_vec4((back ? parked_h : h) + (size_t)(i + k * ctx->threads) * 4);
-        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
-            if (i + k * ctx->threads < rows * fours)
-                store_vec4((back ? h : parked_h) + (size_t)(i + k * ctx->threads) * 4, some[k]);
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+            const uint32_t n = i + k * ctx->threads, at = n < rows * fours ? n : rows * fours - 1;
+            some[k] = load_vec4((back ? parked_h : h) + (size_t)at * 4);
+        }
+        for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+            const uint32_t n = i + k * ctx->threads;
+            if (n < rows * fours) store_vec4((back ? h : parked_h) + (size_t)n * 4, some[k]);
+        }
     }
     for (uint32_t term = 0; term <= d->two_terms; term++) {
         act_t *x = d->x + (size_t)term * MAX_ROWS * d->hidden;
         act_t *parked_x = d->parked_x + ((size_t)term * PARKED_ROWS + parked) * d->hidden;
-        for (uint32_t i = ctx->thread; i < rows * vectors; i += step) {
-            act_vec some[PARKED_IN_FLIGHT];
-            for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
-                const uint32_t n = i + k * ctx->threads, r = n / vectors;
-                const size_t at = act_at(first + r, (n - r * vectors) * VECTOR, d->hidden);
-                if (n < rows * vectors)
-                    some[k] = *(const act_vec *)(const void *)(back ? parked_x + (size_t)n * VECTOR
-                                                                    : x + at);
-            }
-            for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
-                const uint32_t n = i + k * ctx->threads, r = n / vectors;
-                const size_t at = act_at(first + r, (n - r * vectors) * VECTOR, d->hidden);
-                if (n < rows * vectors)
-                    *(act_vec *)(void *)(back ? x + at : parked_x + (size_t)n * VECTOR) = some[k];
-            }
+        for (uint32_t i = ctx->thread; i < rows * vectors; i += ctx->threads) {
+            const uint32_t r = i / vectors;
+            act_t *here = x + act_at(first + r, (i - r * vectors) * VECTOR, d->hidden);
+            act_t *there = parked_x + (size_t)i * VECTOR;
+            *(act_vec *)(void *)(back ? here : there) =
+                *(const act_vec *)(void *)(back ? there : here);
         }
     }
     for (uint32_t i = ctx->thread; i < rows * tiles; i += ctx->threads) {
         float *square = d->squares + (size_t)first * tiles + i;
         float *parked_square = d->parked_squares + (size_t)parked * tiles + i;
-        if (back)
-            *square = *parked_square;
-        else
-            *parked_square = *square;
+        *(back ? square : parked_square) = *(back ? parked_square : square);
     }
 }
 

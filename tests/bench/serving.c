@@ -1,0 +1,440 @@
+/* The decoder as a server under load: reactive requests beside proactive ones, under the policies agent and fifo.
+
+       serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N]
+
+   Arrivals are Poisson, open loop: a request counts from the time at which it was due. Prompts and answers have lognormal
+   lengths: reactive ones with medians of 1/16 and 1/32 of the context, proactive ones with 1/4 and 1/16, all with a sigma
+   of 0.8, cut to what fits. Both policies get the same trace. Prints a row for each run, tab-separated; serving.py makes
+   tables and plots of them, and serving.sh builds and runs both.
+
+   load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
+             with all requests there at once
+   growth    the same reactive load beside 4 and 10 proactive requests in the time of one at full load
+   paper     1, 3, 5 reactive beside 6 proactive requests a minute; 15 minutes, shortened by a factor
+   idle      a reactive request at a time: from submission to its first batch, and from a boundary to the host. The clocks
+             of host and device are aligned by the tightest bounds of all events; half of their distance is the error */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+#define FLEET_IMPLEMENTATION
+#include "../../examples/qwen3/serving.h"
+
+#include <pthread.h>
+
+#define MOST 8192u /* requests of a run */
+
+typedef struct options {
+    const char *dir;
+    uint32_t random_weights, batch, context, seed;
+    double seconds, shorten;
+} options;
+
+typedef struct arrival {
+    double due; /* seconds from the begin of the run */
+    fleet_class priority;
+    uint32_t prompt, tokens;
+} arrival;
+
+typedef struct record {
+    arrival a;
+    uint64_t id, begun, sent; /* begun, sent: ticks of its first batch, and of its first token */
+    double submitted, first, end; /* host's clock; 0: not yet */
+    uint32_t n, ended;
+} record;
+
+typedef struct bench {
+    options o;
+    model m;
+    serving s;
+    pthread_t thread;
+    int bad;
+    record *records;
+    uint32_t n;
+    uint64_t random;
+    uint32_t *prompt; /* random tokens */
+    /* host's time - device's: no less and no more, in seconds; as far as events say */
+    double least, most;
+} bench;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double uniform(bench *b)
+{
+    b->random = b->random * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(b->random >> 11) + 0.5) / 9007199254740992.0;
+}
+static uint32_t lognormal(bench *b, double median, uint32_t most)
+{
+    const double normal = sqrt(-2 * log(uniform(b))) * cos(6.283185307179586 * uniform(b));
+    const double x = median * exp(0.8 * normal);
+    return x < 1 ? 1 : x > most ? most : (uint32_t)x;
+}
+
+static arrival request_of(bench *b, fleet_class priority)
+{
+    const uint32_t context = b->o.context, is_reactive = priority == FLEET_REACTIVE;
+    arrival a;
+    a.due = 0, a.priority = priority;
+    a.prompt = lognormal(b, (double)context / (is_reactive ? 16 : 4), context / 2);
+    a.tokens = lognormal(b, (double)context / (is_reactive ? 32 : 16), context / 2);
+    return a;
+}
+
+/* Adds arrivals of a class at `rate` a second. */
+static void add_arrivals(bench *b, fleet_class priority, double rate, double seconds)
+{
+    for (double due = -log(uniform(b)) / rate; due < seconds && b->n < MOST && rate > 0;
+         due += -log(uniform(b)) / rate) {
+        record *r = &b->records[b->n++];
+        memset(r, 0, sizeof *r);
+        r->a = request_of(b, priority);
+        r->a.due = due;
+    }
+}
+static int by_due(const void *a, const void *b)
+{
+    const double x = ((const record *)a)->a.due, y = ((const record *)b)->a.due;
+    return x < y ? -1 : x > y;
+}
+
+/* ---- a run ---- */
+
+static void take_event(bench *b, const fleet_server_event *e, uint32_t *ended)
+{
+    const double at = now(), tick = (double)e->tick * FLEETI_CLOCK_NS * 1e-9;
+    record *r = b->records;
+    while (r < b->records + b->n && (r->id != e->id || r->ended)) r++;
+    if (r == b->records + b->n) return;
+    r->begun = e->begun;
+    if (at - tick < b->most) b->most = at - tick;
+    if (e->begun && r->submitted - (double)e->begun * FLEETI_CLOCK_NS * 1e-9 > b->least)
+        b->least = r->submitted - (double)e->begun * FLEETI_CLOCK_NS * 1e-9;
+    if (e->kind == FLEET_EVENT_TOKEN) {
+        if (!r->n++) r->first = at, r->sent = e->tick;
+        fleet_server_release(&b->s.server, e);
+    } else {
+        r->end = at, r->ended = 1 + (uint32_t)e->kind;
+        *ended += 1;
+    }
+}
+
+static uint32_t submit(bench *b, record *r)
+{
+    request_words words;
+    fleet_request q;
+    fleet_ticket ticket;
+    memset(&words, 0, sizeof words);
+    words.ignore_eos = 1;
+    q.priority = r->a.priority;
+    /* other tokens for each request, so that none finds pages of another one */
+    q.prompt = b->prompt + (size_t)(r - b->records) * 7 % MOST;
+    q.prompt_tokens = r->a.prompt, q.max_tokens = r->a.tokens;
+    q.words = (const uint32_t *)(const void *)&words;
+    r->submitted = now();
+    if (fleet_server_submit(&b->s.server, &q, &ticket)) return 0;
+    r->id = ticket.id;
+    return 1;
+}
+
+/* Submits what is due, each class in order, and takes events, until all have ended or `limit` seconds have passed: then
+   it cancels the others. Returns the seconds that it took. */
+static double run(bench *b, double limit)
+{
+    const struct timespec pause = {0, 20000};
+    const double began = now();
+    uint32_t next[2] = {0, 0}, ended = 0, cancelled = 0;
+    qsort(b->records, b->n, sizeof *b->records, by_due);
+    while (ended < b->n && !b->bad) {
+        fleet_server_event e;
+        uint32_t busy = 0;
+        for (uint32_t k = 0; k < 2; k++)
+            for (;;) {
+                while (next[k] < b->n && (uint32_t)b->records[next[k]].a.priority != k) next[k]++;
+                if (next[k] == b->n) break;
+                if (!cancelled && b->records[next[k]].a.due > now() - began) break;
+                if (cancelled) {
+                    b->records[next[k]++].ended = 1 + FLEET_EVENT_CANCELLED, ended++;
+                    continue;
+                }
+                if (!submit(b, &b->records[next[k]])) break;
+                next[k]++;
+            }
+        while (fleet_server_poll(&b->s.server, &e)) take_event(b, &e, &ended), busy = 1;
+        if (!cancelled && now() - began > limit) {
+            cancelled = 1;
+            for (uint32_t i = 0; i < b->n; i++)
+                if (b->records[i].id && !b->records[i].ended)
+                    fleet_server_cancel(&b->s.server, b->records[i].id);
+        }
+#if defined(FLEET_HOST)
+        if (!busy) nanosleep(&pause, NULL); /* the processors are the device */
+#else
+        (void)pause, (void)busy;
+#endif
+    }
+    return now() - began;
+}
+
+/* ---- what it took ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+typedef struct figures {
+    double mean, p99;
+} figures;
+static figures figures_of(double *values, uint32_t n)
+{
+    figures f = {0, 0};
+    if (!n) return f;
+    qsort(values, n, sizeof *values, by_value);
+    for (uint32_t i = 0; i < n; i++) f.mean += values[i] / n;
+    f.p99 = values[(n - 1) * 99 / 100];
+    return f;
+}
+
+typedef enum measure { PENDING, FIRST_TOKEN, LATENCY } measure;
+static figures figures_for(const bench *b, fleet_class priority, measure what, double began)
+{
+    const double offset = (b->least + b->most) / 2;
+    double *values = (double *)malloc(MOST * sizeof *values);
+    uint32_t n = 0;
+    figures f;
+    for (uint32_t i = 0; values && i < b->n; i++) {
+        const record *r = &b->records[i];
+        const double due = began + r->a.due;
+        if (r->a.priority != priority || r->ended != 1 + FLEET_EVENT_FINISHED) continue;
+        values[n++] = what == PENDING
+                          ? (double)r->begun * FLEETI_CLOCK_NS * 1e-9 + offset - r->submitted
+                      : what == FIRST_TOKEN ? r->first - due
+                                            : r->end - due;
+    }
+    f = figures_of(values, n);
+    free(values);
+    return f;
+}
+
+static void print_run(bench *b, const char *kind, const char *policy, double x, double reactive,
+                      double proactive, double limit)
+{
+    const double began = now(), took = run(b, limit);
+    uint32_t n[2] = {0, 0}, cut[2] = {0, 0}, tokens[2] = {0, 0};
+    figures f[6];
+    for (uint32_t i = 0; i < b->n; i++) {
+        const record *r = &b->records[i];
+        n[r->a.priority]++;
+        cut[r->a.priority] += r->ended != 1 + FLEET_EVENT_FINISHED;
+        tokens[r->a.priority] += r->n;
+    }
+    for (uint32_t k = 0; k < 2; k++)
+        for (uint32_t w = 0; w < 3; w++)
+            f[k * 3 + w] = figures_for(b, (fleet_class)k, (measure)w, began);
+    printf("%s\t%s\t%.4g\t%.4g\t%.4g\t%u\t%u\t%u\t%u\t%.2f\t%.1f\t%.1f", kind, policy, x,
+           60 * reactive, 60 * proactive, n[0], n[1], cut[0], cut[1], took, tokens[0] / took,
+           tokens[1] / took);
+    for (uint32_t i = 0; i < 6; i++) printf("\t%.3f\t%.3f", 1e3 * f[i].mean, 1e3 * f[i].p99);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* ---- the runs ---- */
+
+static void *launch(void *user)
+{
+    bench *b = (bench *)user;
+    b->bad = serving_run(&b->s);
+    return NULL;
+}
+
+static int open_server(bench *b, fleet_policy_kind policy)
+{
+    serving_desc d;
+    memset(&d, 0, sizeof d);
+    d.context = b->o.context, d.decode_rows = b->o.batch, d.policy = policy;
+    d.mixed_rows = b->o.batch / 2 > 3 ? b->o.batch / 2 : 3, d.suspend_decode = 1;
+    d.requests = 8 * b->o.batch;
+    b->least = -1e30, b->most = 1e30;
+    if (serving_open(&b->s, &b->m, &d)) {
+        fprintf(stderr, "serving: %s\n", b->s.error);
+        return -1;
+    }
+    return pthread_create(&b->thread, NULL, launch, b);
+}
+static void close_server(bench *b)
+{
+    fleet_server_stop(&b->s.server, 0);
+    pthread_join(b->thread, NULL);
+    if (b->bad) fprintf(stderr, "serving: %s\n", b->s.error);
+    serving_free(&b->s);
+}
+
+/* Requests a second, of which a third is reactive, when all are there at once. */
+static double service_rate(bench *b)
+{
+    const uint32_t n = 6 * b->o.batch;
+    double took = 0;
+    for (uint32_t again = 0; again < 2; again++) { /* the first time warms up */
+        b->n = 0, b->random = b->o.seed;
+        for (uint32_t i = 0; i < n; i++) {
+            memset(&b->records[i], 0, sizeof b->records[i]);
+            b->records[b->n++].a = request_of(b, i % 3 ? FLEET_PROACTIVE : FLEET_REACTIVE);
+        }
+        took = run(b, 120);
+    }
+    return n / took;
+}
+
+/* A request at a time. */
+static void idle_runs(bench *b, const char *policy)
+{
+    const uint32_t n = 200;
+    double *wake = (double *)malloc(n * sizeof *wake), *token = (double *)malloc(n * sizeof *token);
+    for (uint32_t i = 0; wake && token && i < n && !b->bad; i++) {
+        const struct timespec pause = {0, 2000000};
+        b->n = 1;
+        memset(b->records, 0, sizeof *b->records);
+        b->records->a.priority = FLEET_REACTIVE, b->records->a.prompt = 1 + i % 8;
+        b->records->a.tokens = 1;
+        nanosleep(&pause, NULL);
+        run(b, 60);
+        wake[i] = (double)b->records->begun * FLEETI_CLOCK_NS * 1e-9 - b->records->submitted;
+        token[i] = b->records->first - (double)b->records->sent * FLEETI_CLOCK_NS * 1e-9;
+    }
+    {
+        const double offset = (b->least + b->most) / 2, error = (b->most - b->least) / 2;
+        figures w, t;
+        for (uint32_t i = 0; i < n; i++) wake[i] += offset, token[i] -= offset;
+        w = figures_of(wake, n), t = figures_of(token, n);
+        printf("idle\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", policy, 1e6 * w.mean, 1e6 * w.p99,
+               1e6 * t.mean, 1e6 * t.p99, 1e6 * error);
+        fflush(stdout);
+    }
+    free(wake);
+    free(token);
+}
+
+static void fill_trace(bench *b, double reactive, double proactive, double seconds, uint64_t seed)
+{
+    b->n = 0, b->random = b->o.seed * 1000003u + seed;
+    add_arrivals(b, FLEET_REACTIVE, reactive, seconds);
+    add_arrivals(b, FLEET_PROACTIVE, proactive, seconds);
+}
+
+static int measure_policy(bench *b, fleet_policy_kind policy, double *rate)
+{
+    static const double loads[] = {0.3, 0.6, 0.9, 1.2, 1.5}, beside[] = {4, 10},
+                        paper[] = {1, 3, 5};
+    const char *name = policy == FLEET_POLICY_AGENT ? "agent" : "fifo";
+    const double s = b->o.seconds;
+    if (open_server(b, policy)) return -1;
+    if (!(*rate > 0)) {
+        *rate = service_rate(b);
+        printf("rate\t%.4g\n", *rate);
+    }
+    idle_runs(b, name);
+    for (uint32_t i = 0; i < 5 && !b->bad; i++) {
+        fill_trace(b, loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, s, 1 + i);
+        print_run(b, "load", name, loads[i], loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, 4 * s);
+    }
+    for (uint32_t i = 0; i < 2 && !b->bad; i++) {
+        fill_trace(b, *rate / 20, *rate * beside[i] / 12, s, 11 + i);
+        print_run(b, "growth", name, beside[i], *rate / 20, *rate * beside[i] / 12, 4 * s);
+    }
+    for (uint32_t i = 0; i < 3 && !b->bad; i++) {
+        const double faster = b->o.shorten / 60;
+        fill_trace(b, paper[i] * faster, 6 * faster, 900 / b->o.shorten, 21 + i);
+        print_run(b, "paper", name, paper[i], paper[i] * faster, 6 * faster, 4 * s);
+    }
+    {
+        fleet_server_stats stats;
+        fleet_server_stats_read(&b->s.server, &stats);
+        printf("stops\t%s\t%u\t%u\n", name, stats.iterations, stats.layers_cut);
+    }
+    close_server(b);
+    return b->bad;
+}
+
+static int load(bench *b)
+{
+    qwen3_checkpoint c;
+    qwen3_config config;
+    char error[ERROR_BYTES] = "";
+    int bad;
+    memset(&c, 0, sizeof c);
+    if (b->o.random_weights) {
+        bad = qwen3_config_read(&config, b->o.dir, error, sizeof error);
+    } else {
+        bad = qwen3_open(&c, b->o.dir);
+        config = c.config;
+        snprintf(error, sizeof error, "%s", c.error);
+    }
+    if (!bad && b->o.context > config.positions) b->o.context = config.positions;
+    if (!bad && (bad = model_load(&b->m, &config, b->o.random_weights ? NULL : &c,
+                                  FLEET_SCHEDULE_STATIC, MAX_ROWS, NULL)) != 0)
+        snprintf(error, sizeof error, "%.500s", b->m.error);
+    fleet_stream_wait(NULL);
+    qwen3_close(&c);
+    if (bad) fprintf(stderr, "serving: %s\n", error);
+    return bad;
+}
+
+static int read_options(options *o, int argc, char **argv)
+{
+    o->batch = 32, o->context = 4096, o->seed = 1, o->seconds = 15, o->shorten = 30;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--random-weights")) {
+            o->random_weights = 1;
+        } else if (argv[i][0] != '-') {
+            o->dir = argv[i];
+        } else {
+            const double x = i + 1 < argc ? atof(argv[i + 1]) : 0;
+            if (!(x > 0)) return -1;
+            if (!strcmp(argv[i], "--seconds"))
+                o->seconds = x;
+            else if (!strcmp(argv[i], "--shorten"))
+                o->shorten = x;
+            else if (!strcmp(argv[i], "--batch"))
+                o->batch = (uint32_t)x;
+            else if (!strcmp(argv[i], "--context"))
+                o->context = (uint32_t)x;
+            else if (!strcmp(argv[i], "--seed"))
+                o->seed = (uint32_t)x;
+            else
+                return -1;
+            i++;
+        }
+    }
+    return o->dir ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    static bench b;
+    double rate = 0;
+    int bad;
+    if (read_options(&b.o, argc, argv)) {
+        fprintf(stderr, "usage: serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] "
+                        "[--batch N] [--context N] [--seed N]\n");
+        return 2;
+    }
+    if (load(&b)) return 1;
+    b.records = (record *)calloc(MOST, sizeof *b.records);
+    b.prompt = (uint32_t *)malloc((MOST + b.o.context) * sizeof *b.prompt);
+    if (!b.records || !b.prompt) return 1;
+    b.random = 99;
+    for (uint32_t i = 0; i < MOST + b.o.context; i++)
+        b.prompt[i] = (uint32_t)(uniform(&b) * b.m.config.vocab);
+    bad = measure_policy(&b, FLEET_POLICY_AGENT, &rate);
+    bad = bad || measure_policy(&b, FLEET_POLICY_FIFO, &rate);
+    free(b.records);
+    free(b.prompt);
+    model_free(&b.m);
+    return bad != 0;
+}
