@@ -605,7 +605,7 @@ group_qwen3() {
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/fuzz.sh qwen3 $runs
 }
 
-# The HTTP server, with an engine that has no model. Deep runs: with the decoder too, and for longer.
+# The HTTP server, with an engine that has no model; and the decoder's engine. Deep runs: both together, and for longer.
 group_serve() {
     local libraries=(-pthread -lm "${serve_libraries[@]}") load="200 1" runs=20000 compiler language file flags
     setup_packages gcc:gcc g++:g++ clang:clang python3:python3 curl:curl wrk:wrk
@@ -624,6 +624,7 @@ group_serve() {
         check "$compiler/serve" $compiler $language -O1 "${warnings[@]}" -c examples/serve/serve.c -o /dev/null
     done
     check g++/engine_qwen3 g++ -x c++ -std=c++17 "${warnings[@]}" -I. "${stb_flags[@]}" -fsyntax-only examples/serve/engine_qwen3.c
+    [ -n "${FLEET_DEEP:-}" ] || program engine_qwen3 engine_qwen3 plain
     for file in examples/serve/*.h; do
         check "alone/$(stem "$file")" gcc -std=c11 -D_GNU_SOURCE "${warnings[@]}" -fsyntax-only -x c "$file"
     done
@@ -631,11 +632,12 @@ group_serve() {
     [ -n "${FLEET_DEEP:-}" ] || return 0
     program load_qwen3 serve_load load_qwen3 examples/serve/engine_qwen3.c 200 5
     SANITIZE=thread program load.tsan serve_load load.tsan tests/serve/engine_test.c 500 20
-    for flags in asan tsan; do
-        local -n options=$flags
-        program "engine_qwen3.$flags" build_run 60 "$out/engine_qwen3.$flags.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
-            -DENGINE_QWEN3 -I. -Itests "${stb_flags[@]}" tests/serve/engine.c "${libraries[@]}"
-    done
+    for flags in asan tsan; do program "engine_qwen3.$flags" engine_qwen3 $flags; done
+}
+engine_qwen3() { # asan, tsan or plain
+    local -n options=$1
+    build_run 120 "$out/engine_qwen3.$1.exe" gcc -std=c11 "${warnings[@]}" "${options[@]}" \
+        -DENGINE_QWEN3 -I. -Itests "${stb_flags[@]}" tests/serve/engine.c "${libraries[@]}"
 }
 
 serve_load() { # NAME ENGINE CONNECTIONS SECONDS
@@ -665,7 +667,7 @@ group_hip() {
     check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
     hip_install "${qwen3_packages[@]}"
     ended implementation
-    for file in examples/qwen3/qwen3.c $(gpu_files); do
+    for file in examples/qwen3/qwen3.c examples/serve/engine_qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
     done
     for name in $(checkpoints); do
@@ -693,6 +695,7 @@ hip_build() { # FILE BINARY
     if [ -n "$hip_runtime" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
     case $1 in
     examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" "${qwen3_libraries[@]}" ;;
+    examples/serve/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -c "$1" -o "$2.o" ;;
     examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then
@@ -796,13 +799,13 @@ group_cuda() {
     setup_stb
     printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
     check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
-    setup_qwen3
+    setup_serve
     setup_packages python3:python3
     program order timeout -k 5 "$(stretched 600)" python3 -B tests/isa/nvidia.py
     ended implementation
     # wgmma is there for 9.0a only.
     case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) in 9.0*) ;; [1-9]*) decoder_arch=native ;; esac
-    for file in examples/qwen3/qwen3.c $(gpu_files); do
+    for file in examples/qwen3/qwen3.c examples/serve/serve.c $(gpu_files); do
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
     [ -z "${FLEET_DEEP:-}" ] || decoder_arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
@@ -883,6 +886,9 @@ cuda_build() { # FILE BINARY [OPTION...]
     case $1 in
     # For one architecture alone, whose ring it has (nvidia/pipeline.h).
     examples/qwen3/*) nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" "${qwen3_libraries[@]}" ;;
+    examples/serve/*)
+        nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" -I. "${stb_flags[@]}" "$1" examples/serve/engine_qwen3.c -o "$2" "${serve_libraries[@]}"
+        ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then

@@ -13,6 +13,7 @@
 
 /* Large batches have no products of their own. */
 #define SMALL_M_ROWS MAX_ROWS
+#define SAME_ORDER_ROWS MAX_ROWS
 #define LARGE_M_PANEL_TILES MAX_PANEL_TILES
 #define WGMMA_K STAGE_K
 #define HAS_LARGE_M 0u

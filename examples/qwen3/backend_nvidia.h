@@ -7,6 +7,7 @@
 #include "nvidia/mma.h"
 
 #define OUTLINED NOINLINE_DEVICE
+#define SAME_ORDER_ROWS (MAX_ROW_GROUPS * FRAGMENT_ROWS)
 
 /* A lane loads or stores these with one instruction. */
 FLEET_DEVICE vec4 load_vec4(const float *from)

@@ -6,7 +6,8 @@
        on others:      fleet_server_submit(&s.server, ...), with request_words (tasks/serve.h); fleet_server_poll, _release
        serving_free(&s);
 
-   KV splits have a given size, so that a request has the same tokens whatever is decoded beside it. */
+   A request has the same tokens, and the same bits of logits, whatever is decoded beside it: KV splits have a given size,
+   and a step has no more rows than products add in the same order (serving_rows). */
 #ifndef QWEN3_SERVING_H
 #define QWEN3_SERVING_H
 
@@ -41,10 +42,17 @@ static uint32_t serving_split_blocks(uint32_t context)
     return blocks > LEAST_SPLIT_BLOCKS ? blocks : LEAST_SPLIT_BLOCKS;
 }
 
+/* Rows of a step. Large-M products add in the same order however many rows there are. */
+static uint32_t serving_rows(const model *m)
+{
+    return m->large_m && !m->config.experts ? MAX_ROWS : SAME_ORDER_ROWS;
+}
+#define LEAST_CHUNK_ROWS 16u
+
 typedef struct serving_desc {
     uint32_t context; /* tokens of a request, at most: prompt and answer, without its last token */
-    uint32_t decode_rows; /* requests that are decoded together; rows of a step in all: MAX_ROWS */
-    uint32_t chunk_rows;  /* of a prompt in a step; 0: what decode_rows leave */
+    uint32_t decode_rows; /* requests that are decoded together */
+    uint32_t chunk_rows;  /* of a prompt in a step; 0: what decode_rows leave of serving_rows */
     uint32_t
         pages; /* of PAGE_TOKENS tokens; 0: for decode_rows requests as long as the context, and one */
     uint32_t requests;          /* that the device knows; 0: four times decode_rows */
@@ -117,17 +125,18 @@ static fleet_server_desc serving_server_desc(const serving *s)
 /* The part of serving_open that needs no device memory. */
 static int serving_begin(serving *s, const model *m, const serving_desc *desc)
 {
+    const uint32_t rows = serving_rows(m);
     serving_desc *d = &s->desc;
     memset(s, 0, sizeof *s);
     s->m = m, s->desc = *desc;
     s->memory.error = s->error;
     if (!d->context || d->context > m->config.positions)
         return serving_refuse(s, "context", m->config.positions);
-    if (!d->decode_rows || d->decode_rows >= MAX_ROWS)
-        return serving_refuse(s, "requests that are decoded together", MAX_ROWS - 1);
-    if (!d->chunk_rows) d->chunk_rows = MAX_ROWS - d->decode_rows;
-    if (d->decode_rows + d->chunk_rows > MAX_ROWS)
-        return serving_refuse(s, "rows of a prompt", MAX_ROWS - d->decode_rows);
+    if (!d->decode_rows || d->decode_rows > rows - LEAST_CHUNK_ROWS)
+        return serving_refuse(s, "requests that are decoded together", rows - LEAST_CHUNK_ROWS);
+    if (!d->chunk_rows) d->chunk_rows = rows - d->decode_rows;
+    if (d->decode_rows + d->chunk_rows > rows)
+        return serving_refuse(s, "rows of a prompt", rows - d->decode_rows);
     if (!d->pages) d->pages = d->decode_rows * ceil_div(d->context + 1, PAGE_TOKENS) + 1;
     if (!d->requests) d->requests = 4 * d->decode_rows;
     if (!d->reactive_requests) d->reactive_requests = ceil_div(d->requests, 4);

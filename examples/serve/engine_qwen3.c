@@ -13,7 +13,6 @@
 #include <pthread.h>
 
 #define DEFAULT_CONTEXT 4096u
-#define LEAST_CHUNK 16u /* rows of a prompt in a step, at least */
 #define LEAST_MIXED 3u
 
 typedef struct job {
@@ -232,12 +231,10 @@ static int open_model(engine *e, char *error)
     desc.context = e->desc.context, desc.decode_rows = e->desc.batch, desc.draws = 1;
     desc.mixed_rows = e->desc.batch / 2 > LEAST_MIXED ? e->desc.batch / 2 : LEAST_MIXED;
     desc.suspend_decode = 1;
-    bad = e->desc.context > checkpoint.config.positions || e->desc.batch > MAX_ROWS - LEAST_CHUNK;
-    if (e->desc.context > checkpoint.config.positions)
+    bad = e->desc.context > checkpoint.config.positions;
+    if (bad)
         snprintf(error, ERROR_BYTES, "--context %u is longer than max_position_embeddings, %u",
                  e->desc.context, checkpoint.config.positions);
-    else if (bad)
-        snprintf(error, ERROR_BYTES, "--batch is at most %u", MAX_ROWS - LEAST_CHUNK);
     bad =
         bad || serving_memory_refused(&checkpoint.config, &checkpoint, desc, memory_left(), error);
     if (!bad &&

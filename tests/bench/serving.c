@@ -196,7 +196,7 @@ static figures figures_of(double *values, uint32_t n)
     if (!n) return f;
     qsort(values, n, sizeof *values, by_value);
     for (uint32_t i = 0; i < n; i++) f.mean += values[i] / n;
-    f.p99 = values[(n - 1) * 99 / 100];
+    f.p99 = values[(n * 99 + 99) / 100 - 1];
     return f;
 }
 

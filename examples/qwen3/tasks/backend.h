@@ -7,7 +7,7 @@
        attention tasks      tasks/attention.h, for which it defines dot and add_scaled_vector; or its own, which define
                             ATTENTION_TASKS(TILE_, P), their list, and COMBINE_TASK, the task that combines KV splits
                             where `attend` does not, or NO_TASK
-       kernels.h            versions of tasks that only it has
+       task_sets.h          versions of tasks that only it has
 
    Constants (macros):
        LDS_BYTES                      dynamic LDS of a workgroup, without the weight pipeline
@@ -17,6 +17,7 @@
        MAX_PANEL_TILES                tiles of a panel (the columns that are computed together), at most
        STAGE_K                        k's of a tile that are packed together
        SMALL_M_ROWS                   largest batch of the small-M products
+       SAME_ORDER_ROWS                small-M products of up to so many rows add in the same order
        HAS_LARGE_M                    1: larger batches have products of their own; only device code knows. Those have
                                       LARGE_M_PANEL_TILES and WGMMA_K in place of MAX_PANEL_TILES and STAGE_K
        SPLIT_K_QUADS                  16-byte words of a worker in decoder.split_k
@@ -38,7 +39,7 @@
 
 #if !defined(LDS_BYTES) || !defined(PARTIAL_FLOATS) || !defined(SUM_FLOATS) ||                     \
     !defined(PREFETCHED_ROWS) || !defined(K_ALIGN) || !defined(MAX_PANEL_TILES) ||                 \
-    !defined(STAGE_K) || !defined(SMALL_M_ROWS) || !defined(HAS_LARGE_M) ||                        \
+    !defined(STAGE_K) || !defined(SMALL_M_ROWS) || !defined(SAME_ORDER_ROWS) || !defined(HAS_LARGE_M) ||                        \
     !defined(LARGE_M_PANEL_TILES) || !defined(WGMMA_K) || !defined(SPLIT_K_QUADS) ||               \
     !defined(ROLLED) || !defined(OUTLINED) || !defined(DECODER_DISPATCH)
 #error "tasks/backend.h: the backend lacks a constant"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The decoder as a server: reactive requests beside proactive ones, the policy agent against fifo in the same run
+# (tests/bench/serving.c says what is measured). On an NVIDIA or AMD GPU with the dimensions of Qwen3-8B and random weights,
+# on the CPU with the small model of the tests. Prints tables in Markdown, and leaves them, the figures and the plots in
+# tests/build/bench/serving.md, .tsv, -load.svg and -growth.svg. RESULTS.md has the last ones.
+#
+#   tests/bench/serving.sh [OPTION...]      options of the program: --seconds N of each run (default 15; CPU 5),
+#                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N
+#
+# Needs libjansson and python3. Environment:
+#   FLEET_PLATFORM  hip, cuda or host (default: what is here)
+#   FLEET_ARCH      the GPU to compile for, such as sm_90a (default: the one here)
+#   LIBRARIES       a folder with libjansson's header and libjansson.a, where the system has none
+#   PROGRAM         an executable that is built already
+set -eu
+cd "$(dirname "$0")/../.."
+PATH=$PATH:/usr/local/cuda/bin:/opt/rocm/bin
+out=tests/build/bench
+mkdir -p "$out/model"
+
+platform=${FLEET_PLATFORM:-}
+if [ -z "$platform" ]; then
+    platform=host
+    if command -v nvcc >/dev/null && nvidia-smi -L >/dev/null 2>&1; then platform=cuda; fi
+    if command -v hipcc >/dev/null && [ -e /dev/kfd ]; then platform=hip; fi
+fi
+program=${PROGRAM:-$out/serving}
+include=(-I. ${STB_DS:+-I"$(dirname "$STB_DS")"} ${LIBRARIES:+-I"$LIBRARIES"})
+libraries=(-ljansson)
+if [ -n "${LIBRARIES:-}" ]; then libraries=("$LIBRARIES/libjansson.a"); fi
+cat >"$out/model/config.json" <<'END'
+{
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+  "num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288,
+  "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+  "vocab_size": 151936, "max_position_embeddings": 40960,
+  "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
+  "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
+}
+END
+case $platform in
+host)
+    name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors, small model of the tests"
+    run=(tests/fixtures/qwen3-tiny --batch 8 --seconds 5 --shorten 180)
+    build=("${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast)
+    ;;
+cuda)
+    name="$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1), dimensions of Qwen3-8B, random weights"
+    run=("$out/model" --random-weights)
+    build=(nvcc -x cu -std=c++17 -O3 "-arch=${FLEET_ARCH:-sm_90a}")
+    ;;
+hip)
+    name="AMD GPU, dimensions of Qwen3-8B, random weights"
+    run=("$out/model" --random-weights)
+    build=(hipcc -x hip -std=c++17 -O3 "--offload-arch=${FLEET_ARCH:-native}")
+    ;;
+*)
+    echo "FLEET_PLATFORM is hip, cuda or host" >&2
+    exit 2
+    ;;
+esac
+[ -n "${PROGRAM:-}" ] || "${build[@]}" "${include[@]}" tests/bench/serving.c -o "$program" "${libraries[@]}" -lpthread -lm
+"$program" "${run[@]}" "$@" >"$out/serving.tsv"
+python3 tests/bench/serving.py "$name" "$out/serving.tsv" "$out/serving" | tee "$out/serving.md"
