@@ -39,9 +39,10 @@
 
 #if !defined(LDS_BYTES) || !defined(PARTIAL_FLOATS) || !defined(SUM_FLOATS) ||                     \
     !defined(PREFETCHED_ROWS) || !defined(K_ALIGN) || !defined(MAX_PANEL_TILES) ||                 \
-    !defined(STAGE_K) || !defined(SMALL_M_ROWS) || !defined(SAME_ORDER_ROWS) || !defined(HAS_LARGE_M) ||                        \
-    !defined(LARGE_M_PANEL_TILES) || !defined(WGMMA_K) || !defined(SPLIT_K_QUADS) ||               \
-    !defined(ROLLED) || !defined(OUTLINED) || !defined(DECODER_DISPATCH)
+    !defined(STAGE_K) || !defined(SMALL_M_ROWS) || !defined(SAME_ORDER_ROWS) ||                    \
+    !defined(HAS_LARGE_M) || !defined(LARGE_M_PANEL_TILES) || !defined(WGMMA_K) ||                 \
+    !defined(SPLIT_K_QUADS) || !defined(ROLLED) || !defined(OUTLINED) ||                           \
+    !defined(DECODER_DISPATCH)
 #error "tasks/backend.h: the backend lacks a constant"
 #endif
 
