@@ -566,8 +566,8 @@ FLEET_DEVICE void fleet_producer_throttle(fleet_producer *p, uint32_t cycles);
 /* The index of the stage that is filled next. Where a tile needs adjacent stages in LDS, its producer function first
    fills some with data that no wave reads. */
 FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p);
-/* Waits until the current task's events are complete, so that the producer function may read what other tasks of this
-   launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
+/* Waits until the current task's events are complete, so that the producer function may read, and the producer may
+   copy, what other tasks of this launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
 /* Waits until all tasks of the previous step have ended on all workers, so that the producer function may read, and
    the producer may copy, what tasks of earlier steps of this launch wrote. It does not cover what the task's own
@@ -4090,6 +4090,7 @@ FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p)
             break;
         }
     }
+    fleeti_copies_order();
     return !p->over;
 }
 
@@ -4097,11 +4098,7 @@ FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p)
 {
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
-    if (!p->step) {
-        if (!fleet_producer_await_task(p)) return 0;
-        fleeti_copies_order();
-        return 1;
-    }
+    if (!p->step) return fleet_producer_await_task(p);
     while (!p->step_known && !p->over) {
         if (!fleeti_any((int32_t)(fleeti_poll_device(p->step) - p->step_want) < 0)) {
             /* Acquires what all tasks of the previous step published. Pair: the release in fleeti_notify_all at

@@ -213,7 +213,7 @@ MUTANTS = [
     M("stage: turn acquired", DEVICE, None, "(int32_t)(fleeti_lds_acquire(s->words, FLEETI_PIPELINE_TURN)", "(int32_t)(fleeti_lds_get(s->words, FLEETI_PIPELINE_TURN)"),
     M("stage: turn compared", DEVICE, "fleeti_stages_wait", "fleeti_stage_turn_reached(&s->ring, use)", "1"),
     M("stage: proxy fence", DEVICE, None, '"fence.proxy.async.global;"', '""'),
-    M("stage: proxy fence after the task's events", DEVICE, "fleet_producer_await_step", "if (!fleet_producer_await_task(p)) return 0;\n        fleeti_copies_order();", "if (!fleet_producer_await_task(p)) return 0;"),
+    M("stage: proxy fence after the task's events", DEVICE, "fleet_producer_await_task", "fleeti_copies_order();\n    return !p->over;", "return !p->over;"),
     M("stage: proxy fence after the step", DEVICE, "fleet_producer_await_step", "fleeti_invalidate_device();\n            fleeti_copies_order();", "fleeti_invalidate_device();"),
     M("stage: lanes have read", DEVICE, "fleet_stage_release", "fleet_wave_barrier();"),
     M("stages: lanes have read", DEVICE, "fleet_stages_release", "fleet_wave_barrier();"),

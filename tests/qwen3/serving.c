@@ -434,6 +434,58 @@ static void cancels(test_run *t)
     stand_unload(&o);
 }
 
+/* Requests without end, of all kinds and lengths, of which every eighth is cancelled: each ends once, and has the tokens
+   that it has alone. The records of requests that have ended are used again. */
+static void soak(test_run *t)
+{
+    const char *wanted = getenv("SOAK_REQUESTS");
+    const uint32_t all = wanted ? (uint32_t)atoi(wanted) : getenv("FLEET_DEEP") ? 100000 : 150;
+    static stand o;
+    fleet_server_stats stats;
+    batch last;
+    uint64_t random = 77;
+    uint32_t submitted = 0, checked = 0;
+    serving_desc d = usual(2);
+    if (stand_load(t, &o, fixtures[0])) return;
+    d.decode_rows = 8, d.chunk_rows = 24, d.requests = 24, d.pages = 60, d.mixed_rows = 4;
+    d.workers = 2, d.chiplets = 1;
+    if (stand_open(&o, &d)) return;
+    while (checked < all && !t->failed_here) {
+        uint32_t moved = 0;
+        for (uint32_t i = 0; i < JOBS && !t->failed_here; i++) {
+            job *j = &o.jobs[i];
+            if (j->ended) {
+                if (j->ended == 1 + FLEET_EVENT_FAILED ||
+                    (j->ended == 1 + FLEET_EVENT_FINISHED ? j->n != j->of->n_alone
+                                                          : !j->is_cancelled) ||
+                    memcmp(j->tokens, j->of->alone, j->n * sizeof j->tokens[0]))
+                    test_fail(t, __FILE__, __LINE__, "request %u of %u: end %u, %u tokens", checked,
+                              all, j->ended, j->n);
+                memset(j, 0, sizeof *j);
+                checked++, moved = 1;
+            }
+            if (!j->id && submitted < all &&
+                submit(&o, i, &o.kinds[random_below(&random, KINDS)],
+                       (fleet_class)(random_below(&random, 3) != 0))) {
+                submitted++, moved = 1;
+                if (random_below(&random, 8) == 0)
+                    fleet_server_cancel(&o.s.server, j->id), j->is_cancelled = 1;
+            }
+            if (j->id && !j->is_cancelled && random_below(&random, 1u << 17) == 0)
+                fleet_server_cancel(&o.s.server, j->id), j->is_cancelled = 1;
+        }
+        take_events(&o);
+        if (moved) continue;
+        release_all(&o);
+        pause_us(50);
+    }
+    stand_close(&o, &stats, &last);
+    printf("soak: %u requests in %u iterations, rows stopped between layers %u times\n", checked,
+           stats.iterations, stats.layers_cut);
+    serving_free(&o.s);
+    stand_unload(&o);
+}
+
 #if defined(FLEET_HOST)
 /* A page that begins holds no number of an earlier request: after a run in a cache full of NaN, the pages that were used
    have none. */
@@ -532,6 +584,7 @@ static void tests(test_run *t)
     TEST(each_layer_once);
     TEST(prefixes_are_found);
     TEST(cancels);
+    TEST(soak);
 #if defined(FLEET_HOST)
     TEST(pages_are_cleared);
 #endif

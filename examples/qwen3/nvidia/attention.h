@@ -74,17 +74,6 @@ FLEET_DEVICE void declare_blocks(fleet_producer *producer, const task_args *args
     }
 }
 
-/* Waits until the batch is that of the task: it changes between steps, and where there are gates within a step. */
-FLEET_DEVICE uint32_t await_batch(const task_args *args, fleet_producer *producer)
-{
-    if (!args->has_gates) return fleet_producer_await_step(producer);
-    if (!fleet_producer_await_task(producer)) return 0;
-    /* Orders what the gate and earlier steps stored, which the task's events have published to this warp, before the
-       copies that follow. Pair: the notify of those tasks. */
-    fence_proxy_async();
-    return 1;
-}
-
 /* Declares the task's part of the pipeline. It may read the batch of a later step if the task has
    ended without the pipeline: the split's older blocks are in the cache then, too. first_interval:
    issue interval of the first stages, until the ring is full; 0: that of products. */
@@ -95,7 +84,10 @@ FLEET_DEVICE void declare_attention(const fleet_ctx ctx, const task_args *args,
     const batch *b = d->b;
     const uint32_t kv_heads = d->kv_heads;
     uint32_t splits, items, slow = first_interval ? DECODER_STAGES - 2 : 0;
-    if (!await_batch(args, producer)) return;
+    /* The batch changes between steps, and where there are gates within a step. */
+    if (!(args->has_gates ? fleet_producer_await_task(producer)
+                          : fleet_producer_await_step(producer)))
+        return;
     splits = b->kv_splits, items = splits * kv_heads;
     if (first_interval) fleet_producer_throttle(producer, first_interval);
     fleet_producer_copy(producer, args, sizeof(task_args));
