@@ -1613,11 +1613,96 @@ static void attention_is_near_a_plain_one(test_run *t)
     }
 }
 
+/* Every chunk of k's of every panel has one worker, and every tile of a shared panel one that reduces it, with the layers
+   of all published sizes and of some others, on GPUs of several sizes, whatever panels the layout chooses. */
+typedef struct model_size {
+    uint32_t hidden, heads, kv_heads,
+        ffn; /* heads of 128; ffn: of an expert, where there are experts */
+    uint32_t experts;
+} model_size;
+static void check_division(test_run *t, uint32_t n, uint32_t k, uint32_t panel_tiles,
+                           uint32_t workers)
+{
+    static unsigned char chunk_taken[1 << 20], tile_taken[1 << 14];
+    task_args o;
+    fleet_ctx ctx;
+    uint32_t panels, chunks = ceil_div(k, CHUNK_K), wrong = 0;
+    memset(&o, 0, sizeof o), memset(&ctx, 0, sizeof ctx);
+    o.shape.m = MAX_ROWS, o.shape.n = ceil_div(n, TILE_N) * TILE_N, o.shape.k = k;
+    o.shape.tile_m = MAX_ROWS, o.shape.tile_n = panel_tiles * TILE_N, o.shape.tile_k = BLOCK_K;
+    o.shape.element_bytes = 2, o.shape.split = FLEET_SPLIT_N;
+    o.shape.traversal = FLEET_TRAVERSAL_M_MAJOR;
+    o.first_worker = n % 1000;
+    panels = ceil_div(o.shape.n, o.shape.tile_n);
+    CHECK(panels * chunks <= sizeof chunk_taken && o.shape.n / TILE_N <= sizeof tile_taken);
+    if (t->failed_here) return;
+    memset(chunk_taken, 0, panels * chunks), memset(tile_taken, 0, sizeof tile_taken);
+    for (uint32_t w = 0; w < workers; w++) {
+        large_m_share s;
+        set_worker(&ctx, w, workers);
+        s = large_m_share_of(&o, &ctx);
+        wrong += s.k_splits > workers || s.chunk_end > chunks || s.k_split >= s.k_splits;
+        for (uint32_t panel = s.panel; panel < s.panel_end && !wrong; panel += s.panel_step) {
+            const uint32_t tiles = panel_tiles_at(&o, panel),
+                           end = tiles * (s.k_split + 1) / s.k_splits;
+            wrong += panel >= panels || tiles > panel_tiles;
+            for (uint32_t c = s.chunk; c < s.chunk_end && !wrong; c++)
+                wrong += chunk_taken[panel * chunks + c]++ != 0;
+            for (uint32_t i = tiles * s.k_split / s.k_splits; i < end && !wrong; i++)
+                wrong += tile_taken[panel * panel_tiles + i]++ != 0;
+        }
+    }
+    for (uint32_t i = 0; i < panels * chunks; i++) wrong += !chunk_taken[i];
+    for (uint32_t i = 0; i < o.shape.n / TILE_N; i++) wrong += !tile_taken[i];
+    if (wrong)
+        test_fail(t, __FILE__, __LINE__,
+                  "a layer of %u by %u, in panels of %u tiles, is not divided once by %u workers",
+                  n, k, panel_tiles, workers);
+}
+static void layers_of_all_sizes_are_divided_once(test_run *t)
+{
+    static const model_size sizes[] = {
+        /* published, from 0.6B to 32B, 30B-A3B and 235B-A22B */
+        {1024, 16, 8, 3072, 0},
+        {2048, 16, 8, 6144, 0},
+        {2560, 32, 8, 9728, 0},
+        {4096, 32, 8, 12288, 0},
+        {5120, 40, 8, 17408, 0},
+        {5120, 64, 8, 25600, 0},
+        {2048, 32, 4, 768, 128},
+        {4096, 64, 4, 1536, 128},
+        /* others */
+        {1536, 12, 2, 8960, 0},
+        {3584, 28, 4, 18944, 0},
+        {6144, 48, 8, 16384, 0},
+        {640, 5, 1, 1728, 0},
+        {2048, 16, 16, 704, 48},
+        {6144, 40, 8, 2560, 160},
+    };
+    static const uint32_t workers[] = {132, 114, 108, 78, 60};
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const model_size *m = &sizes[i];
+        const uint32_t q = m->heads * 128, kv = m->kv_heads * 128,
+                       ffn = m->experts ? m->experts : m->ffn;
+        const uint32_t layers[][2] = {{q + 2 * kv, m->hidden},
+                                      {m->hidden, q},
+                                      {m->experts ? ffn : 2 * ffn, m->hidden},
+                                      {m->hidden, m->ffn},
+                                      {151936, m->hidden}};
+        for (uint32_t j = 0; j < 5; j++)
+            for (uint32_t w = 0; w < sizeof workers / sizeof *workers; w++)
+                for (uint32_t panel_tiles = 1;
+                     panel_tiles <= LARGE_M_PANEL_TILES && !t->failed_here; panel_tiles++)
+                    check_division(t, layers[j][0], layers[j][1], panel_tiles, workers[w]);
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(products_are_exact);
     TEST(a_stream_that_ends_is_told);
     TEST(sums_are_in_a_word);
+    TEST(layers_of_all_sizes_are_divided_once);
     TEST(layers_are_near_plain_ones);
     TEST(rows_are_those_of_the_step);
     TEST(attention_is_near_a_plain_one);
