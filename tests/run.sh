@@ -791,7 +791,7 @@ on_gpu() { # FILE NAME COMMAND...
 }
 
 group_cuda() {
-    local file name decoder_arch=sm_90a
+    local file name decoder_arch=-gencode=arch=compute_90a,code=sm_90a
     have_nvcc || {
         skip nvcc "needs nvcc"
         return 0
@@ -804,17 +804,17 @@ group_cuda() {
     program order timeout -k 5 "$(stretched 600)" python3 -B tests/isa/nvidia.py
     ended implementation
     # wgmma is there for 9.0a only.
-    case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) in 9.0*) ;; [1-9]*) decoder_arch=native ;; esac
+    case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) in 9.0*) ;; [1-9]*) decoder_arch=-arch=native ;; esac
     for file in examples/qwen3/qwen3.c examples/serve/serve.c $(gpu_files); do
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
-    [ -z "${FLEET_DEEP:-}" ] || decoder_arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
+    [ -z "${FLEET_DEEP:-}" ] || decoder_arch=-arch=sm_80 check build/qwen3_sm_80 cuda_build examples/qwen3/qwen3.c "$out/qwen3_sm_80"
     for file in examples/qwen3/backend_nvidia.h examples/qwen3/nvidia/*.h; do
         check "alone/$(stem "$file")" nvcc -x cu -std=c++17 -arch=sm_90a -Werror all-warnings -I. "${stb_flags[@]}" -ptx "$file" -o /dev/null
     done
     check one_ring one_ring
     ended build/qwen3
-    [ $decoder_arch != sm_90a ] || check registers cuda_registers "$out/build/qwen3.log"
+    [ $decoder_arch = -arch=native ] || check registers cuda_registers "$out/build/qwen3.log"
     nvidia-smi -L >/dev/null 2>&1 || {
         skip run "needs an NVIDIA GPU"
         return 0
@@ -884,10 +884,10 @@ cuda_build() { # FILE BINARY [OPTION...]
     local archs=("${cuda_archs[@]}")
     if ! nvidia-smi -L >/dev/null 2>&1 && ! everywhere "$1"; then archs=("${cuda_archs[1]}"); fi
     case $1 in
-    # For one architecture alone, whose ring it has (nvidia/pipeline.h).
-    examples/qwen3/*) nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" "${qwen3_libraries[@]}" ;;
+    # For one architecture alone, whose ring it has (nvidia/pipeline.h); -arch=sm_90a would compile it for compute_90 too.
+    examples/qwen3/*) nvcc "${cuda_flags[@]}" "$decoder_arch" --resource-usage -I. "${stb_flags[@]}" "$1" -o "$2" "${@:3}" "${qwen3_libraries[@]}" ;;
     examples/serve/*)
-        nvcc "${cuda_flags[@]}" "-arch=$decoder_arch" -I. "${stb_flags[@]}" "$1" examples/serve/engine_qwen3.c -o "$2" "${serve_libraries[@]}"
+        nvcc "${cuda_flags[@]}" "$decoder_arch" -I. "${stb_flags[@]}" "$1" examples/serve/engine_qwen3.c -o "$2" "${serve_libraries[@]}"
         ;;
     examples/*) nvcc "${cuda_flags[@]}" "${archs[@]}" -I. "${stb_flags[@]}" "$1" -o "$2" ;;
     *)
