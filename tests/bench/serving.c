@@ -11,6 +11,7 @@
              with all requests there at once
    growth    the same reactive load beside 4 and 10 proactive requests in the time of one at full load
    paper     1, 3, 5 reactive beside 6 proactive requests a minute; 15 minutes, shortened by a factor
+   pending   short reactive requests, one at a time, while proactive ones always fill the batch and wait with prompts
    idle      a reactive request at a time: from submission to its first batch, and from a boundary to the host. The clocks
              of host and device are aligned by the tightest bounds of all events; half of their distance is the error */
 #if !defined(_POSIX_C_SOURCE)
@@ -278,9 +279,9 @@ static void close_server(bench *b)
 /* Requests a second, of which a third is reactive, when all are there at once. */
 static double service_rate(bench *b)
 {
-    const uint32_t n = 6 * b->o.batch;
+    uint32_t n = b->o.batch / 2 + 1; /* the first ones warm up */
     double took = 0;
-    for (uint32_t again = 0; again < 2; again++) { /* the first time warms up */
+    for (uint32_t again = 0; again < 2; again++, n = 6 * b->o.batch) {
         b->n = 0, b->random = b->o.seed;
         for (uint32_t i = 0; i < n; i++) {
             memset(&b->records[i], 0, sizeof b->records[i]);
@@ -288,7 +289,7 @@ static double service_rate(bench *b)
         }
         took = run(b, 120);
     }
-    return n / took;
+    return 6 * b->o.batch / took;
 }
 
 /* A request at a time. */
@@ -320,6 +321,63 @@ static void idle_runs(bench *b, const char *policy)
     free(token);
 }
 
+/* Reactive requests, one at a time, while there are always proactive ones in their prompts and in the decode batch. */
+static void pending_runs(bench *b, const char *policy)
+{
+    const struct timespec pause = {0, 20000};
+    const double began = now(), seconds = b->o.seconds;
+    const uint32_t proactive = 2 * b->o.batch;
+    double *pending = (double *)malloc(MOST * sizeof *pending), next = began + seconds / 10;
+    uint32_t n = 0, ended = 0, stopping = 0, left;
+    record *one = &b->records[proactive];
+    figures f;
+    if (!pending) return;
+    memset(b->records, 0, (proactive + 1) * sizeof *b->records);
+    b->n = proactive + 1, b->random = b->o.seed;
+    for (uint32_t i = 0; i <= proactive; i++) b->records[i].ended = 1;
+    do {
+        fleet_server_event e;
+        if (now() - began > seconds && !stopping) {
+            stopping = 1;
+            for (uint32_t i = 0; i < proactive; i++)
+                fleet_server_cancel(&b->s.server, b->records[i].id);
+        }
+        left = 0;
+        for (uint32_t i = 0; i < proactive; i++) {
+            record *r = &b->records[i];
+            if (r->ended && !stopping) {
+                memset(r, 0, sizeof *r);
+                r->a = request_of(b, FLEET_PROACTIVE);
+                if (!submit(b, r)) r->ended = 1;
+            }
+            left += !r->ended;
+        }
+        while (fleet_server_poll(&b->s.server, &e)) take_event(b, &e, &ended);
+        if (one->ended && one->begun && n < MOST) {
+            pending[n++] = (double)one->begun * FLEETI_CLOCK_NS * 1e-9 - one->submitted;
+            next = now() + 0.02 * uniform(b);
+            one->begun = 0;
+        }
+        if (one->ended && !stopping && now() > next) {
+            memset(one, 0, sizeof *one);
+            one->a.priority = FLEET_REACTIVE, one->a.prompt = 16, one->a.tokens = 4;
+            if (!submit(b, one)) one->ended = 1;
+        }
+        left += !one->ended;
+#if defined(FLEET_HOST)
+        nanosleep(&pause, NULL); /* the processors are the device */
+#else
+        (void)pause;
+#endif
+    } while ((!stopping || left) && !b->bad);
+    for (uint32_t i = 0; i < n; i++) pending[i] += (b->least + b->most) / 2;
+    f = figures_of(pending, n);
+    printf("pending\t%s\t%u\t%.1f\t%.1f\t%.1f\n", policy, n, 1e6 * f.mean, 1e6 * f.p99,
+           n ? 1e6 * pending[n - 1] : 0);
+    fflush(stdout);
+    free(pending);
+}
+
 static void fill_trace(bench *b, double reactive, double proactive, double seconds, uint64_t seed)
 {
     b->n = 0, b->random = b->o.seed * 1000003u + seed;
@@ -339,6 +397,7 @@ static int measure_policy(bench *b, fleet_policy_kind policy, double *rate)
         printf("rate\t%.4g\n", *rate);
     }
     idle_runs(b, name);
+    pending_runs(b, name);
     for (uint32_t i = 0; i < 5 && !b->bad; i++) {
         fill_trace(b, loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, s, 1 + i);
         print_run(b, "load", name, loads[i], loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, 4 * s);
@@ -387,7 +446,7 @@ static int load(bench *b)
 
 static int read_options(options *o, int argc, char **argv)
 {
-    o->batch = 32, o->context = 4096, o->seed = 1, o->seconds = 15, o->shorten = 30;
+    o->batch = 16, o->context = 4096, o->seed = 1, o->seconds = 15, o->shorten = 30;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--random-weights")) {
             o->random_weights = 1;
