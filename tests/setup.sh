@@ -47,15 +47,17 @@ quietly() {
     return 1
 }
 
+packages_updated=
 install_packages() {
     if ! may_be_root || ! command -v apt-get >/dev/null; then
         die "missing here (the names are Debian's): $*
 Install that, or run this on a Debian-like system as root or with sudo."
     fi
     printf 'installing %s\n' "$*" >&2
-    # An update that misses one of the user's other sources is no reason to stop: the install tells.
+    # Once in a process. An update that misses one of the user's other sources is no reason to stop: the install tells.
     # shellcheck disable=SC2086
-    as_root $apt update >/dev/null 2>&1 || true
+    [ -n "$packages_updated" ] || as_root $apt update >/dev/null 2>&1 || true
+    packages_updated=yes
     # shellcheck disable=SC2086
     quietly as_root $apt install "$@" || die "apt-get could not install: $*"
 }
