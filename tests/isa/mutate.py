@@ -176,7 +176,7 @@ def main():
                 print("FAIL mutant %s: %s" % (m.label(), what or "survived %d runs of %s" % (tries, m.sim)))
         if not DEEP:
             rows += ["| %s | - | covered by the ISA check: %s | | |" % (m.name, m.why) for m in mutants.MUTANTS if not m.sim]
-        wide = settings(20 if DEEP else 2)
+        wide = settings(20 if DEEP else 1)
         runs[()] |= {(words, setting) for setting in wide for words in TESTS}
         jobs = []
         for flags, folder in clean.items():
