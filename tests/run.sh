@@ -321,21 +321,29 @@ hip_begin() {
 }
 
 compile_hip() {
-    local unit arch made
+    local unit arch
     hip_begin
     hip_run mkdir -p "$out"
-    for unit in fleet fleet_device fleet_sched; do
+    hip_implementation
+    # fleet_sched has the others in it: of these it is whether they can do without.
+    for unit in fleet fleet_device; do
         printf '#define FLEET_IMPLEMENTATION\n#include "%s.h"\n' "$unit" |
             hip_run tee "$out/hip_$unit.c" >/dev/null
-        # The last one has the others in it: of these it is whether they can do without.
-        made="-fsyntax-only -Wno-unused-command-line-argument" # hipcc adds arguments for a linker
-        [ "$unit" != fleet_sched ] || made="-c -o /dev/null"
         for arch in gfx90a gfx942 gfx950; do
-            # shellcheck disable=SC2086
             check "hipcc/$arch/$unit" hip_cc --offload-arch=$arch "${hip_flags[@]}" "${warnings[@]}" \
-                "$out/hip_$unit.c" $made
+                "$out/hip_$unit.c" -fsyntax-only -Wno-unused-command-line-argument # hipcc adds arguments for a linker
         done
     done
+}
+
+# The implementation for all architectures, which the programs of the group hip share, compiled by the first group that
+# wants it: the object is $hip_implemented/implementation.o.
+hip_implemented=
+hip_implementation() {
+    [ -z "$hip_implemented" ] || return 0
+    hip_implemented=$out
+    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
+    check hipcc/implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
 }
 
 # hipcc, at the top of the sources where it is; a root has a stb_ds.h of its own.
@@ -372,7 +380,10 @@ hip_headers() {
 clang19() {
     local side
     for side in "--offload-device-only -S -o /dev/null" "--offload-host-only -fsyntax-only"; do
-        case $1:$side in */engine_qwen3.c:--offload-device*) continue ;; esac # its kernels are those of qwen3.c
+        case ${FLEET_DEEP:+deep}:$1:$side in
+        *:*/engine_qwen3.c:--offload-device*) continue ;; # its kernels are those of qwen3.c
+        :*/qwen3.c:--offload-device*) side="--offload-device-only -fsyntax-only" ;; # machine code takes a quarter of a minute
+        esac
         # shellcheck disable=SC2086
         clang-19 "${hip_flags[@]}" "${warnings[@]}" --offload-arch=gfx942 --rocm-path=tests/build/rocm -nogpulib \
             -I. -Itests "${stb_flags[@]}" $side "$1" || return
@@ -394,10 +405,20 @@ compile_cuda() {
         skip nvcc "needs nvcc"
         return 0
     }
-    for unit in fleet fleet_device fleet_sched; do
+    cuda_implementation
+    for unit in fleet fleet_device; do # fleet_sched has them in it: it is whether they can do without
         check "nvcc/$unit" nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
     done
     check nvcc/stb_copy nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o "$out/nvcc_stb.o"
+}
+
+# As hip_implementation.
+cuda_implemented=
+cuda_implementation() {
+    [ -z "$cuda_implemented" ] || return 0
+    cuda_implemented=$out
+    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
+    check nvcc/implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
 }
 
 # The optimisations and options with which a debugger or another build system comes. Without optimisation, operands of
@@ -418,7 +439,7 @@ compile_otherwise() {
         case ${FLEET_DEEP:+deep}:$name in
         deep:* | :0[1-6]_*) check "gcc/O0/$name" build_run 60 "$out/$name.O0" gcc -std=c11 -O0 -g "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm ;;
         esac
-        case ${FLEET_DEEP:+deep}:$name in deep:* | :01_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
+        case ${FLEET_DEEP:+deep}:$name in deep:* | :01_* | :02_*) ! have_nvcc || check "nvcc/G/$name" cuda_debug "$file" ;; esac
     done
     # The weight pipeline and copies to LDS.
     for file in tests/gpu/stream.c tests/gpu/prefetch.c; do
@@ -440,11 +461,19 @@ hip_otherwise() { # FILE NAME OPTION...
     hip_run env AMDSIM_XCDS=2 AMDSIM_CUS=16 ${hip_runtime:+"LD_LIBRARY_PATH=$hip_runtime"} timeout -k 5 "$(stretched 120)" "$exe"
 }
 
+# Without a GPU, the kernels of the loop of tasks only become PTX: to assemble them for a debugger takes ptxas 25 s.
 cuda_debug() { # FILE
-    local exe
+    local exe gpu=
     exe=$out/$(stem "$1").G
-    nvcc -G -g "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "${stb_flags[@]}" "$1" -o "$exe" || return
-    ! nvidia-smi -L >/dev/null 2>&1 || timeout -k 5 "$(stretched 120)" "$exe"
+    ! nvidia-smi -L >/dev/null 2>&1 || gpu=yes
+    case ${FLEET_DEEP:+deep}$gpu:$1 in
+    :*/02_*.c | *?:*) nvcc -G -g "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "${stb_flags[@]}" "$1" -o "$exe" || return ;;
+    *)
+        nvcc -G -g "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "${stb_flags[@]}" -ptx "$1" -o "$exe.ptx"
+        return
+        ;;
+    esac
+    [ -z "$gpu" ] || timeout -k 5 "$(stretched 120)" "$exe"
 }
 
 # ---- programs on the CPU
@@ -552,10 +581,13 @@ group_model() {
 example_files() { find examples -name '[0-9][0-9]_*.c' | sort; }
 
 group_examples() {
-    local file name
+    local file name flags
     setup_packages gcc:gcc g++:g++
     setup_stb
-    check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="${warnings[*]} ${stb_flags[*]-}" examples/run.sh
+    flags="${warnings[*]} ${stb_flags[*]-}"
+    # In place of the script's -O2, but not of the decoder's -O3: to optimise takes more time than the examples.
+    [ -n "${FLEET_DEEP:-}" ] || flags="$flags -O1"
+    check c11 env FLEET_PLATFORM=host CC=gcc CFLAGS="$flags" examples/run.sh
     # All of them are compiled as C++17 for GPUs, too (clang-19, hip, cuda); here, those that are quick.
     for file in $(example_files); do
         name=$(stem "$file")
@@ -580,7 +612,7 @@ example() {
 
 # The decoder on the CPU; its loader, and what a fuzzer makes of that (deep runs: a million inputs).
 group_qwen3() {
-    local libraries=(-pthread -lm "${qwen3_libraries[@]}") runs=20000 compiler language file
+    local libraries=(-pthread -lm "${qwen3_libraries[@]}") runs=20000 compiler language made file
     setup_packages gcc:gcc g++:g++ clang:clang python3:python3
     setup_stb
     setup_qwen3
@@ -588,10 +620,12 @@ group_qwen3() {
     host_programs < <(c_files tests/qwen3 | grep -v '/fuzz\.c$')
     for compiler in clang g++ clang++; do
         case $compiler in *++) language="-x c++ -std=c++17" ;; *) language="-std=c11" ;; esac
+        # As in the group compile: clang warns of nothing only while it optimises.
+        case $compiler in g++) made="-O1 -c -o /dev/null" ;; *) made=-fsyntax-only ;; esac
         # shellcheck disable=SC2086
         for file in tests/qwen3/checkpoint.c examples/qwen3/qwen3.c; do
-            check "$compiler/$(stem "$file")" $compiler $language -O1 "${warnings[@]}" -I. -Itests "${stb_flags[@]}" \
-                -c "$file" -o /dev/null
+            check "$compiler/$(stem "$file")" $compiler $language $made "${warnings[@]}" -I. -Itests "${stb_flags[@]}" \
+                "$file"
         done
     done
     # Each header alone; those of the GPUs' backends are their compilers' affair.
@@ -664,10 +698,9 @@ group_hip() {
     hip_begin
     hip_run mkdir -p "$out"
     [ -n "${FLEET_HIP_RUNTIME:-}" ] || [ -z "$hip_runtime" ] || simulator_tests
-    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' | hip_run tee "$out/implementation.c" >/dev/null
-    check implementation hip_cc "${hip_flags[@]}" "${warnings[@]}" "${hip_archs[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
+    hip_implementation
     hip_install "${qwen3_packages[@]}"
-    ended implementation
+    out=$hip_implemented ended hipcc/implementation
     for file in examples/qwen3/qwen3.c examples/serve/engine_qwen3.c $(gpu_files); do
         check "build/$(stem "$file")" hip_build "$file" "$out/$(stem "$file")"
     done
@@ -704,7 +737,7 @@ hip_build() { # FILE BINARY
             return
         fi
         hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -Itests -c "$1" -o "$2.o" &&
-            hip_cc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
+            hip_cc "${archs[@]}" "$2.o" "$hip_implemented/implementation.o" -o "$2"
         ;;
     esac
 }
@@ -798,12 +831,11 @@ group_cuda() {
         return 0
     }
     setup_stb
-    printf '#define FLEET_IMPLEMENTATION\n#include "fleet_sched.h"\n' >"$out/implementation.c"
-    check implementation nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/implementation.c" -o "$out/implementation.o"
+    cuda_implementation
     setup_serve
     setup_packages python3:python3
     program order timeout -k 5 "$(stretched 600)" python3 -B tests/isa/nvidia.py
-    ended implementation
+    out=$cuda_implemented ended nvcc/implementation
     # wgmma is there for 9.0a only.
     case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) in 9.0*) ;; [1-9]*) decoder_arch=-arch=native ;; esac
     for file in examples/qwen3/qwen3.c examples/serve/serve.c $(gpu_files); do
@@ -899,7 +931,7 @@ cuda_build() { # FILE BINARY [OPTION...]
             return
         fi
         nvcc "${cuda_flags[@]}" "${archs[@]}" -DFLEET_TEST_LINKED -I. -Itests "${stb_flags[@]}" -c "$1" -o "$2.o" &&
-            nvcc "${archs[@]}" "$2.o" "$out/implementation.o" -o "$2"
+            nvcc "${archs[@]}" "$2.o" "$cuda_implemented/implementation.o" -o "$2"
         ;;
     esac
 }
