@@ -97,7 +97,7 @@ static task_args *append_product(chain *c, const char *name, uint32_t layer, uin
     task_args *task = append_task(c, name, layer, tile, FLEET_LEVEL_DEVICE);
     const layout as = tile == task_args_linear ? layout_of(c->m, n, k) : single_layout_of(n, k);
     task->shape = linear_shape_of(n, k, as.panel_tiles);
-    task->panel_bytes = panel_bytes_of(&as);
+    task->panel_bytes = panel_bytes_of(&as), task->inner_k = as.inner_k;
     task->first_worker = c->panels;
     c->panels += panels_of(&as);
     task->weights = weights;

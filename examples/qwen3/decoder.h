@@ -35,6 +35,17 @@ typedef struct sampling_desc {
     uint32_t stream; /* sequences with the same seed and another stream draw independently */
 } sampling_desc;
 
+/* A block of rows of one sequence, whose queries attend together; and a step of the kernel that takes prompts
+   (nvidia/prefill.h). */
+typedef struct prefill_block {
+    uint32_t row, rows; /* its first row in the step, and how many it has */
+    uint32_t position, table_row;
+} prefill_block;
+typedef struct prefill_step {
+    uint32_t rows, first;         /* and its first row in prefill_rows */
+    uint32_t blocks, first_block; /* likewise in prefill_blocks */
+} prefill_step;
+
 typedef struct decoder {
     uint32_t hidden, heads, kv_heads, head_dim, vocab, context;
     uint32_t group; /* query heads per KV head */
@@ -88,6 +99,10 @@ typedef struct decoder {
     fleet_table *table;
     float *parked_h, *parked_squares;
     act_t *parked_x;
+    /* Of the kernel that takes prompts, else null. */
+    const prefill_step *prefill;
+    const token_row *prefill_rows;
+    const prefill_block *prefill_blocks;
 } decoder;
 
 /* Rows that may be parked: those that decode, and a chunk of each class. */
@@ -100,6 +115,7 @@ typedef struct __attribute__((aligned(16))) task_args { /* a weight pipeline may
     uint32_t first_worker; /* the worker that takes the first panel */
     const bf16 *weights;   /* packed, panel after panel; experts one after the other */
     uint32_t panel_bytes;  /* bytes of a packed panel */
+    uint32_t inner_k;      /* k's of a column that are neighbours in a panel (packing.h) */
     const act_t *x;        /* [rows][shape.k] */
     uint32_t x_low;        /* offset of the low bf16 term from the high one; 0: there is one term */
     uint32_t rmsnorm;      /* 1: the sums are divided by the root mean square of x */

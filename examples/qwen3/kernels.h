@@ -21,6 +21,10 @@ FLEET_KERNEL(decode_large_m, large_m, THREADS)
     FLEET_STATIC_WORKER_LOOP(large_m);
 }
 #define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_large_m)
+FLEET_KERNEL(prefill, prefill_set, PREFILL_THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(prefill_set);
+}
 #else
 #define LARGE_M_KERNEL FLEET_KERNEL_OF(decode_static)
 #endif

@@ -9,10 +9,7 @@
 #ifndef QWEN3_SESSION_H
 #define QWEN3_SESSION_H
 
-#include "buffers.h"
-#include "graph.h"
-#include "kernels.h"
-#include "page_table.h"
+#include "prefill.h"
 
 #include <time.h>
 
@@ -44,6 +41,9 @@ typedef struct session_desc {
        same bits whatever is decoded beside it, and in whichever chunks its prompt is taken (README.md, Numerics).
        0: chosen for each step, for speed */
     uint32_t split_blocks;
+    /* rows of the steps that take prompts before the launch that decodes, at most (prefill.h); 0: as many as are fast,
+       and for few tokens none */
+    uint32_t prefill_rows;
     fleet_placement placement;
     uint64_t seed;
     fleet_host_desc host;
@@ -74,6 +74,7 @@ typedef struct session {
     fleet_state state;
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
+    prefill_run prefill;
     /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet */
     int32_t *generated;
     uint32_t interrupted; /* 1: another thread has called session_interrupt */
@@ -116,7 +117,12 @@ static int session_buffers(session *s)
     if (!mem->counts && session_generated_memory(s)) return -1;
     d->tokens = (int32_t *)memory_get(mem, "tokens", (uint64_t)n * (s->desc.context + 1) * 4);
     d->page_table = (uint32_t *)memory_get(mem, "page table", (uint64_t)d->pages * 4);
-    return decoder_buffers(d, mem, s->m, &desc);
+    if (decoder_buffers(d, mem, s->m, &desc)) return -1;
+    if (!s->desc.split_blocks)
+        s->prefill.max_rows =
+            prefill_rows_of(s->m, s->desc.prefill_rows, (uint64_t)n * s->desc.context);
+    if (s->prefill.max_rows) prefill_buffers(&s->prefill, mem, d, s->m);
+    return mem->error[0] ? -1 : 0;
 }
 
 /* Ends the launch that session_run waits for, from another thread. What was generated stays. */
@@ -250,11 +256,15 @@ static int session_batch(session *s, const request *requests, uint32_t n)
         q->limit = (int32_t)(r->steps && r->steps < s->desc.steps ? r->steps : s->desc.steps);
     }
     b->split_blocks = s->desc.split_blocks;
-    if (session_pages(s, requests, n)) return -1;
+    return session_pages(s, requests, n);
+}
+/* The first step of the launch that decodes. */
+static void session_first_step(session *s)
+{
+    batch *b = &s->first;
     batch_next(b, MAX_ROWS, s->d.max_splits, s->m->config.kv_heads, b->workers);
     s->summary = summary_of(s, *b);
     s->steps = s->desc.launch ? s->desc.launch : s->summary.steps;
-    return 0;
 }
 
 static int session_upload_sampling(session *s, const request *requests)
@@ -265,6 +275,16 @@ static int session_upload_sampling(session *s, const request *requests)
     return fleet_to_device(s->d.sampling, all, s->first.sequences * sizeof all[0], NULL)
                ? session_fail(s, "sampling", "cannot be copied to the device")
                : 0;
+}
+
+/* Leaves the prompts to launches of their own, where these are faster. */
+static int session_prefill(session *s, const int32_t *tokens, uint32_t line)
+{
+    const uint32_t rows = prefill_tokens(&s->first);
+    if (!s->prefill.max_rows || rows < (s->desc.prefill_rows ? 1 : MAX_ROWS)) return 0;
+    s->prefill.rows = rows, s->first.prompt_rows += rows;
+    return prefill_prepare(&s->prefill, &s->memory, s->m, &s->first, tokens, line, &s->pages,
+                           &s->topology);
 }
 
 static int session_upload_tokens(session *s, const request *requests)
@@ -279,9 +299,11 @@ static int session_upload_tokens(session *s, const request *requests)
         for (uint32_t t = 0; t < r->n_forced && r->n_prompt + t < line; t++)
             tokens[i * line + r->n_prompt + t] = (int32_t)r->forced[t];
     }
+    bad = session_prefill(s, tokens, line);
+    session_first_step(s);
     batch_pages(&s->first, s->pages.row, s->pages.row_pages, 0, 1);
     batch_tokens(&s->first, tokens, line, 0, 1);
-    bad = fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
+    bad = bad || fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
                           NULL) ||
           fleet_to_device((void *)(uintptr_t)s->d.page_table, s->pages.row,
                           (size_t)s->pages.pages * 4, NULL) ||
@@ -376,8 +398,11 @@ static int session_run(session *s)
     d.host = s->desc.host;
     d.finish = 1; /* `next` ends the launch when all sequences have ended */
     if (s->trace_made) d.trace = &s->trace;
-    status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
-                          s->device_tasks);
+    status = prefill_launch(&s->prefill);
+    if (!status)
+        status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
+                              s->device_tasks);
+    if (!status) status = prefill_wait(&s->prefill);
     if (!status) status = fleet_state_wait(&s->state, NULL);
     interrupted =
         status == FLEET_ERROR_ABORTED && __atomic_load_n(&s->interrupted, __ATOMIC_ACQUIRE);
@@ -420,6 +445,7 @@ static void session_generated(const session *s, int32_t *generated, uint32_t *co
 
 static void session_free(session *s)
 {
+    prefill_free(&s->prefill);
     if (s->trace_made) fleet_trace_free(&s->trace);
     if (s->state_made) fleet_state_free(&s->state);
     if (s->image_made) fleet_image_free(&s->image);

@@ -12,6 +12,7 @@
 
 #if defined(FLEET_CUDA)
 #include "nvidia/attention.h"
+#include "nvidia/prefill.h"
 #include "nvidia/wgmma.h"
 #else
 #include "tasks/attention.h"
@@ -44,6 +45,12 @@ typedef task_args large_m;
 typedef task_args served_large_m;
 DECODER_DISPATCH(large_m, LARGE_M_TASKS, LARGE_M_STREAMS)
 DECODER_DISPATCH(served_large_m, SERVED_LARGE_M_TASKS, LARGE_M_STREAMS)
+
+/* The tasks that take prompts, numbered like those that decode (prefill.h). */
+#define PREFILL_TASKS(TILE_, P)                                                                    \
+    TILE_(P, prefill_embed) TILE_(P, prefill_linear) TILE_(P, prefill_attend) TILE_(P, prefill_heads)
+typedef task_args prefill_set;
+FLEET_DISPATCH(prefill_set, PREFILL_TASKS)
 #endif
 
 #endif /* QWEN3_TASK_SETS_H */

@@ -20,6 +20,7 @@ typedef struct model {
     uint64_t step_bytes; /* weights that a step of one row reads */
     uint32_t workers;    /* workers of the device */
     uint32_t large_m;    /* 1: layers are packed for large-M products */
+    uint32_t has_prefill; /* 1: a kernel of its own takes prompts (prefill.h) */
     device_memory memory;
     uint32_t refused; /* 1: the checkpoint is at fault */
     char error[ERROR_BYTES];
@@ -152,26 +153,24 @@ static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, co
     return to;
 }
 
-/* Asks whether the device's code has large-M products: only that code knows what it was compiled
-   for. */
-FLEET_GLOBAL(1) void ask_large_m(uint32_t *has)
+/* Asks whether the device's code has large-M products, and tasks that take prompts: only that code knows what it was
+   compiled for. */
+FLEET_GLOBAL(1) void ask_wgmma(uint32_t *has)
 {
-    *has = HAS_LARGE_M;
+    has[0] = HAS_LARGE_M, has[1] = HAS_PREFILL;
 }
-FLEET_THUNK1(ask_large_m, uint32_t *)
-static uint32_t device_has_large_m(model *m)
+FLEET_THUNK1(ask_wgmma, uint32_t *)
+static void device_has_wgmma(model *m, uint32_t *has)
 {
-    uint32_t has = 0;
     void *to = NULL, *args[1];
     fleet_kernel_desc desc = fleet_kernel_desc_default();
     args[0] = &to;
     desc.blocks = desc.threads = 1;
-    if (fleet_device_alloc(&to, sizeof has) ||
-        fleet_kernel_launch(FLEET_KERNEL_OF(ask_large_m), args, &desc) ||
-        fleet_to_host(&has, to, sizeof has, NULL))
+    if (fleet_device_alloc(&to, 2 * sizeof *has) ||
+        fleet_kernel_launch(FLEET_KERNEL_OF(ask_wgmma), args, &desc) ||
+        fleet_to_host(has, to, 2 * sizeof *has, NULL))
         snprintf(m->error, ERROR_BYTES, "the device does not answer");
     fleet_device_free(to);
-    return has;
 }
 
 /* The part of model_load that needs no device memory. */
@@ -180,13 +179,15 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
 {
     const qwen3_config *c = config;
     const uint32_t q = c->heads * c->head_dim;
+    uint32_t has[2] = {0, 0};
     memset(m, 0, sizeof *m);
     m->config = *c;
     m->memory.error = m->error;
     m->workers = device_workers();
-    m->large_m =
-        schedule == FLEET_SCHEDULE_STATIC && sequences > SMALL_M_ROWS && device_has_large_m(m);
+    if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
+    m->large_m = has[0] && sequences > SMALL_M_ROWS;
     m->ffn = padded(c->ffn, BLOCK_K), m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
+    m->has_prefill = has[1] && !c->experts && prefill_suits(c->hidden, q, m->ffn);
     if (c->hidden % BLOCK_K || q % BLOCK_K || c->head_dim % VECTOR || c->head_dim > MAX_HEAD_DIM ||
         c->experts_per_token > MAX_TOP_K) {
         snprintf(m->error, ERROR_BYTES,

@@ -255,6 +255,34 @@ FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns
                      : SUMS_96
                      : "l"(rows), "l"(columns));
 }
+#define NAMES_128                                                                                  \
+    NAMES_90 NAMES_30(9, 10, 11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define SUMS_128 SUMS_96, SUMS_24(96), SUMS_4(120), SUMS_4(124)
+#define WGMMA_N256_K16(offset)                                                                     \
+    "add.s64 rows,%128," #offset ";\nadd.s64 columns,%129," #offset ";\n"                          \
+    "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128                            \
+    "},rows,columns,1,1,1,0,0;\n"
+/* The same for 256 and for 128 columns. */
+FLEET_DEVICE void wgmma_m64n256k64(float *d, wgmma_desc rows, wgmma_desc columns)
+{
+    __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_N256_K16(0) WGMMA_N256_K16(2)
+                         WGMMA_N256_K16(32) WGMMA_N256_K16(34) "}"
+                     : SUMS_128
+                     : "l"(rows), "l"(columns));
+}
+#define NAMES_64 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) "%60,%61,%62,%63"
+#define SUMS_64 SUMS_24(0), SUMS_24(24), SUMS_4(48), SUMS_4(52), SUMS_4(56), SUMS_4(60)
+#define WGMMA_N128_K16(offset)                                                                     \
+    "add.s64 rows,%64," #offset ";\nadd.s64 columns,%65," #offset ";\n"                            \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64                             \
+    "},rows,columns,1,1,1,0,0;\n"
+FLEET_DEVICE void wgmma_m64n128k64(float *d, wgmma_desc rows, wgmma_desc columns)
+{
+    __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_N128_K16(0) WGMMA_N128_K16(2)
+                         WGMMA_N128_K16(32) WGMMA_N128_K16(34) "}"
+                     : SUMS_64
+                     : "l"(rows), "l"(columns));
+}
 #else
 #define HAS_WGMMA 0
 #endif
