@@ -43,8 +43,8 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
     p->d.h = (float *)memory_get(mem, "prompts", rows * d->hidden * 4);
     /* The products read all rows of a tile: those that do not exist must have memory. */
     p->d.x = (act_t *)memory_get(mem, "prompts", rows * d->hidden * sizeof(act_t));
-    p->d.squares = (float *)memory_get(
-        mem, "prompts", rows * ceil_div(d->hidden, SQUARED_COLUMNS) * sizeof(float));
+    p->d.squares = (float *)memory_get(mem, "prompts",
+                                       rows * ceil_div(d->hidden, SQUARED_COLUMNS) * sizeof(float));
     p->d.qkv = (float *)memory_get(mem, "prompts", rows * (q + 2 * kv) * 4);
     p->d.attended = (act_t *)memory_get(mem, "prompts", rows * q * sizeof(act_t));
     p->d.gated = (act_t *)memory_get(mem, "prompts", rows * m->ffn * sizeof(act_t));
@@ -100,8 +100,8 @@ static int later_keys(const void *a, const void *b)
 
 /* Lays out the prompts of `b` from their positions on, but for their last tokens, and moves the positions there. tokens:
    [sequences][line]. 0, or -1: no memory is left. */
-static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b,
-                           const int32_t *tokens, uint32_t line, const page_table *pages)
+static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b, const int32_t *tokens,
+                           uint32_t line, const page_table *pages)
 {
     const uint32_t block_rows = PREFILL_QUERIES / p->d.group;
     uint32_t in_step = 0;
@@ -127,8 +127,8 @@ static int prefill_lay_out(prefill_layout *l, const prefill_run *p, batch *b,
                 const uint32_t position = (uint32_t)s->position + r;
                 row->sequence = (int32_t)i, row->position = (int32_t)position;
                 row->token = tokens[(size_t)i * line + position];
-                row->page = pages->row[(size_t)s->table_row * pages->row_pages +
-                                       position / PAGE_TOKENS];
+                row->page =
+                    pages->row[(size_t)s->table_row * pages->row_pages + position / PAGE_TOKENS];
             }
             s->position += (int32_t)n, in_step += n;
             step->rows = in_step, step->blocks++;
@@ -162,7 +162,8 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     prefill_layout l;
     fleet_graph *g;
     fleet_status status = FLEET_OK;
-    if (prefill_lay_out(&l, p, b, tokens, line, pages)) prefill_fail(mem->error, "no memory is left");
+    if (prefill_lay_out(&l, p, b, tokens, line, pages))
+        prefill_fail(mem->error, "no memory is left");
     if (!mem->error[0]) {
         p->steps = l.n_steps;
         p->d.prefill = (const prefill_step *)memory_copy(mem, "prompts", l.steps,

@@ -303,7 +303,8 @@ static int session_upload_tokens(session *s, const request *requests)
     session_first_step(s);
     batch_pages(&s->first, s->pages.row, s->pages.row_pages, 0, 1);
     batch_tokens(&s->first, tokens, line, 0, 1);
-    bad = bad || fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
+    bad = bad ||
+          fleet_to_device((void *)(uintptr_t)s->d.tokens, tokens, (size_t)n * line * sizeof *tokens,
                           NULL) ||
           fleet_to_device((void *)(uintptr_t)s->d.page_table, s->pages.row,
                           (size_t)s->pages.pages * 4, NULL) ||

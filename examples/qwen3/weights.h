@@ -17,9 +17,9 @@ typedef struct model {
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
-    uint64_t step_bytes; /* weights that a step of one row reads */
-    uint32_t workers;    /* workers of the device */
-    uint32_t large_m;    /* 1: layers are packed for large-M products */
+    uint64_t step_bytes;  /* weights that a step of one row reads */
+    uint32_t workers;     /* workers of the device */
+    uint32_t large_m;     /* 1: layers are packed for large-M products */
     uint32_t has_prefill; /* 1: a kernel of its own takes prompts (prefill.h) */
     device_memory memory;
     uint32_t refused; /* 1: the checkpoint is at fault */

@@ -16,18 +16,19 @@
 #include "attention.h"
 #include "../backend_nvidia.h"
 
-#define PREFILL_QUERIES 128u  /* of a block of attention */
-#define PREFILL_ROWS 2048u    /* rows of a step, at most */
+#define PREFILL_QUERIES 128u /* of a block of attention */
+#define PREFILL_ROWS 2048u   /* rows of a step, at most */
 #define PREFILL_TILE_ROWS 128u
-#define PREFILL_CONSUMERS 8u  /* warps */
-#define PREFILL_PRODUCERS 4u  /* warps: one issues a copy in 60 cycles, too slowly for tensor cores */
+#define PREFILL_CONSUMERS 8u /* warps */
+#define PREFILL_PRODUCERS                                                                          \
+    4u /* warps: one issues a copy in 60 cycles, too slowly for tensor cores */
 #define PREFILL_WARPS (PREFILL_CONSUMERS + PREFILL_PRODUCERS)
 #define PREFILL_THREADS (PREFILL_WARPS * 32)
-#define PREFILL_K WGMMA_K     /* k's of a stage */
+#define PREFILL_K WGMMA_K                            /* k's of a stage */
 #define PREFILL_GROUP_BYTES (VECTOR * PREFILL_K * 2) /* eight rows or columns of a stage */
-#define PREFILL_LDS_OWN (4u << 10) /* arguments, mbarriers, alignment */
+#define PREFILL_LDS_OWN (4u << 10)                   /* arguments, mbarriers, alignment */
 #define PREFILL_LDS_BYTES ((192u << 10) + PREFILL_LDS_OWN)
-#define SQUARED_COLUMNS 128u  /* columns whose squares are added up together */
+#define SQUARED_COLUMNS 128u /* columns whose squares are added up together */
 
 #if HAS_PREFILL
 
@@ -224,7 +225,8 @@ FLEET_DEVICE float add_residual(const task_args *task, const float *sum, float *
         const float a = h[i].value[0] + sum[i * 4], b = h[i].value[1] + sum[i * 4 + 1];
         if (!is_row || c >= d->hidden) continue;
         store_vec2(to + (first + i) * 8, a, b);
-        store_act_pair(d->x + act_at(row, c, d->hidden), a * norm[i].value[0], b * norm[i].value[1]);
+        store_act_pair(d->x + act_at(row, c, d->hidden), a * norm[i].value[0],
+                       b * norm[i].value[1]);
         squares += a * a + b * b;
     }
     return squares;
@@ -268,8 +270,9 @@ FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sum, cons
                 float squares = 0;
                 UNROLLED
                 for (uint32_t i = 0; i < SQUARED_COLUMNS / 8; i += LOADED)
-                    squares += add_residual(task, sum + (part * (SQUARED_COLUMNS / 8) + i) * 4 + h * 2,
-                                            to, r, column, part * (SQUARED_COLUMNS / 8) + i, is_row);
+                    squares +=
+                        add_residual(task, sum + (part * (SQUARED_COLUMNS / 8) + i) * 4 + h * 2, to,
+                                     r, column, part * (SQUARED_COLUMNS / 8) + i, is_row);
                 squares += shuffle_xor(squares, 1);
                 squares += shuffle_xor(squares, 2);
                 if (is_row && fleet_lane() % 4 == 0 &&
@@ -286,9 +289,9 @@ FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, u
 {
     const prefill_tiles t = prefill_tiles_of(task, rows, width);
     const uint32_t stage_bytes = (16 + width / VECTOR) * PREFILL_GROUP_BYTES;
-    const uint32_t workers = ctx->tile_num * ctx->slices,
-                   wave = warp_uniform(fleet_wave_id());
-    prefill_ring r = ring_open(ctx, 0, (PREFILL_LDS_BYTES - PREFILL_LDS_OWN) / stage_bytes, stage_bytes);
+    const uint32_t workers = ctx->tile_num * ctx->slices, wave = warp_uniform(fleet_wave_id());
+    prefill_ring r =
+        ring_open(ctx, 0, (PREFILL_LDS_BYTES - PREFILL_LDS_OWN) / stage_bytes, stage_bytes);
     for (uint32_t i = ctx->slice + ctx->tile_index * ctx->slices; i < t.tiles; i += workers) {
         const uint32_t row = i % t.across * PREFILL_TILE_ROWS, column = i / t.across * width;
         if (wave >= PREFILL_CONSUMERS) {
@@ -390,8 +393,7 @@ FLEET_TILE(prefill_heads, task_args)
         const token_row *row = d->prefill_rows + step->first + r;
         const uint32_t position = (uint32_t)row->position;
         float *from = d->qkv + (size_t)r * width + head * dim;
-        const roped_head t =
-            rmsnorm_rope(d, from, is_key ? args->k_norm : args->q_norm, position);
+        const roped_head t = rmsnorm_rope(d, from, is_key ? args->k_norm : args->q_norm, position);
         if (j >= half) continue;
         if (is_key) {
             kv_t *page = kv_page(d, args->cache, head - d->heads, row->page);
@@ -631,8 +633,8 @@ FLEET_TILE(prefill_attend, task_args)
         const prefill_block b = d->prefill_blocks[step->first_block + i / d->kv_heads];
         const uint32_t head = i % d->kv_heads;
         if (wave < PREFILL_CONSUMERS)
-            flash_consume(d, &ring, &b, b.row, head,
-                          (kv_t *)(void *)(stages - PREFILL_QUERY_BYTES), stages);
+            flash_consume(d, &ring, &b, b.row, head, (kv_t *)(void *)(stages - PREFILL_QUERY_BYTES),
+                          stages);
         else if (wave == PREFILL_CONSUMERS)
             flash_produce(task, &ring, &b, head);
     }

@@ -255,8 +255,7 @@ FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns
                      : SUMS_96
                      : "l"(rows), "l"(columns));
 }
-#define NAMES_128                                                                                  \
-    NAMES_90 NAMES_30(9, 10, 11) "%120,%121,%122,%123,%124,%125,%126,%127"
+#define NAMES_128 NAMES_90 NAMES_30(9, 10, 11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define SUMS_128 SUMS_96, SUMS_24(96), SUMS_4(120), SUMS_4(124)
 #define WGMMA_N256_K16(offset)                                                                     \
     "add.s64 rows,%128," #offset ";\nadd.s64 columns,%129," #offset ";\n"                          \
