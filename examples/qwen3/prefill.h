@@ -13,6 +13,9 @@
 #include "kernels.h"
 #include "page_table.h"
 
+/* Tokens for which the launches of their own pay: more than one step of the other launch takes. */
+#define PREFILL_LEAST MAX_ROWS
+
 typedef struct prefill_run {
     uint32_t max_rows; /* of a step; 0: the launch that decodes takes the prompts */
     uint32_t rows, steps;
@@ -54,7 +57,8 @@ static void prefill_buffers(prefill_run *p, device_memory *mem, const decoder *d
 static uint32_t prefill_rows_of(const model *m, uint32_t wanted, uint64_t tokens)
 {
     const uint32_t rows = wanted && wanted < PREFILL_ROWS ? wanted : PREFILL_ROWS;
-    if (!m->has_prefill) return 0;
+    /* A block has the queries of at least one row. */
+    if (!m->has_prefill || m->config.heads / m->config.kv_heads > PREFILL_QUERIES) return 0;
     return tokens < rows ? (uint32_t)tokens : rows;
 }
 

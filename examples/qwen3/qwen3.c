@@ -25,7 +25,8 @@
 
 typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
-    uint32_t batch, chiplets, steps, context, share_prefixes, random_weights, bench, help;
+    uint32_t batch, chiplets, steps, context, prefill_rows, share_prefixes, random_weights, bench,
+        help;
     uint32_t chat, no_thinking, ignore_eos, top_k, seed;
     float temperature, top_p, min_p;
 } options;
@@ -78,6 +79,9 @@ static const char usage[] =
     "first one\n"
     "  --context N         tokens that the cache of a sequence has room for (default: as many as "
     "are needed)\n"
+    "  --prefill-rows N    rows of a step that takes prompts, at most, where a kernel of its own "
+    "does\n"
+    "                      (NVIDIA; default: as many as are fast)\n"
     "  --schedule NAME     static (default), chiplet, dynamic, auto, or unfused: a barrier between "
     "all grids\n"
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
@@ -87,7 +91,7 @@ static const char usage[] =
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits;\n"
-    "                      with --schedule and --chiplets only\n"
+    "                      with --schedule, --chiplets and --prefill-rows only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
     "  --help\n"
@@ -138,6 +142,7 @@ static const option known[] = {
     {"--chiplets", OPTION_COUNT, offsetof(options, chiplets), 1},
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
+    {"--prefill-rows", OPTION_COUNT, offsetof(options, prefill_rows), 1},
     {"--share-prefixes", OPTION_FLAG, offsetof(options, share_prefixes), 0},
     {"--top-k", OPTION_COUNT, offsetof(options, top_k), 0},
     {"--seed", OPTION_COUNT, offsetof(options, seed), 0},
@@ -766,7 +771,7 @@ static int run(program *a, int argc, char **argv)
     }
     a->desc.chiplets = a->o.chiplets, a->desc.context = a->o.context;
     a->desc.steps = a->o.steps ? a->o.steps : TOKEN_STEPS;
-    a->desc.draws = a->o.temperature > 0;
+    a->desc.prefill_rows = a->o.prefill_rows, a->desc.draws = a->o.temperature > 0;
     if (a->desc.draws && !a->o.seed) {
         a->o.seed = 1 + (uint32_t)(1e3 * now()) % MAX_COUNT;
         fprintf(stderr, "seed %u\n", a->o.seed);

@@ -281,7 +281,7 @@ static int session_upload_sampling(session *s, const request *requests)
 static int session_prefill(session *s, const int32_t *tokens, uint32_t line)
 {
     const uint32_t rows = prefill_tokens(&s->first);
-    if (!s->prefill.max_rows || rows < (s->desc.prefill_rows ? 1 : MAX_ROWS)) return 0;
+    if (!s->prefill.max_rows || rows < (s->desc.prefill_rows ? 1 : PREFILL_LEAST)) return 0;
     s->prefill.rows = rows, s->first.prompt_rows += rows;
     return prefill_prepare(&s->prefill, &s->memory, s->m, &s->first, tokens, line, &s->pages,
                            &s->topology);

@@ -343,7 +343,8 @@ FLEET_TILE(prefill_linear, task_args)
     const task_args *task = prefill_args(&ctx, args);
     const uint32_t rows = prefill_step_of(&ctx, &task->d)->rows;
     FLEET_UNUSED(at);
-    if (prefill_width(task, rows, prefill_workers(&ctx)) == 256)
+    /* not tile_num, in which chiplets may differ: all workers must choose the same */
+    if (prefill_width(task, rows, task->d.chiplets * task->d.workers) == 256)
         prefill_product(&ctx, task, rows, 256);
     else
         prefill_product(&ctx, task, rows, 128);
