@@ -72,7 +72,8 @@ typedef struct warp {
     lane_elements elements[2][LANES];
 } warp;
 
-#define LDS_ROOM 131072u /* the workgroup's LDS before the stages */
+#define LDS_ROOM 262144u /* the workgroup's LDS before the stages */
+#define MAX_WARPS 12u /* of a workgroup; those that take prompts have more than those that decode */
 #define MAX_GROUPS_RUNNING 4u
 
 /* An mbarrier. */
@@ -82,7 +83,7 @@ typedef struct lds_count {
 } lds_count;
 
 typedef struct workgroup {
-    warp warps[MAX_WAVES];
+    warp warps[MAX_WARPS];
     pthread_barrier_t block, multipliers;
     uint32_t any[2], meetings;
     char *lds; /* LDS_ROOM, then the stages */
@@ -176,12 +177,15 @@ static void set_worker(fleet_ctx *ctx, uint32_t number, uint32_t workers)
     ctx->tile_index = number / chiplets, ctx->tile_num = workers / chiplets;
 }
 
+static uint32_t threads_of_group = THREADS;
+
 /* Runs some workgroups at a time, from number `first` on. Their LDS holds NaN at first. They share
    args. */
 static void launch(lane_function function, void *args, uint32_t first, uint32_t groups,
                    uint32_t workers)
 {
-    static lane_thread lanes[MAX_GROUPS_RUNNING][THREADS];
+    static lane_thread lanes[MAX_GROUPS_RUNNING][MAX_WARPS * LANES];
+    const uint32_t threads = threads_of_group;
     memset(lanes, 0, sizeof lanes);
     for (uint32_t n = 0; n < groups; n++) {
         workgroup *g = &groups_running[n];
@@ -191,13 +195,13 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
         memset(g->counts, 0, sizeof g->counts);
         memset(g->any, 0, sizeof g->any);
         g->stream = stream_of(n);
-        pthread_barrier_init(&g->block, NULL, THREADS);
+        pthread_barrier_init(&g->block, NULL, threads);
         pthread_barrier_init(&g->multipliers, NULL, 4 * LANES);
-        for (uint32_t i = 0; i < MAX_WAVES; i++)
+        for (uint32_t i = 0; i < MAX_WARPS; i++)
             pthread_barrier_init(&g->warps[i].meet, NULL, LANES);
-        for (uint32_t i = 0; i < THREADS; i++) {
+        for (uint32_t i = 0; i < threads; i++) {
             lane_thread *lane = &lanes[n][i];
-            lane->ctx.thread = i, lane->ctx.threads = THREADS;
+            lane->ctx.thread = i, lane->ctx.threads = threads;
             set_worker(&lane->ctx, first + n, workers);
             lane->ctx.group = FLEET_BLOCK, lane->ctx.epoch = step;
             lane->ctx.lds = lds, lane->ctx.lds_bytes = lds_bytes();
@@ -207,8 +211,8 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
     }
     for (uint32_t n = 0; n < groups; n++) {
         workgroup *g = &groups_running[n];
-        for (uint32_t i = 0; i < THREADS; i++) pthread_join(lanes[n][i].thread, NULL);
-        for (uint32_t i = 0; i < MAX_WAVES; i++) pthread_barrier_destroy(&g->warps[i].meet);
+        for (uint32_t i = 0; i < threads; i++) pthread_join(lanes[n][i].thread, NULL);
+        for (uint32_t i = 0; i < MAX_WARPS; i++) pthread_barrier_destroy(&g->warps[i].meet);
         pthread_barrier_destroy(&g->block);
         pthread_barrier_destroy(&g->multipliers);
         for (uint32_t i = 0; i < LDS_ROOM / 8; i++)
@@ -224,6 +228,12 @@ static struct readable {
     uint32_t rows, width;
     const uint8_t *marked; /* [rows] */
 } may_read;
+
+/* What bulk copies may read beside these. */
+static struct copied {
+    const uint16_t *from;
+    size_t values;
+} may_copy;
 
 /* Whether `count` values may be loaded at once: from one row, and aligned. */
 static int may_load(const uint16_t *at, uint32_t count)
@@ -451,8 +461,11 @@ FLEET_DEVICE void fence_proxy_async(void) {}
 FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint32_t count)
 {
     const struct readable *r = &may_read;
+    const int is_row = from >= r->from && from + bytes / 2 <= r->from + (size_t)r->rows * r->width;
+    const int is_more =
+        from >= may_copy.from && from + bytes / 2 <= may_copy.from + may_copy.values;
     if ((uintptr_t)from % 16 || to % 16 || bytes % 16 || to + bytes > lds_bytes() ||
-        from < r->from || from + bytes / 2 > r->from + (size_t)r->rows * r->width)
+        !(is_row || is_more))
         complain("copies what it was not given, or to where it may not", bytes);
     else
         memcpy(my_group->lds + to, from, bytes);
@@ -522,10 +535,10 @@ static float of_operand(wgmma_desc o, uint32_t row, uint32_t k)
 }
 /* Rows after these may be arbitrary: their sums become NaN, so that using them is noticed. */
 static uint32_t rows_there;
-FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
+static void multiply_k64(float *d, uint32_t n, wgmma_desc rows, wgmma_desc columns)
 {
-    const uint32_t first = emulated_wave_id() * 16 + emulated_lane() / 4;
-    for (uint32_t i = 0; i < 96; i++) {
+    const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
+    for (uint32_t i = 0; i < n / 2; i++) {
         const uint32_t row = first + i / 2 % 2 * 8;
         if (row >= rows_there) d[i] = NAN;
         for (uint32_t k = 0; k < 64 && row < rows_there; k++) {
@@ -535,6 +548,18 @@ FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns
                     of_operand(c, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k % 32);
         }
     }
+}
+FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
+{
+    multiply_k64(d, 192, rows, columns);
+}
+FLEET_DEVICE void wgmma_m64n256k64(float *d, wgmma_desc rows, wgmma_desc columns)
+{
+    multiply_k64(d, 256, rows, columns);
+}
+FLEET_DEVICE void wgmma_m64n128k64(float *d, wgmma_desc rows, wgmma_desc columns)
+{
+    multiply_k64(d, 128, rows, columns);
 }
 
 FLEET_DEVICE float shuffle_xor(float x, uint32_t bits)
@@ -759,11 +784,12 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_store_relaxed_device emulated_store_relaxed
 #define DECODER_STAGES RING
 #include "examples/qwen3/nvidia/attention.h"
+#include "examples/qwen3/nvidia/prefill.h"
 #include "examples/qwen3/nvidia/wgmma.h"
 
 static uint32_t lds_bytes(void)
 {
-    return LDS_BYTES;
+    return threads_of_group == THREADS ? LDS_BYTES : PREFILL_LDS_BYTES;
 }
 
 /* ---- products ---- */
@@ -1613,6 +1639,283 @@ static void attention_is_near_a_plain_one(test_run *t)
     }
 }
 
+/* ---- prompts ---- */
+
+typedef struct prefill_case {
+    uint32_t rows, k, columns, workers;
+    uint32_t panel_tiles, inner_k; /* of the packed weights */
+    uint32_t epilogue;
+} prefill_case;
+
+static void run_prefill_linear(const fleet_ctx *ctx, void *args)
+{
+    const fleet_status status = prefill_linear(*ctx, (const task_args *)args);
+    if (status) complain("a tile fails with status", (uint32_t)status);
+}
+static void launch_prefill(lane_function function, void *args, uint32_t workers)
+{
+    threads_of_group = PREFILL_THREADS, rows_there = UINT32_MAX, complaint[0] = 0;
+    streams_clear(STAGE_BYTES);
+    for (uint32_t i = 0; i < workers; i++) launch(function, args, i, 1, workers);
+    threads_of_group = THREADS;
+}
+
+/* Numbers are whole and sums exact, but for the norm. Rows that do not exist are NaN. */
+static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t number)
+{
+    const uint32_t rows = p->rows, all = ceil_div(rows, PREFILL_TILE_ROWS) * PREFILL_TILE_ROWS;
+    const uint32_t k = p->k, n = p->columns, padded = ceil_div(k, K_ALIGN) * K_ALIGN;
+    const uint32_t tile = p->panel_tiles * TILE_N, panels = ceil_div(n, tile);
+    const uint32_t is_residual = p->epilogue == EPILOGUE_RESIDUAL, hidden = is_residual ? n : k,
+                   parts = ceil_div(hidden, SQUARED_COLUMNS);
+    uint16_t *x = halves((size_t)all * k), *weights = halves((size_t)panels * tile * padded);
+    uint16_t *next = halves((size_t)all * n);
+    float *plain = floats_of((size_t)n * k), *floats = floats_of((size_t)all * n);
+    float *h = floats_of((size_t)all * n), *before = floats_of((size_t)all * n);
+    float *norm = floats_of(n), *squares = floats_of((size_t)all * parts);
+    uint8_t *marked = (uint8_t *)malloc((size_t)all * k / BLOCK_K);
+    prefill_step step_of = {rows, 0, 0, 0};
+    double *wants = (double *)calloc(n, sizeof *wants);
+    static task_args o;
+    if (!marked || !wants) abort();
+    memset(marked, 1, (size_t)all * k / BLOCK_K);
+    memset(weights, 0, (size_t)panels * tile * padded * 2);
+    memset(&o, 0, sizeof o);
+    o.shape.n = n, o.shape.k = k, o.shape.tile_n = tile, o.inner_k = p->inner_k;
+    o.panel_bytes = tile * padded * 2, o.weights = weights, o.x = x, o.epilogue = p->epilogue;
+    o.rmsnorm = !is_residual, o.floats = floats, o.acts = next, o.norm = norm;
+    o.columns = p->epilogue == EPILOGUE_SILU ? n / 2 : n;
+    o.d.hidden = hidden, o.d.eps = 1e-6f, o.d.prefill = &step_of;
+    o.d.chiplets = 1, o.d.workers = p->workers;
+    o.d.h = h, o.d.x = next, o.d.squares = squares;
+    for (uint32_t i = 0; i < n; i++) norm[i] = 1 + whole_number() / 16;
+    for (uint32_t i = 0; i < rows * n; i++) before[i] = h[i] = whole_number();
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < k; i++) {
+            const float value = whole_number();
+            float *sum = &squares[r * parts + i / SQUARED_COLUMNS];
+            x[act_at(r, i, k)] = bf16_of_float(value);
+            if (!is_residual) *sum = (i % SQUARED_COLUMNS ? *sum : 0) + value * value;
+        }
+    for (uint32_t c = 0; c < n; c++)
+        for (uint32_t i = 0; i < k; i++) {
+            const uint32_t left = n / TILE_N - c / tile * p->panel_tiles;
+            const uint32_t tiles =
+                p->inner_k == WGMMA_K && left < p->panel_tiles ? left : p->panel_tiles;
+            plain[c * k + i] = whole_number();
+            weights[c / tile * (o.panel_bytes / 2) + weight_at(c % tile, i, tiles, p->inner_k)] =
+                bf16_of_float(plain[c * k + i]);
+        }
+    memset(&may_read, 0, sizeof may_read);
+    may_read.from = x, may_read.rows = all * k / BLOCK_K, may_read.width = BLOCK_K;
+    may_read.marked = marked;
+    may_copy.from = weights, may_copy.values = (size_t)panels * tile * padded;
+    launch_prefill(run_prefill_linear, &o, p->workers);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
+    for (uint32_t r = 0; r < rows; r++) {
+        double all_squares = 0;
+        float squared = 0;
+        for (uint32_t i = 0; i < k; i++) {
+            const double value = (double)float_of_bf16(x[act_at(r, i, k)]);
+            all_squares += value * value;
+        }
+        for (uint32_t c = 0; c < n && !t->failed_here; c++) {
+            float got = floats[r * n + c];
+            double want = 0, room;
+            for (uint32_t i = 0; i < k; i++)
+                want += (double)float_of_bf16(x[act_at(r, i, k)]) * (double)plain[c * k + i];
+            if (is_residual) {
+                got = h[r * n + c], want += (double)before[r * n + c];
+                CHECK_INT(next[act_at(r, c, n)], bf16_of_float(got * norm[c]));
+                squared += got * got;
+                if (c % SQUARED_COLUMNS == SQUARED_COLUMNS - 1 || c == n - 1) {
+                    CHECK(fabsf(squares[r * parts + c / SQUARED_COLUMNS] - squared) <=
+                          1e-5f * squared);
+                    squared = 0;
+                }
+            } else {
+                want /= sqrt(all_squares / k + 1e-6);
+            }
+            room = is_residual ? 0 : 1e-4 * (1 + fabs(want));
+            if (p->epilogue == EPILOGUE_SILU) {
+                const uint32_t to = c / TILE_N * (TILE_N / 2) + c % (TILE_N / 2);
+                const double gate = wants[c < TILE_N / 2 ? 0 : c - TILE_N / 2];
+                wants[c] = want;
+                if (c % TILE_N < TILE_N / 2) continue;
+                want *= gate / (1 + exp(-gate));
+                room = 0x1p-8 * fabs(want) + 1e-3 * (1 + fabs(gate));
+                got = float_of_bf16(next[act_at(r, to, o.columns)]);
+            }
+            if (!(fabs((double)got - want) <= room))
+                test_fail(t, __FILE__, __LINE__, "case %u: row %u, column %u is %g, expected %g",
+                          number, r, c, (double)got, want);
+        }
+    }
+    free(x), free(weights), free(next), free(plain), free(floats), free(h), free(before);
+    free(norm), free(squares), free(marked), free(wants);
+    may_copy.values = 0;
+}
+
+/* Tiles of 256 and of 128 columns, whole ones and not; rows of one tile and of two, and fewer than a group; both layouts
+   of weights, with panels that tiles cut and a last one that is narrower. */
+static void prompts_products_are_exact(test_run *t)
+{
+    static const prefill_case cases[] = {
+        {5, 64, 16, 1, 1, STAGE_K, EPILOGUE_STORE},
+        {129, 320, 272, 2, 3, STAGE_K, EPILOGUE_STORE},
+        {70, 192, 512, 1, 12, WGMMA_K, EPILOGUE_SILU},
+        {20, 128, 160, 2, 2, STAGE_K, EPILOGUE_RESIDUAL},
+        {131, 64, 480, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL},
+    };
+    drawn = 5;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_part() && i != 3) continue;
+        check_prefill_linear(t, &cases[i], i);
+        if (t->failed_here) return;
+    }
+}
+
+static void run_prefill_heads(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_heads(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static void run_prefill_attend(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_attend(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+
+typedef struct prefill_attention {
+    uint32_t head_dim, heads, kv_heads, workers;
+    uint32_t position[SEQUENCES], rows[SEQUENCES];
+} prefill_attention;
+
+static void check_prefill_attention(test_run *t, const prefill_attention *c, uint32_t number)
+{
+    const uint32_t dim = c->head_dim, width = (c->heads + 2 * c->kv_heads) * dim;
+    const uint32_t group = c->heads / c->kv_heads, rows = c->rows[0] + c->rows[1];
+    const uint32_t block_rows = PREFILL_QUERIES / group;
+    const size_t values = (size_t)ceil_div(rows, 8) * 8 * c->heads * dim;
+    float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
+    float *qkv = floats_of(rows * width);
+    uint32_t table[SEQUENCES * TABLE_PAGES], n_rows = 0, n_blocks = 0;
+    token_row *row = (token_row *)calloc(rows, sizeof *row);
+    prefill_block *blocks = (prefill_block *)calloc(rows, sizeof *blocks);
+    prefill_step step_of = {rows, 0, 0, 0};
+    decoder_and_op a;
+    if (!row || !blocks) abort();
+    memset(&a, 0, sizeof a);
+    a.b.sequences = SEQUENCES;
+    for (uint32_t i = 0; i < SEQUENCES; i++) a.b.sequence[i].position = (int32_t)c->position[i];
+    fill_page_table(&a, table);
+    for (uint32_t i = 0; i < SEQUENCES; i++)
+        for (uint32_t r = 0; r < c->rows[i]; r++, n_rows++) {
+            const uint32_t line = a.b.sequence[i].table_row;
+            prefill_block *block = &blocks[n_blocks - (r % block_rows != 0)];
+            if (r % block_rows == 0) {
+                n_blocks++;
+                block->row = n_rows, block->table_row = line, block->position = c->position[i] + r;
+            }
+            block->rows++;
+            row[n_rows].sequence = (int32_t)i, row[n_rows].position = (int32_t)(c->position[i] + r);
+            row[n_rows].page = table[line * TABLE_PAGES + (c->position[i] + r) / PAGE_TOKENS];
+        }
+    step_of.blocks = n_blocks;
+    a.d.head_dim = dim, a.d.heads = c->heads, a.d.kv_heads = c->kv_heads, a.d.context = CONTEXT;
+    a.d.group = group, a.d.root = 1 / sqrtf((float)dim), a.d.eps = 1e-6f, a.d.b = &a.b;
+    a.d.rope = rope, a.d.prefill = &step_of, a.d.prefill_rows = row, a.d.prefill_blocks = blocks;
+    a.d.qkv = floats_of(rows * width), a.d.attended = halves(values);
+    a.o.q_norm = q_norm, a.o.k_norm = k_norm, a.o.cache = halves(layer_cache_size(&a.d));
+    for (uint32_t i = 0; i < CONTEXT * dim / 2; i++) {
+        const float angle = fraction(3);
+        rope[2 * i] = cosf(angle), rope[2 * i + 1] = sinf(angle);
+    }
+    for (uint32_t i = 0; i < dim; i++) q_norm[i] = fraction(3), k_norm[i] = fraction(2);
+    for (uint32_t i = 0; i < rows * width; i++) qkv[i] = a.d.qkv[i] = fraction(2);
+    fill_cache(&a);
+    a.o.d = a.d;
+    may_copy.from = a.o.cache, may_copy.values = layer_cache_size(&a.d);
+    memset(&may_read, 0, sizeof may_read);
+    launch_prefill(run_prefill_heads, &a.o, c->workers);
+    if (!complaint[0]) launch_prefill(run_prefill_attend, &a.o, c->workers);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "case %u: %s", number, complaint);
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t head = 0; head < c->heads && !t->failed_here; head++) {
+            const uint32_t sequence = (uint32_t)row[r].sequence,
+                           position = (uint32_t)row[r].position;
+            double want[MAX_HEAD_DIM], size[MAX_HEAD_DIM];
+            if (head % group == 0)
+                check_appended(t, &a, qkv + r * width, head / group, sequence, position);
+            plain_attention(want, size, &a, sequence, head / group, qkv + r * width + head * dim,
+                            position);
+            for (uint32_t i = 0; i < dim; i++) {
+                const double got =
+                    (double)float_of_act(a.d.attended[act_at(r, head * dim + i, c->heads * dim)]);
+                if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 0x1p-8 * fabs(want[i]) + 1e-6))
+                    test_fail(t, __FILE__, __LINE__,
+                              "case %u: row %u, head %u, value %u is %g, expected %g", number, r,
+                              head, i, got, want[i]);
+            }
+        }
+    free(a.o.cache), free(a.d.attended), free(a.d.qkv), free(qkv), free(k_norm), free(q_norm);
+    free(rope), free(row), free(blocks);
+    may_copy.values = 0;
+}
+
+/* Heads of different sizes, groups that divide a block of queries and that do not, one block and several, sequences that
+   begin within a page, and more pages than the producer loads at once. */
+static void prompts_attention_is_near_a_plain_one(test_run *t)
+{
+    static const prefill_attention cases[] = {
+        {16, 2, 1, 1, {0, 0}, {1, 70}},
+        {128, 4, 1, 1, {30, 0}, {35, 3}},
+        {40, 8, 1, 2, {545, 3}, {2, 30}},
+        {64, 5, 1, 1, {14, 0}, {40, 0}},
+    };
+    drawn = 6;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_part() && i) continue;
+        check_prefill_attention(t, &cases[i], i);
+        if (t->failed_here) return;
+    }
+}
+
+static void run_prefill_embed(const fleet_ctx *ctx, void *args)
+{
+    if (prefill_embed(*ctx, (const task_args *)args)) complain("a tile fails", 0);
+}
+static void prompts_are_embedded(test_run *t)
+{
+    enum { ROWS = 9, HIDDEN = 192, TOKENS = 7, PARTS_OF_ROW = 2 };
+    static task_args o;
+    static token_row row[ROWS];
+    static bf16 embedding[TOKENS * HIDDEN];
+    static float h[ROWS * HIDDEN] __attribute__((aligned(16))), squares[ROWS * PARTS_OF_ROW];
+    static float norm[HIDDEN] __attribute__((aligned(16)));
+    static act_t x[2 * VECTOR * HIDDEN] __attribute__((aligned(16)));
+    prefill_step step_of = {ROWS, 0, 0, 0};
+    drawn = 7;
+    memset(&o, 0, sizeof o);
+    o.d.hidden = HIDDEN, o.d.embedding = embedding, o.d.h = h, o.d.x = x, o.d.squares = squares;
+    o.d.prefill = &step_of, o.d.prefill_rows = row, o.norm = norm;
+    for (uint32_t i = 0; i < HIDDEN; i++) norm[i] = 1 + whole_number() / 16;
+    for (uint32_t i = 0; i < TOKENS * HIDDEN; i++) embedding[i] = bf16_of_float(whole_number());
+    for (uint32_t r = 0; r < ROWS; r++) row[r].token = (int32_t)draw(TOKENS);
+    launch_prefill(run_prefill_embed, &o, 2);
+    if (complaint[0]) test_fail(t, __FILE__, __LINE__, "%s", complaint);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        float squared = 0;
+        for (uint32_t c = 0; c < HIDDEN; c++) {
+            const float want = float_of_bf16(embedding[(uint32_t)row[r].token * HIDDEN + c]);
+            CHECK(h[r * HIDDEN + c] == want);
+            CHECK_INT(x[act_at(r, c, HIDDEN)], bf16_of_float(want * norm[c]));
+            squared += want * want;
+            if (c % SQUARED_COLUMNS < SQUARED_COLUMNS - 1 && c < HIDDEN - 1) continue;
+            CHECK(squares[r * PARTS_OF_ROW + c / SQUARED_COLUMNS] == squared);
+            squared = 0;
+        }
+    }
+}
+
 /* Every chunk of k's of every panel has one worker, and every tile of a shared panel one that reduces it, with the layers
    of all published sizes and of some others, on GPUs of several sizes, whatever panels the layout chooses. */
 typedef struct model_size {
@@ -1706,6 +2009,9 @@ static void list(test_run *t)
     TEST(layers_are_near_plain_ones);
     TEST(rows_are_those_of_the_step);
     TEST(attention_is_near_a_plain_one);
+    TEST(prompts_are_embedded);
+    TEST(prompts_products_are_exact);
+    TEST(prompts_attention_is_near_a_plain_one);
 }
 
 TEST_MAIN(list)
