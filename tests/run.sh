@@ -861,6 +861,8 @@ group_cuda() {
     for name in $(checkpoints); do
         ! succeeded build/qwen3 || program "$name" cuda_decoder qwen3 "$name" "$schedules"
         ! succeeded build/qwen3_large_m || program "$name" cuda_decoder qwen3_large_m "$name" static
+        ! succeeded build/qwen3 || program "$name-prompts" cuda_prompts qwen3 "$name"
+        ! succeeded build/qwen3_large_m || program "$name-prompts-large-m" cuda_prompts qwen3_large_m "$name"
     done
     for file in $(gpu_files); do
         name=$(stem "$file")
@@ -912,6 +914,14 @@ cuda_decoder() { # PROGRAM CHECKPOINT SCHEDULES
     local schedule
     for schedule in $3; do
         decoder_verdict "$1/$schedule" timeout -k 5 "$(stretched 60)" "$out/$1" "$2" --check "$2/expected.json" --schedule "$schedule"
+    done
+}
+
+# Prompts in chunks of these sizes, by the kernel that takes them.
+cuda_prompts() { # PROGRAM CHECKPOINT
+    local rows
+    for rows in 1 7 64 2048; do
+        decoder_verdict "$1/$rows" timeout -k 5 "$(stretched 60)" "$out/$1" "$2" --check "$2/expected.json" --prefill-rows "$rows"
     done
 }
 
