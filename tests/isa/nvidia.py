@@ -43,6 +43,7 @@ CONSUMERS = r"barrier\.cta\.red\.or\.pred q,2,128"
 PRODUCTS = [r"wgmma\.fence\.sync", r"wgmma\.mma_async", r"wgmma\.commit_group", r"wgmma\.wait_group\.sync\.aligned\s+1"]
 ALL_PRODUCTS = r"wgmma\.wait_group\.sync\.aligned\s+0"
 SUMS_PUT = r"st\.shared\.v2\.[uf]32"
+LDS_GET4, STORE_ACTS = r"ld\.shared\.v4", r"st\.(global\.)?v[24]\.[uf]"
 
 # What comes after what in each path: data, what publishes it, what carries that; or how often it is there at least, where
 # the compiler's order of the branches is not that of the path.
@@ -117,6 +118,11 @@ PATHS = {
     "zero_missing_rows_path": [r"st\.shared\.v4", PROXIES],
     "consume_chunks_path": [CONSUMERS, FULL, *PRODUCTS, COUNTED, ALL_PRODUCTS, COUNTED],
     # With a tile's k's of its own, then with shared ones.
+    "ring_open_path": [r"mbarrier\.init", r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster", PROXIES, BAR],
+    "produce_tile_path": [FULL, EXPECT, WARP, BULK, BULK],
+    "consume_tile_path": [FULL, *PRODUCTS, COUNTED, ALL_PRODUCTS, COUNTED],
+    "flash_produce_path": [FULL, EXPECT, BULK],
+    "flash_consume_path": [r"st\.shared\.v4", WARP, FULL, LDS_GET4, WARP, COUNTED, STORE_ACTS, WARP],
     "multiply_large_m_path": [PROXIES, CONSUMERS, *PRODUCTS, ALL_PRODUCTS, PROXIES, BULK, BAR, SUMS_PUT, BAR, LDS_GET, CONSUMERS, SUMS_PUT, FLAGGED,
                        FLAGGED_LOAD, BAR, COPY, FLAGGED_LOAD, COPIED, BAR, LDS_GET, BAR],
     "attend_split_path": [BAR, r"st\.shared\.u32", BAR, r"ld\.shared\.v4", ARRIVE, BAR, r"st\.shared\.v4", BAR, r"ld\.shared\.f32", FLAGGED],
@@ -140,7 +146,7 @@ class M(mutants.Mutant):
 
 
 QWEN3 = os.path.join("examples", "qwen3")
-ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx"))
+ATTENTION, LARGE_M, SMALL_M, PIPELINE, INSTRUCTIONS, PREFILL = (os.path.join(QWEN3, "nvidia", n + ".h") for n in ("attention", "wgmma", "mma", "pipeline", "ptx", "prefill"))
 # Files with paths, and nvcc's options.
 UNITS = {
     DEVICE: ("nvidia_kernels.c", ["-arch=sm_90"]),
@@ -329,6 +335,15 @@ MUTANTS = [
     M("attention: heads are there", ATTENTION, "attend_split", "fleet_barrier(ctx);\n        attend_blocks(", "attend_blocks("),
     M("attention: heads are read", ATTENTION, "attend_split", "if (!l.q_is_separate) fleet_barrier(ctx);\n        if (kv_group", "if (kv_group"),
     M("attention: sums are there", ATTENTION, "attend_split", "fleet_barrier(ctx);\n        combine_waves(", "combine_waves("),
+    # examples/qwen3: prompts
+    M("prompts: proxy fence before the copies", PREFILL, "ring_open", "fence_proxy_async();"),
+    M("prompts: stage is free", PREFILL, "produce_tile", "if (r->use) mbar_wait(ring_free(r), r->use - 1);"),
+    M("prompts: stage is there", PREFILL, "consume_tile", "mbar_wait(ring_full(r), r->use);"),
+    M("prompts: wait but for the last", PREFILL, "consume_tile", "wgmma_wait_but_last();"),
+    M("prompts: stage given back", PREFILL, "consume_tile", "mbar_arrive_if(used, used != 0);"),
+    M("prompts: wait for all", PREFILL, "consume_tile", "wgmma_wait_all();"),
+    M("prompts: page is free", PREFILL, "flash_produce", "if (ring->use) mbar_wait(ring_free(ring), ring->use - 1);"),
+    M("prompts: lanes have read the page", PREFILL, "flash_consume", "fleet_wave_barrier(); /* all lanes have read the stage */"),
 ]
 
 

@@ -2,6 +2,7 @@
    kernel of its own, named after the function: tests/isa/nvidia.py looks at their PTX. For sm_90a,
    which has wgmma. */
 #include "examples/qwen3/nvidia/attention.h"
+#include "examples/qwen3/nvidia/prefill.h"
 #include "examples/qwen3/nvidia/wgmma.h"
 
 #define PATH(function) extern "C" __global__ void function##_path
@@ -91,6 +92,33 @@ PATH(consume_chunks)(weight_source source, row_stages u, float *to, uint32_t til
     consume_chunks(&source, &u, warp_uniform(fleet_wave_id()), sum, tiles);
     for (uint32_t i = 0; i < LARGE_M_PANEL_TILES * TILE_SUMS; i++)
         to[threadIdx.x * 96 + i] = sum[i];
+}
+
+/* ---- prompts ---- */
+
+PATH(ring_open)(fleet_ctx ctx, prefill_ring *to)
+{
+    const fleet_ctx c = in_lds(ctx);
+    *to = ring_open(&c, 0, 4, 32768);
+}
+PATH(produce_tile)(task_args task, prefill_ring r)
+{
+    produce_tile(&task, &r, 0, 0, 128);
+}
+PATH(consume_tile)(task_args task, prefill_ring r, float *to)
+{
+    float sum[64];
+    consume_tile(&task, &r, sum, 128);
+    for (uint32_t i = 0; i < 64; i++) to[threadIdx.x * 64 + i] = sum[i];
+}
+PATH(flash_produce)(task_args task, prefill_ring r, prefill_block b)
+{
+    flash_produce(&task, &r, &b, 0);
+}
+PATH(flash_consume)(fleet_ctx ctx, decoder d, prefill_ring r, prefill_block b)
+{
+    char *const lds = (char *)in_lds(ctx).lds;
+    flash_consume(&d, &r, &b, 0, 0, (kv_t *)(void *)lds, lds + PREFILL_QUERY_BYTES);
 }
 
 /* ---- whole tiles ---- */
