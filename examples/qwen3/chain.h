@@ -6,6 +6,8 @@
 #include "task_sets.h"
 #include "weights.h"
 
+typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
+
 /* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits, not each session draws, and only a
    server has gates. */
 static uint32_t count_tasks(const model *m)
