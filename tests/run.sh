@@ -729,7 +729,12 @@ hip_build() { # FILE BINARY
     if [ -n "$hip_runtime" ] && ! everywhere "$1"; then archs=(--offload-arch=gfx942); fi
     case $1 in
     examples/qwen3/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" "${qwen3_libraries[@]}" ;;
-    examples/serve/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" -c "$1" -o "$2.o" ;;
+    # Machine code, which is mostly the decoder's again, in deep runs only.
+    examples/serve/*)
+        local what=(-fsyntax-only -Wno-unused-command-line-argument) # hipcc adds arguments for a linker
+        [ -z "${FLEET_DEEP:-}" ] || what=(-c -o "$2.o")
+        hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" "${what[@]}"
+        ;;
     examples/*) hip_cc "${hip_flags[@]}" "${warnings[@]}" "${archs[@]}" "$1" -o "$2" ;;
     *)
         if is_whole "$1"; then
@@ -839,7 +844,7 @@ group_cuda() {
     # wgmma is there for 9.0a only.
     case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) in 9.0*) ;; [1-9]*) decoder_arch=-arch=native ;; esac
     for file in examples/qwen3/qwen3.c examples/serve/serve.c $(gpu_files); do
-        # The server has the decoder's kernels, which take a minute. hipcc compiles it in any case.
+        # The server has the decoder's kernels, which take a minute. hipcc checks it in any case.
         case ${FLEET_DEEP:+deep}:$file in :examples/serve/*) nvidia-smi -L >/dev/null 2>&1 || continue ;; esac
         check "build/$(stem "$file")" cuda_build "$file" "$out/$(stem "$file")"
     done
