@@ -2338,7 +2338,8 @@ FLEET_DEVICE void fleeti_pipeline_begun(fleeti_worker *w)
         fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_POST, fleeti_pipeline_number(w));
     }
     /* Releases to the producer that all waves have read the stages of the task before: the barrier that ended it is
-       past. Pair: fleeti_producer_task_ended (edge 21). */
+       past; and what this task's events published, which its wait has acquired. Pairs: fleeti_producer_task_ended,
+       fleet_producer_await_task (edge 21). */
     if (fleeti_thread_lane(w->self) == 0)
         fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_BEGUN, fleeti_pipeline_number(w));
 }
@@ -7794,8 +7795,11 @@ fleet_status fleet_server_submit(fleet_server *s, const fleet_request *r, fleet_
     fleet_status status;
     uint32_t generation;
     if (!s || !s->desk || !r || !ticket || !r->prompt) return FLEET_ERROR_NULL;
-    if (s->desc.words && !r->words) return FLEET_ERROR_NULL;
     ticket->id = 0, ticket->field = NULL, ticket->fits = 0;
+    if (s->desc.words && !r->words) {
+        ticket->field = "words";
+        return FLEET_ERROR_NULL;
+    }
     if ((status = fleeti_check_request(&s->desc, r, ticket))) return status;
     if (__atomic_load_n(&s->desk->stop.word, __ATOMIC_RELAXED) ||
         __atomic_load_n(&s->desk->ended, __ATOMIC_RELAXED))

@@ -988,6 +988,25 @@ static void request_that_fails_takes_no_other_with_it(test_run *t)
     run_with(t, NULL, one_fails);
 }
 
+/* Where requests have words, one without them is refused by the name of the field. */
+static void requests_need_their_words(test_run *t)
+{
+    const uint32_t prompt[1] = {1}, words[2] = {2, 3};
+    fleet_server_desc d = fleet_server_desc_default();
+    fleet_server server;
+    fleet_ticket ticket;
+    fleet_request r;
+    memset(&r, 0, sizeof r);
+    d.words = 2;
+    CHECK_INT(fleet_server_create(&server, &d, NULL), FLEET_OK);
+    if (t->failed_here) return;
+    r.priority = FLEET_REACTIVE, r.prompt = prompt, r.prompt_tokens = r.max_tokens = 1;
+    CHECK_INT(fleet_server_submit(&server, &r, &ticket), FLEET_ERROR_NULL);
+    CHECK_TEXT(ticket.field, "words");
+    r.words = words;
+    CHECK_INT(fleet_server_submit(&server, &r, &ticket), FLEET_OK);
+    fleet_server_free(&server);
+}
 static void refused(test_run *t, sim *s)
 {
     fleet_ticket ticket;
@@ -1263,6 +1282,7 @@ static void all(test_run *t)
     TEST(requests_of_a_launch_that_failed_get_its_status);
     TEST(request_that_fails_takes_no_other_with_it);
     TEST(request_that_never_fits_is_refused_with_what_would);
+    TEST(requests_need_their_words);
     TEST(pages_are_kept_for_reactive_requests);
     TEST(aged_request_gets_pages_in_a_flood);
     TEST(prompt_that_begins_alike_reuses_whole_pages);
