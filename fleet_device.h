@@ -147,9 +147,10 @@
           release  fleeti_stage_release: waits for the reads     acquire  fleeti_stage_is_free     red  A stage; S stages
        20 a task's place in the ring. The producer -> the consumers     carrier  the entry's tag
           release  fleeti_producer_begin_task: store     acquire  fleeti_pipeline_begins     red  tests/gpu/stream.c
-       21 the current task has ended. The tile's reads -> the producer     carrier  begun
-          release  fleeti_pipeline_begun, after the barrier that ends the task     acquire  fleeti_producer_task_ended
-          red      tests/gpu/stream.c, stages_left_unread; S stages
+       21 the current task has begun, or the one before has ended. What its events published; the tile's reads -> the producer
+          release  fleeti_pipeline_begun, after the wait for the events and the barrier that ended the task before
+          carrier  begun     acquire  fleet_producer_await_task, then fleeti_copies_order; fleeti_producer_task_ended
+          red      N stage: proxy fence after the task's events; tests/gpu/stream.c, stages_left_unread; S stages
        22 flagged data: results with the task's tag in the same 16-byte store, which is read as a whole. It orders nothing;
           the reader polls until the tag is its own. Not in the headers; examples/qwen3:
           store_kv_partial, store_split_k, share_scales -> combine_kv_splits, add_partials, load_scales
@@ -4090,6 +4091,8 @@ FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p)
             break;
         }
     }
+    /* What the task's events have published is there for the copies that follow, too. Pair: the release in
+       fleeti_pipeline_begun (edge 21). */
     fleeti_copies_order();
     return !p->over;
 }
