@@ -1,9 +1,12 @@
-/* buffers.h: what a session and a server share: the workers that a decoder runs on, and its memory beside the weights. */
+/* buffers.h: what a session and a server share: the workers that a decoder runs on, its memory beside the weights, and how a
+   graph is planned. */
 #ifndef QWEN3_BUFFERS_H
 #define QWEN3_BUFFERS_H
 
+#include "chain.h"
 #include "kv_pages.h"
-#include "weights.h"
+
+#include <time.h>
 
 /* Divides the device's workers into chiplets, if their number is not 0. On the CPU there are `workers` workers in all (0:
    one for each processor), and a CHIPLET schedule's schedulers get workers of their own. 1: `chiplets` is refused; with
@@ -163,6 +166,35 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
                                     (uint64_t)c->layers * layer_cache_size(d) * sizeof(kv_t));
     d->b = (batch *)memory_get(mem, "batch", sizeof(batch));
     if (c->experts) expert_buffers(d, mem, c);
+    return mem->error[0] ? -1 : 0;
+}
+
+/* Plans the graph that `build` makes, and copies the arguments of its tasks to the device. The caller frees tasks and plan,
+   whatever is returned: 0, or -1 and mem->error. */
+static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
+                        fleet_graph *(*build)(const model *, const decoder *, task_args *),
+                        const fleet_plan_desc *desc, task_args **tasks,
+                        const task_args **device_tasks, fleet_plan **plan)
+{
+    const uint32_t n = count_tasks(m);
+    struct timespec opened;
+    fleet_graph *g;
+    if (mem->error[0]) return -1;
+    *tasks = (task_args *)calloc(n, sizeof **tasks);
+    g = *tasks ? build(m, d, *tasks) : NULL;
+    if (!g)
+        snprintf(mem->error, ERROR_BYTES, "memory: none left");
+    else if (fleet_plan_build(g, desc, plan))
+        snprintf(mem->error, ERROR_BYTES, "plan: %.400s", fleet_graph_error(g));
+    fleet_graph_destroy(g);
+    if (mem->error[0]) return -1;
+    timespec_get(&opened, TIME_UTC);
+    for (uint32_t i = 0; i < n; i++) {
+        (*tasks)[i].d = *d;
+        (*tasks)[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
+    }
+    *device_tasks =
+        (const task_args *)memory_copy(mem, "tasks", *tasks, (uint64_t)n * sizeof **tasks);
     return mem->error[0] ? -1 : 0;
 }
 

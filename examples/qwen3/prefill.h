@@ -164,7 +164,6 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     fleet_plan_desc desc = fleet_plan_desc_default();
     fleet_state_desc state = fleet_state_desc_default();
     prefill_layout l;
-    fleet_graph *g;
     fleet_status status = FLEET_OK;
     if (prefill_lay_out(&l, p, b, tokens, line, pages))
         prefill_fail(mem->error, "no memory is left");
@@ -180,16 +179,9 @@ static int prefill_prepare(prefill_run *p, device_memory *mem, const model *m, b
     free(l.rows);
     free(l.blocks);
     free(l.steps);
-    p->tasks = (task_args *)calloc(count_tasks(m), sizeof *p->tasks);
-    g = p->tasks ? prefill_graph(m, &p->d, p->tasks) : NULL;
-    if (!g) return prefill_fail(mem->error, "no memory is left");
     desc.topology = *topology, desc.schedule = FLEET_SCHEDULE_STATIC;
-    if (fleet_plan_build(g, &desc, &p->plan)) prefill_fail(mem->error, fleet_graph_error(g));
-    fleet_graph_destroy(g);
-    for (uint32_t i = 0; i < count_tasks(m); i++) p->tasks[i].d = p->d;
-    p->device_tasks = (const task_args *)memory_copy(mem, "prompts", p->tasks,
-                                                     (uint64_t)count_tasks(m) * sizeof *p->tasks);
-    if (mem->error[0]) return -1;
+    if (decoder_plan(mem, m, &p->d, prefill_graph, &desc, &p->tasks, &p->device_tasks, &p->plan))
+        return -1;
     status = fleet_upload(&p->image, p->plan, NULL), p->image_made = !status;
     if (!status) status = fleet_state_create(&p->state, &p->image, &state, NULL);
     p->state_made = p->image_made && !status;

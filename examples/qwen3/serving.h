@@ -183,27 +183,11 @@ static int serving_upload_batch(serving *s)
 
 static int serving_plan(serving *s)
 {
-    const model *m = s->m;
     fleet_plan_desc p = fleet_plan_desc_default();
-    fleet_graph *g;
-    struct timespec opened;
-    s->tasks = (task_args *)calloc(count_tasks(m), sizeof *s->tasks);
-    if (!s->tasks) return serving_fail(s, "memory", "none left");
-    g = decoder_graph(m, &s->d, s->tasks);
-    if (!g) return serving_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = FLEET_SCHEDULE_STATIC;
-    if (fleet_plan_build(g, &p, &s->plan)) serving_fail(s, "plan", fleet_graph_error(g));
-    fleet_graph_destroy(g);
-    if (s->error[0]) return -1;
-    timespec_get(&opened, TIME_UTC);
-    for (uint32_t i = 0; i < count_tasks(m); i++) {
-        s->tasks[i].d = s->d;
-        s->tasks[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
-    }
-    s->device_tasks = (const task_args *)memory_copy(&s->memory, "ops", s->tasks,
-                                                     (uint64_t)count_tasks(m) * sizeof *s->tasks);
-    return s->error[0] ? -1 : 0;
+    return decoder_plan(&s->memory, s->m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
+                        &s->plan);
 }
 
 static int serving_state(serving *s)

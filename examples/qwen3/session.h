@@ -330,10 +330,8 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
 {
     const model *m = s->m;
     const session_desc *desc = &s->desc;
-    struct timespec opened;
     fleet_plan_desc p = fleet_plan_desc_default();
     fleet_state_desc state = fleet_state_desc_default();
-    fleet_graph *g;
     fleet_status status;
     if (m->large_m && desc->schedule != FLEET_SCHEDULE_STATIC)
         return session_fail(s, "schedule",
@@ -341,23 +339,11 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests) ||
         session_upload_sampling(s, requests))
         return -1;
-    s->tasks = (task_args *)calloc(count_tasks(m), sizeof *s->tasks);
-    if (!s->tasks) return session_fail(s, "memory", "none left");
-    g = decoder_graph(m, &s->d, s->tasks);
-    if (!g) return session_fail(s, "memory", "none left");
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
-    if (fleet_plan_build(g, &p, &s->plan)) session_fail(s, "plan", fleet_graph_error(g));
-    fleet_graph_destroy(g);
-    if (s->error[0]) return -1;
-    timespec_get(&opened, TIME_UTC);
-    for (uint32_t i = 0; i < count_tasks(m); i++) {
-        s->tasks[i].d = s->d;
-        s->tasks[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
-    }
-    s->device_tasks = (const task_args *)memory_copy(&s->memory, "ops", s->tasks,
-                                                     (uint64_t)count_tasks(m) * sizeof *s->tasks);
-    if (s->error[0]) return -1;
+    if (decoder_plan(&s->memory, m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
+                     &s->plan))
+        return -1;
     state.placement = desc->placement, state.seed = desc->seed ? desc->seed : 1;
     if ((status = fleet_upload(&s->image, s->plan, NULL)) != 0)
         return session_fail(s, "upload", fleet_status_text(status));

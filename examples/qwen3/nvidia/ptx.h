@@ -241,47 +241,30 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 #define SUMS_96 SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
 #define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
 #define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
-/* 64 rows by 192 columns, 16 k's at an offset of `offset` times 16 bytes. */
-#define WGMMA_K16(offset)                                                                          \
-    "add.s64 rows,%96," #offset ";\nadd.s64 columns,%97," #offset ";\n"                            \
-    "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" NAMES_90                             \
-    "%90,%91,%92,%93,%94,%95},rows,columns,1,1,1,0,0;\n"
-/* d += 64 rows by 192 columns, 64 k's: two atoms of 512 bytes with 32 k's each. One statement,
-   since each would need instructions and a wgmma_fence of its own. */
-FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
-{
-    __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_K16(0) WGMMA_K16(2) WGMMA_K16(32)
-                         WGMMA_K16(34) "}"
-                     : SUMS_96
-                     : "l"(rows), "l"(columns));
-}
-#define NAMES_128 NAMES_90 NAMES_30(9, 10, 11) "%120,%121,%122,%123,%124,%125,%126,%127"
-#define SUMS_128 SUMS_96, SUMS_24(96), SUMS_4(120), SUMS_4(124)
-#define WGMMA_N256_K16(offset)                                                                     \
-    "add.s64 rows,%128," #offset ";\nadd.s64 columns,%129," #offset ";\n"                          \
-    "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" NAMES_128                            \
-    "},rows,columns,1,1,1,0,0;\n"
-/* The same for 256 and for 128 columns. */
-FLEET_DEVICE void wgmma_m64n256k64(float *d, wgmma_desc rows, wgmma_desc columns)
-{
-    __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_N256_K16(0) WGMMA_N256_K16(2)
-                         WGMMA_N256_K16(32) WGMMA_N256_K16(34) "}"
-                     : SUMS_128
-                     : "l"(rows), "l"(columns));
-}
 #define NAMES_64 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) "%60,%61,%62,%63"
+#define NAMES_96 NAMES_90 "%90,%91,%92,%93,%94,%95"
+#define NAMES_128 NAMES_90 NAMES_30(9, 10, 11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define SUMS_64 SUMS_24(0), SUMS_24(24), SUMS_4(48), SUMS_4(52), SUMS_4(56), SUMS_4(60)
-#define WGMMA_N128_K16(offset)                                                                     \
-    "add.s64 rows,%64," #offset ";\nadd.s64 columns,%65," #offset ";\n"                            \
-    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64                             \
+#define SUMS_128 SUMS_96, SUMS_24(96), SUMS_4(120), SUMS_4(124)
+/* 64 rows by n columns, 16 k's at an offset of `offset` times 16 bytes. The descriptors are operands r and c. */
+#define WGMMA_K16(n, names, r, c, offset)                                                          \
+    "add.s64 rows,%" #r "," #offset ";\nadd.s64 columns,%" #c "," #offset ";\n"                    \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names                             \
     "},rows,columns,1,1,1,0,0;\n"
-FLEET_DEVICE void wgmma_m64n128k64(float *d, wgmma_desc rows, wgmma_desc columns)
-{
-    __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_N128_K16(0) WGMMA_N128_K16(2)
-                         WGMMA_N128_K16(32) WGMMA_N128_K16(34) "}"
-                     : SUMS_64
-                     : "l"(rows), "l"(columns));
-}
+/* d += 64 rows by n columns, 64 k's: two atoms of 512 bytes with 32 k's each. One statement, since each would need
+   instructions and a wgmma_fence of its own. */
+#define WGMMA_K64(n, names, sums, r, c)                                                            \
+    FLEET_DEVICE void wgmma_m64n##n##k64(float *d, wgmma_desc rows, wgmma_desc columns)            \
+    {                                                                                              \
+        __asm__ volatile("{\n.reg .b64 rows,columns;\n" WGMMA_K16(n, names, r, c, 0)               \
+                             WGMMA_K16(n, names, r, c, 2) WGMMA_K16(n, names, r, c, 32)            \
+                                 WGMMA_K16(n, names, r, c, 34) "}"                                 \
+                         : sums                                                                    \
+                         : "l"(rows), "l"(columns));                                               \
+    }
+WGMMA_K64(128, NAMES_64, SUMS_64, 64, 65)
+WGMMA_K64(192, NAMES_96, SUMS_96, 96, 97)
+WGMMA_K64(256, NAMES_128, SUMS_128, 128, 129)
 #else
 #define HAS_WGMMA 0
 #endif
