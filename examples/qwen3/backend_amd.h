@@ -188,6 +188,53 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     return FLEET_OK;
 }
 
+/* ---- norms ---- */
+
+/* Adds up over the lanes of a wave; all lanes receive the sum. The lane's number is hidden from the
+   compiler, which would compute the addresses of the exchange before the worker loop and keep them
+   in registers. */
+FLEET_DEVICE float wave_sum(float value)
+{
+    uint32_t lane = fleet_lane();
+    __asm__ volatile("" : "+v"(lane));
+    for (uint32_t bit = fleet_wave_size() / 2; bit; bit /= 2) {
+        int bits;
+        float other;
+        memcpy(&bits, &value, sizeof bits);
+        bits = __builtin_amdgcn_ds_bpermute((int)((lane ^ bit) * 4), bits);
+        memcpy(&other, &bits, sizeof other);
+        value += other;
+    }
+    return value;
+}
+
+/* A wave takes SCALED_ROWS rows at a time, so that their loads overlap. The squares come from the
+   tiles that computed x. */
+#define SCALED_ROWS 4u
+FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                             uint32_t rows)
+{
+    const decoder *d = &task->d;
+    const uint32_t tiles = d->hidden / TILE_N, lane = fleet_lane();
+    FLEET_UNUSED(ctx);
+    for (uint32_t first = wave_uniform(fleet_wave_id()) * SCALED_ROWS; first < rows;
+         first += SCALED_ROWS * (THREADS / fleet_wave_size())) {
+        float sum[SCALED_ROWS] = {0};
+        for (uint32_t t = lane; task->rmsnorm && t < tiles; t += fleet_wave_size()) {
+            UNROLLED
+            for (uint32_t i = 0; i < SCALED_ROWS; i++)
+                sum[i] += d->squares[(first + i < rows ? first + i : first) * tiles + t];
+        }
+        UNROLLED
+        for (uint32_t i = 0; i < SCALED_ROWS; i++) {
+            sum[i] = wave_sum(sum[i]);
+            if (lane == 0 && first + i < rows)
+                l->scale[first + i] =
+                    task->rmsnorm ? 1 / sqrtf(sum[i] / (float)d->hidden + d->eps) : 1;
+        }
+    }
+}
+
 /* ---- attention ---- */
 
 /* Rounds to the nearest finite f16; NaN stays NaN, which fminf and fmaxf would turn into a number. */

@@ -83,6 +83,29 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     return FLEET_OK;
 }
 
+/* The squares come from the tiles that computed x. */
+FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
+                             uint32_t rows)
+{
+    const decoder *d = &task->d;
+    const uint32_t tiles = d->hidden / TILE_N;
+    if (task->rmsnorm)
+        for (uint32_t i = ctx->thread; i < rows * LANES_PER_ROW; i += ctx->threads) {
+            const uint32_t r = i / LANES_PER_ROW;
+            float sum = 0;
+            for (uint32_t t = i % LANES_PER_ROW; t < tiles; t += LANES_PER_ROW)
+                sum += d->squares[r * tiles + t];
+            l->sums[i] = sum;
+        }
+    fleet_barrier(ctx);
+    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
+        float sum = 0;
+        for (uint32_t i = 0; i < LANES_PER_ROW; i++) sum += l->sums[r * LANES_PER_ROW + i];
+        l->scale[r] = task->rmsnorm ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
+    }
+    fleet_barrier(ctx);
+}
+
 FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value)
 {
     return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);

@@ -86,29 +86,6 @@ FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uin
     fleet_barrier(ctx);
 }
 
-/* The squares come from the tiles that computed x. */
-FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
-                             uint32_t rows)
-{
-    const decoder *d = &task->d;
-    const uint32_t tiles = d->hidden / TILE_N;
-    if (task->rmsnorm)
-        for (uint32_t i = ctx->thread; i < rows * LANES_PER_ROW; i += ctx->threads) {
-            const uint32_t r = i / LANES_PER_ROW;
-            float sum = 0;
-            for (uint32_t t = i % LANES_PER_ROW; t < tiles; t += LANES_PER_ROW)
-                sum += d->squares[r * tiles + t];
-            l->sums[i] = sum;
-        }
-    fleet_barrier(ctx);
-    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads) {
-        float sum = 0;
-        for (uint32_t i = 0; i < LANES_PER_ROW; i++) sum += l->sums[r * LANES_PER_ROW + i];
-        l->scale[r] = task->rmsnorm ? 1 / sqrtf(sum / (float)d->hidden + d->eps) : 1;
-    }
-    fleet_barrier(ctx);
-}
-
 FLEET_DEVICE vec4 load_vec4(const float *from)
 {
     vec4 values;
