@@ -103,7 +103,8 @@ FLEET_C_BEGIN
 /* ---- limits ---------------------------------------------------------------------------------- */
 
 #define FLEET_MAX_RANK 6      /* axes of a task grid or an event tensor */
-#define FLEET_MAX_CHIPLETS 32 /* chiplets of one topology */
+#define FLEET_MAX_CHIPLETS 32 /* chiplets of one plan: those of a topology, times its ranks */
+#define FLEET_MAX_PEERS 8     /* ranks of one plan: devices that run one graph together */
 #define FLEET_MAX_SYMBOLS 32  /* symbols of one graph */
 #define FLEET_MAX_TENSORS 256 /* run-time tensors of one graph; a state has a pointer for each */
 #define FLEET_MAX_BUCKETS 64  /* buckets of one plan: sets of queues, for values of its symbols */
@@ -152,7 +153,10 @@ FLEET_C_BEGIN
     X(FLEET_ERROR_TENSOR_UNBOUND, "a run-time tensor has no memory")                               \
     X(FLEET_ERROR_TENSOR_VALUE, "a run-time tensor holds a value that its map cannot take")        \
     X(FLEET_ERROR_IMAGE_CHECKSUM, "the plan is damaged: its checksum does not match its bytes")    \
-    X(FLEET_ERROR_EPOCH, "an event was notified for an epoch whose predecessor is incomplete")
+    X(FLEET_ERROR_EPOCH, "an event was notified for an epoch whose predecessor is incomplete")     \
+    X(FLEET_ERROR_PEER_TIMEOUT, "another rank has not started or not notified in time")            \
+    X(FLEET_ERROR_PEER_FAILED, "another rank has failed")                                          \
+    X(FLEET_ERROR_PEER_PLAN, "another rank has another plan")
 
 #define FLEETI_STATUS_ENUM(code, text) code,
 typedef enum fleet_status { FLEET_STATUS_LIST(FLEETI_STATUS_ENUM) FLEET_STATUS_COUNT } fleet_status;
@@ -513,6 +517,14 @@ void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, c
 void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const char *file, int line);
 #define fleet_grid_place(g, grid, map) fleeti_grid_place(g, grid, map, FLEETI_HERE)
 
+/* Places the tasks of a grid on ranks, in a plan for several (fleet_plan_desc.ranks): the value of the map is the rank
+   of the task's device, one for each task. Every grid needs a map; fleet_axis(0, 0, r, 1) places a whole grid on rank
+   r, and fleet_axis(0, 1, 0, n) gives each rank n values of the first axis. fleet_grid_place then names a chiplet, and
+   a worker, of that device. */
+void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *file,
+                       int line);
+#define fleet_grid_ranks(g, grid, map) fleeti_grid_ranks(g, grid, map, FLEETI_HERE)
+
 /* Sets the scope of an event tensor. It may be wider than the inferred one; a narrower one is an error. */
 void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
                         int line);
@@ -563,7 +575,12 @@ typedef struct fleet_buckets {
 } fleet_buckets;
 
 typedef struct fleet_plan_desc {
-    fleet_topology topology;      /* default: the preset MI300X */
+    fleet_topology topology; /* default: the preset MI300X */
+    /* Devices that run the graph together, each as the topology describes it, at most FLEET_MAX_PEERS. All ranks build
+       the same plan from the same graph. Chiplets and workers are numbered over all ranks, and an event tensor gets a
+       first axis: the rank of the producers that an element counts. Schedules: STATIC and CHIPLET. Not with external
+       events, run-time tensors, symbols that tasks set, and several buckets. Default 0: 1 */
+    uint32_t ranks;
     fleet_schedule schedule;      /* default: FLEET_SCHEDULE_STATIC */
     uint32_t workers_per_chiplet; /* W; default 0: all units (CHIPLET: all but one) */
     /* 1: every arrival at a device-scope event goes to its one counter. 2: arrivals are counted on each chiplet
@@ -931,11 +948,16 @@ struct fleet_plan {
     uint32_t keyed;                   /* 1: they do */
     uint32_t rebinds;                 /* a bit for each symbol that a task sets for the next step */
     int32_t bound[FLEET_MAX_SYMBOLS]; /* the largest values of the symbols that this plan serves */
-    fleet_topology topology;
+    fleet_topology topology;          /* of one device */
+    uint32_t ranks;                   /* chiplets of rank r: from r * chiplets / ranks on */
+    uint32_t n_forwards;
+    uint64_t forwards;                    /* fleeti_forward entries */
+    uint32_t step_waits[FLEET_MAX_PEERS]; /* per rank: first wait record for the previous step */
+    uint32_t n_step_waits[FLEET_MAX_PEERS];
 };
 
 #define FLEET_PLAN_MAGIC 0x6e616c5074656c66ull /* "fletPlan" */
-#define FLEET_PLAN_VERSION 4u
+#define FLEET_PLAN_VERSION 5u
 
 typedef struct fleeti_symbol {
     uint64_t name; /* offset in the block */
@@ -1015,10 +1037,21 @@ typedef struct fleeti_wait {
     uint32_t target;
 } fleeti_wait;
 
+/* An element for which tasks of other ranks wait. The arrival that completes its counter in a step, on the device of its
+   producers, stores the epoch to `word` of the system counters of each of these ranks: one word for each element, which
+   no other rank stores to. There a wait record has this word, and target 1. */
+typedef struct fleeti_forward {
+    uint32_t counter, target; /* as in wait records */
+    uint32_t ranks;           /* a bit each */
+    uint32_t word;
+} fleeti_forward;
+
 /* A notify record. Without sub: add weight to the counter. With sub: add one to that word first; the arrival that
    brings it to `share` in this step adds weight to the counter on behalf of its chiplet. */
 typedef struct fleeti_notify {
-    uint32_t counter; /* word index; FLEETI_SYSTEM: in the system counters */
+    /* word index; FLEETI_SYSTEM: in the system counters or, in a plan for several ranks, the number of a
+       fleeti_forward, whose counter it is */
+    uint32_t counter;
     /* word index, 0: none; FLEETI_LOCAL: producers and consumers share an L2, so that no release is needed */
     uint32_t sub;
     uint32_t share;
@@ -1092,7 +1125,15 @@ typedef struct fleeti_event {
     uint32_t outside_notifies;
     uint32_t scoped[4]; /* elements per inferred or given fleet_scope */
     uint32_t warnings;  /* FLEETI_WARN_... */
+    uint32_t words;     /* FLEETI_SYSTEM | word of element 0 on other ranks; 0: none waits for it */
 } fleeti_event;
+
+/* The system counters of a plan for several ranks begin with what ranks tell each other: in one word, which any of them
+   stores, why the run ended, as status | (rank of the cause << 16); one line later, in a word for each rank, the sum that
+   tells whether its plan is that of the others. */
+#define FLEETI_PEER_STOP 0u
+#define FLEETI_PEER_PLAN (FLEET_CACHE_LINE_BYTES / 4u)
+#define FLEETI_PEER_LINES 2u
 
 #define FLEETI_WARN_NO_WAITER 1u
 
@@ -1777,6 +1818,8 @@ typedef struct fleeti_grid_def {
     fleet_dim tiles;
     uint32_t placed; /* 1: place is given */
     fleet_map place;
+    uint32_t ranked; /* 1: ranks is given */
+    fleet_axis_map ranks;
     uint32_t scheduled; /* 1: schedule is given */
     fleet_schedule schedule;
     uint32_t keyed; /* 1: key is given */
@@ -2620,6 +2663,25 @@ void fleeti_grid_place(fleet_graph *g, fleet_grid grid, fleet_map map, const cha
     def->place = map;
 }
 
+void fleeti_grid_ranks(fleet_graph *g, fleet_grid grid, fleet_axis_map map, const char *file,
+                       int line)
+{
+    fleeti_site site = fleeti_site_at(file, line);
+    fleeti_grid_def *def = fleeti_grid_of(g, grid, site);
+    fleet_map axes = fleet_map1(map);
+    char owner[96];
+    if (!def) return;
+    snprintf(owner, sizeof owner, "ranks of grid %s", def->name);
+    if (!fleeti_check_map(g, &axes, def->shape.rank, owner, site)) return;
+    if (map.every) {
+        fleeti_fail(g, FLEET_ERROR_PLACEMENT, site,
+                    "%s: a task has one rank: use no fleet_axis_all", owner);
+        return;
+    }
+    def->ranked = 1;
+    def->ranks = axes.axis[0];
+}
+
 void fleeti_event_scope(fleet_graph *g, fleet_etensor event, fleet_scope scope, const char *file,
                         int line)
 {
@@ -2757,6 +2819,7 @@ typedef struct fleeti_bound_event {
     uint32_t rank;
     uint32_t first, elements;
     uint32_t counter;      /* word of element 0; FLEETI_SYSTEM: in host memory */
+    uint32_t words;        /* the same on other ranks, with FLEETI_SYSTEM; 0: none */
     uint32_t stride;       /* words between elements */
     uint32_t may_be_empty; /* 1: a grid without tasks is among its producers */
     uint32_t by_tensor;    /* 1: run-time maps notify its elements, or wait for them */
@@ -2831,7 +2894,10 @@ typedef struct fleeti_build {
        not complete events of another. */
     uint32_t first_word, first_system_word;
 
+    uint32_t ranks;
     uint32_t chiplets, n_grids, n_events; /* n_events includes the step event */
+    uint32_t own_chiplets;                /* of one rank */
+    uint8_t *rank_of;                     /* per task; null: one rank */
     fleet_schedule schedule;              /* of the plan: DYNAMIC if any grid is */
     uint32_t is_static, is_dynamic;       /* the plan's schedule is STATIC; is DYNAMIC */
     uint32_t unfused, unaware, levels, early;
@@ -2862,10 +2928,12 @@ typedef struct fleeti_build {
     uint32_t counter_words, system_words, joins, taken;
     uint64_t n_consumers;
 
-    fleeti_records waits, notifies;
+    fleeti_records waits, notifies, forwards;
     fleeti_wait_span *task_waits;
     fleeti_span *shard_notifies;
-    uint32_t step_wait;  /* wait record for the previous step; FLEETI_NONE: not needed */
+    /* per rank: the wait records for the previous step, and whether sources need them */
+    fleeti_span step_waits[FLEET_MAX_PEERS];
+    uint32_t waits_for_step;
     uint8_t *runs_ahead; /* per grid */
 } fleeti_build;
 
@@ -2914,6 +2982,7 @@ static void fleeti_free_scratch(fleeti_build *b)
     }
     if (b->waits.item) FLEET_FREE(b->waits.item);
     if (b->notifies.item) FLEET_FREE(b->notifies.item);
+    if (b->forwards.item) FLEET_FREE(b->forwards.item);
 }
 
 /* Makes room for n more records; 0 if there is no memory. */
@@ -3147,6 +3216,15 @@ static uint64_t fleeti_checksum(const fleet_plan *plan)
 static void *fleeti_at(const fleet_plan *plan, uint64_t offset)
 {
     return (char *)(uintptr_t)plan + offset;
+}
+
+/* The counter at which a notify record arrives. */
+static uint32_t fleeti_notified(const fleet_plan *plan, const fleeti_notify *notify)
+{
+    if (plan->ranks == 1 || !(notify->counter & FLEETI_SYSTEM)) return notify->counter;
+    return ((const fleeti_forward *)fleeti_at(plan,
+                                              plan->forwards))[notify->counter & ~FLEETI_SYSTEM]
+        .counter;
 }
 
 /* ---- descriptor ------------------------------------------------------------------------------ */
@@ -3407,6 +3485,7 @@ fleet_status fleet_plan_build(fleet_graph *g, const fleet_plan_desc *desc, fleet
     fleeti_build build, *b = &build;
     fleet_status status;
     uint32_t i, n = 0, first_word = FLEETI_LINE_WORDS, first_system_word = FLEETI_LINE_WORDS;
+    if (desc && desc->ranks > 1) first_system_word = FLEETI_PEER_LINES * FLEETI_LINE_WORDS;
     if (out) *out = NULL;
     if (!g || !out) return FLEET_ERROR_NULL;
     if (g->status != FLEET_OK) return g->status;
@@ -3468,18 +3547,26 @@ static fleet_status fleeti_bind_topology(fleeti_build *b)
         return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                              "topology: chiplets is %u, not in 1..%d", t->chiplets,
                              FLEET_MAX_CHIPLETS);
+    b->ranks = desc->ranks ? desc->ranks : 1;
+    if (b->ranks > FLEET_MAX_PEERS || b->ranks * t->chiplets > FLEET_MAX_CHIPLETS)
+        return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
+                             "plan: ranks is %u, but at most %d ranks of %d chiplets in all can "
+                             "run one graph",
+                             b->ranks, FLEET_MAX_PEERS, FLEET_MAX_CHIPLETS);
     if (t->wave_size < 1 || t->wave_size > 64 || (t->wave_size & (t->wave_size - 1)))
         return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
                              "topology: wave_size is %u, not a power of two in 1..64",
                              t->wave_size);
-    b->chiplets = t->chiplets;
-    for (k = 0; k < t->chiplets; k++) {
+    b->own_chiplets = t->chiplets;
+    b->chiplets = b->ranks * t->chiplets;
+    for (k = 0; k < b->chiplets; k++) {
+        const uint32_t units = t->units[k % t->chiplets];
         uint32_t min = 1 + scheduler, max;
-        if (t->units[k] < min || t->units[k] > 65536)
+        if (units < min || units > 65536)
             return fleeti_reject(b, FLEET_ERROR_TOPOLOGY, fleeti_no_site(),
-                                 "topology: units[%u] is %u, not in %u..65536%s", k, t->units[k],
-                                 min, scheduler ? " (one is the scheduler)" : "");
-        max = t->units[k] - scheduler;
+                                 "topology: units[%u] is %u, not in %u..65536%s", k, units, min,
+                                 scheduler ? " (one is the scheduler)" : "");
+        max = units - scheduler;
         if (desc->workers_per_chiplet > max)
             return fleeti_reject(
                 b, FLEET_ERROR_TOO_MANY_WORKERS, fleeti_no_site(),
@@ -3628,7 +3715,7 @@ static fleet_status fleeti_bind_parts(fleeti_build *b, fleeti_bound_grid *grid)
         grid->tiles = (uint32_t)tiles;
     }
     grid->parts = grid->slices * (grid->tiles ? grid->tiles : 1);
-    grid->shards = grid->parts < b->chiplets ? grid->parts : b->chiplets;
+    grid->shards = grid->parts < b->own_chiplets ? grid->parts : b->own_chiplets;
     return FLEET_OK;
 }
 
@@ -3660,7 +3747,7 @@ static fleet_status fleeti_bind_grids(fleeti_build *b)
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_grid_def *def = &b->g->grids[i];
         fleeti_bound_grid *grid = &b->grids[i];
-        int64_t slices = b->chiplets;
+        int64_t slices = b->own_chiplets;
         fleet_status status = fleeti_bind_shape(b, &def->shape, "grid", def->name, def->site,
                                                 grid->extent, &grid->count);
         if (status == FLEET_OK) status = fleeti_check_growth(b, def);
@@ -3764,7 +3851,7 @@ static void fleeti_estimate(const fleeti_build *b, uint32_t index, uint32_t mixe
     *fixed = *ready = 0;
     if (!grid->count) return;
     if (def->level == FLEET_LEVEL_WAVE) at_once *= 8; /* a workgroup usually has 8 waves */
-    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) at_once = b->chiplets;
+    if (fleeti_level_of(grid) >= FLEET_LEVEL_CHIPLET) at_once = b->own_chiplets;
     tasks *= grid->parts;
     exist = in.named && !def->timed ? tasks / 2 : tasks;
     if (def->timed && def->expected && def->expected < exist) exist = def->expected;
@@ -3798,7 +3885,8 @@ static void fleeti_choose_schedules(fleeti_build *b)
         fleeti_estimate(b, i, 0, &fixed, &ready);
         fleeti_estimate(b, i, 1, &mixed, &ready);
         grid->chosen = grid->schedule == FLEET_SCHEDULE_AUTO;
-        if (grid->chosen && (b->inputs[i].outside || fleeti_names_workers(grid->def))) {
+        if (grid->chosen &&
+            (b->ranks > 1 || b->inputs[i].outside || fleeti_names_workers(grid->def))) {
             grid->chosen = 0; /* only STATIC is possible */
             grid->schedule = FLEET_SCHEDULE_STATIC;
         }
@@ -3823,6 +3911,46 @@ static void fleeti_choose_schedules(fleeti_build *b)
     }
 }
 
+/* What a plan for several ranks cannot have. */
+static fleet_status fleeti_check_ranks(fleeti_build *b)
+{
+    uint32_t i;
+    for (i = 0; i < b->n_grids; i++) {
+        const fleeti_grid_def *def = b->grids[i].def;
+        if (!def->ranked && b->grids[i].count)
+            return fleeti_reject(b, FLEET_ERROR_PLACEMENT, def->site,
+                                 "grid %s has no ranks, but the plan is for %u: call "
+                                 "fleet_grid_ranks",
+                                 def->name, b->ranks);
+        if (b->grids[i].schedule == FLEET_SCHEDULE_DYNAMIC)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "grid %s: a ready queue does not reach over ranks: give the grid "
+                                 "the schedule STATIC",
+                                 def->name);
+        if (def->writes | def->cuts)
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "grid %s sets a symbol, which other ranks would not see",
+                                 def->name);
+    }
+    for (i = 0; i < FLEETI_LEN(b->g->events); i++) {
+        const fleeti_event_def *def = &b->g->events[i];
+        if (def->outside || (def->scope_given && def->scope == FLEET_SCOPE_SYSTEM))
+            return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, def->site,
+                                 "event tensor %s: in a plan for several ranks only these use "
+                                 "system scope: remove fleet_event_external or fleet_event_scope",
+                                 def->name);
+    }
+    if (b->n_buckets > 1)
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, fleeti_no_site(),
+                             "plan: one for several ranks has one bucket: bind the symbols at "
+                             "build, or name their max as the only bucket");
+    if (FLEETI_LEN(b->g->tensors))
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, b->g->tensors[0].site,
+                             "run-time tensor %s: a plan for several ranks has none",
+                             b->g->tensors[0].name);
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_pass_choose(fleeti_build *b)
 {
     uint32_t i;
@@ -3833,7 +3961,7 @@ static fleet_status fleeti_pass_choose(fleeti_build *b)
         if (b->grids[i].schedule != FLEET_SCHEDULE_STATIC) b->schedule = b->grids[i].schedule;
     b->is_static = b->schedule == FLEET_SCHEDULE_STATIC;
     b->is_dynamic = b->schedule == FLEET_SCHEDULE_DYNAMIC;
-    return FLEET_OK;
+    return b->ranks > 1 ? fleeti_check_ranks(b) : FLEET_OK;
 }
 
 /* ==== >>edges: events, edges and run-time maps become numbers ================================= */
@@ -3859,6 +3987,36 @@ static void fleeti_collapse_events(fleeti_build *b)
         if (edges[i].tensor && !edges[i].out &&
             b->grids[edges[i].grid].schedule != FLEET_SCHEDULE_DYNAMIC)
             b->events[edges[i].event].by_tensor = 0;
+}
+
+/* In a plan for several ranks an event tensor has a first axis, the rank of the producers: an element counts arrivals of
+   one device only. Out edges reach the element of the task's rank, in edges those of all ranks. Hence no other pass has
+   to tell an event over ranks from one within a device. */
+static fleet_status fleeti_add_rank_axis(fleeti_build *b, fleeti_bound_event *event)
+{
+    const uint64_t elements = (uint64_t)event->elements * b->ranks;
+    uint32_t k;
+    if (event->rank == FLEET_MAX_RANK || elements > FLEETI_MAX_INDEX)
+        return fleeti_reject(b, FLEET_ERROR_UNSUPPORTED, event->def->site,
+                             "event tensor %s: in a plan for several ranks it may have at most %d "
+                             "axes, and 2^31-1 elements with those of all ranks",
+                             event->def->name, FLEET_MAX_RANK - 1);
+    for (k = event->rank++; k > 0; k--) event->extent[k] = event->extent[k - 1];
+    event->extent[0] = (int32_t)b->ranks;
+    event->elements = (uint32_t)elements;
+    return FLEET_OK;
+}
+
+/* The map of an edge on the axes of its bound event. */
+static fleet_map fleeti_edge_map(const fleeti_build *b, const fleeti_edge_def *def,
+                                 const fleeti_bound_grid *grid, uint32_t event_rank)
+{
+    fleet_map map = def->map;
+    uint32_t k;
+    if (b->ranks == 1) return map;
+    map = fleet_map1(def->out ? grid->def->ranks : fleet_axis_all());
+    for (k = 0; k + 1 < event_rank; k++) map = fleet_map_append(map, def->map.axis[k]);
+    return map;
 }
 
 static fleet_status fleeti_bind_events(fleeti_build *b)
@@ -3889,6 +4047,10 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
             event->rank = 0;
             event->elements = 1;
         }
+        if (b->ranks > 1) {
+            status = fleeti_add_rank_axis(b, event);
+            if (status != FLEET_OK) return status;
+        }
         event->first = (uint32_t)elements;
         elements += event->elements;
         if (elements >= FLEETI_MAX_INDEX)
@@ -3905,9 +4067,16 @@ static fleet_status fleeti_bind_events(fleeti_build *b)
     step = &b->events[n];
     step->first = (uint32_t)elements;
     step->elements = 1;
-    step->stride = fleeti_counter_stride(b, 1);
-    b->n_elements = (uint32_t)elements + 1;
+    if (b->ranks > 1 && fleeti_add_rank_axis(b, step) != FLEET_OK) return b->g->build_status;
+    step->stride = fleeti_counter_stride(b, step->elements);
+    b->n_elements = (uint32_t)elements + step->elements;
     return FLEET_OK;
+}
+
+/* The element of the step event that counts the queues of a chiplet's rank. */
+static fleeti_element *fleeti_step_of_chiplet(const fleeti_build *b, uint32_t chiplet)
+{
+    return &b->elements[b->n_elements - b->ranks + chiplet / b->own_chiplets];
 }
 
 /* ---- boxes of elements ----------------------------------------------------------------------- */
@@ -4117,6 +4286,7 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     const fleeti_bound_event *event = &b->events[def->event];
     int64_t row = 1, n[FLEET_MAX_RANK];
     uint32_t j, k;
+    fleet_map map;
     fleet_status status;
     edge->def = def;
     edge->grid = def->grid;
@@ -4125,8 +4295,9 @@ static fleet_status fleeti_bind_edge(fleeti_build *b, const fleeti_edge_def *def
     edge->first = event->first;
     edge->affine = 1;
     if (!grid->count) return FLEET_OK; /* the edge is never evaluated */
-    status = fleeti_bind_map(b, &def->map, grid, def->out ? "out edge" : "in edge", def->site,
-                             edge->axis);
+    map = fleeti_edge_map(b, def, grid, event->rank);
+    status =
+        fleeti_bind_map(b, &map, grid, def->out ? "out edge" : "in edge", def->site, edge->axis);
     if (status != FLEET_OK) return status;
     for (j = edge->rank; j-- > 0;) {
         fleeti_axis *a = &edge->axis[j];
@@ -4560,7 +4731,13 @@ static uint32_t fleeti_stored_slot(const fleeti_build *b, const fleeti_bound_gri
 static uint32_t fleeti_parts_of_shard(const fleeti_build *b, const fleeti_bound_grid *grid,
                                       uint32_t shard)
 {
-    return (grid->parts - shard + b->chiplets - 1) / b->chiplets;
+    return (grid->parts - shard + b->own_chiplets - 1) / b->own_chiplets;
+}
+
+/* The first chiplet of a task's rank. */
+static uint32_t fleeti_first_chiplet(const fleeti_build *b, uint32_t id)
+{
+    return b->rank_of ? b->rank_of[id] * b->own_chiplets : 0;
 }
 
 /* The chiplet of a shard. */
@@ -4569,7 +4746,7 @@ static uint32_t fleeti_shard_chiplet(const fleeti_build *b, const fleeti_bound_g
 {
     const uint32_t level = fleeti_level_of(grid);
     uint32_t slot;
-    if (level == FLEET_LEVEL_DEVICE) return shard;
+    if (level == FLEET_LEVEL_DEVICE) return fleeti_first_chiplet(b, id) + shard;
     slot = fleeti_stored_slot(b, grid, id, shard);
     return fleeti_is_by_worker(grid) && level != FLEET_LEVEL_CHIPLET ? b->chiplet_of[slot] : slot;
 }
@@ -4578,8 +4755,34 @@ static uint32_t fleeti_shard_chiplet(const fleeti_build *b, const fleeti_bound_g
 static uint32_t fleeti_slot_of(const fleeti_build *b, const fleeti_bound_grid *grid, uint32_t id,
                                uint32_t part)
 {
-    return fleeti_level_of(grid) == FLEET_LEVEL_DEVICE ? part % b->chiplets
-                                                       : fleeti_stored_slot(b, grid, id, part);
+    return fleeti_level_of(grid) == FLEET_LEVEL_DEVICE
+               ? fleeti_first_chiplet(b, id) + part % b->own_chiplets
+               : fleeti_stored_slot(b, grid, id, part);
+}
+
+/* Finds the rank of each task of a grid, and the number of its tasks on each rank. */
+static fleet_status fleeti_find_ranks(fleeti_build *b, const fleeti_bound_grid *grid,
+                                      uint32_t *tasks_on)
+{
+    const fleet_map map = fleet_map1(grid->def->ranks);
+    fleeti_axis axis;
+    int32_t at[FLEET_MAX_RANK];
+    uint32_t i, rank;
+    fleet_status status;
+    memset(tasks_on, 0, FLEET_MAX_PEERS * sizeof *tasks_on);
+    tasks_on[0] = grid->count;
+    if (b->ranks == 1 || !grid->count) return FLEET_OK;
+    tasks_on[0] = 0;
+    memset(&axis, 0, sizeof axis);
+    memset(at, 0, sizeof at);
+    status = fleeti_bind_map(b, &map, grid, "ranks", grid->def->site, &axis);
+    for (i = 0; i < grid->count && status == FLEET_OK; i++, fleeti_next_coordinate(grid, at)) {
+        rank = 0;
+        status = fleeti_place_value(b, grid, &axis, grid->first + i, at, "rank", b->ranks, &rank);
+        b->rank_of[grid->first + i] = (uint8_t)rank;
+        tasks_on[rank]++;
+    }
+    return status;
 }
 
 /* Places one grid. next: each chiplet's next worker in turn. It continues over the grids, so that the remainders do
@@ -4595,28 +4798,36 @@ static fleet_status fleeti_place_grid(fleeti_build *b, const fleeti_bound_grid *
     const int placed = def->placed && !grid->tiles;
     /* A launch leaves out the last tasks: spread them over all chiplets. */
     const int in_turn = fleeti_is_guarded(b, def) || b->inputs[grid - b->grids].named;
-    uint32_t i, k, worker;
+    const uint32_t parts = grid->tiles ? grid->parts : 1;
+    uint32_t placed_on[FLEET_MAX_PEERS], tasks_on[FLEET_MAX_PEERS], i, k, worker, first, nth;
     fleet_status status;
     memset(axis, 0, sizeof axis);
     memset(at, 0, sizeof at);
+    memset(placed_on, 0, sizeof placed_on);
     status = fleeti_check_place(b, grid, axis);
+    if (status == FLEET_OK) status = fleeti_find_ranks(b, grid, tasks_on);
     if (status != FLEET_OK) return status;
     if (level == FLEET_LEVEL_DEVICE) {
-        for (k = 0; k < grid->shards; k++)
-            fleeti_count_descs(b, grid, k,
-                               (uint64_t)grid->count * fleeti_parts_of_shard(b, grid, k), count);
+        for (i = 0; i < b->ranks; i++)
+            for (k = 0; k < grid->shards; k++)
+                fleeti_count_descs(b, grid, i * b->own_chiplets + k,
+                                   (uint64_t)tasks_on[i] * fleeti_parts_of_shard(b, grid, k),
+                                   count);
         return FLEET_OK;
     }
     for (i = 0; i < n; i++) {
+        const uint32_t id = grid->first + i / parts;
+        first = fleeti_first_chiplet(b, id);
+        nth = placed_on[first / b->own_chiplets]++; /* of its rank */
         if (placed) {
-            status = fleeti_place_value(b, grid, &axis[0], grid->first + i, at, "chiplet",
-                                        b->chiplets, &k);
+            status = fleeti_place_value(b, grid, &axis[0], id, at, "chiplet", b->own_chiplets, &k);
             if (status != FLEET_OK) return status;
         } else if (level == FLEET_LEVEL_CHIPLET || grid->tiles || in_turn) {
-            k = i % b->chiplets;
+            k = nth % b->own_chiplets;
         } else {
-            k = (uint32_t)((uint64_t)i * b->chiplets / grid->count);
+            k = (uint32_t)((uint64_t)nth * b->own_chiplets / tasks_on[first / b->own_chiplets]);
         }
+        k += first;
         slot[i] = k;
         if (level != FLEET_LEVEL_CHIPLET && fleeti_is_by_worker(grid)) {
             if (placed && def->place.rank == 2) {
@@ -4646,10 +4857,19 @@ static fleet_status fleeti_pass_place(fleeti_build *b)
     b->slot = (uint32_t *)fleeti_alloc(b, b->n_slots, sizeof *b->slot);
     b->queue = (fleeti_span *)fleeti_alloc(b, b->n_queues, sizeof *b->queue);
     count = (uint64_t *)fleeti_alloc(b, b->n_queues, sizeof *count);
-    if (!b->slot || !b->queue || !count) return fleeti_no_memory(b);
+    if (b->ranks > 1) b->rank_of = (uint8_t *)fleeti_alloc(b, b->n_tasks, 1);
+    if (!b->slot || !b->queue || !count || (b->ranks > 1 && !b->rank_of))
+        return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++) {
         fleet_status status = fleeti_place_grid(b, &b->grids[i], next, count);
         if (status != FLEET_OK) return status;
+    }
+    for (i = 0; b->ranks > 1 && i < b->ranks; i++) {
+        uint32_t k = 0;
+        while (k < b->n_tasks && b->rank_of[k] != i) k++;
+        if (k == b->n_tasks)
+            return fleeti_reject(b, FLEET_ERROR_PLACEMENT, fleeti_no_site(),
+                                 "plan: rank %u of %u has no task", i, b->ranks);
     }
     for (i = 0; i < b->n_queues; i++) {
         if (count[i] && !b->is_dynamic) count[i]++;
@@ -4674,8 +4894,9 @@ static uint32_t fleeti_task_chiplets(const fleeti_build *b, const fleeti_bound_g
     uint32_t chiplets = 0, shard;
     *worker = FLEETI_WORKER_MANY;
     if (level == FLEET_LEVEL_DEVICE) {
-        if (grid->shards == 1) *worker = fleeti_worker_of(b, grid, 0);
-        return grid->shards == 32 ? 0xffffffffu : (1u << grid->shards) - 1u;
+        if (grid->shards == 1) *worker = fleeti_worker_of(b, grid, fleeti_first_chiplet(b, id));
+        chiplets = grid->shards == 32 ? 0xffffffffu : (1u << grid->shards) - 1u;
+        return chiplets << fleeti_first_chiplet(b, id);
     }
     if (grid->parts > 1) {
         for (shard = 0; shard < grid->shards; shard++)
@@ -4760,7 +4981,8 @@ static void fleeti_add_arrivals(fleeti_build *b, const fleeti_bound_grid *grid, 
     const uint32_t level = fleeti_level_of(grid);
     uint32_t shard;
     /* A task that arrives by run-time maps ends the step by a separate arrival after them. */
-    const int alone = element == &b->elements[b->n_elements - 1] && fleeti_arrives_by_maps(b, grid);
+    const int alone =
+        element >= &b->elements[b->n_elements - b->ranks] && fleeti_arrives_by_maps(b, grid);
     for (shard = 0; shard < grid->shards; shard++) {
         const uint32_t k = fleeti_shard_chiplet(b, grid, id, shard);
         const uint64_t units = fleeti_parts_of_shard(b, grid, shard);
@@ -4794,17 +5016,21 @@ static void fleeti_analyse_sinks(fleeti_build *b, fleeti_element *step, int arri
 
 /* Each queue with tasks ends the step: a worker's queue by one arrival; a scheduler's, under CHIPLET, by one of each
    worker of its chiplet. */
-static void fleeti_analyse_step(fleeti_build *b, fleeti_element *step, fleeti_arrivals *arrivals)
+static void fleeti_analyse_step(fleeti_build *b, fleeti_arrivals *arrivals)
 {
-    uint32_t q;
+    uint32_t q, i;
     if (b->is_dynamic) {
+        fleeti_element *step = &b->elements[b->n_elements - 1];
         step->any_chiplet = 1;
         fleeti_analyse_sinks(b, step, arrivals != NULL);
         return;
     }
     for (q = 0; q < b->n_queues; q++) {
         uint32_t k = b->is_static ? b->chiplet_of[q] : q, worker = FLEETI_WORKER_MANY;
+        fleeti_element *step = fleeti_step_of_chiplet(b, k);
         if (!b->queue[q].count) continue;
+        /* The queue waits for the end of the step on all ranks. */
+        for (i = 0; i < b->ranks; i++) b->elements[b->n_elements - 1 - i].chiplets |= 1u << k;
         if (arrivals) {
             fleeti_arrivals *a = &arrivals[fleeti_record_of(step, k)];
             a->units++;
@@ -4852,13 +5078,11 @@ static void fleeti_analyse_maps(fleeti_build *b)
 
 static fleet_status fleeti_pass_analyse(fleeti_build *b)
 {
-    fleeti_element *step;
     int32_t at[FLEET_MAX_RANK];
     uint64_t records = 0;
     uint32_t i, j, e;
     b->elements = (fleeti_element *)fleeti_alloc(b, b->n_elements, sizeof *b->elements);
     if (!b->elements) return fleeti_no_memory(b);
-    step = &b->elements[b->n_elements - 1];
     for (i = 0; i < b->n_events; i++) {
         const fleeti_bound_event *event = &b->events[i];
         for (e = event->first; e < event->first + event->elements; e++) {
@@ -4875,7 +5099,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
         for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
             fleeti_analyse_task(b, grid, grid->first + j, at);
     }
-    fleeti_analyse_step(b, step, NULL);
+    fleeti_analyse_step(b, NULL);
     for (e = 0; e < b->n_elements; e++) {
         b->elements[e].record = (uint32_t)records;
         records += fleeti_popcount(b->elements[e].producers);
@@ -4893,7 +5117,7 @@ static fleet_status fleeti_pass_analyse(fleeti_build *b)
         for (j = 0; j < grid->count; j++, fleeti_next_coordinate(grid, at))
             fleeti_add_task_arrivals(b, grid, grid->first + j, at);
     }
-    fleeti_analyse_step(b, step, b->arrivals);
+    fleeti_analyse_step(b, b->arrivals);
     return FLEET_OK;
 }
 
@@ -4951,7 +5175,8 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
 {
     const fleeti_event_def *def = event->def;
     char text[FLEETI_POINT_BYTES], task[FLEETI_POINT_BYTES];
-    uint32_t i, waited = 0;
+    const uint32_t n = event->elements / b->ranks; /* those of one rank's producers */
+    uint32_t i, k, waited = 0;
     if (b->unfused && !def->outside)
         return FLEET_OK; /* a barrier of the unfused plan, or without edges in it */
     if (b->n_buckets > 1 && def->outside)
@@ -4969,16 +5194,18 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
         fleet_status status = fleeti_check_gathered(b, event);
         if (status != FLEET_OK) return status;
     }
-    for (i = 0; i < event->elements; i++) {
+    for (i = 0; i < n; i++) {
         const fleeti_element *element = &b->elements[event->first + i];
-        if (def->count && !def->by_tensor && element->notifies != (uint64_t)def->count)
+        uint64_t notifies = 0;
+        for (k = 0; k < b->ranks; k++) notifies += element[k * n].notifies;
+        if (def->count && !def->by_tensor && notifies != (uint64_t)def->count)
             return fleeti_reject(b, FLEET_ERROR_WAIT_COUNT, def->site,
                                  "event tensor %s: %llu notifies reach %s but count is %lld",
-                                 def->name, (unsigned long long)element->notifies,
+                                 def->name, (unsigned long long)notifies,
                                  fleeti_element_text(event, i, text), (long long)def->count);
         if (element->first_waiter == FLEETI_NONE) continue;
         waited = 1;
-        if (!element->notifies && !event->may_be_empty)
+        if (!notifies && !event->may_be_empty)
             return fleeti_reject(b, FLEET_ERROR_NEVER_NOTIFIED, def->site,
                                  "event tensor %s: task %s waits for %s, which is never notified",
                                  def->name, fleeti_task_text(b, element->first_waiter, task),
@@ -4996,6 +5223,24 @@ static fleet_status fleeti_check_counts(fleeti_build *b, fleeti_bound_event *eve
     return FLEET_OK;
 }
 
+/* The rank whose producers an element counts. */
+static uint32_t fleeti_rank_of_element(const fleeti_build *b, const fleeti_bound_event *event,
+                                       uint32_t e)
+{
+    return (e - event->first) / (event->elements / b->ranks);
+}
+
+/* The other ranks with tasks that wait for an element, a bit each. */
+static uint32_t fleeti_remote_waiters(const fleeti_build *b, const fleeti_bound_event *event,
+                                      const fleeti_element *element)
+{
+    uint32_t ranks = 0, k;
+    if (b->ranks == 1 || !element->producers) return 0;
+    for (k = 0; k < b->chiplets; k++)
+        if (element->chiplets >> k & 1u) ranks |= 1u << k / b->own_chiplets;
+    return ranks & ~(1u << fleeti_rank_of_element(b, event, (uint32_t)(element - b->elements)));
+}
+
 /* The narrowest scope that covers all producers and waiters of an element. */
 static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_event *event,
                                     const fleeti_element *element)
@@ -5004,6 +5249,7 @@ static uint32_t fleeti_needed_scope(const fleeti_build *b, const fleeti_bound_ev
     if (!element->any_chiplet && fleeti_popcount(element->chiplets) <= 1)
         scope = b->chiplet_queues && element->worker != FLEETI_WORKER_MANY ? FLEET_SCOPE_BLOCK
                                                                            : FLEET_SCOPE_CHIPLET;
+    if (fleeti_remote_waiters(b, event, element)) scope = FLEET_SCOPE_SYSTEM;
     if (event->def && event->def->outside && scope < (uint32_t)event->def->outside_scope)
         scope = (uint32_t)event->def->outside_scope;
     return scope;
@@ -5098,11 +5344,13 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     uint32_t sub[FLEET_MAX_CHIPLETS], counts_first = 0, i, k, r, target, agree = 1;
     const fleeti_element *elements = b->elements + event->first;
     memset(sub, 0, sizeof sub);
-    if (event->scoped[FLEET_SCOPE_SYSTEM])
+    if (event->scoped[FLEET_SCOPE_SYSTEM] && b->ranks == 1)
         event->counter =
             FLEETI_SYSTEM | fleeti_reserve_words(system, event->elements, event->stride);
     else
         event->counter = fleeti_reserve_words(device, event->elements, event->stride);
+    if (event->scoped[FLEET_SCOPE_SYSTEM] && b->ranks > 1)
+        event->words = FLEETI_SYSTEM | fleeti_reserve_words(system, event->elements, event->stride);
     for (i = 0; i < event->elements; i++) {
         for (k = 0, r = elements[i].record; k < b->chiplets; k++) {
             if (!(elements[i].producers >> k & 1u)) continue;
@@ -5119,8 +5367,15 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
     target = event->elements ? elements[0].target : 0;
     for (i = 0; i < event->elements; i++) {
         const fleeti_element *element = &elements[i];
+        const uint32_t remote = fleeti_remote_waiters(b, event, element);
         uint32_t counter = event->counter + i * event->stride;
         if (element->target != target) agree = 0;
+        if (remote) {
+            if (!fleeti_reserve(&b->forwards, 1)) return fleeti_no_memory(b);
+            fleeti_append(&b->forwards, counter, element->target, remote,
+                          (event->words & ~FLEETI_SYSTEM) + i * event->stride);
+            counter = FLEETI_SYSTEM | (b->forwards.count - 1u);
+        }
         for (k = 0, r = element->record; k < b->chiplets; k++) {
             const fleeti_arrivals *a;
             if (!(element->producers >> k & 1u)) continue;
@@ -5135,7 +5390,8 @@ static fleet_status fleeti_lay_out_event(fleeti_build *b, fleeti_bound_event *ev
         }
     }
     event->target = target;
-    event->uniform = agree && target && !(event->def && event->def->outside_notifies) &&
+    event->uniform = agree && target && b->ranks == 1 &&
+                     !(event->def && event->def->outside_notifies) &&
                      event->scoped[elements[0].scope] == event->elements;
     return FLEET_OK;
 }
@@ -5166,7 +5422,7 @@ static fleet_status fleeti_pass_count(fleeti_build *b)
                                  "plan: the counters are over 2^31-1 words");
     }
     b->counter_words = (uint32_t)device;
-    b->system_words = system > FLEETI_LINE_WORDS ? (uint32_t)system : 0;
+    b->system_words = b->ranks > 1 || system > FLEETI_LINE_WORDS ? (uint32_t)system : 0;
     return FLEET_OK;
 }
 
@@ -5447,13 +5703,13 @@ static fleet_status fleeti_pass_overlap(fleeti_build *b)
     uint32_t i, j;
     b->runs_ahead = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->runs_ahead);
     if (!b->runs_ahead) return fleeti_no_memory(b);
-    b->step_wait = b->n_tasks ? 0 : FLEETI_NONE;
+    b->waits_for_step = b->n_tasks != 0;
     if (!b->n_tasks || !fleeti_may_overlap(b)) return FLEET_OK;
     if (!fleeti_new_facts(b, &facts)) return fleeti_no_memory(b);
     fleeti_find_facts(b, &facts);
     if (!fleeti_arrivals_in_order(b, &facts) || !fleeti_buffers_in_order(b, &facts))
         return FLEET_OK;
-    b->step_wait = FLEETI_NONE;
+    b->waits_for_step = 0;
     for (i = 0; i < b->n_grids; i++) {
         const fleeti_bound_grid *grid = &b->grids[i];
         b->runs_ahead[i] = grid->count != 0;
@@ -5620,9 +5876,9 @@ static int fleeti_add_wait(fleeti_build *b, uint32_t from, uint32_t counter, uin
     return 1;
 }
 
-/* Adds the waits of a task through one edge. Sets *inner if tasks complete some of the elements. */
+/* Adds the waits of a task of this rank through one edge. Sets *inner if tasks complete some of the elements. */
 static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const fleeti_box *box,
-                                 uint8_t *scope, uint32_t *inner)
+                                 uint32_t rank, uint8_t *scope, uint32_t *inner)
 {
     const fleeti_bound_event *event = &b->events[edge->event];
     uint32_t from = b->waits.count, r, e, end;
@@ -5640,9 +5896,15 @@ static int fleeti_add_edge_waits(fleeti_build *b, const fleeti_edge *edge, const
         for (; e < end; e++) {
             const fleeti_element *element = &b->elements[e];
             if (!element->target) continue;
-            if (!fleeti_add_wait(b, from, event->counter + (e - event->first) * event->stride, 1,
-                                 event->stride, element->target))
+            if (b->ranks > 1 && fleeti_rank_of_element(b, event, e) != rank) {
+                if (!fleeti_add_wait(b, from, event->words + (e - event->first) * event->stride, 1,
+                                     event->stride, 1))
+                    return 0;
+            } else if (!fleeti_add_wait(b, from,
+                                        event->counter + (e - event->first) * event->stride, 1,
+                                        event->stride, element->target)) {
                 return 0;
+            }
             if (element->scope > *scope) *scope = (uint8_t)element->scope;
             if (element->producers) *inner = 1;
         }
@@ -5679,9 +5941,11 @@ static fleet_status fleeti_record_waits(fleeti_build *b, const fleeti_bound_grid
         const fleeti_edge *edge = &b->ins[grid->first_in + i];
         fleeti_box box = edge->box;
         fleeti_box_of_task(edge, grid->rank, at, &box);
-        if (!fleeti_add_edge_waits(b, edge, &box, &list->scope, &inner)) return fleeti_no_memory(b);
+        if (!fleeti_add_edge_waits(b, edge, &box, b->rank_of ? b->rank_of[id] : 0, &list->scope,
+                                   &inner))
+            return fleeti_no_memory(b);
     }
-    if (b->waits.count > start && !inner && b->step_wait != FLEETI_NONE) {
+    if (b->waits.count > start && !inner && b->waits_for_step) {
         /* Only external notifies complete what it waits for, and these may be a step ahead. */
         const fleeti_bound_event *step = &b->events[b->n_events - 1];
         uint32_t scope = b->elements[step->first].scope;
@@ -5766,16 +6030,34 @@ static fleet_status fleeti_record_grid(fleeti_build *b, const fleeti_bound_grid 
     return FLEET_OK;
 }
 
-static fleet_status fleeti_pass_records(fleeti_build *b)
+/* The waits for the previous step, on each rank: for the queues of that rank, and for what other ranks store. */
+static int fleeti_record_step_waits(fleeti_build *b)
 {
     const fleeti_bound_event *step = &b->events[b->n_events - 1];
+    uint32_t rank, p;
+    for (rank = 0; rank < b->ranks; rank++) {
+        const uint32_t first = b->waits.count;
+        for (p = 0; p < b->ranks; p++) {
+            const uint32_t at = p * step->stride, own = p == rank;
+            if (!fleeti_reserve(&b->waits, 1)) return 0;
+            fleeti_append(&b->waits, (own ? step->counter : step->words) + at, 1u | FLEETI_PREVIOUS,
+                          step->stride, own ? b->elements[step->first + p].target : 1);
+        }
+        b->step_waits[rank].first = first;
+        b->step_waits[rank].count = b->ranks;
+    }
+    return 1;
+}
+
+static fleet_status fleeti_pass_records(fleeti_build *b)
+{
     uint32_t i;
     b->task_waits = (fleeti_wait_span *)fleeti_alloc(b, b->n_tasks, sizeof *b->task_waits);
     b->shard_notifies = (fleeti_span *)fleeti_alloc(b, b->n_shards, sizeof *b->shard_notifies);
     if (!b->task_waits || !b->shard_notifies || !fleeti_reserve(&b->waits, 1))
         return fleeti_no_memory(b);
-    if (b->step_wait != FLEETI_NONE)
-        fleeti_append(&b->waits, step->counter, 1u | FLEETI_PREVIOUS, step->stride, step->target);
+    if (b->n_tasks && (b->waits_for_step || b->ranks > 1) && !fleeti_record_step_waits(b))
+        return fleeti_no_memory(b);
     for (i = 0; i < b->n_grids; i++) {
         fleet_status status = fleeti_record_grid(b, &b->grids[i]);
         if (status != FLEET_OK) return status;
@@ -5812,6 +6094,7 @@ static void fleeti_lay_out_block(fleet_plan *head)
     head->keys = fleeti_section(&bytes, head->keyed ? head->n_grids : 0, sizeof(fleet_key));
     head->maps = fleeti_section(&bytes, head->n_maps, sizeof(fleeti_runtime_map));
     head->tensors = fleeti_section(&bytes, head->n_tensors, sizeof(fleeti_tensor_info));
+    head->forwards = fleeti_section(&bytes, head->n_forwards, sizeof(fleeti_forward));
     head->names = fleeti_section(&bytes, 0, 1);
 }
 
@@ -5856,6 +6139,12 @@ static fleet_plan *fleeti_new_block(const fleeti_build *b)
     head.step_event = b->n_events - 1;
     head.topology = b->desc->topology;
     head.topology.name[sizeof head.topology.name - 1] = 0;
+    head.ranks = b->ranks;
+    head.n_forwards = b->forwards.count;
+    for (i = 0; i < b->ranks && b->ranks > 1; i++) {
+        head.step_waits[i] = b->step_waits[i].first;
+        head.n_step_waits[i] = b->step_waits[i].count;
+    }
     head.guarded = b->n_at_launch != 0;
     head.keyed = b->keyed;
     head.rebinds = b->writes;
@@ -5938,9 +6227,9 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
 
 static void fleeti_emit_step_end(const fleeti_build *b, uint32_t queue, fleet_task *task)
 {
-    const fleeti_element *step = &b->elements[b->n_elements - 1];
+    const uint32_t chiplet = b->is_static ? b->chiplet_of[queue] : queue;
     task->tile = FLEETI_TILE_NONE;
-    task->notifies = fleeti_record_of(step, b->is_static ? b->chiplet_of[queue] : queue);
+    task->notifies = fleeti_record_of(fleeti_step_of_chiplet(b, chiplet), chiplet);
     task->n_notifies = 1;
     task->level = (uint8_t)(b->is_static ? FLEET_LEVEL_CU : FLEET_LEVEL_CHIPLET);
     task->batch = 1;
@@ -5964,14 +6253,15 @@ static void fleeti_set_batches(fleet_task *tasks, uint32_t n)
 
 /* Makes the sources of a queue wait for the previous step (edge 9 of fleet_device.h). A worker waits once per step:
    its queue orders the tasks after the first one that waits, except the wavefront-tasks that run at once with it. */
-static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n)
+static void fleeti_wait_for_step(const fleeti_build *b, fleet_task *tasks, uint32_t n,
+                                 uint32_t rank)
 {
     uint32_t scope = b->elements[b->n_elements - 1].scope, known_from = FLEETI_NONE, i;
     for (i = 0; i < n && (!b->chiplet_queues || i < known_from); i++) {
         fleet_task *task = &tasks[i];
         if (!task->n_waits) {
-            task->waits = b->step_wait;
-            task->n_waits = 1;
+            task->waits = b->step_waits[rank].first;
+            task->n_waits = (uint16_t)b->step_waits[rank].count;
             if (scope > task->acquire) task->acquire = scope & 3u;
         } else if (!(b->waits.item[task->waits + task->n_waits - 1u][1] & FLEETI_PREVIOUS)) {
             continue;
@@ -6037,7 +6327,10 @@ static fleet_status fleeti_emit_queues(fleeti_build *b, fleet_plan *plan, uint32
         if (!n || (b->is_dynamic && i >= b->chiplet_queues)) continue;
         if (!b->is_dynamic) fleeti_emit_step_end(b, i, first + --n);
         fleeti_set_batches(first, n);
-        if (b->step_wait != FLEETI_NONE) fleeti_wait_for_step(b, first, n);
+        if (b->waits_for_step)
+            fleeti_wait_for_step(b, first, n,
+                                 (b->is_static || b->is_dynamic ? b->chiplet_of[i] : i) /
+                                     b->own_chiplets);
     }
     return FLEET_OK;
 }
@@ -6104,6 +6397,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         fleeti_event *event = &events[i];
         event->name = fleeti_emit_name(plan, &name, from->def ? from->def->name : "step");
         event->counter = from->counter;
+        event->words = from->words;
         event->stride = from->stride;
         event->first_target = from->first;
         event->elements = from->elements;
@@ -6167,6 +6461,9 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
     if (b->notifies.count)
         memcpy(fleeti_at(plan, plan->notifies), b->notifies.item,
                b->notifies.count * sizeof *b->notifies.item);
+    if (b->forwards.count)
+        memcpy(fleeti_at(plan, plan->forwards), b->forwards.item,
+               b->forwards.count * sizeof *b->forwards.item);
 }
 
 /* ---- consumers, under DYNAMIC ---------------------------------------------------------------- */
@@ -6802,6 +7099,7 @@ typedef struct fleeti_check {
     const fleeti_guard *guards;
     const fleeti_runtime_map *maps;
     const fleeti_tensor_info *tensors;
+    const fleeti_forward *forwards;
     uint64_t end_of_names;
     /* Where its counters begin: after those of the previous buckets. */
     uint64_t first_word, first_system;
@@ -6846,7 +7144,7 @@ static int fleeti_check_layout(fleeti_check *c)
         plan->n_waits > FLEETI_MAX_INDEX || plan->n_notifies > FLEETI_MAX_INDEX ||
         plan->n_elements > FLEETI_MAX_INDEX || plan->n_consumers > FLEETI_MAX_INDEX ||
         plan->n_maps > FLEETI_MAX_INDEX || !plan->n_events || plan->n_symbols > FLEET_MAX_SYMBOLS ||
-        plan->n_tensors > FLEET_MAX_TENSORS)
+        plan->n_tensors > FLEET_MAX_TENSORS || plan->n_forwards > FLEETI_MAX_INDEX)
         return 0;
     fleeti_lay_out_block(&head);
     if (memcmp(&head, plan, sizeof head) != 0 || head.names >= plan->bytes) return 0;
@@ -6861,6 +7159,7 @@ static int fleeti_check_layout(fleeti_check *c)
     c->guards = (const fleeti_guard *)fleeti_at(plan, plan->guards);
     c->maps = (const fleeti_runtime_map *)fleeti_at(plan, plan->maps);
     c->tensors = (const fleeti_tensor_info *)fleeti_at(plan, plan->tensors);
+    c->forwards = (const fleeti_forward *)fleeti_at(plan, plan->forwards);
     return 1;
 }
 
@@ -6897,14 +7196,19 @@ static int fleeti_check_workers(const fleeti_check *c)
     const fleet_topology *t = &plan->topology;
     const uint32_t scheduler = plan->schedule == FLEET_SCHEDULE_CHIPLET;
     uint32_t k, workers = 0;
-    if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS ||
-        plan->schedule > FLEET_SCHEDULE_DYNAMIC || t->chiplets != plan->chiplets ||
-        t->wave_size < 1 || t->wave_size > 64 || t->wave_size & (t->wave_size - 1) ||
-        plan->private_l2 != (t->private_l2 != 0) || t->name[sizeof t->name - 1])
+    if (plan->chiplets < 1 || plan->chiplets > FLEET_MAX_CHIPLETS || plan->ranks < 1 ||
+        plan->ranks > FLEET_MAX_PEERS || !t->chiplets || plan->chiplets % plan->ranks ||
+        t->chiplets != plan->chiplets / plan->ranks || plan->schedule > FLEET_SCHEDULE_DYNAMIC ||
+        (plan->ranks > 1 && (plan->schedule == FLEET_SCHEDULE_DYNAMIC || plan->n_tensors ||
+                             plan->rebinds || !plan->n_tasks)) ||
+        (plan->ranks == 1 && plan->n_forwards) || t->wave_size < 1 || t->wave_size > 64 ||
+        t->wave_size & (t->wave_size - 1) || plan->private_l2 != (t->private_l2 != 0) ||
+        t->name[sizeof t->name - 1])
         return 0;
     for (k = 0; k < plan->chiplets; k++) {
-        if (plan->worker_base[k] != workers || !plan->workers[k] || t->units[k] > 65536 ||
-            plan->workers[k] > t->units[k] - (t->units[k] ? scheduler : 0))
+        const uint32_t units = t->units[k % t->chiplets];
+        if (plan->worker_base[k] != workers || !plan->workers[k] || units > 65536 ||
+            plan->workers[k] > units - (units ? scheduler : 0))
             return 0;
         workers += plan->workers[k];
     }
@@ -7028,15 +7332,21 @@ static int fleeti_check_events(fleeti_check *c)
         if (event->first_target != elements || event->elements > plan->n_elements - elements ||
             !event->stride || event->stride > FLEETI_LINE_WORDS ||
             event->stride & (event->stride - 1) ||
-            (i == plan->step_event && (event->elements != 1 || in_host || event->rank)) ||
+            (plan->ranks > 1 && (event->rank < 1 || event->outside || in_host ||
+                                 event->extent[0] != (int32_t)plan->ranks)) ||
+            (i == plan->step_event &&
+             (event->elements != plan->ranks || in_host || event->rank != (plan->ranks > 1))) ||
             event->outside > (FLEET_EXTERNAL_NOTIFIES | FLEET_EXTERNAL_WAITS) ||
             (event->outside & FLEET_EXTERNAL_NOTIFIES ? event->outside_notifies > FLEETI_MAX_INDEX
                                                       : event->outside_notifies) ||
             event->warnings > FLEETI_WARN_NO_WAITER ||
             (uint64_t)event->scoped[0] + event->scoped[1] + event->scoped[2] + event->scoped[3] !=
                 event->elements ||
-            (event->scoped[FLEET_SCOPE_SYSTEM] != 0) != (in_host != 0))
+            (event->scoped[FLEET_SCOPE_SYSTEM] != 0) !=
+                ((plan->ranks > 1 ? event->words : in_host) != 0) ||
+            (event->words && (plan->ranks == 1 || event->words != (FLEETI_SYSTEM | system))))
             return 0;
+        if (event->words) system += words;
         if (!fleeti_extents_fit(event->extent, event->rank, event->elements)) return 0;
         if (in_host) {
             if ((event->counter & ~FLEETI_SYSTEM) != system) return 0;
@@ -7060,7 +7370,9 @@ static int fleeti_check_events(fleeti_check *c)
     for (k = 0; k < elements; k++)
         if (c->targets[k] > FLEETI_MAX_INDEX) return 0;
     /* Workers divide by the target of the step event. */
-    if (elements != plan->n_elements || (plan->n_tasks && !c->targets[elements - 1])) return 0;
+    if (elements != plan->n_elements) return 0;
+    for (k = 0; plan->n_tasks && k < plan->ranks; k++)
+        if (!c->targets[elements - 1 - k]) return 0;
     if (c->dynamic) {
         const uint64_t joins = fleeti_whole_lines(plan->n_descs);
         if (plan->joins < min || plan->joins > max ||
@@ -7075,7 +7387,7 @@ static int fleeti_check_events(fleeti_check *c)
     return plan->counter_words >= min && plan->counter_words <= max &&
            plan->counter_words <= FLEETI_MAX_INDEX &&
            (plan->counter_words - c->first_word) % FLEETI_LINE_WORDS == 0 &&
-           plan->system_words == (system > FLEETI_LINE_WORDS ? system : 0);
+           plan->system_words == (plan->ranks > 1 || system > FLEETI_LINE_WORDS ? system : 0);
 }
 
 /* The event that owns `count` counters from this word on, `stride` words apart. They are those of elements from
@@ -7105,6 +7417,51 @@ static const fleeti_event *fleeti_check_counter(const fleeti_check *c, uint32_t 
     return c->other_target[*element] - *element >= count ? event : NULL;
 }
 
+/* Checks that a word of the system counters, and count - 1 that follow, are those of elements on other ranks. *step: they
+   are of the step event. */
+static int fleeti_check_words(const fleeti_check *c, uint32_t word, uint32_t count, uint32_t stride,
+                              uint32_t *step)
+{
+    uint32_t i;
+    for (i = 0; i < c->plan->n_events; i++) {
+        const fleeti_event *event = &c->events[i];
+        const uint32_t at = word - event->words;
+        if (!event->words || word < event->words || at / event->stride >= event->elements) continue;
+        *step = i == c->plan->step_event;
+        return at % event->stride == 0 && (count == 1 || stride == event->stride) &&
+               fleeti_range_fits(at / event->stride, count, event->elements);
+    }
+    return 0;
+}
+
+/* Checks forwards and the wait records for the previous step. */
+static int fleeti_check_forwards(const fleeti_check *c)
+{
+    const fleet_plan *plan = c->plan;
+    uint32_t i, k, e = 0;
+    for (i = 0; i < plan->n_forwards; i++) {
+        const fleeti_forward *forward = &c->forwards[i];
+        const fleeti_event *event = fleeti_check_counter(c, forward->counter, 1, 1, &e);
+        uint32_t at;
+        if (!event || !event->words || !forward->target || forward->target != c->targets[e])
+            return 0;
+        at = e - event->first_target;
+        if (forward->word != (event->words & ~FLEETI_SYSTEM) + at * event->stride ||
+            !forward->ranks || forward->ranks >> plan->ranks ||
+            forward->ranks >> at / (event->elements / plan->ranks) & 1u)
+            return 0;
+    }
+    for (i = 0; i < FLEET_MAX_PEERS; i++) {
+        const uint32_t n = plan->n_step_waits[i];
+        if (n != (plan->ranks > 1 && i < plan->ranks ? plan->ranks : 0) ||
+            !fleeti_range_fits(plan->step_waits[i], n, plan->n_waits))
+            return 0;
+        for (k = 0; k < n; k++)
+            if (!(c->waits[plan->step_waits[i] + k].count & FLEETI_PREVIOUS)) return 0;
+    }
+    return 1;
+}
+
 /* Checks wait and notify records, and the triggers, which repeat them. */
 static int fleeti_check_records(const fleeti_check *c)
 {
@@ -7116,15 +7473,27 @@ static int fleeti_check_records(const fleeti_check *c)
     for (i = 0; i < plan->n_waits; i++) {
         const fleeti_wait *wait = &c->waits[i];
         const uint32_t count = wait->count & ~FLEETI_PREVIOUS;
+        uint32_t of_step = 0;
+        if (plan->ranks > 1 && wait->counter & FLEETI_SYSTEM) {
+            if (!count || wait->target != 1 || !wait->stride || wait->stride > FLEETI_LINE_WORDS ||
+                !fleeti_check_words(c, wait->counter, count, wait->stride, &of_step) ||
+                (wait->count & FLEETI_PREVIOUS && !of_step))
+                return 0;
+            continue;
+        }
         if (!count || !wait->target || !wait->stride || wait->stride > FLEETI_LINE_WORDS ||
             !fleeti_check_counter(c, wait->counter, count, wait->stride, &e) ||
             wait->target != c->targets[e] ||
-            (wait->count & FLEETI_PREVIOUS && wait->counter != step->counter))
+            (wait->count & FLEETI_PREVIOUS && e < step->first_target))
             return 0;
     }
     for (i = 0; i < plan->n_notifies; i++) {
         const fleeti_notify *notify = &c->notifies[i];
-        const fleeti_event *event = fleeti_check_counter(c, notify->counter, 1, 1, &e);
+        const fleeti_event *event;
+        if (plan->ranks > 1 && notify->counter & FLEETI_SYSTEM &&
+            (notify->counter & ~FLEETI_SYSTEM) >= plan->n_forwards)
+            return 0;
+        event = fleeti_check_counter(c, fleeti_notified(plan, notify), 1, 1, &e);
         if (!event || !notify->weight || notify->weight > c->targets[e]) return 0;
         if (!notify->sub || notify->sub == FLEETI_LOCAL) {
             if (notify->share || notify->weight != 1 ||
@@ -7241,13 +7610,15 @@ static int fleeti_check_step_end(const fleeti_check *c, const fleet_task *task)
     const uint32_t level = c->plan->schedule == FLEET_SCHEDULE_CHIPLET
                                ? (uint32_t)FLEET_LEVEL_CHIPLET
                                : (uint32_t)FLEET_LEVEL_CU;
+    const fleeti_event *step = &c->events[c->plan->step_event];
     uint32_t k;
     for (k = 0; k < FLEET_MAX_RANK; k++)
         if (task->at[k]) return 0;
     return task->grid == FLEETI_NONE && task->id == FLEETI_NONE && task->slices == 1 &&
            !task->slice && task->batch == 1 && task->level == level && !task->args &&
            !task->flags && !task->acquire && !task->n_waits && task->n_notifies == 1 &&
-           c->notifies[task->notifies].counter == c->events[c->plan->step_event].counter;
+           fleeti_notified(c->plan, &c->notifies[task->notifies]) - step->counter <
+               step->elements * step->stride;
 }
 
 /* Checks the descriptor of a task against its grid. *order: its place among all tasks. */
@@ -7434,8 +7805,8 @@ static fleet_status fleeti_check_contents(fleeti_check *c)
     c->feeds = c->arrive + plan->n_grids;
     c->listed = c->feeds + c->dynamic * (1ull + plan->n_notifies);
     c->n_device = c->n_system = 0;
-    fits = fleeti_check_events(c) && fleeti_check_maps(c) && fleeti_check_records(c) &&
-           fleeti_check_queues(c) && fleeti_check_consumers(c);
+    fits = fleeti_check_events(c) && fleeti_check_maps(c) && fleeti_check_forwards(c) &&
+           fleeti_check_records(c) && fleeti_check_queues(c) && fleeti_check_consumers(c);
     FLEET_FREE(scratch);
     return fits ? FLEET_OK : FLEET_ERROR_IMAGE_INDEX;
 }
@@ -7445,7 +7816,8 @@ static int fleeti_check_bucket(const fleeti_check *whole, const fleeti_check *c)
 {
     const fleet_plan *plan = whole->plan, *bucket = c->plan;
     uint32_t i;
-    if (bucket->n_buckets != 1 || bucket->buckets || c->end_of_names != bucket->bytes ||
+    if (bucket->n_buckets != 1 || bucket->buckets || bucket->ranks != plan->ranks ||
+        c->end_of_names != bucket->bytes ||
         (bucket->schedule == FLEET_SCHEDULE_CHIPLET) !=
             (plan->schedule == FLEET_SCHEDULE_CHIPLET) ||
         bucket->n_grids != plan->n_grids || bucket->n_events != plan->n_events ||
@@ -7519,6 +7891,7 @@ fleet_status fleet_plan_check(const void *block, size_t bytes)
     c.first_word = c.first_system = FLEETI_LINE_WORDS;
     status = fleeti_check_open(&c, block, bytes);
     if (status != FLEET_OK) return status;
+    if (plan->ranks > 1) c.first_system = FLEETI_PEER_LINES * FLEETI_LINE_WORDS;
     if (plan->n_buckets < 1 || plan->n_buckets > FLEET_MAX_BUCKETS) return FLEET_ERROR_IMAGE_INDEX;
     if (plan->n_buckets > 1)
         status = fleeti_check_buckets(&c);
@@ -7638,10 +8011,11 @@ static const fleeti_event *fleeti_event_at(const fleet_plan *plan, uint32_t coun
     uint32_t i;
     for (i = 0; i < plan->n_events; i++) {
         const fleeti_event *event = &fleeti_plan_events(plan)[i];
-        if ((counter ^ event->counter) & FLEETI_SYSTEM || counter < event->counter) continue;
-        *element = (counter - event->counter) / event->stride;
-        if (*element < event->elements && (counter - event->counter) % event->stride == 0)
-            return event;
+        const uint32_t first =
+            plan->ranks > 1 && counter & FLEETI_SYSTEM ? event->words : event->counter;
+        if ((counter ^ first) & FLEETI_SYSTEM || counter < first) continue;
+        *element = (counter - first) / event->stride;
+        if (*element < event->elements && (counter - first) % event->stride == 0) return event;
     }
     return NULL;
 }
@@ -7659,7 +8033,7 @@ size_t fleet_plan_counter_name(const fleet_plan *plan, uint32_t counter, char *t
     for (i = 0; !event && counter && i < plan->n_notifies; i++) {
         if (notifies[i].sub != counter) continue;
         sub = 1;
-        event = fleeti_event_at(plan, notifies[i].counter, &element);
+        event = fleeti_event_at(plan, fleeti_notified(plan, &notifies[i]), &element);
     }
     if (!event) {
         fleeti_put(&out, "counter %u", counter);
@@ -7697,7 +8071,8 @@ static fleeti_event_stats fleeti_count_event(const fleet_plan *plan, uint32_t in
         left -= left < event->outside_notifies ? left : event->outside_notifies;
         if (!i || targets[i] < stats.min_target) stats.min_target = targets[i];
         if (targets[i] > stats.max_target) stats.max_target = targets[i];
-        for (; *next < plan->n_notifies && notifies[*next].counter == counter; ++*next) {
+        for (; *next < plan->n_notifies && fleeti_notified(plan, &notifies[*next]) == counter;
+             ++*next) {
             const fleeti_notify *notify = &notifies[*next];
             if (notify->sub == FLEETI_LOCAL) {
                 local = 1;
@@ -7769,8 +8144,11 @@ static void fleeti_report_head(const fleet_plan *plan, fleeti_text *out)
     fleeti_put(out,
                "plan: %u tasks in %u grids, %u event elements in %u tensors and the step event\n",
                plan->n_tasks, plan->n_grids, plan->n_elements - 1, plan->n_events - 1);
-    fleeti_put(out, "on %s: %u chiplets, %u workers (", plan->topology.name, plan->chiplets,
-               plan->total_workers);
+    fleeti_put(out, "on %s: ", plan->topology.name);
+    if (plan->ranks > 1)
+        fleeti_put(out, "%u ranks, %u elements that other ranks wait for, ", plan->ranks,
+                   plan->n_forwards);
+    fleeti_put(out, "%u chiplets, %u workers (", plan->chiplets, plan->total_workers);
     fleeti_put(out, min == max ? "%u" : "%u to %u", min, max);
     fleeti_put(out, " a chiplet%s), %s schedule, L2s %s\n",
                plan->schedule == FLEET_SCHEDULE_CHIPLET ? ", and its scheduler" : "",
