@@ -188,6 +188,21 @@
        31 news of a server. Requests, cancels, stops and released events of host threads -> the boundary
           release  fleeti_desk_changed: RMW     carrier  changes, cancels     acquire  fleeti_take_in
           red      S server
+       32 event over ranks, system scope. Stores of one device's producers, to its own and to other memory -> every group on
+          other devices that waits
+          release  edges 1 and 2 up to the device's counter, at system scope; fleeti_arrive_for_peers: RMW; the last arrival
+                   of the device: fleeti_publish_system to each rank that waits
+          carrier  the element's word in the region of that rank: the epoch, stored by one rank
+          acquire  fleeti_wait_all: polls, system invalidate; fleeti_await_peers, at the end of a launch
+          red      M each of a rank stores, release and acquire at system scope; tests/host/ranks.c, devices.c under TSan
+       33 meeting of the ranks, before the first step. That each runs, and its plan; relaxed: no data follows
+          ends     fleeti_meet_peers, twice     carrier  a word for each rank     red  tests/host/devices.c
+       34 stop over ranks. Why a rank ended the run -> waits of the others; relaxed: no data follows
+          ends     fleeti_stop_peers; fleeti_check_watch     carrier  a word for each rank     red  tests/host/devices.c
+       35 flagged data of the kit. The other words of a quad -> the reader that sees its flag; nothing else
+          release  fleet_store_flagged_device, _system: one store (AMD: a wait before the flag's; CPU: that releases)
+          carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
+          red      tests/host/ranks.c, flagged_words_are_whole
 
    ERRORS
        wait and test return a fleet_status to every thread of the group. Host functions return one.
@@ -485,6 +500,20 @@ FLEET_DEVICE void fleet_copy_to_lds(void *lds, const void *from, uint32_t bytes,
                                     uint32_t threads);
 FLEET_DEVICE void fleet_copy_wait(void);
 
+/* ---- flagged data ---- */
+
+/* A small result that is its own event: the words carry a flag, such as the epoch, and the reader polls them until the
+   flag is the one it waits for. No counter, no fence, and a reader that sees the flag in word[3] has the other words
+   that were stored with it. It publishes nothing else. The flag differs from those that the place held before, and the
+   place is overwritten only when its readers are through, which an event has to tell: in turns, the event of a step.
+   device: to groups of this device; system: to other devices too, in memory that they share. In a tile,
+   fleet_await_flagged (fleet_sched.h) polls for another rank's. One store of 16 bytes on NVIDIA; elsewhere the flag's
+   store follows the others. */
+FLEET_DEVICE void fleet_store_flagged_device(fleet_quad *to, fleet_quad words);
+FLEET_DEVICE void fleet_store_flagged_system(fleet_quad *to, fleet_quad words);
+FLEET_DEVICE fleet_quad fleet_load_flagged_device(const fleet_quad *from);
+FLEET_DEVICE fleet_quad fleet_load_flagged_system(const fleet_quad *from);
+
 /* ---- tiles of a matrix product ---- */
 
 /* The tiles of one worker's share of a slice (fleet.h, linear layers). All threads pass the same arguments. */
@@ -578,6 +607,27 @@ FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
    may later steps overwrite what it read. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p);
 
+/* ---- several devices ---- */
+
+/* A symmetric region: memory of the same size on each of several devices, which all of them read and write. The program
+   makes it, with what it has for that: windows of MPI, handles of cudaIpc or hipIpc, the heap of NVSHMEM or rocSHMEM
+   (examples/tools/mpi_peers.h is one of these). This table is all that the kit needs to know of it. */
+typedef struct fleet_peers {
+    uint32_t rank,
+        ranks; /* of this device; how many there are. FLEET_ALL_RANKS: see fleet_state_desc */
+    void *bases
+        [FLEET_MAX_PEERS]; /* of each rank's region, as this device addresses it; 128-byte aligned */
+} fleet_peers;
+#define FLEET_ALL_RANKS 0xffffffffu
+
+/* Where rank `rank` has what this rank has at `mine`, in its own region. */
+FLEET_HOST_DEVICE void *fleet_peer_address(const fleet_peers *peers, const void *mine,
+                                           uint32_t rank)
+{
+    return (char *)peers->bases[rank] +
+           ((const char *)mine - (const char *)peers->bases[peers->rank]);
+}
+
 /* ---- event tensors by hand ---- */
 
 /* What ends a wait early. */
@@ -588,6 +638,10 @@ typedef struct fleet_watch {
     /* Device word of 64 bits: no wait times out before limit_ticks have passed since this time of the clock, and none at
        all while it is UINT64_MAX. null: none */
     const uint64_t *idle;
+    /* In a plan for several ranks: the rank's system counters, which begin with why another rank ended the run, and their
+       bytes. null: none */
+    const uint32_t *peers;
+    uint64_t peers_bytes;
 } fleet_watch;
 
 /* One element of an event tensor, as the function ..._at of FLEET_EVENT_TENSORn returns it. */
@@ -820,6 +874,10 @@ FLEET_DEVICE uint32_t fleeti_broadcast(fleeti_thread self, uint32_t value, uint3
      fleet_view_load_streaming16
      fleet_copy_to_lds
      fleet_copy_wait
+     fleet_store_flagged_device
+     fleet_store_flagged_system
+     fleet_load_flagged_device
+     fleet_load_flagged_system
    And the following. */
 
 /* ---- lanes of a wave ---- */
@@ -1480,6 +1538,39 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
     return fleet_load_streaming16((const char *)view.base + offset_bytes);
 #endif
 }
+
+/* ---- amd: flagged data ---- */
+
+/* No store of 16 bytes is documented as one access, so the flag follows the words, and the words follow the flag. Relaxed
+   accesses of that scope go to memory that all readers share; the waits order them (edge 35). */
+#define FLEETI_STORE_FLAGGED(name, scope)                                                          \
+    FLEET_DEVICE void name(fleet_quad *to, fleet_quad words)                                       \
+    {                                                                                              \
+        fleeti_any4 *at = (fleeti_any4 *)to->word;                                                 \
+        for (uint32_t i = 0; i < 3; i++)                                                           \
+            __hip_atomic_store(FLEETI_AT(fleeti_any4, at + i), words.word[i], __ATOMIC_RELAXED,    \
+                               scope);                                                             \
+        fleeti_drain();                                                                            \
+        __hip_atomic_store(FLEETI_AT(fleeti_any4, at + 3), words.word[3], __ATOMIC_RELAXED,        \
+                           scope);                                                                 \
+    }
+#define FLEETI_LOAD_FLAGGED(name, scope)                                                           \
+    FLEET_DEVICE fleet_quad name(const fleet_quad *from)                                           \
+    {                                                                                              \
+        const fleeti_any4 *at = (const fleeti_any4 *)from->word;                                   \
+        fleet_quad words;                                                                          \
+        words.word[3] =                                                                            \
+            __hip_atomic_load(FLEETI_AT(const fleeti_any4, at + 3), __ATOMIC_RELAXED, scope);      \
+        fleeti_drain();                                                                            \
+        for (uint32_t i = 0; i < 3; i++)                                                           \
+            words.word[i] =                                                                        \
+                __hip_atomic_load(FLEETI_AT(const fleeti_any4, at + i), __ATOMIC_RELAXED, scope);  \
+        return words;                                                                              \
+    }
+FLEETI_STORE_FLAGGED(fleet_store_flagged_device, __HIP_MEMORY_SCOPE_AGENT)
+FLEETI_STORE_FLAGGED(fleet_store_flagged_system, __HIP_MEMORY_SCOPE_SYSTEM)
+FLEETI_LOAD_FLAGGED(fleet_load_flagged_device, __HIP_MEMORY_SCOPE_AGENT)
+FLEETI_LOAD_FLAGGED(fleet_load_flagged_system, __HIP_MEMORY_SCOPE_SYSTEM)
 
 /* ---- amd: LDS ---- */
 
@@ -2211,6 +2302,36 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
 {
     return fleet_load_streaming16((const char *)view.base + offset_bytes);
 }
+
+/* ---- nvidia: flagged data ---- */
+
+/* One 16-byte access, aligned, that is not torn: a reader that sees a part of a store sees all of it (PTX ISA, .b128). It
+   orders nothing else (edge 35). */
+#define FLEETI_PTX_STORE_FLAGGED(name, scope)                                                      \
+    FLEET_DEVICE void name(fleet_quad *to, fleet_quad words)                                       \
+    {                                                                                              \
+        const uint64_t low = words.word[0] | (uint64_t)words.word[1] << 32,                        \
+                       high = words.word[2] | (uint64_t)words.word[3] << 32;                       \
+        __asm__ volatile("{\n.reg .b128 all;\nmov.b128 all,{%1,%2};\nst.relaxed." scope            \
+                         ".global.b128 [%0],all;\n}" ::"l"(__cvta_generic_to_global(to)),          \
+                         "l"(low), "l"(high)                                                       \
+                         : "memory");                                                              \
+    }
+#define FLEETI_PTX_LOAD_FLAGGED(name, scope)                                                       \
+    FLEET_DEVICE fleet_quad name(const fleet_quad *from)                                           \
+    {                                                                                              \
+        uint64_t low, high;                                                                        \
+        __asm__ volatile("{\n.reg .b128 all;\nld.relaxed." scope                                   \
+                         ".global.b128 all,[%2];\nmov.b128 {%0,%1},all;\n}"                        \
+                         : "=l"(low), "=l"(high)                                                   \
+                         : "l"(__cvta_generic_to_global(from))                                     \
+                         : "memory");                                                              \
+        return fleeti_quad_of_halves(low, high);                                                   \
+    }
+FLEETI_PTX_STORE_FLAGGED(fleet_store_flagged_device, "gpu")
+FLEETI_PTX_STORE_FLAGGED(fleet_store_flagged_system, "sys")
+FLEETI_PTX_LOAD_FLAGGED(fleet_load_flagged_device, "gpu")
+FLEETI_PTX_LOAD_FLAGGED(fleet_load_flagged_system, "sys")
 
 /* ---- nvidia: LDS ---- */
 
@@ -3048,6 +3169,37 @@ FLEET_DEVICE fleet_quad fleet_view_load_streaming16(fleet_view view, uint32_t of
     return fleet_load_streaming16((const char *)view.base + offset_bytes);
 }
 
+/* ---- host: flagged data ---- */
+
+/* The flag's release store publishes the words to its acquire load (edge 35). */
+FLEET_DEVICE void fleet_store_flagged_device(fleet_quad *to, fleet_quad words)
+{
+    fleeti_host_yield();
+    for (uint32_t i = 0; i < 3; i++)
+        __atomic_store_n(&to->word[i], words.word[i], __ATOMIC_RELAXED);
+    fleeti_host_yield();
+    __atomic_store_n(&to->word[3], words.word[3], __ATOMIC_RELEASE);
+    fleeti_host_wake(to);
+}
+FLEET_DEVICE void fleet_store_flagged_system(fleet_quad *to, fleet_quad words)
+{
+    fleet_store_flagged_device(to, words);
+}
+FLEET_DEVICE fleet_quad fleet_load_flagged_device(const fleet_quad *from)
+{
+    fleet_quad words;
+    fleeti_host_yield();
+    words.word[3] = __atomic_load_n(&from->word[3], __ATOMIC_ACQUIRE);
+    fleeti_host_yield();
+    for (uint32_t i = 0; i < 3; i++)
+        words.word[i] = __atomic_load_n(&from->word[i], __ATOMIC_RELAXED);
+    return words;
+}
+FLEET_DEVICE fleet_quad fleet_load_flagged_system(const fleet_quad *from)
+{
+    return fleet_load_flagged_device(from);
+}
+
 /* ---- host: LDS ---- */
 
 FLEET_DEVICE void *fleeti_dynamic_lds(void)
@@ -3427,9 +3579,17 @@ FLEET_DEVICE void fleet_block_reduce_add(float *sum, uint32_t n, float *lds)
 /* The bases of the word indices in wait and notify records. */
 typedef struct fleeti_counters {
     uint32_t *device;
-    /* Address of the base of the system counters, in fine-grained memory: seldom read. */
+    /* Address of the base of the system counters, in fine-grained memory: seldom read. In a plan for several ranks it is
+       the first member of a fleeti_links. */
     uint32_t *const *system;
 } fleeti_counters;
+
+/* The system counters of a rank, and of all ranks as this device addresses them. */
+typedef struct fleeti_links {
+    uint32_t *own;
+    uint32_t *const *words;
+    const fleeti_forward *forwards; /* of the plan that the launch runs; null: it is for one rank */
+} fleeti_links;
 
 /* Why a wait failed: which counter, its value, and the value that it waited for. */
 typedef struct fleeti_wait_diagnostics {
@@ -3439,12 +3599,12 @@ typedef struct fleeti_wait_diagnostics {
 
 #define FLEETI_IDLE_NOW UINT64_MAX /* *idle of a fleet_watch */
 
-/* Whether the wait has to end: the status to return, or FLEET_OK. Called after every 64 failed polls. */
-FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t tries,
-                                             uint64_t *since)
+/* Whether the wait for `at` has to end: the status to return, or FLEET_OK. Called after every 64 failed polls. */
+FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, const void *at,
+                                             uint32_t tries, uint64_t *since)
 {
 #if defined(FLEET_NO_WATCHDOG)
-    (void)watch, (void)tries, (void)since;
+    (void)watch, (void)at, (void)tries, (void)since;
 #else
     uint64_t now;
     uint32_t late;
@@ -3455,6 +3615,11 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, uint32_t 
     now = fleet_clock_ticks();
     if (*since == 0) *since = now;
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
+    if (watch->peers) { /* relaxed: no data follows (edge 34) */
+        if (fleet_load_relaxed_system(watch->peers)) return FLEET_ERROR_PEER_FAILED;
+        if (late && (uintptr_t)at - (uintptr_t)watch->peers < watch->peers_bytes)
+            return FLEET_ERROR_PEER_TIMEOUT;
+    }
     if (late && watch->idle) { /* relaxed: no data follows (edge 30) */
         const uint64_t until = fleeti_poll64_device(watch->idle);
         if (until == FLEETI_IDLE_NOW ||
@@ -3476,7 +3641,7 @@ FLEET_DEVICE fleet_status fleeti_back_off(const void *at, const fleet_watch *wat
                                           uint64_t *since)
 {
     fleet_status status = fleeti_pause(at, tries);
-    if (!status && *tries % 64 == 0) status = fleeti_check_watch(watch, *tries, since);
+    if (!status && *tries % 64 == 0) status = fleeti_check_watch(watch, at, *tries, since);
     return status;
 }
 
@@ -3546,6 +3711,23 @@ FLEET_DEVICE fleet_status fleeti_await_previous_epoch(fleeti_counters c, uint32_
     return fleeti_poll_until(c, counter, before->want, before->watch, &diagnostics);
 }
 
+/* Arrives at an element for which other ranks wait. The write-back at system scope came before. The RMW acquires what the
+   device's other producers released by theirs; the last of them stores the epoch to each of these ranks, and so
+   publishes for all. The words have one writer, and a step's store comes before that of the next, which follows from the
+   step event or its proof. Pair: the polls and the system invalidate in fleeti_wait_all (edge 32). */
+FLEET_DEVICE void fleeti_arrive_for_peers(fleeti_counters c, uint32_t forward, uint32_t weight,
+                                          uint32_t epoch)
+{
+    const fleeti_links *links = (const fleeti_links *)(const void *)c.system;
+    const fleeti_forward *f = links->forwards + forward;
+    uint32_t *const *words = links->words;
+    if (fleeti_rmw_device(c.device + f->counter, weight) + weight != epoch * f->target) return;
+    FLEETI_ROLLED
+    for (uint32_t rank = 0; rank < FLEET_MAX_PEERS; rank++)
+        if (f->ranks >> rank & 1) fleeti_publish_system(words[rank] + f->word, epoch);
+    fleeti_drain(); /* as before any other arrival of this wave */
+}
+
 /* The leader's part of a notify: arrives at n events in this epoch. It adds to all sub-counters first, then releases
    at most once, so that the release comes after every RMW that observed other workgroups' arrivals, and then adds to
    the counters. The first record is passed by value, since there is mostly only one. triggers: for each record the
@@ -3607,7 +3789,10 @@ FLEET_DEVICE fleeti_notify_result fleeti_arrive(fleeti_counters c, fleeti_notify
             fleeti_notify r = from + i ? records[from + i] : first;
             uint32_t old = 0;
             if (!(due >> i & 1)) continue;
-            if (r.counter & FLEETI_SYSTEM) {
+            if (r.counter & FLEETI_SYSTEM && !before &&
+                ((const fleeti_links *)(const void *)c.system)->forwards) {
+                fleeti_arrive_for_peers(c, r.counter & ~FLEETI_SYSTEM, r.weight, epoch);
+            } else if (r.counter & FLEETI_SYSTEM) {
                 uint32_t *at = *c.system + (r.counter & ~FLEETI_SYSTEM);
                 if (triggers)
                     old = fleeti_rmw_system(at, r.weight);

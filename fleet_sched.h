@@ -4,6 +4,7 @@
        >>manual           this page
        >>public           tiles, dispatch, kernels and the worker loop, images and states, launch, failures, sessions,
                           events from the host, trace, topology and calibration
+       >>ranks            one graph over several devices
        >>serving          symbols that the run sets, launches that stay, rings of messages between the host and a
                           running launch, page allocator
        >>server           requests in a launch that stays: request table, batches, host's calls, policies
@@ -228,12 +229,11 @@ typedef struct fleeti_host fleeti_host;
 typedef struct fleet_run {
     const fleet_plan *plan; /* in device memory */
     fleeti_state *state;
-    uint64_t limit_ticks; /* limit of one wait; 0: none */
-    uint32_t blocks;      /* workgroups of the launch */
-    uint32_t steps;
-    uint32_t lds_bytes;   /* dynamic LDS of a workgroup */
-    uint32_t finish;      /* 1: tiles may call fleet_finish */
-    uint32_t single_task; /* 1 + descriptor: run this one alone, without events */
+    uint64_t limit_ticks;      /* limit of one wait; 0: none */
+    uint32_t blocks;           /* workgroups of the launch */
+    uint32_t steps, lds_bytes; /* lds_bytes: dynamic LDS of a workgroup */
+    uint32_t finish;           /* 1: tiles may call fleet_finish */
+    uint32_t single_task;      /* 1 + descriptor: run this one alone, without events */
     uint32_t single_chiplet;
 } fleet_run;
 
@@ -311,6 +311,7 @@ typedef struct fleet_state_desc {
        unevenly: each chiplet keeps what it needs, and the rest leave at once. All must be resident together. Default
        0; virtual chiplets need none */
     uint32_t spare;
+    const fleet_peers *peers; /* of a plan for several ranks (>>ranks); copied. Default: none */
 } fleet_state_desc;
 
 fleet_state_desc fleet_state_desc_default(void);
@@ -322,11 +323,10 @@ typedef struct fleet_state {
     char *device;      /* device memory of fleet_state_bytes */
     /* pinned memory of fleet_state_host_bytes, and its device address */
     fleeti_host *host, *host_device;
-    uint32_t owned;
-    uint32_t virtual_chiplets;
-    uint32_t blocks; /* workgroups of a launch */
-    uint32_t first_epoch;
-    uint32_t debugged; /* 1: it was made under a debugger */
+    uint32_t owned, virtual_chiplets;
+    uint32_t blocks, first_epoch; /* blocks: workgroups of a launch */
+    uint32_t debugged;            /* 1: it was made under a debugger */
+    fleet_peers peers;            /* a plan for several ranks */
     /* a bit for each symbol that has a value, and for each tensor that has memory */
     uint32_t bound_symbols, bound_tensors[(FLEET_MAX_TENSORS + 31) / 32];
     /* 1 + the largest tile number of the plan, and a grid that has it */
@@ -376,6 +376,8 @@ typedef struct fleet_launch_desc {
     /* limit of one wait; at most INT64_MAX, or FLEET_LIMIT_NONE. Default 0: 10 s, and none where the state was made
        under a debugger */
     uint64_t limit_ns;
+    uint64_t
+        peer_limit_ns; /* instead, in a plan for several ranks (>>ranks). Default 0: 10 minutes */
     /* Where each task leaves its record. Made for the state's plan; must outlive the launch. Needs FLEET_TRACE.
        Default: none */
     const fleet_trace *trace;
@@ -454,6 +456,7 @@ typedef struct fleet_failure {
     uint32_t tile_status;  /* returned by the tile */
     uint32_t bucket;       /* of the plan: task belongs to fleet_plan_bucket(plan, bucket) */
     uint32_t bucket_epoch; /* epoch among the steps of that bucket */
+    uint32_t peer;         /* a plan for several ranks: the rank that caused it */
 } fleet_failure;
 
 #define FLEETI_TENSOR_SUM 0xffffffffu
@@ -677,6 +680,45 @@ fleet_status fleet_calibrate(fleet_overheads *costs, const fleet_topology *t,
                              const fleet_launch_desc *d, fleet_kernel kernel, const void *args);
 
 FLEET_C_END
+
+/* ==== >>ranks: one graph over several devices ================================================= */
+
+FLEET_C_BEGIN
+
+/* Every rank builds the same plan (fleet_plan_desc.ranks, fleet_grid_ranks) and has a state and launches of its own. What
+   tells a rank that events of others are complete lies in its region, whose address all ranks know: fleet_peers of
+   fleet_device.h, for fleet_state_desc.peers. The program's own data may lie after it.
+
+   A state clears its own region. So each rank makes its state, waits for the stream, meets the others at a barrier of the
+   program (MPI_Barrier), and only then launches; after fleet_state_recover the same. All ranks run the same steps with
+   the same symbols. Before the first step they check that their plans are the same. A launch ends when its last step has
+   ended on all ranks: what they wrote to this one is there.
+
+   When a rank fails, the launches of all others end too, and fleet_failure.peer and the reports name it:
+     FLEET_ERROR_PEER_FAILED    it ended by a failure or an abort; its own report says why
+     FLEET_ERROR_PEER_TIMEOUT   it has not started, or not notified an event, within fleet_launch_desc.peer_limit_ns. That
+                                is the limit of all waits, since tasks of this rank wait for tasks that wait for others
+     FLEET_ERROR_PEER_PLAN      it has another plan
+   To go on, all ranks recover, meet, and launch.
+
+   With the rank FLEET_ALL_RANKS one launch runs the tasks of all ranks on one device, each with its part of the workers;
+   their events lie in the region of rank 0. Virtual devices, to test a plan, or a program whose tiles take what belongs to a rank from the
+   coordinate of their task. */
+
+/* Bytes of the region that the kit uses on each rank; 0: a plan for one rank. */
+size_t fleet_peers_bytes(const fleet_plan *plan);
+/* Whether the table fits the plan: ranks, and bases that are aligned and not null. Writes what is wrong with it; text may
+   be null. fleet_state_init returns the same, with the text in state->message. */
+fleet_status fleet_peers_check(const fleet_peers *peers, const fleet_plan *plan, char *text,
+                               size_t bytes);
+
+FLEET_C_END
+
+/* In a tile: polls flagged data (fleet_device.h) that rank `peer` stores to `from`, in this rank's memory, until it has this
+   flag, and loads it. One thread or several at once may call it, each for its own quad. Not FLEET_OK: the run ends, which
+   the report blames on that rank, and the tile returns this status. */
+FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
+                                              uint32_t flag, uint32_t peer, fleet_quad *words);
 
 /* ==== >>serving: what a server of requests uses =============================================== */
 
@@ -1181,7 +1223,6 @@ typedef struct fleeti_ready_ring {
 /* What workers load when they need it, rather than keep in registers. */
 typedef struct fleeti_config {
     uint32_t *counters;
-    uint32_t *system;          /* counters of system scope */
     fleeti_host *host;         /* device address */
     fleeti_mailbox *mailboxes; /* per worker; CHIPLET only */
     /* DYNAMIC; indexed as ring_entries of the plan */
@@ -1192,8 +1233,15 @@ typedef struct fleeti_config {
     int32_t *shapes;        /* FLEETI_SHAPE words per grid */
     fleeti_trace *trace;    /* of the launch that owns the state; null: none */
     const fleet_plan *plan; /* of the largest bucket; device address */
-    uint32_t finish;        /* as in its fleet_run */
-    uint32_t pad[FLEETI_EVENT_LINE - 25];
+    fleeti_links links;     /* the system counters */
+    uint32_t *words[FLEET_MAX_PEERS];
+    uint32_t rank, ranks;                /* ranks: 0, the launch has no others */
+    uint32_t first_chiplet, end_chiplet; /* that this launch runs: those of its rank, or all */
+    /* By hardware ids: the ranks that share each chiplet of the device, [first_chiplet, end_chiplet) being those of the
+       first one; else 1 */
+    uint32_t ranks_here;
+    uint32_t finish; /* as in its fleet_run */
+    uint32_t pad[2 * FLEETI_EVENT_LINE - 54];
     int32_t symbol_values[FLEET_MAX_SYMBOLS];   /* symbols, for later launches */
     const uint32_t *tensors[FLEET_MAX_TENSORS]; /* memory of the run-time tensors */
 } fleeti_config;                                /* whole lines */
@@ -1216,6 +1264,7 @@ struct fleeti_state {
     /* 0, or 1 + (epoch << 32): a tile has called fleet_finish in that epoch of the state, the run's last one */
     fleeti_wide_line finish;
     fleeti_wide_line idle; /* fleet_watch.idle */
+    fleeti_line met;       /* 1: all ranks have started with the plan of this one */
     /* hardware id to chiplet number; published by `residency` */
     uint32_t chiplet_index[FLEETI_EVENT_LINE];
     /* Each launch sets these before its workgroups start: the bucket of the plan, and the symbols. Tasks of a plan that
@@ -1263,7 +1312,7 @@ struct fleeti_host {
     uint32_t epoch;
     uint32_t task_status; /* of fleet_launch_task */
     fleet_failure first;  /* the failure whose status this is */
-    uint32_t pad[FLEETI_EVENT_LINE - 20];
+    uint32_t pad[FLEETI_EVENT_LINE - 21];
     /* After it: a fleet_failure per worker and scheduler, then the counters of system scope. */
 };
 
@@ -1306,6 +1355,29 @@ FLEET_HOST_DEVICE uint32_t fleeti_schedulers(const fleet_plan *plan)
 FLEET_HOST_DEVICE uint32_t fleeti_blocks_of(const fleet_plan *plan, uint32_t chiplet)
 {
     return plan->workers[chiplet] + fleeti_schedulers(plan);
+}
+
+/* The plan of a bucket in the block of the largest one. */
+FLEET_HOST_DEVICE const fleet_plan *fleeti_plan_at(const fleet_plan *plan, uint32_t bucket)
+{
+    const char *block = (const char *)plan;
+    if (plan->n_buckets == 1) return plan;
+    return (const fleet_plan
+                *)(const void *)(block +
+                                 ((const uint64_t *)(const void *)(block + plan->buckets))[bucket]);
+}
+/* The rank that stores to a word of the system counters of a plan for several ranks. */
+FLEET_HOST_DEVICE uint32_t fleeti_peer_of_word(const fleet_plan *plan, uint32_t word)
+{
+    const fleeti_event *events =
+        (const fleeti_event *)(const void *)((const char *)plan + plan->events);
+    uint32_t i = plan->n_events;
+    if ((word & ~FLEETI_SYSTEM) < FLEETI_PEER_LINES * FLEETI_EVENT_LINE)
+        return word % FLEETI_EVENT_LINE;
+    while (i-- > 0)
+        if (events[i].words && word >= events[i].words)
+            return (word - events[i].words) / events[i].stride / (events[i].elements / plan->ranks);
+    return 0;
 }
 
 /* Per worker: 1 + id of the last task that it began. One more word for a task that runs alone. */
@@ -1478,7 +1550,7 @@ FLEET_DEVICE fleeti_counters fleeti_counters_of(const fleeti_worker *w)
 {
     fleeti_counters c;
     c.device = (uint32_t *)(uintptr_t)fleeti_parked_address(w->fixed->counters);
-    c.system = &fleeti_state_of(w)->config.system;
+    c.system = &fleeti_state_of(w)->config.links.own;
     return c;
 }
 FLEET_DEVICE const fleet_task *fleeti_tasks_of(const fleeti_worker *w)
@@ -1555,6 +1627,29 @@ FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 
 /* ---- failure records ------------------------------------------------------------------------- */
 
+/* The rank that a failure is about: the one whose word it is, or the one that caused that of another. */
+FLEET_DEVICE uint32_t fleeti_failed_peer(const fleeti_state *state, fleeti_wait_diagnostics seen)
+{
+    const fleeti_config *peers = &state->config;
+    if (seen.status == FLEET_ERROR_PEER_FAILED)
+        return fleet_load_relaxed_system(peers->watch.peers) >> 16;
+    if (!(seen.counter & FLEETI_SYSTEM)) return peers->rank;
+    return fleeti_peer_of_word(
+        fleeti_plan_at(state->config.plan, fleet_load_relaxed_device(&state->bucket.word)),
+        seen.counter);
+}
+
+/* Tells the other ranks, once, that this one has ended the run, and which rank is the cause: itself unless it says so.
+   Relaxed: no data follows. Pair: fleeti_check_watch (edge 34). */
+FLEET_DEVICE void fleeti_stop_peers(const fleeti_state *state, uint32_t status, uint32_t cause)
+{
+    const fleeti_config *peers = &state->config;
+    for (uint32_t i = 0; i < peers->ranks; i++)
+        if (i != peers->rank)
+            fleet_store_relaxed_system(state->config.words[i] + FLEETI_PEER_STOP,
+                                       status | cause << 16);
+}
+
 /* Records why a thread ends the run, in an epoch of the bucket. The status of the first such record stops all
    workers. */
 FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, uint32_t task,
@@ -1564,6 +1659,7 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
     fleeti_host *host = state->config.host;
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
     uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+    const uint32_t peer = state->config.ranks ? fleeti_failed_peer(state, seen) : 0;
     fleet_failure *f = first ? &host->first : fleeti_failures(host) + worker;
     /* Several waves and threads of a worker may fail: the first record stays. */
     if (!first && fleet_load_relaxed_system(&f->status)) return;
@@ -1578,9 +1674,11 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
                                epoch + fleet_load_relaxed_device(&state->epoch.word) -
                                    fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
+    fleet_store_relaxed_system(&f->peer, peer);
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
     /* Publishes the record to the host before the status. Pair: fleet_state_failure (edge 14). */
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
+    if (first) fleeti_stop_peers(state, (uint32_t)seen.status, peer);
 }
 
 /* Of a failure that is not that of an event. */
@@ -1757,7 +1855,7 @@ FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word,
                 fleeti_post64_device(&state->idle.word, FLEETI_IDLE_NOW);
             fleeti_pause_outside(&tries);
             if (tries % 64 == 0)
-                status = fleeti_first((uint32_t)fleeti_check_watch(&watch, tries, &since));
+                status = fleeti_first((uint32_t)fleeti_check_watch(&watch, NULL, tries, &since));
         }
         /* Before any wait of the run is late again. Pair: fleeti_check_watch (edge 30). */
         if (tries && ctx->thread == 0) fleeti_post64_device(&state->idle.word, fleet_clock_ticks());
@@ -1768,6 +1866,29 @@ FLEET_DEVICE fleet_status fleet_idle(const fleet_ctx *ctx, const uint32_t *word,
     }
     if (ctx->group == FLEET_BLOCK) return (fleet_status)fleeti_broadcast(ctx->self, status, 1);
     return (fleet_status)fleeti_first(status);
+}
+
+FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_quad *from,
+                                              uint32_t flag, uint32_t peer, fleet_quad *words)
+{
+    fleeti_state *state = fleeti_state_of_ctx(ctx);
+    fleeti_wait_diagnostics seen;
+    uint32_t tries = 0;
+    uint64_t since = 0;
+    for (;;) {
+        /* Pair: fleet_store_flagged_system of that rank (edge 35). */
+        *words = fleet_load_flagged_system(from);
+        if (words->word[3] == flag) return FLEET_OK;
+        seen.status = fleeti_pause(from, &tries);
+        if (!seen.status && tries % 64 == 0)
+            seen.status =
+                fleeti_check_watch(&state->config.watch, state->config.watch.peers, tries, &since);
+        if (!seen.status) continue;
+        seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_STOP + peer);
+        seen.found = words->word[3], seen.expected = flag;
+        fleeti_tile_ends_run(ctx, seen);
+        return seen.status;
+    }
 }
 
 /* ---- residency check ------------------------------------------------------------------------- */
@@ -1803,6 +1924,44 @@ FLEET_DEVICE void fleeti_residency_fail(fleeti_state *state, uint32_t status)
     }
 }
 
+/* Before the first step of a state: waits until all ranks have started, and checks that they have the same plan. Each
+   stores the sum of its plan to all others. */
+FLEET_DEVICE fleet_status fleeti_meet_peers(const fleet_run *run)
+{
+    fleeti_state *state = run->state;
+    const fleeti_config *peers = &state->config;
+    const uint64_t checksum = run->plan->checksum;
+    uint32_t sum = (uint32_t)(checksum ^ checksum >> 32);
+    if (!peers->ranks || fleet_load_relaxed_device(&state->met.word)) return FLEET_OK;
+    sum += sum == 0; /* 0: not there */
+    /* The state is ready: this rank has cleared its words, which the barrier of the program publishes to the others. No
+       data follows (edge 33). */
+    for (uint32_t i = 0; i < peers->ranks; i++)
+        if (i != peers->rank)
+            fleet_store_relaxed_system(state->config.words[i] + FLEETI_PEER_PLAN + peers->rank,
+                                       sum);
+    for (uint32_t i = 0; i < peers->ranks; i++) {
+        const uint32_t *at = state->config.words[peers->rank] + FLEETI_PEER_PLAN + i;
+        fleeti_wait_diagnostics seen;
+        uint32_t tries = 0;
+        uint64_t since = 0;
+        seen.status = FLEET_OK, seen.expected = sum, seen.found = 0;
+        seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_PLAN + i);
+        while (i != peers->rank && !seen.status) {
+            seen.found = fleet_load_relaxed_system(at); /* no data follows (edge 33) */
+            if (seen.found && seen.found != sum) seen.status = FLEET_ERROR_PEER_PLAN;
+            if (seen.found) break;
+            seen.status = fleeti_back_off(at, &state->config.watch, &tries, &since);
+        }
+        if (!seen.status) continue;
+        fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u, 1,
+                              seen, 0);
+        return seen.status;
+    }
+    fleet_store_relaxed_device(&state->met.word, 1);
+    return FLEET_OK;
+}
+
 /* Decides the residency check. FLEET_OK: there is a result; else why the check fails. */
 FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
 {
@@ -1810,12 +1969,14 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
     fleeti_state *state = run->state;
     fleeti_host *host = state->config.host;
     const uint32_t ids = state->config.chiplet_of ? plan->chiplets : FLEET_MAX_CHIPLETS;
+    const uint32_t begin = state->config.first_chiplet, end = state->config.end_chiplet;
     uint32_t found, counted, tries = 0;
     uint32_t shortest = 0, present = 0, needed = 0; /* a chiplet with too few workgroups */
     uint64_t since = 0;
     fleet_status status;
     for (;;) {
-        found = counted = 0, status = FLEET_OK;
+        found = state->config.chiplet_of ? 0 : begin;
+        counted = 0, status = FLEET_OK;
         FLEETI_ROLLED
         for (uint32_t first = 0; first < ids; first += 8) {
             uint32_t have[8]; /* eight loads in flight at once */
@@ -1826,7 +1987,8 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
                 uint32_t need = 0;
                 if (state->config.chiplet_of ? raw >= ids : !have[k]) continue;
                 counted += have[k];
-                if (found < plan->chiplets) need = fleeti_blocks_of(plan, found);
+                if (found >= begin && found < end)
+                    need = fleeti_blocks_of(plan, found) * state->config.ranks_here;
                 if (have[k] < need && !status) {
                     status = FLEET_ERROR_RESIDENCY;
                     shortest = found, present = have[k], needed = need;
@@ -1840,7 +2002,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
         status = fleeti_back_off(NULL, &state->config.watch, &tries, &since);
         if (status) return status;
     }
-    if (found < plan->chiplets && !status) {
+    if (found < end && !status) {
         status = FLEET_ERROR_RESIDENCY;
         shortest = found, present = 0, needed = plan->workers[found];
     }
@@ -1854,6 +2016,7 @@ FLEET_DEVICE fleet_status fleeti_residency_decide(const fleet_run *run)
         fleet_store_relaxed_system(&host->resident_found, present);
         fleet_store_relaxed_system(&host->resident_needed, needed);
     }
+    if (!status) status = fleeti_meet_peers(run);
     if (status) return status;
     /* Publishes chiplet_index to all workgroups of the run. Pair: the poll in fleeti_residency_check (edge 12). An
        add, since the check may have failed by the time-out of a workgroup: then it stays failed. */
@@ -1894,6 +2057,9 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
             seats > 0 ? fleeti_poll_device(&state->residency.word) : (uint32_t)FLEET_ERROR_BUSY;
         if (result) break;
         status = fleeti_back_off(&state->residency.word, &state->config.watch, &tries, &since);
+        if (status == FLEET_ERROR_PEER_FAILED)
+            fleeti_record_failure(state, run->plan->worker_base[state->config.first_chiplet], ~0u,
+                                  1, fleeti_no_event(status), 0);
     }
     if (result != FLEETI_RESIDENT) {
         /* Publishes the failure to the launch that claims the free state next. Pair: the RMW of `due` in
@@ -1904,9 +2070,40 @@ FLEET_DEVICE uint32_t fleeti_residency_check(const fleet_run *run)
     }
     /* Virtual chiplets are numbered already. */
     chiplet = table ? raw : fleet_load_relaxed_device(&state->chiplet_index[raw]);
-    if (chiplet >= run->plan->chiplets) return FLEETI_ROLE_IDLE;
+    if (chiplet >= state->config.end_chiplet) return FLEETI_ROLE_IDLE;
+    if (state->config.ranks_here > 1) { /* one rank after the other on each chiplet */
+        const uint32_t each = fleeti_blocks_of(run->plan, chiplet), here = rank / each;
+        if (here >= state->config.ranks_here) return FLEETI_ROLE_IDLE;
+        chiplet += here * state->config.end_chiplet;
+        rank -= here * each;
+    }
     if (rank >= fleeti_blocks_of(run->plan, chiplet)) return FLEETI_ROLE_IDLE;
     return FLEETI_ROLE_FIRST + (chiplet << 16 | rank);
+}
+
+/* By one thread, when all workers of this rank have left: waits until the run's last step has ended on the other ranks.
+   Then what they wrote to this rank is there, and they read nothing of it any more. */
+FLEET_DEVICE void fleeti_await_peers(fleeti_state *state, uint32_t steps)
+{
+    const uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
+    const uint32_t rank = state->config.rank;
+    const uint32_t epoch = fleet_load_relaxed_device(&state->bucket_epoch[bucket]) + steps;
+    const fleet_plan *plan = fleeti_plan_at(state->config.plan, bucket);
+    const fleeti_wait *waits;
+    fleeti_counters c;
+    fleeti_wait_diagnostics seen;
+    waits = (const fleeti_wait *)((const char *)plan + plan->waits) + plan->step_waits[rank];
+    c.device = state->config.counters;
+    c.system = &state->config.links.own;
+    for (uint32_t i = 0; i < plan->n_step_waits[rank]; i++)
+        if (fleeti_poll_until(c, waits[i].counter, epoch * waits[i].target, &state->config.watch,
+                              &seen)) {
+            fleeti_record_failure(state, plan->worker_base[state->config.first_chiplet], ~0u, epoch,
+                                  seen, 0);
+            return;
+        }
+    /* Acquires what the other ranks wrote (edge 32), for what follows in the stream. */
+    fleeti_invalidate_system();
 }
 
 /* The last workgroup that leaves a run closes it: it advances the epoch unless the run failed, tells the host, and
@@ -1937,6 +2134,8 @@ FLEET_DEVICE void fleeti_leave(fleeti_worker *w)
         const uint64_t finish = fleeti_poll64_device(&state->finish.word);
         const uint32_t ran = finish ? (uint32_t)(finish >> 32) - epoch : steps;
         fleet_store_relaxed_device(&state->finished.word, finished);
+        if (state->config.ranks && !fleet_load_relaxed_device(&state->stop.word))
+            fleeti_await_peers(state, steps);
         if (!fleet_load_relaxed_device(&state->stop.word)) {
             uint32_t *bucket = &state->bucket_epoch[fleet_load_relaxed_device(&state->bucket.word)];
             epoch += ran;
@@ -5991,6 +6190,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
            workgroups of a launch that has been refused meanwhile may be running already. Pair: the RMW of the seats
            in fleeti_residency_check (edge 12). */
         fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
+        if (aborted && !stop) fleeti_stop_peers(state, FLEET_ERROR_ABORTED, state->config.rank);
     }
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
@@ -6186,17 +6386,89 @@ size_t fleet_state_host_bytes(const fleet_plan *plan)
     fleet_state s;
     if (!plan) return 0;
     fleeti_layout(&s, plan);
-    return s.system + fleeti_lines((size_t)plan->system_words * 4);
+    return s.system + (plan->ranks > 1 ? 0 : fleeti_lines((size_t)plan->system_words * 4));
 }
 
-/* Assigns workgroups to virtual chiplets, to each as many as it needs. */
-static void fleeti_place_blocks(const fleet_plan *plan, const fleet_state_desc *d,
-                                uint8_t *chiplet_of, uint32_t blocks)
+size_t fleet_peers_bytes(const fleet_plan *plan)
+{
+    return plan && plan->ranks > 1 ? fleeti_lines((size_t)plan->system_words * 4) : 0;
+}
+
+fleet_status fleet_peers_check(const fleet_peers *peers, const fleet_plan *plan, char *text,
+                               size_t bytes)
+{
+    fleeti_text out = fleeti_text_at(text, text ? bytes : 0);
+    if (text && bytes) text[0] = 0;
+    if (!plan) return FLEET_ERROR_NULL;
+    if (!peers) {
+        if (plan->ranks == 1) return FLEET_OK;
+        fleeti_put(&out, "the plan is for %u ranks, but fleet_state_desc.peers is null",
+                   plan->ranks);
+        return FLEET_ERROR_NULL;
+    }
+    if (peers->ranks != plan->ranks) {
+        fleeti_put(&out, "fleet_peers.ranks is %u, but the plan is for %u", peers->ranks,
+                   plan->ranks);
+        return FLEET_ERROR_ARGUMENT;
+    }
+    if (peers->rank >= peers->ranks && peers->rank != FLEET_ALL_RANKS) {
+        fleeti_put(&out, "fleet_peers.rank is %u of %u", peers->rank, peers->ranks);
+        return FLEET_ERROR_ARGUMENT;
+    }
+    for (uint32_t i = 0; i < peers->ranks && plan->ranks > 1; i++) {
+        if (!peers->bases[i]) {
+            fleeti_put(&out, "fleet_peers.bases[%u] is null", i);
+            return FLEET_ERROR_NULL;
+        }
+        if ((uintptr_t)peers->bases[i] % FLEET_CACHE_LINE_BYTES) {
+            fleeti_put(&out, "fleet_peers.bases[%u] is not %u-byte aligned", i,
+                       FLEET_CACHE_LINE_BYTES);
+            return FLEET_ERROR_ARGUMENT;
+        }
+    }
+    return FLEET_OK;
+}
+
+/* The chiplets of the ranks that a state runs: [*first, *end). */
+static void fleeti_own_chiplets(const fleet_plan *plan, const fleet_peers *peers, uint32_t *first,
+                                uint32_t *end)
+{
+    const uint32_t each = plan->chiplets / plan->ranks;
+    *first = 0, *end = plan->chiplets;
+    if (plan->ranks == 1 || peers->rank == FLEET_ALL_RANKS) return;
+    *first = peers->rank * each, *end = *first + each;
+}
+
+/* Gives the state's own system counters their first values: those that its epoch says. */
+static fleet_status fleeti_clear_peer_words(const fleet_state *s, uint32_t epoch,
+                                            fleet_stream stream)
+{
+    const fleet_plan *plan = s->image.plan;
+    const size_t bytes = fleet_peers_bytes(plan);
+    uint32_t *words = (uint32_t *)calloc(1, bytes + 1);
+    fleet_status status = words ? FLEET_OK : FLEET_ERROR_MEMORY;
+    for (uint32_t k = 0; words && epoch && k < plan->n_buckets; k++) {
+        const fleet_plan *bucket = fleet_plan_bucket(plan, k);
+        const fleeti_forward *f =
+            (const fleeti_forward *)(const void *)((const char *)bucket + bucket->forwards);
+        for (uint32_t i = 0; i < bucket->n_forwards; i++) words[f[i].word] = epoch;
+    }
+    for (uint32_t i = 0; i < plan->ranks && !status; i++)
+        if (s->peers.rank == i || s->peers.rank == FLEET_ALL_RANKS)
+            status = fleet_to_device(s->peers.bases[i], words, bytes, stream);
+    free(words);
+    return status;
+}
+
+/* Assigns workgroups to the virtual chiplets [first, end), to each as many as it needs. */
+static void fleeti_place_blocks(const fleet_plan *plan, const fleet_state_desc *d, uint32_t first,
+                                uint32_t end, uint8_t *chiplet_of, uint32_t blocks)
 {
     uint32_t left[FLEET_MAX_CHIPLETS];
     uint32_t k = d->placement == FLEET_PLACEMENT_ROTATED ? (uint32_t)(d->seed % plan->chiplets) : 0;
     uint64_t rng = d->seed;
-    for (uint32_t i = 0; i < plan->chiplets; i++) left[i] = fleeti_blocks_of(plan, i);
+    for (uint32_t i = 0; i < plan->chiplets; i++)
+        left[i] = i >= first && i < end ? fleeti_blocks_of(plan, i) : 0;
     for (uint32_t b = 0; b < blocks; b++) {
         while (!left[k]) k = (k + 1) % plan->chiplets;
         left[k]--;
@@ -6286,7 +6558,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     size_t bytes;
     char *initial;
     fleeti_state *header;
-    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0;
+    uint32_t own_ids = fleeti_has_chiplet_ids(), most = 0, ranks_here = 1, first, end;
     if (!s || !image || !image->plan || !device_memory || !pinned || !pinned_device)
         return FLEET_ERROR_NULL;
     memset(s, 0, sizeof *s);
@@ -6297,6 +6569,12 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     if (own_ids && d.placement != FLEET_PLACEMENT_DEFAULT) return FLEET_ERROR_UNSUPPORTED;
     if ((uint32_t)d.placement > FLEET_PLACEMENT_RANDOM || d.spare > FLEETI_MAX_INDEX)
         return FLEET_ERROR_ARGUMENT;
+    if ((status = fleet_peers_check(d.peers, plan, s->message, sizeof s->message))) return status;
+    if (d.peers) s->peers = *d.peers;
+    fleeti_own_chiplets(plan, &s->peers, &first, &end);
+    /* Chiplets by the hardware's ids are those of one device, which all ranks share. */
+    if (own_ids && s->peers.rank == FLEET_ALL_RANKS) ranks_here = plan->ranks;
+    end /= ranks_here;
     s->image = *image;
     s->image.owned = 0;
     s->device = (char *)device_memory;
@@ -6305,22 +6583,42 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
     s->virtual_chiplets = !own_ids;
     s->first_epoch = d.first_epoch;
     s->debugged = fleeti_debugged();
-    for (uint32_t k = 0; k < plan->chiplets; k++) {
+    for (uint32_t k = first; k < end; k++) {
         uint32_t n = fleeti_blocks_of(plan, k);
         if (n > most) most = n;
         s->blocks += n;
     }
     /* The hardware gives each chiplet the same number of workgroups: as many as the chiplet that needs most. The
        others leave. */
-    if (own_ids) s->blocks = most * plan->chiplets + d.spare;
+    if (own_ids) s->blocks = most * (end - first) * ranks_here + d.spare;
     initial = (char *)calloc(1, bytes);
     if (!initial) return FLEET_ERROR_MEMORY;
     memset(pinned, 0, fleet_state_host_bytes(plan));
-    if (!own_ids) fleeti_place_blocks(plan, &d, (uint8_t *)initial + s->chiplet_of, s->blocks);
+    if (!own_ids)
+        fleeti_place_blocks(plan, &d, first, end, (uint8_t *)initial + s->chiplet_of, s->blocks);
     header = (fleeti_state *)(void *)initial;
     header->epoch.word = d.first_epoch;
     header->config.counters = (uint32_t *)(void *)(s->device + s->counters);
-    header->config.system = (uint32_t *)(void *)((char *)s->host_device + s->system);
+    header->config.first_chiplet = first;
+    header->config.end_chiplet = end;
+    header->config.ranks_here = ranks_here;
+    header->config.links.own = (uint32_t *)(void *)((char *)s->host_device + s->system);
+    if (plan->ranks > 1) {
+        const uint32_t all = s->peers.rank == FLEET_ALL_RANKS, own = all ? 0 : s->peers.rank;
+        /* Ranks on one device share a region: a word has one writer, and the same value for all. */
+        for (uint32_t i = 0; i < plan->ranks; i++)
+            header->config.words[i] = (uint32_t *)s->peers.bases[all ? 0 : i];
+        header->config.links.own = header->config.words[own];
+        header->config.links.words = ((fleeti_state *)(void *)s->device)->config.words;
+        header->config.links.forwards =
+            (const fleeti_forward *)(const void *)((const char *)image->device + plan->forwards);
+    }
+    if (plan->ranks > 1 && s->peers.rank != FLEET_ALL_RANKS) {
+        header->config.watch.peers = (const uint32_t *)s->peers.bases[s->peers.rank];
+        header->config.watch.peers_bytes = fleet_peers_bytes(plan);
+        header->config.rank = s->peers.rank;
+        header->config.ranks = plan->ranks;
+    }
     header->config.host = s->host_device;
     header->config.mailboxes = (fleeti_mailbox *)(void *)(s->device + s->mailboxes);
     header->config.shapes = (int32_t *)(void *)(s->device + s->shapes);
@@ -6353,6 +6651,7 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
                                 (uint32_t *)(void *)((char *)pinned + s->system), d.first_epoch);
     }
     status = fleet_to_device(device_memory, initial, bytes, stream);
+    if (!status && plan->ranks > 1) status = fleeti_clear_peer_words(s, d.first_epoch, stream);
     free(initial);
     return status;
 }
@@ -6387,8 +6686,11 @@ fleet_status fleet_state_create(fleet_state *s, const fleet_image *image,
     status = fleet_state_init(s, image, desc, device, pinned, pinned_device, stream);
     s->owned = 1;
     if (status) {
+        char message[sizeof s->message];
+        memcpy(message, s->message, sizeof message);
         fleeti_memory_free(device, pinned);
         memset(s, 0, sizeof *s);
+        memcpy(s->message, message, sizeof message);
     }
     return status;
 }
@@ -6475,6 +6777,7 @@ void fleet_trace_free(fleet_trace *trace)
 /* ---- launch: launches ------------------------------------------------------------------------ */
 
 #define FLEETI_DEFAULT_LIMIT_NS 10000000000ull
+#define FLEETI_DEFAULT_PEER_LIMIT_NS 600000000000ull
 #define FLEETI_MOST_THREADS 1024u /* of a workgroup, on any GPU */
 
 fleet_launch_desc fleet_launch_desc_default(void)
@@ -6574,6 +6877,16 @@ static fleet_status fleeti_check_launch(fleet_state *s, const fleet_launch_desc 
             s, FLEET_ERROR_ARGUMENT,
             "fleet_launch_desc.limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
             (long long)d->limit_ns);
+    if (d->peer_limit_ns > INT64_MAX && d->peer_limit_ns != FLEET_LIMIT_NONE)
+        return fleeti_refuse(
+            s, FLEET_ERROR_ARGUMENT,
+            "fleet_launch_desc.peer_limit_ns is negative: %lld (FLEET_LIMIT_NONE: none)",
+            (long long)d->peer_limit_ns);
+    if (d->finish && s->image.plan->ranks > 1)
+        return fleeti_refuse(s, FLEET_ERROR_UNSUPPORTED,
+                             "fleet_launch_desc.finish is set, but the plan is for %u ranks, which "
+                             "would not learn of it",
+                             s->image.plan->ranks);
     if (d->steps == FLEET_STEPS_ENDLESS) {
         if (d->finish || s->image.plan->rebinds) return FLEET_OK;
         return fleeti_refuse(s, FLEET_ERROR_ARGUMENT,
@@ -6606,6 +6919,10 @@ fleet_status fleet_run_prepare(fleet_state *s, const fleet_launch_desc *d, fleet
     run->plan = (const fleet_plan *)s->image.device;
     run->state = (fleeti_state *)(void *)s->device;
     limit = d->limit_ns ? d->limit_ns : s->debugged ? FLEET_LIMIT_NONE : FLEETI_DEFAULT_LIMIT_NS;
+    if (s->image.plan->ranks > 1 && s->peers.rank != FLEET_ALL_RANKS)
+        limit = d->peer_limit_ns ? d->peer_limit_ns
+                : s->debugged    ? FLEET_LIMIT_NONE
+                                 : FLEETI_DEFAULT_PEER_LIMIT_NS;
     run->limit_ticks = limit == FLEET_LIMIT_NONE ? 0 : limit / FLEETI_CLOCK_NS + 1;
     run->blocks = s->blocks;
     run->steps = d->steps;
@@ -6882,6 +7199,7 @@ fleet_status fleet_state_recover(fleet_state *s, fleet_stream stream)
     args[0] = &run, args[1] = &table, args[2] = &counters, args[3] = &words,
     args[4] = &system_words;
     k = fleeti_kernel_desc(&d, 1, 256);
+    if (s->image.plan->ranks > 1 && (status = fleeti_clear_peer_words(s, 0, stream))) return status;
     return fleet_kernel_launch(FLEET_KERNEL_OF(fleeti_reset), args, &k);
 }
 
@@ -7092,6 +7410,7 @@ static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
     const uint32_t *targets = (const uint32_t *)(const void *)((const char *)plan + plan->targets);
     for (uint32_t e = 0; e < plan->n_events; e++) {
         const fleeti_event *v = &events[e];
+        if (plan->ranks > 1 && counter & FLEETI_SYSTEM) return 1; /* the epoch, by one store */
         if (counter < v->counter || (counter ^ v->counter) & FLEETI_SYSTEM) continue;
         if (!v->elements || !v->stride || (counter - v->counter) / v->stride >= v->elements)
             continue;
@@ -7118,8 +7437,10 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     f.tile_status = fleeti_host_word(&from->tile_status);
     f.bucket = fleeti_host_word(&from->bucket);
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
+    f.peer = fleeti_host_word(&from->peer);
     /* From the counter's value to arrivals in this step. */
-    if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE && f.status != FLEET_ERROR_SYMBOL_RANGE) {
+    if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE && f.status != FLEET_ERROR_SYMBOL_RANGE &&
+        f.status != FLEET_ERROR_PEER_PLAN) {
         uint32_t target = fleeti_target_of(fleet_plan_bucket(s->image.plan, f.bucket), f.counter);
         uint32_t base = (f.bucket_epoch - 1) * target;
         if ((int32_t)(f.expected - base) <= 0) base -= target; /* it waits for the step before */
@@ -7165,6 +7486,8 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
     fleeti_put(&t, "%s: %s; %u launches finished, %u steps done\n",
                fleet_status_name((fleet_status)status), fleet_status_text((fleet_status)status),
                fleeti_host_word(&s->host->finished), fleet_state_epoch(s));
+    if (plan->ranks > 1 && s->peers.rank != FLEET_ALL_RANKS)
+        fleeti_put(&t, "this is rank %u of %u\n", s->peers.rank, plan->ranks);
     if (s->message[0]) fleeti_put(&t, "refused: %s\n", s->message);
     if (fleeti_host_word(&s->host->resident_needed)) {
         uint32_t k = fleeti_host_word(&s->host->resident_chiplet);
@@ -7205,6 +7528,20 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
                        "it sets symbol %s from %d to %d, outside [%d, %d] or, for a cut, above\n",
                        fleeti_symbol_name(plan, f.counter), (int)f.expected, (int)f.seen,
                        (int)symbol->min, (int)symbol->max);
+        } else if (f.status == FLEET_ERROR_PEER_PLAN) {
+            fleeti_put(&t, "rank %u has another plan: all ranks build theirs from the same graph\n",
+                       f.peer);
+        } else if (f.status == FLEET_ERROR_PEER_FAILED) {
+            fleeti_put(&t, "rank %u has failed, see its own report\n", f.peer);
+        } else if (f.status == FLEET_ERROR_PEER_TIMEOUT &&
+                   (f.counter & ~FLEETI_SYSTEM) < FLEETI_PEER_LINES * FLEETI_EVENT_LINE) {
+            fleeti_put(&t, "rank %u has not %s in time\n", f.peer,
+                       (f.counter & ~FLEETI_SYSTEM) < FLEETI_PEER_PLAN ? "sent flagged data"
+                                                                       : "started");
+        } else if (f.status == FLEET_ERROR_PEER_TIMEOUT) {
+            fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
+                                    sizeof name);
+            fleeti_put(&t, "waits for %s, which rank %u has not notified in time\n", name, f.peer);
         } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);

@@ -6,7 +6,7 @@
 #   sections   The contents list in a header's first comment names the same >>tags, in the same order, as the banners
 #              below it. A banner is a line "/* ==== >>tag: what it holds ==== */"; the tag >>manual is the first comment
 #              itself. No two sections, nor two parts of them ("/* ---- name ---- */"), have the same name.
-#   public     The section >>public is short enough to be read in one sitting; so are >>serving and >>server of fleet_sched.h.
+#   public     The section >>public is short enough to be read in one sitting; so are >>ranks, >>serving and >>server of fleet_sched.h.
 #   platform   All headers together test the platform (FLEET_HIP, FLEET_CUDA, FLEET_HOST, __gfx..__, __CUDA_ARCH__) at
 #              most 10 times outside of backend sections, each with its reason in a comment on the same line or on the
 #              line before.
@@ -20,7 +20,7 @@ exec python3 - "$@" <<'PYTHON'
 import re
 import sys
 
-LINES = {"fleet.h": {"public": 900}, "fleet_device.h": {"public": 450}, "fleet_sched.h": {"public": 600, "serving": 300, "server": 300}}  # of the public sections
+LINES = {"fleet.h": {"public": 900}, "fleet_device.h": {"public": 450}, "fleet_sched.h": {"public": 600, "ranks": 250, "serving": 300, "server": 300}}  # of the public sections
 PLATFORM_TESTS = 10
 BACKENDS = ("amd", "nvidia", "host")
 
@@ -125,7 +125,7 @@ def check_contract(_):
             defined = (rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", rf"^(?:\w[^;{{}}\n]*\b)?{name}[ \t]*\([^;{{}}]*\)[^;{{}}()]*\{{",
                        rf"^\}}[ \t]*{name}[ \t]*;", rf"\b(?:struct|enum|union)[ \t]+{name}\s*\{{",
                        rf"^[ \t]*typedef\b[^;{{}}]*\b{name}[ \t]*(?:\[[^\]]*\])?;",
-                       rf"^FLEETI_PTX_\w+\({name}\b")  # a function of one instruction, by a macro
+                       rf"^FLEETI_\w+\({name}\b")  # a function by a macro
             if not any(re.search(d, code, re.M) for d in defined):
                 found(header, line, f"{name} is in the contract, but the section >>{backend} does not define it")
 
