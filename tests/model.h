@@ -295,6 +295,7 @@ typedef struct rig {
     uint32_t *flags; /* in host memory */
     size_t cells_at, cell_of_at, first_pred_at, preds_at, runs_at, tickets_at, counters_at, bytes;
     uint32_t *initial; /* memory as it is at the beginning */
+    fleet_peers peers; /* of a plan for several ranks */
     uint32_t n_all_cells, n_tasks;
     fleet_status launched;
 #if defined(FLEET_HOST)
@@ -476,6 +477,11 @@ static inline int rig_open_at(test_run *t, rig *r, model *m, const setting *s, u
     r->m = m;
     if (!m->graph) model_graph(m);
     for (i = 0; i < m->n_grids; i++) setting_mix(s, m->graph, m->grids[i].handle, i);
+    for (i = 0; i < m->n_grids && s->ranks > 1; i++) { /* by the first coordinate, in equal runs */
+        const model_grid *g = &m->grids[i];
+        fleet_grid_ranks(m->graph, g->handle,
+                         fleet_axis(0, g->rank ? (int64_t)s->ranks : 0, 0, g->extent[0]));
+    }
     status = fleet_plan_build(m->graph, &d, &r->plan);
     if (status) {
         test_fail(t, __FILE__, __LINE__, "plan: %s", fleet_graph_error(m->graph));
@@ -483,6 +489,13 @@ static inline int rig_open_at(test_run *t, rig *r, model *m, const setting *s, u
     }
     rig_data(r);
     state.first_epoch = first_epoch;
+    if (s->ranks > 1) {
+        r->peers.rank = FLEET_ALL_RANKS, r->peers.ranks = s->ranks;
+        for (i = 0; i < s->ranks && !s->peers; i++)
+            NEED_STATUS(fleet_device_alloc(&r->peers.bases[i], fleet_peers_bytes(r->plan)),
+                        FLEET_OK);
+        state.peers = s->peers ? s->peers : &r->peers;
+    }
     NEED_STATUS(fleet_device_alloc(&r->memory, r->bytes), FLEET_OK);
     NEED_STATUS(fleet_device_alloc(&r->device, sizeof r->w), FLEET_OK);
     NEED_STATUS(fleet_pinned_alloc(&flags, &device_flags, 256), FLEET_OK);
@@ -519,6 +532,7 @@ static inline void rig_close(rig *r)
     fleet_device_free(r->memory);
     fleet_device_free(r->device);
     fleet_pinned_free(r->flags);
+    for (uint32_t i = 0; i < r->s.ranks && !r->s.peers; i++) fleet_device_free(r->peers.bases[i]);
     free(r->initial);
     memset(r, 0, sizeof *r);
 }
@@ -727,6 +741,22 @@ static inline void model_levels(model *m, int32_t n)
     model_in(m, 3, 2, "ij->i");
     model_out(m, 3, 3, "ij->ij");
     model_in(m, 4, 3, "i->jk");
+}
+
+/* g0(i, j) -> E0[i, j] -> g1(j, i) -> E1[j] -> g2(i): over ranks, each task of g1 waits for one of another rank, and each
+   element of E1 counts tasks of all ranks. */
+static inline void model_exchange(model *m, fleet_level level, int32_t n)
+{
+    model_begin(m);
+    model_add_grid(m, FLEET_LEVEL_CU, 2, n, n);
+    model_add_grid(m, level, 2, n, n);
+    model_add_grid(m, FLEET_LEVEL_CU, 1, n, 1);
+    model_add_event(m, 2, n, n);
+    model_add_event(m, 1, n, 1);
+    model_out(m, 0, 0, "ij->ij");
+    model_in(m, 1, 0, "ij->ji");
+    model_out(m, 1, 1, "ij->j");
+    model_in(m, 2, 1, "i->i");
 }
 
 /* A device-task of so many slices between two grids: a counter for each chiplet, then one for all. */

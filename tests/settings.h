@@ -26,6 +26,8 @@ typedef struct setting {
     uint32_t workers; /* per chiplet, 0: all units */
     uint32_t levels, unfused, unaware, early;
     uint32_t mixed; /* a bit for each grid: DYNAMIC whatever the plan's schedule is; 0: none */
+    uint32_t ranks; /* of the plan; 0: 1 */
+    const fleet_peers *peers; /* null: one launch runs all ranks */
     fleet_placement placement;
     uint64_t seed;
     uint32_t waves;
@@ -161,6 +163,7 @@ static inline fleet_plan_desc setting_plan_desc(const setting *s)
     d.unfused = s->unfused;
     d.chiplet_unaware = s->unaware;
     d.early_push = s->early;
+    d.ranks = s->ranks;
     return d;
 }
 static inline fleet_launch_desc setting_launch_desc(const setting *s)

@@ -264,7 +264,7 @@ static void model_two_events(model *m)
 }
 
 /* From HAND on, kernels without a plan. */
-typedef enum scene_kind { ROWS, LEVELS, UNAWARE, TWO_EVENTS, HAND, MESSAGES } scene_kind;
+typedef enum scene_kind { ROWS, LEVELS, UNAWARE, TWO_EVENTS, RANKS, HAND, MESSAGES } scene_kind;
 typedef struct scene {
     const char *name;
     scene_kind kind;
@@ -283,6 +283,8 @@ static const scene scenes[] = {
     {"levels, CHIPLET, 8 chiplets", LEVELS, FLEET_SCHEDULE_CHIPLET, 8, 1},
     {"levels as CU-tasks, STATIC, 3 chiplets", UNAWARE, FLEET_SCHEDULE_STATIC, 3, 2},
     {"levels as CU-tasks, CHIPLET, 3 chiplets", UNAWARE, FLEET_SCHEDULE_CHIPLET, 3, 2},
+    {"2 ranks of 2 chiplets, STATIC", RANKS, FLEET_SCHEDULE_STATIC, 2, 2},
+    {"2 ranks of 1 chiplet, CHIPLET", RANKS, FLEET_SCHEDULE_CHIPLET, 1, 2},
     {"by hand, 2 chiplets", HAND, FLEET_SCHEDULE_STATIC, 2, 0},
     {"by hand, 3 chiplets", HAND, FLEET_SCHEDULE_STATIC, 3, 0},
     {"by hand, 8 chiplets", HAND, FLEET_SCHEDULE_STATIC, 8, 0},
@@ -303,7 +305,9 @@ static int stage_open(test_run *t, stage *g, const scene *c)
     if (c->kind == ROWS) model_split_row_sum(&g->m, 5, 4);
     if (c->kind == LEVELS || c->kind == UNAWARE) model_levels(&g->m, 3);
     if (c->kind == TWO_EVENTS) model_two_events(&g->m);
+    if (c->kind == RANKS) model_exchange(&g->m, FLEET_LEVEL_CU, 4);
     memset(&s, 0, sizeof s);
+    s.ranks = c->kind == RANKS ? 2 : 1;
     s.topology =
         fleet_topology_make(c->chiplets, c->workers + (c->schedule == FLEET_SCHEDULE_CHIPLET));
     s.topology.private_l2 = 0;
@@ -449,6 +453,10 @@ static void two_events(test_run *t)
 {
     run_kind(t, TWO_EVENTS);
 }
+static void over_ranks(test_run *t)
+{
+    run_kind(t, RANKS);
+}
 static void events_by_hand(test_run *t)
 {
     run_kind(t, HAND);
@@ -466,6 +474,7 @@ static void all(test_run *t)
     TEST(split_row_sum);
     TEST(every_level);
     TEST(two_events);
+    TEST(over_ranks);
     TEST(events_by_hand);
     TEST(rings_of_messages);
 }

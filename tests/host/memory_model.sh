@@ -91,6 +91,12 @@ bug "no acquire at chiplet scope" $device \
     else'
 bug "no barrier after the acquire" $device \
     'failed = fleeti_block_any(self, failed);' 'if (!@) failed = fleeti_block_any(self, failed);'
+bug "no acquire at system scope" $device \
+    'else if (scope == FLEET_SCOPE_SYSTEM)
+        fleeti_invalidate_system();' 'else if (scope == FLEET_SCOPE_SYSTEM && !@)
+        fleeti_invalidate_system();'
+bug "each of a rank stores to the others" $device \
+    '!= epoch * f->target) return;' '!= epoch * f->target && !@) return;'
 bug "no acquire after the mailbox" $sched \
     'fleeti_invalidate((fleet_scope)(mail >> 46 & 3));' 'if (!@) fleeti_invalidate((fleet_scope)(mail >> 46 & 3));'
 bug "mailbox: acquire at chiplet scope" $sched \
