@@ -596,6 +596,23 @@ group_examples() {
         program "cpp17/$name" example "$name" build_run 60 "$out/$name.cpp17" \
             g++ -x c++ -std=c++17 -O1 "${warnings[@]}" -I. "${stb_flags[@]}" "$file" -pthread -lm
     done
+    setup_mpi
+    program processes example processes over_processes examples/11_several_devices.c
+}
+
+# over_processes FILE: the example with a process for each rank, 2 to 4 of them; they leave nothing in shared memory.
+over_processes() {
+    local exe=$out/processes.exe n before
+    mpicc -std=c11 -O1 "${warnings[@]}" -DFLEET_MPI -I. "${stb_flags[@]}" "$1" -o "$exe" -pthread -lm || return
+    before=$(ls /dev/shm)
+    for n in 2 3 4; do
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 "$(stretched 60)" \
+            mpirun --oversubscribe -n $n "$exe" || return
+    done
+    [ "$(ls /dev/shm)" = "$before" ] || {
+        echo "wrong: something was left in /dev/shm"
+        return 1
+    }
 }
 
 # example NAME COMMAND...: an example passes when it exits with 0 and has printed a line "ok: ...".

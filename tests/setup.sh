@@ -7,6 +7,7 @@
 #   setup_qwen3                         finds the libraries of examples/qwen3 or installs them; sets qwen3_libraries
 #                                       and qwen3_packages
 #   setup_serve                         the same for examples/serve; sets serve_libraries
+#   setup_mpi                           the same for Open MPI, for programs whose ranks are processes
 #   setup_fuzzer                        finds clang and its libFuzzer or installs them
 #   hip_setup                           finds a hipcc for gfx942, or makes a Debian testing root with one
 #   hip_device                          finds what HIP programs run on: sets hip_runtime
@@ -92,6 +93,10 @@ serve_libraries=("${qwen3_libraries[@]}" -lmicrohttpd)
 setup_serve() {
     setup_qwen3
     printf '#include <microhttpd.h>\n' | gcc -E -x c - >/dev/null 2>&1 || install_packages libmicrohttpd-dev
+}
+
+setup_mpi() {
+    setup_packages mpicc:libopenmpi-dev mpirun:openmpi-bin
 }
 
 setup_fuzzer() {

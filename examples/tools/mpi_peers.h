@@ -1,0 +1,73 @@
+/* mpi_peers.h - a symmetric region for fleet_peers by MPI, for ranks that are processes of one machine without GPUs
+
+   MPI_Win_allocate_shared gives each process a part of one shared mapping, which ends with the processes, however they
+   end. Where an address of one device's memory can be used on another device, only peers_open differs: exchange
+   cudaIpcMemHandle_t or hipIpcMemHandle_t of the regions by MPI_Allgather and open those of the others.
+
+       mpi_peers engine;
+       fleet_peers peers;
+       mpi_peers_begin(&engine, &argc, &argv);
+       mpi_peers_open(&engine, fleet_peers_bytes(plan) + what the program shares, &peers);
+       ... fleet_state_create, mpi_peers_meet(), fleet_launch ...
+       mpi_peers_end(&engine);
+
+   Include fleet_device.h first. Functions return 0, or 1 after a message. */
+#ifndef MPI_PEERS_H
+#define MPI_PEERS_H
+
+#include <mpi.h>
+#include <stdio.h>
+
+typedef struct mpi_peers {
+    uint32_t rank, ranks;
+    MPI_Win window;
+} mpi_peers;
+
+static inline int mpi_peers_begin(mpi_peers *p, int *argc, char ***argv)
+{
+    int rank = 0, ranks = 0;
+    p->window = MPI_WIN_NULL;
+    if (MPI_Init(argc, argv) || MPI_Comm_rank(MPI_COMM_WORLD, &rank) ||
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks))
+        return 1;
+    p->rank = (uint32_t)rank, p->ranks = (uint32_t)ranks;
+    if (ranks <= FLEET_MAX_PEERS) return 0;
+    fprintf(stderr, "mpi_peers: %d processes, at most %d\n", ranks, FLEET_MAX_PEERS);
+    return 1;
+}
+
+/* Makes a region of so many bytes on each rank, all together. */
+static inline int mpi_peers_open(mpi_peers *p, size_t bytes, fleet_peers *peers)
+{
+    void *own = NULL;
+    const MPI_Aint size = (MPI_Aint)(bytes + FLEET_CACHE_LINE_BYTES);
+    if (MPI_Win_allocate_shared(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &p->window)) {
+        fprintf(stderr, "mpi_peers: no shared window of %zu bytes\n", bytes);
+        return 1;
+    }
+    peers->rank = p->rank, peers->ranks = p->ranks;
+    for (uint32_t i = 0; i < p->ranks; i++) {
+        MPI_Aint found = 0;
+        void *base = NULL;
+        int unit = 0;
+        if (MPI_Win_shared_query(p->window, (int)i, &found, &unit, &base)) return 1;
+        /* The mappings of all processes begin at a page, so all round the same way. */
+        peers->bases[i] = (void *)(((uintptr_t)base + FLEET_CACHE_LINE_BYTES - 1) /
+                                   FLEET_CACHE_LINE_BYTES * FLEET_CACHE_LINE_BYTES);
+    }
+    return 0;
+}
+
+/* The barrier between making states and launching. */
+static inline void mpi_peers_meet(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static inline void mpi_peers_end(mpi_peers *p)
+{
+    if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
+    MPI_Finalize();
+}
+
+#endif
