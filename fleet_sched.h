@@ -1366,19 +1366,6 @@ FLEET_HOST_DEVICE const fleet_plan *fleeti_plan_at(const fleet_plan *plan, uint3
                 *)(const void *)(block +
                                  ((const uint64_t *)(const void *)(block + plan->buckets))[bucket]);
 }
-/* The rank that stores to a word of the system counters of a plan for several ranks. */
-FLEET_HOST_DEVICE uint32_t fleeti_peer_of_word(const fleet_plan *plan, uint32_t word)
-{
-    const fleeti_event *events =
-        (const fleeti_event *)(const void *)((const char *)plan + plan->events);
-    uint32_t i = plan->n_events;
-    if ((word & ~FLEETI_SYSTEM) < FLEETI_PEER_LINES * FLEETI_EVENT_LINE)
-        return word % FLEETI_EVENT_LINE;
-    while (i-- > 0)
-        if (events[i].words && word >= events[i].words)
-            return (word - events[i].words) / events[i].stride / (events[i].elements / plan->ranks);
-    return 0;
-}
 
 /* Per worker: 1 + id of the last task that it began. One more word for a task that runs alone. */
 FLEET_DEVICE uint32_t *fleeti_running(fleeti_state *state)
@@ -1627,27 +1614,13 @@ FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 
 /* ---- failure records ------------------------------------------------------------------------- */
 
-/* The rank that a failure is about: the one whose word it is, or the one that caused that of another. */
-FLEET_DEVICE uint32_t fleeti_failed_peer(const fleeti_state *state, fleeti_wait_diagnostics seen)
-{
-    const fleeti_config *peers = &state->config;
-    if (seen.status == FLEET_ERROR_PEER_FAILED)
-        return fleet_load_relaxed_system(peers->watch.peers) >> 16;
-    if (!(seen.counter & FLEETI_SYSTEM)) return peers->rank;
-    return fleeti_peer_of_word(
-        fleeti_plan_at(state->config.plan, fleet_load_relaxed_device(&state->bucket.word)),
-        seen.counter);
-}
-
-/* Tells the other ranks, once, that this one has ended the run, and which rank is the cause: itself unless it says so.
-   Relaxed: no data follows. Pair: fleeti_check_watch (edge 34). */
-FLEET_DEVICE void fleeti_stop_peers(const fleeti_state *state, uint32_t status, uint32_t cause)
+/* Tells the other ranks, once, that this one has ended the run, and the word of the rank that is the cause. Relaxed: no
+   data follows. Pair: fleeti_check_watch (edge 34). */
+FLEET_DEVICE void fleeti_stop_peers(const fleeti_state *state, uint32_t cause)
 {
     const fleeti_config *peers = &state->config;
     for (uint32_t i = 0; i < peers->ranks; i++)
-        if (i != peers->rank)
-            fleet_store_relaxed_system(state->config.words[i] + FLEETI_PEER_STOP,
-                                       status | cause << 16);
+        if (i != peers->rank) fleet_store_relaxed_system(peers->words[i] + FLEETI_PEER_STOP, cause);
 }
 
 /* Records why a thread ends the run, in an epoch of the bucket. The status of the first such record stops all
@@ -1659,7 +1632,6 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
     fleeti_host *host = state->config.host;
     uint32_t first = fleet_cas_relaxed_device(&state->stop.word, 0, (uint32_t)seen.status) == 0;
     uint32_t bucket = fleet_load_relaxed_device(&state->bucket.word);
-    const uint32_t peer = state->config.ranks ? fleeti_failed_peer(state, seen) : 0;
     fleet_failure *f = first ? &host->first : fleeti_failures(host) + worker;
     /* Several waves and threads of a worker may fail: the first record stays. */
     if (!first && fleet_load_relaxed_system(&f->status)) return;
@@ -1674,11 +1646,18 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
                                epoch + fleet_load_relaxed_device(&state->epoch.word) -
                                    fleet_load_relaxed_device(&state->bucket_epoch[bucket]));
     fleet_store_relaxed_system(&f->tile_status, tile_status);
-    fleet_store_relaxed_system(&f->peer, peer);
+    if (state->config.ranks) {
+        /* The cause, as a word that one rank stores to; the host knows which (fleeti_peer_of_word). */
+        uint32_t cause = seen.counter;
+        if (!(cause & FLEETI_SYSTEM)) cause = FLEETI_SYSTEM | state->config.rank;
+        if (seen.status == FLEET_ERROR_PEER_FAILED)
+            cause = fleet_load_relaxed_system(state->config.watch.peers);
+        fleet_store_relaxed_system(&f->peer, cause);
+        if (first) fleeti_stop_peers(state, cause);
+    }
     fleeti_publish_system(&f->status, (uint32_t)seen.status);
     /* Publishes the record to the host before the status. Pair: fleet_state_failure (edge 14). */
     if (first) fleeti_publish_system(&host->status, (uint32_t)seen.status);
-    if (first) fleeti_stop_peers(state, (uint32_t)seen.status, peer);
 }
 
 /* Of a failure that is not that of an event. */
@@ -6190,7 +6169,7 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
            workgroups of a launch that has been refused meanwhile may be running already. Pair: the RMW of the seats
            in fleeti_residency_check (edge 12). */
         fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
-        if (aborted && !stop) fleeti_stop_peers(state, FLEET_ERROR_ABORTED, state->config.rank);
+        if (aborted && !stop) fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
     }
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
@@ -7419,6 +7398,23 @@ static uint32_t fleeti_target_of(const fleet_plan *plan, uint32_t counter)
     return 0;
 }
 
+/* The rank that stores to a word of the system counters of a plan for several ranks. Buckets have words of their own. */
+static uint32_t fleeti_peer_of_word(const fleet_plan *plan, uint32_t word)
+{
+    if ((word & ~FLEETI_SYSTEM) < FLEETI_PEER_LINES * FLEETI_EVENT_LINE)
+        return word % FLEETI_EVENT_LINE;
+    for (uint32_t k = plan->n_buckets; k-- > 0;) {
+        const fleet_plan *bucket = fleet_plan_bucket(plan, k);
+        const fleeti_event *events =
+            (const fleeti_event *)(const void *)((const char *)bucket + bucket->events);
+        for (uint32_t i = bucket->n_events; i-- > 0;)
+            if (events[i].words && word >= events[i].words)
+                return (word - events[i].words) / events[i].stride /
+                       (events[i].elements / plan->ranks);
+    }
+    return 0;
+}
+
 #define FLEETI_FIRST_FAILURE 0xffffffffu
 static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
 {
@@ -7437,7 +7433,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     f.tile_status = fleeti_host_word(&from->tile_status);
     f.bucket = fleeti_host_word(&from->bucket);
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
-    f.peer = fleeti_host_word(&from->peer);
+    f.peer = fleeti_peer_of_word(s->image.plan, fleeti_host_word(&from->peer));
     /* From the counter's value to arrivals in this step. */
     if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE && f.status != FLEET_ERROR_SYMBOL_RANGE &&
         f.status != FLEET_ERROR_PEER_PLAN) {
