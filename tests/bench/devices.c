@@ -17,6 +17,8 @@
 
 #define WIDTH 4096u /* bf16 of a row that is reduced */
 #define BLOCKS 16u  /* tasks of a rank for it */
+#define REDUCES 16u /* all-reduces by flagged data in a step, each after the one before */
+#define SHARES 32u  /* tasks of a rank for each of these */
 #define HOPS 64u
 #define TILE 128u
 #if defined(FLEET_HOST)
@@ -35,6 +37,7 @@ typedef struct bench { /* what every tile sees */
     fleet_peers peers;
     uint64_t offset;
     shape s;
+    uint32_t reduce; /* which of REDUCES */
     const bf16 *x[FLEET_MAX_PEERS],
         *w[FLEET_MAX_PEERS]; /* of each rank; another rank's is not read */
 } bench;
@@ -55,6 +58,19 @@ FLEET_HOST_DEVICE size_t product_bytes(const shape *s)
 FLEET_HOST_DEVICE size_t shared_bytes(const shape *s)
 {
     return row_bytes(s) * (2 + s->ranks) + product_bytes(s) * (1 + s->ranks);
+}
+/* Words of rows that one task reduces, and the quads that carry them: three words and a flag. */
+FLEET_HOST_DEVICE uint32_t share_words(const shape *s)
+{
+    return s->rows * WIDTH / 2 / SHARES;
+}
+FLEET_HOST_DEVICE uint32_t share_quads(const shape *s)
+{
+    return (share_words(s) + 2) / 3;
+}
+FLEET_HOST_DEVICE size_t flagged_bytes(const shape *s)
+{
+    return (size_t)2 * s->ranks * SHARES * share_quads(s) * sizeof(fleet_quad);
 }
 FLEET_HOST_DEVICE bf16 *part(const bench *b, uint32_t rank, size_t at)
 {
@@ -79,6 +95,15 @@ FLEET_HOST_DEVICE bf16 *summand_of(const bench *b, uint32_t rank, uint32_t from)
 FLEET_HOST_DEVICE bf16 *product_of(const bench *b, uint32_t rank)
 {
     return summand_of(b, rank, b->s.ranks);
+}
+
+/* After all that. Rank `from` writes one while others may still read the other one. */
+FLEET_HOST_DEVICE fleet_quad *flagged_of(const bench *b, uint32_t rank, uint32_t from,
+                                         uint32_t share)
+{
+    fleet_quad *first = (fleet_quad *)(void *)part(b, rank, shared_bytes(&b->s));
+    return first +
+           ((size_t)(b->reduce % 2 * b->s.ranks + from) * SHARES + share) * share_quads(&b->s);
 }
 
 FLEET_HOST_DEVICE float float_of(bf16 v)
@@ -137,6 +162,41 @@ FLEET_TILE(sum, bench)
         const size_t k = ((size_t)at[1] * n + i) * 8;
         *(fleet_quad *)(void *)(sums_of(args, rank) + k) =
             add_eight(sent_of(args, rank, 0) + k, stride, args->s.ranks);
+    }
+    return FLEET_OK;
+}
+FLEET_DEVICE uint32_t add_two(uint32_t a, uint32_t b)
+{
+    return (uint32_t)bf16_of(float_of((bf16)a) + float_of((bf16)b)) |
+           (uint32_t)bf16_of(float_of((bf16)(a >> 16)) + float_of((bf16)(b >> 16))) << 16;
+}
+/* (rank, share): pushes its words to the other ranks as flagged data, and adds what they push. */
+FLEET_TILE(exchange, bench)
+{
+    const uint32_t rank = (uint32_t)at[0], share = (uint32_t)at[1], n = share_words(&args->s);
+    const uint32_t flag = ctx.epoch * REDUCES + args->reduce;
+    const uint32_t *own = (const uint32_t *)(const void *)input_of(args, rank) + share * n;
+    uint32_t *sums = (uint32_t *)(void *)sums_of(args, rank) + share * n;
+    for (uint32_t i = ctx.thread; i < share_quads(&args->s); i += ctx.threads) {
+        fleet_quad q;
+        for (uint32_t k = 0; k < 3; k++) q.word[k] = 3 * i + k < n ? own[3 * i + k] : 0;
+        q.word[3] = flag;
+        for (uint32_t r = 0; r < args->s.ranks; r++)
+            if (r != rank) fleet_store_flagged_system(flagged_of(args, r, rank, share) + i, q);
+    }
+    for (uint32_t i = ctx.thread; i < share_quads(&args->s); i += ctx.threads) {
+        uint32_t sum[3];
+        for (uint32_t k = 0; k < 3; k++) sum[k] = 3 * i + k < n ? own[3 * i + k] : 0;
+        for (uint32_t r = 0; r < args->s.ranks; r++) {
+            fleet_quad q;
+            fleet_status status;
+            if (r == rank) continue;
+            status = fleet_await_flagged(&ctx, flagged_of(args, rank, r, share) + i, flag, r, &q);
+            if (status) return status;
+            for (uint32_t k = 0; k < 3; k++) sum[k] = add_two(sum[k], q.word[k]);
+        }
+        for (uint32_t k = 0; k < 3; k++)
+            if (3 * i + k < n) sums[3 * i + k] = sum[k];
     }
     return FLEET_OK;
 }
@@ -222,7 +282,7 @@ FLEET_TILE(reduce, bench)
     return FLEET_OK;
 }
 
-#define BENCH_TILES(X, P) X(P, hop) X(P, push) X(P, sum) X(P, multiply) X(P, reduce)
+#define BENCH_TILES(X, P) X(P, hop) X(P, push) X(P, sum) X(P, exchange) X(P, multiply) X(P, reduce)
 FLEET_DISPATCH(bench, BENCH_TILES)
 FLEET_KERNEL(bench_kernel, bench, THREADS)
 {
@@ -231,7 +291,15 @@ FLEET_KERNEL(bench_kernel, bench, THREADS)
 
 /* ---- graphs ---- */
 
-typedef enum what { HOPS_ACROSS, HOPS_WITHIN, STEP, ALL_REDUCE, PRODUCT, PRODUCT_BARRIERS } what;
+typedef enum what {
+    HOPS_ACROSS,
+    HOPS_WITHIN,
+    STEP,
+    ALL_REDUCE,
+    ALL_REDUCE_FLAGGED,
+    PRODUCT,
+    PRODUCT_BARRIERS
+} what;
 
 static fleet_plan *build(what what, const shape *s, const fleet_topology *topology)
 {
@@ -264,6 +332,20 @@ static fleet_plan *build(what what, const shape *s, const fleet_topology *topolo
         fleet_grid sum = fleet_call_device(g, "sum", bench_sum, shape, 0);
         fleet_grid_ranks(g, push, by_first), fleet_grid_ranks(g, sum, by_first);
         fleet_out_edge(g, push, sent, "rb->b"), fleet_in_edge(g, sum, sent, "rb->b");
+    } else if (what == ALL_REDUCE_FLAGGED) {
+        const fleet_shape shape = fleet_shape2_of(s->ranks, SHARES);
+        fleet_etensor done[REDUCES];
+        for (uint32_t k = 0; k < REDUCES; k++) {
+            char name[32];
+            fleet_grid grid;
+            (void)snprintf(name, sizeof name, "exchange %u", k);
+            grid = fleet_call_device(g, name, bench_exchange, shape, k);
+            fleet_grid_ranks(g, grid, by_first);
+            (void)snprintf(name, sizeof name, "exchanged %u", k);
+            done[k] = fleet_event_tensor(g, name, shape, 0);
+            if (k) fleet_in_edge(g, grid, done[k - 1], "rb->rb"); /* within the rank */
+            fleet_out_edge(g, grid, done[k], "rb->rb");
+        }
     } else {
         const uint32_t m = s->tokens / TILE, n = s->columns / TILE;
         fleet_etensor summed = fleet_event_tensor(g, "summed", fleet_shape2_of(m, n), 0);
@@ -332,15 +414,19 @@ static void *run_rank(void *rank_)
     fleet_state state;
     fleet_state_desc d = fleet_state_desc_default();
     fleet_launch_desc launch = fleet_launch_desc_default();
-    bench args = e->args;
+    bench args[REDUCES];
     void *device = NULL;
     double best = 0;
     use_gpu(e, r->number);
-    args.peers.rank = e->s.ranks == 1 ? 0 : e->gpus > 1 ? r->number : FLEET_ALL_RANKS;
-    args.offset = (fleet_peers_bytes(e->plan) + 255) / 256 * 256;
-    d.peers = &args.peers;
+    for (uint32_t i = 0; i < REDUCES; i++) {
+        args[i] = e->args;
+        args[i].peers.rank = e->s.ranks == 1 ? 0 : e->gpus > 1 ? r->number : FLEET_ALL_RANKS;
+        args[i].offset = (fleet_peers_bytes(e->plan) + 255) / 256 * 256;
+        args[i].reduce = i;
+    }
+    d.peers = &args[0].peers;
     CHECKED(fleet_device_alloc(&device, sizeof args));
-    CHECKED(fleet_to_device(device, &args, sizeof args, NULL));
+    CHECKED(fleet_to_device(device, args, sizeof args, NULL));
     CHECKED(fleet_upload(&image, e->plan, NULL));
     CHECKED(fleet_state_create(&state, &image, &d, NULL));
     CHECKED(fleet_stream_wait(NULL));
@@ -449,7 +535,7 @@ static void check_product(ensemble *e)
 
 static void open_ensemble(ensemble *e)
 {
-    const size_t bytes = (8u << 20) + shared_bytes(&e->s);
+    const size_t bytes = (8u << 20) + shared_bytes(&e->s) + flagged_bytes(&e->s);
     e->args.s = e->s;
     e->args.peers.ranks = e->s.ranks;
     for (uint32_t i = 0; i < e->s.ranks; i++) {
@@ -479,6 +565,13 @@ static void fill_inputs(ensemble *e, what what)
     for (uint32_t i = 0; i < e->s.ranks; i++) {
         use_gpu(e, i);
         fill(input_of(&e->args, i), (size_t)e->s.rows * WIDTH, 100 + i);
+        if (what == ALL_REDUCE_FLAGGED) { /* no flag is 0 */
+            void *zeros = calloc(1, flagged_bytes(&e->s));
+            if (!zeros) exit(1);
+            CHECKED(
+                fleet_to_device(flagged_of(&e->args, i, 0, 0), zeros, flagged_bytes(&e->s), NULL));
+            free(zeros);
+        }
     }
     use_gpu(e, 0);
 }
@@ -522,6 +615,10 @@ int main(int argc, char **argv)
     fill_inputs(&e, ALL_REDUCE);
     printf("all-reduce of %u x %u bf16: %.2f us, of which a step takes %.2f\n", e.s.rows, WIDTH,
            run(&e, ALL_REDUCE, small ? 8 : 500), step);
+    check_all_reduce(&e);
+    fill_inputs(&e, ALL_REDUCE_FLAGGED);
+    printf("the same by flagged data: %.2f us, one of %u in a step\n",
+           run(&e, ALL_REDUCE_FLAGGED, small ? 4 : 100) / REDUCES, REDUCES);
     check_all_reduce(&e);
     fill_inputs(&e, PRODUCT);
     fused = run(&e, PRODUCT, small ? 1 : 4);
