@@ -34,6 +34,7 @@ ARRIVE, PROXY, VOTE = r"mbarrier\.arrive\.shared", r"fence\.proxy\.async\.global
 # Of rings of messages.
 SYSTEM_LOOK, SYSTEM_PUBLISH = r"ld\.acquire\.sys\.global\.u32", r"st\.release\.sys\.global\.u32"
 WORD_GET, WORD_PUT, POSITION = r"ld\.(global\.)?u32", r"st\.(global\.)?u32", r"st\.global\.u64"
+FLAGGED_SYSTEM, FLAGGED_SYSTEM_LOAD = r"st\.relaxed\.sys\.global\.b128", r"ld\.relaxed\.sys\.global\.b128"
 # Those of examples/qwen3.
 FLAGGED, FLAGGED_LOAD, ANY = r"st\.relaxed\.gpu\.global\.b128", r"ld\.relaxed\.gpu\.global\.b128", r"vote\.sync\.any"
 ANY_STORE = r"\n\s*(@%p\d+ )?st\.(?!shared)"
@@ -64,6 +65,8 @@ PATHS = {
     "post_order": [WARP, ORDER, POST],
     "poll64": [r"ld\.acquire\.gpu\.global\.u64", LOAD],
     "publish": [STORE, r"st\.release\.gpu\.global\.u32", r"st\.release\.sys\.global\.u32"],
+    "flagged": [FLAGGED, FLAGGED_SYSTEM, FLAGGED_LOAD, FLAGGED_SYSTEM_LOAD],
+    "arrive_for_peers": [RMW, SYSTEM_PUBLISH],
     "order": [LDS_ORDER],
     "later": [COPIED, WARP, LDS_GET, WARP, COPY],
     "copy": [COPY, COPIED, BAR, LDS_GET],
@@ -225,6 +228,13 @@ MUTANTS = [
     M("stages: lanes have read", DEVICE, "fleet_stages_release", "fleet_wave_barrier();"),
     M("entry of a task: release", DEVICE, "fleeti_producer_begin_task", "fleeti_lds_release(", "fleeti_lds_put("),
     M("failed stream: release", DEVICE, "fleeti_pipeline_failed", "fleeti_lds_release(", "fleeti_lds_put("),
+    # several devices
+    M("arrival for other ranks: acquire and release", DEVICE, "fleeti_arrive_for_peers", "fleeti_rmw_device(", "fleet_add_relaxed_device("),
+    M("arrival for other ranks: release", DEVICE, "fleeti_arrive_for_peers", "fleeti_publish_system(", "fleet_store_relaxed_system("),
+    M("the kit's flagged store: in two halves", DEVICE, None, '".global.b128 [%0],all;', '".global.v2.u64 [%0],{%1,%2};'),
+    M("the kit's flagged store: of the system", DEVICE, None, 'fleet_store_flagged_system, "sys"', 'fleet_store_flagged_system, "gpu"'),
+    M("the kit's flagged load: in two halves", DEVICE, None, r'.global.b128 all,[%2];\nmov.b128 {%0,%1},all;', '.global.v2.u64 {%0,%1},[%2];'),
+    M("the kit's flagged load: of the system", DEVICE, None, 'fleet_load_flagged_system, "sys"', 'fleet_load_flagged_system, "gpu"'),
     # scheduling
     M("what a worker keeps: barrier", DEVICE, None, PARKED, PARKED.replace("fleet_block_barrier();", "")),
     M("ring of messages: lanes have written", SCHED, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */"),

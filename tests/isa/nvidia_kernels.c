@@ -94,6 +94,17 @@ PATH(poll64)(const uint64_t *at, float *x)
     }
     x[0] = x[1];
 }
+PATH(flagged)(fleet_quad *at, fleet_quad *x)
+{
+    fleet_store_flagged_device(at, x[0]);
+    fleet_store_flagged_system(at + 1, x[1]);
+    x[2] = fleet_load_flagged_device(at + 2);
+    x[3] = fleet_load_flagged_system(at + 3);
+}
+PATH(arrive_for_peers)(fleeti_counters c, uint32_t epoch)
+{
+    fleeti_arrive_for_peers(c, 0, 1, epoch);
+}
 PATH(publish)(uint32_t *at, float *x)
 {
     x[0] = 1;
