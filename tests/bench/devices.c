@@ -4,8 +4,9 @@
      devices [--ranks N] [--rows N] [--tokens N] [--columns N] [--depth N]
 
    With several GPUs each rank has one, and a thread of this process; it needs peer access between them, and nothing else.
-   Otherwise (one GPU, the CPU, or --virtual) all ranks run in one launch on one device, each on its part of the workers:
-   that measures what the protocol costs, not a link. tests/bench/devices.py measures PyTorch + NCCL on the same shapes. */
+   Otherwise (one GPU, the CPU, or FLEET_VIRTUAL=1 in the environment) all ranks run in one launch on one device, each on
+   its part of the workers: that measures what the protocol costs, not a link. tests/bench/devices.py measures PyTorch +
+   NCCL on the same shapes, and tests/bench/devices.sh runs everything. */
 #include "bench.h"
 
 #include <pthread.h>
