@@ -635,6 +635,7 @@ group_qwen3() {
     setup_packages gcc:gcc g++:g++ clang:clang python3:python3
     setup_stb
     setup_qwen3
+    setup_mpi
     setup_fuzzer
     host_programs < <(c_files tests/qwen3 | grep -v '/fuzz\.c$')
     for compiler in clang g++ clang++; do
@@ -654,6 +655,8 @@ group_qwen3() {
     done
     program program env OUT="$out/program" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${qwen3_libraries[*]}" \
         timeout -k 5 "$(stretched 120)" bash tests/qwen3/program.sh
+    program ranks env OUT="$out/ranks" FLAGS="${warnings[*]} ${stb_flags[*]-}" LIBRARIES="${qwen3_libraries[*]}" \
+        timeout -k 5 "$(stretched 300)" bash tests/qwen3/ranks.sh
     [ -z "${FLEET_DEEP:-}" ] || runs=1000000
     [ -z "${FLEET_DEEP:-}" ] || program huggingface env OUT="$out/huggingface" timeout -k 5 "$(stretched 60)" tests/qwen3/huggingface.sh
     check fuzz env OUT="$out/fuzz" FUZZ_SECONDS="$(stretched 15)" timeout -k 5 "$(stretched 120)" tests/fuzz.sh qwen3 $runs

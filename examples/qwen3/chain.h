@@ -9,11 +9,12 @@
 typedef char a_row_is_routed[QWEN3_MAX_EXPERTS <= ROUTE_SCORES ? 1 : -1];
 
 /* Tasks of a step. An upper bound: NVIDIA GPUs have no task that combines KV splits, not each session draws, and only a
-   server has gates. */
+   server has gates. Of several ranks, a task is one for each of them. */
 static uint32_t count_tasks(const model *m)
 {
     uint32_t n = 4;
-    for (uint32_t i = 0; i < m->config.layers; i++) n += m->layers[i].sparse ? 10 : 7;
+    for (uint32_t i = 0; i < m->config.layers; i++)
+        n += (m->layers[i].sparse ? 10u : 7u) + (m->ranks > 1 ? 2 : 0);
     return n;
 }
 
@@ -43,6 +44,8 @@ typedef struct chain {
     uint32_t is_guarded;
     fleet_grid gate;
     uint32_t gates;
+    /* Of several ranks: 1: the next grid waits for the one before on all ranks, not on its own alone. */
+    uint32_t joins;
 } chain;
 
 #define NO_LAYER UINT32_MAX
@@ -51,7 +54,9 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
                               fleet_level level)
 {
     task_args *task = &c->tasks[c->n];
-    const char *map = c->is_guarded ? "i->" : "->";
+    const uint32_t ranks = c->m->ranks;
+    const char *map = ranks > 1 ? "r->r" : c->is_guarded ? "i->" : "->";
+    const fleet_shape one = ranks > 1 ? fleet_shape1_of(ranks) : fleet_shape0();
     char text[48];
     fleet_grid grid;
     memset(task, 0, sizeof *task);
@@ -59,11 +64,12 @@ static task_args *append_task(chain *c, const char *name, uint32_t layer, uint32
         snprintf(text, sizeof text, "%s", name);
     else
         snprintf(text, sizeof text, "%s.%u", name, layer);
-    grid = fleet_call_device(c->g, text, tile,
-                             c->is_guarded ? fleet_shape1(c->live) : fleet_shape0(), c->n);
+    grid = fleet_call_device(c->g, text, tile, c->is_guarded ? fleet_shape1(c->live) : one, c->n);
     fleet_grid_level(c->g, grid, level);
-    if (c->n) fleet_in_edge(c->g, grid, c->before, map);
-    c->before = fleet_event_tensor(c->g, text, fleet_shape0(), FLEET_COUNT_DERIVED);
+    if (ranks > 1) fleet_grid_ranks(c->g, grid, fleet_axis(0, 1, 0, 1));
+    if (c->n) fleet_in_edge(c->g, grid, c->before, c->joins ? "r->u" : map);
+    c->joins = 0;
+    c->before = fleet_event_tensor(c->g, text, one, FLEET_COUNT_DERIVED);
     fleet_out_edge(c->g, grid, c->before, map);
     task->number = c->n++, task->step_tasks = count_tasks(c->m);
     task->has_gates = c->d->table != NULL;
@@ -135,6 +141,25 @@ static void epilogue_silu(task_args *task, const decoder *d, uint32_t rows, uint
 static void epilogue_residual(task_args *task, const float *next_norm)
 {
     task->epilogue = EPILOGUE_RESIDUAL, task->norm = next_norm;
+}
+
+/* The last task of a layer's attention (which: 0), or of its MLP (1): its result is added to the residual stream. */
+static void append_residual(chain *c, task_args *task, uint32_t layer, uint32_t which,
+                            const float *next_norm)
+{
+#if defined(FLEET_MPI)
+    float *summand = c->d->summands + (size_t)which * MAX_ROWS * c->d->hidden;
+    const char *name = which ? "add" : "add_o";
+    if (c->m->ranks > 1) {
+        epilogue_store(task, summand, c->d->hidden);
+        c->joins = 1;
+        append_columns(c, name, layer, task_args_add_ranks, next_norm)->floats = summand;
+        return;
+    }
+#else
+    FLEET_UNUSED(c), FLEET_UNUSED(layer), FLEET_UNUSED(which);
+#endif
+    epilogue_residual(task, next_norm);
 }
 
 #endif /* QWEN3_CHAIN_H */

@@ -80,7 +80,8 @@ typedef struct qwen3_config {
     uint32_t sparse_layers; /* how many are: not in mlp_only_layers, but by decoder_sparse_step */
     unsigned char sparse[QWEN3_MAX_LAYERS]; /* 1: that layer has experts */
 
-    uint64_t parameters; /* how many weights the model has; a tied head counts once */
+    uint64_t parameters;  /* how many weights the model has; a tied head counts once */
+    uint32_t rank, ranks; /* the part of the weights that a decoder takes; 0, 0: all (weights.h) */
 } qwen3_config;
 
 /* A matrix, row by row, as its file has it; a vector is one row. */

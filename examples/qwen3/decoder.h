@@ -103,6 +103,11 @@ typedef struct decoder {
     const prefill_step *prefill;
     const token_row *prefill_rows;
     const prefill_block *prefill_blocks;
+    /* Of several ranks (tasks/ranks.h), else null: their regions, and in that of this rank [2][MAX_ROWS][hidden], its
+       summands of o and of down or the experts. Its experts are the only ones whose weights it has. */
+    const fleet_peers *peers;
+    float *summands;
+    uint32_t first_expert, own_experts;
 } decoder;
 
 /* Rows that may be parked: those that decode, and a chunk of each class. */

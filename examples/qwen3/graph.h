@@ -7,6 +7,9 @@
    named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
    KV splits itself, a grid does (COMBINE_TASK). There is a `draw` only where sequences may have a temperature.
 
+   Of several ranks (tasks/ranks.h), each runs the chain on its share of the weights, and waits for the others after o and
+   after down or the experts alone, whose results `add_o` and `add` add up. All ranks compute all logits.
+
    In a server a `gate` precedes each layer but the first, and a `boundary` takes the place of `next` (tasks/serve.h). All
    grids after `embed` have the symbol LIVE: where a gate suspends all rows, the rest of the step is passed over. */
 #ifndef QWEN3_GRAPH_H
@@ -25,7 +28,7 @@ static void append_attention(chain *c, const model_layer *l, uint32_t i, kv_t *c
     task->q_norm = l->q_norm, task->k_norm = l->k_norm, task->cache = cache;
     if (COMBINE_TASK != NO_TASK) append_task(c, "combine", i, COMBINE_TASK, FLEET_LEVEL_DEVICE);
     task = append_linear(c, "o", i, l->o, d->attended, d->hidden, q);
-    epilogue_residual(task, l->post_norm);
+    append_residual(c, task, i, 0, l->post_norm);
 }
 
 static void append_dense(chain *c, const model_layer *l, uint32_t i, const float *next_norm)
@@ -35,7 +38,7 @@ static void append_dense(chain *c, const model_layer *l, uint32_t i, const float
     task_args *task = append_linear(c, "gate_up", i, l->gate_up, d->x, 2 * ffn, d->hidden);
     epilogue_silu(task, d, MAX_ROWS, ffn);
     task = append_linear(c, "down", i, l->down, d->gated, d->hidden, ffn);
-    epilogue_residual(task, next_norm);
+    append_residual(c, task, i, 1, next_norm);
 }
 
 static void append_experts(chain *c, const model_layer *l, uint32_t i, const float *next_norm)
@@ -45,12 +48,22 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
     task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
     epilogue_store(task, d->scores, d->experts);
     append_task(c, "route", i, task_args_route, FLEET_LEVEL_CU);
+#if defined(FLEET_MPI)
+    if (c->m->ranks > 1) append_task(c, "own_experts", i, task_args_own_experts, FLEET_LEVEL_CU);
+#endif
     task = append_product(c, "expert_up", i, task_args_expert, l->expert_up, d->x, MAX_ROWS,
                           2 * ffn, d->hidden);
     epilogue_silu(task, d, pairs, ffn);
     task = append_product(c, "expert_down", i, task_args_expert, l->expert_down, d->gated, pairs,
                           d->hidden, ffn);
     epilogue_store(task, d->expert_out, d->hidden);
+#if defined(FLEET_MPI)
+    if (c->m->ranks > 1) {
+        task = append_columns(c, "sum_experts", i, task_args_sum_experts, NULL);
+        append_residual(c, task, i, 1, next_norm);
+        return;
+    }
+#endif
     append_columns(c, "add_experts", i, task_args_add_experts, next_norm);
 }
 
@@ -85,7 +98,8 @@ static fleet_graph *decoder_graph(const model *m, const decoder *d, task_args *t
     }
     append_task(&c, "next", NO_LAYER, task_args_next, FLEET_LEVEL_CU);
     /* The host may watch how many steps are done. */
-    fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
+    if (m->ranks == 1)
+        fleet_event_external(c.g, c.before, FLEET_EXTERNAL_WAITS, 0, FLEET_SCOPE_SYSTEM);
     return c.g;
 }
 

@@ -16,7 +16,8 @@ static uint32_t padded(uint32_t n, uint32_t to)
 /* The rows of checkpoint tensors that become the columns of a packed matrix. */
 typedef struct matrix_part {
     const qwen3_tensor *tensor; /* null: zeros */
-    uint32_t rows;
+    uint32_t first, rows;       /* beyond the tensor's: zeros */
+    uint32_t first_column, columns;
 } matrix_part;
 typedef struct matrix_source {
     matrix_part part[3]; /* concatenated, */
@@ -33,24 +34,37 @@ static matrix_source source_of(const qwen3_tensor *a, const qwen3_tensor *b, con
     memset(&s, 0, sizeof s);
     s.alternate = alternate;
     for (uint32_t i = 0; i < 3 && t[i]; i++)
-        s.part[s.parts].tensor = t[i], s.part[s.parts++].rows = t[i]->rows;
+        s.part[s.parts].tensor = t[i], s.part[s.parts].rows = t[i]->rows,
+        s.part[s.parts++].columns = t[i]->columns;
     return s;
 }
-
-/* Finds the tensor and row that column n comes from; null: padding. */
-static const qwen3_tensor *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
+/* Takes rows [rank n, (rank + 1) n) of a part, or these columns. */
+static void take_rows(matrix_part *p, uint32_t rank, uint32_t n)
 {
+    p->first = rank * n, p->rows = n;
+}
+static void take_columns(matrix_part *p, uint32_t rank, uint32_t n)
+{
+    const uint32_t all = p->columns;
+    p->first_column = rank * n < all ? rank * n : all;
+    p->columns = all - p->first_column < n ? all - p->first_column : n;
+}
+
+/* Finds the part and the row of its tensor that column n comes from; null: padding. */
+static const matrix_part *source_row(const matrix_source *s, uint32_t n, uint32_t *row)
+{
+    const matrix_part *p = NULL;
     if (s->alternate) {
-        const matrix_part *p = &s->part[n % TILE_N >= TILE_N / 2];
-        *row = n / TILE_N * (TILE_N / 2) + n % (TILE_N / 2);
-        return *row < p->rows ? p->tensor : NULL;
+        p = &s->part[n % TILE_N >= TILE_N / 2];
+        n = n / TILE_N * (TILE_N / 2) + n % (TILE_N / 2);
+    } else {
+        uint32_t i = 0;
+        while (i < s->parts && n >= s->part[i].rows) n -= s->part[i++].rows;
+        if (i < s->parts) p = &s->part[i];
     }
-    for (uint32_t i = 0; i < s->parts; n -= s->part[i++].rows)
-        if (n < s->part[i].rows) {
-            *row = n;
-            return s->part[i].tensor;
-        }
-    return NULL;
+    if (!p || !p->tensor || n >= p->rows || p->first + n >= p->tensor->rows) return NULL;
+    *row = p->first + n;
+    return p;
 }
 
 /* How a matrix is packed: n columns of k weights, panel after panel. */
@@ -102,11 +116,14 @@ static void *pack_panels(void *user)
         bf16 *packed = stage + (size_t)staged * words;
         for (uint32_t c = 0; c < panel_tiles * TILE_N && !p->error[0]; c++) {
             uint32_t row = 0;
-            const qwen3_tensor *t = source_row(p->from, panel * as->panel_tiles * TILE_N + c, &row);
-            const uint32_t columns = t ? t->columns : 0;
+            const matrix_part *part =
+                source_row(p->from, panel * as->panel_tiles * TILE_N + c, &row);
+            const uint32_t columns = part ? part->columns : 0;
             memset(line + columns, 0, (size_t)(k - columns) * 2);
-            if (t && qwen3_tensor_to_bf16(t, (uint64_t)row * columns, columns, line, p->error,
-                                          sizeof p->error))
+            if (columns &&
+                qwen3_tensor_to_bf16(part->tensor,
+                                     (uint64_t)row * part->tensor->columns + part->first_column,
+                                     columns, line, p->error, sizeof p->error))
                 p->refused = 1;
             for (uint32_t at = 0; at < k; at += BLOCK_K) {
                 /* pack_at counts from here */

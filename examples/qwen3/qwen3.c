@@ -17,6 +17,9 @@
 #include "fits.h"
 #include "text.h"
 #include "../tools/trace_picture.h"
+#if defined(FLEET_MPI)
+#include "../tools/mpi_peers.h"
+#endif
 
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +30,7 @@ typedef struct options {
     const char *dir, *prompts, *schedule, *check, *trace, *prompt, *prompt_file, *system;
     uint32_t batch, chiplets, steps, context, prefill_rows, share_prefixes, random_weights, bench,
         help;
-    uint32_t chat, no_thinking, ignore_eos, top_k, seed;
+    uint32_t chat, no_thinking, ignore_eos, top_k, seed, ranks;
     float temperature, top_p, min_p;
 } options;
 
@@ -38,6 +41,10 @@ typedef struct program {
     uint32_t *prompts[MAX_ROWS]; /* as given; a batch may repeat them */
     uint32_t n_prompts, n;
     session_desc desc;
+#if defined(FLEET_MPI)
+    mpi_peers mpi;
+    rank_engine engine;
+#endif
     qwen3_checkpoint checkpoint;
     qwen3_expected expected;
     qwen3_tokenizer tokenizer;
@@ -86,12 +93,14 @@ static const char usage[] =
     "all grids\n"
     "  --chiplets N        virtual chiplets, where the device's L2 is one (default: as the device "
     "has)\n"
+    "  --ranks N           tensor-parallel over N processes: mpirun -n N qwen3 ...; needs "
+    "-DFLEET_MPI\n"
     "  --share-prefixes    prompts that begin alike share the keys and values of these tokens\n"
     "  --random-weights    needs config.json alone: for timing\n"
     "  --bench             also measures what a plain read of memory reaches, to compare with\n"
     "  --check FILE        runs the cases of an expected.json instead, and compares tokens and "
     "logits;\n"
-    "                      with --schedule, --chiplets and --prefill-rows only\n"
+    "                      with --schedule, --chiplets, --ranks and --prefill-rows only\n"
     "  --trace FILE        writes the last step's timeline, .svg or .json for Perfetto; needs "
     "-DFLEET_TRACE\n"
     "  --help\n"
@@ -142,6 +151,7 @@ static const option known[] = {
     {"--chiplets", OPTION_COUNT, offsetof(options, chiplets), 1},
     {"--steps", OPTION_COUNT, offsetof(options, steps), 0},
     {"--context", OPTION_COUNT, offsetof(options, context), 0},
+    {"--ranks", OPTION_COUNT, offsetof(options, ranks), 1},
     {"--prefill-rows", OPTION_COUNT, offsetof(options, prefill_rows), 1},
     {"--share-prefixes", OPTION_FLAG, offsetof(options, share_prefixes), 0},
     {"--top-k", OPTION_COUNT, offsetof(options, top_k), 0},
@@ -199,6 +209,12 @@ static int options_refused(const options *o)
         {o->min_p > 1, "--min-p is at most 1"},
         {o->chat && !o->prompt && !o->prompt_file && (o->batch || o->trace || o->bench),
          "a conversation has no --batch, --trace or --bench"},
+        {o->ranks && (o->trace || (o->chat && !o->prompt && !o->prompt_file)),
+         "--ranks has no meaning with --trace, or in a conversation"},
+        {o->ranks && !strcmp(o->schedule, "dynamic"),
+         "--ranks: ready queues do not reach over ranks; not with --schedule dynamic"},
+        {o->ranks && o->temperature > 0 && !o->seed,
+         "--ranks: a --temperature needs a --seed, so that all ranks draw the same"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (rules[i].bad) return stop(RUN_REFUSED, "%s", rules[i].why);
@@ -248,6 +264,11 @@ static int read_options(options *o, int argc, char **argv)
     if (o->trace)
         return stop(RUN_REFUSED,
                     "--trace: this program has no trace compiled in; build it with -DFLEET_TRACE");
+#endif
+#if !defined(FLEET_MPI)
+    if (o->ranks)
+        return stop(RUN_REFUSED, "--ranks: this program has no MPI compiled in; build it with "
+                                 "mpicc -DFLEET_MPI");
 #endif
     return 0;
 }
@@ -481,7 +502,7 @@ static void print_times(const program *a)
     const run_summary *c = &a->s.summary;
     const double first_token = c->first_token ? a->ended[c->first_token - 1] : 0;
     const uint32_t steps = c->decoding ? c->steps - c->decoding : 0;
-    if (!c->first_token) return; /* interrupted */
+    if (!c->first_token || m->rank) return; /* interrupted; or another rank prints them */
     fprintf(stderr,
             "load %.2f s, plan %.3f s, launch to first token %.1f ms, process start to first token "
             "%.2f s\n",
@@ -734,6 +755,9 @@ static int open_model(program *a, qwen3_config *config)
             fprintf(stderr, "%u matrices are F16 or F32 in the checkpoint: rounded to bf16\n",
                     a->checkpoint.rounded);
     }
+#if defined(FLEET_MPI)
+    config->rank = a->mpi.rank, config->ranks = a->mpi.ranks;
+#endif
     if (a->o.check) {
         if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
             return stop(RUN_REFUSED, "%s", a->error);
@@ -760,11 +784,38 @@ static int open_model(program *a, qwen3_config *config)
     return bad ? stop(bad, "%s", a->error) : 0;
 }
 
+#if defined(FLEET_MPI)
+/* ---- several ranks ---- */
+
+static int open_regions(void *mpi, size_t bytes, fleet_peers *peers)
+{
+    mpi_peers *p = (mpi_peers *)mpi;
+    if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
+    return mpi_peers_open(p, bytes, peers);
+}
+/* All ranks decode the same, and the first one prints it. */
+static int join_ranks(program *a)
+{
+    const uint32_t ranks = a->o.ranks ? a->o.ranks : 1;
+    if (a->mpi.ranks != ranks)
+        return stop(RUN_REFUSED, "--ranks %u, but mpirun has started %u processes", ranks,
+                    a->mpi.ranks);
+    a->engine.user = &a->mpi, a->engine.open = open_regions, a->engine.meet = mpi_peers_meet;
+    a->desc.ranks = &a->engine;
+    if (a->mpi.rank && !freopen("/dev/null", "w", stdout))
+        return stop(RUN_FAILED, "/dev/null: %s", strerror(errno));
+    return 0;
+}
+#endif
+
 static int run(program *a, int argc, char **argv)
 {
     qwen3_config config;
     int bad = read_options(&a->o, argc, argv);
     if (bad) return bad;
+#if defined(FLEET_MPI)
+    if (!a->o.help && (bad = join_ranks(a)) != 0) return bad;
+#endif
     if (a->o.help) {
         fputs(usage, stdout);
         return flush_tokens();
@@ -799,7 +850,13 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* so that a closed pipe is an error of write */
     shows_progress = (uint32_t)isatty(2);
     a.started = now();
+#if defined(FLEET_MPI)
+    if (mpi_peers_begin(&a.mpi, &argc, &argv)) return RUN_FAILED;
     code = run(&a, argc, argv);
+    if (code) MPI_Abort(MPI_COMM_WORLD, code); /* the others may wait for this rank */
+#else
+    code = run(&a, argc, argv);
+#endif
     session_free(&a.s);
     model_free(&a.m);
     qwen3_close(&a.checkpoint);
@@ -811,5 +868,8 @@ int main(int argc, char **argv)
     free(a.generated);
     free(a.ended);
     if (a.trace) fclose(a.trace);
+#if defined(FLEET_MPI)
+    mpi_peers_end(&a.mpi);
+#endif
     return code;
 }

@@ -21,6 +21,14 @@ typedef struct request {
     sampling_desc sampling;
 } request;
 
+/* What makes regions that all ranks share, such as examples/tools/mpi_peers.h. open: of so many bytes on each rank, instead
+   of those before; 0, or they cannot be made. meet: a barrier of the ranks. */
+typedef struct rank_engine {
+    void *user;
+    int (*open)(void *user, size_t bytes, fleet_peers *peers);
+    void (*meet)(void);
+} rank_engine;
+
 typedef struct session_desc {
     fleet_schedule schedule;
     uint32_t unfused;
@@ -47,6 +55,7 @@ typedef struct session_desc {
     fleet_placement placement;
     uint64_t seed;
     fleet_host_desc host;
+    const rank_engine *ranks; /* of a model that was loaded for several ranks, else null */
 } session_desc;
 
 /* The course of a launch, in steps that have rows. */
@@ -75,6 +84,8 @@ typedef struct session {
     fleet_trace trace;
     uint32_t image_made, state_made, trace_made;
     prefill_run prefill;
+    fleet_peers peers; /* of several ranks: where the kit's part of the regions is; and its bytes */
+    size_t peers_bytes;
     /* d.generated, as the host sees it: when a step's event has been seen, its tokens are there; -1: none yet */
     int32_t *generated;
     uint32_t interrupted; /* 1: another thread has called session_interrupt */
@@ -123,6 +134,22 @@ static int session_buffers(session *s)
             prefill_rows_of(s->m, s->desc.prefill_rows, (uint64_t)n * s->desc.context);
     if (s->prefill.max_rows) prefill_buffers(&s->prefill, mem, d, s->m);
     return mem->error[0] ? -1 : 0;
+}
+
+/* The regions of several ranks: the summands, then the kit's part, for which each event has a line for each pair of ranks. */
+static int session_ranks(session *s)
+{
+    const uint32_t ranks = s->m->ranks;
+    const size_t bytes = (size_t)2 * MAX_ROWS * s->d.hidden * sizeof(float);
+    s->peers_bytes = (size_t)(count_tasks(s->m) + 4) * (ranks * ranks + 1) * 128;
+    if (!s->desc.ranks ||
+        s->desc.ranks->open(s->desc.ranks->user, bytes + s->peers_bytes, &s->peers))
+        return session_fail(s, "ranks", "no memory that all of them share");
+    s->d.summands = (float *)s->peers.bases[s->peers.rank];
+    s->d.peers = (const fleet_peers *)memory_copy(&s->memory, "ranks", &s->peers, sizeof s->peers);
+    s->d.first_expert = s->m->first_expert, s->d.own_experts = s->m->own_experts;
+    for (uint32_t i = 0; i < ranks; i++) s->peers.bases[i] = (char *)s->peers.bases[i] + bytes;
+    return s->error[0] ? -1 : 0;
 }
 
 /* Ends the launch that session_run waits for, from another thread. What was generated stays. */
@@ -337,20 +364,28 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
         return session_fail(s, "schedule",
                             "the model was loaded for STATIC; model_load takes another one");
     if (session_batch(s, requests, n) || session_buffers(s) || session_upload_tokens(s, requests) ||
-        session_upload_sampling(s, requests))
+        session_upload_sampling(s, requests) || (m->ranks > 1 && session_ranks(s)))
         return -1;
     p.topology = s->topology;
     p.schedule = desc->schedule, p.unfused = desc->unfused;
+    p.ranks = m->ranks;
     if (decoder_plan(&s->memory, m, &s->d, decoder_graph, &p, &s->tasks, &s->device_tasks,
                      &s->plan))
         return -1;
     state.placement = desc->placement, state.seed = desc->seed ? desc->seed : 1;
+    if (m->ranks > 1) state.peers = &s->peers;
+    if (fleet_peers_bytes(s->plan) > s->peers_bytes)
+        return session_fail(s, "ranks", "their part of the region is too small");
     if ((status = fleet_upload(&s->image, s->plan, NULL)) != 0)
         return session_fail(s, "upload", fleet_status_text(status));
     s->image_made = 1;
     if ((status = fleet_state_create(&s->state, &s->image, &state, NULL)) != 0)
         return session_fail(s, "state", fleet_status_text(status));
     s->state_made = 1;
+    if (m->ranks > 1) { /* all regions are clear before a rank launches */
+        fleet_stream_wait(NULL);
+        desc->ranks->meet();
+    }
     if (desc->trace) {
         fleet_trace_desc t = fleet_trace_desc_default();
         t.first_step = s->steps - 1,
@@ -383,7 +418,8 @@ static int session_run(session *s)
     d.steps = s->steps, d.threads = THREADS;
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(task_args);
     d.host = s->desc.host;
-    d.finish = 1; /* `next` ends the launch when all sequences have ended */
+    /* `next` ends the launch when all sequences have ended; ranks run all steps, which have no rows then */
+    d.finish = s->m->ranks == 1;
     if (s->trace_made) d.trace = &s->trace;
     status = prefill_launch(&s->prefill);
     if (!status)

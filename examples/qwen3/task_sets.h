@@ -18,6 +18,14 @@
 #include "tasks/attention.h"
 #endif
 
+/* A program for several ranks has these too; others would only be slowed down. */
+#if defined(FLEET_MPI)
+#include "tasks/ranks.h"
+#define RANK_TASKS(TILE_, P) TILE_(P, add_ranks) TILE_(P, own_experts) TILE_(P, sum_experts)
+#else
+#define RANK_TASKS(TILE_, P)
+#endif
+
 /* LINEAR and ATTENTION name the versions that the set has. */
 #define DECODER_TASKS(TILE_, P, LINEAR, ATTENTION)                                                 \
     TILE_(P, embed)                                                                                \
@@ -25,7 +33,8 @@
     ATTENTION(TILE_, P)                                                                            \
     TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, draw)
 
-#define SMALL_M_TASKS(TILE_, P) DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS) TILE_(P, next)
+#define SMALL_M_TASKS(TILE_, P)                                                                    \
+    DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS) TILE_(P, next) RANK_TASKS(TILE_, P)
 #define SERVED_TASKS(TILE_, P)                                                                     \
     DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS) TILE_(P, boundary) TILE_(P, gate)
 #define SMALL_M_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)

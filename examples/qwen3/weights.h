@@ -1,4 +1,8 @@
-/* weights.h: a model's weights in device memory, from a checkpoint or random. */
+/* weights.h: a model's weights in device memory, from a checkpoint or random.
+
+   Of several ranks, each has a share of the KV heads with the query heads that read them, of the columns of gate and up,
+   which are the rows of down, and of the experts. Shares are equal: where there is too little for that, they are padded
+   with zeros, whose products add nothing. Norms, router, embedding and lm_head are the same on all ranks. */
 #ifndef QWEN3_WEIGHTS_H
 #define QWEN3_WEIGHTS_H
 
@@ -13,7 +17,9 @@ typedef struct model_layer {
 
 typedef struct model {
     qwen3_config config;
-    uint32_t ffn, expert_ffn; /* padded to BLOCK_K */
+    uint32_t rank, ranks;     /* config has this rank's heads and KV heads */
+    uint32_t ffn, expert_ffn; /* of this rank, padded to BLOCK_K */
+    uint32_t first_expert, own_experts;
     model_layer *layers;
     const bf16 *embedding, *head;
     const float *norm;
@@ -124,7 +130,7 @@ static const float *vector(model *m, const qwen3_tensor *t, uint32_t n)
 static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups, uint32_t n,
                            uint32_t k)
 {
-    const uint32_t count = m->config.experts;
+    const uint32_t count = m->own_experts;
     const layout as = single_layout_of(n, k);
     matrix_source *s;
     const bf16 *to;
@@ -134,21 +140,23 @@ static const bf16 *experts(model *m, const qwen3_layer_weights *w, uint32_t ups,
         snprintf(m->error, ERROR_BYTES, "out of memory");
         return NULL;
     }
-    for (uint32_t e = 0; e < count; e++)
-        s[e] = ups ? source_of(&w->expert_gate[e], &w->expert_up[e], NULL, 1)
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t e = m->first_expert + i;
+        if (e >= m->config.experts) break; /* zeros */
+        s[i] = ups ? source_of(&w->expert_gate[e], &w->expert_up[e], NULL, 1)
                    : source_of(&w->expert_down[e], NULL, NULL, 0);
+    }
     to = matrix(m, "experts", s, &as, count);
     free(s);
     return to;
 }
 
-static const bf16 *stacked(model *m, const char *what, const qwen3_tensor *a, const qwen3_tensor *b,
-                           const qwen3_tensor *c, uint32_t alternate, uint32_t n, uint32_t k)
+/* s: without parts, random weights. */
+static const bf16 *stacked(model *m, const char *what, matrix_source s, uint32_t n, uint32_t k)
 {
-    const matrix_source s = source_of(a, b, c, alternate);
     const layout as = layout_of(m, n, k);
     const uint64_t before = m->memory.bytes;
-    const bf16 *to = matrix(m, what, a ? &s : NULL, &as, 1);
+    const bf16 *to = matrix(m, what, s.parts ? &s : NULL, &as, 1);
     m->step_bytes += m->memory.bytes - before;
     return to;
 }
@@ -173,21 +181,37 @@ static void device_has_wgmma(model *m, uint32_t *has)
     fleet_device_free(to);
 }
 
+/* Takes this rank's share, all of it for one rank. */
+static void model_share(model *m)
+{
+    qwen3_config *c = &m->config;
+    const uint32_t group = c->heads / c->kv_heads;
+    m->rank = c->rank, m->ranks = c->ranks > 1 ? c->ranks : 1;
+    if (m->ranks > 1) {
+        c->kv_heads = ceil_div(c->kv_heads, m->ranks);
+        while (c->kv_heads * group * c->head_dim % BLOCK_K) c->kv_heads++;
+        c->heads = c->kv_heads * group;
+    }
+    m->ffn = padded(ceil_div(c->ffn, m->ranks), BLOCK_K);
+    m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
+    m->own_experts = ceil_div(c->experts, m->ranks), m->first_expert = m->rank * m->own_experts;
+}
+
 /* The part of model_load that needs no device memory. */
 static int model_begin(model *m, const qwen3_config *config, fleet_schedule schedule,
                        uint32_t sequences)
 {
-    const qwen3_config *c = config;
-    const uint32_t q = c->heads * c->head_dim;
-    uint32_t has[2] = {0, 0};
+    const qwen3_config *c = &m->config;
+    uint32_t has[2] = {0, 0}, q;
     memset(m, 0, sizeof *m);
-    m->config = *c;
+    m->config = *config;
+    model_share(m);
+    q = c->heads * c->head_dim;
     m->memory.error = m->error;
     m->workers = device_workers();
     if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
     m->large_m = has[0] && sequences > SMALL_M_ROWS;
-    m->ffn = padded(c->ffn, BLOCK_K), m->expert_ffn = padded(c->expert_ffn, BLOCK_K);
-    m->has_prefill = has[1] && !c->experts && prefill_suits(c->hidden, q, m->ffn);
+    m->has_prefill = has[1] && !c->experts && m->ranks == 1 && prefill_suits(c->hidden, q, m->ffn);
     if (c->hidden % BLOCK_K || q % BLOCK_K || c->head_dim % VECTOR || c->head_dim > MAX_HEAD_DIM ||
         c->experts_per_token > MAX_TOP_K) {
         snprintf(m->error, ERROR_BYTES,
@@ -209,33 +233,40 @@ static int model_fill(model *m, const qwen3_checkpoint *from,
     for (uint32_t i = 0; i < c->layers && !m->error[0]; i++) {
         model_layer *l = &m->layers[i];
         const qwen3_layer_weights *w = from ? &from->layers[i] : NULL;
+        matrix_source s;
         l->sparse = c->sparse[i];
         l->input_norm = vector(m, w ? &w->input_norm : NULL, c->hidden);
         l->post_norm = vector(m, w ? &w->post_norm : NULL, c->hidden);
         l->q_norm = vector(m, w ? &w->q_norm : NULL, c->head_dim);
         l->k_norm = vector(m, w ? &w->k_norm : NULL, c->head_dim);
-        l->qkv = stacked(m, "q, k, v", w ? &w->q : NULL, w ? &w->k : NULL, w ? &w->v : NULL, 0,
-                         q + 2 * kv, c->hidden);
-        l->o = stacked(m, "o", w ? &w->o : NULL, NULL, NULL, 0, c->hidden, q);
+        s = source_of(w ? &w->q : NULL, w ? &w->k : NULL, w ? &w->v : NULL, 0);
+        for (uint32_t p = 0; p < s.parts; p++) take_rows(&s.part[p], m->rank, p ? kv : q);
+        l->qkv = stacked(m, "q, k, v", s, q + 2 * kv, c->hidden);
+        s = source_of(w ? &w->o : NULL, NULL, NULL, 0);
+        take_columns(&s.part[0], m->rank, q);
+        l->o = stacked(m, "o", s, c->hidden, q);
         if (l->sparse) {
             const uint64_t before = m->memory.bytes;
-            l->router =
-                stacked(m, "router", w ? &w->router : NULL, NULL, NULL, 0, c->experts, c->hidden);
+            s = source_of(w ? &w->router : NULL, NULL, NULL, 0);
+            l->router = stacked(m, "router", s, c->experts, c->hidden);
             l->expert_up = experts(m, w, 1, 2 * m->expert_ffn, c->hidden);
             l->expert_down = experts(m, w, 0, c->hidden, m->expert_ffn);
             m->step_bytes += (m->memory.bytes - before) / c->experts * c->experts_per_token;
         } else {
-            l->gate_up = stacked(m, "gate, up", w ? &w->gate : NULL, w ? &w->up : NULL, NULL, 1,
-                                 2 * m->ffn, c->hidden);
-            l->down = stacked(m, "down", w ? &w->down : NULL, NULL, NULL, 0, c->hidden, m->ffn);
+            s = source_of(w ? &w->gate : NULL, w ? &w->up : NULL, NULL, 1);
+            for (uint32_t p = 0; p < s.parts; p++) take_rows(&s.part[p], m->rank, m->ffn);
+            l->gate_up = stacked(m, "gate, up", s, 2 * m->ffn, c->hidden);
+            s = source_of(w ? &w->down : NULL, NULL, NULL, 0);
+            take_columns(&s.part[0], m->rank, m->ffn);
+            l->down = stacked(m, "down", s, c->hidden, m->ffn);
         }
         if (progress) progress(i + 1, c->layers + 1);
     }
     if (!m->error[0]) {
         bf16 *rows = NULL;
         m->norm = vector(m, from ? &from->norm : NULL, c->hidden);
-        m->head =
-            stacked(m, "lm_head", from ? &from->head : NULL, NULL, NULL, 0, c->vocab, c->hidden);
+        m->head = stacked(m, "lm_head", source_of(from ? &from->head : NULL, NULL, NULL, 0),
+                          c->vocab, c->hidden);
         if (!from) {
             const layout as = single_layout_of(c->vocab, c->hidden);
             m->embedding = matrix(m, "embeddings", NULL, &as, 1);

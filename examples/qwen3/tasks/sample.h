@@ -138,7 +138,7 @@ FLEET_DEVICE uint32_t choose_token(const decoder *d, const ending_lds *l, uint32
 }
 
 /* Chooses the token of each sequence that has one in this step, and the rows of the next step. Ends
-   the launch when no rows are left. One task. */
+   the launch when no rows are left, if it is not one of several ranks. One task. */
 FLEET_TILE(next, task_args)
 {
     const decoder *d = &args->d;
@@ -176,7 +176,7 @@ FLEET_TILE(next, task_args)
     fleet_barrier(&ctx);
     copy_batch(&ctx, d->b, b);
     if (b->bad_sequence) return FLEET_ERROR_ARGUMENT;
-    return b->rows ? FLEET_OK : fleet_finish(&ctx);
+    return b->rows || d->peers ? FLEET_OK : fleet_finish(&ctx);
 }
 
 #endif /* QWEN3_TASKS_SAMPLE_H */

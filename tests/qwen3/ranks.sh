@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The decoder of examples/qwen3 over 2, 3 and 4 ranks, each a process under Open MPI: tokens and logits as one rank has
+# them (--check), and the arguments that several ranks refuse. The small checkpoints have two KV heads and 384 columns of
+# an MLP, so that some of four ranks have no heads, and shares of three are padded.
+#
+#   OUT=FOLDER [FLAGS="FLAGS"] [LIBRARIES="-lNAME..."] tests/qwen3/ranks.sh
+set -eu
+
+mkdir -p "$OUT/mpi"
+program=$OUT/qwen3_ranks
+# shellcheck disable=SC2086
+mpicc -std=c11 -O0 -DFLEET_MPI ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
+dense=tests/fixtures/qwen3-tiny moe=tests/fixtures/qwen3-moe-tiny
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$OUT/mpi OMPI_MCA_btl_vader_backing_directory=$OUT/mpi
+
+# ends NAME STATUS WORDS PROCESSES ARGUMENT...: all processes end so, and what they print has these words.
+ends() {
+    local name=$1 wanted=$2 words=$3 n=$4 rc=0
+    shift 4
+    timeout -k 5 "${SECONDS_OF_A_RUN:-100}" mpirun --oversubscribe -n "$n" "$program" "$@" >"$OUT/stdout" 2>"$OUT/stderr" </dev/null || rc=$?
+    if [ $rc != "$wanted" ]; then
+        echo "FAIL $name: ended with $rc, expected $wanted: $(grep qwen3: "$OUT/stderr" | head -n 1)"
+    elif ! cat "$OUT/stdout" "$OUT/stderr" | grep -qF -- "$words"; then
+        echo "FAIL $name: did not print \"$words\": $(head -n 1 "$OUT/stderr")"
+    else
+        echo "pass $name"
+    fi
+}
+checks() { # MODEL PROCESSES SCHEDULE
+    ends "$(basename "$1")/$2/$3" 0 "ok: 128 of 128 tokens as expected" "$2" "$1" --check "$1/expected.json" --ranks "$2" --schedule "$3" --chiplets 1
+}
+
+if [ -n "${FLEET_DEEP:-}" ]; then
+    for model in $dense $moe; do
+        for n in 2 3 4; do
+            for schedule in static chiplet auto unfused; do checks "$model" $n $schedule; done
+        done
+    done
+else
+    checks $dense 2 chiplet
+    checks $dense 3 static
+    checks $dense 4 unfused
+    checks $moe 2 auto
+    checks $moe 3 chiplet
+    checks $moe 4 static
+fi
+ends drawn 0 "tokens: " 2 $dense --prompt-ids 318 --steps 4 --ranks 2 --temperature 0.7 --seed 5
+if [ "$(wc -l <"$OUT/stdout")" = 1 ]; then echo "pass one_prints"; else echo "FAIL one_prints: $(cat "$OUT/stdout")"; fi
+ends processes 2 "--ranks 3, but mpirun has started 2 processes" 2 $dense --prompt-ids 318 --ranks 3
+ends no_seed 2 "a --temperature needs a --seed" 2 $dense --prompt-ids 318 --ranks 2 --temperature 0.7
+ends dynamic 2 "ready queues do not reach over ranks" 2 $dense --prompt-ids 318 --ranks 2 --schedule dynamic
+if [ -z "$(find "$OUT/mpi" -type f)" ]; then echo "pass nothing_is_left"; else echo "FAIL nothing_is_left: $(find "$OUT/mpi" -type f)"; fi
