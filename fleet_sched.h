@@ -1229,13 +1229,13 @@ typedef struct fleeti_config {
     fleeti_ready_ring ready[FLEETI_RINGS * FLEET_MAX_CHIPLETS];
     /* virtual chiplet of each workgroup; null: the hardware's chiplet id is used */
     const uint8_t *chiplet_of;
-    fleet_watch watch;      /* each launch sets limit_ticks, fleet_state_init the rest */
-    int32_t *shapes;        /* FLEETI_SHAPE words per grid */
-    fleeti_trace *trace;    /* of the launch that owns the state; null: none */
-    const fleet_plan *plan; /* of the largest bucket; device address */
-    fleeti_links links;     /* the system counters */
-    uint32_t *words[FLEET_MAX_PEERS];
-    uint32_t rank, ranks;                /* ranks: 0, the launch has no others */
+    fleet_watch watch;                /* each launch sets limit_ticks, fleet_state_init the rest */
+    int32_t *shapes;                  /* FLEETI_SHAPE words per grid */
+    fleeti_trace *trace;              /* of the launch that owns the state; null: none */
+    const fleet_plan *plan;           /* of the largest bucket; device address */
+    fleeti_links links;               /* the system counters */
+    uint32_t *words[FLEET_MAX_PEERS]; /* of the ranks that there are, else null */
+    uint32_t rank, ranks;             /* ranks: 0, the launch has no others */
     uint32_t first_chiplet, end_chiplet; /* that this launch runs: those of its rank, or all */
     /* By hardware ids: the ranks that share each chiplet of the device, [first_chiplet, end_chiplet) being those of the
        first one; else 1 */
@@ -1618,9 +1618,11 @@ FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
    data follows. Pair: fleeti_check_watch (edge 34). */
 FLEET_DEVICE void fleeti_stop_peers(const fleeti_state *state, uint32_t cause)
 {
-    const fleeti_config *peers = &state->config;
-    for (uint32_t i = 0; i < peers->ranks; i++)
-        if (i != peers->rank) fleet_store_relaxed_system(peers->words[i] + FLEETI_PEER_STOP, cause);
+    /* As many turns as there may be ranks, and no more state: each place that may fail has this loop. */
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < FLEET_MAX_PEERS; i++)
+        if (state->config.words[i] && i != state->config.rank)
+            fleet_store_relaxed_system(state->config.words[i] + FLEETI_PEER_STOP, cause);
 }
 
 /* Records why a thread ends the run, in an epoch of the bucket. The status of the first such record stops all
@@ -6169,7 +6171,8 @@ FLEET_GLOBAL(256) void fleeti_claim(fleet_run run, fleeti_trace *trace)
            workgroups of a launch that has been refused meanwhile may be running already. Pair: the RMW of the seats
            in fleeti_residency_check (edge 12). */
         fleeti_publish_device(&state->seats.word, stop || aborted ? 0 : run.blocks);
-        if (aborted && !stop) fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
+        if (state->config.ranks && aborted && !stop)
+            fleeti_stop_peers(state, FLEETI_SYSTEM | state->config.rank);
     }
 }
 FLEET_THUNK2(fleeti_claim, fleet_run, fleeti_trace *)
