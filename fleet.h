@@ -1128,12 +1128,15 @@ typedef struct fleeti_event {
     uint32_t words;     /* FLEETI_SYSTEM | word of element 0 on other ranks; 0: none waits for it */
 } fleeti_event;
 
-/* The system counters of a plan for several ranks begin with what ranks tell each other: in one word, which any of them
-   stores, why the run ended, as status | (rank of the cause << 16); one line later, in a word for each rank, the sum that
-   tells whether its plan is that of the others. */
+/* The system counters of a plan for several ranks begin with what ranks tell each other, in a line each. STOP: a rank has
+   ended the run, in one word, which any of them stores: FLEETI_SYSTEM | the word that it blames. The first lines have a
+   word for each rank, so that their index tells the rank. PLAN: the sum that tells whether a rank's plan is that of the
+   others. LATE: FLEETI_SYSTEM | the word for which a rank has waited too long; so the others find the rank for which
+   all wait, directly or not. */
 #define FLEETI_PEER_STOP 0u
 #define FLEETI_PEER_PLAN (FLEET_CACHE_LINE_BYTES / 4u)
-#define FLEETI_PEER_LINES 2u
+#define FLEETI_PEER_LATE (2 * FLEET_CACHE_LINE_BYTES / 4u)
+#define FLEETI_PEER_LINES 3u
 
 #define FLEETI_WARN_NO_WAITER 1u
 

@@ -197,8 +197,10 @@
           red      M each of a rank stores, release and acquire at system scope; tests/host/ranks.c, devices.c under TSan
        33 meeting of the ranks, before the first step. That each runs, and its plan; relaxed: no data follows
           ends     fleeti_meet_peers, twice     carrier  a word for each rank     red  tests/host/devices.c
-       34 stop over ranks. Why a rank ended the run -> waits of the others; relaxed: no data follows
-          ends     fleeti_stop_peers; fleeti_check_watch     carrier  a word for each rank     red  tests/host/devices.c
+       34 stop over ranks. That a rank ended the run, and whom each has waited for too long -> waits and failure records of
+          the others; relaxed: no data follows
+          ends     fleeti_stop_peers; fleeti_check_peers, to each other and to fleeti_record_failure
+          carrier  FLEETI_PEER_STOP, FLEETI_PEER_LATE of each region     red  tests/host/devices.c
        35 flagged data of the kit. The other words of a quad -> the reader that sees its flag; nothing else
           release  fleet_store_flagged_device, _system: one store (AMD: a wait before the flag's; CPU: that releases)
           carrier  word[3]     acquire  fleet_load_flagged_device, _system; fleet_await_flagged
@@ -638,10 +640,7 @@ typedef struct fleet_watch {
     /* Device word of 64 bits: no wait times out before limit_ticks have passed since this time of the clock, and none at
        all while it is UINT64_MAX. null: none */
     const uint64_t *idle;
-    /* In a plan for several ranks: the rank's system counters, which begin with why another rank ended the run, and their
-       bytes. null: none */
-    const uint32_t *peers;
-    uint64_t peers_bytes;
+    const struct fleeti_links *peers; /* in a plan for several ranks. null: none */
 } fleet_watch;
 
 /* One element of an event tensor, as the function ..._at of FLEET_EVENT_TENSORn returns it. */
@@ -3587,8 +3586,9 @@ typedef struct fleeti_counters {
 /* The system counters of a rank, and of all ranks as this device addresses them. */
 typedef struct fleeti_links {
     uint32_t *own;
-    uint32_t *const *words;
+    uint32_t *const *words;         /* [FLEET_MAX_PEERS]; null: there is no such rank */
     const fleeti_forward *forwards; /* of the plan that the launch runs; null: it is for one rank */
+    uint32_t rank, bytes;           /* of own */
 } fleeti_links;
 
 /* Why a wait failed: which counter, its value, and the value that it waited for. */
@@ -3598,6 +3598,27 @@ typedef struct fleeti_wait_diagnostics {
 } fleeti_wait_diagnostics;
 
 #define FLEETI_IDLE_NOW UINT64_MAX /* *idle of a fleet_watch */
+
+/* Whether a wait for `at` that has lasted `waited` ticks has to end because of other ranks. Relaxed: no data follows (edge
+   34). */
+FLEET_DEVICE fleet_status fleeti_check_peers(const fleet_watch *watch, const void *at,
+                                             uint64_t waited)
+{
+    const fleeti_links *links = watch->peers;
+    const uint64_t offset = (uint64_t)((uintptr_t)at - (uintptr_t)links->own);
+    const uint64_t limit = watch->limit_ticks;
+    if (fleet_load_relaxed_system(links->own + FLEETI_PEER_STOP)) return FLEET_ERROR_PEER_FAILED;
+    if (!limit || waited <= limit) return FLEET_OK;
+    /* A task of this rank may wait for one that waits for another rank: let that one say so. */
+    if (offset >= links->bytes) return waited > 2 * limit ? FLEET_ERROR_TIMEOUT : FLEET_OK;
+    FLEETI_ROLLED
+    for (uint32_t i = 0; i < FLEET_MAX_PEERS; i++)
+        if (links->words[i])
+            fleet_store_relaxed_system(links->words[i] + FLEETI_PEER_LATE + links->rank,
+                                       FLEETI_SYSTEM | (uint32_t)(offset / 4));
+    /* The rank that this one waits for may itself wait for a third one, and gets time to say so. */
+    return waited > limit + limit / 8 ? FLEET_ERROR_PEER_TIMEOUT : FLEET_OK;
+}
 
 /* Whether the wait for `at` has to end: the status to return, or FLEET_OK. Called after every 64 failed polls. */
 FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, const void *at,
@@ -3615,10 +3636,10 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, const voi
     now = fleet_clock_ticks();
     if (*since == 0) *since = now;
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
-    if (watch->peers) { /* relaxed: no data follows (edge 34) */
-        if (fleet_load_relaxed_system(watch->peers)) return FLEET_ERROR_PEER_FAILED;
-        if (late && (uintptr_t)at - (uintptr_t)watch->peers < watch->peers_bytes)
-            return FLEET_ERROR_PEER_TIMEOUT;
+    if (watch->peers) {
+        const fleet_status status = fleeti_check_peers(watch, at, now - *since);
+        if (status) return status;
+        late = 0;
     }
     if (late && watch->idle) { /* relaxed: no data follows (edge 30) */
         const uint64_t until = fleeti_poll64_device(watch->idle);

@@ -696,14 +696,16 @@ FLEET_C_BEGIN
 
    When a rank fails, the launches of all others end too, and fleet_failure.peer and the reports name it:
      FLEET_ERROR_PEER_FAILED    it ended by a failure or an abort; its own report says why
-     FLEET_ERROR_PEER_TIMEOUT   it has not started, or not notified an event, within fleet_launch_desc.peer_limit_ns. That
-                                is the limit of all waits, since tasks of this rank wait for tasks that wait for others
+     FLEET_ERROR_PEER_TIMEOUT   it has not started, or not notified an event, within fleet_launch_desc.peer_limit_ns and
+                                an eighth of it, in which ranks tell each other whom they wait for: where a rank waits
+                                for one that waits for a third, the third is named. Waits within a rank have twice the
+                                limit
      FLEET_ERROR_PEER_PLAN      it has another plan
    To go on, all ranks recover, meet, and launch.
 
    With the rank FLEET_ALL_RANKS one launch runs the tasks of all ranks on one device, each with its part of the workers;
-   their events lie in the region of rank 0. Virtual devices, to test a plan, or a program whose tiles take what belongs to a rank from the
-   coordinate of their task. */
+   their events lie in the region of rank 0. These virtual devices serve to test a plan, or a program whose tiles take
+   what belongs to a rank from the coordinate of their task. */
 
 /* Bytes of the region that the kit uses on each rank; 0: a plan for one rank. */
 size_t fleet_peers_bytes(const fleet_plan *plan);
@@ -1310,9 +1312,10 @@ struct fleeti_host {
     /* launches that failed the residency check, and why the last one did */
     uint32_t nonresident, resident_chiplet, resident_found, resident_needed;
     uint32_t epoch;
-    uint32_t task_status; /* of fleet_launch_task */
-    fleet_failure first;  /* the failure whose status this is */
-    uint32_t pad[FLEETI_EVENT_LINE - 21];
+    uint32_t task_status;           /* of fleet_launch_task */
+    fleet_failure first;            /* the failure whose status this is */
+    uint32_t late[FLEET_MAX_PEERS]; /* FLEETI_PEER_LATE of its region then */
+    uint32_t pad[FLEETI_EVENT_LINE - 29];
     /* After it: a fleet_failure per worker and scheduler, then the counters of system scope. */
 };
 
@@ -1614,15 +1617,19 @@ FLEET_DEVICE uint32_t fleeti_pipeline_number(const fleeti_worker *w)
 
 /* ---- failure records ------------------------------------------------------------------------- */
 
-/* Tells the other ranks, once, that this one has ended the run, and the word of the rank that is the cause. Relaxed: no
-   data follows. Pair: fleeti_check_watch (edge 34). */
+/* Tells the other ranks, once, that this one has ended the run, and the word that it blames. Keeps for the host whom each
+   rank waits for. Relaxed: no data follows. Pair: fleeti_check_peers (edge 34). */
 FLEET_DEVICE void fleeti_stop_peers(const fleeti_state *state, uint32_t cause)
 {
     /* As many turns as there may be ranks, and no more state: each place that may fail has this loop. */
     FLEETI_ROLLED
-    for (uint32_t i = 0; i < FLEET_MAX_PEERS; i++)
+    for (uint32_t i = 0; i < FLEET_MAX_PEERS; i++) {
+        fleet_store_relaxed_system(
+            &state->config.host->late[i],
+            fleet_load_relaxed_system(state->config.links.own + FLEETI_PEER_LATE + i));
         if (state->config.words[i] && i != state->config.rank)
             fleet_store_relaxed_system(state->config.words[i] + FLEETI_PEER_STOP, cause);
+    }
 }
 
 /* Records why a thread ends the run, in an epoch of the bucket. The status of the first such record stops all
@@ -1653,7 +1660,7 @@ FLEET_DEVICE void fleeti_record_failure(fleeti_state *state, uint32_t worker, ui
         uint32_t cause = seen.counter;
         if (!(cause & FLEETI_SYSTEM)) cause = FLEETI_SYSTEM | state->config.rank;
         if (seen.status == FLEET_ERROR_PEER_FAILED)
-            cause = fleet_load_relaxed_system(state->config.watch.peers);
+            cause = fleet_load_relaxed_system(state->config.links.own + FLEETI_PEER_STOP);
         fleet_store_relaxed_system(&f->peer, cause);
         if (first) fleeti_stop_peers(state, cause);
     }
@@ -1862,8 +1869,9 @@ FLEET_DEVICE fleet_status fleet_await_flagged(const fleet_ctx *ctx, const fleet_
         if (words->word[3] == flag) return FLEET_OK;
         seen.status = fleeti_pause(from, &tries);
         if (!seen.status && tries % 64 == 0)
-            seen.status =
-                fleeti_check_watch(&state->config.watch, state->config.watch.peers, tries, &since);
+            seen.status = fleeti_check_watch(&state->config.watch,
+                                             state->config.links.own + FLEETI_PEER_STOP + peer,
+                                             tries, &since);
         if (!seen.status) continue;
         seen.counter = FLEETI_SYSTEM | (FLEETI_PEER_STOP + peer);
         seen.found = words->word[3], seen.expected = flag;
@@ -6596,8 +6604,9 @@ fleet_status fleet_state_init(fleet_state *s, const fleet_image *image,
             (const fleeti_forward *)(const void *)((const char *)image->device + plan->forwards);
     }
     if (plan->ranks > 1 && s->peers.rank != FLEET_ALL_RANKS) {
-        header->config.watch.peers = (const uint32_t *)s->peers.bases[s->peers.rank];
-        header->config.watch.peers_bytes = fleet_peers_bytes(plan);
+        header->config.watch.peers = &((fleeti_state *)(void *)s->device)->config.links;
+        header->config.links.rank = s->peers.rank;
+        header->config.links.bytes = (uint32_t)fleet_peers_bytes(plan);
         header->config.rank = s->peers.rank;
         header->config.ranks = plan->ranks;
     }
@@ -7418,6 +7427,19 @@ static uint32_t fleeti_peer_of_word(const fleet_plan *plan, uint32_t word)
     return 0;
 }
 
+/* The rank that a failure is about: the one that stores to the word that is blamed, or the one for which that one waits,
+   and so on. */
+static uint32_t fleeti_peer_of_failure(const fleet_state *s, uint32_t word)
+{
+    const fleet_plan *plan = s->image.plan;
+    uint32_t rank = fleeti_peer_of_word(plan, word);
+    for (uint32_t i = 1; i < plan->ranks && rank < FLEET_MAX_PEERS; i++) {
+        const uint32_t late = fleeti_host_word(&s->host->late[rank]);
+        if (late) rank = fleeti_peer_of_word(plan, late);
+    }
+    return rank;
+}
+
 #define FLEETI_FIRST_FAILURE 0xffffffffu
 static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
 {
@@ -7436,7 +7458,7 @@ static fleet_failure fleeti_read_failure(const fleet_state *s, uint32_t index)
     f.tile_status = fleeti_host_word(&from->tile_status);
     f.bucket = fleeti_host_word(&from->bucket);
     f.bucket_epoch = fleeti_host_word(&from->bucket_epoch);
-    f.peer = fleeti_peer_of_word(s->image.plan, fleeti_host_word(&from->peer));
+    f.peer = fleeti_peer_of_failure(s, fleeti_host_word(&from->peer));
     /* From the counter's value to arrivals in this step. */
     if (f.counter && f.status != FLEET_ERROR_TENSOR_VALUE && f.status != FLEET_ERROR_SYMBOL_RANGE &&
         f.status != FLEET_ERROR_PEER_PLAN) {
@@ -7540,7 +7562,7 @@ size_t fleet_state_report(const fleet_state *s, char *text, size_t bytes)
         } else if (f.status == FLEET_ERROR_PEER_TIMEOUT) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);
-            fleeti_put(&t, "waits for %s, which rank %u has not notified in time\n", name, f.peer);
+            fleeti_put(&t, "waits for %s: rank %u has not notified in time\n", name, f.peer);
         } else if (f.counter) {
             fleet_plan_counter_name(fleet_plan_bucket(plan, f.bucket), f.counter, name,
                                     sizeof name);

@@ -186,7 +186,7 @@ static void a_rank_that_stops_notifying_is_named(test_run *t)
     devices_run(&d, 7, 1);
     d.r[0].launch.peer_limit_ns = SECOND;
     devices_run(&d, 5, 1);
-    if (!blames(t, &d, 0, FLEET_ERROR_PEER_TIMEOUT, 1, "which rank 1 has not notified")) return;
+    if (!blames(t, &d, 0, FLEET_ERROR_PEER_TIMEOUT, 1, "rank 1 has not notified")) return;
     if (!blames(t, &d, 2, FLEET_ERROR_PEER_FAILED, 1, "rank 1 has failed")) return;
     devices_close(&d);
 }
