@@ -3602,20 +3602,21 @@ typedef struct fleeti_wait_diagnostics {
 /* Whether a wait for `at` that has lasted `waited` ticks has to end because of other ranks. Relaxed: no data follows (edge
    34). */
 FLEET_DEVICE fleet_status fleeti_check_peers(const fleet_watch *watch, const void *at,
-                                             uint64_t waited)
+                                             uint32_t tries, uint64_t waited)
 {
     const fleeti_links *links = watch->peers;
     const uint64_t offset = (uint64_t)((uintptr_t)at - (uintptr_t)links->own);
     const uint64_t limit = watch->limit_ticks;
+    uint32_t *to;
     if (fleet_load_relaxed_system(links->own + FLEETI_PEER_STOP)) return FLEET_ERROR_PEER_FAILED;
     if (!limit || waited <= limit) return FLEET_OK;
     /* A task of this rank may wait for one that waits for another rank: let that one say so. */
     if (offset >= links->bytes) return waited > 2 * limit ? FLEET_ERROR_TIMEOUT : FLEET_OK;
-    FLEETI_ROLLED
-    for (uint32_t i = 0; i < FLEET_MAX_PEERS; i++)
-        if (links->words[i])
-            fleet_store_relaxed_system(links->words[i] + FLEETI_PEER_LATE + links->rank,
-                                       FLEETI_SYSTEM | (uint32_t)(offset / 4));
+    to = links->words[tries / 64 % FLEET_MAX_PEERS]; /* one rank in each call */
+    if (to)
+        fleet_store_relaxed_system(to + FLEETI_PEER_LATE + links->rank,
+                                   FLEETI_SYSTEM | (uint32_t)(offset / 4));
+    fleeti_drain(); /* so that no store is in flight when a task's arrival follows */
     /* The rank that this one waits for may itself wait for a third one, and gets time to say so. */
     return waited > limit + limit / 8 ? FLEET_ERROR_PEER_TIMEOUT : FLEET_OK;
 }
@@ -3637,7 +3638,7 @@ FLEET_DEVICE fleet_status fleeti_check_watch(const fleet_watch *watch, const voi
     if (*since == 0) *since = now;
     late = watch->limit_ticks && now - *since > watch->limit_ticks;
     if (watch->peers) {
-        const fleet_status status = fleeti_check_peers(watch, at, now - *since);
+        const fleet_status status = fleeti_check_peers(watch, at, tries, now - *since);
         if (status) return status;
         late = 0;
     }
