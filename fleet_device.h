@@ -3616,7 +3616,6 @@ FLEET_DEVICE fleet_status fleeti_check_peers(const fleet_watch *watch, const voi
     if (to)
         fleet_store_relaxed_system(to + FLEETI_PEER_LATE + links->rank,
                                    FLEETI_SYSTEM | (uint32_t)(offset / 4));
-    fleeti_drain(); /* so that no store is in flight when a task's arrival follows */
     /* The rank that this one waits for may itself wait for a third one, and gets time to say so. */
     return waited > limit + limit / 8 ? FLEET_ERROR_PEER_TIMEOUT : FLEET_OK;
 }

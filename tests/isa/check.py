@@ -49,7 +49,8 @@ class Instruction:
     writeback = property(lambda i: i.op == "buffer_wbl2")
     invalidate = property(lambda i: i.op == "buffer_inv")
     load = property(lambda i: re.match(r"(global|flat|buffer|scratch)_load", i.op) is not None)
-    store = property(lambda i: re.match(r"(global|flat|buffer|scratch)_store", i.op) is not None)
+    # But for what a wait that is late tells other ranks, which publishes nothing.
+    store = property(lambda i: re.match(r"(global|flat|buffer|scratch)_store", i.op) is not None and not i.inside("fleeti_check_peers"))
     atomic = property(lambda i: re.match(r"(global|flat|buffer)_atomic", i.op) is not None)
     add = property(lambda i: i.op in ("global_atomic_add", "flat_atomic_add"))
     returning = property(lambda i: i.atomic and i.has("sc0"))
@@ -431,7 +432,8 @@ def acquired(k, r, name, scope, block, loop, payload=2):
     if loop:
         r.check(name + "/poll_loop", len(polls) == 1, "%d polling loops with s_sleep" % len(polls))
     inside = set().union(*polls) if polls else set()
-    loads = [n for n in (inside if loop else k.find(lambda i: i.load and i.scope())) if k.code[n].load]
+    # Where other ranks' words are is looked up by plain loads.
+    loads = [n for n in (inside if loop else k.find(lambda i: i.load and i.scope())) if k.code[n].load and not k.code[n].inside("fleeti_check_peers")]
     r.check(name + "/poll_scope", bool(loads) and all(k.code[n].has("sc1") for n in loads)
             and (not system or any(k.code[n].has("sc0", "sc1") for n in loads)), "a poll that a cache may answer")
     first_poll = min(loads) if loads else 0
