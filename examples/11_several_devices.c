@@ -9,8 +9,9 @@
    The kit takes a table of addresses (fleet_peers) and does the rest: every rank builds the same plan, runs the tasks
    that fleet_grid_ranks places on it, and tells other ranks when data that they wait for is there.
 
-   Without FLEET_MPI, the ranks are virtual: one launch runs 1, 2, 3 and 4 of them on one device. With it, each process is
-   a rank: mpicc -std=c11 -O2 -DFLEET_MPI -I.. 11_several_devices.c -lpthread -lm && mpirun -n 3 ./a.out */
+   Without an engine, the ranks are virtual: one launch runs 1, 2, 3 and 4 of them on one device. With one, each process is
+   a rank. On the CPU, by MPI: mpicc -std=c11 -O2 -DFLEET_MPI -I.. 11_several_devices.c -lpthread -lm && mpirun -n 3 ./a.out
+   On the GPUs of a machine: -DFLEET_IPC, and what tools/ipc_peers.h says. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -18,6 +19,12 @@
 #include <stdlib.h>
 #if defined(FLEET_MPI)
 #include "tools/mpi_peers.h"
+#define ENGINE(what) mpi_peers_##what
+typedef mpi_peers engine;
+#elif defined(FLEET_IPC)
+#include "tools/ipc_peers.h"
+#define ENGINE(what) ipc_peers_##what
+typedef ipc_peers engine;
 #endif
 
 #define M 56 /* rows of x, y and z */
@@ -205,8 +212,8 @@ static void compare(const float *z, uint32_t begin, uint32_t end)
     }
 }
 
-/* Runs STEPS steps as the rank of the table, or as all of them. meet: a barrier of the ranks. */
-static void run(const fleet_plan *plan, const fleet_peers *peers, void (*meet)(void))
+/* Runs STEPS steps as the rank of the table, or as all of them. meet: a barrier of the ranks, for `user`. */
+static void run(const fleet_plan *plan, const fleet_peers *peers, int (*meet)(void *), void *user)
 {
     const uint32_t all = peers->rank == FLEET_ALL_RANKS, ranks = peers->ranks;
     const uint32_t begin = all ? 0 : share_begin(P, peers->rank, ranks);
@@ -235,7 +242,7 @@ static void run(const fleet_plan *plan, const fleet_peers *peers, void (*meet)(v
     status = fleet_state_create(&state, &image, &state_desc, NULL);
     check("state", status, state.message);
     check("state", fleet_stream_wait(NULL), "");
-    meet(); /* all regions are clear */
+    if (meet(user)) exit(1); /* all regions are clear */
     status = fleet_launch(&state, &launch, FLEET_KERNEL_OF(perceptron_kernel),
                           (perceptron *)device_args);
     if (!status) status = fleet_state_wait(&state, NULL);
@@ -252,24 +259,32 @@ static void run(const fleet_plan *plan, const fleet_peers *peers, void (*meet)(v
     fleet_device_free((void *)(uintptr_t)args.v);
 }
 
-#if defined(FLEET_MPI)
+#if defined(ENGINE)
+static int meet_ranks(void *ranks)
+{
+    return ENGINE(meet)((engine *)ranks);
+}
 int main(int argc, char **argv)
 {
+    static engine ranks; /* zeros */
     fleet_peers peers;
-    mpi_peers engine;
     fleet_plan *plan;
-    if (mpi_peers_begin(&engine, &argc, &argv)) return 1;
-    plan = build(engine.ranks);
-    if (mpi_peers_open(&engine, fleet_peers_bytes(plan) + 256 + sizeof(shared), &peers)) return 1;
-    run(plan, &peers, mpi_peers_meet);
-    mpi_peers_meet();
+    if (ENGINE(begin)(&ranks, &argc, &argv)) return 1;
+    plan = build(ranks.peers.ranks);
+    if (ENGINE(open)(&ranks, fleet_peers_bytes(plan) + 256 + sizeof(shared), &peers)) return 1;
+    run(plan, &peers, meet_ranks, &ranks);
+    if (meet_ranks(&ranks)) return 1;
     if (peers.rank == 0) printf("ok: %u steps over %u processes\n", STEPS, peers.ranks);
     fleet_plan_free(plan);
-    mpi_peers_end(&engine);
+    ENGINE(end)(&ranks);
     return 0;
 }
 #else
-static void nothing(void) {}
+static int nothing(void *user)
+{
+    FLEET_UNUSED(user);
+    return 0;
+}
 int main(void)
 {
     for (uint32_t ranks = 1; ranks <= 4; ranks++) {
@@ -280,7 +295,7 @@ int main(void)
         peers.ranks = ranks;
         for (uint32_t i = 0; i < ranks; i++)
             check("alloc", fleet_device_alloc(&peers.bases[i], bytes), "");
-        run(plan, &peers, nothing);
+        run(plan, &peers, nothing, NULL);
         for (uint32_t i = 0; i < ranks; i++) fleet_device_free(peers.bases[i]);
         fleet_plan_free(plan);
     }

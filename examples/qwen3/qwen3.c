@@ -756,7 +756,7 @@ static int open_model(program *a, qwen3_config *config)
                     a->checkpoint.rounded);
     }
 #if defined(FLEET_MPI)
-    config->rank = a->mpi.rank, config->ranks = a->mpi.ranks;
+    config->rank = a->mpi.peers.rank, config->ranks = a->mpi.peers.ranks;
 #endif
     if (a->o.check) {
         if (qwen3_expected_read(&a->expected, config, a->o.check, a->error, sizeof a->error))
@@ -793,16 +793,20 @@ static int open_regions(void *mpi, size_t bytes, fleet_peers *peers)
     if (p->window != MPI_WIN_NULL) MPI_Win_free(&p->window);
     return mpi_peers_open(p, bytes, peers);
 }
+static int meet_ranks(void *mpi)
+{
+    return mpi_peers_meet((mpi_peers *)mpi);
+}
 /* All ranks decode the same, and the first one prints it. */
 static int join_ranks(program *a)
 {
     const uint32_t ranks = a->o.ranks ? a->o.ranks : 1;
-    if (a->mpi.ranks != ranks)
+    if (a->mpi.peers.ranks != ranks)
         return stop(RUN_REFUSED, "--ranks %u, but mpirun has started %u processes", ranks,
-                    a->mpi.ranks);
-    a->engine.user = &a->mpi, a->engine.open = open_regions, a->engine.meet = mpi_peers_meet;
+                    a->mpi.peers.ranks);
+    a->engine.user = &a->mpi, a->engine.open = open_regions, a->engine.meet = meet_ranks;
     a->desc.ranks = &a->engine;
-    if (a->mpi.rank && !freopen("/dev/null", "w", stdout))
+    if (a->mpi.peers.rank && !freopen("/dev/null", "w", stdout))
         return stop(RUN_FAILED, "/dev/null: %s", strerror(errno));
     return 0;
 }

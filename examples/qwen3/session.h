@@ -26,7 +26,7 @@ typedef struct request {
 typedef struct rank_engine {
     void *user;
     int (*open)(void *user, size_t bytes, fleet_peers *peers);
-    void (*meet)(void);
+    int (*meet)(void *user);
 } rank_engine;
 
 typedef struct session_desc {
@@ -384,7 +384,8 @@ static int session_prepare(session *s, const request *requests, uint32_t n)
     s->state_made = 1;
     if (m->ranks > 1) { /* all regions are clear before a rank launches */
         fleet_stream_wait(NULL);
-        desc->ranks->meet();
+        if (desc->ranks->meet(desc->ranks->user))
+            return session_fail(s, "ranks", "they do not meet");
     }
     if (desc->trace) {
         fleet_trace_desc t = fleet_trace_desc_default();

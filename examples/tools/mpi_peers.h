@@ -1,14 +1,13 @@
 /* mpi_peers.h - a symmetric region for fleet_peers by MPI, for ranks that are processes of one machine without GPUs
 
    MPI_Win_allocate_shared gives each process a part of one shared mapping, which ends with the processes, however they
-   end. Where an address of one device's memory can be used on another device, only peers_open differs: exchange
-   cudaIpcMemHandle_t or hipIpcMemHandle_t of the regions by MPI_Allgather and open those of the others.
+   end. For GPUs see ipc_peers.h.
 
        mpi_peers engine;
        fleet_peers peers;
        mpi_peers_begin(&engine, &argc, &argv);
        mpi_peers_open(&engine, fleet_peers_bytes(plan) + what the program shares, &peers);
-       ... fleet_state_create, mpi_peers_meet(), fleet_launch ...
+       ... fleet_state_create, mpi_peers_meet(&engine), fleet_launch ...
        mpi_peers_end(&engine);
 
    Include fleet_device.h first. Functions return 0, or 1 after a message. */
@@ -19,7 +18,7 @@
 #include <stdio.h>
 
 typedef struct mpi_peers {
-    uint32_t rank, ranks;
+    fleet_peers peers;
     MPI_Win window;
 } mpi_peers;
 
@@ -30,7 +29,7 @@ static inline int mpi_peers_begin(mpi_peers *p, int *argc, char ***argv)
     if (MPI_Init(argc, argv) || MPI_Comm_rank(MPI_COMM_WORLD, &rank) ||
         MPI_Comm_size(MPI_COMM_WORLD, &ranks))
         return 1;
-    p->rank = (uint32_t)rank, p->ranks = (uint32_t)ranks;
+    p->peers.rank = (uint32_t)rank, p->peers.ranks = (uint32_t)ranks;
     if (ranks <= FLEET_MAX_PEERS) return 0;
     fprintf(stderr, "mpi_peers: %d processes, at most %d\n", ranks, FLEET_MAX_PEERS);
     return 1;
@@ -45,23 +44,24 @@ static inline int mpi_peers_open(mpi_peers *p, size_t bytes, fleet_peers *peers)
         fprintf(stderr, "mpi_peers: no shared window of %zu bytes\n", bytes);
         return 1;
     }
-    peers->rank = p->rank, peers->ranks = p->ranks;
-    for (uint32_t i = 0; i < p->ranks; i++) {
+    for (uint32_t i = 0; i < p->peers.ranks; i++) {
         MPI_Aint found = 0;
         void *base = NULL;
         int unit = 0;
         if (MPI_Win_shared_query(p->window, (int)i, &found, &unit, &base)) return 1;
         /* The mappings of all processes begin at a page, so all round the same way. */
-        peers->bases[i] = (void *)(((uintptr_t)base + FLEET_CACHE_LINE_BYTES - 1) /
-                                   FLEET_CACHE_LINE_BYTES * FLEET_CACHE_LINE_BYTES);
+        p->peers.bases[i] = (void *)(((uintptr_t)base + FLEET_CACHE_LINE_BYTES - 1) /
+                                     FLEET_CACHE_LINE_BYTES * FLEET_CACHE_LINE_BYTES);
     }
+    *peers = p->peers;
     return 0;
 }
 
 /* The barrier between making states and launching. */
-static inline void mpi_peers_meet(void)
+static inline int mpi_peers_meet(mpi_peers *p)
 {
-    MPI_Barrier(MPI_COMM_WORLD);
+    (void)p;
+    return MPI_Barrier(MPI_COMM_WORLD);
 }
 
 static inline void mpi_peers_end(mpi_peers *p)
