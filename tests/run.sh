@@ -334,6 +334,8 @@ compile_hip() {
                 "$out/hip_$unit.c" -fsyntax-only -Wno-unused-command-line-argument # hipcc adds arguments for a linker
         done
     done
+    check hipcc/ipc hip_cc --offload-arch=gfx942 "${hip_flags[@]}" "${warnings[@]}" -DFLEET_IPC \
+        examples/11_several_devices.c -fsyntax-only -Wno-unused-command-line-argument
 }
 
 # The implementation for all architectures, which the programs of the group hip share, compiled by the first group that
@@ -409,6 +411,8 @@ compile_cuda() {
     for unit in fleet fleet_device; do # fleet_sched has them in it: it is whether they can do without
         check "nvcc/$unit" nvcc "${cuda_flags[@]}" "${cuda_archs[@]}" -I. "${stb_flags[@]}" -c "$out/impl_$unit.c" -o "$out/nvcc_$unit.o"
     done
+    [ -z "${FLEET_DEEP:-}" ] || check nvcc/ipc nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -DFLEET_IPC -I. "${stb_flags[@]}" \
+        -c examples/11_several_devices.c -o "$out/nvcc_ipc.o"
     check nvcc/stb_copy nvcc "${cuda_flags[@]}" "${cuda_archs[1]}" -I. "-I$out/stb" -c "$out/impl_fleet.c" -o "$out/nvcc_stb.o"
 }
 
