@@ -979,6 +979,9 @@ typedef struct fleeti_queue {
 
 #define FLEETI_TILE_NONE 0xffffffffu  /* the end of a step: no tile, only its notify */
 #define FLEETI_TILE_EMPTY 0xfffffffeu /* of fleet_calibrate: a tile that does nothing */
+/* Added to the tile in a descriptor that was fetched ahead: the task is outside its grid's shape. From this number on
+   tiles do nothing. */
+#define FLEETI_TILE_ABSENT 0x80000000u
 
 /* A descriptor: what a worker reads for one task. A chiplet-task has one per chiplet under CHIPLET, one per worker
    under STATIC and DYNAMIC. The descriptors of a queue are contiguous. Under STATIC and CHIPLET a queue that is not

@@ -1448,6 +1448,7 @@ typedef struct fleeti_fixed {
     fleeti_parked id;                      /* its number among all */
     fleeti_parked first_epoch, last_epoch; /* DYNAMIC: the launch's first and last epoch */
     fleeti_parked first, count;            /* the worker's queue; under CHIPLET the chiplet's */
+    fleeti_parked looks_ahead;             /* of fleeti_static_look_ahead */
     fleeti_parked_pointer args;            /* of the kernel's tiles */
     fleeti_parked lds_bytes;
     fleeti_parked launch_error; /* FLEET_ERROR_...: this kernel cannot run the launch */
@@ -1483,6 +1484,7 @@ typedef struct fleeti_worker {
     /* In the wave that prefetches descriptors: the number of the task at which its next stage is due, and the stop
        word as it was loaded last. */
     uint32_t prefetches, prefetch_at, stop;
+    uint32_t may_look_ahead; /* a constant: there is no weight pipeline */
     fleeti_parked prefetch_stage, prefetch_number, prefetch_offset, polled_at, polls;
     uint32_t later;
     fleeti_async_copy inbound;
@@ -2700,11 +2702,37 @@ FLEET_DEVICE void fleeti_produce_end(fleeti_worker *w, fleet_producer *p)
        finish  STATIC: the work between two tasks; DYNAMIC: the notify, which pushes the tasks that it makes ready
    Stopping early is the same under each schedule: fleeti_stop. */
 
+/* By all lanes of the prefetching wave, when the descriptors of a chunk are in their slots: those of tasks outside
+   their shapes in this launch get a tile that does nothing, and no task needs a look when it is taken. Not where tasks
+   set symbols, so that shapes may change before, nor where more than the shape tells whether a task exists. Nor beside a
+   weight pipeline: there tiles take long, and their kernels have no registers to spare. */
+FLEET_DEVICE void fleeti_static_look_ahead(fleeti_worker *w, uint32_t number)
+{
+    const uint32_t guarded = (uint32_t)FLEETI_GUARDED << 10, mapped = (uint32_t)FLEETI_MAPPED << 10;
+    if (!w->may_look_ahead || !fleeti_parked_value(w->fixed->looks_ahead)) return;
+    FLEETI_ROLLED
+    for (uint32_t q = fleeti_thread_lane(w->self); q < FLEETI_CHUNK; q += fleet_wave_size()) {
+        const uint32_t slot = FLEETI_SLOT(number + q);
+        const uint32_t level = fleeti_lds_get(w->slots, slot + FLEETI_WORD(level));
+        const uint32_t grid = fleeti_lds_get(w->slots, slot + FLEETI_WORD(grid));
+        const uint32_t tile = fleeti_lds_get(w->slots, slot + FLEETI_WORD(tile));
+        uint32_t inside = ~0u; /* negative: each coordinate is less than its extent */
+        if ((level & (guarded | mapped)) != guarded) continue;
+        for (uint32_t i = 0; i <= FLEET_MAX_RANK; i++) {
+            const uint32_t at = i < FLEET_MAX_RANK ? FLEETI_WORD(at) + i : FLEETI_WORD(slice);
+            inside &= fleeti_lds_get(w->slots, slot + at) -
+                      (uint32_t)fleeti_shape_of(fleeti_state_of(w), grid, i);
+        }
+        fleeti_lds_put(w->slots, slot + FLEETI_WORD(level), level & ~guarded);
+        fleeti_lds_put(w->slots, slot + FLEETI_WORD(tile), tile | (~inside & FLEETI_TILE_ABSENT));
+    }
+}
+
 /* One stage of the prefetch of a chunk, by all lanes of the prefetching wave between two tasks: (0) begin to fetch
    its descriptors; (1) put them into their slots and begin to fetch their first records; (2) put these into the
-   slots. The stages are two and three tasks apart, so that even short tiles hide the latency of memory, and follow
-   the notify, whose drain would wait for the loads. Stage 0 comes one task after the last one of the half that it
-   overwrites, when all waves have left that. */
+   slots, and look at the shapes of the tasks. The stages are two and three tasks apart, so that even short tiles hide
+   the latency of memory, and follow the notify, whose drain would wait for the loads. Stage 0 comes one task after the
+   last one of the half that it overwrites, when all waves have left that. */
 FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
 {
     const uint32_t lane = fleeti_thread_lane(w->self), lanes = fleet_wave_size();
@@ -2748,6 +2776,7 @@ FLEET_DEVICE void fleeti_static_prefetch(fleeti_worker *w)
         for (uint32_t q = lane; q < 2 * FLEETI_CHUNK; q += lanes)
             fleeti_async_copy_end(&w->inbound, w->slots,
                                   FLEETI_SLOT(number + q / 2) + FLEETI_SLOT_WAIT + q % 2 * 4);
+        fleeti_static_look_ahead(w, number);
         offset += FLEETI_CHUNK;
         if (offset >= count) offset = count < FLEETI_CHUNK ? offset % count : offset - count;
         w->prefetch_number = fleeti_parked_of(number + FLEETI_CHUNK);
@@ -4092,6 +4121,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     }
     f->first = fleeti_parked_of(queue->first);
     f->count = fleeti_parked_of(queue->count);
+    f->looks_ahead = fleeti_parked_of(plan->guarded && !plan->rebinds);
     f->first_epoch = fleeti_parked_of(w->epoch);
     f->last_epoch = fleeti_parked_of(w->epoch - 1 + run->steps);
     /* A chiplet without tasks has no end of a step to wait for. */
@@ -4111,6 +4141,7 @@ FLEET_DEVICE void fleeti_enter(fleeti_worker *w, fleeti_fixed *f, const fleet_ru
     /* so that workers do not poll the host's word at the same time */
     w->polled_at = fleeti_parked_of(fleeti_cycles());
     w->prefetches = fleeti_thread_wave(w->self) + 1 + (stages != 0) == fleet_wave_count();
+    w->may_look_ahead = stages == 0;
     fleeti_start(w);
 }
 
@@ -4351,7 +4382,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         switch (fleeti_t) {                                                                        \
             LIST(FLEETI_TILE_CASE, set)                                                            \
         }                                                                                          \
-        return fleeti_t >= FLEETI_TILE_EMPTY ? FLEET_OK : FLEET_ERROR_ARGUMENT;                    \
+        return fleeti_t >= FLEETI_TILE_ABSENT ? FLEET_OK : FLEET_ERROR_ARGUMENT;                   \
     }
 #define FLEETI_NO_PREFETCH(set)                                                                    \
     enum { fleeti_##set##_prefetches = 0 };                                                        \
@@ -4391,6 +4422,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
         fleeti_f.args = fleeti_parked_pointer_to(set_args);                                        \
         fleeti_w.fixed = fleeti_fixed_in_lds(&fleeti_f);                                           \
         fleeti_w.self.has_producer = fleeti_##set##_stages != 0; /* from here on; a constant */    \
+        fleeti_w.may_look_ahead = fleeti_##set##_stages == 0;    /* likewise */                    \
         if (only_static)                                                                           \
             fleeti_w.schedule = fleeti_parked_of(FLEET_SCHEDULE_STATIC); /* likewise */            \
         if (!(only_static) && fleeti_is_scheduler(&fleeti_w)) {                                    \
@@ -4548,7 +4580,8 @@ FLEET_DEVICE void fleeti_trace_notified(fleeti_worker *w)
 {
     fleeti_tracer *t = &w->trace;
     const uint32_t step = fleeti_trace_step(w);
-    uint32_t number, desc, flags = FLEETI_TRACE_VALID | (w->absent ? FLEETI_TRACE_ABSENT : 0);
+    const uint32_t absent = w->absent || FLEETI_TASK(w, tile) >= FLEETI_TILE_ABSENT;
+    uint32_t number, desc, flags = FLEETI_TRACE_VALID | (absent ? FLEETI_TRACE_ABSENT : 0);
     fleeti_trace_record *record;
     fleet_quad first, second;
     if (!fleeti_trace_leads(w) || FLEETI_TASK(w, tile) == FLEETI_TILE_NONE) return;
