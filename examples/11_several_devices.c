@@ -11,7 +11,7 @@
 
    Without an engine, the ranks are virtual: one launch runs 1, 2, 3 and 4 of them on one device. With one, each process is
    a rank. On the CPU, by MPI: mpicc -std=c11 -O2 -DFLEET_MPI -I.. 11_several_devices.c -lpthread -lm && mpirun -n 3 ./a.out
-   On the GPUs of a machine: -DFLEET_IPC, and what tools/ipc_peers.h says. */
+   On the GPUs of a machine: -DFLEET_IPC or -DFLEET_NVSHMEM, and what tools/ipc_peers.h and nvshmem_peers.h say. */
 #define FLEET_IMPLEMENTATION
 #include "fleet_sched.h"
 
@@ -25,6 +25,10 @@ typedef mpi_peers engine;
 #include "tools/ipc_peers.h"
 #define ENGINE(what) ipc_peers_##what
 typedef ipc_peers engine;
+#elif defined(FLEET_NVSHMEM)
+#include "tools/nvshmem_peers.h"
+#define ENGINE(what) nvshmem_peers_##what
+typedef nvshmem_peers engine;
 #endif
 
 #define M 56 /* rows of x, y and z */
