@@ -606,16 +606,16 @@ group_examples() {
 
 # over_processes FILE: the example with a process for each rank, 2 to 4 of them; they leave nothing in shared memory.
 over_processes() {
-    local exe=$out/processes.exe n
-    mkdir -p "$out/mpi"
+    local exe=$out/processes.exe mpi=$repo/$out/mpi n
+    mkdir -p "$mpi"
     mpicc -std=c11 -O1 "${warnings[@]}" -DFLEET_MPI -I. "${stb_flags[@]}" "$1" -o "$exe" -pthread -lm || return
     for n in 2 3 4; do
-        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$out/mpi \
-            OMPI_MCA_btl_vader_backing_directory=$out/mpi timeout -k 5 "$(stretched 60)" \
-            mpirun --oversubscribe -n $n "$exe" || return
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$mpi \
+            OMPI_MCA_btl_vader_backing_directory=$mpi timeout -k 5 "$(stretched 60)" \
+            mpirun --oversubscribe -n "$n" "$exe" || return
     done
-    [ -z "$(find "$out/mpi" -type f)" ] || {
-        echo "wrong: left in shared memory: $(find "$out/mpi" -type f)"
+    [ -z "$(find "$mpi" -type f)" ] || {
+        echo "wrong: left in shared memory: $(find "$mpi" -type f)"
         return 1
     }
 }

@@ -7,11 +7,12 @@
 set -eu
 
 mkdir -p "$OUT/mpi"
+mpi=$(cd "$OUT/mpi" && pwd)
 program=$OUT/qwen3_ranks
 # shellcheck disable=SC2086
 mpicc -std=c11 -O0 -DFLEET_MPI ${FLAGS:-} -I. examples/qwen3/qwen3.c -o "$program" -pthread -lm ${LIBRARIES:--ljansson -lpcre2-8 -lunistring}
 dense=tests/fixtures/qwen3-tiny moe=tests/fixtures/qwen3-moe-tiny
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$OUT/mpi OMPI_MCA_btl_vader_backing_directory=$OUT/mpi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=$mpi OMPI_MCA_btl_vader_backing_directory=$mpi
 
 # ends NAME STATUS WORDS PROCESSES ARGUMENT...: all processes end so, and what they print has these words.
 ends() {
@@ -49,4 +50,4 @@ if [ "$(wc -l <"$OUT/stdout")" = 1 ]; then echo "pass one_prints"; else echo "FA
 ends processes 2 "--ranks 3, but mpirun has started 2 processes" 2 $dense --prompt-ids 318 --ranks 3
 ends no_seed 2 "a --temperature needs a --seed" 2 $dense --prompt-ids 318 --ranks 2 --temperature 0.7
 ends dynamic 2 "ready queues do not reach over ranks" 2 $dense --prompt-ids 318 --ranks 2 --schedule dynamic
-if [ -z "$(find "$OUT/mpi" -type f)" ]; then echo "pass nothing_is_left"; else echo "FAIL nothing_is_left: $(find "$OUT/mpi" -type f)"; fi
+if [ -z "$(find "$mpi" -type f)" ]; then echo "pass nothing_is_left"; else echo "FAIL nothing_is_left: $(find "$mpi" -type f)"; fi
