@@ -40,6 +40,7 @@ FLAGGED, FLAGGED_LOAD, ANY = r"st\.relaxed\.gpu\.global\.b128", r"ld\.relaxed\.g
 ANY_STORE = r"\n\s*(@%p\d+ )?st\.(?!shared)"
 PROXIES, FULL, COUNTED = r"fence\.proxy\.async;", r"mbarrier\.try_wait\.parity", r"@q mbarrier\.arrive\.shared"
 EXPECT, BULK = r"mbarrier\.arrive\.expect_tx", r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx"
+TURNS, TURNS_PASSED = r"barrier\.cta\.sync [56],256", r"barrier\.cta\.arrive [56],256"
 CONSUMERS = r"barrier\.cta\.red\.or\.pred q,2,128"
 PRODUCTS = [r"wgmma\.fence\.sync", r"wgmma\.mma_async", r"wgmma\.commit_group", r"wgmma\.wait_group\.sync\.aligned\s+1"]
 ALL_PRODUCTS = r"wgmma\.wait_group\.sync\.aligned\s+0"
@@ -121,11 +122,11 @@ PATHS = {
     "zero_missing_rows_path": [r"st\.shared\.v4", PROXIES],
     "consume_chunks_path": [CONSUMERS, FULL, *PRODUCTS, COUNTED, ALL_PRODUCTS, COUNTED],
     # With a tile's k's of its own, then with shared ones.
-    "ring_open_path": [r"mbarrier\.init", r"mbarrier\.init", r"fence\.mbarrier_init\.release\.cluster", PROXIES, BAR],
-    "produce_tile_path": [FULL, EXPECT, WARP, BULK, BULK],
-    "consume_tile_path": [FULL, *PRODUCTS, COUNTED, ALL_PRODUCTS, COUNTED],
-    "flash_produce_path": [FULL, EXPECT, BULK],
-    "flash_consume_path": [r"st\.shared\.v4", WARP, FULL, LDS_GET4, WARP, COUNTED, STORE_ACTS, WARP],
+    "prefill_product_path": {r"mbarrier\.init": 4, r"fence\.mbarrier_init\.release\.cluster": 2, PROXIES: 1, BAR: 2, FULL: 10, EXPECT: 10, PRODUCTS[0]: 1,
+                             PRODUCTS[3]: 1, ALL_PRODUCTS: 1, COUNTED: 4},
+    "flash_queries_path": [r"barrier\.cta\.sync 3,128", r"st\.shared", PROXIES, r"barrier\.cta\.sync 3,128"],
+    "flash_copy_path": [FULL, EXPECT, WARP, BULK, FULL, EXPECT, WARP, BULK],
+    "flash_block_path": {FULL: 8, COUNTED: 4, PRODUCTS[0]: 3, ALL_PRODUCTS: 4, TURNS: 6, TURNS_PASSED: 6},
     "multiply_large_m_path": [PROXIES, CONSUMERS, *PRODUCTS, ALL_PRODUCTS, PROXIES, BULK, BAR, SUMS_PUT, BAR, LDS_GET, CONSUMERS, SUMS_PUT, FLAGGED,
                        FLAGGED_LOAD, BAR, COPY, FLAGGED_LOAD, COPIED, BAR, LDS_GET, BAR],
     "attend_split_path": [BAR, r"st\.shared\.u32", BAR, r"ld\.shared\.v4", ARRIVE, BAR, r"st\.shared\.v4", BAR, r"ld\.shared\.f32", FLAGGED],
@@ -159,6 +160,8 @@ UNITS = {
 # Where the functions of ptx.h are, or one that has no path of its own.
 USED_IN = {
     "store_b128": "store_kv_partial", "load_b128": "combine_kv_splits", "mbar_fence_init": "open_rows",
+    "rings_open": "prefill_product", "ring_await_free": "flash_copy", "flash_keys_read": "flash_block", "flash_values_read": "flash_block",
+    "await_turn": "flash_block", "pass_turn": "flash_block",
     "wgmma_fence": "consume_chunks", "wgmma_wait_but_last": "consume_chunks", "any_consumer": "consume_chunks",
 }
 
@@ -346,14 +349,22 @@ MUTANTS = [
     M("attention: heads are read", ATTENTION, "attend_split", "if (!l.q_is_separate) fleet_barrier(ctx);\n        if (kv_group", "if (kv_group"),
     M("attention: sums are there", ATTENTION, "attend_split", "fleet_barrier(ctx);\n        combine_waves(", "combine_waves("),
     # examples/qwen3: prompts
-    M("prompts: proxy fence before the copies", PREFILL, "ring_open", "fence_proxy_async();"),
-    M("prompts: stage is free", PREFILL, "produce_tile", "if (r->use) mbar_wait(ring_free(r), r->use - 1);"),
-    M("prompts: stage is there", PREFILL, "consume_tile", "mbar_wait(ring_full(r), r->use);"),
-    M("prompts: wait but for the last", PREFILL, "consume_tile", "wgmma_wait_but_last();"),
-    M("prompts: stage given back", PREFILL, "consume_tile", "mbar_arrive_if(used, used != 0);"),
-    M("prompts: wait for all", PREFILL, "consume_tile", "wgmma_wait_all();"),
-    M("prompts: page is free", PREFILL, "flash_produce", "if (ring->use) mbar_wait(ring_free(ring), ring->use - 1);"),
-    M("prompts: lanes have read the page", PREFILL, "flash_consume", "fleet_wave_barrier(); /* all lanes have read the stage */"),
+    M("prompts: proxy fence before the copies", PREFILL, "rings_open", "fence_proxy_async();"),
+    M("prompts: stage is free", PREFILL, "ring_await_free", "if (to.use) mbar_wait(ring_free(r, to), to.use - 1);"),
+    M("prompts: weights are there", PREFILL, "prefill_product", "mbar_wait(ring_full(&w, w_at), w_at.use);", ";"),
+    M("prompts: rows are there", PREFILL, "prefill_product", "mbar_wait(ring_full(&x, x_at), x_at.use);"),
+    M("prompts: wait but for the last", PREFILL, "prefill_product", "wgmma_wait_but_last();"),
+    M("prompts: rows given back", PREFILL, "prefill_product", "mbar_arrive_if(used_x, used_x != 0);"),
+    M("prompts: weights given back", PREFILL, "prefill_product", "mbar_arrive_if(used_w, used_w != 0);"),
+    M("prompts: wait for all", PREFILL, "prefill_product", "wgmma_wait_all();"),
+    M("prompts: queries before were read", PREFILL, "flash_queries", "warpgroup_barrier(first / FLASH_QUERIES); /* all warps have multiplied the queries before */"),
+    M("prompts: queries for wgmma", PREFILL, "flash_queries", "fence_proxy_async();"),
+    M("prompts: queries are there", PREFILL, "flash_queries", "warpgroup_barrier(first / FLASH_QUERIES); /* the other warps' queries are in LDS */"),
+    M("prompts: keys are there", PREFILL, "flash_block", "mbar_wait(ring_full(&c->keys, at->keys), at->keys.use);       /* pair: as above */"),
+    M("prompts: last values are there", PREFILL, "flash_block", "mbar_wait(ring_full(&c->values, at->values), at->values.use); /* pair: as above */\n    await_turn(", "await_turn("),
+    M("prompts: keys given back", PREFILL, "flash_keys_read", "mbar_arrive_if(ring_free(&c->keys, at->keys), 1);"),
+    M("prompts: values given back", PREFILL, "flash_values_read", "mbar_arrive_if(ring_free(&c->values, at->values), 1);"),
+    M("prompts: a turn", INSTRUCTIONS, "await_turn", '__asm__ volatile("barrier.cta.sync 5,256;" ::: "memory");', ";"),
 ]
 
 

@@ -96,29 +96,26 @@ PATH(consume_chunks)(weight_source source, row_stages u, float *to, uint32_t til
 
 /* ---- prompts ---- */
 
-PATH(ring_open)(fleet_ctx ctx, prefill_ring *to)
+PATH(prefill_product)(fleet_ctx ctx, task_args task, uint32_t rows)
 {
     const fleet_ctx c = in_lds(ctx);
-    *to = ring_open(&c, 0, 4, 32768);
+    prefill_product(&c, &task, rows, 1, 64);
 }
-PATH(produce_tile)(task_args task, prefill_ring r)
+PATH(flash_queries)(fleet_ctx ctx, decoder d, prefill_block b)
 {
-    produce_tile(&task, &r, 0, 0, 128);
+    flash_queries(&d, &b, 0, (kv_t *)in_lds(ctx).lds, 0);
 }
-PATH(consume_tile)(task_args task, prefill_ring r, float *to)
+PATH(flash_copy)(fleet_ctx ctx, task_args task, flash_copies c, const prefill_block *blocks)
 {
-    float sum[64];
-    consume_tile(&task, &r, sum, 128);
-    for (uint32_t i = 0; i < 64; i++) to[threadIdx.x * 64 + i] = sum[i];
+    const fleet_ctx lds = in_lds(ctx);
+    flash_copy(&c, &lds, &task, blocks);
 }
-PATH(flash_produce)(task_args task, prefill_ring r, prefill_block b)
+PATH(flash_block)
+(fleet_ctx ctx, task_args task, flash_copies c, flash_places at, const prefill_block *blocks,
+ prefill_block b)
 {
-    flash_produce(&task, &r, &b, 0);
-}
-PATH(flash_consume)(fleet_ctx ctx, decoder d, prefill_ring r, prefill_block b)
-{
-    char *const lds = (char *)in_lds(ctx).lds;
-    flash_consume(&d, &r, &b, 0, 0, (kv_t *)(void *)lds, lds + PREFILL_QUERY_BYTES);
+    const fleet_ctx lds = in_lds(ctx);
+    flash_block(&lds, &task, &c, &at, blocks, &b, 0);
 }
 
 /* ---- whole tiles ---- */

@@ -55,6 +55,7 @@ typedef enum meeting {
     UNIFORM,
     ANY,
     PRODUCTS,
+    VALUES,
     NEXT_PIECE
 } meeting;
 
@@ -70,10 +71,11 @@ typedef struct warp {
     /* Two sets: a lane reaches the next meeting but one only after all have read this one. */
     brought lane[2][LANES];
     lane_elements elements[2][LANES];
+    const uint32_t *words[LANES]; /* operand A of a wgmma */
 } warp;
 
 #define LDS_ROOM 262144u /* the workgroup's LDS before the stages */
-#define MAX_WARPS 12u /* of a workgroup; those that take prompts have more than those that decode */
+#define MAX_WARPS 8u     /* of a workgroup */
 #define MAX_GROUPS_RUNNING 4u
 
 /* An mbarrier. */
@@ -84,7 +86,8 @@ typedef struct lds_count {
 
 typedef struct workgroup {
     warp warps[MAX_WARPS];
-    pthread_barrier_t block, multipliers;
+    pthread_barrier_t block, multipliers, warpgroups[2];
+    uint32_t turns_passed[2]; /* to each warpgroup, by threads of the other one */
     uint32_t any[2], meetings;
     char *lds; /* LDS_ROOM, then the stages */
     lds_count counts[LDS_ROOM / 8];
@@ -93,7 +96,7 @@ typedef struct workgroup {
 
 static workgroup groups_running[MAX_GROUPS_RUNNING];
 static __thread workgroup *my_group;
-static __thread uint32_t my_thread, my_meetings, my_votes;
+static __thread uint32_t my_thread, my_meetings, my_votes, my_turns;
 
 static uint32_t emulated_wave_size(void)
 {
@@ -150,7 +153,7 @@ static void *run_lane(void *of)
 {
     lane_thread *lane = (lane_thread *)of;
     my_group = lane->group;
-    my_thread = lane->ctx.thread, my_meetings = my_votes = 0;
+    my_thread = lane->ctx.thread, my_meetings = my_votes = my_turns = 0;
     lane->function(&lane->ctx, lane->args);
     return NULL;
 }
@@ -194,9 +197,11 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
         memset(g->warps, 0, sizeof g->warps);
         memset(g->counts, 0, sizeof g->counts);
         memset(g->any, 0, sizeof g->any);
+        memset(g->turns_passed, 0, sizeof g->turns_passed);
         g->stream = stream_of(n);
         pthread_barrier_init(&g->block, NULL, threads);
         pthread_barrier_init(&g->multipliers, NULL, 4 * LANES);
+        for (uint32_t i = 0; i < 2; i++) pthread_barrier_init(&g->warpgroups[i], NULL, 4 * LANES);
         for (uint32_t i = 0; i < MAX_WARPS; i++)
             pthread_barrier_init(&g->warps[i].meet, NULL, LANES);
         for (uint32_t i = 0; i < threads; i++) {
@@ -215,6 +220,7 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
         for (uint32_t i = 0; i < MAX_WARPS; i++) pthread_barrier_destroy(&g->warps[i].meet);
         pthread_barrier_destroy(&g->block);
         pthread_barrier_destroy(&g->multipliers);
+        for (uint32_t i = 0; i < 2; i++) pthread_barrier_destroy(&g->warpgroups[i]);
         for (uint32_t i = 0; i < LDS_ROOM / 8; i++)
             if (g->counts[i].is_open) complain("a count in LDS is left open", i * 8);
     }
@@ -503,6 +509,22 @@ FLEET_DEVICE uint32_t any_consumer(uint32_t so)
     __atomic_store_n(any, 0, __ATOMIC_RELAXED);
     return is;
 }
+FLEET_DEVICE void warpgroup_barrier(uint32_t warpgroup)
+{
+    if (emulated_wave_id() / 4 != warpgroup) complain("is not of the warpgroup", warpgroup);
+    pthread_barrier_wait(&my_group->warpgroups[warpgroup]);
+}
+FLEET_DEVICE void await_turn(uint32_t warpgroup)
+{
+    my_turns++;
+    while (__atomic_load_n(&my_group->turns_passed[warpgroup], __ATOMIC_ACQUIRE) <
+           my_turns * 4 * LANES)
+        sched_yield();
+}
+FLEET_DEVICE void pass_turn(uint32_t warpgroup)
+{
+    __atomic_fetch_add(&my_group->turns_passed[1 - warpgroup], 1, __ATOMIC_RELEASE);
+}
 typedef struct wgmma_desc {
     uint32_t at, stride;
 } wgmma_desc;
@@ -525,13 +547,28 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 {
     meet(PRODUCTS, 0, 0);
 }
-/* K-major with a swizzle of 64 bytes: bits 4 and 5 of the address, xor bits 7 and 8. */
-static float of_operand(wgmma_desc o, uint32_t row, uint32_t k)
+FLEET_DEVICE wgmma_desc wgmma_desc_of_values(uint32_t at)
 {
-    const uint32_t at = o.at + row / 8 * o.stride + row % 8 * 64 + k * 2;
+    return wgmma_desc_of(at, 0);
+}
+static uint16_t in_lds(uint32_t at)
+{
     uint16_t half;
-    memcpy(&half, my_group->lds + (at ^ (at >> 7 & 3) << 4), sizeof half);
-    return value_of_bf16(half);
+    memcpy(&half, my_group->lds + at, sizeof half);
+    return half;
+}
+/* K-major with a swizzle of 64 bytes: bits 4 and 5 of the address, xor bits 7 and 8. */
+static uint16_t of_operand(wgmma_desc o, uint32_t row, uint32_t k)
+{
+    const uint32_t at = o.at + row / 8 * o.stride + k / 32 * 512 + row % 8 * 64 + k % 32 * 2;
+    return in_lds(at ^ (at >> 7 & 3) << 4);
+}
+/* N-major with a swizzle of 128 bytes: bits 4 to 6 of the address, xor bits 7 to 9. */
+static uint16_t of_values(wgmma_desc o, uint32_t column, uint32_t key)
+{
+    const uint32_t at = o.at + key / 16 * 4096 + column / 64 * 2048 + key % 16 / 8 * 1024 +
+                        key % 8 * 128 + column % 64 * 2;
+    return in_lds(at ^ (at >> 7 & 7) << 4);
 }
 /* Rows after these may be arbitrary: their sums become NaN, so that using them is noticed. */
 static uint32_t rows_there;
@@ -541,21 +578,56 @@ static void multiply_k64(float *d, uint32_t n, wgmma_desc rows, wgmma_desc colum
     for (uint32_t i = 0; i < n / 2; i++) {
         const uint32_t row = first + i / 2 % 2 * 8;
         if (row >= rows_there) d[i] = NAN;
-        for (uint32_t k = 0; k < 64 && row < rows_there; k++) {
-            const wgmma_desc r = {rows.at + k / 32 * 512, rows.stride},
-                             c = {columns.at + k / 32 * 512, columns.stride};
-            d[i] += of_operand(r, row, k % 32) *
-                    of_operand(c, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k % 32);
+        for (uint32_t k = 0; k < 64 && row < rows_there; k++)
+            d[i] +=
+                value_of_bf16(of_operand(rows, row, k)) *
+                value_of_bf16(of_operand(columns, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
+    }
+}
+FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
+{
+    const uint32_t first = emulated_wave_id() % 4 * 16 + emulated_lane() / 4;
+    for (uint32_t i = 0; i < 64; i++) {
+        const uint32_t row = first + i / 2 % 2 * 8;
+        d[i] = 0;
+        for (uint32_t k = 0; k < 128; k++)
+            d[i] += value_of_f16(of_operand(queries, row, k)) *
+                    value_of_f16(of_operand(keys, i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2, k));
+    }
+}
+/* Operand A as in mma.h: sixteen k's in four words of each lane. */
+FLEET_DEVICE void wgmma_values(float *d, const uint32_t *w, wgmma_desc values)
+{
+    const uint32_t **words = my_group->warps[emulated_wave_id()].words;
+    words[emulated_lane()] = w;
+    meet(VALUES, 0, 0);
+    for (uint32_t i = 0; i < 64; i++) {
+        const uint32_t column = i / 4 * 8 + emulated_lane() % 4 * 2 + i % 2;
+        for (uint32_t k = 0; k < 128; k++) {
+            const uint32_t *of = words[emulated_lane() / 4 * 4 + k % 8 / 2];
+            const uint32_t word = of[k / 16 * 4 + k % 16 / 8 * 2 + i / 2 % 2];
+            d[i] += value_of_f16(k % 2 ? word >> 16 : word & 0xffffu) *
+                    value_of_f16(of_values(values, column, k));
         }
     }
+    meet(VALUES, 0, 0);
+}
+FLEET_DEVICE void wgmma_wait_sums(float *d)
+{
+    (void)d;
+    meet(PRODUCTS, 0, 0);
+}
+FLEET_DEVICE void wgmma_wait_weights(const uint32_t *w)
+{
+    (void)w;
 }
 FLEET_DEVICE void wgmma_m64n192k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
     multiply_k64(d, 192, rows, columns);
 }
-FLEET_DEVICE void wgmma_m64n256k64(float *d, wgmma_desc rows, wgmma_desc columns)
+FLEET_DEVICE void wgmma_m64n64k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
-    multiply_k64(d, 256, rows, columns);
+    multiply_k64(d, 64, rows, columns);
 }
 FLEET_DEVICE void wgmma_m64n128k64(float *d, wgmma_desc rows, wgmma_desc columns)
 {
@@ -1644,7 +1716,7 @@ static void attention_is_near_a_plain_one(test_run *t)
 typedef struct prefill_case {
     uint32_t rows, k, columns, workers;
     uint32_t panel_tiles, inner_k; /* of the packed weights */
-    uint32_t epilogue;
+    uint32_t epilogue, width;      /* width: of the tiles, that this is to be */
 } prefill_case;
 
 static void run_prefill_linear(const fleet_ctx *ctx, void *args)
@@ -1688,13 +1760,14 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     o.d.hidden = hidden, o.d.eps = 1e-6f, o.d.prefill = &step_of;
     o.d.chiplets = 1, o.d.workers = p->workers;
     o.d.h = h, o.d.x = next, o.d.squares = squares;
+    CHECK_INT(prefill_width(&o, rows, p->workers), p->width);
     for (uint32_t i = 0; i < n; i++) norm[i] = 1 + whole_number() / 16;
     for (uint32_t i = 0; i < rows * n; i++) before[i] = h[i] = whole_number();
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < k; i++) {
             const float value = whole_number();
             float *sum = &squares[r * parts + i / SQUARED_COLUMNS];
-            x[act_at(r, i, k)] = bf16_of_float(value);
+            x[prefill_at(r, i, k)] = bf16_of_float(value);
             if (!is_residual) *sum = (i % SQUARED_COLUMNS ? *sum : 0) + value * value;
         }
     for (uint32_t c = 0; c < n; c++)
@@ -1716,17 +1789,17 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
         double all_squares = 0;
         float squared = 0;
         for (uint32_t i = 0; i < k; i++) {
-            const double value = (double)float_of_bf16(x[act_at(r, i, k)]);
+            const double value = (double)float_of_bf16(x[prefill_at(r, i, k)]);
             all_squares += value * value;
         }
         for (uint32_t c = 0; c < n && !t->failed_here; c++) {
             float got = floats[r * n + c];
             double want = 0, room;
             for (uint32_t i = 0; i < k; i++)
-                want += (double)float_of_bf16(x[act_at(r, i, k)]) * (double)plain[c * k + i];
+                want += (double)float_of_bf16(x[prefill_at(r, i, k)]) * (double)plain[c * k + i];
             if (is_residual) {
                 got = h[r * n + c], want += (double)before[r * n + c];
-                CHECK_INT(next[act_at(r, c, n)], bf16_of_float(got * norm[c]));
+                CHECK_INT(next[prefill_at(r, c, n)], bf16_of_float(got * norm[c]));
                 squared += got * got;
                 if (c % SQUARED_COLUMNS == SQUARED_COLUMNS - 1 || c == n - 1) {
                     CHECK(fabsf(squares[r * parts + c / SQUARED_COLUMNS] - squared) <=
@@ -1744,7 +1817,7 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
                 if (c % TILE_N < TILE_N / 2) continue;
                 want *= gate / (1 + exp(-gate));
                 room = 0x1p-8 * fabs(want) + 1e-3 * (1 + fabs(gate));
-                got = float_of_bf16(next[act_at(r, to, o.columns)]);
+                got = float_of_bf16(next[prefill_at(r, to, o.columns)]);
             }
             if (!(fabs((double)got - want) <= room))
                 test_fail(t, __FILE__, __LINE__, "case %u: row %u, column %u is %g, expected %g",
@@ -1756,16 +1829,17 @@ static void check_prefill_linear(test_run *t, const prefill_case *p, uint32_t nu
     may_copy.values = 0;
 }
 
-/* Tiles of 256 and of 128 columns, whole ones and not; rows of one tile and of two, and fewer than a group; both layouts
-   of weights, with panels that tiles cut and a last one that is narrower. */
+/* Tiles of all widths, whole ones and not; rows of one tile and of two, and fewer than a group; both layouts of weights,
+   with panels that tiles cut and a last one that is narrower; a last stage of weights that is half full. */
 static void prompts_products_are_exact(test_run *t)
 {
     static const prefill_case cases[] = {
-        {5, 64, 16, 1, 1, STAGE_K, EPILOGUE_STORE},
-        {129, 320, 272, 2, 3, STAGE_K, EPILOGUE_STORE},
-        {70, 192, 512, 1, 12, WGMMA_K, EPILOGUE_SILU},
-        {20, 128, 160, 2, 2, STAGE_K, EPILOGUE_RESIDUAL},
-        {131, 64, 480, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL},
+        {5, 64, 16, 2, 1, STAGE_K, EPILOGUE_STORE, 64},
+        {70, 192, 256, 1, 12, WGMMA_K, EPILOGUE_SILU, 128},
+        {20, 640, 256, 1, 3, STAGE_K, EPILOGUE_RESIDUAL, 128},
+        {257, 320, 272, 4, 3, STAGE_K, EPILOGUE_STORE, 192},
+        {130, 128, 192, 6, 2, STAGE_K, EPILOGUE_RESIDUAL, 64},
+        {131, 64, 512, 1, 7, WGMMA_K, EPILOGUE_RESIDUAL, 128},
     };
     drawn = 5;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1794,7 +1868,8 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
     const uint32_t dim = c->head_dim, width = (c->heads + 2 * c->kv_heads) * dim;
     const uint32_t group = c->heads / c->kv_heads, rows = c->rows[0] + c->rows[1];
     const uint32_t block_rows = PREFILL_QUERIES / group;
-    const size_t values = (size_t)ceil_div(rows, 8) * 8 * c->heads * dim;
+    const size_t values =
+        (size_t)ceil_div(rows, PREFILL_TILE_ROWS) * PREFILL_TILE_ROWS * c->heads * dim;
     float *rope = floats_of(CONTEXT * dim), *q_norm = floats_of(dim), *k_norm = floats_of(dim);
     float *qkv = floats_of(rows * width);
     uint32_t table[SEQUENCES * TABLE_PAGES], n_rows = 0, n_blocks = 0;
@@ -1848,8 +1923,8 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
             plain_attention(want, size, &a, sequence, head / group, qkv + r * width + head * dim,
                             position);
             for (uint32_t i = 0; i < dim; i++) {
-                const double got =
-                    (double)float_of_act(a.d.attended[act_at(r, head * dim + i, c->heads * dim)]);
+                const double got = (double)float_of_act(
+                    a.d.attended[prefill_at(r, head * dim + i, c->heads * dim)]);
                 if (!(fabs(got - want[i]) <= 1e-3 * size[i] + 0x1p-8 * fabs(want[i]) + 1e-6))
                     test_fail(t, __FILE__, __LINE__,
                               "case %u: row %u, head %u, value %u is %g, expected %g", number, r,
@@ -1862,14 +1937,13 @@ static void check_prefill_attention(test_run *t, const prefill_attention *c, uin
 }
 
 /* Heads of different sizes, groups that divide a block of queries and that do not, one block and several, sequences that
-   begin within a page, and more pages than the producer loads at once. */
+   begin within a page, several stages, and more items of one stage than stages of the ring. */
 static void prompts_attention_is_near_a_plain_one(test_run *t)
 {
     static const prefill_attention cases[] = {
-        {16, 2, 1, 1, {0, 0}, {1, 70}},
-        {128, 4, 1, 1, {30, 0}, {35, 3}},
-        {40, 8, 1, 2, {545, 3}, {2, 30}},
-        {64, 5, 1, 1, {14, 0}, {40, 0}},
+        {16, 2, 1, 1, {0, 0}, {1, 70}},   {128, 4, 1, 1, {110, 0}, {35, 3}},
+        {40, 8, 1, 2, {545, 3}, {2, 30}}, {64, 5, 1, 1, {14, 0}, {40, 0}},
+        {16, 4, 4, 1, {0, 0}, {3, 40}},
     };
     drawn = 6;
     for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1885,13 +1959,13 @@ static void run_prefill_embed(const fleet_ctx *ctx, void *args)
 }
 static void prompts_are_embedded(test_run *t)
 {
-    enum { ROWS = 9, HIDDEN = 192, TOKENS = 7, PARTS_OF_ROW = 2 };
+    enum { ROWS = 9, HIDDEN = 192, TOKENS = 7, PARTS_OF_ROW = HIDDEN / SQUARED_COLUMNS };
     static task_args o;
     static token_row row[ROWS];
     static bf16 embedding[TOKENS * HIDDEN];
     static float h[ROWS * HIDDEN] __attribute__((aligned(16))), squares[ROWS * PARTS_OF_ROW];
     static float norm[HIDDEN] __attribute__((aligned(16)));
-    static act_t x[2 * VECTOR * HIDDEN] __attribute__((aligned(16)));
+    static act_t x[PREFILL_TILE_ROWS * HIDDEN] __attribute__((aligned(16)));
     prefill_step step_of = {ROWS, 0, 0, 0};
     drawn = 7;
     memset(&o, 0, sizeof o);
@@ -1907,7 +1981,7 @@ static void prompts_are_embedded(test_run *t)
         for (uint32_t c = 0; c < HIDDEN; c++) {
             const float want = float_of_bf16(embedding[(uint32_t)row[r].token * HIDDEN + c]);
             CHECK(h[r * HIDDEN + c] == want);
-            CHECK_INT(x[act_at(r, c, HIDDEN)], bf16_of_float(want * norm[c]));
+            CHECK_INT(x[prefill_at(r, c, HIDDEN)], bf16_of_float(want * norm[c]));
             squared += want * want;
             if (c % SQUARED_COLUMNS < SQUARED_COLUMNS - 1 && c < HIDDEN - 1) continue;
             CHECK(squares[r * PARTS_OF_ROW + c / SQUARED_COLUMNS] == squared);

@@ -150,9 +150,9 @@ static void vectors_of_a_kv_block_are_in_different_banks(test_run *t)
             uint32_t keys[BANKS] = {0}, values[BANKS] = {0};
             for (uint32_t lane = first; lane < first + 8; lane++) {
                 const uint32_t g = lane / 4, t4 = lane % 4;
-                const uint32_t key = kv_block_at(g + n % 2 * 8, (n / 2 * 4 + t4) * VECTOR);
+                const uint32_t key = key_at(NULL, g + n % 2 * 8, (n / 2 * 4 + t4) * VECTOR);
                 const uint32_t value =
-                    kv_block_at(t4 * 2 + n % 2 + n / 2 % 2 * 8, (g + n / 4 * 8) * VECTOR);
+                    value_at(NULL, t4 * 2 + n % 2 + n / 2 % 2 * 8, (g + n / 4 * 8) * VECTOR);
                 CHECK(finds_free_banks(keys, key * 2, 16));
                 CHECK(finds_free_banks(values, value * 2, 16));
             }
@@ -163,17 +163,17 @@ static void vectors_of_a_kv_block_are_in_different_banks(test_run *t)
    lane's k's. */
 static void values_come_out(test_run *t)
 {
-    uint16_t unit[KV_BLOCK * MAX_HEAD_DIM];
+    uint16_t unit[KV_BLOCK_VALUES];
     for (uint32_t key = 0; key < KV_BLOCK; key++)
         for (uint32_t i = 0; i < MAX_HEAD_DIM; i++)
-            unit[kv_block_at(key, i)] = (uint16_t)(key * MAX_HEAD_DIM + i);
+            unit[value_at(NULL, key, i)] = (uint16_t)(key * MAX_HEAD_DIM + i);
     for (uint32_t lane = 0; lane < LANES; lane++) {
         const uint32_t g = lane / 4, first = lane % 4 * 2;
         fleet_quad value[8];
         for (uint32_t n = 0; n < 8; n++)
             memcpy(&value[n],
-                   unit + kv_block_at(first + n / 2 % 2 + n / 4 * 8,
-                                      (g + n % 2 * (HEAD_VECTORS / 2)) * VECTOR),
+                   unit + value_at(NULL, first + n / 2 % 2 + n / 4 * 8,
+                                   (g + n % 2 * (HEAD_VECTORS / 2)) * VECTOR),
                    16);
         for (uint32_t m = 0; m < VECTOR; m++) {
             uint32_t a[4];

@@ -263,20 +263,17 @@ typedef struct attention_state {
     uint32_t visible[2];                  /* keys that the query may see */
 } attention_state;
 
-/* Loads 16 bytes of a row of a block's keys or values, from the ring or from the cache. rows_on and
-   vectors_on are constant multiples of eight, so that their addresses are constant offsets. */
-FLEET_DEVICE fleet_quad load_kv_vector(const kv_t *rows, uint32_t row, uint32_t vector,
-                                       const uint32_t rows_on, const uint32_t vectors_on)
+/* Loads 16 bytes of a row of a block's keys or values, from the ring or from the cache. at: of the lane; on: constant. */
+FLEET_DEVICE fleet_quad load_kv_vector(const kv_t *block, uint32_t at, const uint32_t on)
 {
-    rows += rows_on * MAX_HEAD_DIM + vectors_on * VECTOR;
-    return *(const fleet_quad *)(const void *)(rows + kv_block_at(row, vector * VECTOR));
+    block += on;
+    return *(const fleet_quad *)(const void *)(block + at);
 }
 
 /* Multiplies the keys of a block by the warp's queries. */
 FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uint32_t lane)
 {
-    const uint32_t row = lane / 4, vector = lane % 4;
-    const kv_t *query = q + row * QUERY_STRIDE + vector * VECTOR;
+    const kv_t *query = q + lane / 4 * QUERY_STRIDE + lane % 4 * VECTOR;
     fleet_quad key[HEAD_VECTORS / 4][2];
     float sum[4][FRAGMENT_SUMS]; /* four independent accumulators */
     memset(sum, 0, sizeof sum);
@@ -284,7 +281,7 @@ FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uin
     for (uint32_t i = 0; i < HEAD_VECTORS / 4; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++)
-            key[i][n] = load_kv_vector(keys, row, i % 2 * 4 + vector, n * 8, i / 2 * 8);
+            key[i][n] = load_kv_vector(keys, fragment_at(lane), key_at(NULL, n * 8, i * BLOCK_K));
     }
     UNROLLED
     for (uint32_t i = 0; i < HEAD_VECTORS / 4; i++) {
@@ -307,7 +304,7 @@ FLEET_DEVICE void score_block(float *score, const kv_t *q, const kv_t *keys, uin
 
 /* Applies softmax to the scores of the keys from `key` on, and accumulates weights times values. */
 FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint32_t key,
-                                   float scale, const kv_t *values, uint32_t lane)
+                                   float scale, const kv_t *block, uint32_t lane)
 {
     const uint32_t row = key + lane / 4, vector = lane / 4, first_key = lane % 4 * 2;
     const uint32_t ones[4] = {F16_ONES, F16_ONES, F16_ONES, F16_ONES};
@@ -318,8 +315,9 @@ FLEET_DEVICE void accumulate_block(attention_state *a, const float *score, uint3
     for (uint32_t i = 0; i < 4; i++) {
         UNROLLED
         for (uint32_t n = 0; n < 2; n++)
-            value[i * 2 + n] = load_kv_vector(values, first_key + i % 2, vector, i / 2 * 8,
-                                              n * (HEAD_VECTORS / 2));
+            value[i * 2 + n] =
+                load_kv_vector(block, value_at(NULL, first_key + i % 2, vector * VECTOR),
+                               (n * KV_BLOCK + i / 2 * 8) * VALUE_COLUMNS);
     }
     UNROLLED
     for (uint32_t n = 0; n < 2; n++) {
@@ -424,7 +422,7 @@ FLEET_DEVICE void attend_blocks(attention_state *a, const kv_t *pages, const kv_
         block = u < cached ? acquire_stage(from, first + u) : appended_block(pages, p, l, u);
         if (!block) break;
         score_block(score, q, block, lane);
-        accumulate_block(a, score, key + u * KV_BLOCK, scale, block + KV_BLOCK_VALUES / 2, lane);
+        accumulate_block(a, score, key + u * KV_BLOCK, scale, block, lane);
         if (u < cached) release_stage(from, query_sets);
     }
 }

@@ -5,21 +5,17 @@
 #include "../decoder.h"
 #include "fragments.h"
 
-/* A KV block is a page of a head: the keys of KV_BLOCK positions, row after row, then their values.
-   It is one stage of the weight pipeline. Steps append row by row, and memory is written in sectors
-   of 32 bytes: if the elements of a row were apart, each would cost a sector that is read, changed
-   and written. The 16-byte vectors of a row are permuted by the row's number, so that any eight
-   lanes that load together use different banks. Heads are padded to MAX_HEAD_DIM, so that loops
-   have constant bounds. */
+/* A KV block is a page of a head: the keys of KV_BLOCK positions, then their values. It is one stage of the weight pipeline.
+   Both are laid out as wgmma reads an operand from LDS: keys in atoms, as weights are (fragments.h); values in rows of 64
+   elements, whose 16-byte vectors are permuted by the row's number (PTX ISA: N-major with a swizzle of 128 bytes). So any
+   eight lanes of an mma.sync's warp load from different banks, too. Steps append row by row, and memory is written in
+   sectors of 32 bytes: each belongs to one row, since it would otherwise be read, changed and written. Heads are padded to
+   MAX_HEAD_DIM, so that loops have constant bounds. */
 #define HEAD_VECTORS (MAX_HEAD_DIM / VECTOR) /* of 16 bytes */
 #define HEAD_TILES (MAX_HEAD_DIM / TILE_N)
 #define KV_BLOCK_VALUES (2 * KV_BLOCK * MAX_HEAD_DIM) /* keys and values, in elements */
+#define VALUE_COLUMNS 64u                             /* of a row of values */
 
-/* Position in a block's keys, or in its values. */
-FLEET_HOST_DEVICE uint32_t kv_block_at(uint32_t row, uint32_t i)
-{
-    return row * MAX_HEAD_DIM + (i / VECTOR ^ (row & 6) ^ row % 2 * 4) * VECTOR + i % VECTOR;
-}
 FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 {
     FLEET_UNUSED(d);
@@ -29,11 +25,13 @@ FLEET_HOST_DEVICE uint32_t page_size(const decoder *d)
 FLEET_HOST_DEVICE uint32_t key_at(const decoder *d, uint32_t row, uint32_t i)
 {
     FLEET_UNUSED(d);
-    return kv_block_at(row, i);
+    return (row / VECTOR * (MAX_HEAD_DIM / BLOCK_K) + i / BLOCK_K) * ATOM + atom_at(row, i);
 }
 FLEET_HOST_DEVICE uint32_t value_at(const decoder *d, uint32_t row, uint32_t i)
 {
-    return key_at(d, row, i) + KV_BLOCK_VALUES / 2;
+    FLEET_UNUSED(d);
+    return KV_BLOCK_VALUES / 2 + (i / VALUE_COLUMNS * KV_BLOCK + row) * VALUE_COLUMNS +
+           (i % VALUE_COLUMNS / VECTOR ^ row % VECTOR) * VECTOR + i % VECTOR;
 }
 
 /* Keys are multiplied by queries as weights are by rows. In the other product, values are the

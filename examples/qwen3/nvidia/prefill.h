@@ -2,14 +2,18 @@
    (compute capability 9.0a). It leaves keys and values in the cache, and nothing else: the launch that decodes begins with
    the last token of each prompt.
 
-   A product is divided into tiles of PREFILL_TILE_ROWS rows by 256 or 128 columns. Two warpgroups multiply a tile, 64 rows
-   each, and keep its sums in registers; a producer warp copies rows and weights of PREFILL_K k's at a time into stages of
-   LDS, ahead of them and across tiles. Both are stored in atoms (fragments.h), so that eight rows or columns are one copy
-   of 1 KB.
+   Two warpgroups multiply what bulk copies have brought to stages of LDS, ahead of them and across tiles. There is no producer
+   warp, since with a third warpgroup threads would have too few registers. A copy takes the warp that issues it some 70
+   cycles, whatever its size. So copies are large, and all warps share them, when all have read what was there.
 
-   Attention takes blocks of queries: the rows of a block and the heads that share a KV head, together PREFILL_QUERIES. The
-   producer warp copies the KV blocks of the sequence, in order; each warp multiplies them by QUERY_SETS sets of
-   FRAGMENT_ROWS queries. Nothing is split, so sums are added in an order that depends on positions alone. */
+   A product is divided into tiles of PREFILL_TILE_ROWS rows by 64, 128 or 192 columns (prefill_width). A warpgroup has every
+   other block of 64 rows and keeps its sums in registers. The activations of these tasks are stored as their stages
+   (prefill_at).
+
+   Attention takes blocks of queries: the rows of a block and the heads that share a KV head, together PREFILL_QUERIES. A
+   warpgroup multiplies 64 of them by FLASH_KEYS keys at a time, applies a running softmax to the scores in registers, and
+   multiplies the weights by the values; the next keys' scores are computed in the same wait. Nothing is split, so sums are
+   added in an order that depends on positions alone. */
 #ifndef QWEN3_NVIDIA_PREFILL_H
 #define QWEN3_NVIDIA_PREFILL_H
 
@@ -18,317 +22,111 @@
 
 #define PREFILL_QUERIES 128u /* of a block of attention */
 #define PREFILL_ROWS 2048u   /* rows of a step, at most */
-#define PREFILL_TILE_ROWS 128u
-#define PREFILL_CONSUMERS 8u /* warps */
-#define PREFILL_PRODUCERS                                                                          \
-    4u /* warps: one issues a copy in 60 cycles, too slowly for tensor cores */
-#define PREFILL_WARPS (PREFILL_CONSUMERS + PREFILL_PRODUCERS)
+#define PREFILL_TILE_ROWS 256u
+#define PREFILL_WARPS 8u
 #define PREFILL_THREADS (PREFILL_WARPS * 32)
-#define PREFILL_K WGMMA_K                            /* k's of a stage */
-#define PREFILL_GROUP_BYTES (VECTOR * PREFILL_K * 2) /* eight rows or columns of a stage */
-#define PREFILL_LDS_OWN (4u << 10)                   /* arguments, mbarriers, alignment */
-#define PREFILL_LDS_BYTES ((192u << 10) + PREFILL_LDS_OWN)
-#define SQUARED_COLUMNS 128u /* columns whose squares are added up together */
+#define PREFILL_STAGES_BYTES (224u << 10)
+#define PREFILL_WEIGHTS_BYTES (96u << 10) /* of them for the weights of products */
+#define MBARS_BYTES 16u                   /* of a stage's mbarriers */
+#define PREFILL_MBARS 16u                 /* of all stages, at most */
+#define PREFILL_ARGS                                                                               \
+    (PREFILL_STAGES_BYTES + PREFILL_MBARS * MBARS_BYTES) /* where the task's arguments are */
+#define PREFILL_LDS_BYTES (PREFILL_STAGES_BYTES + 1024)
+typedef char prefill_args_fit[PREFILL_ARGS + sizeof(task_args) <= PREFILL_LDS_BYTES ? 1 : -1];
+#define SQUARED_COLUMNS 32u /* columns whose squares are added up together */
+
+/* A stage of rows has WGMMA_K k's of a tile's rows, one of weights WEIGHTS_K k's of its columns. */
+#define STAGE_ROW_BYTES (WGMMA_K * 2)
+#define WEIGHTS_K (2 * WGMMA_K)
+#define WEIGHTS_ROWS (WEIGHTS_K / WGMMA_K) /* stages of rows */
+
+/* Position of an activation: the stages of a tile of rows follow one another. */
+FLEET_HOST_DEVICE size_t prefill_at(uint32_t row, uint32_t k, uint32_t width)
+{
+    const uint32_t groups = PREFILL_TILE_ROWS / VECTOR;
+    const size_t stage = (size_t)(row / PREFILL_TILE_ROWS) * (width / WGMMA_K) + k / WGMMA_K;
+    return ((stage * groups + row / VECTOR % groups) * 2 + k / BLOCK_K % 2) * ATOM +
+           atom_at(row, k);
+}
 
 #if HAS_PREFILL
 
+/* Hidden from the compiler: otherwise it would compute what follows from them ahead of all tasks, and spill registers. */
+FLEET_DEVICE uint32_t own_lane(void)
+{
+    return opaque(fleet_lane());
+}
+FLEET_DEVICE uint32_t own_warp(void)
+{
+    return warp_uniform(opaque(fleet_wave_id()));
+}
+
 /* ---- stages ---- */
 
-/* A ring of stages in LDS; each thread keeps its own. full: the copies are complete; free: all consumers have read it. */
+/* A ring of stages in LDS. full: the copies of all warps are complete; free: all warps have read it. */
 typedef struct prefill_ring {
     uint32_t lds, mbars, stages, stage_bytes; /* addresses in LDS */
-    uint32_t stage, use;                      /* the next stage, and how often it was used before */
 } prefill_ring;
+/* A stage, and how often it was used before: where a warp reads, or where it copies to next. */
+typedef struct ring_place {
+    uint32_t stage, use;
+} ring_place;
 
-FLEET_DEVICE uint32_t ring_stage(const prefill_ring *r)
+FLEET_DEVICE uint32_t ring_stage(const prefill_ring *r, ring_place at)
 {
-    return r->lds + r->stage * r->stage_bytes;
+    return r->lds + at.stage * r->stage_bytes;
 }
-FLEET_DEVICE uint32_t ring_full(const prefill_ring *r)
+FLEET_DEVICE uint32_t ring_full(const prefill_ring *r, ring_place at)
 {
-    return r->mbars + r->stage * 16;
+    return r->mbars + at.stage * MBARS_BYTES;
 }
-FLEET_DEVICE uint32_t ring_free(const prefill_ring *r)
+FLEET_DEVICE uint32_t ring_free(const prefill_ring *r, ring_place at)
 {
-    return r->mbars + r->stage * 16 + 8;
+    return ring_full(r, at) + 8;
 }
-FLEET_DEVICE void ring_next(prefill_ring *r)
+FLEET_DEVICE void ring_next(const prefill_ring *r, ring_place *at)
 {
-    if (++r->stage == r->stages) r->stage = 0, r->use++;
+    if (++at->stage == r->stages) at->stage = 0, at->use++;
+}
+/* The warp may copy `bytes` to the stage when all warps have read what was there. Pair: their mbar_arrive_if. */
+FLEET_DEVICE void ring_await_free(const prefill_ring *r, ring_place to, uint32_t bytes)
+{
+    if (to.use) mbar_wait(ring_free(r, to), to.use - 1);
+    if (own_lane() == 0) mbar_expect(ring_full(r, to), bytes);
+    fleet_wave_barrier();
 }
 
-/* All threads of the block call these two together. */
-FLEET_DEVICE prefill_ring ring_open(const fleet_ctx *ctx, uint32_t offset, uint32_t stages,
-                                    uint32_t stage_bytes)
+/* All threads make a task's rings, and call rings_open. offset, first: where its stages are, and the number of the first
+   one's mbarriers; copiers: warps that copy a part of each stage. */
+FLEET_DEVICE prefill_ring ring_of(const fleet_ctx *ctx, uint32_t offset, uint32_t first,
+                                  uint32_t stages, uint32_t stage_bytes, uint32_t copiers)
 {
-    const uint32_t own = lds_address(ctx->lds) + ARGS_BYTES, aligned = (own + 1023) & ~1023u;
     prefill_ring r;
-    r.mbars = aligned, r.lds = aligned + 1024 + offset;
-    r.stages = stages, r.stage_bytes = stage_bytes, r.stage = r.use = 0;
+    r.lds = lds_address(ctx->lds) + offset;
+    r.mbars = lds_address(ctx->lds) + PREFILL_STAGES_BYTES + first * MBARS_BYTES;
+    r.stages = stages, r.stage_bytes = stage_bytes;
     if (ctx->thread < stages) {
-        mbar_init(r.mbars + ctx->thread * 16, 1);
-        mbar_init(r.mbars + ctx->thread * 16 + 8, PREFILL_CONSUMERS);
+        mbar_init(r.mbars + ctx->thread * MBARS_BYTES, copiers);
+        mbar_init(r.mbars + ctx->thread * MBARS_BYTES + 8, PREFILL_WARPS);
         mbar_fence_init();
     }
+    return r;
+}
+FLEET_DEVICE void rings_open(const fleet_ctx *ctx)
+{
     /* Orders what this thread has seen, that is the task's events, before its copies. */
     fence_proxy_async();
     fleet_barrier(ctx);
-    return r;
 }
+/* All threads call it, after a barrier, when all copies have been waited for. */
 FLEET_DEVICE void ring_close(const fleet_ctx *ctx, const prefill_ring *r)
 {
-    fleet_barrier(ctx); /* all copies have been waited for */
     if (ctx->thread < r->stages) {
-        mbar_inval(r->mbars + ctx->thread * 16);
-        mbar_inval(r->mbars + ctx->thread * 16 + 8);
+        mbar_inval(r->mbars + ctx->thread * MBARS_BYTES);
+        mbar_inval(r->mbars + ctx->thread * MBARS_BYTES + 8);
     }
 }
 
-/* ---- products ---- */
-
-/* The tiles of a product: tile t has rows t % across and columns t / across, so that workers that run at the same time
-   share weights. */
-typedef struct prefill_tiles {
-    uint32_t rows, across, tiles;
-} prefill_tiles;
-FLEET_DEVICE prefill_tiles prefill_tiles_of(const task_args *task, uint32_t rows, uint32_t width)
-{
-    prefill_tiles t;
-    t.rows = rows, t.across = ceil_div(rows, PREFILL_TILE_ROWS);
-    t.tiles = t.across * ceil_div(task->shape.n, width);
-    return t;
-}
-
-/* Where eight columns of weights begin, and how far the next stages of a panel are. */
-typedef struct column_group {
-    const bf16 *from;
-    uint32_t step; /* between inner_k k's */
-} column_group;
-FLEET_DEVICE column_group column_group_of(const task_args *task, uint32_t column)
-{
-    const uint32_t inner_k = task->inner_k, tiles = task->shape.n / TILE_N,
-                   panel_tiles = task->shape.tile_n / TILE_N;
-    const uint32_t tile = column / TILE_N, panel = tile / panel_tiles;
-    const uint32_t left = tiles - panel * panel_tiles;
-    /* only large-M layers have a narrower last panel */
-    const uint32_t own = inner_k == WGMMA_K && left < panel_tiles ? left : panel_tiles;
-    column_group g;
-    g.from = panel_weights(task, panel) + (tile - panel * panel_tiles) * inner_k * TILE_N +
-             column / VECTOR % 2 * (inner_k / BLOCK_K * ATOM);
-    g.step = own * inner_k * TILE_N;
-    return g;
-}
-
-/* A producer warp's part of a tile: every fourth copy of each stage; width: columns, a constant. */
-FLEET_DEVICE void produce_tile(const task_args *task, prefill_ring *r, uint32_t row,
-                               uint32_t column, const uint32_t width)
-{
-    const uint32_t lane = fleet_lane(), k = task->shape.k, inner_k = task->inner_k;
-    const uint32_t producer = fleet_wave_id() - PREFILL_CONSUMERS,
-                   mine = lane % PREFILL_PRODUCERS == producer;
-    const uint32_t per_stage = inner_k / PREFILL_K; /* a power of two */
-    const uint32_t groups = width / VECTOR, last = task->shape.n - VECTOR;
-    const act_t *rows = task->x + (size_t)(row / VECTOR + lane % 16) * (k / BLOCK_K) * ATOM;
-    column_group g;
-    uint32_t within = 0;
-    {
-        const uint32_t own = column + lane % groups * VECTOR;
-        g = column_group_of(task, own < last ? own : last);
-    }
-    ROLLED
-    for (uint32_t at = 0; at < k; at += PREFILL_K, ring_next(r)) {
-        const uint32_t to = ring_stage(r);
-        /* Pair: the consumers' mbar_arrive_if after they have read the stage. */
-        if (r->use) mbar_wait(ring_free(r), r->use - 1);
-        if (lane == 0 && producer == 0) mbar_expect(ring_full(r), r->stage_bytes);
-        fleet_wave_barrier();
-        if (lane < 16 && mine)
-            copy_bulk(to + lane * PREFILL_GROUP_BYTES, rows, PREFILL_GROUP_BYTES, ring_full(r));
-        if (lane < groups && mine)
-            copy_bulk(to + (16 + lane) * PREFILL_GROUP_BYTES, g.from + within * (2 * ATOM),
-                      PREFILL_GROUP_BYTES, ring_full(r));
-        rows += 2 * ATOM;
-        if (++within == per_stage) within = 0, g.from += g.step;
-    }
-}
-
-FLEET_DEVICE void consume_tile(const task_args *task, prefill_ring *r, float *sum,
-                               const uint32_t width)
-{
-    const uint32_t warpgroup = warp_uniform(fleet_wave_id() / 4);
-    uint32_t used = 0;
-    UNROLLED
-    for (uint32_t i = 0; i < width / 2; i++) sum[i] = 0;
-    ROLLED
-    for (uint32_t at = 0; at < task->shape.k; at += PREFILL_K, ring_next(r)) {
-        const uint32_t stage = ring_stage(r);
-        const wgmma_desc rows =
-            wgmma_desc_of(stage + warpgroup * 8 * PREFILL_GROUP_BYTES, PREFILL_GROUP_BYTES);
-        const wgmma_desc columns =
-            wgmma_desc_of(stage + 16 * PREFILL_GROUP_BYTES, PREFILL_GROUP_BYTES);
-        mbar_wait(ring_full(r), r->use); /* pair: the copies of the stage, which complete it */
-        wgmma_fence();
-        if (width == 256)
-            wgmma_m64n256k64(sum, rows, columns);
-        else
-            wgmma_m64n128k64(sum, rows, columns);
-        wgmma_commit();
-        wgmma_wait_but_last();
-        mbar_arrive_if(used, used != 0); /* the previous stage was read. Pair: produce_tile */
-        used = ring_free(r);
-    }
-    wgmma_wait_all();
-    mbar_arrive_if(used, 1);
-}
-
-/* A lane has sums of two rows, eight apart: sum[j * 4 + h * 2 + c] is row 8 h, column 8 j + c from its first ones. */
-FLEET_DEVICE void prefill_scales(const task_args *task, float *scale, uint32_t row, uint32_t rows)
-{
-    const uint32_t parts = ceil_div(task->d.hidden, SQUARED_COLUMNS);
-    UNROLLED
-    for (uint32_t h = 0; h < 2; h++) {
-        const uint32_t r = row + h * 8;
-        float sum = 0;
-        if (task->rmsnorm && r < rows)
-            for (uint32_t i = fleet_lane() % 4; i < parts; i += 4)
-                sum += task->d.squares[(size_t)r * parts + i];
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
-        scale[h] = task->rmsnorm ? fast_rsqrt(sum / (float)task->d.hidden + task->d.eps) : 1;
-    }
-}
-
-FLEET_DEVICE void store_act_pair(act_t *to, float first, float second)
-{
-    *(uint32_t *)(void *)to = act_of_float(first) | (uint32_t)act_of_float(second) << 16;
-}
-
-/* Adds some of a lane's sums of a row to the residual stream, from group `first` of eight columns on; returns their
-   squares. All loads are issued before the first store, since the compiler would not move one across the other. */
-#define LOADED 8u
-FLEET_DEVICE float add_residual(const task_args *task, const float *sum, float *to, uint32_t row,
-                                uint32_t column, uint32_t first, uint32_t is_row)
-{
-    const decoder *d = &task->d;
-    vec2 h[LOADED], norm[LOADED];
-    float squares = 0;
-    UNROLLED
-    for (uint32_t i = 0; i < LOADED; i++) {
-        const uint32_t c = column + (first + i) * 8;
-        h[i].value[0] = h[i].value[1] = 0, norm[i] = h[i];
-        if (!is_row || c >= d->hidden) continue;
-        h[i] = load_vec2(to + (first + i) * 8), norm[i] = load_vec2(task->norm + c);
-    }
-    UNROLLED
-    for (uint32_t i = 0; i < LOADED; i++) {
-        const uint32_t c = column + (first + i) * 8;
-        const float a = h[i].value[0] + sum[i * 4], b = h[i].value[1] + sum[i * 4 + 1];
-        if (!is_row || c >= d->hidden) continue;
-        store_vec2(to + (first + i) * 8, a, b);
-        store_act_pair(d->x + act_at(row, c, d->hidden), a * norm[i].value[0],
-                       b * norm[i].value[1]);
-        squares += a * a + b * b;
-    }
-    return squares;
-}
-
-/* row, column: the lane's first ones. */
-FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sum, const float *scale,
-                                   uint32_t row, uint32_t column, uint32_t rows,
-                                   const uint32_t width)
-{
-    const decoder *d = &task->d;
-    UNROLLED
-    for (uint32_t h = 0; h < 2; h++) {
-        const uint32_t r = row + h * 8;
-        const uint32_t is_row = r < rows;
-        if (task->epilogue == EPILOGUE_SILU) {
-            UNROLLED
-            for (uint32_t j = 0; j < width / 8; j += 2) {
-                const uint32_t c = (column - column % TILE_N) / 2 + j * 4 + column % TILE_N;
-                const float *gate = sum + j * 4 + h * 2, *up = gate + 4;
-                float value[2];
-                UNROLLED
-                for (uint32_t i = 0; i < 2; i++) {
-                    const float x = gate[i] * scale[h];
-                    value[i] = fast_ratio(x, 1 + fast_exp(-x)) * (up[i] * scale[h]);
-                }
-                if (is_row && c < task->columns)
-                    store_act_pair(task->acts + act_at(r, c, task->columns), value[0], value[1]);
-            }
-        } else if (task->epilogue == EPILOGUE_STORE) {
-            float *to = task->floats + (size_t)r * task->columns + column;
-            UNROLLED
-            for (uint32_t j = 0; j < width / 8; j++)
-                if (is_row && column + j * 8 < task->columns)
-                    store_vec2(to + j * 8, sum[j * 4 + h * 2] * scale[h],
-                               sum[j * 4 + h * 2 + 1] * scale[h]);
-        } else {
-            float *to = d->h + (size_t)r * d->hidden + column;
-            UNROLLED
-            for (uint32_t part = 0; part < width / SQUARED_COLUMNS; part++) {
-                float squares = 0;
-                UNROLLED
-                for (uint32_t i = 0; i < SQUARED_COLUMNS / 8; i += LOADED)
-                    squares +=
-                        add_residual(task, sum + (part * (SQUARED_COLUMNS / 8) + i) * 4 + h * 2, to,
-                                     r, column, part * (SQUARED_COLUMNS / 8) + i, is_row);
-                squares += shuffle_xor(squares, 1);
-                squares += shuffle_xor(squares, 2);
-                if (is_row && fleet_lane() % 4 == 0 &&
-                    column - column % 8 + part * SQUARED_COLUMNS < d->hidden)
-                    d->squares[(size_t)r * ceil_div(d->hidden, SQUARED_COLUMNS) +
-                               column / SQUARED_COLUMNS + part] = squares;
-            }
-        }
-    }
-}
-
-FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t rows,
-                                  const uint32_t width)
-{
-    const prefill_tiles t = prefill_tiles_of(task, rows, width);
-    const uint32_t stage_bytes = (16 + width / VECTOR) * PREFILL_GROUP_BYTES;
-    const uint32_t workers = ctx->tile_num * ctx->slices, wave = warp_uniform(fleet_wave_id());
-    prefill_ring r =
-        ring_open(ctx, 0, (PREFILL_LDS_BYTES - PREFILL_LDS_OWN) / stage_bytes, stage_bytes);
-    for (uint32_t i = ctx->slice + ctx->tile_index * ctx->slices; i < t.tiles; i += workers) {
-        const uint32_t row = i % t.across * PREFILL_TILE_ROWS, column = i / t.across * width;
-        if (wave >= PREFILL_CONSUMERS) {
-            produce_tile(task, &r, row, column, width);
-        } else {
-            const uint32_t own_row = row + wave * 16 + fleet_lane() / 4;
-            float sum[128], scale[2];
-            prefill_scales(task, scale, own_row, rows);
-            consume_tile(task, &r, sum, width);
-            prefill_epilogue(task, sum, scale, own_row, column + fleet_lane() % 4 * 2, rows, width);
-        }
-    }
-    ring_close(ctx, &r);
-}
-
-/* Tiles of 128 columns where there are too few of 256 to keep all workers busy. */
-FLEET_DEVICE uint32_t prefill_width(const task_args *task, uint32_t rows, uint32_t workers)
-{
-    const uint32_t wide = prefill_tiles_of(task, rows, 256).tiles,
-                   narrow = prefill_tiles_of(task, rows, 128).tiles;
-    /* A narrow tile takes more than half as long, since it reads its rows again. */
-    return ceil_div(wide, workers) * 8 <= ceil_div(narrow, workers) * 5 ? 256 : 128;
-}
-
-/* Copies the task's arguments to LDS, where all threads read them. */
-FLEET_DEVICE const task_args *prefill_args(const fleet_ctx *ctx, const task_args *args)
-{
-    fleet_quad *own = (fleet_quad *)ctx->lds;
-    for (uint32_t i = ctx->thread; i < sizeof *args / 16; i += ctx->threads)
-        own[i] = ((const fleet_quad *)(const void *)args)[i];
-    fleet_barrier(ctx);
-    return (const task_args *)ctx->lds;
-}
-FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const decoder *d)
-{
-    return d->prefill + ctx->step;
-}
 FLEET_DEVICE uint32_t prefill_worker(const fleet_ctx *ctx)
 {
     return ctx->slice + ctx->tile_index * ctx->slices;
@@ -338,29 +136,366 @@ FLEET_DEVICE uint32_t prefill_workers(const fleet_ctx *ctx)
     return ctx->tile_num * ctx->slices;
 }
 
+/* ---- products ---- */
+
+/* The tiles of a product: tile t has rows t % across and columns t / across, so that workers that run at the same time
+   share weights. */
+typedef struct prefill_tiles {
+    uint32_t across, tiles;
+} prefill_tiles;
+FLEET_DEVICE prefill_tiles prefill_tiles_of(const task_args *task, uint32_t rows, uint32_t width)
+{
+    prefill_tiles t;
+    t.across = ceil_div(rows, PREFILL_TILE_ROWS);
+    t.tiles = t.across * ceil_div(task->shape.n, width);
+    return t;
+}
+
+/* Where the weights of a tile of TILE_N columns begin, and how far the next inner_k k's are. */
+typedef struct tile_weights {
+    const bf16 *from;
+    uint32_t step;
+} tile_weights;
+FLEET_DEVICE tile_weights tile_weights_of(const task_args *task, uint32_t tile)
+{
+    const uint32_t inner_k = task->inner_k, tiles = task->shape.n / TILE_N,
+                   panel_tiles = task->shape.tile_n / TILE_N;
+    const uint32_t panel = tile / panel_tiles, left = tiles - panel * panel_tiles;
+    /* only large-M layers have a narrower last panel */
+    const uint32_t own = inner_k == WGMMA_K && left < panel_tiles ? left : panel_tiles;
+    tile_weights w;
+    w.from = panel_weights(task, panel) + (tile - panel * panel_tiles) * inner_k * TILE_N;
+    w.step = own * inner_k * TILE_N;
+    return w;
+}
+typedef char
+    a_stage_has_whole_blocks[K_ALIGN % WEIGHTS_K == 0 && WEIGHTS_K % WGMMA_K == 0 ? 1 : -1];
+
+/* The next stages to be copied, of the worker's tiles one after the other. */
+typedef struct rows_copies {
+    const act_t *from;
+    uint32_t bytes, tile, left; /* left: stages of the tile */
+    uint32_t turn;              /* the warp that copies */
+    ring_place at;
+} rows_copies;
+typedef struct weights_copies {
+    const bf16 *from;          /* of a lane */
+    uint32_t next, after_next; /* how far the next stage is, and from there the one after it */
+    uint32_t tile, left;
+    ring_place at;
+} weights_copies;
+
+FLEET_DEVICE void copy_rows(rows_copies *c, const task_args *task, const prefill_tiles *t,
+                            const prefill_ring *r, uint32_t rows, uint32_t workers)
+{
+    if (c->tile >= t->tiles) return;
+    if (!c->left) {
+        const uint32_t row = c->tile % t->across * PREFILL_TILE_ROWS, left = rows - row;
+        c->from = task->x + (size_t)row * task->shape.k, c->left = task->shape.k / WGMMA_K;
+        c->bytes =
+            (left < PREFILL_TILE_ROWS ? ceil_div(left, VECTOR) * VECTOR : PREFILL_TILE_ROWS) *
+            STAGE_ROW_BYTES;
+    }
+    if (own_warp() == c->turn) {
+        ring_await_free(r, c->at, c->bytes);
+        if (own_lane() == 0)
+            copy_bulk(ring_stage(r, c->at), c->from, c->bytes, ring_full(r, c->at));
+    }
+    ring_next(r, &c->at);
+    c->from += PREFILL_TILE_ROWS * WGMMA_K, c->turn = (c->turn + 1) % PREFILL_WARPS;
+    if (!--c->left) c->tile += workers;
+}
+/* A copy has eight columns, or in the layout for large M WGMMA_K k's of TILE_N columns. Lanes of all warps make one each.
+   Panels are padded with zeros to K_ALIGN k's. */
+#define WEIGHTS_COPY (VECTOR * WEIGHTS_K) /* weights of a copy */
+FLEET_DEVICE void copy_weights(weights_copies *c, const task_args *task, const prefill_tiles *t,
+                               const prefill_ring *r, uint32_t workers, const uint32_t width)
+{
+    const uint32_t is_large_m = task->inner_k == WGMMA_K, lanes = width / VECTOR / PREFILL_WARPS;
+    const uint32_t lane = own_lane(), copy = own_warp() + lane % lanes * PREFILL_WARPS;
+    const uint32_t tile = copy / 2, half = copy % 2;
+    const uint32_t to =
+        is_large_m ? half * width * WGMMA_K + tile * WEIGHTS_COPY : copy * WEIGHTS_COPY;
+    uint32_t next;
+    if (c->tile >= t->tiles) return;
+    if (!c->left) {
+        const uint32_t own = c->tile / t->across * (width / TILE_N) + tile,
+                       last = task->shape.n / TILE_N - 1;
+        const tile_weights w = tile_weights_of(task, own < last ? own : last);
+        c->from = w.from + half * (is_large_m ? w.step : STAGE_HALF);
+        c->next = is_large_m ? 2 * w.step : WEIGHTS_COPY;
+        c->after_next = is_large_m ? c->next : w.step - WEIGHTS_COPY;
+        c->left = ceil_div(task->shape.k, WEIGHTS_K);
+    }
+    ring_await_free(r, c->at, lanes * WEIGHTS_COPY * 2);
+    if (lane < lanes)
+        copy_bulk(ring_stage(r, c->at) + to * 2, c->from, WEIGHTS_COPY * 2, ring_full(r, c->at));
+    ring_next(r, &c->at);
+    c->from += c->next;
+    next = c->next, c->next = c->after_next, c->after_next = next;
+    if (!--c->left) c->tile += workers;
+}
+
+FLEET_DEVICE void prefill_multiply(float *sum, wgmma_desc rows, wgmma_desc columns,
+                                   const uint32_t width)
+{
+    if (width == 192)
+        wgmma_m64n192k64(sum, rows, columns);
+    else if (width == 128)
+        wgmma_m64n128k64(sum, rows, columns);
+    else
+        wgmma_m64n64k64(sum, rows, columns);
+}
+
+/* A lane has sums of two rows of each block, eight apart: sum[j * 4 + h * 2 + c] is row 8 h, column 8 j + c from its first
+   ones. This is the row of its n-th scale. */
+FLEET_DEVICE uint32_t scaled_row(uint32_t row, uint32_t n)
+{
+    return row + n / 2 * 128 + n % 2 * 8;
+}
+#define SQUARES_LOADED 4u /* of each row at a time, so that latencies overlap */
+FLEET_DEVICE void prefill_scales(const task_args *task, float *scale, uint32_t row, uint32_t rows,
+                                 const uint32_t blocks)
+{
+    const uint32_t parts = task->d.hidden / SQUARED_COLUMNS;
+    UNROLLED
+    for (uint32_t n = 0; n < 2 * blocks; n++) scale[n] = 0;
+    ROLLED
+    for (uint32_t first = 0; task->rmsnorm && first < parts; first += 4 * SQUARES_LOADED) {
+        UNROLLED
+        for (uint32_t n = 0; n < 2 * blocks; n++) {
+            UNROLLED
+            for (uint32_t j = 0; j < SQUARES_LOADED; j++) {
+                const uint32_t r = scaled_row(row, n), i = first + j * 4 + own_lane() % 4;
+                scale[n] += r < rows && i < parts ? task->d.squares[(size_t)r * parts + i] : 0;
+            }
+        }
+    }
+    UNROLLED
+    for (uint32_t n = 0; n < 2 * blocks; n++) {
+        scale[n] += shuffle_xor(scale[n], 1);
+        scale[n] += shuffle_xor(scale[n], 2);
+        scale[n] = task->rmsnorm ? fast_rsqrt(scale[n] / (float)task->d.hidden + task->d.eps) : 1;
+    }
+}
+
+FLEET_DEVICE void store_act_pair(act_t *to, float first, float second)
+{
+    *(uint32_t *)(void *)to = act_of_float(first) | (uint32_t)act_of_float(second) << 16;
+}
+
+/* Wider tiles have no registers for it. */
+#define RESIDUAL_COLUMNS 128u
+/* Adds a lane's sums of row r to the residual stream, and stores the next product's input and the sums of squares. The loads
+   of the row are issued before its first store, since the compiler would not move one across the other. */
+FLEET_DEVICE void add_residual(const task_args *task, const float *sum, uint32_t r, uint32_t column,
+                               uint32_t is_row, const uint32_t width)
+{
+    const decoder *d = &task->d;
+    float *to = d->h + (size_t)r * d->hidden + column;
+    vec2 h[RESIDUAL_COLUMNS / 8];
+    UNROLLED
+    for (uint32_t j = 0; j < width / 8; j++) {
+        h[j].value[0] = h[j].value[1] = 0;
+        if (is_row && column + j * 8 < d->hidden) h[j] = load_vec2(to + j * 8);
+    }
+    UNROLLED
+    for (uint32_t first = 0; first < width / 8; first += SQUARED_COLUMNS / 8) {
+        const uint32_t c = column + first * 8, is_there = is_row && c < d->hidden;
+        vec2 norm[SQUARED_COLUMNS / 8];
+        float squares = 0;
+        UNROLLED
+        for (uint32_t j = 0; j < SQUARED_COLUMNS / 8; j++)
+            if (is_there) norm[j] = load_vec2(task->norm + c + j * 8);
+        UNROLLED
+        for (uint32_t j = 0; j < SQUARED_COLUMNS / 8; j++) {
+            const uint32_t i = first + j;
+            const float a = h[i].value[0] + sum[i * 4], b = h[i].value[1] + sum[i * 4 + 1];
+            squares += a * a + b * b;
+            if (!is_there) continue;
+            store_vec2(to + i * 8, a, b);
+            store_act_pair(d->x + prefill_at(r, c + j * 8, d->hidden), a * norm[j].value[0],
+                           b * norm[j].value[1]);
+        }
+        squares += shuffle_xor(squares, 1);
+        squares += shuffle_xor(squares, 2);
+        if (is_there && own_lane() % 4 == 0)
+            d->squares[((size_t)r * d->hidden + c) / SQUARED_COLUMNS] = squares;
+    }
+}
+
+/* row, column: the lane's first ones. */
+FLEET_DEVICE void prefill_epilogue(const task_args *task, const float *sums, const float *scale,
+                                   uint32_t row, uint32_t column, uint32_t rows,
+                                   const uint32_t blocks, const uint32_t width)
+{
+    UNROLLED
+    for (uint32_t n = 0; n < 2 * blocks; n++) {
+        const float *sum = sums + n / 2 * (width / 2) + n % 2 * 2;
+        const uint32_t r = scaled_row(row, n), is_row = r < rows;
+        if (task->epilogue == EPILOGUE_SILU) {
+            UNROLLED
+            for (uint32_t j = 0; j < width / 8; j += 2) {
+                const uint32_t c = (column - column % TILE_N) / 2 + j * 4 + column % TILE_N;
+                float value[2];
+                UNROLLED
+                for (uint32_t i = 0; i < 2; i++) {
+                    const float x = sum[j * 4 + i] * scale[n], up = sum[j * 4 + 4 + i] * scale[n];
+                    value[i] = fast_ratio(x, 1 + fast_exp(-x)) * up;
+                }
+                if (is_row && c < task->columns)
+                    store_act_pair(task->acts + prefill_at(r, c, task->columns), value[0],
+                                   value[1]);
+            }
+        } else if (task->epilogue == EPILOGUE_STORE) {
+            float *to = task->floats + (size_t)r * task->columns + column;
+            UNROLLED
+            for (uint32_t j = 0; j < width / 8; j++)
+                if (is_row && column + j * 8 < task->columns)
+                    store_vec2(to + j * 8, sum[j * 4] * scale[n], sum[j * 4 + 1] * scale[n]);
+        } else if (width <= RESIDUAL_COLUMNS) {
+            add_residual(task, sum, r, column, is_row, width);
+        }
+    }
+}
+
+/* blocks: of 64 rows that a warpgroup has, every other one of the tile; width: columns. Both are constants. Blocks that do
+   not exist are multiplied too; their sums are ignored. */
+FLEET_DEVICE void prefill_product(const fleet_ctx *ctx, const task_args *task, uint32_t rows,
+                                  const uint32_t blocks, const uint32_t width)
+{
+    const uint32_t w_bytes = width * WEIGHTS_K * 2, w_stages = PREFILL_WEIGHTS_BYTES / w_bytes;
+    const uint32_t x_bytes = blocks * 128 * STAGE_ROW_BYTES,
+                   x_stages = (PREFILL_STAGES_BYTES - PREFILL_WEIGHTS_BYTES) / x_bytes;
+    const prefill_tiles t = prefill_tiles_of(task, rows, width);
+    const prefill_ring w = ring_of(ctx, 0, 0, w_stages, w_bytes, PREFILL_WARPS),
+                       x = ring_of(ctx, PREFILL_WEIGHTS_BYTES, w_stages, x_stages, x_bytes, 1);
+    const uint32_t warp = own_warp(), workers = prefill_workers(ctx);
+    const uint32_t is_large_m = task->inner_k == WGMMA_K;
+    /* Bytes between groups of eight columns of a stage, and between its WGMMA_K k's. */
+    const uint32_t stride = (is_large_m ? WGMMA_K : WEIGHTS_K) * VECTOR * 2;
+    const uint32_t sub_bytes = (is_large_m ? width : VECTOR) * STAGE_ROW_BYTES;
+    uint32_t scaled = UINT32_MAX; /* the row of the tile that `scale` is of */
+    float scale[4];
+    ring_place x_at = {0, 0}, w_at = {0, 0};
+    rows_copies xc;
+    weights_copies wc;
+    memset(&xc, 0, sizeof xc);
+    memset(&wc, 0, sizeof wc);
+    xc.tile = wc.tile = prefill_worker(ctx);
+    rings_open(ctx);
+    for (uint32_t i = 0; i + 1 < w_stages; i++) copy_weights(&wc, task, &t, &w, workers, width);
+    for (uint32_t i = 0; i + 1 < x_stages; i++) copy_rows(&xc, task, &t, &x, rows, workers);
+    for (uint32_t i = prefill_worker(ctx); i < t.tiles; i += workers) {
+        const uint32_t row = i % t.across * PREFILL_TILE_ROWS, column = i / t.across * width;
+        const uint32_t own_row = row + warp / 4 * 64 + warp % 4 * 16 + own_lane() / 4;
+        uint32_t used_x = 0, used_w = 0;
+        float sum[192];
+        if (row != scaled) prefill_scales(task, scale, own_row, rows, blocks);
+        scaled = row;
+        UNROLLED
+        for (uint32_t j = 0; j < blocks * width / 2; j++) sum[j] = 0;
+        ROLLED
+        for (uint32_t k = 0; k < task->shape.k; k += WGMMA_K, ring_next(&x, &x_at)) {
+            const uint32_t sub = k % WEIGHTS_K / WGMMA_K, stage = ring_stage(&x, x_at);
+            const wgmma_desc columns =
+                wgmma_desc_of(ring_stage(&w, w_at) + sub * sub_bytes, stride);
+            if (!sub)
+                mbar_wait(ring_full(&w, w_at), w_at.use); /* pair: the copies, which complete it */
+            mbar_wait(ring_full(&x, x_at), x_at.use);     /* pair: as above */
+            wgmma_fence();
+            UNROLLED
+            for (uint32_t b = 0; b < blocks; b++)
+                prefill_multiply(sum + b * (width / 2),
+                                 wgmma_desc_of(stage + (b * 2 + warp / 4) * 64 * STAGE_ROW_BYTES,
+                                               VECTOR * STAGE_ROW_BYTES),
+                                 columns, width);
+            wgmma_commit();
+            wgmma_wait_but_last();
+            /* The stages before were read. Pair: ring_await_free. */
+            mbar_arrive_if(used_x, used_x != 0);
+            mbar_arrive_if(used_w, used_w != 0);
+            used_x = ring_free(&x, x_at), used_w = 0;
+            copy_rows(&xc, task, &t, &x, rows, workers);
+            if (!sub) copy_weights(&wc, task, &t, &w, workers, width);
+            if (sub + 1 == WEIGHTS_ROWS || k + WGMMA_K == task->shape.k) {
+                used_w = ring_free(&w, w_at);
+                ring_next(&w, &w_at);
+            }
+        }
+        wgmma_wait_all();
+        mbar_arrive_if(used_x, 1);
+        mbar_arrive_if(used_w, 1);
+        prefill_epilogue(task, sum, scale, own_row, column + own_lane() % 4 * 2, rows, blocks,
+                         width);
+    }
+    fleet_barrier(ctx);
+    ring_close(ctx, &x);
+    ring_close(ctx, &w);
+}
+
+/* The width of tiles, in columns. What takes time is to bring rows and weights from L2: the sum of all tiles', or the busiest
+   worker's, which alone would have twice its share. */
+FLEET_DEVICE uint32_t prefill_width(const task_args *task, uint32_t rows, uint32_t workers)
+{
+    const uint32_t most =
+        rows > PREFILL_TILE_ROWS / 2 && task->epilogue != EPILOGUE_RESIDUAL ? 192 : 128;
+    const uint32_t tile_rows = rows < PREFILL_TILE_ROWS ? rows : PREFILL_TILE_ROWS;
+    uint32_t best = 64, least = UINT32_MAX;
+    for (uint32_t width = 64; width <= most; width += 64) {
+        const uint32_t tiles = prefill_tiles_of(task, rows, width).tiles,
+                       turns = ceil_div(tiles, workers) * workers;
+        const uint32_t time = (turns > 2 * tiles ? turns : 2 * tiles) * (tile_rows + width);
+        if (time < least) least = time, best = width;
+    }
+    return best;
+}
+
+/* Copies the task's arguments to LDS, where all threads read them. */
+FLEET_DEVICE const task_args *prefill_args(const fleet_ctx *ctx, const task_args *args)
+{
+    fleet_quad *own = (fleet_quad *)(void *)((char *)ctx->lds + PREFILL_ARGS);
+    for (uint32_t i = ctx->thread; i < sizeof *args / 16; i += ctx->threads)
+        own[i] = ((const fleet_quad *)(const void *)args)[i];
+    fleet_barrier(ctx);
+    return (const task_args *)(const void *)own;
+}
+FLEET_DEVICE const prefill_step *prefill_step_of(const fleet_ctx *ctx, const decoder *d)
+{
+    return d->prefill + ctx->step;
+}
 FLEET_TILE(prefill_linear, task_args)
 {
     const task_args *task = prefill_args(&ctx, args);
-    const uint32_t rows = prefill_step_of(&ctx, &task->d)->rows;
-    FLEET_UNUSED(at);
+    const uint32_t rows = prefill_step_of(&ctx, &task->d)->rows,
+                   is_small = rows <= PREFILL_TILE_ROWS / 2;
     /* not tile_num, in which chiplets may differ: all workers must choose the same */
-    if (prefill_width(task, rows, task->d.chiplets * task->d.workers) == 256)
-        prefill_product(&ctx, task, rows, 256);
+    const uint32_t width = prefill_width(task, rows, task->d.chiplets * task->d.workers);
+    FLEET_UNUSED(at);
+    if (is_small && width == 64)
+        prefill_product(&ctx, task, rows, 1, 64);
+    else if (is_small)
+        prefill_product(&ctx, task, rows, 1, 128);
+    else if (width == 64)
+        prefill_product(&ctx, task, rows, 2, 64);
+    else if (width == 128)
+        prefill_product(&ctx, task, rows, 2, 128);
     else
-        prefill_product(&ctx, task, rows, 128);
+        prefill_product(&ctx, task, rows, 2, 192);
     return FLEET_OK;
 }
 
-/* A warp embeds SQUARED_COLUMNS columns of a row. */
+/* A warp embeds EMBEDDED columns of a row. */
+#define EMBEDDED 128u
 FLEET_TILE(prefill_embed, task_args)
 {
     const decoder *d = &args->d;
     const prefill_step *step = prefill_step_of(&ctx, d);
-    const uint32_t parts = ceil_div(d->hidden, SQUARED_COLUMNS);
+    const uint32_t parts = ceil_div(d->hidden, EMBEDDED);
     FLEET_UNUSED(at);
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + fleet_wave_id();
-         i < step->rows * parts; i += prefill_workers(&ctx) * PREFILL_WARPS) {
-        const uint32_t r = i / parts, c = i % parts * SQUARED_COLUMNS + fleet_lane() * 4;
+    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + own_warp(); i < step->rows * parts;
+         i += prefill_workers(&ctx) * PREFILL_WARPS) {
+        const uint32_t r = i / parts, c = i % parts * EMBEDDED + own_lane() * 4;
         const token_row *row = d->prefill_rows + step->first + r;
         float squares = 0;
         if (c < d->hidden) {
@@ -372,43 +507,64 @@ FLEET_TILE(prefill_embed, task_args)
                 squares += h.value[j] * h.value[j];
             }
             store_vec4(d->h + (size_t)r * d->hidden + c, h);
-            store_acts(d->x + act_at(r, c, d->hidden), 0, next);
+            store_acts(d->x + prefill_at(r, c, d->hidden), 0, next);
         }
-        squares = wave_sum(squares);
-        if (fleet_lane() == 0) d->squares[i] = squares;
+        UNROLLED
+        for (uint32_t bit = 1; bit < SQUARED_COLUMNS / 4; bit *= 2)
+            squares += shuffle_xor(squares, bit);
+        if (c % SQUARED_COLUMNS == 0 && c < d->hidden)
+            d->squares[((size_t)r * d->hidden + c) / SQUARED_COLUMNS] = squares;
     }
     return FLEET_OK;
 }
 
-/* A warp applies norm and RoPE to a head. Queries replace themselves as f16; keys and values go to their page. */
+/* A warp applies norm and RoPE to HEADS_LOADED heads at a time, so that latencies overlap. Queries replace themselves as f16;
+   keys and values go to their page. */
+#define HEADS_LOADED 4u
 FLEET_TILE(prefill_heads, task_args)
 {
-    const decoder *d = &args->d;
+    /* Copies in registers: the compiler would load again what a store might have changed. */
+    const decoder copy = args->d, *const d = &copy;
+    const float *const k_norm = args->k_norm, *const q_norm = args->q_norm;
+    kv_t *const cache = args->cache;
     const prefill_step *step = prefill_step_of(&ctx, d);
     const uint32_t heads = d->heads + d->kv_heads, dim = d->head_dim, half = dim / 2;
-    const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, j = 2 * fleet_lane();
+    const uint32_t width = (d->heads + 2 * d->kv_heads) * dim, j = 2 * own_lane();
+    const uint32_t all = step->rows * heads, mine = j < half ? j : 0;
     FLEET_UNUSED(at);
-    for (uint32_t i = prefill_worker(&ctx) * PREFILL_WARPS + fleet_wave_id();
-         i < step->rows * heads; i += prefill_workers(&ctx) * PREFILL_WARPS) {
-        const uint32_t r = i / heads, head = i - r * heads, is_key = head >= d->heads;
-        const token_row *row = d->prefill_rows + step->first + r;
-        const uint32_t position = (uint32_t)row->position;
-        float *from = d->qkv + (size_t)r * width + head * dim;
-        const roped_head t = rmsnorm_rope(d, from, is_key ? args->k_norm : args->q_norm, position);
-        if (j >= half) continue;
-        if (is_key) {
-            kv_t *page = kv_page(d, args->cache, head - d->heads, row->page);
-            const uint32_t own = position % PAGE_TOKENS;
-            const vec2 low = load_vec2(from + d->kv_heads * dim + j),
-                       high = load_vec2(from + d->kv_heads * dim + half + j);
-            store_kv2(page + key_at(d, own, j), t.low[0], t.low[1]);
-            store_kv2(page + key_at(d, own, j + half), t.high[0], t.high[1]);
-            store_kv2(page + value_at(d, own, j), low.value[0], low.value[1]);
-            store_kv2(page + value_at(d, own, j + half), high.value[0], high.value[1]);
-        } else {
-            kv_t *to = (kv_t *)(void *)from;
-            store_kv2(to + j, t.low[0], t.low[1]);
-            store_kv2(to + j + half, t.high[0], t.high[1]);
+    for (uint32_t first = (prefill_worker(&ctx) * PREFILL_WARPS + own_warp()) * HEADS_LOADED;
+         first < all; first += prefill_workers(&ctx) * PREFILL_WARPS * HEADS_LOADED) {
+        roped_head t[HEADS_LOADED];
+        vec2 low[HEADS_LOADED], high[HEADS_LOADED];
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+            const uint32_t i = first + n < all ? first + n : all - 1, r = i / heads,
+                           head = i - r * heads;
+            const float *from = d->qkv + (size_t)r * width + head * dim;
+            if (head >= d->heads) {
+                low[n] = load_vec2(from + d->kv_heads * dim + mine);
+                high[n] = load_vec2(from + d->kv_heads * dim + half + mine);
+            }
+            t[n] = rmsnorm_rope(d, from, head >= d->heads ? k_norm : q_norm,
+                                (uint32_t)d->prefill_rows[step->first + r].position);
+        }
+        UNROLLED
+        for (uint32_t n = 0; n < HEADS_LOADED; n++) {
+            const uint32_t i = first + n, r = i / heads, head = i - r * heads;
+            const token_row *row = d->prefill_rows + step->first + r;
+            if (i >= all || j >= half) continue;
+            if (head >= d->heads) {
+                kv_t *page = kv_page(d, cache, head - d->heads, row->page);
+                const uint32_t own = (uint32_t)row->position % PAGE_TOKENS;
+                store_kv2(page + key_at(d, own, j), t[n].low[0], t[n].low[1]);
+                store_kv2(page + key_at(d, own, j + half), t[n].high[0], t[n].high[1]);
+                store_kv2(page + value_at(d, own, j), low[n].value[0], low[n].value[1]);
+                store_kv2(page + value_at(d, own, j + half), high[n].value[0], high[n].value[1]);
+            } else {
+                kv_t *to = (kv_t *)(void *)(d->qkv + (size_t)r * width + head * dim);
+                store_kv2(to + j, t[n].low[0], t[n].low[1]);
+                store_kv2(to + j + half, t[n].high[0], t[n].high[1]);
+            }
         }
     }
     return FLEET_OK;
@@ -416,209 +572,268 @@ FLEET_TILE(prefill_heads, task_args)
 
 /* ---- attention ---- */
 
-#define QUERY_SETS 2u /* of a warp */
-#define WARP_QUERIES (QUERY_SETS * FRAGMENT_ROWS)
-#define PREFILL_QUERY_BYTES (PREFILL_QUERIES * QUERY_STRIDE * 2)
-#define PREFILL_KV_STAGES 12u
-typedef char prefill_queries_fit[PREFILL_QUERIES == PREFILL_CONSUMERS * WARP_QUERIES ? 1 : -1];
+#define FLASH_QUERIES 64u /* of a warpgroup */
+#define FLASH_KEYS 128u   /* of a stage */
+#define FLASH_PAGES (FLASH_KEYS / PAGE_TOKENS)
+#define FLASH_QUERY_BYTES (FLASH_QUERIES * MAX_HEAD_DIM * 2) /* of a warpgroup */
+#define FLASH_STAGE_BYTES (FLASH_KEYS * MAX_HEAD_DIM * 2)    /* keys or values */
+#define FLASH_STAGES 3u                                      /* of keys, and of values */
+typedef char
+    prefill_queries_fit[PREFILL_QUERIES == 2 * FLASH_QUERIES &&
+                                2 * FLASH_QUERY_BYTES + 2 * FLASH_STAGES * FLASH_STAGE_BYTES <=
+                                    PREFILL_STAGES_BYTES
+                            ? 1
+                            : -1];
+typedef char a_warp_copies_a_page[FLASH_PAGES == PREFILL_WARPS ? 1 : -1];
 
-/* A lane has queries 2 (l % 4) and 2 (l % 4) + 1 of each set. */
+/* Lane l of a warp has two of its 16 queries, g = l / 4 and g + 8: element j * 4 + h * 2 + c is query 8 h + g, and column or
+   key 8 j + 2 (l % 4) + c. */
 typedef struct flash_state {
-    float sum[QUERY_SETS][HEAD_TILES][FRAGMENT_SUMS];
-    float denominator[QUERY_SETS][2]; /* of the lane's keys */
-    float row_max[QUERY_SETS][2];
-    uint32_t visible[QUERY_SETS][2]; /* keys that the query may see */
+    float sum[64], score[64];
+    uint32_t weight[32];              /* two f16 each: operand A of the product with the values */
+    float denominator[2], row_max[2]; /* of the lane's keys; of all keys, unscaled */
 } flash_state;
 
-/* Copies the warp's queries to LDS, and zeros in place of those that do not exist. */
-FLEET_DEVICE void flash_queries(const decoder *d, const prefill_block *b, uint32_t row,
-                                uint32_t head, kv_t *to, uint32_t first)
+/* The row of a block that a query belongs to; queries that do not exist repeat the last row's. */
+FLEET_DEVICE uint32_t flash_row(const decoder *d, const prefill_block *b, uint32_t query)
+{
+    const uint32_t row = query / d->group;
+    return row < b->rows ? row : b->rows - 1;
+}
+
+/* Copies a warpgroup's queries, from number `first` on, to LDS, in the layout of keys, and zeros in place of those that do
+   not exist. */
+FLEET_DEVICE void flash_queries(const decoder *d, const prefill_block *b, uint32_t head, kv_t *to,
+                                uint32_t first)
 {
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
-    const uint32_t vectors = MAX_HEAD_DIM / VECTOR;
-    for (uint32_t i = fleet_lane(); i < WARP_QUERIES * vectors; i += 32) {
-        const uint32_t q = i / vectors, v = i % vectors, query = first + q, r = query / d->group;
+    const uint32_t thread = own_warp() % 4 * 32 + own_lane();
+    warpgroup_barrier(first / FLASH_QUERIES); /* all warps have multiplied the queries before */
+    UNROLLED
+    for (uint32_t n = 0; n < FLASH_QUERIES * HEAD_VECTORS / 128; n++) {
+        const uint32_t i = n * 128 + thread, q = i / HEAD_VECTORS, v = i % HEAD_VECTORS;
+        const uint32_t query = first + q, r = query / d->group;
         fleet_quad quad = {{0, 0, 0, 0}};
         if (r < b->rows && v * VECTOR < dim)
-            quad = load_floats(d->qkv + (size_t)(row + r) * width +
+            quad = load_floats(d->qkv + (size_t)(b->row + r) * width +
                                (head * d->group + query - r * d->group) * dim + v * VECTOR / 2);
-        *(fleet_quad *)(void *)(to + q * QUERY_STRIDE + v * VECTOR) = quad;
+        *(fleet_quad *)(void *)(to + key_at(d, q, v * VECTOR)) = quad;
     }
-    fleet_wave_barrier(); /* other lanes' queries are in LDS */
+    fence_proxy_async();                      /* orders the queries in LDS before wgmma's reads */
+    warpgroup_barrier(first / FLASH_QUERIES); /* the other warps' queries are in LDS */
 }
 
-FLEET_DEVICE void flash_block(flash_state *a, const kv_t *q, const kv_t *block, uint32_t key,
-                              float scale)
+/* Applies softmax to the scores of the keys from `key` on. visible: keys that each of the lane's queries sees, where some
+   query of the warpgroup does not see all of the stage's (is_masked). */
+FLEET_DEVICE void flash_softmax(flash_state *a, uint32_t key, const uint32_t *visible,
+                                uint32_t is_masked, float scale)
 {
-    const uint32_t lane = fleet_lane(), row = lane / 4, vector = lane % 4;
-    const uint32_t first_key = vector * 2;
-    float score[QUERY_SETS][FRAGMENT_SUMS];
-    uint32_t b[QUERY_SETS][2];
-    float rescale[QUERY_SETS][2];
-    uint32_t changed = 0;
-    memset(score, 0, sizeof score);
-    UNROLLED
-    for (uint32_t i = 0; i < HEAD_VECTORS / 4; i++) {
-        const fleet_quad first = load_kv_vector(block, row, i % 2 * 4 + vector, 0, i / 2 * 8),
-                         others = load_kv_vector(block, row, i % 2 * 4 + vector, 8, i / 2 * 8);
+    /* four maxima and sums of a query: a single chain would take 32 latencies */
+    float row_max[2][4], sum[2][4], rescale[2];
+    if (is_masked) {
+        const uint32_t first = key + own_lane() % 4 * 2;
         UNROLLED
-        for (uint32_t s = 0; s < QUERY_SETS; s++) {
-            const fleet_quad query =
-                *(const fleet_quad *)(const void *)(q + (s * FRAGMENT_ROWS + row) * QUERY_STRIDE +
-                                                    vector * VECTOR + i * BLOCK_K);
-            UNROLLED
-            for (uint32_t half = 0; half < 2; half++) {
-                uint32_t of[4];
-                fragment_weights(of, first.word, others.word, half);
-                mma_f16(score[s], of, query.word + half * 2);
-            }
-        }
+        for (uint32_t i = 0; i < 64; i++)
+            if (first + i / 4 * 8 + i % 2 >= visible[i / 2 % 2]) a->score[i] = -INFINITY;
     }
     UNROLLED
-    for (uint32_t s = 0; s < QUERY_SETS; s++) {
-        float p[2][2];
-        UNROLLED
-        for (uint32_t n = 0; n < 2; n++) {
-            const float x = key + row < a->visible[s][n] ? score[s][n] * scale : -INFINITY,
-                        y = key + row + 8 < a->visible[s][n] ? score[s][n + 2] * scale : -INFINITY;
-            float row_max = fmaxf(x, y);
-            UNROLLED
-            for (uint32_t bit = 4; bit < 32; bit *= 2)
-                row_max = fmaxf(row_max, shuffle_xor(row_max, bit));
-            row_max = fmaxf(row_max, a->row_max[s][n]);
-            changed |= row_max > a->row_max[s][n];
-            rescale[s][n] = fast_exp2(a->row_max[s][n] - row_max);
-            a->row_max[s][n] = row_max;
-            p[0][n] = fast_exp2(x - row_max), p[1][n] = fast_exp2(y - row_max);
-            a->denominator[s][n] = a->denominator[s][n] * rescale[s][n] + (p[0][n] + p[1][n]);
-        }
-        b[s][0] = transpose_8x8(pack_f16(p[0][0], p[0][1]));
-        b[s][1] = transpose_8x8(pack_f16(p[1][0], p[1][1]));
+    for (uint32_t i = 0; i < 8; i++)
+        row_max[i / 4][i % 4] = a->row_max[i / 4], sum[i / 4][i % 4] = 0;
+    UNROLLED
+    for (uint32_t i = 0; i < 64; i++)
+        row_max[i / 2 % 2][i / 4 % 2 * 2 + i % 2] =
+            fmaxf(row_max[i / 2 % 2][i / 4 % 2 * 2 + i % 2], a->score[i]);
+    UNROLLED
+    for (uint32_t h = 0; h < 2; h++) {
+        float *of = row_max[h];
+        of[0] = fmaxf(fmaxf(of[0], of[1]), fmaxf(of[2], of[3]));
+        of[0] = fmaxf(of[0], shuffle_xor(of[0], 1));
+        of[0] = fmaxf(of[0], shuffle_xor(of[0], 2));
+        rescale[h] = fast_exp2((a->row_max[h] - of[0]) * scale);
+        a->row_max[h] = of[0];
+        of[0] *= scale;
     }
-    /* Most blocks change no maximum. */
-    if (any_lane(changed)) {
-        UNROLLED
-        for (uint32_t s = 0; s < QUERY_SETS; s++) {
-            UNROLLED
-            for (uint32_t i = 0; i < HEAD_TILES; i++) {
-                UNROLLED
-                for (uint32_t j = 0; j < FRAGMENT_SUMS; j++) a->sum[s][i][j] *= rescale[s][j % 2];
-            }
-        }
+    UNROLLED
+    for (uint32_t i = 0; i < 64; i++) {
+        a->score[i] = fast_exp2(a->score[i] * scale - row_max[i / 2 % 2][0]);
+        sum[i / 2 % 2][i / 4 % 2 * 2 + i % 2] += a->score[i];
     }
-    {
-        const kv_t *values = block + KV_BLOCK_VALUES / 2;
-        fleet_quad value[8]; /* two vectors of each of four keys */
+    UNROLLED
+    for (uint32_t h = 0; h < 2; h++)
+        a->denominator[h] =
+            a->denominator[h] * rescale[h] + ((sum[h][0] + sum[h][1]) + (sum[h][2] + sum[h][3]));
+    UNROLLED
+    for (uint32_t i = 0; i < 32; i++) a->weight[i] = pack_f16(a->score[i * 2], a->score[i * 2 + 1]);
+    /* Most stages change no maximum. */
+    if (any_lane(rescale[0] < 1 || rescale[1] < 1)) {
         UNROLLED
-        for (uint32_t i = 0; i < 4; i++) {
-            UNROLLED
-            for (uint32_t n = 0; n < 2; n++)
-                value[i * 2 + n] = load_kv_vector(values, first_key + i % 2, row, i / 2 * 8,
-                                                  n * (HEAD_VECTORS / 2));
-        }
-        UNROLLED
-        for (uint32_t i = 0; i < HEAD_TILES; i++) {
-            uint32_t of[4];
-            fragment_values(of, value, i);
-            UNROLLED
-            for (uint32_t s = 0; s < QUERY_SETS; s++) mma_f16(a->sum[s][i], of, b[s]);
-        }
+        for (uint32_t i = 0; i < 64; i++) a->sum[i] *= rescale[i / 2 % 2];
     }
 }
 
-/* Divides the sums by their denominators and stores them. Lane l has elements 8 (l / 4) to 8 (l / 4) + 7 of the head's
-   halves (kv_block.h). */
-FLEET_DEVICE void flash_store(const decoder *d, flash_state *a, const prefill_block *b,
-                              uint32_t row, uint32_t head, uint32_t first)
+/* Divides the sums by their denominators and stores them. query: the lane's first one. */
+FLEET_DEVICE void flash_store(const decoder *d, const flash_state *a, const prefill_block *b,
+                              uint32_t head, uint32_t query)
 {
-    const uint32_t lane = fleet_lane(), dim = d->head_dim, width = d->heads * dim;
+    const uint32_t dim = d->head_dim, width = d->heads * dim;
     UNROLLED
-    for (uint32_t s = 0; s < QUERY_SETS; s++) {
+    for (uint32_t h = 0; h < 2; h++) {
+        const uint32_t i = query + h * 8, r = i / d->group;
+        const uint32_t first = (head * d->group + i - r * d->group) * dim + own_lane() % 4 * 2;
+        float scale = a->denominator[h];
+        scale += shuffle_xor(scale, 1);
+        scale += shuffle_xor(scale, 2);
+        scale = 1 / scale;
         UNROLLED
-        for (uint32_t n = 0; n < 2; n++) {
-            const uint32_t query = first + s * FRAGMENT_ROWS + lane % 4 * 2 + n;
-            const uint32_t r = query / d->group, of = head * d->group + query - r * d->group;
-            float denominator = a->denominator[s][n];
-            UNROLLED
-            for (uint32_t bit = 4; bit < 32; bit *= 2) denominator += shuffle_xor(denominator, bit);
-            denominator = 1 / denominator;
-            UNROLLED
-            for (uint32_t half = 0; half < 2; half++) {
-                const uint32_t c = half * (MAX_HEAD_DIM / 2) + lane / 4 * 8;
-                UNROLLED
-                for (uint32_t m = 0; m < HEAD_TILES; m += 4) {
-                    vec4 four;
-                    UNROLLED
-                    for (uint32_t j = 0; j < 4; j++)
-                        four.value[j] = a->sum[s][m + j][half * 2 + n] * denominator;
-                    if (r < b->rows && c + m < dim)
-                        store_acts(d->attended + act_at(row + r, of * dim + c + m, width), 0, four);
-                }
-            }
-        }
+        for (uint32_t j = 0; j < 16; j++)
+            if (r < b->rows && j * 8 < dim)
+                store_act_pair(d->attended + prefill_at(b->row + r, first + j * 8, width),
+                               a->sum[j * 4 + h * 2] * scale, a->sum[j * 4 + h * 2 + 1] * scale);
     }
 }
 
-FLEET_DEVICE void flash_consume(const decoder *d, prefill_ring *ring, const prefill_block *b,
-                                uint32_t row, uint32_t head, kv_t *queries, const char *stages)
+/* The worker's n-th block and KV head. Blocks come in the order of their keys, so workers take them there and back. */
+FLEET_DEVICE uint32_t flash_item(const fleet_ctx *ctx, uint32_t n)
 {
-    const uint32_t lane = fleet_lane(), first = fleet_wave_id() * WARP_QUERIES;
-    const uint32_t blocks = ceil_div(b->position + b->rows, KV_BLOCK);
-    const uint32_t last = first + WARP_QUERIES - 1;
-    /* keys that the warp's last query sees */
-    const uint32_t last_row = last / d->group < b->rows ? last / d->group : b->rows - 1;
-    const uint32_t seen = first / d->group < b->rows ? b->position + last_row + 1 : 0;
-    const float scale = d->root * 1.44269504f;
-    kv_t *q = queries + fleet_wave_id() * WARP_QUERIES * QUERY_STRIDE;
-    flash_state a;
-    memset(a.sum, 0, sizeof a.sum);
-    UNROLLED
-    for (uint32_t s = 0; s < QUERY_SETS; s++) {
-        UNROLLED
-        for (uint32_t n = 0; n < 2; n++) {
-            const uint32_t r = (first + s * FRAGMENT_ROWS + lane % 4 * 2 + n) / d->group;
-            a.visible[s][n] = r < b->rows ? b->position + r + 1 : 0;
-            a.denominator[s][n] = 0, a.row_max[s][n] = LOWEST_SCORE;
-        }
-    }
-    flash_queries(d, b, row, head, q, first);
-    ROLLED
-    for (uint32_t i = 0; i < blocks; i++, ring_next(ring)) {
-        const char *stage = stages + ring->stage * STAGE_BYTES;
-        mbar_wait(ring_full(ring), ring->use); /* pair: the copy of the page */
-        if (i * KV_BLOCK < seen)
-            flash_block(&a, q, (const kv_t *)(const void *)stage, i * KV_BLOCK, scale);
-        fleet_wave_barrier(); /* all lanes have read the stage */
-        mbar_arrive_if(ring_free(ring), 1);
-    }
-    flash_store(d, &a, b, row, head, first);
-    fleet_wave_barrier(); /* the queries were read: the next block's may replace them */
+    const uint32_t worker = prefill_worker(ctx), workers = prefill_workers(ctx);
+    return n * workers + (n % 2 ? workers - 1 - worker : worker);
 }
 
-FLEET_DEVICE void flash_produce(const task_args *task, prefill_ring *ring, const prefill_block *b,
-                                uint32_t head)
+/* What a warp copies: a page of each stage, of all the worker's items. Values come one stage after keys. */
+typedef struct flash_copies {
+    prefill_ring keys, values;
+    ring_place keys_at, values_at;
+    const kv_t *page;        /* whose values are next; null: none */
+    const uint32_t *numbers; /* of the pages of the item */
+    uint32_t number;         /* of the next one, loaded ahead */
+    uint32_t n, items;       /* the item, of how many */
+    uint32_t next, last, head;
+} flash_copies;
+
+FLEET_DEVICE void flash_copies_begin(flash_copies *c, const fleet_ctx *ctx, const decoder *d,
+                                     const prefill_block *blocks)
+{
+    const uint32_t i = flash_item(ctx, c->n);
+    if (i < c->items) {
+        const prefill_block *b = blocks + i / d->kv_heads;
+        const uint32_t warp = own_warp();
+        c->numbers = pages_of(d, b->table_row);
+        c->next = 0, c->last = (b->position + b->rows - 1) / PAGE_TOKENS, c->head = i % d->kv_heads;
+        c->number = c->numbers[warp < c->last ? warp : c->last];
+    } else {
+        c->numbers = NULL;
+    }
+}
+/* Copies the warp's page of the next stage of keys, and of the stage of values before it. In place of pages after the last
+   one that is copied again: their weights are zero, and their values must be numbers. */
+FLEET_DEVICE void flash_copy(flash_copies *c, const fleet_ctx *ctx, const task_args *task,
+                             const prefill_block *blocks)
+{
+    const uint32_t warp = own_warp();
+    if (c->page) {
+        ring_await_free(&c->values, c->values_at, KV_BLOCK_VALUES);
+        if (own_lane() == 0)
+            copy_bulk(ring_stage(&c->values, c->values_at) + warp * KV_BLOCK_VALUES,
+                      c->page + KV_BLOCK_VALUES / 2, KV_BLOCK_VALUES,
+                      ring_full(&c->values, c->values_at));
+        ring_next(&c->values, &c->values_at);
+    }
+    c->page = NULL;
+    if (!c->numbers) return;
+    c->page = kv_page(&task->d, task->cache, c->head, c->number);
+    ring_await_free(&c->keys, c->keys_at, KV_BLOCK_VALUES);
+    if (own_lane() == 0)
+        copy_bulk(ring_stage(&c->keys, c->keys_at) + warp * KV_BLOCK_VALUES, c->page,
+                  KV_BLOCK_VALUES, ring_full(&c->keys, c->keys_at));
+    ring_next(&c->keys, &c->keys_at);
+    c->next += FLASH_PAGES;
+    if (c->next <= c->last) {
+        c->number = c->numbers[c->next + warp < c->last ? c->next + warp : c->last];
+    } else {
+        c->n++;
+        flash_copies_begin(c, ctx, &task->d, blocks);
+    }
+}
+
+/* Where a warp reads. */
+typedef struct flash_places {
+    ring_place keys, values;
+} flash_places;
+
+/* The warp has read a stage of keys, and copies its share of a later one. */
+FLEET_DEVICE void flash_keys_read(flash_copies *c, flash_places *at, const fleet_ctx *ctx,
+                                  const task_args *task, const prefill_block *blocks)
+{
+    mbar_arrive_if(ring_free(&c->keys, at->keys), 1); /* pair: ring_await_free */
+    ring_next(&c->keys, &at->keys);
+    flash_copy(c, ctx, task, blocks);
+}
+FLEET_DEVICE void flash_values_read(flash_copies *c, flash_places *at)
+{
+    mbar_arrive_if(ring_free(&c->values, at->values), 1); /* pair: ring_await_free */
+    ring_next(&c->values, &at->values);
+}
+
+/* The warpgroups take turns: while one's products are computed, the other applies softmax. Both have as many turns. */
+FLEET_DEVICE void flash_block(const fleet_ctx *ctx, const task_args *task, flash_copies *c,
+                              flash_places *at, const prefill_block *blocks, const prefill_block *b,
+                              uint32_t head)
 {
     const decoder *d = &task->d;
-    const uint32_t *pages = pages_of(d, b->table_row);
-    const uint32_t blocks = ceil_div(b->position + b->rows, KV_BLOCK);
-    warp_words some = load_warp_words(pages, blocks), next = some;
-    ROLLED
-    for (uint32_t i = 0; i < blocks; i++, ring_next(ring)) {
-        uint32_t page;
-        if (i % 32 == 0) {
-            const uint32_t on = i + 32;
-            some = next;
-            if (on < blocks) next = load_warp_words(pages + on, blocks - on);
-        }
-        page = warp_word(some, i % 32);
-        /* Pair: the consumers' mbar_arrive_if after they have read the stage. */
-        if (ring->use) mbar_wait(ring_free(ring), ring->use - 1);
-        if (fleet_lane() == 0) {
-            mbar_expect(ring_full(ring), STAGE_BYTES);
-            copy_bulk(ring_stage(ring), kv_page(d, task->cache, head, page), STAGE_BYTES,
-                      ring_full(ring));
-        }
+    const uint32_t warp = own_warp(), warpgroup = warp / 4, first = warpgroup * FLASH_QUERIES;
+    const uint32_t query = first + warp % 4 * 16 + own_lane() / 4;
+    const uint32_t stages = ceil_div(b->position + b->rows, FLASH_KEYS);
+    const uint32_t all_see = b->position + flash_row(d, b, first) + 1; /* so many keys */
+    const float scale = d->root * 1.44269504f;                         /* log2(e) */
+    const uint32_t stride = VECTOR * MAX_HEAD_DIM * 2;
+    kv_t *queries = (kv_t *)ctx->lds + warpgroup * FLASH_QUERY_BYTES / 2;
+    const wgmma_desc q = wgmma_desc_of(lds_address(queries), stride);
+    uint32_t visible[2];
+    flash_state a;
+    UNROLLED
+    for (uint32_t h = 0; h < 2; h++) {
+        visible[h] = b->position + flash_row(d, b, query + h * 8) + 1;
+        a.denominator[h] = 0, a.row_max[h] = LOWEST_SCORE;
     }
+    UNROLLED
+    for (uint32_t i = 0; i < 64; i++) a.sum[i] = 0;
+    flash_queries(d, b, head, queries, first);
+    mbar_wait(ring_full(&c->keys, at->keys), at->keys.use); /* pair: the copies of the pages */
+    await_turn(warpgroup);
+    wgmma_fence();
+    wgmma_scores(a.score, q, wgmma_desc_of(ring_stage(&c->keys, at->keys), stride));
+    wgmma_commit();
+    pass_turn(warpgroup);
+    wgmma_wait_sums(a.score);
+    ROLLED
+    for (uint32_t i = 1; i < stages; i++) {
+        flash_keys_read(c, at, ctx, task, blocks);
+        flash_softmax(&a, (i - 1) * FLASH_KEYS, visible, i * FLASH_KEYS > all_see, scale);
+        mbar_wait(ring_full(&c->values, at->values), at->values.use); /* pair: as above */
+        mbar_wait(ring_full(&c->keys, at->keys), at->keys.use);       /* pair: as above */
+        await_turn(warpgroup);
+        wgmma_fence();
+        wgmma_values(a.sum, a.weight, wgmma_desc_of_values(ring_stage(&c->values, at->values)));
+        wgmma_scores(a.score, q, wgmma_desc_of(ring_stage(&c->keys, at->keys), stride));
+        wgmma_commit();
+        pass_turn(warpgroup);
+        wgmma_wait_sums(a.score);
+        wgmma_wait_sums(a.sum);
+        wgmma_wait_weights(a.weight);
+        flash_values_read(c, at);
+    }
+    flash_keys_read(c, at, ctx, task, blocks);
+    flash_softmax(&a, (stages - 1) * FLASH_KEYS, visible, stages * FLASH_KEYS > all_see, scale);
+    mbar_wait(ring_full(&c->values, at->values), at->values.use); /* pair: as above */
+    await_turn(warpgroup);
+    wgmma_fence();
+    wgmma_values(a.sum, a.weight, wgmma_desc_of_values(ring_stage(&c->values, at->values)));
+    wgmma_commit();
+    pass_turn(warpgroup);
+    wgmma_wait_sums(a.sum);
+    wgmma_wait_weights(a.weight);
+    flash_values_read(c, at);
+    flash_store(d, &a, b, head, query);
 }
 
 FLEET_TILE(prefill_attend, task_args)
@@ -626,20 +841,30 @@ FLEET_TILE(prefill_attend, task_args)
     const task_args *task = prefill_args(&ctx, args);
     const decoder *d = &task->d;
     const prefill_step *step = prefill_step_of(&ctx, d);
-    const uint32_t items = step->blocks * d->kv_heads, wave = warp_uniform(fleet_wave_id());
-    prefill_ring ring = ring_open(&ctx, PREFILL_QUERY_BYTES, PREFILL_KV_STAGES, STAGE_BYTES);
-    char *stages = (char *)ctx.lds + (ring.lds - lds_address(ctx.lds));
+    const prefill_block *blocks = d->prefill_blocks + step->first_block;
+    const uint32_t stages_at = 2 * FLASH_QUERY_BYTES;
+    flash_copies c;
+    flash_places reads;
+    memset(&c, 0, sizeof c);
+    memset(&reads, 0, sizeof reads);
     FLEET_UNUSED(at);
-    for (uint32_t i = prefill_worker(&ctx); i < items; i += prefill_workers(&ctx)) {
-        const prefill_block b = d->prefill_blocks[step->first_block + i / d->kv_heads];
-        const uint32_t head = i % d->kv_heads;
-        if (wave < PREFILL_CONSUMERS)
-            flash_consume(d, &ring, &b, b.row, head, (kv_t *)(void *)(stages - PREFILL_QUERY_BYTES),
-                          stages);
-        else if (wave == PREFILL_CONSUMERS)
-            flash_produce(task, &ring, &b, head);
+    c.keys = ring_of(&ctx, stages_at, 0, FLASH_STAGES, FLASH_STAGE_BYTES, PREFILL_WARPS);
+    c.values = ring_of(&ctx, stages_at + FLASH_STAGES * FLASH_STAGE_BYTES, FLASH_STAGES,
+                       FLASH_STAGES, FLASH_STAGE_BYTES, PREFILL_WARPS);
+    rings_open(&ctx);
+    c.items = step->blocks * d->kv_heads;
+    flash_copies_begin(&c, &ctx, d, blocks);
+    flash_copy(&c, &ctx, task, blocks);
+    flash_copy(&c, &ctx, task, blocks);
+    if (own_warp() / 4 == 1) pass_turn(1); /* the first turn is the first one's */
+    for (uint32_t n = 0, i; (i = flash_item(&ctx, n)) < c.items; n++) {
+        const prefill_block b = blocks[i / d->kv_heads];
+        flash_block(&ctx, task, &c, &reads, blocks, &b, i % d->kv_heads);
     }
-    ring_close(&ctx, &ring);
+    if (own_warp() / 4 == 0) await_turn(0); /* that it has been passed at last */
+    fleet_barrier(&ctx);
+    ring_close(&ctx, &c.keys);
+    ring_close(&ctx, &c.values);
     return FLEET_OK;
 }
 #else

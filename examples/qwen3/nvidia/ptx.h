@@ -211,10 +211,40 @@ FLEET_DEVICE uint32_t any_consumer(uint32_t so)
                      : "memory");
     return any;
 }
+/* A barrier of the four warps of a warpgroup, 0 or 1. */
+FLEET_DEVICE void warpgroup_barrier(uint32_t warpgroup)
+{
+    if (warpgroup == 0)
+        __asm__ volatile("barrier.cta.sync 3,128;" ::: "memory");
+    else
+        __asm__ volatile("barrier.cta.sync 4,128;" ::: "memory");
+}
+/* Two warpgroups take turns: each waits until the other one has passed the turn to it. */
+FLEET_DEVICE void await_turn(uint32_t warpgroup)
+{
+    if (warpgroup == 0)
+        __asm__ volatile("barrier.cta.sync 5,256;" ::: "memory");
+    else
+        __asm__ volatile("barrier.cta.sync 6,256;" ::: "memory");
+}
+FLEET_DEVICE void pass_turn(uint32_t warpgroup)
+{
+    if (warpgroup == 0)
+        __asm__ volatile("barrier.cta.arrive 6,256;" ::: "memory");
+    else
+        __asm__ volatile("barrier.cta.arrive 5,256;" ::: "memory");
+}
 /* K-major with a swizzle of 64 bytes; stride: bytes between groups of eight rows or columns. */
 FLEET_DEVICE wgmma_desc wgmma_desc_of(uint32_t at, uint32_t stride)
 {
     return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(stride >> 4) << 32 | (uint64_t)2 << 62;
+}
+/* Values in pages (kv_block.h), whose columns are contiguous: N-major with a swizzle of 128 bytes. Bytes between 64 columns,
+   and between eight keys. */
+FLEET_DEVICE wgmma_desc wgmma_desc_of_values(uint32_t at)
+{
+    return (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(2048 >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 FLEET_DEVICE void wgmma_fence(void)
 {
@@ -241,11 +271,11 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
 #define SUMS_96 SUMS_24(0), SUMS_24(24), SUMS_24(48), SUMS_24(72)
 #define NAMES_30(a, b, c) NAMES_10(a) NAMES_10(b) NAMES_10(c)
 #define NAMES_90 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) NAMES_30(6, 7, 8)
+#define NAMES_32 NAMES_30(, 1, 2) "%30,%31"
 #define NAMES_64 NAMES_30(, 1, 2) NAMES_30(3, 4, 5) "%60,%61,%62,%63"
 #define NAMES_96 NAMES_90 "%90,%91,%92,%93,%94,%95"
-#define NAMES_128 NAMES_90 NAMES_30(9, 10, 11) "%120,%121,%122,%123,%124,%125,%126,%127"
 #define SUMS_64 SUMS_24(0), SUMS_24(24), SUMS_4(48), SUMS_4(52), SUMS_4(56), SUMS_4(60)
-#define SUMS_128 SUMS_96, SUMS_24(96), SUMS_4(120), SUMS_4(124)
+#define SUMS_32 SUMS_24(0), SUMS_4(24), SUMS_4(28)
 /* 64 rows by n columns, 16 k's at an offset of `offset` times 16 bytes. The descriptors are operands r and c. */
 #define WGMMA_K16(n, names, r, c, offset)                                                          \
     "add.s64 rows,%" #r "," #offset ";\nadd.s64 columns,%" #c "," #offset ";\n"                    \
@@ -262,9 +292,52 @@ FLEET_DEVICE void wgmma_wait_but_last(void)
                          : sums                                                                    \
                          : "l"(rows), "l"(columns));                                               \
     }
+WGMMA_K64(64, NAMES_32, SUMS_32, 32, 33)
 WGMMA_K64(128, NAMES_64, SUMS_64, 64, 65)
 WGMMA_K64(192, NAMES_96, SUMS_96, 96, 97)
-WGMMA_K64(256, NAMES_128, SUMS_128, 128, 129)
+
+/* d = 64 queries by 128 keys, of 128 elements each: f16, both K-major. */
+#define SCORES_K16(offset, adds)                                                                   \
+    "add.s64 rows,%64," #offset ";\nadd.s64 columns,%65," #offset ";\n"                            \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" NAMES_64 "},rows,columns," adds        \
+    ",1,1,0,0;\n"
+FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
+{
+    __asm__ volatile(
+        "{\n.reg .b64 rows,columns;\n.reg .pred none;\nsetp.ne.u64 none,%64,%64;\n" SCORES_K16(
+            0, "none") SCORES_K16(2, "1") SCORES_K16(32, "1") SCORES_K16(34, "1")
+            SCORES_K16(64, "1") SCORES_K16(66, "1") SCORES_K16(96, "1") SCORES_K16(98, "1") "}"
+        : SUMS_64
+        : "l"(queries), "l"(keys));
+}
+/* d += 64 rows of 128 softmax weights, f16 in registers, by the values of 128 keys, 128 columns each. */
+#define VALUES_K16(i, j, k, l, offset)                                                             \
+    "add.s64 columns,%96," #offset ";\n"                                                           \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" NAMES_64 "},{%" #i ",%" #j ",%" #k     \
+    ",%" #l "},columns,1,1,1,1;\n"
+#define WORDS_8(i)                                                                                 \
+    "r"(w[i]), "r"(w[i + 1]), "r"(w[i + 2]), "r"(w[i + 3]), "r"(w[i + 4]), "r"(w[i + 5]),          \
+        "r"(w[i + 6]), "r"(w[i + 7])
+FLEET_DEVICE void wgmma_values(float *d, const uint32_t *w, wgmma_desc values)
+{
+    __asm__ volatile("{\n.reg .b64 columns;\n" VALUES_K16(64, 65, 66, 67, 0)
+                         VALUES_K16(68, 69, 70, 71, 256) VALUES_K16(72, 73, 74, 75, 512)
+                             VALUES_K16(76, 77, 78, 79, 768) VALUES_K16(80, 81, 82, 83, 1024)
+                                 VALUES_K16(84, 85, 86, 87, 1280) VALUES_K16(88, 89, 90, 91, 1536)
+                                     VALUES_K16(92, 93, 94, 95, 1792) "}"
+                     : SUMS_64
+                     : WORDS_8(0), WORDS_8(8), WORDS_8(16), WORDS_8(24), "l"(values));
+}
+/* Waits for all committed groups; the compiler may not use 64 of their sums before, nor reuse the registers of their 32
+   words of weights. */
+FLEET_DEVICE void wgmma_wait_sums(float *d)
+{
+    __asm__ volatile("wgmma.wait_group.sync.aligned 0;" : SUMS_64::"memory");
+}
+FLEET_DEVICE void wgmma_wait_weights(const uint32_t *w)
+{
+    __asm__ volatile("" ::WORDS_8(0), WORDS_8(8), WORDS_8(16), WORDS_8(24) : "memory");
+}
 #else
 #define HAS_WGMMA 0
 #endif
