@@ -1140,15 +1140,15 @@ FLEET_C_END
 
 /* ---- serving: boundaries and policies, on the device ----------------------------------------- */
 
-/* FLEET_POLICY(name) makes a policy of five functions of yours, which one lane calls:
+/* FLEET_POLICY(name) makes a policy of five functions of yours. One lane calls them, between layers only if there are news:
      void name_admit(fleet_table *t, uint64_t now)         gives queued requests their pages, by fleet_table_admit
      uint32_t name_prefill(fleet_table *t, uint32_t pool)  the slot whose prompt the next iteration works on, or FLEET_NONE;
                                                            one that is not in its prefill counts as none
      void name_decode(fleet_table *t, uint32_t pool, uint32_t chunk)  fleet_table_join, fleet_table_evict; chunk: that slot
      uint32_t name_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)  1: its rows give way, between layers
      uint32_t name_lends(const fleet_table *t)             1: the chunk may run on the decode pool's chiplets
-   It defines name_next, name_between, name_boundary and name_layer, which are called like fleet_server_next and so on.
-   Those have the policy of the descriptor: fleet_agent_admit and so on, or fleet_fifo_admit and so on. */
+   News: something was submitted, cancelled or stopped, or the other pool had a boundary. It defines name_next, name_between,
+   name_boundary and name_layer, which are called like fleet_server_next and so on: these have the descriptor's policy. */
 #define FLEET_POLICY(name) FLEETI_POLICY(name)
 
 FLEET_DEVICE fleet_slot *fleet_table_slot(const fleet_table *t, uint32_t slot);
@@ -5025,7 +5025,7 @@ typedef struct fleeti_pool {
     uint32_t open;
     /* the layer in which its suspended decode rows resume, and their number; 0, 0: none */
     uint32_t resume, suspended;
-    uint32_t iteration;
+    uint32_t seen; /* fleet_table.news at its last decision */
 } fleeti_pool;
 
 #define FLEETI_POOLS 2u
@@ -5053,10 +5053,12 @@ struct fleet_table {
     fleeti_pool pool[FLEETI_POOLS];
     uint32_t order;            /* of the next arrival */
     uint32_t changes, cancels; /* of the desk, that have been seen */
-    uint32_t stop;             /* FLEETI_STOP_... */
-    uint32_t slots_used;       /* slots from here on are free */
-    uint32_t joined;           /* slots with FLEET_SLOT_JOINED */
-    uint32_t pages_used[2];    /* reserved by requests of a class */
+    uint32_t
+        news; /* boundaries, and times that something was taken in: what a decision may depend on */
+    uint32_t stop;          /* FLEETI_STOP_... */
+    uint32_t slots_used;    /* slots from here on are free */
+    uint32_t joined;        /* slots with FLEET_SLOT_JOINED */
+    uint32_t pages_used[2]; /* reserved by requests of a class */
     uint32_t
         aged_turn; /* 1: the next prompt of an aged request goes before those of reactive ones */
     uint32_t lent; /* 1: the decode pool's chiplets work for the prefill pool */
@@ -5428,7 +5430,7 @@ FLEETI_OUTLINED void fleeti_take_in(fleet_table *t, uint64_t now)
         }
     }
     fleet_wave_barrier();
-    if (fleet_lane() == 0) t->changes = changes, t->cancels = cancels;
+    if (fleet_lane() == 0) t->changes = changes, t->cancels = cancels, t->news++;
     fleet_wave_barrier();
 }
 
@@ -5605,14 +5607,25 @@ FLEET_DEVICE uint32_t fleet_agent_prefill(fleet_table *t, uint32_t pool)
     return p != FLEET_NONE && !aged && fleeti_agent_defers_prefill(t, p) ? FLEET_NONE : p;
 }
 
+/* Reactive requests have the first slots, so that this mostly looks at few. */
+FLEETI_OUTLINED uint32_t fleeti_reactive_prompt_waits(const fleet_table *t)
+{
+    for (uint32_t i = 0; i < t->slots_used; i++) {
+        const fleet_slot *s = t->slots + i;
+        if (s->phase == FLEET_PHASE_PREFILL && s->priority == FLEET_REACTIVE &&
+            !(s->flags & FLEET_SLOT_CANCELLED))
+            return 1;
+    }
+    return 0;
+}
+
 /* Preemption at layer boundaries: proactive rows give way to a reactive prompt, aged ones do not. */
 FLEET_DEVICE uint32_t fleet_agent_preempts(const fleet_table *t, uint32_t pool, uint32_t slot)
 {
     const fleet_slot *s = t->slots + slot;
     (void)pool;
     return s->priority == FLEET_PROACTIVE && !(s->flags & FLEET_SLOT_AGED) &&
-           fleeti_oldest(t, FLEET_PHASE_PREFILL, FLEETI_REACTIVE, 0, FLEET_SLOT_CANCELLED) !=
-               FLEET_NONE;
+           fleeti_reactive_prompt_waits(t);
 }
 
 /* The decode batch by kinds of requests; of each, rows and earlier tokens. */
@@ -5974,13 +5987,14 @@ FLEET_DEVICE uint32_t fleeti_layer_suspends(const fleet_table *t, const fleet_ba
 {
     return t->desc.suspend_decode && b->decode_rows && layer < b->decode_end;
 }
-/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way. */
-FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, const fleet_batch *b, uint32_t layer,
-                                         uint64_t now)
+/* Between two layers: the first part, by all lanes. Whether the batch has rows that could give way, and there are news
+   since the pool's last decision. Mostly there are none, and the layers wait for this. */
+FLEET_DEVICE uint32_t fleeti_layer_begin(fleet_table *t, uint32_t pool, const fleet_batch *b,
+                                         uint32_t layer, uint64_t now)
 {
     if (!(b->chunk_rows && layer < b->chunk_end) && !fleeti_layer_suspends(t, b, layer)) return 0;
     fleeti_take_in(t, now);
-    return 1;
+    return fleeti_first(t->pool[pool].seen != t->news);
 }
 
 /* The chunk ends before this layer if it gives way, or if its request ends. */
@@ -6024,6 +6038,7 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
             if (decodes && !t->pool[pool].suspended) name##_decode(t, pool, chunk);                \
             fleeti_boundary_compose(t, pool, chunk, decodes, b);                                   \
             if (chunk != FLEET_NONE) b->lent = t->lent = name##_lends(t);                          \
+            t->pool[pool].seen = ++t->news;                                                        \
         }                                                                                          \
         return fleeti_boundary_end(t, pool, step);                                                 \
     }                                                                                              \
@@ -6032,7 +6047,7 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
     {                                                                                              \
         fleet_batch *b = fleeti_batch_of(t, pool, step % 2);                                       \
         uint32_t cut = 0;                                                                          \
-        if (!fleeti_layer_begin(t, b, layer, now)) return 0;                                       \
+        if (!fleeti_layer_begin(t, pool, b, layer, now)) return 0;                                 \
         if (fleet_lane() == 0) {                                                                   \
             uint32_t chunk = b->chunk_rows && layer < b->chunk_end, all = 1;                       \
             name##_admit(t, now);                                                                  \
@@ -6046,6 +6061,7 @@ FLEET_DEVICE uint32_t fleeti_server_tell(const fleet_ctx *ctx, uint32_t value, u
                 cut |= fleeti_layer_decode(t, b, layer, all);                                      \
             }                                                                                      \
             t->stats.layers_cut += cut;                                                            \
+            t->pool[pool].seen = t->news;                                                          \
         }                                                                                          \
         fleet_wave_barrier();                                                                      \
         return fleeti_first(cut);                                                                  \

@@ -716,7 +716,7 @@ FLEET_DEVICE uint32_t newest_of(const fleet_table *table, fleet_phase phase)
     }
     return newest;
 }
-static uint32_t newest_errs, newest_erred;
+static uint32_t newest_errs, newest_erred, newest_asked;
 FLEET_DEVICE void newest_admit(fleet_table *table, uint64_t now)
 {
     (void)now;
@@ -744,6 +744,7 @@ FLEET_DEVICE void newest_decode(fleet_table *table, uint32_t pool, uint32_t chun
 FLEET_DEVICE uint32_t newest_preempts(const fleet_table *table, uint32_t pool, uint32_t slot)
 {
     (void)table, (void)pool, (void)slot;
+    newest_asked++;
     return 0;
 }
 FLEET_DEVICE uint32_t newest_lends(const fleet_table *table)
@@ -792,6 +793,28 @@ static void policy_that_errs_harms_no_request(test_run *t)
 {
     fleet_server_desc d = sim_desc();
     simulate(t, &d, own, &d);
+}
+
+/* The layers of an iteration wait for what is decided between them: without anything new nothing is. */
+static void unasked(test_run *t, sim *s)
+{
+    submit_long(s, FLEET_PROACTIVE, SIM_CHUNK, 1);
+    newest_asked = 0;
+    CHECK_INT(newest_boundary(s->table, 0, ++s->step[0], s->now), FLEET_SERVING_BATCH);
+    for (uint32_t layer = 1; layer < SIM_LAYERS; layer++) {
+        if (layer == 2) submit_long(s, FLEET_PROACTIVE, 1, 1);
+        CHECK_INT(newest_layer(s->table, 0, s->step[0], layer, s->now), 0);
+        CHECK_INT(newest_asked, layer >= 2);
+    }
+    s->layer[0] = 0;
+    sim_layers(s, 0);
+    for (uint32_t i = 0; i < 20 && newest_step(t, s) == FLEET_SERVING_BATCH; i++) {
+    }
+    finish(t, s);
+}
+static void policy_is_asked_between_layers_when_something_has_come(test_run *t)
+{
+    run_with(t, NULL, unasked);
 }
 
 /* ---- the table, queues and pages ------------------------------------------------------------- */
@@ -1273,6 +1296,7 @@ static void all(test_run *t)
     TEST(fifo_serves_in_order_of_arrival);
     TEST(policy_may_be_replaced);
     TEST(policy_that_errs_harms_no_request);
+    TEST(policy_is_asked_between_layers_when_something_has_come);
     TEST(request_whose_events_are_not_released_waits_alone);
     TEST(request_may_be_cancelled_in_any_phase);
     TEST(cancel_of_a_former_request_has_no_effect);
