@@ -109,7 +109,8 @@ FLEET_DEVICE void arrange_layer(const fleet_ctx *ctx, const decoder *d, batch *b
 typedef struct __attribute__((aligned(16))) act_vec {
     act_t value[VECTOR];
 } act_vec;
-#define PARKED_IN_FLIGHT 4u /* loads of a thread */
+/* Loads of a thread: one worker copies all, so that latency counts. */
+#define PARKED_IN_FLIGHT 8u
 
 /* Copies the activations of `rows` rows: from the working rows from `first` on to the parked ones from `parked` on, or
    back. A thread copies the same values both times. Loads past the end repeat the last one. */
@@ -134,12 +135,18 @@ FLEET_DEVICE void park_rows(const fleet_ctx *ctx, const decoder *d, uint32_t fir
     for (uint32_t term = 0; term <= d->two_terms; term++) {
         act_t *x = d->x + (size_t)term * MAX_ROWS * d->hidden;
         act_t *parked_x = d->parked_x + ((size_t)term * PARKED_ROWS + parked) * d->hidden;
-        for (uint32_t i = ctx->thread; i < rows * vectors; i += ctx->threads) {
-            const uint32_t r = i / vectors;
-            act_t *here = x + act_at(first + r, (i - r * vectors) * VECTOR, d->hidden);
-            act_t *there = parked_x + (size_t)i * VECTOR;
-            *(act_vec *)(void *)(back ? here : there) =
-                *(const act_vec *)(void *)(back ? there : here);
+        for (uint32_t i = ctx->thread; i < rows * vectors; i += step) {
+            act_vec some[PARKED_IN_FLIGHT], *to[PARKED_IN_FLIGHT];
+            for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++) {
+                const uint32_t n = i + k * ctx->threads;
+                const uint32_t at = n < rows * vectors ? n : rows * vectors - 1, r = at / vectors;
+                act_t *here = x + act_at(first + r, (at - r * vectors) * VECTOR, d->hidden);
+                act_t *there = parked_x + (size_t)at * VECTOR;
+                some[k] = *(const act_vec *)(const void *)(back ? there : here);
+                to[k] = (act_vec *)(void *)(back ? here : there);
+            }
+            for (uint32_t k = 0; k < PARKED_IN_FLIGHT; k++)
+                if (i + k * ctx->threads < rows * vectors) *to[k] = some[k];
         }
     }
     for (uint32_t i = ctx->thread; i < rows * tiles; i += ctx->threads) {
@@ -171,9 +178,11 @@ OUTLINED fleet_status suspend_rows(const fleet_ctx *ctx, const decoder *d, uint3
 {
     const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
-    uint32_t before, now;
-    fleet_server_between(ctx, d->table, layer);
-    before = d->b->groups, now = groups_of(from, layer);
+    /* Loaded while the first wave asks: mostly nothing changes, and all workers wait for this task. */
+    const uint32_t before = d->b->groups;
+    uint32_t now = groups_of(from, layer);
+    fleet_barrier(ctx); /* the threads have read what changes now */
+    if (fleet_server_between(ctx, d->table, layer)) now = groups_of(from, layer);
     if (before == now) return FLEET_OK;
     copy_batch(ctx, l.b, d->b);
     move_groups(ctx, d, from, before, now, 0);
