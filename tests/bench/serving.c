@@ -7,6 +7,8 @@
    of 0.8, cut to what fits. Both policies get the same trace. Prints a row for each run, tab-separated; serving.py makes
    tables and plots of them, and serving.sh builds and runs both.
 
+   decode    N requests that decode together, all with the same prompt of 1,000 tokens or half of the context: time of a
+             step. The same step of the one-shot program: tests/bench/qwen3.sh
    load      mixes of 1 reactive request for 2 proactive ones, at utilisations of 0.3 to 1.5 of the rate that was measured
              with all requests there at once
    growth    the same reactive load beside 4 and 10 proactive requests in the time of one at full load
@@ -39,6 +41,7 @@ typedef struct arrival {
 typedef struct record {
     arrival a;
     uint64_t id, begun, sent; /* begun, sent: ticks of its first batch, and of its first token */
+    uint64_t latest;          /* and of its last one so far */
     double submitted, first, end; /* host's clock; 0: not yet */
     uint32_t n, ended;
 } record;
@@ -53,6 +56,7 @@ typedef struct bench {
     uint32_t n;
     uint64_t random;
     uint32_t *prompt; /* random tokens */
+    uint32_t same_prompts;
     /* host's time - device's: no less and no more, in seconds; as far as events say */
     double least, most;
 } bench;
@@ -117,6 +121,7 @@ static void take_event(bench *b, const fleet_server_event *e, uint32_t *ended)
         b->least = r->submitted - (double)e->begun * FLEETI_CLOCK_NS * 1e-9;
     if (e->kind == FLEET_EVENT_TOKEN) {
         if (!r->n++) r->first = at, r->sent = e->tick;
+        r->latest = e->tick;
         fleet_server_release(&b->s.server, e);
     } else {
         r->end = at, r->ended = 1 + (uint32_t)e->kind;
@@ -132,8 +137,8 @@ static uint32_t submit(bench *b, record *r)
     memset(&words, 0, sizeof words);
     words.ignore_eos = 1;
     q.priority = r->a.priority;
-    /* other tokens for each request, so that none finds pages of another one */
-    q.prompt = b->prompt + (size_t)(r - b->records) * 7 % MOST;
+    /* mostly other tokens for each request, so that none finds pages of another one */
+    q.prompt = b->prompt + (b->same_prompts ? 0 : (size_t)(r - b->records) * 7 % MOST);
     q.prompt_tokens = r->a.prompt, q.max_tokens = r->a.tokens;
     q.words = (const uint32_t *)(const void *)&words;
     r->submitted = now();
@@ -254,13 +259,13 @@ static void *launch(void *user)
     return NULL;
 }
 
-static int open_server(bench *b, fleet_policy_kind policy)
+static int open_server(bench *b, fleet_policy_kind policy, uint32_t decode_rows)
 {
     serving_desc d;
     memset(&d, 0, sizeof d);
-    d.context = b->o.context, d.decode_rows = b->o.batch, d.policy = policy;
-    d.mixed_rows = b->o.batch / 2 > 3 ? b->o.batch / 2 : 3, d.suspend_decode = 1;
-    d.requests = 8 * b->o.batch;
+    d.context = b->o.context, d.decode_rows = decode_rows, d.policy = policy;
+    d.mixed_rows = decode_rows / 2 > 3 ? decode_rows / 2 : 3, d.suspend_decode = 1;
+    d.requests = 8 * decode_rows;
     b->least = -1e30, b->most = 1e30;
     if (serving_open(&b->s, &b->m, &d)) {
         fprintf(stderr, "serving: %s\n", b->s.error);
@@ -378,6 +383,36 @@ static void pending_runs(bench *b, const char *policy)
     free(pending);
 }
 
+/* The last request joins when all others decode already, and ends first. */
+static int measure_decode(bench *b)
+{
+    static const uint32_t together[] = {0, 1, 8, 32, MAX_ROWS - LEAST_CHUNK_ROWS};
+    const uint32_t prompt = b->o.context / 2 < 1000 ? b->o.context / 2 : 1000, steps = 25;
+    const uint32_t most = serving_rows(&b->m) - LEAST_CHUNK_ROWS;
+    if (open_server(b, FLEET_POLICY_AGENT, most)) return -1;
+    b->same_prompts = 1;
+    for (uint32_t k = 0; k < sizeof together / sizeof *together && !b->bad; k++) {
+        const uint32_t n = together[k] ? together[k] : 1; /* the first one fills the pages */
+        const record *last = &b->records[n - 1];
+        if (n > most) break;
+        b->n = n;
+        memset(b->records, 0, n * sizeof *b->records);
+        for (uint32_t i = 0; i < n; i++) {
+            b->records[i].a.due = 1e-9 * i, b->records[i].a.prompt = prompt;
+            b->records[i].a.priority = FLEET_REACTIVE;
+            b->records[i].a.tokens = steps + 1 + (i + 1 < n ? 2 * n : 0);
+        }
+        run(b, 120);
+        if (together[k])
+            printf("decode\t%u\t%.3f\t%u\n", n,
+                   (double)(last->latest - last->sent) * FLEETI_CLOCK_NS * 1e-6 / steps, prompt);
+        fflush(stdout);
+    }
+    b->same_prompts = 0;
+    close_server(b);
+    return b->bad;
+}
+
 static void fill_trace(bench *b, double reactive, double proactive, double seconds, uint64_t seed)
 {
     b->n = 0, b->random = b->o.seed * 1000003u + seed;
@@ -391,7 +426,7 @@ static int measure_policy(bench *b, fleet_policy_kind policy, double *rate)
                         paper[] = {1, 3, 5};
     const char *name = policy == FLEET_POLICY_AGENT ? "agent" : "fifo";
     const double s = b->o.seconds;
-    if (open_server(b, policy)) return -1;
+    if (open_server(b, policy, b->o.batch)) return -1;
     if (!(*rate > 0)) {
         *rate = service_rate(b);
         printf("rate\t%.4g\n", *rate);
@@ -490,7 +525,8 @@ int main(int argc, char **argv)
     b.random = 99;
     for (uint32_t i = 0; i < MOST + b.o.context; i++)
         b.prompt[i] = (uint32_t)(uniform(&b) * b.m.config.vocab);
-    bad = measure_policy(&b, FLEET_POLICY_AGENT, &rate);
+    bad = measure_decode(&b);
+    bad = bad || measure_policy(&b, FLEET_POLICY_AGENT, &rate);
     bad = bad || measure_policy(&b, FLEET_POLICY_FIFO, &rate);
     free(b.records);
     free(b.prompt);

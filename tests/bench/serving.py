@@ -105,6 +105,8 @@ def main():
         if cells[0] == "idle":
             print(f"\n{cells[1]}, idle: from submission to the first batch {cells[2]} us (p99 {cells[3]}), from the boundary "
                   f"to the host {cells[4]} us (p99 {cells[5]}); clocks aligned to {cells[6]} us.")
+        if cells[0] == "decode":
+            print(f"\n{cells[1]} decoded together, after prompts of {cells[3]} tokens: {cells[2]} ms a step.")
         if cells[0] == "pending":
             print(f"\n{cells[1]}: pending time of {cells[2]} reactive requests, one at a time, under proactive load: mean {cells[3]} us, "
                   f"p99 {cells[4]} us, longest {cells[5]} us.")
