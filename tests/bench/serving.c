@@ -1,6 +1,6 @@
 /* The decoder as a server under load: reactive requests beside proactive ones, under the policies agent and fifo.
 
-       serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N]
+       serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] [--batch N] [--context N] [--seed N] [--only KIND]
 
    Arrivals are Poisson, open loop: a request counts from the time at which it was due. Prompts and answers have lognormal
    lengths: reactive ones with medians of 1/16 and 1/32 of the context, proactive ones with 1/4 and 1/16, all with a sigma
@@ -27,7 +27,7 @@
 #define MOST 8192u /* requests of a run */
 
 typedef struct options {
-    const char *dir;
+    const char *dir, *only;
     uint32_t random_weights, batch, context, seed;
     double seconds, shorten;
 } options;
@@ -60,6 +60,12 @@ typedef struct bench {
     /* host's time - device's: no less and no more, in seconds; as far as events say */
     double least, most;
 } bench;
+
+/* Whether runs of a kind are asked for. */
+static uint32_t wants(const bench *b, const char *kind)
+{
+    return !b->bad && (!b->o.only || !strcmp(b->o.only, kind));
+}
 
 static double now(void)
 {
@@ -427,21 +433,21 @@ static int measure_policy(bench *b, fleet_policy_kind policy, double *rate)
     const char *name = policy == FLEET_POLICY_AGENT ? "agent" : "fifo";
     const double s = b->o.seconds;
     if (open_server(b, policy, b->o.batch)) return -1;
-    if (!(*rate > 0)) {
+    if (!(*rate > 0) && (wants(b, "load") || wants(b, "growth"))) {
         *rate = service_rate(b);
         printf("rate\t%.4g\n", *rate);
     }
-    idle_runs(b, name);
-    pending_runs(b, name);
-    for (uint32_t i = 0; i < 5 && !b->bad; i++) {
+    if (wants(b, "idle")) idle_runs(b, name);
+    if (wants(b, "pending")) pending_runs(b, name);
+    for (uint32_t i = 0; i < 5 && wants(b, "load"); i++) {
         fill_trace(b, loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, s, 1 + i);
         print_run(b, "load", name, loads[i], loads[i] * *rate / 3, loads[i] * *rate * 2 / 3, 4 * s);
     }
-    for (uint32_t i = 0; i < 2 && !b->bad; i++) {
+    for (uint32_t i = 0; i < 2 && wants(b, "growth"); i++) {
         fill_trace(b, *rate / 20, *rate * beside[i] / 12, s, 11 + i);
         print_run(b, "growth", name, beside[i], *rate / 20, *rate * beside[i] / 12, 4 * s);
     }
-    for (uint32_t i = 0; i < 3 && !b->bad; i++) {
+    for (uint32_t i = 0; i < 3 && wants(b, "paper"); i++) {
         const double faster = b->o.shorten / 60;
         fill_trace(b, paper[i] * faster, 6 * faster, 900 / b->o.shorten, 21 + i);
         print_run(b, "paper", name, paper[i], paper[i] * faster, 6 * faster, 4 * s);
@@ -487,6 +493,8 @@ static int read_options(options *o, int argc, char **argv)
             o->random_weights = 1;
         } else if (argv[i][0] != '-') {
             o->dir = argv[i];
+        } else if (!strcmp(argv[i], "--only") && i + 1 < argc) {
+            o->only = argv[++i];
         } else {
             const double x = i + 1 < argc ? atof(argv[i + 1]) : 0;
             if (!(x > 0)) return -1;
@@ -515,7 +523,7 @@ int main(int argc, char **argv)
     int bad;
     if (read_options(&b.o, argc, argv)) {
         fprintf(stderr, "usage: serving MODEL_DIR [--random-weights] [--seconds N] [--shorten N] "
-                        "[--batch N] [--context N] [--seed N]\n");
+                        "[--batch N] [--context N] [--seed N] [--only KIND]\n");
         return 2;
     }
     if (load(&b)) return 1;
@@ -525,7 +533,7 @@ int main(int argc, char **argv)
     b.random = 99;
     for (uint32_t i = 0; i < MOST + b.o.context; i++)
         b.prompt[i] = (uint32_t)(uniform(&b) * b.m.config.vocab);
-    bad = measure_decode(&b);
+    bad = wants(&b, "decode") && measure_decode(&b);
     bad = bad || measure_policy(&b, FLEET_POLICY_AGENT, &rate);
     bad = bad || measure_policy(&b, FLEET_POLICY_FIFO, &rate);
     free(b.records);

@@ -5,7 +5,8 @@
 # tests/build/bench/serving.md, .tsv, -load.svg and -growth.svg. RESULTS.md has the last ones.
 #
 #   tests/bench/serving.sh [OPTION...]      options of the program: --seconds N of each run (default 15; CPU 5),
-#                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N
+#                                           --shorten N of the 15-minute traces (30; CPU 180), --batch N, --context N, --seed N;
+#                                           --only KIND: of runs (decode, idle, pending, load, growth or paper)
 #
 # Needs libjansson and python3. Environment:
 #   FLEET_PLATFORM  hip, cuda or host (default: what is here)
