@@ -169,6 +169,15 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
     return mem->error[0] ? -1 : 0;
 }
 
+/* Numbers the launches of these tasks: flagged data that earlier ones have left in memory is not taken for theirs. */
+static void tasks_begin_session(task_args *tasks, uint32_t n)
+{
+    struct timespec opened;
+    timespec_get(&opened, TIME_UTC);
+    for (uint32_t i = 0; i < n; i++)
+        tasks[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
+}
+
 /* Plans the graph that `build` makes, and copies the arguments of its tasks to the device. The caller frees tasks and plan,
    whatever is returned: 0, or -1 and mem->error. */
 static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
@@ -177,7 +186,6 @@ static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
                         const task_args **device_tasks, fleet_plan **plan)
 {
     const uint32_t n = count_tasks(m);
-    struct timespec opened;
     fleet_graph *g;
     if (mem->error[0]) return -1;
     *tasks = (task_args *)calloc(n, sizeof **tasks);
@@ -188,11 +196,8 @@ static int decoder_plan(device_memory *mem, const model *m, const decoder *d,
         snprintf(mem->error, ERROR_BYTES, "plan: %.400s", fleet_graph_error(g));
     fleet_graph_destroy(g);
     if (mem->error[0]) return -1;
-    timespec_get(&opened, TIME_UTC);
-    for (uint32_t i = 0; i < n; i++) {
-        (*tasks)[i].d = *d;
-        (*tasks)[i].session = (uint64_t)opened.tv_sec * 1000000000u + (uint64_t)opened.tv_nsec;
-    }
+    for (uint32_t i = 0; i < n; i++) (*tasks)[i].d = *d;
+    tasks_begin_session(*tasks, n);
     *device_tasks =
         (const task_args *)memory_copy(mem, "tasks", *tasks, (uint64_t)n * sizeof **tasks);
     return mem->error[0] ? -1 : 0;

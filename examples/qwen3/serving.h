@@ -3,6 +3,7 @@
        serving s;
        if (serving_open(&s, &model, &desc)) fprintf(stderr, "%s\n", s.error);
        on a thread:    bad = serving_run(&s);    until fleet_server_stop(&s.server, ...), or until the device fails
+                       then serving_recover, and again
        on others:      fleet_server_submit(&s.server, ...), with request_words (tasks/serve.h); fleet_server_poll, _release
        serving_free(&s);
 
@@ -234,6 +235,25 @@ static int serving_run(serving *s)
     }
     fleet_server_ended(&s->server, status);
     return status ? -1 : 0;
+}
+
+/* When serving_run has failed and fleet_server_poll has given all last events: makes everything ready for another
+   serving_run. No other thread uses the server meanwhile. 0, or -1 and s->error. */
+static inline int serving_recover(serving *s)
+{
+    const uint32_t n = count_tasks(s->m);
+    fleet_status status = fleet_state_recover(&s->state, NULL);
+    s->error[0] = 0;
+    if (!status) status = fleet_server_reset(&s->server, NULL);
+    /* The step that was aborted has left counts, and data with the flags of a step that comes again. */
+    tasks_begin_session(s->tasks, n);
+    if (!status)
+        status = fleet_device_clear(s->d.splits_done, (uint64_t)MAX_ROWS * s->d.heads * 4, NULL);
+    if (!status)
+        status = fleet_to_device((void *)(uintptr_t)s->device_tasks, s->tasks,
+                                 (uint64_t)n * sizeof *s->tasks, NULL);
+    return status ? serving_fail(s, "recovery", fleet_status_text(status))
+                  : serving_upload_batch(s);
 }
 
 static void serving_free(serving *s)

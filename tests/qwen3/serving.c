@@ -43,7 +43,7 @@ typedef struct job {
     uint64_t id; /* 0: not submitted yet */
     fleet_class priority;
     uint32_t tokens[MOST_TOKENS], n, ended; /* ended: 1 + fleet_event_kind */
-    uint32_t is_cancelled;
+    uint32_t is_cancelled, is_aborted;
     fleet_status status;
 } job;
 
@@ -441,34 +441,60 @@ static void cancels(test_run *t)
     stand_unload(&o);
 }
 
-/* Requests without end, of all kinds and lengths, of which every eighth is cancelled: each ends once, and has the tokens
-   that it has alone. The records of requests that have ended are used again. */
-static void soak(test_run *t)
+/* Aborts the launch: what has not ended fails, and the next launch serves again. */
+static void abort_and_recover(stand *o)
+{
+    for (uint32_t i = 0; i < JOBS; i++) o->jobs[i].is_aborted = o->jobs[i].id && !o->jobs[i].ended;
+    release_all(o);
+    fleet_state_abort(&o->s.state);
+    pthread_join(o->thread, NULL);
+    if (!o->bad) test_fail(o->t, __FILE__, __LINE__, "the launch was not aborted");
+    take_events(o);
+    release_all(o);
+    for (uint32_t i = 0; i < JOBS; i++)
+        if (o->jobs[i].id && !o->jobs[i].ended)
+            test_fail(o->t, __FILE__, __LINE__, "a request has not ended");
+    if (serving_recover(&o->s)) test_fail(o->t, __FILE__, __LINE__, "%s", o->s.error);
+    if (pthread_create(&o->thread, NULL, launch, o)) abort();
+}
+/* Whether a request of the soak has ended as it should, with tokens that it has alone. */
+static uint32_t has_ended_well(const job *j)
+{
+    const uint32_t is_whole = j->n == j->of->n_alone;
+    if (memcmp(j->tokens, j->of->alone, j->n * sizeof j->tokens[0])) return 0;
+    if (j->ended == 1 + FLEET_EVENT_FINISHED) return is_whole;
+    if (j->ended == 1 + FLEET_EVENT_FAILED)
+        return j->is_aborted && j->status == FLEET_ERROR_ABORTED;
+    return j->is_cancelled;
+}
+
+/* Requests without end, of all kinds and lengths, of which every eighth is cancelled, while the launch is aborted now and
+   then: each ends once, and has the tokens that it has alone. The records of requests that have ended are used again. */
+static void soak_on(test_run *t, fleet_host_engine engine)
 {
     const char *wanted = getenv("SOAK_REQUESTS");
     const uint32_t usually = IS_QUICK               ? 30
-                             : getenv("FLEET_DEEP") ? 100000
-                                                    : 150,
+                             : getenv("FLEET_DEEP") ? 50000
+                                                    : 75,
                    all = wanted ? (uint32_t)atoi(wanted) : usually;
+    const uint32_t apart = all < 3000 ? all / 3 : 1000; /* requests between two aborts */
     static stand o;
     fleet_server_stats stats;
     batch last;
     uint64_t random = 77;
-    uint32_t submitted = 0, checked = 0;
+    uint32_t submitted = 0, checked = 0, aborts = 0;
     serving_desc d = usual(2);
     if (stand_load(t, &o, fixtures[0])) return;
     d.decode_rows = 8, d.chunk_rows = 24, d.requests = 24, d.pages = 60, d.mixed_rows = 4;
     d.workers = 2, d.chiplets = 1;
+    d.host.engine = engine;
     if (stand_open(&o, &d)) return;
     while (checked < all && !t->failed_here) {
         uint32_t moved = 0;
         for (uint32_t i = 0; i < JOBS && !t->failed_here; i++) {
             job *j = &o.jobs[i];
             if (j->ended) {
-                if (j->ended == 1 + FLEET_EVENT_FAILED ||
-                    (j->ended == 1 + FLEET_EVENT_FINISHED ? j->n != j->of->n_alone
-                                                          : !j->is_cancelled) ||
-                    memcmp(j->tokens, j->of->alone, j->n * sizeof j->tokens[0]))
+                if (!has_ended_well(j))
                     test_fail(t, __FILE__, __LINE__, "request %u of %u: end %u, %u tokens", checked,
                               all, j->ended, j->n);
                 memset(j, 0, sizeof *j);
@@ -485,15 +511,23 @@ static void soak(test_run *t)
                 fleet_server_cancel(&o.s.server, j->id), j->is_cancelled = 1;
         }
         take_events(&o);
+        if (submitted < all && checked / apart > aborts) abort_and_recover(&o), aborts++;
         if (moved) continue;
         release_all(&o);
         pause_us(50);
     }
     stand_close(&o, &stats, &last);
-    printf("soak: %u requests in %u iterations, rows stopped between layers %u times\n", checked,
-           stats.iterations, stats.layers_cut);
+    printf("soak: %u requests, %u aborts; %u iterations since the last one, rows stopped between "
+           "layers %u times\n",
+           checked, aborts, stats.iterations, stats.layers_cut);
+    CHECK(aborts || IS_QUICK);
     serving_free(&o.s);
     stand_unload(&o);
+}
+static void soak(test_run *t)
+{
+    soak_on(t, FLEET_ENGINE_THREADS);
+    if (!t->failed_here && !IS_QUICK) soak_on(t, FLEET_ENGINE_DETERMINISTIC);
 }
 
 #if defined(FLEET_HOST)
