@@ -24,6 +24,7 @@ typedef struct serving { /* one for each layer */
     uint32_t *cells; /* [LAYERS][PAGES][PAGE_TOKENS] */
     uint32_t *x;     /* activations: decode rows, chunks of both classes */
     uint32_t *runs;  /* [REQUESTS][GENERATIONS][LONGEST][LAYERS] */
+    uint32_t *steps; /* that were run */
     uint32_t layer;
 } serving;
 
@@ -74,6 +75,7 @@ FLEET_TILE(boundary, serving)
     const fleet_status status = fleet_server_next(&ctx, args->table);
     const fleet_batch *b = fleet_table_batch(args->table, 0, ctx.epoch + 1);
     FLEET_UNUSED(at);
+    if (ctx.thread == 0) ++*args->steps;
     return status ? status
                   : fleet_next_symbol(&ctx, ROWS, (int32_t)(b->decode_rows + b->chunk_rows));
 }
@@ -261,7 +263,9 @@ static int stand_open(test_run *t, stand *o, const setting *s)
     o->args[0].cells = (uint32_t *)fleet_session_alloc(&o->s, LAYERS * PAGES * PAGE_TOKENS * 4);
     o->args[0].x = (uint32_t *)fleet_session_alloc(&o->s, (DECODE_ROWS + 2 * CHUNK_ROWS) * 4);
     o->args[0].runs = (uint32_t *)fleet_session_alloc(&o->s, words * 4);
-    NEED(o->args[0].runs);
+    o->args[0].steps = (uint32_t *)fleet_session_alloc(&o->s, 4);
+    NEED(o->args[0].runs && o->args[0].steps);
+    NEED_STATUS(fleet_device_clear(o->args[0].steps, 4, NULL), FLEET_OK);
     NEED_STATUS(fleet_device_clear(o->args[0].runs, words * 4, NULL), FLEET_OK);
     for (uint32_t i = 1; i < LAYERS; i++) o->args[i] = o->args[0], o->args[i].layer = i;
     for (uint32_t i = 0; i < JOBS; i++) {
@@ -341,6 +345,41 @@ static void server_stops_while_requests_run(test_run *t)
     in_settings(t, deep() ? 12 : 1, serve_in, &end);
 }
 
+/* While there is nothing to do, no step is run: only the first one has no rows. */
+static void idle_in(test_run *t, const setting *s, void *user)
+{
+    static stand o;
+    pthread_t thread;
+    fleet_server_stats stats;
+    uint32_t ended = 0, steps = 0;
+    (void)user;
+    if (!stand_open(t, &o, s)) return;
+    CHECK(!pthread_create(&thread, NULL, launch, &o));
+    for (uint32_t i = 0; i < 3; i++) {
+        job *j = &o.jobs[i];
+        fleet_request r;
+        fleet_ticket ticket;
+        pause_us(3000);
+        r.priority = j->priority, r.prompt = j->prompt;
+        r.prompt_tokens = j->prompt_tokens, r.max_tokens = j->max_tokens;
+        CHECK_STATUS(fleet_server_submit(&o.server, &r, &ticket), FLEET_OK);
+        j->id = ticket.id;
+        while (ended <= i && !t->failed_here) ended += take_event(t, &o);
+    }
+    pause_us(3000);
+    fleet_server_stop(&o.server, 1);
+    pthread_join(thread, NULL);
+    for (uint32_t i = 0; i < 3; i++) CHECK(is_right(&o.jobs[i]));
+    fleet_server_stats_read(&o.server, &stats);
+    CHECK_STATUS(fleet_to_host(&steps, o.args[0].steps, 4, NULL), FLEET_OK);
+    CHECK_INT(steps, stats.iterations + 1);
+    stand_close(&o);
+}
+static void idle_server_runs_no_steps(test_run *t)
+{
+    in_settings(t, 1, idle_in, NULL);
+}
+
 /* After an abort: the state recovers, the server is reset, and serves again. */
 static void abort_in(test_run *t, const setting *s, void *user)
 {
@@ -418,6 +457,7 @@ static void requests_submitted_at_the_end_get_their_last_event(test_run *t)
 
 static void all(test_run *t)
 {
+    TEST(idle_server_runs_no_steps);
     TEST(requests_of_both_classes_are_served);
     TEST(server_stops_while_requests_run);
     TEST(server_serves_again_after_an_abort);
