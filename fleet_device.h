@@ -149,7 +149,7 @@
           release  fleeti_producer_begin_task: store     acquire  fleeti_pipeline_begins     red  tests/gpu/stream.c
        21 the current task has begun, or the one before has ended. What its events published; the tile's reads -> the producer
           release  fleeti_pipeline_begun, after the wait for the events and the barrier that ended the task before
-          carrier  begun     acquire  fleet_producer_await_task, then fleeti_copies_order; fleeti_producer_task_ended
+          carrier  begun     acquire  fleet_producer_await_task, _await_previous, then fleeti_copies_order; fleeti_producer_task_ended
           red      N stage: proxy fence after the task's events; tests/gpu/stream.c, stages_left_unread; S stages
        22 flagged data: results with the task's tag in the same 16-byte store, which is read as a whole. It orders nothing;
           the reader polls until the tag is its own. Not in the headers; examples/qwen3:
@@ -601,6 +601,9 @@ FLEET_DEVICE uint32_t fleet_producer_stage(const fleet_producer *p);
 /* Waits until the current task's events are complete, so that the producer function may read, and the producer may
    copy, what other tasks of this launch wrote, such as run-time tensors. Returns 0 when the task does not need its spans any more. */
 FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p);
+/* The same for the worker's task before this one, which covers what that one's events published, so that the copies are in
+   flight while it runs. In STATIC plans the queue tells which task that is. */
+FLEET_DEVICE uint32_t fleet_producer_await_previous(fleet_producer *p);
 /* Waits until all tasks of the previous step have ended on all workers, so that the producer function may read, and
    the producer may copy, what tasks of earlier steps of this launch wrote. It does not cover what the task's own
    step writes. It does not wait in a launch's first step. Where the producer gets only tasks that may run, and where
@@ -4285,24 +4288,36 @@ FLEET_DEVICE void fleeti_producer_end_task(const fleet_producer *p)
                    (p->use - p->first_use) * p->ring.stages + p->stage + 1);
 }
 
-FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p)
+/* Waits until the worker has begun so many tasks. */
+FLEET_DEVICE void fleeti_producer_await_begun(fleet_producer *p, uint32_t tasks)
 {
     uint32_t tries = 0;
     fleeti_producer_uniform(p);
-    while (fleeti_any(
-        (int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN) - (p->task + 1)) < 0)) {
+    while (fleeti_any((int32_t)(fleeti_lds_acquire(p->ring.words, FLEETI_PIPELINE_BEGUN) - tasks) <
+                      0)) {
         fleeti_copies_progress(&p->ring, &p->copies);
         if (!fleeti_producer_back_off(p, &tries)) {
             p->over = 1;
             break;
         }
     }
+}
+FLEET_DEVICE uint32_t fleet_producer_await_task(fleet_producer *p)
+{
+    fleeti_producer_await_begun(p, p->task + 1);
     /* What the task's events have published is there for the copies that follow, too. Pair: the release in
        fleeti_pipeline_begun (edge 21). */
     fleeti_copies_order();
     return !p->over;
 }
 
+FLEET_DEVICE uint32_t fleet_producer_await_previous(fleet_producer *p)
+{
+    fleeti_producer_await_begun(p, p->task);
+    /* The same for the events of the task before. Pair: the release in fleeti_pipeline_begun (edge 21). */
+    fleeti_copies_order();
+    return !p->over;
+}
 FLEET_DEVICE uint32_t fleet_producer_await_step(fleet_producer *p)
 {
     uint32_t tries = 0;

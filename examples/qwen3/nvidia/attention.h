@@ -84,8 +84,8 @@ FLEET_DEVICE void declare_attention(const fleet_ctx ctx, const task_args *args,
     const batch *b = d->b;
     const uint32_t kv_heads = d->kv_heads;
     uint32_t splits, items, slow = first_interval ? DECODER_STAGES - 2 : 0;
-    /* The batch changes between steps, and where there are gates within a step. */
-    if (!(args->has_gates ? fleet_producer_await_task(producer)
+    /* The batch changes between steps and, in a server, at gates: but not after the product before this task has begun. */
+    if (!(args->has_gates ? fleet_producer_await_previous(producer)
                           : fleet_producer_await_step(producer)))
         return;
     splits = b->kv_splits, items = splits * kv_heads;
