@@ -996,7 +996,7 @@ typedef struct fleet_task {
     uint8_t level; /* fleet_level, but not DEVICE; or FLEETI_LEVEL_PART */
     /* Two fields of one byte, so that a comparison of scopes cannot read a flag. */
     uint8_t acquire : 2; /* fleet_scope: the widest of its waits */
-    uint8_t flags : 6;   /* FLEETI_GUARDED, MAPPED, EARLY, FEEDS */
+    uint8_t flags : 6;   /* FLEETI_GUARDED, MAPPED, EARLY, FEEDS, SETTLED */
     /* Wavefront-tasks in an ordered queue: the number of them in a row from this one on. Chiplet-tasks in a plan
        under DYNAMIC: the index of this one among the W of its chiplet. PART: its tile. Otherwise 1. */
     uint16_t batch;
@@ -1011,10 +1011,12 @@ typedef struct fleet_task {
 #define FLEETI_MAX_PARTS                                                                           \
     65535u /* slices of a task, and tiles of a slice, that a descriptor can hold */
 
+/* Its grid has a symbol that tasks cut, but what decides is settled before it waits (fleeti_find_settled). */
+#define FLEETI_SETTLED 0x01u
 #define FLEETI_FEEDS 0x04u /* DYNAMIC: its arrivals may make other tasks ready */
 #define FLEETI_EARLY 0x08u /* it is pushed early: its worker must wait for its events */
-/* Its grid has run-time maps, or a symbol that tasks cut: only when its events are complete is it known that the task
-   exists. */
+/* Its grid has run-time maps, or a symbol that tasks cut and is not settled: only when its events are complete is it known
+   that the task exists. */
 #define FLEETI_MAPPED 0x10u
 #define FLEETI_GUARDED 0x20u /* the symbols decide whether the task exists */
 
@@ -1153,6 +1155,7 @@ typedef struct fleeti_grid {
     uint32_t runs_ahead;      /* 1: its sources need not wait for the previous step */
     uint32_t first_map, n_maps;
     uint32_t guarded;            /* 1: its shape depends on symbols that are bound at launch */
+    uint32_t settled;            /* 1: its tasks have FLEETI_SETTLED */
     uint32_t schedule;           /* fleet_schedule */
     uint32_t chosen;             /* FLEETI_CHOSEN_...: by AUTO; 0: given */
     float static_ns, dynamic_ns; /* AUTO's estimates of the grid's time in a step */
@@ -2941,6 +2944,7 @@ typedef struct fleeti_build {
     fleeti_span step_waits[FLEET_MAX_PEERS];
     uint32_t waits_for_step;
     uint8_t *runs_ahead; /* per grid */
+    uint8_t *settled;    /* per grid; null: none is */
 } fleeti_build;
 
 /* ---- errors, memory, names ------------------------------------------------------------------- */
@@ -3118,9 +3122,10 @@ static uint32_t fleeti_level_of(const fleeti_bound_grid *grid)
 }
 
 /* Of the tasks of a grid whose shape has `symbols`, where tasks of the graph cut `cuts`. */
-static uint32_t fleeti_flags_of(uint32_t symbols, uint32_t cuts, uint32_t n_maps)
+static uint32_t fleeti_flags_of(uint32_t symbols, uint32_t cuts, uint32_t n_maps, uint32_t settled)
 {
-    return (symbols ? FLEETI_GUARDED : 0) | (n_maps || symbols & cuts ? FLEETI_MAPPED : 0);
+    const uint32_t late = n_maps || symbols & cuts;
+    return (symbols ? FLEETI_GUARDED : 0) | (settled ? FLEETI_SETTLED : late ? FLEETI_MAPPED : 0);
 }
 
 /* A bit for each symbol of the grid's shape that is bound at launch. */
@@ -5822,6 +5827,93 @@ static fleet_status fleeti_check_setter(fleeti_build *b, const fleeti_bound_grid
                          def->name);
 }
 
+/* A worker looks whether a task exists before it waits for the task's events. Where tasks cut the grid's symbol, the answer
+   may change until the wait has ended, and a task that does not exist has to wait like others: a task that comes after
+   it is then also after all that it has waited for.
+   Neither is so in a grid that is settled. Each of its workers has had a task of an earlier grid, the anchor, whose wait
+   was for every grid that may come before this one, but for those that vanish with it: those are empty when the symbol
+   is 0, and so is this grid then alone. When a layer has vanished, its workers wait for its first grid and no other. */
+
+/* Whether the grid has no tasks where the symbol is 0; `only`: nowhere else either, and it has no other symbol. */
+static int fleeti_vanishes(const fleeti_build *b, uint32_t g, uint32_t symbol, int only)
+{
+    const fleeti_grid_def *def = b->grids[g].def;
+    int vanishes = 0;
+    uint32_t k;
+    for (k = 0; k < def->shape.rank; k++) {
+        const fleet_dim *d = &def->shape.extent[k];
+        if (d->symbol == symbol && d->mul > 0 && d->add < d->div && (!only || d->mul >= d->div))
+            vanishes = 1;
+        if (only && d->symbol && (d->symbol != symbol || d->add)) return 0;
+    }
+    return vanishes && (!only || !def->slices_given || !def->slices.symbol);
+}
+
+/* Adds the grids that may come before grid g to before[g]. 0: something else may. */
+static int fleeti_may_come_before(const fleeti_build *b, const fleeti_facts *facts, uint32_t g,
+                                  uint64_t *before)
+{
+    const fleeti_bound_grid *grid = &b->grids[g];
+    const size_t words = facts->grid_words;
+    uint32_t i, o;
+    for (i = grid->first_in; i < grid->first_in + grid->n_ins; i++) {
+        const uint32_t event = b->ins[i].event;
+        if (b->events[event].def && b->events[event].def->outside) return 0;
+        for (o = facts->first_out[event]; o; o = facts->next_out[o - 1]) {
+            const uint32_t from = b->outs[o - 1].grid;
+            if (from >= g) return 0;
+            fleeti_set_put(before + g * words, from);
+            fleeti_set_join(before + g * words, before + from * words, facts->grid_words);
+        }
+    }
+    return 1;
+}
+
+/* Whether grid `anchor` makes grid g settled. */
+static int fleeti_is_anchor(const fleeti_build *b, const fleeti_facts *facts, uint32_t g,
+                            uint32_t anchor, const uint64_t *before)
+{
+    const size_t words = facts->worker_words;
+    const uint32_t symbols = fleeti_symbols_of_shape(b, b->grids[g].def);
+    uint32_t symbol = 1, p;
+    while (symbols >> symbol) symbol++;
+    if (!fleeti_vanishes(b, g, symbol, 1) ||
+        !fleeti_set_inside(facts->on + g * words, facts->on + anchor * words, facts->worker_words))
+        return 0;
+    for (p = 0; p < g; p++)
+        if (fleeti_set_has(before + (size_t)g * facts->grid_words, p) &&
+            !fleeti_set_has(facts->all + (size_t)anchor * facts->grid_words, p) &&
+            !fleeti_vanishes(b, p, symbol, 0))
+            return 0;
+    return 1;
+}
+
+static fleet_status fleeti_find_settled(fleeti_build *b, const fleeti_facts *facts)
+{
+    uint64_t *before;
+    uint32_t g, anchor;
+    for (g = 0; g < b->n_grids; g++)
+        if (b->grids[g].n_maps) return FLEET_OK;
+    if (!b->is_static || b->keyed || !b->cuts) return FLEET_OK;
+    before = (uint64_t *)fleeti_alloc(b, (size_t)b->n_grids * facts->grid_words, sizeof *before);
+    b->settled = (uint8_t *)fleeti_alloc(b, b->n_grids, sizeof *b->settled);
+    if (!before || !b->settled) return fleeti_no_memory(b);
+    for (g = 0; g < b->n_grids; g++) {
+        const fleeti_bound_grid *grid = &b->grids[g];
+        if (!fleeti_may_come_before(b, facts, g, before)) break;
+        if (!grid->count || fleeti_level_of(grid) == FLEET_LEVEL_WAVE ||
+            !(fleeti_symbols_of_shape(b, grid->def) & b->cuts))
+            continue;
+        fleeti_find_workers(b, grid, facts->on + (size_t)g * facts->worker_words);
+        for (anchor = g; anchor-- && (b->settled[anchor] || !b->grids[anchor].count ||
+                                      !fleeti_is_guarded(b, b->grids[anchor].def));) {
+        }
+        if (anchor != FLEETI_NONE)
+            b->settled[g] = (uint8_t)fleeti_is_anchor(b, facts, g, anchor, before);
+    }
+    return FLEET_OK;
+}
+
 static fleet_status fleeti_pass_symbols(fleeti_build *b)
 {
     fleeti_facts facts;
@@ -5860,7 +5952,7 @@ static fleet_status fleeti_pass_symbols(fleeti_build *b)
                                      setter->name, grid->def->name, grid->def->name, setter->name);
         }
     }
-    return FLEET_OK;
+    return fleeti_find_settled(b, &facts);
 }
 
 /* ==== >>records: the wait and notify records of each task ===================================== */
@@ -6211,7 +6303,8 @@ static void fleeti_emit_grid(const fleeti_build *b, uint32_t index, fleet_task *
     desc.batch = 1;
     desc.slices = grid->slices | grid->tiles << 16;
     desc.grid = index;
-    flags = fleeti_flags_of(fleeti_symbols_of_shape(b, grid->def), b->cuts, grid->n_maps) |
+    flags = fleeti_flags_of(fleeti_symbols_of_shape(b, grid->def), b->cuts, grid->n_maps,
+                            b->settled && b->settled[index]) |
             (b->early && !fleeti_is_in_order(grid) ? FLEETI_EARLY : 0);
     for (i = 0; i < grid->count; i++, fleeti_next_coordinate(grid, desc.at)) {
         const fleeti_span *notifies =
@@ -6433,6 +6526,7 @@ static void fleeti_emit_tables(const fleeti_build *b, fleet_plan *plan)
         grid->static_ns = (float)from->static_ns;
         grid->dynamic_ns = (float)from->dynamic_ns;
         grid->guarded = (uint32_t)fleeti_is_guarded(b, from->def);
+        grid->settled = b->settled && b->settled[i];
         grid->first_map = from->first_map;
         grid->n_maps = from->n_maps;
         grid->writes = from->def->writes;
@@ -7315,7 +7409,7 @@ static int fleeti_check_grids(const fleeti_check *c)
                                                  k < grid->rank ? grid->extent[k] : 1, &guarded);
         if (plan->guarded && fits)
             fits = (uint32_t)fleeti_check_dim_of(c, &c->guards[i].slices, grid->slices, &guarded);
-        if (!fits || grid->guarded != guarded) return 0;
+        if (!fits || grid->guarded != guarded || grid->settled > guarded) return 0;
         tasks += grid->count;
         maps += grid->n_maps;
         if (grid->count && grid->level == FLEET_LEVEL_WAVE) waves = 1;
@@ -7646,7 +7740,8 @@ static int fleeti_check_task(const fleeti_check *c, const fleet_task *task, uint
         if (k < grid->rank) id = id * (uint32_t)grid->extent[k] + (uint32_t)task->at[k];
     }
     if (task->id != grid->first_id + id || id >= grid->count) return 0;
-    flags = fleeti_flags_of(fleeti_check_symbols_of(c, task->grid), c->cuts, grid->n_maps) |
+    flags = fleeti_flags_of(fleeti_check_symbols_of(c, task->grid), c->cuts, grid->n_maps,
+                            grid->settled) |
             (plan->early && grid->schedule == FLEET_SCHEDULE_DYNAMIC ? FLEETI_EARLY : 0);
     if (c->dynamic && (c->arrive[task->grid] ||
                        c->feeds[task->notifies + task->n_notifies] != c->feeds[task->notifies]))

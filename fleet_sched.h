@@ -189,7 +189,7 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
        fleet_consumer consumer = fleet_consumer_open(&ctx);
        while (...) { p = fleet_stage_acquire(&consumer); ... fleet_stage_release(&consumer, sharers); }
    A producer function may read what other tasks of the launch wrote, such as run-time tensors, only after
-   fleet_producer_await_task. It may read, and declare, what tasks of earlier steps wrote after fleet_producer_await_step.
+   fleet_producer_await_task (_await_previous). It may read, and declare, what tasks of earlier steps wrote after fleet_producer_await_step.
    Wavefront-tasks have no pipeline.
    FLEET_DISPATCH_WITH_PIPELINE(set, LIST, PRODUCERS, stages, stage_bytes) is FLEET_DISPATCH with PRODUCERS(TILE, P) for the
    tiles that have one. stages: their number. stage_bytes: bytes of each, a multiple of 1024; on NVIDIA the
@@ -1478,7 +1478,7 @@ typedef struct fleeti_worker {
     uint32_t group;  /* of the task in hand */
     uint32_t slow;   /* 0: STATIC, no batch, not done */
     uint32_t plain;  /* the task in hand is plain: see fleeti_next_task */
-    uint32_t absent; /* the task in hand is outside its grid's shape in this launch */
+    uint32_t absent; /* fleeti_is_absent of the task in hand */
     uint32_t vetoed; /* the notify of the plain task before was vetoed */
     fleet_status tile_status;
     /* In the wave that prefetches descriptors: the number of the task at which its next stage is due, and the stop
@@ -1759,7 +1759,8 @@ FLEET_HOST_DEVICE int32_t fleeti_extent_of(fleet_dim d, int32_t value)
 
 /* By all threads of the group: sets a symbol, and the extents that have it, in place. No task that looks at them runs
    at the same time (fleet.h, >>symbols). Published to all workers by the notify of the task. Pairs: fleeti_finishes,
-   fleeti_last_epoch or, after a cut, the wait of the task that looks; then fleeti_shape_of (edge 28). */
+   fleeti_last_epoch or, after a cut, the wait of the task that looks, or of an earlier one where the grid is settled; then
+   fleeti_shape_of (edge 28). */
 FLEET_DEVICE void fleeti_set_symbol_now(const fleet_ctx *ctx, uint32_t symbol, int32_t value)
 {
     fleeti_state *state = fleeti_state_of_ctx(ctx);
@@ -2207,17 +2208,19 @@ FLEET_DEVICE void fleet_reduce_add(const fleet_ctx *ctx, float *sum, uint32_t n,
 }
 
 /* Whether the task is outside its grid's shape in this step. An absent task waits and notifies as others do, so that all
-   counts are those of the bucket, but no tile runs. */
+   counts are those of the bucket, but no tile runs. 2: the grid has vanished. */
 FLEET_DEVICE uint32_t fleeti_is_absent(const fleeti_worker *w)
 {
     const fleeti_state *state = fleeti_state_of(w);
     const uint32_t grid = FLEETI_TASK(w, grid);
-    uint32_t absent =
-        (int32_t)FLEETI_TASK(w, slice) >= fleeti_shape_of(state, grid, FLEET_MAX_RANK);
-    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++)
-        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >=
-                  fleeti_shape_of(state, grid, i);
-    return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK;
+    uint32_t vanished = 0, absent = (int32_t)FLEETI_TASK(w, slice) >=
+                                    fleeti_shape_of(state, grid, FLEET_MAX_RANK);
+    for (uint32_t i = 0; i < FLEET_MAX_RANK; i++) {
+        const int32_t extent = fleeti_shape_of(state, grid, i);
+        absent |= (int32_t)fleeti_pinned_word(w->task, FLEETI_WORD(at) + i) >= extent;
+        vanished |= extent == 0;
+    }
+    return absent && fleeti_schedule_of(w) != FLEETI_SINGLE_TASK ? 1 + vanished : 0;
 }
 /* The extent of a grid's first axis in this launch if its shape has a symbol; else `given`. */
 FLEET_DEVICE uint32_t fleeti_extent_now(const fleeti_worker *w, uint32_t grid, uint32_t given)
@@ -4201,7 +4204,7 @@ FLEET_DEVICE uint32_t fleeti_next_task_slow(fleeti_worker *w)
                 continue;
             }
         }
-        w->absent = fleeti_task_has(w, FLEETI_GUARDED) && fleeti_is_absent(w);
+        w->absent = fleeti_task_has(w, FLEETI_GUARDED) ? fleeti_is_absent(w) : 0;
         fleeti_trace_taken(w);
         return 1;
     }
@@ -4283,6 +4286,8 @@ FLEET_DEVICE uint32_t fleeti_wait_task(fleeti_worker *w)
     if (fleeti_schedule_of(w) == FLEET_SCHEDULE_DYNAMIC && fleeti_plan_of(w)->early)
         fleeti_push_early(w);
     n = fleeti_wait_count(w);
+    /* Of a settled grid that has vanished; fleet.h, fleeti_find_settled, says why no task misses this wait. */
+    if (w->absent == 2 && fleeti_task_has(w, FLEETI_SETTLED)) n = 0;
     if (n && !fleeti_wait_events(w, n)) return 0;
     if (!w->plain && fleeti_task_has(w, FLEETI_MAPPED) && !w->absent)
         w->absent = fleeti_is_missing(w);

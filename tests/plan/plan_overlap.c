@@ -1,5 +1,5 @@
-/* When sources may run ahead of the previous step: small graphs around each rule of the proof, each with a variant in
-   which one condition is missing. */
+/* When sources may run ahead of the previous step, and when tasks of grids that have vanished need not wait: small graphs
+   around each rule of the proofs, each with a variant in which one condition is missing. */
 #include "check.h"
 
 typedef struct bench {
@@ -179,6 +179,54 @@ static void one_edge_only(test_run *t)
     }
 }
 
+/* gate -> a -> b -> c -> end, of which a, b and c have a symbol that the gate cuts; `beside` has none. Bits of settled_in: 1 a,
+   2 b, 4 c. */
+enum { CHAIN, BESIDE_A, BESIDE_B, ONE_WORKER, LARGER, TWO_SYMBOLS, OUTSIDE, CHIPLET, VARIANTS };
+static const uint32_t settled_in[VARIANTS] = {6, 6, 4, 4, 2, 0, 0, 0};
+static void grids_that_vanish(test_run *t)
+{
+    for (int v = 0; v < VARIANTS && !t->failed_here; v++) {
+        fleet_plan_desc desc = fleet_plan_desc_default();
+        fleet_plan *plan = NULL;
+        fleet_graph *g = fleet_graph_create(NULL);
+        const fleet_dim s = fleet_symbol(g, "s", 0, 1), r = fleet_symbol(g, "r", 0, 1);
+        const fleet_grid gate = fleet_call_device(g, "gate", 0, fleet_shape0(), 0);
+        const fleet_grid beside = fleet_call_device(g, "beside", 0, fleet_shape0(), 0);
+        fleet_grid chain[3], end;
+        uint32_t settled = 0;
+        for (int i = 0; i < 3; i++) {
+            fleet_shape shape = fleet_shape1(v == LARGER && i == 2 ? fleet_dim_plus(s, 1) : s);
+            if (v == TWO_SYMBOLS) shape = fleet_shape2(s, r);
+            chain[i] = fleet_call_device(g, i == 0 ? "a" : i == 1 ? "b" : "c", 0, shape, 0);
+            if (v != ONE_WORKER || i) fleet_grid_level(g, chain[i], FLEET_LEVEL_DEVICE);
+            fleet_after(g, chain[i], i ? chain[i - 1] : gate);
+        }
+        if (v == BESIDE_A) fleet_after(g, chain[0], beside);
+        if (v == BESIDE_B) fleet_after(g, chain[1], beside);
+        if (v == OUTSIDE) {
+            const fleet_etensor told = fleet_event_tensor(g, "told", fleet_shape0(), 1);
+            fleet_event_external(g, told, FLEET_EXTERNAL_NOTIFIES, 1, FLEET_SCOPE_SYSTEM);
+            fleet_in_edge(g, beside, told, "->");
+            fleet_after(g, chain[0], beside);
+        }
+        end = fleet_call_device(g, "end", 0, fleet_shape0(), 0);
+        fleet_after(g, end, chain[2]), fleet_after(g, end, beside), fleet_after(g, end, gate);
+        fleet_symbol_writer(g, s, end), fleet_symbol_writer(g, r, end);
+        fleet_symbol_cutter(g, s, gate);
+        desc.topology = fleet_topology_make(1, 5);
+        desc.workers_per_chiplet = 4;
+        desc.schedule = v == CHIPLET ? FLEET_SCHEDULE_CHIPLET : FLEET_SCHEDULE_STATIC;
+        if (fleet_plan_build(g, &desc, &plan))
+            test_fail(t, __FILE__, __LINE__, "variant %d: %s", v, fleet_graph_error(g));
+        if (plan) check_plan(t, plan);
+        for (int i = 0; plan && i < 3; i++) settled |= grids_of(plan)[2 + i].settled << i;
+        if (settled != settled_in[v])
+            test_fail(t, __FILE__, __LINE__, "variant %d: settled are %u", v, settled);
+        fleet_plan_free(plan);
+        fleet_graph_destroy(g);
+    }
+}
+
 static void list(test_run *t)
 {
     TEST(sink_on_the_sources_worker);
@@ -186,6 +234,7 @@ static void list(test_run *t)
     TEST(together_is_not_each);
     TEST(one_producer_of_two);
     TEST(one_edge_only);
+    TEST(grids_that_vanish);
 }
 
 TEST_MAIN(list)
