@@ -920,8 +920,7 @@ FLEET_C_END
            return fleet_cut_symbol(&ctx, ROWS, (int32_t)b->decode_rows);
        }
    Other tiles read the batch through fleet_table_batch, and the one that chooses tokens calls fleet_row_result.
-   What the scheduler does depends on the table, on what has arrived, and on the ticks that it is given; nothing else.
-   examples/10_requests.c is a server without a model. */
+   What the scheduler does depends on the table, on arrivals and on its ticks alone. examples/10_requests.c has no model. */
 
 #define FLEET_NONE 0xffffffffu
 
@@ -1130,8 +1129,7 @@ typedef struct fleet_server_stats {
     uint32_t queued[2], prefill[2], decode[2]; /* requests by fleet_class */
     uint32_t decode_rows, chunk_rows;          /* of the last batch */
     uint32_t pages_available;
-    /* Of iterations that were predicted and not suspended: their number, the mean of |predicted - measured| / measured
-       in thousandths, and the largest one. */
+    /* Of predicted iterations, not suspended: number; |predicted - measured| / measured in thousandths: mean, largest. */
     uint32_t predicted, error_mean, error_max;
 } fleet_server_stats;
 void fleet_server_stats_read(const fleet_server *server, fleet_server_stats *stats);
@@ -1170,6 +1168,8 @@ FLEET_DEVICE fleet_status fleet_server_next(const fleet_ctx *ctx, fleet_table *t
 /* In a task after all those of layer - 1 and before those of `layer`, by all its threads. 1: it has suspended rows of
    this step's batch; chunk_end and decode_end say which. */
 FLEET_DEVICE uint32_t fleet_server_between(const fleet_ctx *ctx, fleet_table *t, uint32_t layer);
+/* The host's word that changes with all that arrives. While it is *seen, fleet_server_between of the only pool does nothing. */
+FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen);
 
 /* The same without a graph, by all lanes of one wave; of either pool. `step` counts the pool's iterations. */
 FLEET_DEVICE uint32_t fleet_server_boundary(fleet_table *t, uint32_t pool, uint32_t step,
@@ -5384,6 +5384,12 @@ FLEETI_OUTLINED void fleeti_settle(fleet_table *t, uint64_t now)
 }
 
 /* ---- scheduling: taking in ------------------------------------------------------------------- */
+
+FLEET_DEVICE const uint32_t *fleet_table_news(const fleet_table *t, uint32_t *seen)
+{
+    *seen = t->changes;
+    return &t->desk->changes.word;
+}
 
 /* By all lanes of a wave. */
 FLEET_DEVICE void fleeti_receive(fleet_table *t, const fleeti_submission *m, uint64_t now)

@@ -144,6 +144,7 @@ static int decoder_buffers(decoder *d, device_memory *mem, const model *m, const
         d->parked_h = (float *)memory_get(mem, "activations", parked * 4);
         d->parked_x = (act_t *)memory_get(mem, "activations", 2 * parked * sizeof(act_t));
         d->parked_squares = (float *)memory_get(mem, "activations", parked / TILE_N * 4);
+        d->gates = (gate_state *)memory_zeros(mem, "gates", sizeof *d->gates);
     }
     d->split_k = (fleet_quad *)memory_zeros(mem, "sums",
                                             bests / MAX_ROWS * SPLIT_K_QUADS * sizeof(fleet_quad));

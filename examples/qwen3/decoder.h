@@ -46,6 +46,13 @@ typedef struct prefill_step {
     uint32_t blocks, first_block; /* likewise in prefill_blocks */
 } prefill_step;
 
+/* What the gates of a server's step do (tasks/serve.h). */
+typedef struct gate_state {
+    const uint32_t *news; /* the host's word, and what it is while nothing is to be done */
+    uint32_t seen;
+    uint32_t kind; /* GATES_... */
+} gate_state;
+
 typedef struct decoder {
     uint32_t hidden, heads, kv_heads, head_dim, vocab, context;
     uint32_t group; /* query heads per KV head */
@@ -99,6 +106,7 @@ typedef struct decoder {
     fleet_table *table;
     float *parked_h, *parked_squares;
     act_t *parked_x;
+    gate_state *gates;
     /* Of the kernel that takes prompts, else null. */
     const prefill_step *prefill;
     const token_row *prefill_rows;

@@ -35,12 +35,15 @@ FLEET_KERNEL(serve_large_m, served_large_m, THREADS)
 
 /* ---- memory and launch ---- */
 
-/* KV blocks of a split: there is room for as many splits as the longest request has. */
-#define LEAST_SPLIT_BLOCKS 4u
-static uint32_t serving_split_blocks(uint32_t context)
+/* KV blocks of a split, which must not depend on the batch. Few requests need many splits to occupy all workers, and many
+   requests need few, since a split costs as much as 160 tokens of it on an H200. There is room for as many as the longest
+   request has. */
+static uint32_t serving_split_blocks(uint32_t context, uint32_t decode_rows)
 {
+    const uint32_t tokens = decode_rows < 8 ? 64 : decode_rows < 32 ? 256 : 512;
     const uint32_t blocks = ceil_div(ceil_div(context, KV_BLOCK), MAX_KV_SPLITS);
-    return blocks > LEAST_SPLIT_BLOCKS ? blocks : LEAST_SPLIT_BLOCKS;
+    const uint32_t least = ceil_div(tokens, KV_BLOCK);
+    return blocks > least ? blocks : least;
 }
 
 /* Rows of a step. Large-M products add in the same order however many rows there are. */
@@ -175,7 +178,8 @@ static int serving_upload_batch(serving *s)
     memset(&b, 0, sizeof b);
     b.n_eos = s->m->config.eos_count;
     for (uint32_t i = 0; i < b.n_eos; i++) b.eos[i] = (int32_t)s->m->config.eos[i];
-    b.workers = s->all_workers, b.split_blocks = serving_split_blocks(s->desc.context);
+    b.workers = s->all_workers;
+    b.split_blocks = serving_split_blocks(s->desc.context, s->desc.decode_rows);
     b.kv_heads = s->m->config.kv_heads;
     return fleet_to_device(s->d.b, &b, sizeof b, NULL)
                ? serving_fail(s, "batch", "cannot be copied to the device")

@@ -27,6 +27,7 @@ static const char *const fixtures[] = {"tests/fixtures/qwen3-tiny",
 #define JOBS (IS_QUICK ? 12u : 40u)
 #define MOST_JOBS 40u
 #define MOST_TOKENS 24u
+#define DECODE_ROWS 4u
 #define WAVES 2u /* of a workgroup: sums depend on it */
 
 /* Requests of one kind are the same but for their class. */
@@ -85,7 +86,7 @@ static void decode_alone(stand *o, kind *k)
     if (k->words.ignore_eos) m.config.eos_count = 0;
     r.prompt = k->prompt, r.n_prompt = k->n_prompt, r.sampling = k->words.sampling;
     d.steps = k->max_tokens, d.context = CONTEXT, d.keep_logits = d.draws = 1;
-    d.split_blocks = serving_split_blocks(CONTEXT);
+    d.split_blocks = serving_split_blocks(CONTEXT, DECODE_ROWS);
     d.host.waves = WAVES;
     k->logits = (float *)calloc(1, bytes);
     if (session_open(&s, &m, &d, &r, 1) || session_run(&s))
@@ -154,7 +155,7 @@ static serving_desc usual(uint64_t seed)
 {
     serving_desc d;
     memset(&d, 0, sizeof d);
-    d.context = CONTEXT, d.decode_rows = 4, d.chunk_rows = 10;
+    d.context = CONTEXT, d.decode_rows = DECODE_ROWS, d.chunk_rows = 10;
     d.pages = 40, d.requests = 12;
     d.mixed_rows = 2, d.suspend_decode = 1, d.draws = 1;
     d.age_ticks = UINT64_MAX / 2;
@@ -485,7 +486,7 @@ static void soak_on(test_run *t, fleet_host_engine engine)
     uint32_t submitted = 0, checked = 0, aborts = 0;
     serving_desc d = usual(2);
     if (stand_load(t, &o, fixtures[0])) return;
-    d.decode_rows = 8, d.chunk_rows = 24, d.requests = 24, d.pages = 60, d.mixed_rows = 4;
+    d.decode_rows = 7, d.chunk_rows = 24, d.requests = 24, d.pages = 60, d.mixed_rows = 4;
     d.workers = 2, d.chiplets = 1;
     d.host.engine = engine;
     if (stand_open(&o, &d)) return;

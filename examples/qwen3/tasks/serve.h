@@ -173,16 +173,39 @@ FLEET_DEVICE void move_groups(const fleet_ctx *ctx, const decoder *d, const flee
 
 /* ---- the tasks ---- */
 
+/* All workers wait for a gate, and weights stream past the caches meanwhile, so that what it loads and the code that it
+   runs come from memory. Therefore the boundary, and a gate that has changed something, say what the gates after it have
+   to look at. */
+#define GATES_ASK 0u /* they ask the scheduler */
+#define GATES_QUIET                                                                                \
+    1u /* the same, but only if the host has news: else their rows are those before */
+#define GATES_CLOSED 2u /* nothing: the rest of the step has no rows */
+
+/* After a decision about a layer. By one thread. */
+FLEET_DEVICE void set_gates(const decoder *d, const fleet_batch *from, uint32_t layer,
+                            uint32_t groups)
+{
+    gate_state gates;
+    gates.news = fleet_table_news(d->table, &gates.seen);
+    gates.kind = has_later_groups(from, layer) ? GATES_ASK : groups ? GATES_QUIET : GATES_CLOSED;
+    *d->gates = gates;
+}
+FLEET_DEVICE uint32_t gate_asks(const decoder *d)
+{
+    const gate_state gates = *d->gates;
+    return gates.kind == GATES_ASK ||
+           (gates.kind == GATES_QUIET && fleet_load_relaxed_system(gates.news) != gates.seen);
+}
+
 /* Before a layer. */
 OUTLINED fleet_status suspend_rows(const fleet_ctx *ctx, const decoder *d, uint32_t layer)
 {
     const ending_lds l = ending_lds_of(ctx);
     const fleet_batch *from = fleet_table_batch(d->table, 0, ctx->epoch);
-    /* Loaded while the first wave asks: mostly nothing changes, and all workers wait for this task. */
-    const uint32_t before = d->b->groups;
-    uint32_t now = groups_of(from, layer);
-    fleet_barrier(ctx); /* the threads have read what changes now */
-    if (fleet_server_between(ctx, d->table, layer)) now = groups_of(from, layer);
+    uint32_t before, now;
+    fleet_server_between(ctx, d->table, layer);
+    before = d->b->groups, now = groups_of(from, layer);
+    if (ctx->thread == 0) set_gates(d, from, layer, now);
     if (before == now) return FLEET_OK;
     copy_batch(ctx, l.b, d->b);
     move_groups(ctx, d, from, before, now, 0);
@@ -194,7 +217,11 @@ OUTLINED fleet_status suspend_rows(const fleet_ctx *ctx, const decoder *d, uint3
 }
 FLEET_TILE(gate, task_args)
 {
+    uint32_t *asks = (uint32_t *)(void *)task_lds(&ctx);
     FLEET_UNUSED(at);
+    if (ctx.thread == 0) *asks = gate_asks(&args->d);
+    fleet_barrier(&ctx); /* one thread has looked, for all */
+    if (!*asks) return FLEET_OK;
     return suspend_rows(&ctx, &args->d, args->layer);
 }
 
@@ -238,6 +265,7 @@ OUTLINED fleet_status compose_step(const fleet_ctx *ctx, const decoder *d)
     status = fleet_server_next(ctx, d->table);
     if (status) return status;
     from = fleet_table_batch(d->table, 0, ctx->epoch + 1);
+    if (ctx->thread == 0) set_gates(d, from, 0, groups_of(from, 0));
     arrange_layer(ctx, d, l.b, from, 0);
     copy_batch(ctx, d->b, l.b);
     return fleet_next_symbol(ctx, LIVE, from->decode_rows || from->chunk_rows);
