@@ -502,7 +502,8 @@ void fleeti_symbol_writer(fleet_graph *g, fleet_dim symbol, fleet_grid writer, c
    (fleet_sched.h), for the rest of the step. cutter: one CU- or wavefront-task. Each grid whose shape has the symbol comes, as a
    whole, before or after it. A symbol may have many cutters. With one before each layer, the layers after a cut to 0
    are passed over without tiles. That a task of such a grid exists is known only when its events are complete: it
-   prefetches nothing, and where it turns out not to exist its weight pipeline has copied ahead in vain. */
+   prefetches nothing, and where it turns out not to exist its weight pipeline has copied ahead in vain. In STATIC plans
+   that holds for the first grid after the cutter; others on the same workers know it before, and then do not wait either. */
 void fleeti_symbol_cutter(fleet_graph *g, fleet_dim symbol, fleet_grid cutter, const char *file,
                           int line);
 #define fleet_symbol_cutter(g, symbol, cutter) fleeti_symbol_cutter(g, symbol, cutter, FLEETI_HERE)
