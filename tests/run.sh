@@ -932,7 +932,7 @@ one_ring() {
 # most 256 bytes, stores and loads together.
 cuda_registers() { # LOG
     local kernel bytes
-    for kernel in decode_static decode_large_m; do
+    for kernel in decode_static decode_experts decode_large_m; do
         grep -A2 "$kernel.* for 'sm_90a'" "$1" | grep " 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" || return 1
     done
     bytes=$(grep -A2 "Z6decode9.* for 'sm_90a'" "$1" | sed -n 's/.* \([0-9]*\) bytes spill stores, \([0-9]*\) bytes spill loads.*/\1 + \2/p')

@@ -187,6 +187,12 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     reduce_partials(ctx, l, in->rows);
     return FLEET_OK;
 }
+FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *source,
+                                           const task_args *task, uint32_t n, linear_lds *l,
+                                           uint32_t rows)
+{
+    return multiply_each_expert(ctx, source, task, n, l, rows, multiply);
+}
 
 /* ---- norms ---- */
 

@@ -82,6 +82,12 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     reduce_partials(ctx, l, in->rows);
     return FLEET_OK;
 }
+FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *source,
+                                           const task_args *task, uint32_t n, linear_lds *l,
+                                           uint32_t rows)
+{
+    return multiply_each_expert(ctx, source, task, n, l, rows, multiply);
+}
 
 /* The squares come from the tiles that computed x. */
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,

@@ -43,6 +43,10 @@ FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
 {
     FLEET_UNUSED(source), FLEET_UNUSED(in);
 }
+FLEET_DEVICE uint32_t opaque(uint32_t x)
+{
+    return x;
+}
 #define PREFETCHED_ROWS 0u
 FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
                                     const linear_lds *l, uint32_t column, uint32_t columns,
@@ -54,7 +58,7 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
 #define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
 
 /* Arguments are read where they are. */
-#define LDS_BYTES LINEAR_LDS_BYTES
+#define LDS_BYTES (LINEAR_LDS_BYTES + MAX_ROWS * TILE_N * 4) /* see multiply_experts */
 FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
                                        const task_args *args)
 {
@@ -84,6 +88,37 @@ FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uin
         l->sums[i] = sum;
     }
     fleet_barrier(ctx);
+}
+
+/* The backend's `multiply`. */
+typedef fleet_status product(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
+                             const operand *in, const linear_lds *l);
+/* multiply_experts (tasks/backend.h): the experts one after the other. Each row's sum is in l->extra. */
+FLEET_DEVICE fleet_status multiply_each_expert(const fleet_ctx *ctx, weight_source *source,
+                                               const task_args *task, uint32_t n, linear_lds *l,
+                                               uint32_t rows, product *multiply)
+{
+    const decoder *d = &task->d;
+    const uint32_t active = (uint32_t)*d->n_active;
+    float *total = (float *)l->extra;
+    fleet_status status = FLEET_OK;
+    operand in;
+    in.x = task->x, in.low = task->x_low, in.list = NULL, in.k = task->shape.k, in.panel_tiles = 1;
+    for (uint32_t i = ctx->thread; i < rows * TILE_N; i += ctx->threads) total[i] = 0;
+    for (uint32_t e = 0; e < active; e++) {
+        in.first = (uint32_t)d->first_place[e],
+        in.rows = (uint32_t)d->first_place[e + 1] - in.first;
+        status = multiply(ctx, source, expert_tile(task, (uint32_t)d->active[e], n), &in, l);
+        /* The barriers of the next product order these sums before those of the next expert. */
+        for (uint32_t i = ctx->thread; i < in.rows * TILE_N; i += ctx->threads) {
+            const uint32_t place = in.first + i / TILE_N;
+            total[(uint32_t)d->place_row[place] * TILE_N + i % TILE_N] +=
+                d->place_weight[place] * l->sums[i];
+        }
+    }
+    fleet_barrier(ctx);
+    l->sums = total;
+    return status;
 }
 
 FLEET_DEVICE vec4 load_vec4(const float *from)

@@ -97,13 +97,12 @@ static void expert_buffers(decoder *d, device_memory *mem, const qwen3_config *c
 {
     const uint64_t pairs = (uint64_t)MAX_ROWS * c->experts_per_token;
     d->scores = (float *)memory_get(mem, "experts", (uint64_t)MAX_ROWS * c->experts * 4);
-    d->pair_weight = (float *)memory_get(mem, "experts", pairs * 4);
-    d->pair_place = (int32_t *)memory_get(mem, "experts", pairs * 4);
+    d->place_weight = (float *)memory_get(mem, "experts", pairs * 4);
     d->place_row = (int32_t *)memory_get(mem, "experts", pairs * 4);
-    d->active = (int32_t *)memory_get(mem, "experts", (uint64_t)c->experts * 4);
+    /* zeros: a weight pipeline may read them before the first step */
+    d->active = (int32_t *)memory_zeros(mem, "experts", (uint64_t)c->experts * 4);
     d->first_place = (int32_t *)memory_get(mem, "experts", (uint64_t)(c->experts + 1) * 4);
-    d->n_active = (int32_t *)memory_get(mem, "experts", 4);
-    d->expert_out = (float *)memory_get(mem, "experts", pairs * c->hidden * 4);
+    d->n_active = (int32_t *)memory_zeros(mem, "experts", 4);
 }
 
 /* Fills in the decoder and allocates its buffers, for d->pages pages, after decoder_workers. 0, or -1 and an error. */

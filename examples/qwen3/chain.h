@@ -14,7 +14,7 @@ static uint32_t count_tasks(const model *m)
 {
     uint32_t n = 4;
     for (uint32_t i = 0; i < m->config.layers; i++)
-        n += (m->layers[i].sparse ? 10u : 7u) + (m->ranks > 1 ? 2 : 0);
+        n += (m->layers[i].sparse ? 9u : 7u) + (m->ranks > 1 ? 2 : 0);
     return n;
 }
 
@@ -99,23 +99,23 @@ static void append_gate(chain *c, uint32_t layer)
 /* A product of `rows` rows of x, [rows][k]. Products of d->x include an RMS norm: d->x is not
    divided by its root mean square yet. */
 static task_args *append_product(chain *c, const char *name, uint32_t layer, uint32_t tile,
-                                 const bf16 *weights, const act_t *x, uint32_t rows, uint32_t n,
-                                 uint32_t k)
+                                 const bf16 *weights, const layout *as, const act_t *x,
+                                 uint32_t rows)
 {
     task_args *task = append_task(c, name, layer, tile, FLEET_LEVEL_DEVICE);
-    const layout as = tile == task_args_linear ? layout_of(c->m, n, k) : single_layout_of(n, k);
-    task->shape = linear_shape_of(n, k, as.panel_tiles);
-    task->panel_bytes = panel_bytes_of(&as), task->inner_k = as.inner_k;
+    task->shape = linear_shape_of(as->n, as->k, as->panel_tiles);
+    task->panel_bytes = panel_bytes_of(as), task->inner_k = as->inner_k;
     task->first_worker = c->panels;
-    c->panels += panels_of(&as);
+    c->panels += panels_of(as);
     task->weights = weights;
-    task->x = x, task->x_low = c->d->two_terms * rows * k, task->rmsnorm = x == c->d->x;
+    task->x = x, task->x_low = c->d->two_terms * rows * as->k, task->rmsnorm = x == c->d->x;
     return task;
 }
 static task_args *append_linear(chain *c, const char *name, uint32_t layer, const bf16 *weights,
                                 const act_t *x, uint32_t n, uint32_t k)
 {
-    return append_product(c, name, layer, task_args_linear, weights, x, MAX_ROWS, n, k);
+    const layout as = layout_of(c->m, n, k);
+    return append_product(c, name, layer, task_args_linear, weights, &as, x, MAX_ROWS);
 }
 /* A task that walks over the columns of the residual stream. */
 static task_args *append_columns(chain *c, const char *name, uint32_t layer, uint32_t tile,
@@ -137,6 +137,11 @@ static void epilogue_silu(task_args *task, const decoder *d, uint32_t rows, uint
 {
     task->epilogue = EPILOGUE_SILU, task->acts = d->gated, task->columns = columns;
     task->acts_low = d->two_terms * rows * columns;
+}
+static void epilogue_experts(task_args *task, const decoder *d, uint32_t pairs, uint32_t columns)
+{
+    epilogue_silu(task, d, pairs, columns);
+    task->epilogue = EPILOGUE_EXPERTS;
 }
 static void epilogue_residual(task_args *task, const float *next_norm)
 {

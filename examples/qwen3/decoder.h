@@ -22,6 +22,7 @@ typedef enum epilogue {
     EPILOGUE_STORE,    /* store to `floats` */
     EPILOGUE_RESIDUAL, /* add to the residual stream; `x` = sum times the next norm's weights */
     EPILOGUE_SILU, /* `acts` = silu(gate) * up; half of TILE_N columns are gates, the other half their ups */
+    EPILOGUE_EXPERTS, /* the same of active experts, each for its own rows */
     EPILOGUE_ARGMAX /* the largest logit of each row; where they are needed, all logits to `logits` */
 } epilogue;
 
@@ -93,14 +94,13 @@ typedef struct decoder {
     sampling_desc *sampling; /* [sequences], or null: no sequence draws */
     int32_t *drawn;          /* [sequences]: the token that was drawn in this step */
     /* Mixture of experts. A pair is a row and one of its experts, numbered row * top_k + rank. */
-    float *scores;       /* [MAX_ROWS][experts padded to TILE_N] */
-    float *pair_weight;  /* [MAX_ROWS top_k] */
-    int32_t *pair_place; /* [MAX_ROWS top_k]: the pair's position when pairs are sorted by expert */
-    int32_t *place_row;  /* [MAX_ROWS top_k]: the row of the pair at that position */
-    int32_t *active;     /* [experts]: the experts that have rows */
+    float *scores; /* [MAX_ROWS][experts padded to TILE_N] */
+    /* [MAX_ROWS top_k]: the row and the weight of a pair, by position when pairs are sorted by expert */
+    int32_t *place_row;
+    float *place_weight;
+    int32_t *active;      /* [experts]: the experts that have rows */
     int32_t *first_place; /* [experts + 1]: first position of each active expert */
     int32_t *n_active;
-    float *expert_out; /* [MAX_ROWS top_k][hidden], by position */
     /* Of a server (tasks/serve.h), else null. Activations of rows that have stopped between two layers: like h, x and
        squares, of PARKED_ROWS rows, but x without an order of its own. */
     fleet_table *table;

@@ -1,7 +1,7 @@
 /* graph.h: the decoder's graph: one step, from the tokens of its rows to the next tokens.
 
        embed -> [ qkv -> attend -> o -> gate_up -> down ] x layers -> lm_head -> draw -> next
-                                     \> router -> route -> expert_up -> expert_down -> add_experts (layers with experts)
+                                     \> router -> route -> expert_up -> expert_down (layers with experts)
 
    Each append_... makes one grid, which waits for all tasks of the grid before it. A linear layer reads the activations
    named after its weights and ends with the epilogue in the line below. Where the backend's attention does not combine
@@ -45,26 +45,21 @@ static void append_experts(chain *c, const model_layer *l, uint32_t i, const flo
 {
     const decoder *d = c->d;
     const uint32_t ffn = c->m->expert_ffn, pairs = MAX_ROWS * d->top_k;
+    const uint32_t route = d->table ? (uint32_t)served_route : (uint32_t)task_args_route,
+                   down = d->table ? (uint32_t)served_expert_down : (uint32_t)task_args_expert_down;
+    const layout ups = single_layout_of(2 * ffn, d->hidden),
+                 downs = single_layout_of(d->hidden, ffn);
     task_args *task = append_linear(c, "router", i, l->router, d->x, d->experts, d->hidden);
     epilogue_store(task, d->scores, d->experts);
-    append_task(c, "route", i, task_args_route, FLEET_LEVEL_CU);
+    append_task(c, "route", i, route, FLEET_LEVEL_CU);
 #if defined(FLEET_MPI)
     if (c->m->ranks > 1) append_task(c, "own_experts", i, task_args_own_experts, FLEET_LEVEL_CU);
 #endif
-    task = append_product(c, "expert_up", i, task_args_expert, l->expert_up, d->x, MAX_ROWS,
-                          2 * ffn, d->hidden);
-    epilogue_silu(task, d, pairs, ffn);
-    task = append_product(c, "expert_down", i, task_args_expert, l->expert_down, d->gated, pairs,
-                          d->hidden, ffn);
-    epilogue_store(task, d->expert_out, d->hidden);
-#if defined(FLEET_MPI)
-    if (c->m->ranks > 1) {
-        task = append_columns(c, "sum_experts", i, task_args_sum_experts, NULL);
-        append_residual(c, task, i, 1, next_norm);
-        return;
-    }
-#endif
-    append_columns(c, "add_experts", i, task_args_add_experts, next_norm);
+    task = append_product(c, "expert_up", i, task_args_linear, l->expert_up, &ups, d->x, MAX_ROWS);
+    task->shape.tile_n = expert_panel_tiles(c->m, task->shape.n) * TILE_N;
+    epilogue_experts(task, d, pairs, ffn);
+    task = append_product(c, "expert_down", i, down, l->expert_down, &downs, d->gated, pairs);
+    append_residual(c, task, i, 1, next_norm);
 }
 
 /* Builds the graph, and the arguments of its tasks (count_tasks). Null: out of memory. */

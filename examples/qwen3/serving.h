@@ -19,19 +19,34 @@
 
 /* ---- kernels: STATIC alone ---- */
 
-FLEET_KERNEL(serve_static, served, THREADS)
+#if defined(FLEET_CUDA)
+FLEET_KERNEL(serve_static, served_dense, THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(served_dense);
+}
+FLEET_KERNEL(serve_experts, served, THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(served);
 }
-#if defined(FLEET_CUDA)
 FLEET_KERNEL(serve_large_m, served_large_m, THREADS)
 {
     FLEET_STATIC_WORKER_LOOP(served_large_m);
 }
+#define SERVE_EXPERTS_KERNEL FLEET_KERNEL_OF(serve_experts)
 #define SERVE_LARGE_M_KERNEL FLEET_KERNEL_OF(serve_large_m)
 #else
+FLEET_KERNEL(serve_static, served, THREADS)
+{
+    FLEET_STATIC_WORKER_LOOP(served);
+}
+#define SERVE_EXPERTS_KERNEL FLEET_KERNEL_OF(serve_static)
 #define SERVE_LARGE_M_KERNEL FLEET_KERNEL_OF(serve_static)
 #endif
+static fleet_kernel serve_kernel(const model *m)
+{
+    if (m->config.experts) return SERVE_EXPERTS_KERNEL;
+    return m->large_m ? SERVE_LARGE_M_KERNEL : FLEET_KERNEL_OF(serve_static);
+}
 
 /* ---- memory and launch ---- */
 
@@ -49,7 +64,7 @@ static uint32_t serving_split_blocks(uint32_t context, uint32_t decode_rows)
 /* Rows of a step. Large-M products add in the same order however many rows there are. */
 static uint32_t serving_rows(const model *m)
 {
-    return m->large_m && !m->config.experts ? MAX_ROWS : SAME_ORDER_ROWS;
+    return m->large_m ? MAX_ROWS : SAME_ORDER_ROWS;
 }
 #define LEAST_CHUNK_ROWS 16u
 
@@ -228,9 +243,7 @@ static int serving_run(serving *s)
     d.lds_bytes = LDS_BYTES, d.pipeline_bytes = FLEET_PIPELINE_BYTES(served);
     d.limit_ns = s->desc.limit_ns;
     d.host = s->desc.host;
-    status = fleet_launch(&s->state, &d,
-                          s->m->large_m ? SERVE_LARGE_M_KERNEL : FLEET_KERNEL_OF(serve_static),
-                          s->device_tasks);
+    status = fleet_launch(&s->state, &d, serve_kernel(s->m), s->device_tasks);
     if (!status) status = fleet_state_wait(&s->state, NULL);
     if (status) {
         char report[ERROR_BYTES - 64];

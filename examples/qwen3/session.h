@@ -424,8 +424,8 @@ static int session_run(session *s)
     if (s->trace_made) d.trace = &s->trace;
     status = prefill_launch(&s->prefill);
     if (!status)
-        status = fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m->large_m),
-                              s->device_tasks);
+        status =
+            fleet_launch(&s->state, &d, decode_kernel(s->desc.schedule, s->m), s->device_tasks);
     if (!status) status = prefill_wait(&s->prefill);
     if (!status) status = fleet_state_wait(&s->state, NULL);
     interrupted =

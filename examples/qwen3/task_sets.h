@@ -1,6 +1,8 @@
-/* task_sets.h: the tasks of each kind of kernel, and their numbers. The sets consist of the same tasks, but for linear layers
-   and attention, which NVIDIA GPUs also have in a version for large batches (large M), and for the last task: a session
-   has `next`, a server `boundary` and gates. A task has the same number in all sets that have it. */
+/* task_sets.h: the tasks of each kind of kernel, and their numbers. The sets consist of the same tasks, but for
+   - linear layers and attention, which NVIDIA GPUs also have in a version for large batches (large M);
+   - experts: on NVIDIA GPUs, models that have none have kernels without their tasks;
+   - the last task: a session has `next`, a server `boundary` and gates.
+   A task has the same number in all sets that have it, except that those of experts follow the last task. */
 #ifndef QWEN3_TASK_SETS_H
 #define QWEN3_TASK_SETS_H
 
@@ -21,35 +23,50 @@
 /* A program for several ranks has these too; others would only be slowed down. */
 #if defined(FLEET_MPI)
 #include "tasks/ranks.h"
-#define RANK_TASKS(TILE_, P) TILE_(P, add_ranks) TILE_(P, own_experts) TILE_(P, sum_experts)
+#define RANK_TASKS(TILE_, P) TILE_(P, add_ranks) TILE_(P, own_experts)
 #else
 #define RANK_TASKS(TILE_, P)
 #endif
 
-/* LINEAR and ATTENTION name the versions that the set has. */
-#define DECODER_TASKS(TILE_, P, LINEAR, ATTENTION)                                                 \
+/* What all sets have. LINEAR and ATTENTION name their versions. */
+#define COMMON_TASKS(TILE_, P, LINEAR, ATTENTION)                                                  \
     TILE_(P, embed)                                                                                \
     TILE_(P, LINEAR)                                                                               \
     ATTENTION(TILE_, P)                                                                            \
-    TILE_(P, route) TILE_(P, expert) TILE_(P, add_experts) TILE_(P, draw)
+    TILE_(P, draw)
+#define COMMON_STREAMS(TILE_, P, LINEAR, ATTEND) TILE_(P, LINEAR) TILE_(P, ATTEND)
+#define SERVER_TASKS(TILE_, P) TILE_(P, boundary) TILE_(P, gate)
+#define EXPERT_TASKS(TILE_, P) TILE_(P, route) TILE_(P, expert_down)
 
-#define SMALL_M_TASKS(TILE_, P)                                                                    \
-    DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS) TILE_(P, next) RANK_TASKS(TILE_, P)
+/* For all models. */
+#define ALL_TASKS(TILE_, P)                                                                        \
+    COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
+    TILE_(P, next) EXPERT_TASKS(TILE_, P) RANK_TASKS(TILE_, P)
 #define SERVED_TASKS(TILE_, P)                                                                     \
-    DECODER_TASKS(TILE_, P, linear, ATTENTION_TASKS) TILE_(P, boundary) TILE_(P, gate)
-#define SMALL_M_STREAMS(TILE_, P) TILE_(P, linear) TILE_(P, attend) TILE_(P, expert)
+    COMMON_TASKS(TILE_, P, linear, ATTENTION_TASKS)                                                \
+    SERVER_TASKS(TILE_, P) EXPERT_TASKS(TILE_, P)
+#define ALL_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear, attend) TILE_(P, expert_down)
 typedef task_args served;
-DECODER_DISPATCH(task_args, SMALL_M_TASKS, SMALL_M_STREAMS)
-DECODER_DISPATCH(served, SERVED_TASKS, SMALL_M_STREAMS)
+DECODER_DISPATCH(task_args, ALL_TASKS, ALL_STREAMS)
+DECODER_DISPATCH(served, SERVED_TASKS, ALL_STREAMS)
 
 #if defined(FLEET_CUDA)
-/* The same for models that were loaded for large batches. */
+/* For models without experts: kernels that have no tasks with experts use fewer registers. */
+#define DENSE_TASKS(TILE_, P) COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) TILE_(P, next)
+#define SERVED_DENSE_TASKS(TILE_, P)                                                               \
+    COMMON_TASKS(TILE_, P, linear_dense, ATTENTION_TASKS) SERVER_TASKS(TILE_, P)
+#define DENSE_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_dense, attend)
+typedef task_args dense;
+typedef task_args served_dense;
+DECODER_DISPATCH(dense, DENSE_TASKS, DENSE_STREAMS)
+DECODER_DISPATCH(served_dense, SERVED_DENSE_TASKS, DENSE_STREAMS)
+
+/* For models without experts that were loaded for large batches. */
 #define LARGE_M_TASKS(TILE_, P)                                                                    \
-    DECODER_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS) TILE_(P, next)
+    COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS) TILE_(P, next)
 #define SERVED_LARGE_M_TASKS(TILE_, P)                                                             \
-    DECODER_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS)                               \
-    TILE_(P, boundary) TILE_(P, gate)
-#define LARGE_M_STREAMS(TILE_, P) TILE_(P, linear_large_m) TILE_(P, attend_large_m) TILE_(P, expert)
+    COMMON_TASKS(TILE_, P, linear_large_m, LARGE_M_ATTENTION_TASKS) SERVER_TASKS(TILE_, P)
+#define LARGE_M_STREAMS(TILE_, P) COMMON_STREAMS(TILE_, P, linear_large_m, attend_large_m)
 typedef task_args large_m;
 typedef task_args served_large_m;
 DECODER_DISPATCH(large_m, LARGE_M_TASKS, LARGE_M_STREAMS)

@@ -47,20 +47,32 @@ void fill_random(bf16 *weights, uint64_t words, uint64_t seed, float scale)
 }
 FLEET_THUNK4(fill_random, bf16 *, uint64_t, uint64_t, float)
 
-/* Tiles of a panel: the number with which the busiest worker has the least to do; or the maximum,
-   if workers will share panels anyway. */
-static uint32_t panel_tiles_of(const model *m, uint32_t n)
+/* Tiles of a panel, at most max_panel_tiles, of `matrices` matrices: the number with which the busiest worker has the
+   least to do. */
+static uint32_t even_panel_tiles(const model *m, uint32_t n, uint32_t matrices,
+                                 uint32_t max_panel_tiles)
 {
-    const uint32_t max_panel_tiles = m->large_m ? LARGE_M_PANEL_TILES : MAX_PANEL_TILES;
     uint32_t best = 1, least = UINT32_MAX;
-    if (m->large_m && 2 * ceil_div(n, max_panel_tiles * TILE_N) <= m->workers)
-        return max_panel_tiles;
     for (uint32_t panel_tiles = 1; panel_tiles <= max_panel_tiles; panel_tiles++) {
-        const uint32_t busiest =
-            ceil_div(ceil_div(n, panel_tiles * TILE_N), m->workers) * panel_tiles;
+        const uint32_t panels = ceil_div(n, panel_tiles * TILE_N) * matrices,
+                       busiest = ceil_div(panels, m->workers) * panel_tiles;
         if (busiest <= least) best = panel_tiles, least = busiest;
     }
     return best;
+}
+/* Tiles of a panel of a layer; the maximum, if workers will share panels anyway. */
+static uint32_t panel_tiles_of(const model *m, uint32_t n)
+{
+    const uint32_t max_panel_tiles = m->large_m ? LARGE_M_PANEL_TILES : MAX_PANEL_TILES;
+    if (m->large_m && 2 * ceil_div(n, max_panel_tiles * TILE_N) <= m->workers)
+        return max_panel_tiles;
+    return even_panel_tiles(m, n, 1, max_panel_tiles);
+}
+/* Tiles that are computed together of an expert: what suits the experts of one row. */
+static uint32_t expert_panel_tiles(const model *m, uint32_t n)
+{
+    return even_panel_tiles(m, n, m->config.experts_per_token,
+                            MAX_PANEL_TILES < 2 ? MAX_PANEL_TILES : 2);
 }
 
 /* Of a layer; and of a matrix whose tiles are taken one by one, such as an expert. */
@@ -210,7 +222,7 @@ static int model_begin(model *m, const qwen3_config *config, fleet_schedule sche
     m->memory.error = m->error;
     m->workers = device_workers();
     if (schedule == FLEET_SCHEDULE_STATIC) device_has_wgmma(m, has);
-    m->large_m = has[0] && sequences > SMALL_M_ROWS;
+    m->large_m = has[0] && !c->experts && sequences > SMALL_M_ROWS;
     m->has_prefill = has[1] && !c->experts && m->ranks == 1 && prefill_suits(c->hidden, q, m->ffn);
     if (c->hidden % BLOCK_K || q % BLOCK_K || c->head_dim % VECTOR || c->head_dim > MAX_HEAD_DIM ||
         c->experts_per_token > MAX_TOP_K) {

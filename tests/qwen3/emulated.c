@@ -852,12 +852,14 @@ static void emulated_store_relaxed(uint32_t *at, uint32_t value)
 #define fleet_producer_stage emulated_span_slot
 #define fleet_producer_throttle emulated_span_pace
 #define fleet_producer_await_step emulated_span_await_step
+#define fleet_producer_await_task emulated_span_await_step
 #define fleet_add_relaxed_device emulated_add_relaxed
 #define fleet_store_relaxed_device emulated_store_relaxed
 #define DECODER_STAGES RING
 #include "examples/qwen3/nvidia/attention.h"
 #include "examples/qwen3/nvidia/prefill.h"
 #include "examples/qwen3/nvidia/wgmma.h"
+#include "examples/qwen3/tasks/moe.h"
 
 static uint32_t lds_bytes(void)
 {
@@ -1284,6 +1286,139 @@ static void layers_are_near_plain_ones(test_run *t)
         check_layer(t, &cases[i], i);
         if (t->failed_here) return;
     }
+}
+
+/* A layer of experts: gates and ups, or downs, whose results are added up. Rows have experts of their own, and some experts
+   have none. */
+typedef struct experts_case {
+    uint32_t rows, k, columns, experts, top_k, workers, panel_tiles, downs;
+} experts_case;
+static void run_experts(const fleet_ctx *ctx, void *args)
+{
+    const task_args *o = (const task_args *)args;
+    const fleet_status status =
+        o->epilogue == EPILOGUE_RESIDUAL ? expert_down(*ctx, o) : linear(*ctx, o);
+    if (status) complain("a tile fails with status", (uint32_t)status);
+}
+enum { MAX_EXPERT_K = 1056, MAX_EXPERT_COLUMNS = 128, MAX_CASE_EXPERTS = 12, MAX_CASE_PAIRS = 192 };
+static void check_experts(test_run *t, const experts_case *a)
+{
+    static uint16_t x[2 * MAX_CASE_PAIRS * MAX_EXPERT_K], next[MAX_CASE_PAIRS * MAX_EXPERT_COLUMNS];
+    static uint16_t weights[MAX_CASE_EXPERTS * MAX_EXPERT_COLUMNS * 1280];
+    static uint8_t marked[2 * MAX_CASE_PAIRS * MAX_EXPERT_K / BLOCK_K];
+    static float plain[MAX_CASE_EXPERTS * MAX_EXPERT_COLUMNS][MAX_EXPERT_K];
+    static float h[MAX_ROWS * MAX_EXPERT_COLUMNS], before[MAX_ROWS * MAX_EXPERT_COLUMNS];
+    static float norm[MAX_EXPERT_COLUMNS], squares[MAX_ROWS * MAX_EXPERT_COLUMNS / TILE_N];
+    int32_t active[MAX_CASE_EXPERTS], first_place[MAX_CASE_EXPERTS + 1], n_active = 0, place = 0;
+    int32_t place_row[MAX_CASE_PAIRS], expert_of[MAX_CASE_PAIRS];
+    float place_weight[MAX_CASE_PAIRS];
+    const uint32_t k = a->k, padded = ceil_div(k, K_ALIGN) * K_ALIGN, pairs = a->rows * a->top_k,
+                   x_rows = a->downs ? ceil_div(pairs, VECTOR) * VECTOR : MAX_ROWS,
+                   apart = x_rows * k;
+    batch b;
+    task_args o;
+    fleet_ctx ctx;
+    fleet_producer producer;
+    memset(&b, 0, sizeof b), memset(&o, 0, sizeof o);
+    memset(&ctx, 0, sizeof ctx), memset(&producer, 0, sizeof producer);
+    for (uint32_t e = 0; e < a->experts; e++) {
+        const int32_t begin = place;
+        for (uint32_t r = 0; r < a->rows; r++) {
+            /* the row's experts: top_k neighbours, from a number of its own on */
+            if ((e + a->experts - r * 5 % 7 % a->experts) % a->experts >= a->top_k) continue;
+            expert_of[place] = (int32_t)e, place_row[place] = (int32_t)r;
+            place_weight[place++] = (float)(1 + draw(4)) / 4;
+        }
+        if (place == begin) continue;
+        active[n_active] = (int32_t)e, first_place[n_active++] = begin;
+    }
+    first_place[n_active] = place;
+    b.rows = a->rows;
+    o.d.b = &b, o.d.experts = a->experts, o.d.top_k = a->top_k, o.d.n_active = &n_active;
+    o.d.active = active, o.d.first_place = first_place;
+    o.d.place_row = place_row, o.d.place_weight = place_weight;
+    o.shape.n = a->columns, o.shape.k = k, o.shape.m = o.shape.tile_m = MAX_ROWS;
+    o.shape.tile_n = a->panel_tiles * TILE_N, o.shape.tile_k = BLOCK_K;
+    o.shape.split = FLEET_SPLIT_N, o.shape.traversal = FLEET_TRAVERSAL_M_MAJOR;
+    o.shape.element_bytes = 2;
+    o.panel_bytes = padded * TILE_N * 2, o.weights = weights;
+    o.x = x, o.x_low = apart;
+    o.epilogue = a->downs ? EPILOGUE_RESIDUAL : EPILOGUE_EXPERTS;
+    o.d.hidden = a->columns, o.d.h = h, o.d.x = next, o.d.squares = squares, o.norm = norm;
+    o.acts = next, o.columns = a->columns / 2;
+    for (uint32_t i = 0; i < a->columns; i++) norm[i] = 1 + whole_number() / 16;
+    for (uint32_t i = 0; i < a->rows * a->columns; i++) before[i] = h[i] = whole_number();
+    memset(x, 0xff, sizeof x), memset(marked, 0, sizeof marked), memset(weights, 0, sizeof weights);
+    for (uint32_t r = 0; r < (a->downs ? pairs : a->rows); r++)
+        for (uint32_t i = 0; i < k; i++)
+            for (uint32_t term = 0; term < 2; term++) {
+                const size_t to = term * apart + act_at(r, i, k);
+                x[to] = bf16_of_float(whole_number() / (a->downs ? 1 : 128));
+                marked[to / BLOCK_K] = 1;
+            }
+    may_read.from = x, may_read.rows = 2 * apart / BLOCK_K, may_read.width = BLOCK_K;
+    may_read.marked = marked;
+    for (uint32_t c = 0; c < a->experts * a->columns; c++)
+        for (uint32_t i = 0; i < k; i++) {
+            plain[c][i] = whole_number();
+            weights[c / TILE_N * (o.panel_bytes / 2) + weight_at(c % TILE_N, i, 1, STAGE_K)] =
+                bf16_of_float(plain[c][i]);
+        }
+    streams_clear(STAGE_BYTES);
+    for (declaring = 0; declaring < a->workers; declaring++) {
+        set_worker(&ctx, declaring, a->workers);
+        if (a->downs)
+            fleeti_producer_of_expert_down(ctx, &o, ctx.at, &producer);
+        else
+            fleeti_producer_of_linear(ctx, &o, ctx.at, &producer);
+    }
+    declaring = 0, complaint[0] = 0;
+    launch(run_experts, &o, 0, a->workers, a->workers);
+    check_slots();
+    if (complaint[0])
+        test_fail(t, __FILE__, __LINE__, "%u rows, k %u, %u experts: %s", a->rows, k, a->experts,
+                  complaint);
+    for (uint32_t i = 0; i < pairs; i++)
+        for (uint32_t c = 0; c < a->columns && !t->failed_here; c++) {
+            const uint32_t row = a->downs ? i : (uint32_t)place_row[i], r = (uint32_t)place_row[i];
+            const uint32_t c_gate = c / TILE_N * TILE_N + c % (TILE_N / 2);
+            double want[2] = {0, 0}, got;
+            for (uint32_t term = 0; term < 2; term++)
+                for (uint32_t j = 0; j < k; j++)
+                    for (uint32_t n = 0; n < (a->downs ? 1u : 2u); n++)
+                        want[n] += (double)float_of_bf16(x[term * apart + act_at(row, j, k)]) *
+                                   (double)plain[(uint32_t)expert_of[i] * a->columns +
+                                                 (a->downs ? c : c_gate + n * TILE_N / 2)][j];
+            if (a->downs) { /* exact: what is left after the last expert is 0 */
+                before[r * a->columns + c] += (float)want[0] * place_weight[i];
+                continue;
+            }
+            want[0] *= want[1] / (1 + exp(-want[0]));
+            got = (double)float_of_bf16(
+                next[act_at(i, c / TILE_N * (TILE_N / 2) + c % (TILE_N / 2), o.columns)]);
+            if (!(fabs(got - want[0]) <= 0x1p-8 * fabs(want[0]) + 1e-3))
+                test_fail(t, __FILE__, __LINE__, "pair %u, column %u is %g, expected %g", i, c, got,
+                          want[0]);
+        }
+    for (uint32_t i = 0; i < a->rows * a->columns && a->downs && !t->failed_here; i++) {
+        CHECK(h[i] == before[i]);
+        CHECK_INT(next[act_at(i / a->columns, i % a->columns, a->columns)],
+                  bf16_of_float(h[i] * norm[i % a->columns]));
+    }
+}
+/* Experts with more pairs than a fragment has rows; k's of fewer chunks than pairs of warps, of as many, and of more;
+   panels that are not full; fewer rows than are prefetched, and more. */
+static void experts_are_added_up(test_run *t)
+{
+    static const experts_case cases[] = {
+        /* rows, k, columns, experts, top_k, workers, panel_tiles, downs */
+        {1, 768, 64, 12, 8, 2, 1, 1}, {19, 64, 96, 5, 3, 2, 1, 1},   {64, 288, 32, 7, 3, 1, 1, 1},
+        {5, 1056, 32, 3, 1, 1, 1, 1}, {16, 544, 128, 9, 2, 3, 1, 1}, {1, 1056, 128, 12, 8, 4, 2, 0},
+        {24, 256, 64, 6, 4, 2, 1, 0}, {64, 96, 64, 4, 3, 1, 2, 0},
+    };
+    drawn = 4;
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases && !t->failed_here; i++)
+        if (!is_part() || i % 4 == 1) check_experts(t, &cases[i]);
 }
 
 /* Successive tasks of one worker: each learns the step's row count, from memory unless what LDS
@@ -2081,6 +2216,7 @@ static void list(test_run *t)
     TEST(sums_are_in_a_word);
     TEST(layers_of_all_sizes_are_divided_once);
     TEST(layers_are_near_plain_ones);
+    TEST(experts_are_added_up);
     TEST(rows_are_those_of_the_step);
     TEST(attention_is_near_a_plain_one);
     TEST(prompts_are_embedded);

@@ -248,4 +248,142 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
     return source->status;
 }
 
+/* ---- experts ---- */
+
+/* A warp's position in the down products of a tile. A step is a chunk of an expert's weights times FRAGMENT_ROWS of its
+   pairs; the pairs of warps take turns with an expert's chunks. So each warp goes through the ring at its own pace: it
+   adds its sums to totals of its own in LDS, in the order of the experts, and no barrier is needed until the end. */
+typedef struct expert_step {
+    uint32_t expert, chunk, first;  /* expert: among the active ones; first: position of a pair */
+    uint32_t begin, end, later_end; /* of the expert's pairs; of the next expert's */
+} expert_step;
+FLEET_DEVICE expert_step first_expert_step(const decoder *d, uint32_t active, uint32_t chunk)
+{
+    expert_step s;
+    s.expert = 0, s.chunk = chunk, s.first = s.begin = 0;
+    s.end = (uint32_t)d->first_place[1], s.later_end = (uint32_t)d->first_place[active > 1 ? 2 : 1];
+    return s;
+}
+/* Loads where an expert's pairs end two experts ahead, so that nothing waits for it. */
+FLEET_DEVICE void next_expert_step(const decoder *d, uint32_t active, uint32_t chunks,
+                                   uint32_t first_chunk, expert_step *s)
+{
+    s->first += FRAGMENT_ROWS;
+    if (s->first < s->end) return;
+    s->first = s->begin, s->chunk += WAVE_PAIRS;
+    if (s->chunk < chunks) return;
+    s->expert++, s->chunk = first_chunk;
+    s->first = s->begin = s->end, s->end = s->later_end;
+    s->later_end = (uint32_t)d->first_place[s->expert + 2 < active ? s->expert + 2 : active];
+}
+
+/* Where a step finds a lane's activations, and the rows and weights of the lane's sums. */
+typedef struct step_pairs {
+    const act_t *x;
+    uint32_t block, last; /* block: the step's first one */
+    uint32_t row[2];
+    float weight[2]; /* meaningless after the expert's last pair */
+} step_pairs;
+FLEET_DEVICE step_pairs step_pairs_of(const task_args *task, const expert_step *s,
+                                      uint32_t first_block)
+{
+    const decoder *d = &task->d;
+    const uint32_t lane = opaque(fleet_lane()), last = s->end - 1,
+                   at = s->first + fragment_row(lane);
+    step_pairs p;
+    p.x = task->x + act_at(at < last ? at : last, fragment_k(lane), task->shape.k);
+    p.block = s->chunk * STAGE_BLOCKS + first_block, p.last = task->shape.k / BLOCK_K - 1;
+    UNROLLED
+    for (uint32_t j = 0; j < 2; j++) {
+        const uint32_t place = s->first + lane % 4 * 2 + j;
+        p.row[j] = (uint32_t)d->place_row[place < last ? place : last];
+        p.weight[j] = d->place_weight[place < last ? place : last];
+    }
+    return p;
+}
+FLEET_DEVICE fleet_quad load_step_acts(const task_args *task, const step_pairs *p, uint32_t unit)
+{
+    const uint32_t block = p->block + unit / 2;
+    return load_quad(
+        p->x + ((size_t)(block < p->last ? block : p->last) * ATOM + (unit % 2 ? task->x_low : 0)));
+}
+
+/* Activations have two terms in models with experts (decoder.two_terms). */
+#define STEP_BLOCKS (STAGE_BLOCKS / 2) /* of one warp */
+#define STEP_UNITS (2 * STEP_BLOCKS)
+typedef char a_step_is_in_flight_at_once[STEP_UNITS <= ACTS_IN_FLIGHT ? 1 : -1];
+/* The warp's share of the products, to totals, [rows][TILE_N]. The activations of a step replace those of the step
+   before as these are multiplied. */
+FLEET_DEVICE void add_experts(weight_source *source, const task_args *task, float *totals)
+{
+    const decoder *d = &task->d;
+    const uint32_t wave = warp_uniform(fleet_wave_id()), active = (uint32_t)*d->n_active,
+                   chunks = ceil_div(task->shape.k, STAGE_K);
+    const uint32_t first_block = wave % 2 * STEP_BLOCKS, lane = opaque(fleet_lane());
+    const bf16 *stage = NULL;
+    uint32_t taken = 0; /* stages acquired or skipped */
+    expert_step s = first_expert_step(d, active, wave / 2);
+    step_pairs now = step_pairs_of(task, &s, first_block);
+    if (wave / 2 >= chunks) s.expert = active; /* there is nothing for this warp */
+    UNROLLED
+    for (uint32_t u = 0; u < STEP_UNITS; u++) source->acts[u] = load_step_acts(task, &now, u);
+    while (s.expert < active) {
+        const uint32_t at = s.expert * chunks + s.chunk, end = s.end;
+        const uint32_t first = s.first;
+        float sum[2][FRAGMENT_SUMS] = {{0}};
+        step_pairs next = now;
+        if (s.first == s.begin) {
+            fleet_stages_skip(&source->weights, at - taken);
+            stage = (const bf16 *)fleet_stage_acquire(&source->weights);
+            if (!stage) {
+                source->status = fleet_consumer_status(&source->weights);
+                return;
+            }
+            taken = at + 1;
+        }
+        next_expert_step(d, active, chunks, wave / 2, &s);
+        if (s.expert < active) next = step_pairs_of(task, &s, first_block);
+        UNROLLED
+        for (uint32_t u = 0; u < STEP_UNITS; u++) {
+            uint32_t weights[2][4];
+            load_weights(weights, stage + (first_block + u / 2) * ATOM);
+            UNROLLED
+            for (uint32_t half = 0; half < 2; half++)
+                mma_bf16(sum[half], weights[half], source->acts[u].word + half * 2);
+            source->acts[u] = load_step_acts(task, &next, u);
+        }
+        if (s.expert * chunks + s.chunk != at) fleet_stage_release(&source->weights, 2);
+        UNROLLED
+        for (uint32_t i = 0; i < FRAGMENT_SUMS; i++)
+            if (first + lane % 4 * 2 + i % 2 < end)
+                totals[now.row[i % 2] * TILE_N + i / 2 * 8 + lane / 4] +=
+                    now.weight[i % 2] * (sum[0][i] + sum[1][i]);
+        fleet_wave_barrier(); /* other lanes may have the same row in the next step */
+        now = next;
+    }
+    fleet_stages_skip(&source->weights, active * chunks - taken);
+}
+
+/* The warps' totals take the place of partials and sums. */
+typedef char
+    totals_have_room[MAX_WAVES * MAX_ROWS * TILE_N <= PARTIAL_FLOATS + SUM_FLOATS ? 1 : -1];
+FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *source,
+                                           const task_args *task, uint32_t n, linear_lds *l,
+                                           uint32_t rows)
+{
+    const uint32_t floats = rows * TILE_N;
+    float *totals = l->partials + fleet_wave_id() * floats;
+    FLEET_UNUSED(n); /* the weights are the pipeline's next stages */
+    for (uint32_t i = opaque(fleet_lane()); i < floats; i += 32) totals[i] = 0;
+    fleet_wave_barrier();
+    if (!source->status) add_experts(source, task, totals);
+    copy_async_wait(); /* those of prefetch_residual */
+    fleet_barrier(ctx);
+    for (uint32_t i = opaque(ctx->thread); i < floats; i += ctx->threads)
+        for (uint32_t w = 1; w < MAX_WAVES; w++) l->partials[i] += l->partials[w * floats + i];
+    fleet_barrier(ctx);
+    l->sums = l->partials;
+    return source->status;
+}
+
 #endif /* QWEN3_NVIDIA_MMA_H */

@@ -135,26 +135,54 @@ FLEET_DEVICE void declare_panels(const fleet_ctx *ctx, const task_args *args,
     for (uint32_t n = tiles.first; n < tiles.end; n += tiles.step)
         fleet_producer_copy(producer, panel_weights(args, n), args->panel_bytes);
 }
+/* Experts are known when the task begins. The stages of a panel's tiles alternate, as in the panels of layers. */
+FLEET_DEVICE void declare_experts(const fleet_ctx *ctx, const task_args *args,
+                                  fleet_producer *producer)
+{
+    const decoder *d = &args->d;
+    const int32_t *active = d->active;
+    panel_range range;
+    fleet_producer_throttle(producer, ISSUE_INTERVAL);
+    fleet_producer_copy(producer, args, ARGS_BYTES);
+    if (!fleet_producer_await_task(producer) || !d->b->rows) return;
+    range = expert_panels_of_worker(args, ctx, (uint32_t)*d->n_active);
+    for (uint32_t n = range.first; n < range.end; n += range.step) {
+        const expert_panel p = expert_panel_of(args, n);
+        const char *from =
+            (const char *)(const void *)expert_tile(args, (uint32_t)active[p.index], p.first);
+        for (uint32_t stage = 0; stage < args->panel_bytes; stage += STAGE_BYTES)
+            for (uint32_t t = 0; t < p.tiles; t++)
+                fleet_producer_copy(producer, from + (size_t)t * args->panel_bytes + stage,
+                                    STAGE_BYTES);
+    }
+}
 FLEET_PRODUCER(linear, task_args)
+{
+    if (args->epilogue == EPILOGUE_EXPERTS)
+        declare_experts(&ctx, args, producer);
+    else
+        declare_panels(&ctx, args, producer);
+}
+FLEET_PRODUCER(linear_dense, task_args)
 {
     declare_panels(&ctx, args, producer);
 }
-FLEET_PRODUCER(expert, task_args)
+/* The producer has awaited expert_up of the same layer: so the experts are known already, and their weights need not
+   wait for this task's event. */
+FLEET_PRODUCER(expert_down, task_args)
 {
     const decoder *d = &args->d;
-    const uint32_t tiles = args->shape.n / TILE_N;
+    const panel_range range = panels_of_worker(args, &ctx);
     const int32_t *active = d->active;
-    uint32_t items;
+    uint32_t n_active;
     FLEET_UNUSED(at);
     fleet_producer_throttle(producer, ISSUE_INTERVAL);
     fleet_producer_copy(producer, args, ARGS_BYTES);
-    if (!fleet_producer_await_task(producer)) return;
-    items = d->b->rows ? (uint32_t)*d->n_active * tiles : 0;
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
-         i += ctx.tile_num * ctx.slices)
-        fleet_producer_copy(producer,
-                            panel_weights(args, (uint32_t)active[i / tiles] * tiles + i % tiles),
-                            args->panel_bytes);
+    n_active = d->b->rows ? (uint32_t)*d->n_active : 0;
+    for (uint32_t n = range.first; n < range.end; n += range.step)
+        for (uint32_t e = 0; e < n_active; e++)
+            fleet_producer_copy(producer, expert_tile(args, (uint32_t)active[e], n),
+                                args->panel_bytes);
 }
 #define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
     FLEET_DISPATCH_WITH_PIPELINE(set, LIST, STREAMS, DECODER_STAGES, STAGE_BYTES)

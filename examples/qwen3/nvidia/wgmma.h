@@ -543,7 +543,7 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
                 fleet_barrier(ctx); /* the place of the sums held rows, or other sums */
                 store_tiles(l, sum, first, n, wave, rows);
                 fleet_barrier(ctx);
-                apply_epilogue(ctx, task, l, at + first, n, rows);
+                apply_epilogue(ctx, task, in, l, at + first, n);
             }
         } else {
             const uint32_t begin = fast_quotient(tiles * s->k_split, s->k_splits),
@@ -562,7 +562,7 @@ FLEET_DEVICE void multiply_large_m(const fleet_ctx *ctx, weight_source *source,
             reduce_split_k(ctx, source, task, l, s, begin, end - begin, rows);
             copy_async_wait(); /* those of prefetch_residual */
             fleet_barrier(ctx);
-            apply_epilogue(ctx, task, l, at + begin, end - begin, rows);
+            apply_epilogue(ctx, task, in, l, at + begin, end - begin);
         }
         fleet_barrier(ctx); /* rows replace the sums again */
     }

@@ -81,9 +81,14 @@ FLEET_DEVICE char *task_lds(const fleet_ctx *ctx);
 FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in);
 /* Multiplies in->rows rows by a panel of in->panel_tiles tiles; the sums go to l->sums,
    [tiles][rows][TILE_N]. All threads call it. The weights are at `weights`, or next in the
-   pipeline. */
+   pipeline. A status other than FLEET_OK is that of the task's later products too. */
 FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
                                    const operand *in, const linear_lds *l);
+/* Multiplies the pairs of all active experts by tile n of their down weights, at decoder.first_place; the sum of each
+   row's results, times their weights, goes to l->sums, which it moves, [rows][TILE_N]. All threads call it. */
+FLEET_DEVICE fleet_status multiply_experts(const fleet_ctx *ctx, weight_source *source,
+                                           const task_args *task, uint32_t n, linear_lds *l,
+                                           uint32_t rows);
 /* Computes 1 / root mean square of each row, which is in l->scale after the caller's next barrier. */
 FLEET_DEVICE void rms_scales(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
                              uint32_t rows);
@@ -94,6 +99,9 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
 /* Stores the sum of squares of each row of these tiles, from l->sums, to decoder.squares. */
 FLEET_DEVICE void store_squares(const fleet_ctx *ctx, const decoder *d, const linear_lds *l,
                                 uint32_t column, uint32_t tiles, uint32_t rows);
+
+/* Returns x. NVIDIA: the compiler does not compute what follows from it ahead of all tasks, in registers that these need. */
+FLEET_DEVICE uint32_t opaque(uint32_t x);
 
 /* Adds to a word in LDS, atomically among the threads of the workgroup; returns the old value. */
 FLEET_DEVICE uint32_t lds_add(uint32_t *at, uint32_t value);

@@ -11,27 +11,30 @@ FLEET_DEVICE float silu(float x)
 }
 
 /* Epilogue: takes the sums of `tiles` tiles, from tile number `first` on, to their destination. */
-FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, const linear_lds *l,
-                                 uint32_t first, uint32_t tiles, uint32_t rows)
+FLEET_DEVICE void apply_epilogue(const fleet_ctx *ctx, const task_args *task, const operand *in,
+                                 const linear_lds *l, uint32_t first, uint32_t tiles)
 {
     const decoder *d = &task->d;
-    const uint32_t column = first * TILE_N, half = TILE_N / 2, reciprocal = l->reciprocal;
+    const uint32_t rows = in->rows, column = first * TILE_N, half = TILE_N / 2,
+                   reciprocal = l->reciprocal;
     if (task->epilogue == EPILOGUE_ARGMAX) {
         argmax_columns(ctx, d, l, column,
                        d->vocab - column < tiles * TILE_N ? d->vocab - column : tiles * TILE_N,
                        rows);
-    } else if (task->epilogue == EPILOGUE_SILU) {
+    } else if (task->epilogue == EPILOGUE_SILU || task->epilogue == EPILOGUE_EXPERTS) {
         const uint32_t fours = half / 4;
         for (uint32_t i = ctx->thread; i < tiles * rows * fours; i += ctx->threads) {
             const uint32_t t = fast_div(i / fours, reciprocal), r = i / fours - t * rows,
                            c = (first + t) * half + i % fours * 4;
-            const float *sum = l->sums + i / fours * TILE_N + i % fours * 4, scale = l->scale[r];
+            const float *sum = l->sums + i / fours * TILE_N + i % fours * 4,
+                        scale = l->scale[row_of(in, r)];
             const vec4 gate = load_vec4(sum), up = load_vec4(sum + half);
             vec4 gated;
             for (uint32_t j = 0; j < 4; j++)
                 gated.value[j] = silu(gate.value[j] * scale) * (up.value[j] * scale);
             if (c < task->columns)
-                store_acts(task->acts + act_at(r, c, task->columns), task->acts_low, gated);
+                store_acts(task->acts + act_at(in->first + r, c, task->columns), task->acts_low,
+                           gated);
         }
     } else if (task->epilogue == EPILOGUE_STORE) {
         for (uint32_t i = ctx->thread; i < tiles * rows * TILE_N; i += ctx->threads) {
@@ -55,43 +58,75 @@ FLEET_DEVICE operand step_operand(const task_args *task, uint32_t rows)
     return in;
 }
 
-/* A linear layer: the RMS norm before it, the product, and its epilogue. All rows of the step are
-   one tile of M, so that each weight is read once, by one worker. */
-FLEET_TILE(linear, task_args)
+/* The operand of a panel of experts: the rows of one expert. */
+FLEET_DEVICE void expert_operand(const task_args *task, const expert_panel *p, operand *in)
 {
-    weight_source weights = weights_open(&ctx);
-    const task_args *task = own_args(&ctx, &weights, args);
+    const decoder *d = &task->d;
+    in->first = (uint32_t)d->first_place[p->index];
+    in->rows = (uint32_t)d->first_place[p->index + 1] - in->first;
+    in->list = d->place_row + in->first;
+    in->panel_tiles = p->tiles;
+}
+
+/* A linear layer: the RMS norm before it, the product, and its epilogue. All rows of the step are
+   one tile of M, so that each weight is read once, by one worker. `has_experts`, a constant: the layer may also be the
+   gates and ups of experts (EPILOGUE_EXPERTS). */
+FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *args,
+                                      const uint32_t has_experts)
+{
+    weight_source weights = weights_open(ctx);
+    const task_args *task = own_args(ctx, &weights, args);
     const decoder *d = &task->d;
     const uint32_t rows = row_count_of(task);
-    const operand in = step_operand(task, rows);
+    const uint32_t of_experts = has_experts && task->epilogue == EPILOGUE_EXPERTS;
+    operand in = step_operand(task, rows);
     linear_lds l;
     panel_range range;
     fleet_status status = FLEET_OK;
-    FLEET_UNUSED(at);
     if (rows == 0) return FLEET_OK;
-    multiply_begin(&weights, &in); /* first, since the task waits for these loads */
-    l = linear_lds_of(&ctx, rows), range = panels_of_worker(task, &ctx);
-    if (task->epilogue != EPILOGUE_RESIDUAL) rms_scales(&ctx, task, &l, rows); /* overwrites sums */
-    if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(&ctx, d, &l, rows);
+    /* first, since the task waits for these loads */
+    if (!of_experts) multiply_begin(&weights, &in);
+    l = linear_lds_of(ctx, rows);
+    range = of_experts ? expert_panels_of_worker(task, ctx, (uint32_t)*d->n_active)
+                       : panels_of_worker(task, ctx);
+    if (task->epilogue != EPILOGUE_RESIDUAL) rms_scales(ctx, task, &l, rows); /* overwrites sums */
+    if (task->epilogue == EPILOGUE_ARGMAX) argmax_begin(ctx, d, &l, rows);
     for (uint32_t n = range.first; n < range.end; n += range.step) {
-        /* The last panel may not be full. */
-        const uint32_t panel_tiles = in.panel_tiles,
-                       left = task->shape.n / TILE_N - n * panel_tiles;
-        fleet_status s;
-        if (task->epilogue == EPILOGUE_RESIDUAL && rows <= PREFETCHED_ROWS) {
-            fleet_barrier(&ctx); /* the epilogue of the last panel has read the prefetched rows */
-            prefetch_residual(&ctx, task, &l, n * panel_tiles * TILE_N, panel_tiles * TILE_N, rows);
+        const bf16 *from = panel_weights(task, n);
+        uint32_t first = n * in.panel_tiles, left = task->shape.n / TILE_N - first;
+        if (of_experts) {
+            const expert_panel p = expert_panel_of(task, n);
+            expert_operand(task, &p, &in);
+            from = expert_tile(task, (uint32_t)d->active[p.index], p.first);
+            first = p.first, left = p.tiles;
+            l.reciprocal = reciprocal_of(in.rows);
+            multiply_begin(&weights, &in);
         }
-        s = multiply(&ctx, &weights, panel_weights(task, n), &in, &l);
-        if (s) status = s; /* go on: the other waves wait at barriers */
-        apply_epilogue(&ctx, task, &l, n * panel_tiles,
-                       MAX_PANEL_TILES > 1 && left < panel_tiles ? left : panel_tiles, rows);
+        if (task->epilogue == EPILOGUE_RESIDUAL && rows <= PREFETCHED_ROWS) {
+            fleet_barrier(ctx); /* the epilogue of the last panel has read the prefetched rows */
+            prefetch_residual(ctx, task, &l, first * TILE_N, in.panel_tiles * TILE_N, rows);
+        }
+        /* After a failure it goes on: the other waves wait at barriers. */
+        status = multiply(ctx, &weights, from, &in, &l);
+        /* The last panel may not be full. */
+        apply_epilogue(ctx, task, &in, &l, first,
+                       MAX_PANEL_TILES > 1 && left < in.panel_tiles ? left : in.panel_tiles);
     }
     if (task->epilogue == EPILOGUE_ARGMAX) {
-        fleet_barrier(&ctx);
-        argmax_end(&ctx, d, &l, rows);
+        fleet_barrier(ctx);
+        argmax_end(ctx, d, &l, rows);
     }
     return status;
+}
+FLEET_TILE(linear, task_args)
+{
+    FLEET_UNUSED(at);
+    return linear_tile(&ctx, args, 1);
+}
+FLEET_TILE(linear_dense, task_args)
+{
+    FLEET_UNUSED(at);
+    return linear_tile(&ctx, args, 0);
 }
 
 #endif /* QWEN3_TASKS_LINEAR_H */

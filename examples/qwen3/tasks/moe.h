@@ -1,5 +1,6 @@
-/* tasks/moe.h: mixture of experts: `route` chooses experts, `expert` multiplies (gate and up, then down), `add_experts` adds
-   the weighted results to the residual stream. */
+/* tasks/moe.h: mixture of experts: `route` chooses each row's experts and groups the rows by expert; `linear` computes
+   silu(gate) * up of each pair (EPILOGUE_EXPERTS); `expert_down` multiplies by the down weights, adds up the weighted
+   results of a row's experts, and adds them to the residual stream. */
 #ifndef QWEN3_TASKS_MOE_H
 #define QWEN3_TASKS_MOE_H
 
@@ -80,8 +81,8 @@ FLEET_TILE(route, task_args)
         uint32_t place = 0;
         for (uint32_t j = 0; j < pairs; j++) place += l->key[j] < key;
         sorted[place] = key;
-        d->place_row[place] = (int32_t)(i / d->top_k), d->pair_place[i] = (int32_t)place;
-        d->pair_weight[i] = pair_weight(d, l, i);
+        d->place_row[place] = (int32_t)(i / d->top_k);
+        d->place_weight[place] = pair_weight(d, l, i);
     }
     fleet_barrier(&ctx);
     for (uint32_t p = ctx.thread; p < pairs; p += ctx.threads)
@@ -101,78 +102,34 @@ FLEET_TILE(route, task_args)
     return FLEET_OK;
 }
 
-/* Multiplies the rows of each active expert, TILE_N columns at a time: gate and up read x, down
-   reads their results. */
-FLEET_TILE(expert, task_args)
+/* Multiplies by the down weights. A worker has some columns, of all experts: so it adds up the results of a row itself.
+   */
+FLEET_TILE(expert_down, task_args)
 {
     weight_source weights = weights_open(&ctx);
     const task_args *task = own_args(&ctx, &weights, args);
-    const decoder *d = &task->d;
-    const uint32_t all = row_count_of(task);
-    linear_lds l = linear_lds_of(&ctx, all);
-    const uint32_t tiles = task->shape.n / TILE_N, items = all ? (uint32_t)*d->n_active * tiles : 0;
+    const uint32_t rows = row_count_of(task);
+    const panel_range range = panels_of_worker(task, &ctx);
     fleet_status status = FLEET_OK;
     FLEET_UNUSED(at);
-    if (all == 0) return FLEET_OK;
-    rms_scales(&ctx, task, &l, all);
-    for (uint32_t i = ctx.slice + ctx.tile_index * ctx.slices; i < items;
-         i += ctx.tile_num * ctx.slices) {
-        const uint32_t e = i / tiles, n = i % tiles;
-        const uint32_t first = (uint32_t)d->first_place[e],
-                       rows = (uint32_t)d->first_place[e + 1] - first;
-        operand in;
-        fleet_status s;
-        in.x = task->x, in.low = task->x_low, in.k = task->shape.k;
-        in.rows = rows, in.panel_tiles = 1;
-        l.reciprocal = reciprocal_of(rows);
-        in.list = task->epilogue == EPILOGUE_SILU ? d->place_row + first : NULL, in.first = first;
-        multiply_begin(&weights, &in);
-        s = multiply(&ctx, &weights, panel_weights(task, (uint32_t)d->active[e] * tiles + n), &in,
-                     &l);
-        if (s) status = s; /* go on: the other waves wait at barriers */
-        if (task->epilogue == EPILOGUE_SILU)
-            for (uint32_t j = ctx.thread; j < rows * TILE_N / 2; j += ctx.threads) {
-                const uint32_t r = j / (TILE_N / 2), c = n * (TILE_N / 2) + j % (TILE_N / 2);
-                const float *sum = l.sums + r * TILE_N + j % (TILE_N / 2),
-                            scale = l.scale[in.list[r]];
-                if (c < task->columns)
-                    store_act(task->acts + act_at(first + r, c, task->columns), task->acts_low,
-                              silu(sum[0] * scale) * (sum[TILE_N / 2] * scale));
-            }
-        else
-            for (uint32_t j = ctx.thread; j < rows * TILE_N; j += ctx.threads) {
-                const uint32_t r = j / TILE_N, c = n * TILE_N + j % TILE_N;
-                if (c < task->columns)
-                    task->floats[(size_t)(first + r) * task->columns + c] = l.sums[j];
-            }
+    if (rows == 0) return FLEET_OK;
+    for (uint32_t n = range.first; n < range.end; n += range.step) {
+        const uint32_t column = n * TILE_N;
+        linear_lds l = linear_lds_of(&ctx, rows);
+        residual from;
+        if (rows <= PREFETCHED_ROWS) prefetch_residual(&ctx, task, &l, column, TILE_N, rows);
+        /* After a failure it goes on: the other waves wait at barriers. */
+        status = multiply_experts(&ctx, &weights, task, n, &l, rows);
+        if (task->epilogue == EPILOGUE_STORE) { /* of several ranks */
+            for (uint32_t i = ctx.thread; i < rows * TILE_N; i += ctx.threads)
+                task->floats[i / TILE_N * task->columns + column + i % TILE_N] = l.sums[i];
+        } else {
+            from = residual_of(task, &l, column, rows);
+            store_residual(&ctx, task, &l, &from, column, 1, rows);
+        }
+        fleet_barrier(&ctx); /* the sums and the residual were read */
     }
     return status;
-}
-
-/* Adds the weighted sum of each row's experts to the residual stream. */
-FLEET_TILE(add_experts, task_args)
-{
-    const decoder *d = &args->d;
-    const linear_lds l = linear_lds_of(&ctx, d->b->rows);
-    FLEET_UNUSED(at);
-    FLEET_FOR_TILES(tile, &args->shape, ctx)
-    {
-        const residual from = {d->h + tile.column, args->norm + tile.column, d->hidden};
-        for (uint32_t i = ctx.thread; i < d->b->rows * TILE_N; i += ctx.threads) {
-            const uint32_t r = i / TILE_N, c = tile.column + i % TILE_N;
-            float sum = 0;
-            for (uint32_t j = 0; j < d->top_k; j++) {
-                const uint32_t pair = r * d->top_k + j;
-                sum += d->pair_weight[pair] *
-                       d->expert_out[(size_t)(uint32_t)d->pair_place[pair] * d->hidden + c];
-            }
-            l.sums[i] = sum;
-        }
-        fleet_barrier(&ctx); /* the sums of all threads are in LDS */
-        store_residual(&ctx, args, &l, &from, tile.column, 1, d->b->rows);
-        fleet_barrier(&ctx); /* the sums were read: the next tile may overwrite them */
-    }
-    return FLEET_OK;
 }
 
 #endif /* QWEN3_TASKS_MOE_H */

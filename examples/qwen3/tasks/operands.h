@@ -5,7 +5,7 @@
 #include "../decoder.h"
 
 /* The activations of a product, and the width of its panel. Row i is row list[i] of x, or first + i
-   without a list. */
+   without a list; its result is row first + i. */
 typedef struct operand {
     const act_t *x;
     const int32_t *list;
@@ -40,6 +40,32 @@ typedef struct linear_lds {
 FLEET_DEVICE const bf16 *panel_weights(const task_args *task, uint32_t n)
 {
     return task->weights + (size_t)n * (task->panel_bytes / 2);
+}
+
+/* The weights of an expert's tile: experts are packed one after the other, tile by tile. */
+FLEET_DEVICE const bf16 *expert_tile(const task_args *task, uint32_t expert, uint32_t tile)
+{
+    return panel_weights(task, expert * (task->shape.n / TILE_N) + tile);
+}
+
+/* A panel of an expert's gates and ups. Tiles are packed one by one, so that a panel may have any number of them. Panels
+   are numbered expert by expert. */
+typedef struct expert_panel {
+    uint32_t index; /* of the expert among the active ones */
+    uint32_t first, tiles;
+} expert_panel;
+FLEET_DEVICE uint32_t expert_panels(const task_args *task)
+{
+    return ceil_div(task->shape.n, task->shape.tile_n);
+}
+FLEET_DEVICE expert_panel expert_panel_of(const task_args *task, uint32_t i)
+{
+    const uint32_t panels = expert_panels(task), most = task->shape.tile_n / TILE_N,
+                   all = task->shape.n / TILE_N;
+    expert_panel p;
+    p.index = i / panels, p.first = i % panels * most;
+    p.tiles = most > 1 && all - p.first > 1 ? 2 : 1; /* a constant in each case */
+    return p;
 }
 
 /* What the sums of a panel are added to, and the weights of the next norm: in memory, or in LDS if
@@ -88,6 +114,15 @@ FLEET_DEVICE panel_range panels_of_worker(const task_args *task, const fleet_ctx
                    mine = ctx->tile_index + n - offset;
     t.begin = part.first_n, t.end = part.first_n + part.n_tiles;
     t.first = t.begin + (mine < n ? mine : mine - n), t.step = n;
+    return t;
+}
+/* Those of the active experts, which workers of all chiplets share. */
+FLEET_DEVICE panel_range expert_panels_of_worker(const task_args *task, const fleet_ctx *ctx,
+                                                 uint32_t active)
+{
+    panel_range t;
+    t.begin = 0, t.end = active * expert_panels(task);
+    t.first = ctx->slice + ctx->tile_index * ctx->slices, t.step = ctx->tile_num * ctx->slices;
     return t;
 }
 

@@ -51,28 +51,4 @@ FLEET_TILE(own_experts, task_args)
     return FLEET_OK;
 }
 
-/* Adds the weighted results of this rank's experts, to its summand. */
-FLEET_TILE(sum_experts, task_args)
-{
-    const decoder *d = &args->d;
-    const int32_t begin = d->first_place[0], end = d->first_place[*d->n_active];
-    FLEET_UNUSED(at);
-    FLEET_FOR_TILES(tile, &args->shape, ctx)
-    {
-        for (uint32_t i = ctx.thread; i < d->b->rows * TILE_N; i += ctx.threads) {
-            const uint32_t r = i / TILE_N, c = tile.column + i % TILE_N;
-            float sum = 0;
-            for (uint32_t j = 0; j < d->top_k; j++) {
-                const uint32_t pair = r * d->top_k + j;
-                const int32_t place = d->pair_place[pair];
-                if (place >= begin && place < end)
-                    sum += d->pair_weight[pair] *
-                           d->expert_out[(size_t)(uint32_t)place * d->hidden + c];
-            }
-            args->floats[(size_t)r * d->hidden + c] = sum;
-        }
-    }
-    return FLEET_OK;
-}
-
 #endif /* QWEN3_TASKS_RANKS_H */
