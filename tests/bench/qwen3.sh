@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The decoder of examples/qwen3: whether it passes its checks, and what a token takes with random weights. On an NVIDIA or
 # AMD GPU with the dimensions of Qwen3-8B, 1,000 tokens of prompt and 24 more; on the CPU with those of Qwen3-0.6B, 64 and
-# 24. Prints a table in Markdown: TPOT, what it reads in a second, and the share of what a plain read reaches on the same
+# 24. Each sequence has a prompt of its own, so that rows choose different experts. Prints a table in Markdown: TPOT, what it reads in a second, and the share of what a plain read reaches on the same
 # device, in the same run. Ends with 0 if all of them succeed. RESULTS.md has the last ones.
 #
 #   tests/bench/qwen3.sh [BATCH...]       default: 1 2 4 8 16 32 64; on the CPU 1 2 4 8
@@ -12,6 +12,9 @@
 #   LIBRARIES       a folder with their headers and libNAME.a, where the system has none
 #   PROGRAM         an executable that is built already
 #   SCHEDULES       default: static unfused
+#   MODEL           0.6b, 8b, 30b-a3b, or "LAYERS HIDDEN FFN HEADS KV_HEADS [EXPERTS EXPERTS_PER_TOKEN]", where FFN is
+#                   an expert's
+#   PROMPT          tokens of each prompt
 #   LIMIT           seconds that a run may take (default: 300)
 set -eu
 cd "$(dirname "$0")/../.."
@@ -26,18 +29,30 @@ if [ -z "$platform" ]; then
     if command -v hipcc >/dev/null && [ -e /dev/kfd ]; then platform=hip; fi
 fi
 
-# config LAYERS HIDDEN FFN HEADS: what a model of random weights is.
+# config LAYERS HIDDEN FFN HEADS KV_HEADS [EXPERTS EXPERTS_PER_TOKEN]: what a model of random weights is.
 config() {
+    local kind=Qwen3 experts=
+    if [ $# -gt 5 ]; then
+        kind=Qwen3Moe
+        experts="\"num_experts\": $6, \"num_experts_per_tok\": $7, \"moe_intermediate_size\": $3, \"norm_topk_prob\": true,"
+    fi
     cat <<END
 {
-  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+  "architectures": ["${kind}ForCausalLM"], "model_type": "$([ $kind = Qwen3 ] && echo qwen3 || echo qwen3_moe)", $experts
   "num_hidden_layers": $1, "hidden_size": $2, "intermediate_size": $3,
-  "num_attention_heads": $4, "num_key_value_heads": 8, "head_dim": 128,
+  "num_attention_heads": $4, "num_key_value_heads": $5, "head_dim": 128,
   "vocab_size": 151936, "max_position_embeddings": 40960,
   "rope_theta": 1000000.0, "rms_norm_eps": 1e-06,
   "hidden_act": "silu", "attention_bias": false, "tie_word_embeddings": false
 }
 END
+}
+
+# prompts BATCH: those of its sequences, as --prompt-ids takes them.
+prompts() {
+    local i ids=
+    for ((i = 0; i < $1; i++)); do ids="$ids;$prompt*$((7 + i))"; done
+    echo "${ids#;}"
 }
 
 program=${PROGRAM:-$out/qwen3}
@@ -47,14 +62,12 @@ if [ -n "${LIBRARIES:-}" ]; then libraries=("$LIBRARIES"/libjansson.a "$LIBRARIE
 case $platform in
 host)
     name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)", $(nproc) processors"
-    config 28 1024 3072 16 >"$out/model/config.json"
-    run=(--random-weights --bench --prompt-ids "64*7" --steps 24)
+    model=${MODEL:-0.6b} prompt=${PROMPT:-64}
     [ $# -gt 0 ] || set -- 1 2 4 8
     build=("${CC:-cc}" -std=c11 -O3 -march=native -ffp-contract=fast)
     ;;
 cuda | hip)
-    config 36 4096 12288 32 >"$out/model/config.json"
-    run=(--random-weights --bench --prompt-ids "1000*7" --steps 24)
+    model=${MODEL:-8b} prompt=${PROMPT:-1000}
     [ $# -gt 0 ] || set -- 1 2 4 8 16 32 64
     if [ "$platform" = cuda ]; then
         name=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
@@ -71,6 +84,15 @@ cuda | hip)
     exit 2
     ;;
 esac
+case $model in
+0.6b) sizes="28 1024 3072 16 8" ;;
+8b) sizes="36 4096 12288 32 8" ;;
+30b-a3b) sizes="48 2048 768 32 4 128 8" ;;
+*) sizes=$model ;;
+esac
+# shellcheck disable=SC2086
+config $sizes >"$out/model/config.json"
+run=(--random-weights --bench --steps 24)
 if [ -z "${PROGRAM:-}" ]; then
     # Compiled apart: a library by its name would be taken for source.
     "${build[@]}" "${include[@]}" -c examples/qwen3/qwen3.c -o "$program.o"
@@ -82,13 +104,13 @@ if [ -z "${PROGRAM:-}" ]; then
 fi
 
 failed=0
-for model in qwen3-tiny qwen3-moe-tiny; do
-    timeout "${LIMIT:-300}" "$program" "tests/fixtures/$model" --check "tests/fixtures/$model/expected.json" || failed=1
+for fixture in qwen3-tiny qwen3-moe-tiny; do
+    timeout "${LIMIT:-300}" "$program" "tests/fixtures/$fixture" --check "tests/fixtures/$fixture/expected.json" || failed=1
 done
 
 echo
 echo "$name, $(date -u +%F)," \
-    "\`qwen3 $out/model ${run[*]} --batch BATCH --schedule SCHEDULE\` (\`tests/bench/qwen3.sh\`)"
+    "\`qwen3 $out/model ${run[*]} --prompt-ids \"$(prompts 2);...\" --schedule SCHEDULE\` (\`MODEL=\"$model\" tests/bench/qwen3.sh\`)"
 echo
 echo "| batch | schedule | TPOT | read | of a plain read |"
 echo "| --- | --- | --- | --- | --- |"
@@ -96,7 +118,7 @@ for batch; do
     for schedule in ${SCHEDULES:-static unfused}; do
         log=$out/qwen3-$batch-$schedule.log
         line=
-        if timeout "${LIMIT:-300}" "$program" "$out/model" "${run[@]}" --batch "$batch" --schedule "$schedule" \
+        if timeout "${LIMIT:-300}" "$program" "$out/model" "${run[@]}" --prompt-ids "$(prompts "$batch")" --schedule "$schedule" \
             >/dev/null 2>"$log"; then
             line=$(sed -n "s,^TPOT \([0-9.]*\) ms .*: \([0-9.]*\) GB/s\, \([0-9]*\)% of the \([0-9.]*\) GB/s.*,\1 ms | \2 GB/s | \3% of \4 GB/s,p" "$log")
         fi
