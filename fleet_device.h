@@ -152,9 +152,9 @@
           carrier  begun     acquire  fleet_producer_await_task, _await_previous, then fleeti_copies_order; fleeti_producer_task_ended
           red      N stage: proxy fence after the task's events; tests/gpu/stream.c, stages_left_unread; S stages
        22 flagged data: results with the task's tag in the same 16-byte store, which is read as a whole. It orders nothing;
-          the reader polls until the tag is its own. Not in the headers; examples/qwen3:
+          the reader polls until the tag is its own. By the kit's stores and loads (edge 35), in examples/qwen3:
           store_kv_partial, store_split_k, share_scales -> combine_kv_splits, add_partials, load_scales
-          red      N flagged store, flagged load, KV partial, KV splits, split-K sums, scales, tag (the tags by emulated.c)
+          red      N the kit's flagged store and load, KV partial, KV splits, split-K sums, scales, tag (tags by emulated.c)
        23 early push. All producers of an element have started -> the worker that pushes its consumers: publishes no data,
           since the consumer waits for its events (edge 1)     carrier  taken; exact     ends  fleeti_push_early, twice
        24 posted task, CHIPLET and DYNAMIC. Its words -> the producer; the waves do not wait for it

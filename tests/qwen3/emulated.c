@@ -391,14 +391,16 @@ FLEET_DEVICE uint32_t any_lane(uint32_t so)
     for (uint32_t i = 0; i < LANES; i++) any |= lanes[i].word;
     return any;
 }
-/* A 16-byte store is sometimes late: the load then finds the previous value. */
+/* The kit's flagged data, but a store is sometimes late: the load then finds the previous value. */
+#define fleet_store_flagged_device store_flagged
+#define fleet_load_flagged_device load_flagged
 static pthread_mutex_t storing = PTHREAD_MUTEX_INITIALIZER;
 #define MAX_STORES 4096u
 static struct {
     fleet_quad *to, before;
 } stores[MAX_STORES];
 static uint32_t storing_at, loads_as_one;
-FLEET_DEVICE void store_b128(fleet_quad *to, fleet_quad words)
+FLEET_DEVICE void store_flagged(fleet_quad *to, fleet_quad words)
 {
     if ((uintptr_t)to % 16) complain("16 bytes are not aligned", 0);
     pthread_mutex_lock(&storing);
@@ -406,7 +408,7 @@ FLEET_DEVICE void store_b128(fleet_quad *to, fleet_quad words)
     *to = words;
     pthread_mutex_unlock(&storing);
 }
-FLEET_DEVICE fleet_quad load_b128(const fleet_quad *from)
+FLEET_DEVICE fleet_quad load_flagged(const fleet_quad *from)
 {
     fleet_quad words;
     pthread_mutex_lock(&storing);

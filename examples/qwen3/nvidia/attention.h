@@ -487,7 +487,7 @@ FLEET_DEVICE void store_kv_partial(const decoder *d, const kv_split *p, uint32_t
     quad.word[1] = pack_f16(sum.value[2] * scale, sum.value[3] * scale);
     /* One 16-byte store publishes values and tag. Pair: the loads in combine_kv_splits (edge 22). */
     quad.word[2] = word_of_float(row_max + fast_log2(denominator)), quad.word[3] = tag;
-    store_b128(kv_partial_at(d, p, query, p->split), quad);
+    fleet_store_flagged_device(kv_partial_at(d, p, query, p->split), quad);
 }
 /* Counts the split as done; returns whether all splits of the query are. */
 FLEET_DEVICE uint32_t is_last_split(const decoder *d, const kv_split *p, uint32_t query)
@@ -518,7 +518,8 @@ FLEET_DEVICE void combine_kv_splits(const decoder *d, const kv_split *p, uint32_
             late = 0;
             UNROLLED
             for (uint32_t i = 0; i < COMBINED; i++)
-                partial[i] = load_b128(from + (first + (i < last ? i : last)) * KV_PARTIAL_QUADS);
+                partial[i] = fleet_load_flagged_device(from + (first + (i < last ? i : last)) *
+                                                                  KV_PARTIAL_QUADS);
             UNROLLED
             /* Polls until the tag is this task's (edge 22). */
             for (uint32_t i = 0; i < COMBINED; i++) late |= partial[i].word[3] ^ tag;

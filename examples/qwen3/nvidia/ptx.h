@@ -37,32 +37,6 @@ FLEET_DEVICE uint32_t word_of_float(float f)
 {
     return __float_as_uint(f);
 }
-/* One 16-byte access, aligned, that is not torn: a reader that sees a part of a store sees all of
-   it (PTX ISA, .b128). It orders nothing else. */
-FLEET_DEVICE void store_b128(fleet_quad *to, fleet_quad words)
-{
-    const uint64_t low = words.word[0] | (uint64_t)words.word[1] << 32,
-                   high = words.word[2] | (uint64_t)words.word[3] << 32;
-    __asm__ volatile("{\n.reg .b128 all;\n"
-                     "mov.b128 all,{%1,%2};\n"
-                     "st.relaxed.gpu.global.b128 [%0],all;\n}" ::"l"(__cvta_generic_to_global(to)),
-                     "l"(low), "l"(high)
-                     : "memory");
-}
-FLEET_DEVICE fleet_quad load_b128(const fleet_quad *from)
-{
-    fleet_quad words;
-    uint64_t low, high;
-    __asm__ volatile("{\n.reg .b128 all;\n"
-                     "ld.relaxed.gpu.global.b128 all,[%2];\n"
-                     "mov.b128 {%0,%1},all;\n}"
-                     : "=l"(low), "=l"(high)
-                     : "l"(__cvta_generic_to_global(from))
-                     : "memory");
-    words.word[0] = (uint32_t)low, words.word[1] = (uint32_t)(low >> 32);
-    words.word[2] = (uint32_t)high, words.word[3] = (uint32_t)(high >> 32);
-    return words;
-}
 /* n / d for numbers below 2^20, where the reciprocal is exact enough; an integer division takes
    much longer. */
 FLEET_DEVICE uint32_t fast_quotient(uint32_t n, uint32_t d)

@@ -389,7 +389,7 @@ FLEET_DEVICE void share_scales(const fleet_ctx *ctx, const task_args *task, cons
     fleet_wave_barrier(); /* all lanes have stored their scales to LDS */
     for (uint32_t r = first + fleet_lane(); r < end; r += 32) {
         fleet_quad word = {{word_of_float(l->scale[r]), 0, 0, task_tag(ctx, task)}};
-        store_b128(split_k_scale(task, ctx, s, rows, r), word);
+        fleet_store_flagged_device(split_k_scale(task, ctx, s, rows, r), word);
     }
 }
 /* The warps that are not consumers load the scales of all rows, a lane each; they are in LDS after
@@ -405,7 +405,7 @@ FLEET_DEVICE void load_scales(const fleet_ctx *ctx, weight_source *source, const
     uint32_t tries = 0;
     uint64_t since = 0;
     for (;;) {
-        word = load_b128(from);
+        word = fleet_load_flagged_device(from);
         if (!any_lane(word.word[3] != tag && !source->status)) break;
         source->status = fleet_consumer_pause(&source->weights, &tries, &since);
     }
@@ -426,8 +426,8 @@ FLEET_DEVICE void store_split_k(const fleet_ctx *ctx, const task_args *task, con
         if (i >= tiles || (i >= begin && i < end)) continue;
         UNROLLED
         for (uint32_t w = 0; w < TILE_QUADS; w++)
-            store_b128(to + (i * TILE_QUADS + w) * CONSUMER_THREADS,
-                       pack_sums(sum + i * TILE_SUMS + w * 4, tag));
+            fleet_store_flagged_device(to + (i * TILE_QUADS + w) * CONSUMER_THREADS,
+                                       pack_sums(sum + i * TILE_SUMS + w * 4, tag));
     }
 }
 
@@ -469,8 +469,8 @@ FLEET_DEVICE void add_partials(weight_source *source, float *sum, const fleet_qu
                                k_split = next < s->k_splits ? next : next - s->k_splits;
                 UNROLLED
                 for (uint32_t w = 0; w < TILE_QUADS; w++)
-                    word[p][w] =
-                        load_b128(from + (size_t)k_split * SPLIT_K_QUADS + w * CONSUMER_THREADS);
+                    word[p][w] = fleet_load_flagged_device(from + (size_t)k_split * SPLIT_K_QUADS +
+                                                           w * CONSUMER_THREADS);
             }
             UNROLLED
             for (uint32_t p = 0; p < loaded; p++) {
