@@ -1324,6 +1324,8 @@ FLEET_DEVICE uint32_t fleet_add_relaxed_system(uint32_t *at, uint32_t value)
 }
 FLEET_DEVICE uint32_t fleet_cas_relaxed_device(uint32_t *at, uint32_t expected, uint32_t value)
 {
+    /* Hides a constant, which the compiler would otherwise keep in two registers for the whole worker loop. */
+    __asm__("" : "+v"(value));
     __hip_atomic_compare_exchange_strong(FLEETI_GLOBAL(at), &expected, value, __ATOMIC_RELAXED,
                                          __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     return expected;
