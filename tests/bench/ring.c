@@ -45,6 +45,7 @@ FLEET_GLOBAL(64) void drain_all(job j, uint32_t *sums)
     fleet_status status = FLEET_OK;
     fleet_watch watch;
     watch.stop = NULL, watch.host_abort = NULL, watch.limit_ticks = 0;
+    watch.idle = NULL, watch.peers = NULL;
     if (fleet_thread_id() != 0) return;
     while (got && !status) {
         if (j.kind == READY_RING) {
@@ -70,6 +71,7 @@ FLEET_GLOBAL(64) void to_and_fro(job a, job b, uint32_t n)
     fleet_watch watch;
     fleet_status status = FLEET_OK;
     watch.stop = NULL, watch.host_abort = NULL, watch.limit_ticks = 0;
+    watch.idle = NULL, watch.peers = NULL;
     if (!second) fleeti_ring_push(to, a.capacity - 1, fleet_lane() == 0, 0);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t got = 0, value, ticket, tries = 0;

@@ -25,6 +25,7 @@ FLEET_GLOBAL(64) void churn(ring_job job)
     fleet_watch watch;
     uint32_t tries = 0, eager = 0;
     watch.stop = NULL, watch.host_abort = NULL, watch.limit_ticks = 0;
+    watch.idle = NULL, watch.peers = NULL;
     for (;;) {
         fleet_status status = FLEET_OK;
         uint32_t got = 0, entry = 0, ticket = 0, round = 0, more = 0, first, last;
