@@ -91,12 +91,12 @@ FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uin
 }
 
 /* The backend's `multiply`. */
-typedef fleet_status product(const fleet_ctx *ctx, weight_source *source, const bf16 *weights,
-                             const operand *in, const linear_lds *l);
+typedef fleet_status multiply_function(const fleet_ctx *ctx, weight_source *source,
+                                       const bf16 *weights, const operand *in, const linear_lds *l);
 /* multiply_experts (tasks/backend.h): the experts one after the other. Each row's sum is in l->extra. */
 FLEET_DEVICE fleet_status multiply_each_expert(const fleet_ctx *ctx, weight_source *source,
                                                const task_args *task, uint32_t n, linear_lds *l,
-                                               uint32_t rows, product *multiply)
+                                               uint32_t rows, multiply_function *multiply)
 {
     const decoder *d = &task->d;
     const uint32_t active = (uint32_t)*d->n_active;
