@@ -134,12 +134,14 @@ PATHS = {
 
 
 class M(mutants.Mutant):
-    """As for AMD, in the NVIDIA section; function None: `old` stands once in the whole header. sim: the test of tests/qwen3/emulated.c that notices, instead of a path."""
+    """As for AMD, in the NVIDIA section; function None: `old` stands once in the whole header. by: the path that notices, which alone is compiled (None: all
+    of the header's). sim: the test of tests/qwen3/emulated.c that notices, instead of a path."""
     others = [("/* ==== >>amd", "#endif /* FLEET_HIP */"), ("/* ==== >>host", "#endif /* FLEET_HOST */")]
 
-    def path(self):
-        """The one of examples/qwen3 that notices; None: any of the header's."""
-        return USED_IN.get(self.function, self.function) + "_path" if self.header.startswith(QWEN3) else None
+    def __init__(self, *args, by=None, **more):
+        super().__init__(*args, **more)
+        self.of_decoder = self.header.startswith(QWEN3)
+        self.by = USED_IN.get(self.function, self.function) + "_path" if self.of_decoder else by
 
     def apply(self, text):
         if self.function:
@@ -166,123 +168,123 @@ USED_IN = {
 }
 
 
-def weaker(name, function, op, to):
-    return M(name, DEVICE, None, '(%s, "%s' % (function, op), '(%s, "%s' % (function, to))
+def weaker(name, function, op, to, by=None):
+    return M(name, DEVICE, None, '(%s, "%s' % (function, op), '(%s, "%s' % (function, to), by=by)
 
 
 PARKED = "        if (fleet_thread_id() == 0) parked = *value;".ljust(99) + "\\\n        fleet_block_barrier();"
 MUTANTS = [
     # barriers
-    M("block barrier", DEVICE, "fleet_block_barrier", "__syncthreads();"),
-    M("wave barrier", DEVICE, "fleet_wave_barrier", "__syncwarp();"),
-    M("barrier of the waves that run tasks", DEVICE, None, '__asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");', "(void)0;"),
-    M("its vote", DEVICE, "fleeti_task_barrier_or", "barrier.cta.red.or.pred q,1,%2,p;", "mov.pred q,p;"),
-    M("vote of the block: barrier", DEVICE, "fleeti_block_vote", "fleeti_barrier(self);"),
-    M("broadcast: barrier", DEVICE, "fleeti_broadcast", "fleeti_barrier(self);"),
+    M("block barrier", DEVICE, "fleet_block_barrier", "__syncthreads();", by="notify_block"),
+    M("wave barrier", DEVICE, "fleet_wave_barrier", "__syncwarp();", by="wait_wave"),
+    M("barrier of the waves that run tasks", DEVICE, None, '__asm__ volatile("barrier.cta.sync 1,%0;" ::"r"(blockDim.x - 32u) : "memory");', "(void)0;", by="notify_streaming"),
+    M("its vote", DEVICE, "fleeti_task_barrier_or", "barrier.cta.red.or.pred q,1,%2,p;", "mov.pred q,p;", by="wait_streaming"),
+    M("vote of the block: barrier", DEVICE, "fleeti_block_vote", "fleeti_barrier(self);", by="vote"),
+    M("broadcast: barrier", DEVICE, "fleeti_broadcast", "fleeti_barrier(self);", by="broadcast"),
     # notify
-    M("notify of a block: barrier", DEVICE, "fleeti_notify_all", "fleeti_barrier(self);", ";"),
-    M("notify of a wave: barrier", DEVICE, "fleeti_notify_all", "fleet_wave_barrier();"),
-    weaker("arrival: acquire and release", "fleeti_rmw_device", "atom.add.acq_rel", "atom.add.relaxed"),
-    weaker("arrival: acquire", "fleeti_rmw_device", "atom.add.acq_rel", "atom.add.release"),
-    weaker("arrival: release", "fleeti_rmw_device", "atom.add.acq_rel", "atom.add.acquire"),
-    weaker("arrival: of the device", "fleeti_rmw_device", "atom.add.acq_rel.gpu", "atom.add.acq_rel.cta"),
-    weaker("system arrival: acquire and release", "fleeti_rmw_system", "atom.add.acq_rel", "atom.add.relaxed"),
-    weaker("system arrival: of the system", "fleeti_rmw_system", "atom.add.acq_rel.sys", "atom.add.acq_rel.gpu"),
-    weaker("lone arrival: release", "fleeti_add_arrival_device", "red.release", "red.relaxed"),
-    weaker("lone system arrival: release", "fleeti_add_arrival_system", "red.release", "red.relaxed"),
-    weaker("lone system arrival: of the system", "fleeti_add_arrival_system", "red.release.sys", "red.release.gpu"),
-    weaker("word for the host: release", "fleeti_publish_system", "st.release", "st.relaxed"),
+    M("notify of a block: barrier", DEVICE, "fleeti_notify_all", "fleeti_barrier(self);", ";", by="notify_block"),
+    M("notify of a wave: barrier", DEVICE, "fleeti_notify_all", "fleet_wave_barrier();", by="notify_wave"),
+    weaker("arrival: acquire and release", "fleeti_rmw_device", "atom.add.acq_rel", "atom.add.relaxed", by="notify_block"),
+    weaker("arrival: acquire", "fleeti_rmw_device", "atom.add.acq_rel", "atom.add.release", by="notify_block"),
+    weaker("arrival: release", "fleeti_rmw_device", "atom.add.acq_rel", "atom.add.acquire", by="notify_block"),
+    weaker("arrival: of the device", "fleeti_rmw_device", "atom.add.acq_rel.gpu", "atom.add.acq_rel.cta", by="notify_block"),
+    weaker("system arrival: acquire and release", "fleeti_rmw_system", "atom.add.acq_rel", "atom.add.relaxed", by="notify_system"),
+    weaker("system arrival: of the system", "fleeti_rmw_system", "atom.add.acq_rel.sys", "atom.add.acq_rel.gpu", by="notify_system"),
+    weaker("lone arrival: release", "fleeti_add_arrival_device", "red.release", "red.relaxed", by="notify_streaming"),
+    weaker("lone system arrival: release", "fleeti_add_arrival_system", "red.release", "red.relaxed", by="notify_streaming"),
+    weaker("lone system arrival: of the system", "fleeti_add_arrival_system", "red.release.sys", "red.release.gpu", by="notify_streaming"),
+    weaker("word for the host: release", "fleeti_publish_system", "st.release", "st.relaxed", by="publish"),
     # wait
-    M("wait: fence after the last look", DEVICE, None, '"fence.acquire.gpu;"', '""'),
-    M("wait: fence is asked for", DEVICE, "fleeti_poll_until", "fleeti_spin_acquire();"),
-    M("wait of a block: vote", DEVICE, "fleeti_wait_all", "failed = fleeti_block_any(self, failed);", "failed = fleeti_any(failed);"),
-    M("wait of a wave: barrier", DEVICE, "fleeti_wait_all", "fleet_wave_barrier();"),
-    M("test of a wave: barrier", DEVICE, "fleeti_event_test", "fleet_wave_barrier();"),
-    weaker("poll: acquire", "fleeti_poll_device", "ld.acquire", "ld.relaxed"),
-    weaker("system poll: acquire", "fleeti_poll_system", "ld.acquire", "ld.relaxed"),
-    weaker("system poll: of the system", "fleeti_poll_system", "ld.acquire.sys", "ld.acquire.gpu"),
-    M("poll of 8 bytes: acquire", DEVICE, None, '"ld.acquire.gpu.global.u64 %0,[%1];"', '"ld.relaxed.gpu.global.u64 %0,[%1];"'),
-    weaker("look: a plain load", "fleet_load_relaxed_device", "ld.relaxed.gpu", "ld"),
-    M("fresh load of 16: a plain one", DEVICE, None, '"ld.relaxed.gpu.global.v4.u32', '"ld.global.v4.u32'),
+    M("wait: fence after the last look", DEVICE, None, '"fence.acquire.gpu;"', '""', by="wait_block"),
+    M("wait: fence is asked for", DEVICE, "fleeti_poll_until", "fleeti_spin_acquire();", by="wait_block"),
+    M("wait of a block: vote", DEVICE, "fleeti_wait_all", "failed = fleeti_block_any(self, failed);", "failed = fleeti_any(failed);", by="wait_block"),
+    M("wait of a wave: barrier", DEVICE, "fleeti_wait_all", "fleet_wave_barrier();", by="wait_wave"),
+    M("test of a wave: barrier", DEVICE, "fleeti_event_test", "fleet_wave_barrier();", by="test_wave"),
+    weaker("poll: acquire", "fleeti_poll_device", "ld.acquire", "ld.relaxed", by="test_wave"),
+    weaker("system poll: acquire", "fleeti_poll_system", "ld.acquire", "ld.relaxed", by="wait_system"),
+    weaker("system poll: of the system", "fleeti_poll_system", "ld.acquire.sys", "ld.acquire.gpu", by="wait_system"),
+    M("poll of 8 bytes: acquire", DEVICE, None, '"ld.acquire.gpu.global.u64 %0,[%1];"', '"ld.relaxed.gpu.global.u64 %0,[%1];"', by="poll64"),
+    weaker("look: a plain load", "fleet_load_relaxed_device", "ld.relaxed.gpu", "ld", by="loads_fresh"),
+    M("fresh load of 16: a plain one", DEVICE, None, '"ld.relaxed.gpu.global.v4.u32', '"ld.global.v4.u32', by="loads_fresh"),
     # posts
-    M("posts: fence", DEVICE, None, '"fence.acq_rel.gpu;"', '""'),
-    M("posts: lanes", DEVICE, None, "    __syncwarp();\n    __asm__ volatile(\"fence.acq_rel.gpu;\"", "    __asm__ volatile(\"fence.acq_rel.gpu;\""),
+    M("posts: fence", DEVICE, None, '"fence.acq_rel.gpu;"', '""', by="post_order"),
+    M("posts: lanes", DEVICE, None, "    __syncwarp();\n    __asm__ volatile(\"fence.acq_rel.gpu;\"", "    __asm__ volatile(\"fence.acq_rel.gpu;\"", by="post_order"),
     # copies to LDS
-    M("later word: lanes have read", DEVICE, None, "    fleet_wave_barrier(); /* all lanes have read the word that was there */\n", ""),
-    M("later word: barrier", DEVICE, None, "    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);\n    fleet_wave_barrier();\n", "    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);\n"),
-    M("inbound copy: wait", DEVICE, None, '    (void)copy, (void)lds, (void)word;\n    __asm__ volatile("cp.async.wait_all;" ::: "memory");', "    (void)copy, (void)lds, (void)word;"),
-    M("copy to LDS: wait", DEVICE, None, 'fleet_copy_wait(void)\n{\n    __asm__ volatile("cp.async.wait_all;" ::: "memory");', "fleet_copy_wait(void)\n{"),
+    M("later word: lanes have read", DEVICE, None, "    fleet_wave_barrier(); /* all lanes have read the word that was there */\n", "", by="later"),
+    M("later word: barrier", DEVICE, None, "    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);\n    fleet_wave_barrier();\n", "    fleeti_async_copy_end(&none, self.lds, FLEETI_LDS_DEFERRED);\n", by="later"),
+    M("inbound copy: wait", DEVICE, None, '    (void)copy, (void)lds, (void)word;\n    __asm__ volatile("cp.async.wait_all;" ::: "memory");', "    (void)copy, (void)lds, (void)word;", by="later"),
+    M("copy to LDS: wait", DEVICE, None, 'fleet_copy_wait(void)\n{\n    __asm__ volatile("cp.async.wait_all;" ::: "memory");', "fleet_copy_wait(void)\n{", by="copy"),
     # weight pipeline
-    M("words of LDS: acquire", DEVICE, None, '"ld.acquire.cta.shared.u32 %0,[%1];"', '"ld.relaxed.cta.shared.u32 %0,[%1];"'),
-    M("words of LDS: release", DEVICE, None, '"st.release.cta.shared.u32 [%0],%1;"', '"st.relaxed.cta.shared.u32 [%0],%1;"'),
-    M("words of LDS: order", DEVICE, None, '"fence.acq_rel.cta;"', '""'),
-    M("posted task: order of the post", SCHED, "fleeti_pipeline_begun", "fleeti_lds_order();"),
-    M("posted task: order of the look", SCHED, "fleeti_produce_posted", "fleeti_lds_order();"),
-    weaker("word for other workers: release", "fleeti_publish_device", "st.release", "st.relaxed"),
-    M("stage: fence of new barriers", DEVICE, None, '"fence.mbarrier_init.release.cluster;"', '""'),
-    M("stage: turn", DEVICE, None, "    if (lead && stage == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);\n", ""),
-    M("stage: turn released", DEVICE, None, "if (lead && stage == 0) fleeti_lds_release(", "if (lead && stage == 0) fleeti_lds_put("),
-    M("stage: turn acquired", DEVICE, None, "(int32_t)(fleeti_lds_acquire(s->words, FLEETI_PIPELINE_TURN)", "(int32_t)(fleeti_lds_get(s->words, FLEETI_PIPELINE_TURN)"),
-    M("stage: turn compared", DEVICE, "fleeti_stages_wait", "fleeti_stage_turn_reached(&s->ring, use)", "1"),
-    M("stage: proxy fence", DEVICE, None, '"fence.proxy.async.global;"', '""'),
-    M("stage: proxy fence after the task's events", DEVICE, "fleet_producer_await_task", "fleeti_copies_order();\n    return !p->over;", "return !p->over;"),
-    M("stage: proxy fence after the step", DEVICE, "fleet_producer_await_step", "fleeti_invalidate_device();\n            fleeti_copies_order();", "fleeti_invalidate_device();"),
-    M("stage: lanes have read", DEVICE, "fleet_stage_release", "fleet_wave_barrier();"),
-    M("stages: lanes have read", DEVICE, "fleet_stages_release", "fleet_wave_barrier();"),
-    M("entry of a task: release", DEVICE, "fleeti_producer_begin_task", "fleeti_lds_release(", "fleeti_lds_put("),
-    M("failed stream: release", DEVICE, "fleeti_pipeline_failed", "fleeti_lds_release(", "fleeti_lds_put("),
+    M("words of LDS: acquire", DEVICE, None, '"ld.acquire.cta.shared.u32 %0,[%1];"', '"ld.relaxed.cta.shared.u32 %0,[%1];"', by="stream_is_far"),
+    M("words of LDS: release", DEVICE, None, '"st.release.cta.shared.u32 [%0],%1;"', '"st.relaxed.cta.shared.u32 [%0],%1;"', by="stream_fill"),
+    M("words of LDS: order", DEVICE, None, '"fence.acq_rel.cta;"', '""', by="order"),
+    M("posted task: order of the post", SCHED, "fleeti_pipeline_begun", "fleeti_lds_order();", by="stream_begun"),
+    M("posted task: order of the look", SCHED, "fleeti_produce_posted", "fleeti_lds_order();", by="stream_posted"),
+    weaker("word for other workers: release", "fleeti_publish_device", "st.release", "st.relaxed", by="publish"),
+    M("stage: fence of new barriers", DEVICE, None, '"fence.mbarrier_init.release.cluster;"', '""', by="stream_open"),
+    M("stage: turn", DEVICE, None, "    if (lead && stage == 0) fleeti_lds_release(s->words, FLEETI_PIPELINE_TURN, use);\n", "", by="stream_fill"),
+    M("stage: turn released", DEVICE, None, "if (lead && stage == 0) fleeti_lds_release(", "if (lead && stage == 0) fleeti_lds_put(", by="stream_fill"),
+    M("stage: turn acquired", DEVICE, None, "(int32_t)(fleeti_lds_acquire(s->words, FLEETI_PIPELINE_TURN)", "(int32_t)(fleeti_lds_get(s->words, FLEETI_PIPELINE_TURN)", by="stream_is_far"),
+    M("stage: turn compared", DEVICE, "fleeti_stages_wait", "fleeti_stage_turn_reached(&s->ring, use)", "1", by="stream_is_far"),
+    M("stage: proxy fence", DEVICE, None, '"fence.proxy.async.global;"', '""', by="stream_awaits_step"),
+    M("stage: proxy fence after the task's events", DEVICE, "fleet_producer_await_task", "fleeti_copies_order();\n    return !p->over;", "return !p->over;", by="stream_awaits_step"),
+    M("stage: proxy fence after the step", DEVICE, "fleet_producer_await_step", "fleeti_invalidate_device();\n            fleeti_copies_order();", "fleeti_invalidate_device();", by="stream_awaits_step"),
+    M("stage: lanes have read", DEVICE, "fleet_stage_release", "fleet_wave_barrier();", by="stream_release"),
+    M("stages: lanes have read", DEVICE, "fleet_stages_release", "fleet_wave_barrier();", by="stream_give_back"),
+    M("entry of a task: release", DEVICE, "fleeti_producer_begin_task", "fleeti_lds_release(", "fleeti_lds_put(", by="stream_begins"),
+    M("failed stream: release", DEVICE, "fleeti_pipeline_failed", "fleeti_lds_release(", "fleeti_lds_put(", by="stream_quits"),
     # several devices
-    M("arrival for other ranks: acquire and release", DEVICE, "fleeti_arrive_for_peers", "fleeti_rmw_device(", "fleet_add_relaxed_device("),
-    M("arrival for other ranks: release", DEVICE, "fleeti_arrive_for_peers", "fleeti_publish_system(", "fleet_store_relaxed_system("),
-    M("the kit's flagged store: in two halves", DEVICE, None, '".global.b128 [%0],all;', '".global.v2.u64 [%0],{%1,%2};'),
-    M("the kit's flagged store: of the system", DEVICE, None, 'fleet_store_flagged_system, "sys"', 'fleet_store_flagged_system, "gpu"'),
-    M("the kit's flagged load: in two halves", DEVICE, None, r'.global.b128 all,[%2];\nmov.b128 {%0,%1},all;', '.global.v2.u64 {%0,%1},[%2];'),
-    M("the kit's flagged load: of the system", DEVICE, None, 'fleet_load_flagged_system, "sys"', 'fleet_load_flagged_system, "gpu"'),
+    M("arrival for other ranks: acquire and release", DEVICE, "fleeti_arrive_for_peers", "fleeti_rmw_device(", "fleet_add_relaxed_device(", by="arrive_for_peers"),
+    M("arrival for other ranks: release", DEVICE, "fleeti_arrive_for_peers", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="arrive_for_peers"),
+    M("the kit's flagged store: in two halves", DEVICE, None, '".global.b128 [%0],all;', '".global.v2.u64 [%0],{%1,%2};', by="flagged"),
+    M("the kit's flagged store: of the system", DEVICE, None, 'fleet_store_flagged_system, "sys"', 'fleet_store_flagged_system, "gpu"', by="flagged"),
+    M("the kit's flagged load: in two halves", DEVICE, None, r'.global.b128 all,[%2];\nmov.b128 {%0,%1},all;', '.global.v2.u64 {%0,%1},[%2];', by="flagged"),
+    M("the kit's flagged load: of the system", DEVICE, None, 'fleet_load_flagged_system, "sys"', 'fleet_load_flagged_system, "gpu"', by="flagged"),
     # scheduling
-    M("what a worker keeps: barrier", DEVICE, None, PARKED, PARKED.replace("fleet_block_barrier();", "")),
-    M("ring of messages: lanes have written", SCHED, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */"),
-    M("ring of messages: lanes have stored", SCHED, "fleet_ring_try_push", "fleeti_drain();\n    fleet_wave_barrier();", "fleeti_drain();"),
-    M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_publish_system(", "fleet_store_relaxed_system("),
-    M("ring of messages: poll", SCHED, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system("),
-    M("ring of messages: lanes have polled", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();\n    fleet_wave_barrier();", "fleeti_invalidate_system();"),
-    M("ring of messages: lanes have read", SCHED, "fleet_ring_try_pop", "fleeti_message_claim. */\n    fleet_wave_barrier();", "fleeti_message_claim. */"),
-    M("ring of messages: slots are free", SCHED, "fleet_ring_try_pop", "fleeti_publish_system(", "fleet_store_relaxed_system("),
-    M("ring: order before a post", SCHED, "fleeti_ring_push", "fleeti_post_order();"),
-    M("ring: order before a run of posts", SCHED, "fleeti_ring_push_run", "fleeti_post_order(); /* as in fleeti_ring_push */"),
-    M("ring: posts before their count", SCHED, "fleeti_ring_push_run", "fleet_wave_barrier();"),
-    M("scheduler: order before the mail", SCHED, "fleeti_scheduler", "fleeti_post_order();"),
-    M("absent task: lanes", SCHED, "fleeti_complete_absent", "fleet_wave_barrier();"),
-    M("news: lanes", SCHED, "fleeti_make_ready", "fleet_wave_barrier();"),
-    M("arrivals by map: lanes", SCHED, "fleeti_next_arrivals", "fleet_wave_barrier();"),
-    M("residency: seat", SCHED, "fleeti_residency_check", "fleeti_rmw_device(&state->seats.word,", "fleet_add_relaxed_device(&state->seats.word,"),
-    M("residency: leaves", SCHED, "fleeti_residency_check", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
-    M("residency: workgroups without a seat", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->seats.word)", "fleet_load_relaxed_device(&state->seats.word)"),
-    M("residency: workgroups that are due", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->due.word)", "fleet_load_relaxed_device(&state->due.word)"),
-    M("residency: result", SCHED, "fleeti_residency_decide", "fleeti_rmw_device(", "fleet_add_relaxed_device("),
-    M("residency: poll", SCHED, "fleeti_residency_check", "fleeti_poll_device(&state->residency.word)", "fleet_load_relaxed_device(&state->residency.word)"),
-    M("claim: acquire of what launches before left", SCHED, "fleeti_claim", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
-    M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();"),
-    M("claim: release of the seats", SCHED, "fleeti_claim", "fleeti_publish_device(&state->seats.word,", "fleet_store_relaxed_device(&state->seats.word,"),
-    M("claim withdrawn: seats", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->seats.word,", "fleet_add_relaxed_device(&run.state->seats.word,"),
-    M("claim withdrawn: workgroups that are due", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->due.word,", "fleet_add_relaxed_device(&run.state->due.word,"),
+    M("what a worker keeps: barrier", DEVICE, None, PARKED, PARKED.replace("fleet_block_barrier();", ""), by="fix"),
+    M("ring of messages: lanes have written", SCHED, "fleet_ring_try_push", "fleet_wave_barrier(); /* the messages may be of other lanes */", by="messages_push"),
+    M("ring of messages: lanes have stored", SCHED, "fleet_ring_try_push", "fleeti_drain();\n    fleet_wave_barrier();", "fleeti_drain();", by="messages_push"),
+    M("ring of messages: release", SCHED, "fleet_ring_try_push", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_push"),
+    M("ring of messages: poll", SCHED, "fleeti_messages_ready", "fleeti_poll_system(", "fleet_load_relaxed_system(", by="messages_push"),
+    M("ring of messages: lanes have polled", SCHED, "fleet_ring_try_pop", "fleeti_invalidate_system();\n    fleet_wave_barrier();", "fleeti_invalidate_system();", by="messages_pop"),
+    M("ring of messages: lanes have read", SCHED, "fleet_ring_try_pop", "fleeti_message_claim. */\n    fleet_wave_barrier();", "fleeti_message_claim. */", by="messages_pop"),
+    M("ring of messages: slots are free", SCHED, "fleet_ring_try_pop", "fleeti_publish_system(", "fleet_store_relaxed_system(", by="messages_pop"),
+    M("ring: order before a post", SCHED, "fleeti_ring_push", "fleeti_post_order();", by="ring_push"),
+    M("ring: order before a run of posts", SCHED, "fleeti_ring_push_run", "fleeti_post_order(); /* as in fleeti_ring_push */", by="ring_push_run"),
+    M("ring: posts before their count", SCHED, "fleeti_ring_push_run", "fleet_wave_barrier();", by="ring_push_run"),
+    M("scheduler: order before the mail", SCHED, "fleeti_scheduler", "fleeti_post_order();", by="scheduler"),
+    M("absent task: lanes", SCHED, "fleeti_complete_absent", "fleet_wave_barrier();", by="pass_over"),
+    M("news: lanes", SCHED, "fleeti_make_ready", "fleet_wave_barrier();", by="make_ready"),
+    M("arrivals by map: lanes", SCHED, "fleeti_next_arrivals", "fleet_wave_barrier();", by="next_arrivals"),
+    M("residency: seat", SCHED, "fleeti_residency_check", "fleeti_rmw_device(&state->seats.word,", "fleet_add_relaxed_device(&state->seats.word,", by="residency"),
+    M("residency: leaves", SCHED, "fleeti_residency_check", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,", by="residency"),
+    M("residency: workgroups without a seat", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->seats.word)", "fleet_load_relaxed_device(&state->seats.word)", by="residency"),
+    M("residency: workgroups that are due", SCHED, "fleeti_residency_decide", "fleeti_poll_device(&state->due.word)", "fleet_load_relaxed_device(&state->due.word)", by="residency"),
+    M("residency: result", SCHED, "fleeti_residency_decide", "fleeti_rmw_device(", "fleet_add_relaxed_device(", by="residency"),
+    M("residency: poll", SCHED, "fleeti_residency_check", "fleeti_poll_device(&state->residency.word)", "fleet_load_relaxed_device(&state->residency.word)", by="residency"),
+    M("claim: acquire of what launches before left", SCHED, "fleeti_claim", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,", by="fleeti_claim"),
+    M("claim: barrier before the seats", SCHED, "fleeti_claim", "fleet_block_barrier();", by="fleeti_claim"),
+    M("claim: release of the seats", SCHED, "fleeti_claim", "fleeti_publish_device(&state->seats.word,", "fleet_store_relaxed_device(&state->seats.word,", by="fleeti_claim"),
+    M("claim withdrawn: seats", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->seats.word,", "fleet_add_relaxed_device(&run.state->seats.word,", by="fleeti_unclaim"),
+    M("claim withdrawn: workgroups that are due", SCHED, "fleeti_unclaim", "fleeti_rmw_device(&run.state->due.word,", "fleet_add_relaxed_device(&run.state->due.word,", by="fleeti_unclaim"),
     M("early end: an ordinary store", SCHED, "fleet_finish", "fleeti_post64_device(&state->finish.word, 1 + ((uint64_t)ctx->epoch << 32));",
-      "state->finish.word = 1 + ((uint64_t)ctx->epoch << 32);"),
-    M("early end: acquire of the step", SCHED, "fleeti_finishes", "fleeti_poll_device(", "fleet_load_relaxed_device("),
-    M("early end: lanes of the own queue", SCHED, "fleeti_own_runs", "fleet_wave_barrier();"),
-    M("symbol: an ordinary store", SCHED, "fleeti_set_symbol_now", "fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],", "*(&shapes[FLEETI_SHAPE * g + k]) = (int32_t)(0,"),
-    M("symbol: the old value has been read", SCHED, "fleeti_set_symbol_in", "fleet_barrier(ctx); /* all threads have read `before` */"),
-    M("idle wait: acquire", SCHED, "fleet_idle", "fleeti_poll_system(word)", "fleet_load_relaxed_system(word)"),
-    M("trace: clear before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();"),
-    M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();"),
-    M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->exited.word, 1)", "fleet_add_relaxed_device(&state->exited.word, 1)"),
-    M("leave: state is free", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,"),
-    M("descriptor: lanes have read", SCHED, "fleeti_fetch_task", "fleet_wave_barrier(); /* all lanes have read what was there */"),
-    M("producer's descriptors: lanes have read", SCHED, "fleeti_produce_fetch", "fleet_wave_barrier(); /* all lanes have read what was there */"),
-    M("producer's descriptors: barrier", SCHED, "fleeti_produce_fetched", "fleet_wave_barrier();"),
-    M("task begun: words before the post", SCHED, "fleeti_pipeline_begun", "fleet_wave_barrier();"),
-    M("task begun: release", SCHED, "fleeti_pipeline_begun", "fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_BEGUN,", "fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_BEGUN,"),
-    M("last task: release", SCHED, "fleeti_pipeline_stop", "fleeti_lds_release(", "fleeti_lds_put("),
-    M("task alone: its waves", SCHED, "fleeti_pipeline_stop", "fleeti_barrier(w->self);", ";"),
+      "state->finish.word = 1 + ((uint64_t)ctx->epoch << 32);", by="finish"),
+    M("early end: acquire of the step", SCHED, "fleeti_finishes", "fleeti_poll_device(", "fleet_load_relaxed_device(", by="step_ends"),
+    M("early end: lanes of the own queue", SCHED, "fleeti_own_runs", "fleet_wave_barrier();", by="own_runs"),
+    M("symbol: an ordinary store", SCHED, "fleeti_set_symbol_now", "fleet_store_relaxed_device((uint32_t *)(void *)&shapes[FLEETI_SHAPE * g + k],", "*(&shapes[FLEETI_SHAPE * g + k]) = (int32_t)(0,", by="set_symbol"),
+    M("symbol: the old value has been read", SCHED, "fleeti_set_symbol_in", "fleet_barrier(ctx); /* all threads have read `before` */", by="set_symbol"),
+    M("idle wait: acquire", SCHED, "fleet_idle", "fleeti_poll_system(word)", "fleet_load_relaxed_system(word)", by="idle_wait"),
+    M("trace: clear before there are records", SCHED, "fleeti_trace_enter", "fleet_block_barrier();", by="trace_enter"),
+    M("leave: barrier", SCHED, "fleeti_leave", "fleet_block_barrier();", by="leave"),
+    M("leave: count", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->exited.word, 1)", "fleet_add_relaxed_device(&state->exited.word, 1)", by="leave"),
+    M("leave: state is free", SCHED, "fleeti_leave", "fleeti_rmw_device(&state->due.word,", "fleet_add_relaxed_device(&state->due.word,", by="leave"),
+    M("descriptor: lanes have read", SCHED, "fleeti_fetch_task", "fleet_wave_barrier(); /* all lanes have read what was there */", by="fetch_task"),
+    M("producer's descriptors: lanes have read", SCHED, "fleeti_produce_fetch", "fleet_wave_barrier(); /* all lanes have read what was there */", by="produce_fetch"),
+    M("producer's descriptors: barrier", SCHED, "fleeti_produce_fetched", "fleet_wave_barrier();", by="produce_fetch"),
+    M("task begun: words before the post", SCHED, "fleeti_pipeline_begun", "fleet_wave_barrier();", by="stream_begun"),
+    M("task begun: release", SCHED, "fleeti_pipeline_begun", "fleeti_lds_release(w->pipeline.words, FLEETI_PIPELINE_BEGUN,", "fleeti_lds_put(w->pipeline.words, FLEETI_PIPELINE_BEGUN,", by="stream_begun"),
+    M("last task: release", SCHED, "fleeti_pipeline_stop", "fleeti_lds_release(", "fleeti_lds_put(", by="stream_quit"),
+    M("task alone: its waves", SCHED, "fleeti_pipeline_stop", "fleeti_barrier(w->self);", ";", by="stream_quit"),
     # examples/qwen3: flagged data
     M("KV partial: its tag in a store of its own", ATTENTION, "store_kv_partial", "quad.word[3] = tag;\n    fleet_store_flagged_device(kv_partial_at(d, p, query, p->split), quad);",
       "quad.word[3] = 0;\n    fleet_store_flagged_device(kv_partial_at(d, p, query, p->split), quad);\n    kv_partial_at(d, p, query, p->split)->word[3] = tag;"),
@@ -370,7 +372,7 @@ def compile_paths(headers, work, file, options, only=None):
     with open(os.path.join(HERE, file), encoding="utf-8") as f:
         text = f.read()
     with open(source, "w", encoding="utf-8") as f:  # the others take time
-        f.write(re.sub(r"^PATH\((\w+)\).*?^}\n", lambda m: m.group(0) if only in (None, m.group(1) + "_path") else "", text, flags=re.M | re.S))
+        f.write(re.sub(r"^PATH\((\w+)\).*?^}\n", lambda m: m.group(0) if only in (None, m.group(1), m.group(1) + "_path") else "", text, flags=re.M | re.S))
     done = subprocess.run(["nvcc", "-x", "cu", "-ptx", "-std=c++17", *options, "-I" + headers, "-I" + TOP, source, "-o", out],
                           capture_output=True, text=True, check=False)
     if done.returncode:
@@ -412,12 +414,12 @@ def write_decoder(folder, change):
 
 def attempt(m, work):
     folder = tempfile.mkdtemp(dir=work)
-    if m.path():
+    if m.of_decoder:
         write_decoder(folder, lambda header, text: m.apply(text) if header == m.header else text)
     else:
         mutants.write(m, TOP, folder)
-    unit = QWEN3 if m.path() else SCHED if m.old == PARKED else m.header  # whose paths show it
-    paths = compile_paths(folder, work, *UNITS[unit], m.path())
+    unit = QWEN3 if m.of_decoder else SCHED if m.old == PARKED else m.header  # whose paths show it
+    paths = compile_paths(folder, work, *UNITS[unit], m.by)
     if isinstance(paths, str):
         return m, {}, paths
     return m, red(paths, [n for n in PATHS if n in paths]), "no check notices"
