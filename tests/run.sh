@@ -179,7 +179,13 @@ build_run() {
         echo "FAIL build: does not compile"
         return 1
     }
-    timeout -k 5 "$(stretched "$limit")" ${fixed_addresses:+setarch -R} "$exe"
+    # Each launch has new threads and frees its memory: with small stacks glibc keeps those for the next launch, and its heap
+    # what is freed, where otherwise the kernel clears their pages again.
+    (
+        ulimit -Ss 1024
+        export GLIBC_TUNABLES=glibc.pthread.stack_cache_size=1073741824:glibc.malloc.trim_threshold=268435456
+        timeout -k 5 "$(stretched "$limit")" ${fixed_addresses:+setarch -R} "$exe"
+    )
 }
 
 # Deep runs do more, and are given more time.
@@ -509,9 +515,10 @@ host_implementations() {
     host_implementation asan "${asan[@]/-Og/-O1}"
     host_implementation tsan "${tsan[@]}"
     host_implementation plain "${plain[@]}"
+    check memory_model gcc -O3 -g -c -I. examples/tools/memory_model.c -o "$out/memory_model.o"
     check implementation.model examples/tools/memory_model.sh -c -std=c11 "${warnings[@]}" -I. "${stb_flags[@]}" \
         "$out/implementation.c" -o "$out/implementation.model.o"
-    ended implementation.asan implementation.tsan implementation.plain implementation.model
+    ended implementation.asan implementation.tsan implementation.plain implementation.model memory_model
 }
 host_implementation() { # NAME FLAGS...
     local name=implementation.$1
@@ -530,7 +537,7 @@ host_programs() { # reads the names of files
                 asan) ;;
                 tsan) flags=("${tsan[@]}") name=.tsan linked=tsan part=0 ;;
                 plain) flags=("${plain[@]}") name=.plain linked=plain ;;
-                model) compiler=examples/tools/memory_model.sh flags=() name=.model linked=model ;;
+                model) compiler=examples/tools/memory_model.sh flags=("$implementations/memory_model.o") name=.model linked=model ;;
                 whole) linked='' flags=("${flags[@]/-Og/-O1}") ;;
                 timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;
@@ -568,7 +575,7 @@ group_host() {
     local file
     host_implementations
     for file in $(find tests/host -name '*.sh' | sort); do # first, for they are long
-        program "$(stem "$file").sh" env OUT="$out/$(stem "$file")" MODEL_FLAGS="${warnings[*]} ${stb_flags[*]-}" \
+        program "$(stem "$file").sh" env OUT="$out/$(stem "$file")" MODEL_FLAGS="${warnings[*]} ${stb_flags[*]-} $implementations/memory_model.o" \
             timeout -k 5 "$(stretched 300)" bash "$file"
     done
     host_programs < <(c_files tests/host tests/gpu)

@@ -70,7 +70,8 @@ typedef struct table {
     char *items;
     uint32_t *slots; /* 2 * room of them: 1 + index of an item */
     uint32_t n, room;
-    size_t size; /* of an item */
+    uint32_t found; /* 1 + index of the item that was looked up last */
+    size_t size;    /* of an item */
 } table;
 
 typedef struct copy { /* of a line, in a cache or, with all bytes valid, in memory */
@@ -174,8 +175,11 @@ static uint32_t *table_slot(const table *t, uintptr_t key)
 /* The item of a key; null where there is none and `make` is 0. Valid until the next one is made. */
 static void *table_at(table *t, uintptr_t key, uint32_t make)
 {
-    uint32_t *slot = t->room ? table_slot(t, key) : NULL;
-    if (slot && *slot) return t->items + (*slot - 1) * t->size;
+    uint32_t *slot;
+    if (t->found && *(uintptr_t *)(void *)(t->items + (t->found - 1) * t->size) == key)
+        return t->items + (t->found - 1) * t->size;
+    slot = t->room ? table_slot(t, key) : NULL;
+    if (slot && *slot) return t->items + ((t->found = *slot) - 1) * t->size;
     if (!make) return NULL;
     if (t->n == t->room) {
         t->room = t->room ? 2 * t->room : 16;
@@ -343,7 +347,9 @@ static copy *memory_at(model *m, uintptr_t line)
 }
 static void write_back(model *m, copy *from, uint32_t first, uint32_t n)
 {
-    copy *to = memory_at(m, from->line);
+    copy *to;
+    if (!memchr(from->dirty + first, 1, n)) return;
+    to = memory_at(m, from->line);
     for (uint32_t i = first; i < first + n; i++) {
         if (from->dirty[i]) to->byte[i] = from->byte[i], to->store[i] = from->store[i];
         from->dirty[i] = 0;
@@ -576,7 +582,7 @@ static void load(const volatile void *from, size_t size, const void *pc)
         if (overlap(g->first, g->end - g->first, at, n))
             for (uint32_t i = 0; i < g->n_stores; i++) {
                 const store *s = &g->stores[i];
-                for (uint32_t k = 0; k < s->size; k++)
+                for (uint32_t k = 0; overlap(s->at, s->size, at, n) && k < s->size; k++)
                     if (s->at + k - at < n)
                         byte[s->at + k - at] = s->byte[k], seen[s->at + k - at] = s->site;
             }

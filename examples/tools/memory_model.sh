@@ -5,16 +5,20 @@
 #   examples/tools/memory_model.sh ARGUMENTS... -o PROGRAM
 #   examples/tools/memory_model.sh -c ARGUMENTS... -o OBJECT.o     a part of a program, linked when it is among ARGUMENTS
 #
-# ARGUMENTS are for the compiler, gcc or $CC. clang needs one more: -mllvm -tsan-instrument-read-before-write=1.
+# ARGUMENTS are for the compiler, gcc or $CC. clang needs one more: -mllvm -tsan-instrument-read-before-write=1. A
+# memory_model.o among them is the model itself, compiled before.
 set -eu
 tools=$(cd "$(dirname "$0")" && pwd)
-output=${*: -1} objects=() arguments=()
+output=${*: -1} objects=() arguments=() model=
 for word in "${@:1:$#-2}"; do
-    case $word in *.o) objects+=("$word") ;; *) arguments+=("$word") ;; esac
+    case $word in */memory_model.o) model=$word ;; *.o) objects+=("$word") ;; *) arguments+=("$word") ;; esac
 done
 compile=("${CC:-gcc}" -O1 -g -fsanitize=thread -fno-builtin -DFLEET_MEMORY_MODEL "${arguments[@]}")
 if [ "$1" = -c ]; then exec "${compile[@]}" -o "$output"; fi
-"${CC:-gcc}" -O2 -g -c -I"$tools/../.." "$tools/memory_model.c" -o "$output.model.o"
+if [ -z "$model" ]; then
+    model=$output.model.o
+    "${CC:-gcc}" -O3 -g -c -I"$tools/../.." "$tools/memory_model.c" -o "$model"
+fi
 "${compile[@]}" -c -o "$output.o"
 # Not position-independent, so that a return address is what addr2line looks up.
-"${CC:-gcc}" -no-pie "$output.o" ${objects[@]+"${objects[@]}"} "$output.model.o" -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -pthread -lm -o "$output"
+"${CC:-gcc}" -no-pie "$output.o" ${objects[@]+"${objects[@]}"} "$model" -Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset -pthread -lm -o "$output"
