@@ -1,7 +1,7 @@
 // run: asan whole timeout=120
 // run: tsan whole timeout=120
-/* Runs the tasks for NVIDIA GPUs of examples/qwen3 (tasks/linear.h, nvidia/) on the CPU, with a thread for each lane of a
-   workgroup. Lanes meet where an instruction of the warp makes them meet, and exchange their operands there (mma.h). Loads
+/* Runs the tasks for NVIDIA GPUs of examples/qwen3 (tasks/linear.h, nvidia/) on the CPU, each lane of a workgroup by itself
+   (lanes.h). Lanes meet where an instruction of the warp makes them meet, and exchange their operands there (mma.h). Loads
    from global memory may touch only what the kernel was given. Stages of the weight pipeline hold numbers from when they are
    filled until they are released, and NaN otherwise and after the last weight. Addresses in LDS count from the beginning of
    the workgroup's; the stages follow.
@@ -12,11 +12,11 @@
 #endif
 #include "implementation.h"
 #include "fleet_sched.h"
+#include "lanes.h"
 #include "mma.h"
 #include "test.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 
 /* From here on the headers see an NVIDIA GPU. */
@@ -67,7 +67,7 @@ typedef struct brought {
 } brought;
 
 typedef struct warp {
-    pthread_barrier_t meet;
+    meeting_point meet;
     /* Two sets: a lane reaches the next meeting but one only after all have read this one. */
     brought lane[2][LANES];
     lane_elements elements[2][LANES];
@@ -86,7 +86,7 @@ typedef struct lds_count {
 
 typedef struct workgroup {
     warp warps[MAX_WARPS];
-    pthread_barrier_t block, multipliers, warpgroups[2];
+    meeting_point block, multipliers, warpgroups[2];
     uint32_t turns_passed[2]; /* to each warpgroup, by threads of the other one */
     uint32_t any[2], meetings;
     char *lds; /* LDS_ROOM, then the stages */
@@ -95,8 +95,27 @@ typedef struct workgroup {
 } workgroup;
 
 static workgroup groups_running[MAX_GROUPS_RUNNING];
-static __thread workgroup *my_group;
-static __thread uint32_t my_thread, my_meetings, my_votes, my_turns;
+#define MAX_COPIES 64u
+typedef void (*lane_function)(const fleet_ctx *ctx, void *args);
+typedef struct lane_state {
+    runner runner;
+    fleet_ctx ctx;
+    workgroup *group;
+    uint32_t thread, meetings, votes, turns;
+    uint32_t copying; /* to LDS, until they are awaited */
+    struct {
+        uint32_t to;
+        const void *from;
+    } copies[MAX_COPIES];
+    lane_function function;
+    void *args;
+} lane_state;
+
+#if defined(__SANITIZE_THREAD__)
+static __thread lane_state *my;
+#else
+#define my ((lane_state *)running->of)
+#endif
 
 static uint32_t emulated_wave_size(void)
 {
@@ -104,33 +123,33 @@ static uint32_t emulated_wave_size(void)
 }
 static uint32_t emulated_lane(void)
 {
-    return my_thread % LANES;
+    return my->thread % LANES;
 }
 static uint32_t emulated_wave_id(void)
 {
-    return my_thread / LANES;
+    return my->thread / LANES;
 }
 static void emulated_barrier(const fleet_ctx *ctx)
 {
     (void)ctx;
-    pthread_barrier_wait(&my_group->block);
+    point_wait(&my->group->block);
 }
 
 /* Returns what all lanes brought to this meeting; valid until the next meeting but one. */
 static const brought *meet(meeting at, uint32_t word, float value)
 {
-    warp *w = &my_group->warps[emulated_wave_id()];
-    brought *lane = w->lane[my_meetings++ % 2];
+    warp *w = &my->group->warps[emulated_wave_id()];
+    brought *lane = w->lane[my->meetings++ % 2];
     brought *mine = &lane[emulated_lane()];
     mine->at = at, mine->word = word, mine->value = value;
-    pthread_barrier_wait(&w->meet);
+    point_wait(&w->meet);
     for (uint32_t i = 0; i < LANES; i++)
         if (lane[i].at != at) complain("lanes of a warp are at different instructions", i);
     return lane;
 }
 static void meet_and_multiply(meeting at, float *sum, lane_elements mine)
 {
-    lane_elements *elements = my_group->warps[emulated_wave_id()].elements[my_meetings % 2];
+    lane_elements *elements = my->group->warps[emulated_wave_id()].elements[my->meetings % 2];
     elements[emulated_lane()] = mine;
     meet(at, 0, 0);
     mma(sum, elements, emulated_lane());
@@ -140,22 +159,13 @@ static void emulated_wave_barrier(void)
     meet(WARP_BARRIER, 0, 0);
 }
 
-typedef void (*lane_function)(const fleet_ctx *ctx, void *args);
-typedef struct lane_thread {
-    pthread_t thread;
-    fleet_ctx ctx;
-    workgroup *group;
-    lane_function function;
-    void *args;
-} lane_thread;
-
-static void *run_lane(void *of)
+static void run_lane(void *of)
 {
-    lane_thread *lane = (lane_thread *)of;
-    my_group = lane->group;
-    my_thread = lane->ctx.thread, my_meetings = my_votes = my_turns = 0;
-    lane->function(&lane->ctx, lane->args);
-    return NULL;
+    lane_state *l = (lane_state *)of;
+#if defined(__SANITIZE_THREAD__)
+    my = l;
+#endif
+    l->function(&l->ctx, l->args);
 }
 
 static uint32_t lds_bytes(void); /* of the backend */
@@ -187,7 +197,8 @@ static uint32_t threads_of_group = THREADS;
 static void launch(lane_function function, void *args, uint32_t first, uint32_t groups,
                    uint32_t workers)
 {
-    static lane_thread lanes[MAX_GROUPS_RUNNING][MAX_WARPS * LANES];
+    static lane_state lanes[MAX_GROUPS_RUNNING][MAX_WARPS * LANES];
+    static runner *runners[MAX_GROUPS_RUNNING * MAX_WARPS * LANES];
     const uint32_t threads = threads_of_group;
     memset(lanes, 0, sizeof lanes);
     for (uint32_t n = 0; n < groups; n++) {
@@ -199,28 +210,29 @@ static void launch(lane_function function, void *args, uint32_t first, uint32_t 
         memset(g->any, 0, sizeof g->any);
         memset(g->turns_passed, 0, sizeof g->turns_passed);
         g->stream = stream_of(n);
-        pthread_barrier_init(&g->block, NULL, threads);
-        pthread_barrier_init(&g->multipliers, NULL, 4 * LANES);
-        for (uint32_t i = 0; i < 2; i++) pthread_barrier_init(&g->warpgroups[i], NULL, 4 * LANES);
-        for (uint32_t i = 0; i < MAX_WARPS; i++)
-            pthread_barrier_init(&g->warps[i].meet, NULL, LANES);
+        point_open(&g->block, threads);
+        point_open(&g->multipliers, 4 * LANES);
+        for (uint32_t i = 0; i < 2; i++) point_open(&g->warpgroups[i], 4 * LANES);
+        for (uint32_t i = 0; i < MAX_WARPS; i++) point_open(&g->warps[i].meet, LANES);
         for (uint32_t i = 0; i < threads; i++) {
-            lane_thread *lane = &lanes[n][i];
-            lane->ctx.thread = i, lane->ctx.threads = threads;
-            set_worker(&lane->ctx, first + n, workers);
-            lane->ctx.group = FLEET_BLOCK, lane->ctx.epoch = step;
-            lane->ctx.lds = lds, lane->ctx.lds_bytes = lds_bytes();
-            lane->group = g, lane->function = function, lane->args = args;
-            if (pthread_create(&lane->thread, NULL, run_lane, lane)) abort();
+            lane_state *l = &lanes[n][i];
+            l->ctx.thread = i, l->ctx.threads = threads;
+            set_worker(&l->ctx, first + n, workers);
+            l->ctx.group = FLEET_BLOCK, l->ctx.epoch = step;
+            l->ctx.lds = lds, l->ctx.lds_bytes = lds_bytes();
+            l->group = g, l->function = function, l->args = args;
+            l->thread = i;
+            l->runner.function = run_lane, l->runner.of = l;
+            runners[n * threads + i] = &l->runner;
         }
     }
+    run_lanes(runners, groups * threads);
     for (uint32_t n = 0; n < groups; n++) {
         workgroup *g = &groups_running[n];
-        for (uint32_t i = 0; i < threads; i++) pthread_join(lanes[n][i].thread, NULL);
-        for (uint32_t i = 0; i < MAX_WARPS; i++) pthread_barrier_destroy(&g->warps[i].meet);
-        pthread_barrier_destroy(&g->block);
-        pthread_barrier_destroy(&g->multipliers);
-        for (uint32_t i = 0; i < 2; i++) pthread_barrier_destroy(&g->warpgroups[i]);
+        for (uint32_t i = 0; i < MAX_WARPS; i++) point_close(&g->warps[i].meet);
+        point_close(&g->block);
+        point_close(&g->multipliers);
+        for (uint32_t i = 0; i < 2; i++) point_close(&g->warpgroups[i]);
         for (uint32_t i = 0; i < LDS_ROOM / 8; i++)
             if (g->counts[i].is_open) complain("a count in LDS is left open", i * 8);
     }
@@ -424,13 +436,13 @@ FLEET_DEVICE fleet_quad load_flagged(const fleet_quad *from)
 
 FLEET_DEVICE uint32_t lds_address(const void *at)
 {
-    return (uint32_t)((const char *)at - my_group->lds);
+    return (uint32_t)((const char *)at - my->group->lds);
 }
 /* A phase ends when all arrivals and all bytes have come. */
 static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t count_change(uint32_t at, int32_t arrivals, int32_t bytes)
 {
-    lds_count *c = &my_group->counts[at / 8];
+    lds_count *c = &my->group->counts[at / 8];
     uint32_t phase;
     if (at % 8 || at >= LDS_ROOM) abort();
     pthread_mutex_lock(&counting);
@@ -443,14 +455,14 @@ static uint32_t count_change(uint32_t at, int32_t arrivals, int32_t bytes)
 }
 FLEET_DEVICE void mbar_init(uint32_t at, uint32_t count)
 {
-    lds_count *c = &my_group->counts[at / 8];
+    lds_count *c = &my->group->counts[at / 8];
     if (c->is_open) complain("a count in LDS is opened twice", at);
     c->all = c->left = (int32_t)count, c->is_open = 1;
 }
 FLEET_DEVICE void mbar_fence_init(void) {}
 FLEET_DEVICE void mbar_inval(uint32_t at)
 {
-    my_group->counts[at / 8].is_open = 0;
+    my->group->counts[at / 8].is_open = 0;
 }
 FLEET_DEVICE void mbar_expect(uint32_t at, uint32_t bytes)
 {
@@ -463,7 +475,7 @@ FLEET_DEVICE void mbar_arrive_if(uint32_t at, uint32_t does)
 }
 FLEET_DEVICE void mbar_wait(uint32_t at, uint32_t use)
 {
-    while (count_change(at, 0, 0) % 2 == use % 2) sched_yield();
+    while (count_change(at, 0, 0) % 2 == use % 2) lane_yield();
 }
 FLEET_DEVICE void fence_proxy_async(void) {}
 FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint32_t count)
@@ -476,56 +488,51 @@ FLEET_DEVICE void copy_bulk(uint32_t to, const act_t *from, uint32_t bytes, uint
         !(is_row || is_more))
         complain("copies what it was not given, or to where it may not", bytes);
     else
-        memcpy(my_group->lds + to, from, bytes);
+        memcpy(my->group->lds + to, from, bytes);
     count_change(count, 0, -(int32_t)bytes);
 }
 /* A copy takes place when it is awaited: a lane remembers the last ones. */
-#define MAX_COPIES 64u
-static __thread struct {
-    uint32_t to;
-    const void *from;
-} my_copies[MAX_COPIES];
-static __thread uint32_t my_copying;
 FLEET_DEVICE void copy_async16(uint32_t to, const void *from)
 {
     if ((uintptr_t)from % 16 || to % 16 || to + 16 > lds_bytes())
         complain("copies to where it may not, or not aligned", to);
-    else if (my_copying == MAX_COPIES)
+    else if (my->copying == MAX_COPIES)
         abort();
     else
-        my_copies[my_copying].to = to, my_copies[my_copying++].from = from;
+        my->copies[my->copying].to = to, my->copies[my->copying++].from = from;
 }
 FLEET_DEVICE void copy_async_wait(void)
 {
-    for (; my_copying; my_copying--)
-        memcpy(my_group->lds + my_copies[my_copying - 1].to, my_copies[my_copying - 1].from, 16);
+    for (; my->copying; my->copying--)
+        memcpy(my->group->lds + my->copies[my->copying - 1].to, my->copies[my->copying - 1].from,
+               16);
 }
 FLEET_DEVICE uint32_t any_consumer(uint32_t so)
 {
-    uint32_t *any = &my_group->any[my_votes++ % 2], is;
+    uint32_t *any = &my->group->any[my->votes++ % 2], is;
     if (emulated_wave_id() >= 4) complain("is none of the multipliers", emulated_wave_id());
     if (so) __atomic_store_n(any, 1, __ATOMIC_RELAXED);
-    pthread_barrier_wait(&my_group->multipliers);
+    point_wait(&my->group->multipliers);
     is = __atomic_load_n(any, __ATOMIC_RELAXED);
-    pthread_barrier_wait(&my_group->multipliers);
+    point_wait(&my->group->multipliers);
     __atomic_store_n(any, 0, __ATOMIC_RELAXED);
     return is;
 }
 FLEET_DEVICE void warpgroup_barrier(uint32_t warpgroup)
 {
     if (emulated_wave_id() / 4 != warpgroup) complain("is not of the warpgroup", warpgroup);
-    pthread_barrier_wait(&my_group->warpgroups[warpgroup]);
+    point_wait(&my->group->warpgroups[warpgroup]);
 }
 FLEET_DEVICE void await_turn(uint32_t warpgroup)
 {
-    my_turns++;
-    while (__atomic_load_n(&my_group->turns_passed[warpgroup], __ATOMIC_ACQUIRE) <
-           my_turns * 4 * LANES)
-        sched_yield();
+    my->turns++;
+    while (__atomic_load_n(&my->group->turns_passed[warpgroup], __ATOMIC_ACQUIRE) <
+           my->turns * 4 * LANES)
+        lane_yield();
 }
 FLEET_DEVICE void pass_turn(uint32_t warpgroup)
 {
-    __atomic_fetch_add(&my_group->turns_passed[1 - warpgroup], 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&my->group->turns_passed[1 - warpgroup], 1, __ATOMIC_RELEASE);
 }
 typedef struct wgmma_desc {
     uint32_t at, stride;
@@ -556,7 +563,7 @@ FLEET_DEVICE wgmma_desc wgmma_desc_of_values(uint32_t at)
 static uint16_t in_lds(uint32_t at)
 {
     uint16_t half;
-    memcpy(&half, my_group->lds + at, sizeof half);
+    memcpy(&half, my->group->lds + at, sizeof half);
     return half;
 }
 /* K-major with a swizzle of 64 bytes: bits 4 and 5 of the address, xor bits 7 and 8. */
@@ -600,7 +607,7 @@ FLEET_DEVICE void wgmma_scores(float *d, wgmma_desc queries, wgmma_desc keys)
 /* Operand A as in mma.h: sixteen k's in four words of each lane. */
 FLEET_DEVICE void wgmma_values(float *d, const uint32_t *w, wgmma_desc values)
 {
-    const uint32_t **words = my_group->warps[emulated_wave_id()].words;
+    const uint32_t **words = my->group->warps[emulated_wave_id()].words;
     words[emulated_lane()] = w;
     meet(VALUES, 0, 0);
     for (uint32_t i = 0; i < 64; i++) {
@@ -724,7 +731,7 @@ static pthread_mutex_t fetching = PTHREAD_MUTEX_INITIALIZER;
 static void fetch(stream *s, uint32_t n)
 {
     pipeline_stage *slot = &s->slot[n];
-    for (int is_there = 0; !is_there; sched_yield()) {
+    for (int is_there = 0; !is_there; lane_yield()) {
         pthread_mutex_lock(&fetching);
         if (!slot->is_there && (n < RING || __atomic_load_n(&s->slot[n - RING].released,
                                                             __ATOMIC_ACQUIRE) == MAX_WAVES)) {
@@ -738,7 +745,7 @@ static void fetch(stream *s, uint32_t n)
 static const void *emulated_weights_next(emulated_weights *w)
 {
     const brought *lanes = meet(NEXT_PIECE, w->next, 0);
-    stream *s = my_group->stream;
+    stream *s = my->group->stream;
     for (uint32_t i = 0; i < LANES; i++)
         if (lanes[i].word != w->next) complain("lanes take different pieces, this one", w->next);
     if (w->next >= s->all) complain("takes more pieces than there are", w->next);
@@ -761,7 +768,7 @@ static const void *emulated_weights_take(emulated_weights *w, uint32_t n)
             w->next = next;
             return NULL;
         }
-    return slot_of((uint32_t)(my_group->stream - streams), next);
+    return slot_of((uint32_t)(my->group->stream - streams), next);
 }
 static fleet_status emulated_weights_status(const emulated_weights *w)
 {
@@ -772,7 +779,7 @@ static fleet_status emulated_weights_pause(const emulated_weights *w, uint32_t *
                                            uint64_t *since)
 {
     (void)w, (void)tries, (void)since;
-    sched_yield();
+    lane_yield();
     return FLEET_OK;
 }
 static void emulated_weights_skip(emulated_weights *w, uint32_t n)
@@ -786,7 +793,7 @@ static uint32_t emulated_weights_slot(const emulated_weights *w)
 /* The next stage may take the place at once when it has been released for all warps. */
 static void emulated_weights_release(const emulated_weights *w, uint32_t sharers)
 {
-    stream *s = my_group->stream;
+    stream *s = my->group->stream;
     pipeline_stage *slot = &s->slot[w->next - 1];
     emulated_wave_barrier();
     if (emulated_lane() != 0) return;
@@ -918,7 +925,7 @@ static void multiply_tiles(const fleet_ctx *ctx, void *args)
             p->sums[tile * sums + i] = l.sums[i];
     }
     if (status) __atomic_fetch_add(&p->bad, 1, __ATOMIC_RELAXED);
-    if (!status && weights.weights.next != TILES * my_group->stream->pieces)
+    if (!status && weights.weights.next != TILES * my->group->stream->pieces)
         complain("the next task's weights would begin at piece", weights.weights.next);
 }
 
