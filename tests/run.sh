@@ -183,7 +183,8 @@ build_run() {
     # what is freed, where otherwise the kernel clears their pages again.
     (
         ulimit -Ss 1024
-        export GLIBC_TUNABLES=glibc.pthread.stack_cache_size=1073741824:glibc.malloc.trim_threshold=268435456
+        export GLIBC_TUNABLES=glibc.pthread.stack_cache_size=1073741824
+        GLIBC_TUNABLES+=:glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=1073741824
         timeout -k 5 "$(stretched "$limit")" ${fixed_addresses:+setarch -R} "$exe"
     )
 }
@@ -488,7 +489,7 @@ cuda_debug() { # FILE
 
 # ---- programs on the CPU
 
-# -Og compiles the tiles of a test in half the time of -O1, which programs with more to compute have.
+# -Og compiles a test in half the time of -O1, which programs with more to compute ask for.
 asan=(-Og -g1 -fno-omit-frame-pointer "-fsanitize=address,undefined" -fno-sanitize-recover=all)
 tsan=(-O1 -g1 -fsanitize=thread)
 plain=(-O2)
@@ -538,7 +539,7 @@ host_programs() { # reads the names of files
                 tsan) flags=("${tsan[@]}") name=.tsan linked=tsan part=0 ;;
                 plain) flags=("${plain[@]}") name=.plain linked=plain ;;
                 model) compiler=examples/tools/memory_model.sh flags=("$implementations/memory_model.o") name=.model linked=model ;;
-                whole) linked='' flags=("${flags[@]/-Og/-O1}") ;;
+                whole) linked='' ;;
                 timeout=*) limit=${word#*=} ;;
                 engine=*) engine=${word#*=} name=$name.$engine ;;
                 -*) flags+=("$word") ;;

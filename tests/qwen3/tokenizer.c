@@ -1,4 +1,4 @@
-// run: asan whole
+// run: asan whole -O1
 /* examples/qwen3/tokenizer.h: 10,000 strings of many scripts, whose tokens have the digest that Hugging Face's tokens have;
    text in pieces; long words; conversations; files that are wrong.
 

@@ -1,4 +1,4 @@
-// run: asan whole
+// run: asan whole -O1
 // run: tsan whole
 /* The server of examples/serve over sockets of 127.0.0.1, with an engine whose answers repeat their prompts
    (engine_test.c) and the tokenizer of tests/fixtures: statuses, streams, limits, clients that leave, stall or send nonsense, and the end. Each test has a
