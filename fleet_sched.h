@@ -108,6 +108,8 @@ typedef struct fleet_ctx {
     /* 1: the next two say where the task's stages begin; 0: not known yet */
     uint32_t pipeline_located;
     uint32_t pipeline_stage, pipeline_use;
+    void *registers;     /* FLEET_DISPATCH_WITH_REGISTERS */
+    uint32_t prefetched; /* 1: the task's prefetch has run */
 } fleet_ctx;
 
 /* A barrier of the threads that run the task. Use it in tiles: where the workgroup has a weight pipeline, its
@@ -169,16 +171,14 @@ FLEET_DEVICE fleet_status fleet_finish(const fleet_ctx *ctx);
     FLEET_DEVICE void fleeti_prefetch_##name(FLEETI_TILE_PARAMETERS(args_type))
 
 #define FLEET_DISPATCH_WITH_PREFETCH(set, LIST, PREFETCHES)                                        \
+    FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, uint32_t)
+
+/* The same with an object of type `registers` for each thread, at ctx.registers. If ctx.prefetched, the tile finds
+   there what its prefetch loaded. Where all indices are constants, loads stay in flight while the task waits. */
+#define FLEET_DISPATCH_WITH_REGISTERS(set, LIST, PREFETCHES, registers)                            \
     FLEETI_DISPATCH(set, LIST)                                                                     \
-    FLEETI_NO_PIPELINE(set)                                                                        \
-    enum { fleeti_##set##_prefetches = 1 };                                                        \
-    FLEET_DEVICE void fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,         \
-                                              const set *fleeti_a)                                 \
-    {                                                                                              \
-        switch (fleeti_t) {                                                                        \
-            PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
-        }                                                                                          \
-    }
+    FLEETI_PREFETCHES(set, PREFETCHES, registers)                                                  \
+    FLEETI_NO_PIPELINE(set)
 
 /* Weight pipeline: memory that no task writes, such as weights, is copied to LDS ahead of the tile that reads it.
    FLEET_PRODUCER(name, args_type) { fleet_producer_copy(producer, at, bytes); ... } gets what the tile `name` gets, and declares
@@ -2174,6 +2174,7 @@ FLEET_DEVICE fleet_ctx fleeti_context(const fleeti_worker *w)
     ctx.pipeline = w->pipeline;
     ctx.pipeline_tag = fleeti_pipeline_number(w);
     ctx.pipeline_located = ctx.pipeline_stage = ctx.pipeline_use = 0;
+    ctx.registers = NULL, ctx.prefetched = 0;
     if (w->group == FLEET_BLOCK) {
         ctx.thread = fleet_thread_id();
         ctx.threads = fleet_thread_count() - w->self.has_producer * fleet_wave_size();
@@ -4391,10 +4392,23 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
     }
 #define FLEETI_NO_PREFETCH(set)                                                                    \
     enum { fleeti_##set##_prefetches = 0 };                                                        \
-    FLEET_DEVICE void fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,         \
-                                              const set *fleeti_a)                                 \
+    typedef uint32_t fleeti_##set##_registers;                                                     \
+    FLEET_DEVICE uint32_t fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,     \
+                                                  const set *fleeti_a)                             \
     {                                                                                              \
         (void)fleeti_t, (void)fleeti_c, (void)fleeti_a;                                            \
+        return 0;                                                                                  \
+    }
+#define FLEETI_PREFETCHES(set, PREFETCHES, registers)                                              \
+    enum { fleeti_##set##_prefetches = 1 };                                                        \
+    typedef registers fleeti_##set##_registers;                                                    \
+    FLEET_DEVICE uint32_t fleeti_##set##_prefetch(uint32_t fleeti_t, const fleet_ctx fleeti_c,     \
+                                                  const set *fleeti_a)                             \
+    {                                                                                              \
+        switch (fleeti_t) {                                                                        \
+            PREFETCHES(FLEETI_PREFETCH_CASE, set)                                                  \
+        }                                                                                          \
+        return 0;                                                                                  \
     }
 #define FLEETI_NO_PIPELINE(set)                                                                    \
     enum { fleeti_##set##_stages = 0, fleeti_##set##_stage_bytes = 16 };                           \
@@ -4407,7 +4421,7 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
 #define FLEETI_PREFETCH_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
         fleeti_prefetch_##name(fleeti_c, fleeti_a, fleeti_c.at);                                   \
-        break;
+        return 1;
 
 #define FLEETI_PIPELINE_CASE(set, name)                                                            \
     case set##_##name:                                                                             \
@@ -4456,9 +4470,13 @@ FLEET_DEVICE void fleeti_finish_task(fleeti_worker *w, fleet_status tile_status)
                         __builtin_memcpy(&fleeti_copy, fleeti_mine, sizeof(set));                  \
                     fleeti_mine = &fleeti_copy;                                                    \
                 }                                                                                  \
-                if (fleeti_##set##_prefetches && fleeti_may_prefetch(&fleeti_w))                   \
-                    fleeti_##set##_prefetch(FLEETI_TASK(&fleeti_w, tile), fleeti_here,             \
-                                            fleeti_mine);                                          \
+                fleeti_##set##_registers fleeti_held;                                              \
+                if (fleeti_##set##_prefetches) {                                                   \
+                    fleeti_here.registers = &fleeti_held;                                          \
+                    if (fleeti_may_prefetch(&fleeti_w))                                            \
+                        fleeti_here.prefetched = fleeti_##set##_prefetch(                          \
+                            FLEETI_TASK(&fleeti_w, tile), fleeti_here, fleeti_mine);               \
+                }                                                                                  \
                 if (fleeti_wait_task(&fleeti_w)) {                                                 \
                     if (fleeti_##set##_stages > 0) fleeti_pipeline_begun(&fleeti_w);               \
                     fleeti_trace_begun(&fleeti_w);                                                 \

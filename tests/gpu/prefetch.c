@@ -50,8 +50,18 @@ FLEET_TILE(make, pair)
     if (ctx.thread == 0) args->made[at[0]] = ctx.epoch;
     return FLEET_OK;
 }
+/* What a thread's prefetch leaves in registers. */
+typedef struct pair_registers {
+    uint32_t word[4];
+} pair_registers;
+FLEET_DEVICE uint32_t registered(const fleet_ctx *ctx, uint32_t i)
+{
+    return (uint32_t)ctx->at[0] * 4096 + ctx->thread * 4 + i;
+}
 FLEET_PREFETCH(use, pair)
 {
+    pair_registers *r = (pair_registers *)ctx.registers;
+    for (uint32_t i = 0; i < 4; i++) r->word[i] = registered(&ctx, i);
     copy_table(&ctx, args, (uint32_t)at[0]);
     if (ctx.thread != 0) return;
     fleet_add_relaxed_device(args->times, 1);
@@ -60,8 +70,12 @@ FLEET_PREFETCH(use, pair)
 FLEET_TILE(use, pair)
 {
     const uint32_t *lds = (const uint32_t *)ctx.lds;
+    const pair_registers *r = (const pair_registers *)ctx.registers;
     if (!args->copied) copy_table(&ctx, args, (uint32_t)at[0]);
     fleet_copy_wait();
+    if (ctx.prefetched != args->copied) return FLEET_ERROR_TILE;
+    for (uint32_t i = 0; ctx.prefetched && i < 4; i++)
+        if (r->word[i] != registered(&ctx, i)) return FLEET_ERROR_TILE;
     fleet_barrier(&ctx);
     for (uint32_t i = ctx.thread; i < copy_words((uint32_t)at[0]); i += ctx.threads)
         if (lds[i] != table_word(copy_first((uint32_t)at[0]) + i)) return FLEET_ERROR_TILE;
@@ -72,9 +86,14 @@ FLEET_TILE(use, pair)
     if (ctx.thread == 0) args->used[at[0]] = ctx.epoch;
     return FLEET_OK;
 }
-#define PAIR_TILES(TILE, P) TILE(P, make) TILE(P, use)
+/* It waits, too, but has no prefetch. */
+FLEET_TILE(look, pair)
+{
+    return ctx.prefetched || args->made[at[0]] != ctx.epoch ? FLEET_ERROR_TILE : FLEET_OK;
+}
+#define PAIR_TILES(TILE, P) TILE(P, make) TILE(P, use) TILE(P, look)
 #define PAIR_PREFETCHES(TILE, P) TILE(P, use)
-FLEET_DISPATCH_WITH_PREFETCH(pair, PAIR_TILES, PAIR_PREFETCHES)
+FLEET_DISPATCH_WITH_REGISTERS(pair, PAIR_TILES, PAIR_PREFETCHES, pair_registers)
 FLEET_KERNEL(pair_kernel, pair, 256)
 {
     FLEET_WORKER_LOOP(pair);
@@ -91,7 +110,7 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     fleet_state state;
     fleet_dim n;
     fleet_etensor E;
-    fleet_grid make, use;
+    fleet_grid make, use, look;
     pair p;
     static uint32_t table[TABLE];
     void *memory, *args;
@@ -111,6 +130,8 @@ static void run_pair(test_run *t, const setting *s, void *unused)
     use = fleet_call_device(g, "use", pair_use, fleet_shape1(n), 0);
     fleet_out_edge(g, make, E, "i->");
     fleet_in_edge(g, use, E, "i->");
+    look = fleet_call_device(g, "look", pair_look, fleet_shape1(n), 0);
+    fleet_in_edge(g, look, E, "i->");
     CHECK_STATUS(fleet_plan_build(g, &desc, &plan), FLEET_OK);
     CHECK_STATUS(fleet_device_alloc(&memory, (3 * MOST + 4 + TABLE) * 4), FLEET_OK);
     CHECK_STATUS(fleet_device_clear(memory, (3 * MOST + 4) * 4, NULL), FLEET_OK);
