@@ -9,8 +9,8 @@
 
 #include "backend_in_place.h"
 
-#define BLOCKS_IN_FLIGHT(loads)                                                                    \
-    ((loads) < 4 ? 8u : (loads) < 8 ? 6u : 3u) /* blocks in flight, of 1 KB each */
+#define IN_FLIGHT(loads)                                                                           \
+    ((loads) < 4 ? 8u : (loads) < 8 ? 4u : 2u) /* blocks in flight, of 1 KB each */
 #define MFMA_ROWS 16u
 #define MAX_ROW_LOADS (2 * MAX_ROWS / MFMA_ROWS) /* loads of activations for one block */
 
@@ -41,48 +41,28 @@ FLEET_HOST_DEVICE size_t weight_at(uint32_t column, uint32_t k, uint32_t panel_t
 
 /* Loads 16 bytes of device memory, at an offset from an address that all lanes share. The address
    space is spelled out, since a flat load would make the wave wait for everything in flight. */
-FLEET_DEVICE fleet_quad load_quad(const act_t *base, uint32_t offset_bytes)
+FLEET_DEVICE words4 load_words(const act_t *base, uint32_t offset_bytes)
 {
     const __attribute__((address_space(1))) char *at =
         (const __attribute__((address_space(1))) char *)base;
-    const words4 v = *(const __attribute__((address_space(1))) words4 *)(at + offset_bytes);
-    const fleet_quad quad = {{v.x, v.y, v.z, v.w}};
-    return quad;
+    return *(const __attribute__((address_space(1))) words4 *)(at + offset_bytes);
 }
 
 /* Adds the product of a block of weights and 16 rows. Any assignment of k's is right as long as
    both operands agree: where an instruction takes 16 k's instead of 32, a lane's first four go
    before its last four. */
-FLEET_DEVICE sums4 add_block(fleet_quad weights, fleet_quad rows, sums4 sum)
+FLEET_DEVICE sums4 add_block(words4 weights, words4 rows, sums4 sum)
 {
 #if defined(__gfx950__)
     typedef __bf16 operand8 __attribute__((ext_vector_type(8)));
-    operand8 w, x;
-    memcpy(&w, &weights, sizeof w);
-    memcpy(&x, &rows, sizeof x);
-    return __builtin_amdgcn_mfma_f32_16x16x32_bf16(w, x, sum, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_16x16x32_bf16((operand8)weights, (operand8)rows, sum, 0, 0, 0);
 #else
-    typedef short operand4 __attribute__((ext_vector_type(4)));
-    operand4 w[2], x[2];
-    memcpy(w, &weights, sizeof w);
-    memcpy(x, &rows, sizeof x);
-    sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(w[0], x[0], sum, 0, 0, 0);
-    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(w[1], x[1], sum, 0, 0, 0);
+    typedef short operand8 __attribute__((ext_vector_type(8)));
+    const operand8 w = (operand8)weights, x = (operand8)rows;
+    sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(w.lo, x.lo, sum, 0, 0, 0);
+    return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(w.hi, x.hi, sum, 0, 0, 0);
 #endif
 }
-
-/* A lane's part of a block of weights and of the rows that it is multiplied by. */
-typedef struct block {
-    fleet_quad weights, rows[MAX_ROW_LOADS];
-} block;
-
-/* Where these come from, counted from the wave's first block; the same in all lanes, except for the
-   offsets of rows. */
-typedef struct block_source {
-    fleet_view weights, x;
-    uint32_t row_bytes[MAX_ROW_LOADS];
-    uint32_t blocks;
-} block_source;
 
 /* Tells the compiler that a value from memory is the same in all lanes. */
 FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
@@ -90,42 +70,160 @@ FLEET_DEVICE uint32_t wave_uniform(uint32_t value)
     return (uint32_t)__builtin_amdgcn_readfirstlane((int)value);
 }
 
-/* After the last block, loads the last one again, which hits the cache. */
-FLEET_DEVICE block load_block(const block_source *from, uint32_t i, uint32_t loads)
+/* ---- weights held in registers ---- */
+
+/* The first blocks that a wave multiplies for the next tile: 256 bytes of registers a lane, 64 KB a
+   workgroup. They are loaded before the task waits for its events, so that no load of these waits
+   for an event; and for a further tile of the task, before the sums of the one at hand are reduced. */
+#define HELD_BLOCKS 16u
+#define GROUP_BLOCKS 8u
+typedef struct held_weights {
+    words4 block[HELD_BLOCKS];
+} held_weights;
+
+struct weight_source {
+    held_weights *held;
+    uint32_t is_held; /* 1: the blocks of the next tile are loaded, or being loaded */
+    const bf16 *next; /* the tile after that, or null */
+};
+FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
 {
-    const uint32_t at = i < from->blocks ? i : from->blocks - 1;
-    const act_t *x = (const act_t *)from->x.base + at * BLOCK_K;
-    block b;
-    b.weights =
-        fleet_view_load_streaming16(from->weights, (at * fleet_wave_size() + fleet_lane()) * 16);
+    weight_source w;
+    w.held = (held_weights *)ctx->registers, w.is_held = 0, w.next = NULL;
+    return w;
+}
+FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights)
+{
+    source->next = weights;
+}
+
+/* A wave's share of k, in blocks. */
+typedef struct wave_share {
+    uint32_t first_k, blocks;
+} wave_share;
+FLEET_DEVICE wave_share share_of_wave(const fleet_ctx *ctx, uint32_t all_k)
+{
+    fleet_k_range k;
+    wave_share s;
+    k.first = 0, k.count = all_k;
+    k = fleet_split_k(k, BLOCK_K, fleet_wave_id(), ctx->threads / fleet_wave_size());
+    s.first_k = wave_uniform(k.first), s.blocks = wave_uniform(k.count / BLOCK_K);
+    return s;
+}
+
+/* After the last block, loads the last one again. */
+FLEET_DEVICE words4 load_weights(fleet_view from, uint32_t i, uint32_t blocks)
+{
+    const uint32_t at = i < blocks ? i : blocks - 1;
+    const fleet_quad quad =
+        fleet_view_load_streaming16(from, (at * fleet_wave_size() + fleet_lane()) * 16);
+    const words4 words = {quad.word[0], quad.word[1], quad.word[2], quad.word[3]};
+    return words;
+}
+FLEET_DEVICE void hold_group(held_weights *held, fleet_view from, uint32_t first, uint32_t blocks)
+{
     UNROLLED
-    for (uint32_t t = 0; t < loads; t++) b.rows[t] = load_quad(x, from->row_bytes[t]);
+    for (uint32_t i = first; i < first + GROUP_BLOCKS; i++) {
+        held->block[i] = load_weights(from, i, blocks);
+        __builtin_amdgcn_sched_barrier(0);
+    }
+}
+FLEET_DEVICE void hold_weights(held_weights *held, const bf16 *weights, wave_share k)
+{
+    const fleet_view from = fleet_view_of(weights + k.first_k * TILE_N);
+    if (k.blocks == 0) return;
+    hold_group(held, from, 0, k.blocks);
+    if (k.blocks <= GROUP_BLOCKS) return;
+    hold_group(held, from, GROUP_BLOCKS, k.blocks);
+}
+FLEET_PREFETCH(linear, task_args)
+{
+    const panel_range range = panels_of_worker(args, &ctx);
+    FLEET_UNUSED(at);
+    if (args->epilogue != EPILOGUE_EXPERTS && range.first < range.end)
+        hold_weights((held_weights *)ctx.registers, panel_weights(args, range.first),
+                     share_of_wave(&ctx, args->shape.k));
+}
+#define LINEAR_PREFETCHES(TILE_, P) TILE_(P, linear)
+#define DECODER_DISPATCH(set, LIST, STREAMS)                                                       \
+    FLEET_DISPATCH_WITH_REGISTERS(set, LIST, LINEAR_PREFETCHES, held_weights)
+
+/* Arguments are read where they are. Which experts have rows is not known before the task's event. */
+FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
+                                       const task_args *args)
+{
+    source->is_held = ctx->prefetched && args->epilogue != EPILOGUE_EXPERTS;
+    return args;
+}
+FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
+{
+    FLEET_UNUSED(source), FLEET_UNUSED(in);
+}
+
+/* ---- products ---- */
+
+/* A lane's part of a block of weights and of the rows that it is multiplied by. */
+typedef struct block {
+    words4 weights, rows[MAX_ROW_LOADS];
+} block;
+
+/* Where these come from, counted from the wave's first block; the same in all lanes, except for the
+   offsets of rows. */
+typedef struct block_source {
+    fleet_view weights;
+    const act_t *x;
+    uint32_t row_bytes[MAX_ROW_LOADS];
+    uint32_t blocks;
+} block_source;
+
+/* After the last block, loads the last one again, which hits the cache. */
+FLEET_DEVICE void load_rows(block *b, const block_source *from, uint32_t i, uint32_t loads)
+{
+    const act_t *x = from->x + (i < from->blocks ? i : from->blocks - 1) * BLOCK_K;
+    UNROLLED
+    for (uint32_t t = 0; t < loads; t++) b->rows[t] = load_words(x, from->row_bytes[t]);
     /* A scheduling barrier: loads return in the order of their issue, which has to be the order of
        the blocks. The compiler would gather them elsewhere and wait for all. */
     __builtin_amdgcn_sched_barrier(0);
-    return b;
 }
-FLEET_DEVICE void multiply_block(const block *b, uint32_t loads, sums4 *sum)
+FLEET_DEVICE void multiply_block(words4 weights, const block *b, uint32_t loads, sums4 *sum)
 {
     UNROLLED
-    for (uint32_t t = 0; t < loads; t++) sum[t] = add_block(b->weights, b->rows[t], sum[t]);
+    for (uint32_t t = 0; t < loads; t++) sum[t] = add_block(weights, b->rows[t], sum[t]);
+}
+
+/* Multiplies the held blocks. If more follow (a constant of the caller), the first of these are
+   being loaded at the end, in the order in which a loop over them loads the next. */
+FLEET_DEVICE void multiply_held(const held_weights *held, block *b, const block_source *from,
+                                uint32_t more, uint32_t loads, sums4 *sum)
+{
+    UNROLLED
+    for (uint32_t i = 0; i < IN_FLIGHT(loads); i++) load_rows(&b[i], from, i, loads);
+    UNROLLED
+    for (uint32_t i = 0; i < HELD_BLOCKS; i++) {
+        block *at = &b[i % IN_FLIGHT(loads)];
+        const uint32_t next = i + IN_FLIGHT(loads);
+        if (more || i < from->blocks) multiply_block(held->block[i], at, loads, sum);
+        if (more && next >= HELD_BLOCKS)
+            at->weights = load_weights(from->weights, next, from->blocks);
+        if (more || next < HELD_BLOCKS) load_rows(at, from, next, loads);
+    }
 }
 
 /* Multiplies the k's of a wave by `loads` times 16 rows; `loads` is a constant of the caller, so
    that blocks and sums stay in registers. With two bf16 terms, the second half of these rows are
-   the low terms of the first half. As soon as a block is multiplied, its registers receive the
-   block BLOCKS_IN_FLIGHT later. partials: [MAX_ROWS][TILE_N]. */
-FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t first_k,
-                                uint32_t blocks, uint32_t loads, float *partials)
+   the low terms of the first half. partials: [MAX_ROWS][TILE_N]. */
+FLEET_DEVICE void multiply_rows(const held_weights *held, const bf16 *weights, const operand *in,
+                                wave_share k, uint32_t loads, float *partials)
 {
     const uint32_t lane = fleet_lane(), low = wave_uniform(in->low);
     const uint32_t tiles = low ? loads / 2 : loads;
     block_source from;
-    block b[BLOCKS_IN_FLIGHT(1)];
+    block b[IN_FLIGHT(1)];
     sums4 sum[MAX_ROW_LOADS];
-    from.weights = fleet_view_of(weights + first_k * TILE_N);
-    from.x = fleet_view_of(in->x + first_k);
-    from.blocks = blocks;
+    from.weights = fleet_view_of(weights + k.first_k * TILE_N);
+    from.x = in->x + k.first_k;
+    from.blocks = k.blocks;
     UNROLLED
     for (uint32_t t = 0; t < loads; t++) {
         /* Rows after the batch's last one repeat it; their sums are ignored. */
@@ -134,21 +232,24 @@ FLEET_DEVICE void multiply_rows(const bf16 *weights, const operand *in, uint32_t
         from.row_bytes[t] = ((t < tiles ? 0 : low) + row * in->k + lane / MFMA_ROWS * VECTOR) * 2;
         sum[t] = (sums4)(0.0f);
     }
-    if (blocks) {
-        uint32_t first = 0;
-        __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
-        UNROLLED
-        for (uint32_t i = 0; i < BLOCKS_IN_FLIGHT(loads); i++) b[i] = load_block(&from, i, loads);
-        for (; first + BLOCKS_IN_FLIGHT(loads) < blocks; first += BLOCKS_IN_FLIGHT(loads)) {
+    __builtin_amdgcn_s_waitcnt(NO_LDS_PENDING);
+    if (k.blocks > HELD_BLOCKS) {
+        uint32_t first = HELD_BLOCKS;
+        multiply_held(held, b, &from, 1, loads, sum);
+        for (; first + IN_FLIGHT(loads) < k.blocks; first += IN_FLIGHT(loads)) {
             UNROLLED
-            for (uint32_t i = 0; i < BLOCKS_IN_FLIGHT(loads); i++) {
-                multiply_block(&b[i], loads, sum);
-                b[i] = load_block(&from, first + BLOCKS_IN_FLIGHT(loads) + i, loads);
+            for (uint32_t i = 0; i < IN_FLIGHT(loads); i++) {
+                const uint32_t next = first + IN_FLIGHT(loads) + i;
+                multiply_block(b[i].weights, &b[i], loads, sum);
+                b[i].weights = load_weights(from.weights, next, k.blocks);
+                load_rows(&b[i], &from, next, loads);
             }
         }
         UNROLLED
-        for (uint32_t i = 0; i < BLOCKS_IN_FLIGHT(loads); i++)
-            if (first + i < blocks) multiply_block(&b[i], loads, sum);
+        for (uint32_t i = 0; i < IN_FLIGHT(loads); i++)
+            if (first + i < k.blocks) multiply_block(b[i].weights, &b[i], loads, sum);
+    } else if (k.blocks) {
+        multiply_held(held, b, &from, 0, loads, sum);
     }
     if (tiles < loads) {
         UNROLLED
@@ -167,23 +268,20 @@ FLEET_DEVICE fleet_status multiply(const fleet_ctx *ctx, weight_source *source, 
                                    const operand *in, const linear_lds *l)
 {
     float *partials = l->partials + fleet_wave_id() * MAX_ROWS * TILE_N;
-    const uint32_t wave = fleet_wave_id(), waves = ctx->threads / fleet_wave_size();
     const uint32_t tiles = ceil_div(wave_uniform(in->rows), MFMA_ROWS);
     const uint32_t loads = wave_uniform(in->low) ? 2 * tiles : tiles;
-    fleet_k_range k;
-    uint32_t blocks;
-    FLEET_UNUSED(source);
-    k.first = 0, k.count = in->k;
-    k = fleet_split_k(k, BLOCK_K, wave, waves);
-    k.first = wave_uniform(k.first), blocks = wave_uniform(k.count / BLOCK_K);
+    const wave_share k = share_of_wave(ctx, in->k);
+    if (!source->is_held) hold_weights(source->held, weights, k);
     if (loads <= 1)
-        multiply_rows(weights, in, k.first, blocks, 1, partials);
+        multiply_rows(source->held, weights, in, k, 1, partials);
     else if (loads <= 2)
-        multiply_rows(weights, in, k.first, blocks, 2, partials);
+        multiply_rows(source->held, weights, in, k, 2, partials);
     else if (loads <= 4)
-        multiply_rows(weights, in, k.first, blocks, 4, partials);
+        multiply_rows(source->held, weights, in, k, 4, partials);
     else
-        multiply_rows(weights, in, k.first, blocks, MAX_ROW_LOADS, partials);
+        multiply_rows(source->held, weights, in, k, MAX_ROW_LOADS, partials);
+    source->is_held = source->next != NULL;
+    if (source->next) hold_weights(source->held, source->next, k);
     reduce_partials(ctx, l, in->rows);
     return FLEET_OK;
 }
@@ -257,35 +355,62 @@ FLEET_DEVICE kv_t kv_of_float(float f)
     return bits;
 }
 /* Converts VECTOR keys or values. */
-FLEET_DEVICE void load_vector(const kv_t *from, float *to)
+FLEET_DEVICE void floats_of(words4 words, float *to)
 {
-    const fleet_quad quad = load_quad(from, 0);
-    _Float16 half[VECTOR];
-    memcpy(half, &quad, sizeof half);
+    typedef _Float16 halves8 __attribute__((ext_vector_type(8)));
+    const halves8 half = (halves8)words;
     UNROLLED
     for (uint32_t j = 0; j < VECTOR; j++) to[j] = (float)half[j];
 }
 
-/* n: a multiple of VECTOR; the query is in LDS. */
+#define VECTORS_IN_FLIGHT 8u
+
+/* n: a multiple of VECTOR; the query is in LDS. After the last vector, loads the last one again. */
 FLEET_DEVICE float dot(const float *a, const kv_t *b, uint32_t n)
 {
     float sum[VECTOR] = {0}, all = 0;
-    for (uint32_t i = 0; i < n; i += VECTOR) {
-        float key[VECTOR];
-        load_vector(b + i, key);
+    ROLLED
+    for (uint32_t first = 0; first < n; first += VECTORS_IN_FLIGHT * VECTOR) {
+        words4 words[VECTORS_IN_FLIGHT];
         UNROLLED
-        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * key[j];
+        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
+            const uint32_t i = first + v * VECTOR;
+            words[v] = load_words(b, (i < n ? i : n - VECTOR) * (uint32_t)sizeof *b);
+        }
+        UNROLLED
+        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
+            const uint32_t i = first + v * VECTOR;
+            float key[VECTOR];
+            if (i >= n) break;
+            floats_of(words[v], key);
+            UNROLLED
+            for (uint32_t j = 0; j < VECTOR; j++) sum[j] += a[i + j] * key[j];
+        }
     }
     UNROLLED
     for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
     return all;
 }
-FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const kv_t *values)
+FLEET_DEVICE void add_scaled_vectors(float *sum, const float *weights, const kv_t *values,
+                                     uint32_t stride, uint32_t keys)
 {
-    float value[VECTOR];
-    load_vector(values, value);
-    UNROLLED
-    for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weight * value[j];
+    ROLLED
+    for (uint32_t first = 0; first < keys; first += VECTORS_IN_FLIGHT) {
+        words4 words[VECTORS_IN_FLIGHT];
+        UNROLLED
+        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
+            const uint32_t key = first + v < keys ? first + v : keys - 1;
+            words[v] = load_words(values, key * stride * (uint32_t)sizeof *values);
+        }
+        UNROLLED
+        for (uint32_t v = 0; v < VECTORS_IN_FLIGHT; v++) {
+            float value[VECTOR];
+            if (first + v >= keys) break;
+            floats_of(words[v], value);
+            UNROLLED
+            for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weights[first + v] * value[j];
+        }
+    }
 }
 
 #endif /* QWEN3_BACKEND_AMD_H */

@@ -7,6 +7,34 @@
 
 #define ROLLED
 
+struct weight_source {
+    uint32_t none;
+};
+FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
+{
+    weight_source w;
+    FLEET_UNUSED(ctx);
+    w.none = 0;
+    return w;
+}
+FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights)
+{
+    FLEET_UNUSED(source), FLEET_UNUSED(weights);
+}
+#define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
+
+/* Arguments are read where they are. */
+FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
+                                       const task_args *args)
+{
+    FLEET_UNUSED(ctx), FLEET_UNUSED(source);
+    return args;
+}
+FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
+{
+    FLEET_UNUSED(source), FLEET_UNUSED(in);
+}
+
 typedef float floats16 __attribute__((vector_size(64)));
 typedef uint32_t words16 __attribute__((vector_size(64)));
 typedef uint16_t halves16 __attribute__((vector_size(32)));
@@ -130,9 +158,11 @@ FLEET_DEVICE float dot(const float *a, const float *b, uint32_t n)
     for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
     return all;
 }
-FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const float *values)
+FLEET_DEVICE void add_scaled_vectors(float *sum, const float *weights, const float *values,
+                                     uint32_t stride, uint32_t keys)
 {
-    for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weight * values[j];
+    for (uint32_t key = 0; key < keys; key++)
+        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += weights[key] * values[key * stride + j];
 }
 
 #endif /* QWEN3_BACKEND_HOST_H */

@@ -29,20 +29,6 @@ FLEET_HOST_DEVICE size_t act_at(uint32_t row, uint32_t k, uint32_t width)
     return (size_t)row * width + k;
 }
 
-typedef struct weight_source {
-    uint32_t none;
-} weight_source;
-FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
-{
-    weight_source w;
-    FLEET_UNUSED(ctx);
-    w.none = 0;
-    return w;
-}
-FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in)
-{
-    FLEET_UNUSED(source), FLEET_UNUSED(in);
-}
 FLEET_DEVICE uint32_t opaque(uint32_t x)
 {
     return x;
@@ -55,16 +41,7 @@ FLEET_DEVICE void prefetch_residual(const fleet_ctx *ctx, const task_args *task,
     FLEET_UNUSED(ctx), FLEET_UNUSED(task), FLEET_UNUSED(l);
     FLEET_UNUSED(column), FLEET_UNUSED(columns), FLEET_UNUSED(rows);
 }
-#define DECODER_DISPATCH(set, LIST, STREAMS) FLEET_DISPATCH(set, LIST)
-
-/* Arguments are read where they are. */
 #define LDS_BYTES (LINEAR_LDS_BYTES + MAX_ROWS * TILE_N * 4) /* see multiply_experts */
-FLEET_DEVICE const task_args *own_args(const fleet_ctx *ctx, weight_source *source,
-                                       const task_args *args)
-{
-    FLEET_UNUSED(ctx), FLEET_UNUSED(source);
-    return args;
-}
 FLEET_DEVICE uint32_t row_count_of(const task_args *task)
 {
     return task->d.b->rows;
@@ -90,6 +67,7 @@ FLEET_DEVICE void reduce_partials(const fleet_ctx *ctx, const linear_lds *l, uin
     fleet_barrier(ctx);
 }
 
+typedef struct weight_source weight_source; /* a type of the backend */
 /* The backend's `multiply`. */
 typedef fleet_status multiply_function(const fleet_ctx *ctx, weight_source *source,
                                        const bf16 *weights, const operand *in, const linear_lds *l);

@@ -202,6 +202,11 @@ FLEET_DEVICE weight_source weights_open(const fleet_ctx *ctx)
     w.status = FLEET_OK;
     return w;
 }
+/* The producer knows. */
+FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights)
+{
+    FLEET_UNUSED(source), FLEET_UNUSED(weights);
+}
 
 /* Copies the arguments from the pipeline's first stage. The step's row count comes from the
    worker's previous task if that was of the same session and step, since the load would take 1% of

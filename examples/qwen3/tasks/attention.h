@@ -9,7 +9,9 @@
 
 /* A backend that uses these tasks also defines, for n and groups of VECTOR values: */
 FLEET_DEVICE float dot(const float *query, const kv_t *key, uint32_t n);
-FLEET_DEVICE void add_scaled_vector(float *sum, float weight, const kv_t *values);
+/* Adds `keys` vectors, each scaled by its weight, `stride` elements apart. */
+FLEET_DEVICE void add_scaled_vectors(float *sum, const float *weights, const kv_t *values,
+                                     uint32_t stride, uint32_t keys);
 
 #define QUERIES 16u /* queries that are computed together */
 
@@ -25,6 +27,7 @@ typedef struct attention_lds {
     float *scale; /* [MAX_ROWS * 2] */
 } attention_lds;
 #define BLOCK_PAGES (KV_BLOCK / PAGE_TOKENS)
+typedef char scores_hold_squares[MAX_ROWS * LANES_PER_ROW <= QUERIES * KV_BLOCK ? 1 : -1];
 
 FLEET_DEVICE attention_lds attention_lds_of(const fleet_ctx *ctx, uint32_t head_dim)
 {
@@ -50,13 +53,27 @@ FLEET_DEVICE float rmsnorm_rope(const decoder *d, const float *from, const float
     const float a = from[j] * scale * norm[j], b = from[j + half] * scale * norm[j + half];
     return i < half ? a * rope[0] - b * rope[1] : b * rope[0] + a * rope[1];
 }
-FLEET_DEVICE float head_rms_scale(const decoder *d, const float *from)
+/* Computes l->scale, 1 / root mean square, of `heads` heads from number `first` on; a row at `rows`
+   has `group` of them. LANES_PER_ROW threads share a head, so that their loads overlap; their sums
+   are in l->score. The caller synchronises before it reads l->scale. */
+FLEET_DEVICE void head_rms_scales(const fleet_ctx *ctx, const decoder *d, const attention_lds *l,
+                                  const float *rows, uint32_t group, uint32_t first, uint32_t heads)
 {
-    float sum[VECTOR] = {0}, all = 0; /* independent sums, so that loads overlap */
-    for (uint32_t i = 0; i < d->head_dim; i += VECTOR)
-        for (uint32_t j = 0; j < VECTOR; j++) sum[j] += from[i + j] * from[i + j];
-    for (uint32_t j = 0; j < VECTOR; j++) all += sum[j];
-    return 1 / sqrtf(all / (float)d->head_dim + d->eps);
+    const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim;
+    for (uint32_t i = ctx->thread; i < heads * LANES_PER_ROW; i += ctx->threads) {
+        const uint32_t head = first + i / LANES_PER_ROW;
+        const float *from = rows + head / group * width + head % group * dim;
+        float sum = 0;
+        for (uint32_t c = i % LANES_PER_ROW * VECTOR; c < dim; c += LANES_PER_ROW * VECTOR)
+            for (uint32_t j = 0; j < VECTOR; j++) sum += from[c + j] * from[c + j];
+        l->score[i] = sum;
+    }
+    fleet_barrier(ctx);
+    for (uint32_t i = ctx->thread; i < heads; i += ctx->threads) {
+        float sum = 0;
+        for (uint32_t j = 0; j < LANES_PER_ROW; j++) sum += l->score[i * LANES_PER_ROW + j];
+        l->scale[i] = 1 / sqrtf(sum / (float)dim + d->eps);
+    }
 }
 
 /* Appends keys and values of the new rows, at positions from `first` to `end`, to the cache. */
@@ -68,8 +85,7 @@ FLEET_DEVICE void append_kv(const fleet_ctx *ctx, const task_args *task, const a
     const float *from = d->qkv + (size_t)p->row * width + (d->heads + p->head) * dim;
     const uint32_t skipped = first - p->position, rows = end - first;
     const token_row *row = d->b->row + p->row + skipped;
-    for (uint32_t r = ctx->thread; r < rows; r += ctx->threads)
-        l->scale[r] = head_rms_scale(d, from + (skipped + r) * width);
+    head_rms_scales(ctx, d, l, from, 1, skipped, rows);
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < rows * dim; i += ctx->threads) {
         const uint32_t r = i / dim, c = i % dim;
@@ -105,11 +121,9 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
     const uint32_t dim = d->head_dim, width = (d->heads + 2 * d->kv_heads) * dim, group = d->group;
     const float *rows = d->qkv + (size_t)p->row * width + p->head * group * dim;
     find_pages(ctx, task, l, p, first, end);
-    for (uint32_t i = ctx->thread; i < queries; i += ctx->threads) {
-        const uint32_t r = (query + i) / group, g = (query + i) % group;
-        l->scale[i] = head_rms_scale(d, rows + r * width + g * dim);
+    head_rms_scales(ctx, d, l, rows, group, query, queries);
+    for (uint32_t i = ctx->thread; i < queries; i += ctx->threads)
         l->row_max[i] = -INFINITY, l->denominator[i] = 0;
-    }
     fleet_barrier(ctx);
     for (uint32_t i = ctx->thread; i < queries * dim; i += ctx->threads) {
         const uint32_t n = i / dim, r = (query + n) / group, g = (query + n) % group;
@@ -150,9 +164,10 @@ FLEET_DEVICE void attend_queries(const fleet_ctx *ctx, const task_args *task,
             const uint32_t n = i / (dim / VECTOR), c = i % (dim / VECTOR) * VECTOR;
             float sum[VECTOR];
             for (uint32_t j = 0; j < VECTOR; j++) sum[j] = l->sum[n * dim + c + j] * l->rescale[n];
-            for (uint32_t key = 0; key < keys; key++)
-                add_scaled_vector(sum, l->score[n * KV_BLOCK + key],
-                                  page[key / PAGE_TOKENS] + value_at(d, key % PAGE_TOKENS, c));
+            for (uint32_t key = 0; key < keys; key += PAGE_TOKENS)
+                add_scaled_vectors(sum, l->score + n * KV_BLOCK + key,
+                                   page[key / PAGE_TOKENS] + value_at(d, 0, c), dim,
+                                   keys - key < PAGE_TOKENS ? keys - key : PAGE_TOKENS);
             for (uint32_t j = 0; j < VECTOR; j++) l->sum[n * dim + c + j] = sum[j];
         }
     }

@@ -4,7 +4,7 @@
    A backend consists of
        platform.h           its section: sizes and number formats
        backend_NAME.h       the functions and constants below
-       attention tasks      tasks/attention.h, for which it defines dot and add_scaled_vector; or its own, which define
+       attention tasks      tasks/attention.h, for which it defines dot and add_scaled_vectors; or its own, which define
                             ATTENTION_TASKS(TILE_, P), their list, and COMBINE_TASK, the task that combines KV splits
                             where `attend` does not, or NO_TASK
        task_sets.h          versions of tasks that only it has
@@ -79,6 +79,8 @@ FLEET_DEVICE char *task_lds(const fleet_ctx *ctx);
 
 /* Loads the first activations; called before the first multiply of these rows. */
 FLEET_DEVICE void multiply_begin(weight_source *source, const operand *in);
+/* Tells which weights the multiply after the next one will take; null: none in this task. */
+FLEET_DEVICE void weights_next(weight_source *source, const bf16 *weights);
 /* Multiplies in->rows rows by a panel of in->panel_tiles tiles; the sums go to l->sums,
    [tiles][rows][TILE_N]. All threads call it. The weights are at `weights`, or next in the
    pipeline. A status other than FLEET_OK is that of the task's later products too. */

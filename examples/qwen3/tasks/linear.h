@@ -106,6 +106,9 @@ FLEET_DEVICE fleet_status linear_tile(const fleet_ctx *ctx, const task_args *arg
             fleet_barrier(ctx); /* the epilogue of the last panel has read the prefetched rows */
             prefetch_residual(ctx, task, &l, first * TILE_N, in.panel_tiles * TILE_N, rows);
         }
+        weights_next(&weights, !of_experts && n + range.step < range.end
+                                   ? panel_weights(task, n + range.step)
+                                   : NULL);
         /* After a failure it goes on: the other waves wait at barriers. */
         status = multiply(ctx, &weights, from, &in, &l);
         /* The last panel may not be full. */
